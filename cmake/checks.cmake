@@ -1,0 +1,26 @@
+# Flags that every target of this project gets: dialect, warnings, sanitizers, hidden symbols.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo" FORCE)
+endif()
+
+# Fused multiply-add happens where the source says so and nowhere else: that is what makes the bits
+# equal over instruction sets and compilers (docs/adr/0004).
+add_compile_options(-ffp-contract=off -fno-math-errno)
+add_compile_definitions(_GNU_SOURCE)
+
+set(ZOFF_WARNINGS -Wall -Wextra -Werror -Wshadow -Wvla -Wundef)
+set(ZOFF_C_WARNINGS ${ZOFF_WARNINGS} -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
+
+if(ZOFF_SANITIZE)
+  add_compile_options(-fsanitize=${ZOFF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${ZOFF_SANITIZE})
+endif()

@@ -1,0 +1,13 @@
+# What zoff takes from the distribution. A missing package stops the configuration with the package to install.
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(PkgConfig REQUIRED)
+foreach(module IN ITEMS "liburing;liburing-dev" "numa;libnuma-dev" "jansson;libjansson-dev" "libxxhash;libxxhash-dev")
+  list(GET module 0 pc)
+  list(GET module 1 package)
+  pkg_check_modules(${pc} QUIET IMPORTED_TARGET ${pc})
+  if(NOT ${pc}_FOUND)
+    message(FATAL_ERROR "zoff needs ${pc}, which pkg-config does not find. On Debian or Ubuntu: apt-get install ${package} "
+                        "(or run scripts/install-deps).")
+  endif()
+endforeach()
+find_package(Threads REQUIRED)

@@ -1,0 +1,77 @@
+# libzoff.so and libzoff.a: the same objects, linked twice; installation for pkg-config and CMake.
+include(CMakePackageConfigHelpers)
+get_property(rooms GLOBAL PROPERTY ZOFF_ROOMS)
+set(objects "")
+foreach(room IN LISTS rooms)
+  list(APPEND objects $<TARGET_OBJECTS:zoff_${room}>)
+endforeach()
+set(zoff_links OpenMP::OpenMP_C PkgConfig::liburing PkgConfig::numa PkgConfig::jansson PkgConfig::libxxhash Threads::Threads m)
+
+add_library(zoff SHARED ${objects})
+add_library(zoff_static STATIC ${objects})
+add_library(zoff::zoff ALIAS zoff)
+add_library(zoff::static ALIAS zoff_static)
+set_target_properties(zoff PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+set_target_properties(zoff_static PROPERTIES OUTPUT_NAME zoff EXPORT_NAME static)
+# Nothing is left open, and nothing that comes in from a static library goes out again as ours.
+target_link_options(zoff PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+target_link_libraries(zoff PRIVATE ${zoff_links})
+# The names of imported targets mean nothing on the machine that links libzoff.a later: there, zoffConfig.cmake finds the same
+# libraries anew and calls them zoff::static_dependencies.
+foreach(link IN LISTS zoff_links)
+  target_link_libraries(zoff_static PRIVATE $<BUILD_INTERFACE:${link}>)
+endforeach()
+target_link_libraries(zoff_static INTERFACE $<INSTALL_INTERFACE:zoff::static_dependencies>)
+foreach(target IN ITEMS zoff zoff_static)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+
+# What libzoff.a needs beside it, as linker flags. OpenMP's runtime is gcc's libgomp or clang's libomp: the one built with.
+set(zoff_runtime ${OpenMP_C_LIB_NAMES} pthread m)
+list(REMOVE_DUPLICATES zoff_runtime)
+set(zoff_modules liburing numa jansson libxxhash)
+set(zoff_private_flags "")
+foreach(module IN LISTS zoff_modules)
+  list(APPEND zoff_private_flags ${${module}_STATIC_LDFLAGS})
+endforeach()
+foreach(library IN LISTS zoff_runtime)
+  list(APPEND zoff_private_flags -l${library})
+endforeach()
+list(REMOVE_DUPLICATES zoff_private_flags)
+list(JOIN zoff_private_flags " " zoff_private_flags)
+list(JOIN zoff_modules " " zoff_modules)
+list(JOIN zoff_runtime " " zoff_runtime)
+
+# zoff.pc names its folders from where it lies, so that an installed tree may be moved.
+set(zoff_pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(zoff_pc_prefix ${CMAKE_INSTALL_PREFIX})
+  set(zoff_pc_libdir ${CMAKE_INSTALL_LIBDIR})
+else()
+  file(RELATIVE_PATH up /prefix/${zoff_pkgconfig_folder} /prefix)
+  string(REGEX REPLACE "/$" "" up ${up})
+  set(zoff_pc_prefix "\${pcfiledir}/${up}")
+  set(zoff_pc_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
+  set(zoff_pc_includedir ${CMAKE_INSTALL_INCLUDEDIR})
+else()
+  set(zoff_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/zoff.pc.in ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc @ONLY)
+
+set(zoff_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/zoff)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/zoffConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake
+                              INSTALL_DESTINATION ${zoff_package_folder} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a new minor version may change what is there.
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/zoff DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(TARGETS zoff EXPORT zoffTargets)
+install(TARGETS zoff_static EXPORT zoffStaticTargets)
+install(EXPORT zoffTargets NAMESPACE zoff:: DESTINATION ${zoff_package_folder})
+install(EXPORT zoffStaticTargets NAMESPACE zoff:: DESTINATION ${zoff_package_folder})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake
+        DESTINATION ${zoff_package_folder})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc DESTINATION ${zoff_pkgconfig_folder})

@@ -1,0 +1,33 @@
+# THE dependency table. A room sees the doors of the rooms it NEEDS and no others; tests/structure/check_rooms.py holds
+# the rest of the picture in docs/ARCHITECTURE.md (private headers, intrinsics, threads, getenv).
+function(zoff_room room)
+  cmake_parse_arguments(ARG "" "" "NEEDS;LINKS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${room}/*.c)
+  if(NOT sources) # TRANSITION: a room not built yet
+    add_library(zoff_${room} INTERFACE)
+    target_include_directories(zoff_${room} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src/${room} ${CMAKE_CURRENT_SOURCE_DIR}/include)
+    return()
+  endif()
+  add_library(zoff_${room} OBJECT ${sources})
+  target_include_directories(zoff_${room} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src/${room} ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  target_compile_options(zoff_${room} PRIVATE ${ZOFF_C_WARNINGS})
+  target_compile_definitions(zoff_${room} PRIVATE ZOFF_BUILD ZOFF_ROOM="${room}")
+  foreach(need IN LISTS ARG_NEEDS)
+    target_link_libraries(zoff_${room} PUBLIC zoff_${need})
+  endforeach()
+  target_link_libraries(zoff_${room} PRIVATE ${ARG_LINKS})
+  set_property(GLOBAL APPEND PROPERTY ZOFF_ROOMS ${room})
+endfunction()
+
+zoff_room(base     LINKS OpenMP::OpenMP_C PkgConfig::numa Threads::Threads)
+zoff_room(cpu_adam NEEDS base)
+zoff_room(aio      NEEDS base LINKS PkgConfig::liburing)
+zoff_room(accel    NEEDS base)
+zoff_room(comm     NEEDS base)
+zoff_room(config   NEEDS base LINKS PkgConfig::jansson)
+zoff_room(zero     NEEDS base)
+zoff_room(offload  NEEDS aio base LINKS PkgConfig::libxxhash)
+zoff_room(engine   NEEDS config zero offload cpu_adam accel comm base)
+
+include(isa OPTIONAL)      # the kernel tables of cpu_adam, one per instruction set
+include(library)  # libzoff.so and libzoff.a out of the rooms, and their installation

@@ -1,0 +1,224 @@
+/* engine.h: an engine owns the optimizer states of a list of parameters and takes their step.
+ *
+ *  The life of an engine:   create -> add_param ... -> seal -> { grad_ready ... step_begin step_wait } ... -> destroy
+ *  The short form:          open   ->                          { step } ...                                -> destroy
+ *
+ *  Weights and gradients are the caller's memory, aligned to their element and no more; the engine never frees, moves or
+ *  keeps them after destroy. The optimizer states (fp32 masters of 16-bit weights, first and second moments) are the
+ *  engine's: in DRAM, or in files streamed through a DRAM budget. Where they live, how many threads work and how the list is
+ *  cut never changes a bit of the result.
+ *
+ *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
+ *  returns a status, and zoff_last_error() has the words.
+ */
+#ifndef ZOFF_ENGINE_H
+#define ZOFF_ENGINE_H
+
+#include <zoff/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How to build an engine. A zeroed struct with struct_size set means: the default configuration, on the host, alone.
+ *  New fields are only ever appended; struct_size tells the library which ones the caller knows.
+ *  A value given here wins over the configuration. */
+typedef struct zoff_engine_opts {
+    size_t struct_size;      /**< sizeof(zoff_engine_opts) of the caller; 0 is rejected */
+    const char *config_path; /**< ds_config JSON; NULL: defaults. Ignored when `config` is given */
+    zoff_config *config;     /**< an opened configuration; read during create, stays the caller's */
+    zoff_accel *accel;       /**< where weights and gradients live; NULL: the host. Borrowed until destroy */
+    zoff_comm *comm;         /**< the ranks; NULL: this one alone. Borrowed until destroy */
+    zoff_tier state_tier;    /**< home of the states; AUTO: offload_optimizer.device */
+    const char *nvme_path;   /**< folder for the state files; NULL: offload_optimizer.nvme_path */
+    uint64_t host_bytes;     /**< DRAM that states may take; 0: zoff.host_memory */
+    uint64_t chunk_elements; /**< states are kept and moved in chunks of at most so many elements; 0: automatic */
+    unsigned threads;        /**< of the update; 0: zoff.threads, which is one for each physical core by default */
+} zoff_engine_opts;
+
+/** One parameter: `slices` arrays of `count` elements each, `value_stride` apart (a C trainer stacks its layers so).
+ *  @owns value and grad stay the caller's and must live until destroy, or until zoff_param_bind() names others */
+typedef struct zoff_param_desc {
+    size_t struct_size;    /**< sizeof(zoff_param_desc) of the caller; 0 is rejected by zoff_engine_add_param() */
+    void *value;           /**< weights; read at seal and written by each step. May be NULL when count is 0 */
+    void *grad;            /**< gradients; NULL: bound later, or this parameter gets none */
+    size_t count;          /**< elements of a slice; 0 and 1 are legal, > 2^31 too */
+    size_t slices;         /**< 0 means 1 */
+    size_t value_stride;   /**< elements from one slice to the next; 0 means count */
+    size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
+    zoff_dtype dtype;      /**< of value: ZOFF_F32 (default) or ZOFF_BF16 */
+    zoff_dtype grad_dtype; /**< of grad: 0 means the same as dtype */
+    unsigned group;        /**< index of its hyper-parameters */
+    bool frozen;           /**< never updated: costs no state */
+    const char *name;      /**< for messages; copied; NULL: "param<index>" */
+} zoff_param_desc;
+
+/** zoff_step_args.flags */
+enum {
+    ZOFF_STEP_ZERO_GRADS = 1u << 0 /**< set the gradients to zero once they are used (also when the step is skipped) */
+};
+
+/** What one step is to do. NULL or a zeroed struct with struct_size set: everything from the configuration. */
+typedef struct zoff_step_args {
+    size_t struct_size;           /**< sizeof(zoff_step_args) of the caller; 0 is rejected */
+    int64_t t;                    /**< number of this step, from 1, for bias correction and schedule; 0: the engine counts the
+                                       updates it has made */
+    const zoff_adam_hyper *hyper; /**< one for each group, or a single one for all; NULL: configuration and schedule */
+    size_t hyper_stride;          /**< bytes from one to the next; 0 means sizeof(zoff_adam_hyper) of the caller */
+    size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
+    double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
+    double grad_scale;            /**< multiplies each gradient before anything else; 0 means 1 */
+    unsigned flags;               /**< ZOFF_STEP_* */
+} zoff_step_args;
+
+/** How a step ended. */
+typedef enum zoff_outcome {
+    ZOFF_OUTCOME_BEFORE = 0, /**< weights and states are those before the step */
+    ZOFF_OUTCOME_AFTER = 1,  /**< the step is done in full */
+    ZOFF_OUTCOME_TORN = 2    /**< it failed half way: some chunks are updated, some not; zoff_step_retry() finishes it */
+} zoff_outcome;
+
+/** What a step did. Output: set struct_size, the library fills the rest. Norms and counts are those of the whole group of ranks
+ *  where that makes a difference; bytes and seconds are this rank's. */
+typedef struct zoff_step_info {
+    size_t struct_size;         /**< sizeof(zoff_step_info) of the caller; 0 is rejected */
+    zoff_outcome outcome;       /**< how it ended; set on errors too */
+    bool accumulated;           /**< gradients were added up, the update comes with a later micro-step */
+    bool skipped;               /**< a gradient was not finite: nothing was changed */
+    uint32_t micro_step;        /**< 1 .. micro_steps */
+    uint32_t micro_steps;       /**< gradient_accumulation_steps */
+    int64_t t;                  /**< number of this step */
+    double lr;                  /**< learning rate of group 0 */
+    double grad_norm;           /**< L2 norm of all gradients after scaling, before clipping; inf or nan when skipped */
+    double clip_factor;         /**< what clipping multiplied the gradients by; 1 when it did not */
+    uint64_t elements_updated;  /**< each owned element with a gradient, exactly once */
+    uint64_t elements_owned;    /**< elements of this rank that have states */
+    uint64_t host_read_bytes;   /**< states, weights and gradients read from DRAM by the kernels */
+    uint64_t host_write_bytes;  /**< states and weights written to DRAM by the kernels */
+    uint64_t nvme_read_bytes;   /**< states read from files */
+    uint64_t nvme_write_bytes;  /**< states written to files */
+    double seconds;             /**< from zoff_step_begin() to the end of zoff_step_wait() */
+    double measure_seconds;     /**< accumulation, norm and finite check */
+    double update_seconds;      /**< the kernels of the update, with the I/O pumped in between */
+    double io_wait_seconds;     /**< nothing to do but wait for the disk */
+    zoff_param nonfinite_param; /**< when skipped: the first parameter with a gradient that is not finite */
+    size_t nonfinite_slice;     /**< and its slice */
+} zoff_step_info;
+
+/** What an engine takes, by tier: planned before seal, allocated after. The same code computes both. */
+typedef struct zoff_plan_info {
+    size_t struct_size;         /**< sizeof(zoff_plan_info) of the caller; 0 is rejected */
+    zoff_tier tier;             /**< home of the states */
+    uint64_t elements;          /**< trainable elements of this rank */
+    uint64_t state_bytes;       /**< masters and moments, without padding */
+    uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through */
+    uint64_t nvme_bytes;        /**< size of the files */
+    uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
+    uint64_t chunk_count;       /**< units in which states are kept and moved */
+    uint64_t chunk_bytes;       /**< the largest of them */
+    unsigned slots;             /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
+    unsigned threads;           /**< of the update */
+} zoff_plan_info;
+
+/** Which state of a parameter. */
+typedef enum zoff_state_kind {
+    ZOFF_STATE_MASTER = 0, /**< fp32 weights (for an fp32 parameter: the weights themselves) */
+    ZOFF_STATE_M = 1,      /**< first moment */
+    ZOFF_STATE_V = 2       /**< second moment */
+} zoff_state_kind;
+
+/** Create an empty engine. NULL opts mean the defaults.
+ *  @owns caller; zoff_engine_destroy()  @return on error *out is untouched and nothing is left behind */
+ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out);
+
+/** Create an engine from a configuration file (NULL: defaults), add `count` parameters and seal it, in one call: all that a
+ *  small trainer needs.
+ *  @param params array of descriptions, `param_stride` bytes apart (sizeof params[0]); their struct_size may be 0
+ *  @return as the calls it stands for; on error *out is untouched and nothing is left behind */
+ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_desc *params, size_t param_stride, size_t count,
+                                      zoff_engine **out);
+
+/** Wait for what is in flight, remove the files, free everything. NULL is allowed. */
+ZOFF_API void zoff_engine_destroy(zoff_engine *e);
+
+/** Register a parameter; same order on every rank.  @units count in elements
+ *  @return ERR_STATE once sealed. out may be NULL */
+ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
+
+/** Set the hyper-parameters of a group where they differ from the configuration; a schedule acts on their lr.
+ *  Legal at any time between steps. */
+ZOFF_API zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper);
+
+/** Tell what the parameters added so far take, without allocating any of it.  @units bytes on this rank */
+ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out);
+
+/** Freeze the list of parameters, take the weights as masters, reserve and allocate the tiers.
+ *  @blocks seconds; collective over the ranks
+ *  @return ERR_NO_MEMORY or ERR_NO_SPACE with what is needed, what there is and which key to change; ERR_IO for a path that
+ *  cannot be used. After an error the engine is as before and may be sealed again */
+ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
+
+/** Name other buffers for a parameter, between steps; NULL leaves one as it is.
+ *  Gradients may be allocated late this way. The values are not read: see zoff_params_pull(). */
+ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
+
+/** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
+ *  @param native_stream the device stream that computed it; NULL on the host
+ *  @blocks never  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
+ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Start the step with the gradients said to be ready. A slice without one is left out: its weights and states stay as they
+ *  are. Starts reading states; from here to zoff_step_wait() weights and gradients are the engine's.
+ *  @blocks never  @return ERR_INVALID or ERR_STATE: nothing was started */
+ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
+
+/** Finish the step: all weights are new and all states where they belong, or, when it is skipped, all is as before.
+ *  With gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
+ *  @param info may be NULL  @blocks until done or failed
+ *  @return OK also for a skipped step (info->skipped). An error leaves the step open: info->outcome says what has happened so
+ *  far, zoff_step_retry() goes on, zoff_grads_drop() gives up a step of which nothing has happened */
+ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
+
+/** Go on with a step that failed, where it stopped: what was done is not done again. Weights and gradients must be as the
+ *  failed call left them. Otherwise like zoff_step_wait().
+ *  @return ERR_STATE when no step has failed */
+ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
+
+/** Forget the gradients of this step, or of all its micro-steps so far: the trainer decided to leave the update out. Also ends
+ * a failed step of which nothing has happened (ZOFF_OUTCOME_BEFORE).
+ *  @return ERR_STATE for a step that is torn */
+ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
+
+/** Do all of a step: every slice that has a gradient buffer is ready, then begin and wait. args and info may be NULL. */
+ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info);
+
+/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.  @blocks yes */
+ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
+
+/** Write the masters to the weights, rounded as a step rounds them, after states were loaded.  @blocks yes */
+ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
+
+/** Copy a window of one parameter's state, counted in elements through its slices one after the other.
+ *  @units fp32 elements  @blocks yes, one disk read on the NVMe tier
+ *  @return ERR_INVALID when the window is not inside slices * count, or the parameter is frozen */
+ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
+                                     float *dst);
+
+/** Set a window of one parameter's state; otherwise like zoff_state_read(). After MASTER call zoff_params_push(). */
+ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
+                                      const float *src);
+
+/** Tell the number of updates made so far, which is t of the last one when the engine counts. */
+ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
+
+/** Set it: after states were loaded, the next step is number `t` + 1. */
+ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
+
+/** Write bytes, seconds and counts since seal as one JSON object.
+ *  @return OK; *out_bytes (may be NULL) is the full length without the final 0, whatever fitted into dst_bytes */
+ZOFF_API zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+/* types.h: element types, tiers, and the opaque handles. */
+#ifndef ZOFF_TYPES_H
+#define ZOFF_TYPES_H
+
+#include <zoff/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Type of an element. 0 stands for "the natural one": fp32 for weights, the type of the weights for gradients. */
+typedef enum zoff_dtype { ZOFF_DTYPE_DEFAULT = 0, ZOFF_F32 = 1, ZOFF_F16 = 2, ZOFF_BF16 = 3 } zoff_dtype;
+
+/** Where optimizer states live between steps. */
+typedef enum zoff_tier {
+    ZOFF_TIER_AUTO = 0, /**< what the configuration says; DRAM without one */
+    ZOFF_TIER_HOST = 1, /**< DRAM */
+    ZOFF_TIER_NVME = 2  /**< files under nvme_path, streamed through a DRAM budget */
+} zoff_tier;
+
+typedef struct zoff_engine zoff_engine; /**< an optimizer: parameters, their states, the step */
+typedef struct zoff_config zoff_config; /**< a parsed and resolved configuration */
+typedef struct zoff_accel zoff_accel;   /**< the device on which weights and gradients live */
+typedef struct zoff_comm zoff_comm;     /**< the group of ranks that train together */
+typedef struct zoff_aio zoff_aio;       /**< an asynchronous queue on one file */
+
+/** A parameter of an engine: dense from 0, in order of zoff_engine_add_param(). */
+typedef uint32_t zoff_param;
+
+/** How weight decay enters Adam. */
+typedef enum zoff_decay {
+    ZOFF_DECAY_DECOUPLED = 0, /**< AdamW: p -= lr * weight_decay * p */
+    ZOFF_DECAY_L2 = 1         /**< Adam:  g += weight_decay * p */
+} zoff_decay;
+
+/** Hyper-parameters of one Adam step; fill with zoff_adam_hyper_init(), change what you mean to change.
+ *  @units lr and weight_decay per step; all dimensionless */
+typedef struct zoff_adam_hyper {
+    size_t struct_size;  /**< sizeof(zoff_adam_hyper) of the caller; 0 is rejected */
+    double lr;           /**< learning rate; default 1e-3 */
+    double beta1, beta2; /**< default 0.9, 0.999; each in [0, 1) */
+    double eps;          /**< added to sqrt(v_hat); default 1e-8; >= 0 */
+    double weight_decay; /**< default 0; >= 0 */
+    zoff_decay decay;    /**< default decoupled */
+} zoff_adam_hyper;
+
+#define zoff_adam_hyper_init(h) zoff_adam_hyper_init_sized((h), sizeof *(h))
+/** Fill `h` with the defaults above.  @threads any */
+ZOFF_API void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+/* budget.c: MemAvailable and cgroup limits, version 1 and 2. A limit holds for the group and for each group above it. */
+#include "budget.h"
+
+#include "bits.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 1024 };
+
+/* The number in a file that holds one; false for "max", no file, or no number. */
+static bool read_number(const char *root, const char *folder, const char *file, uint64_t *out)
+{
+    char path[PATH_BYTES * 2];
+    char text[64];
+    snprintf(path, sizeof path, "%s%s/%s", root, folder, file);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    bool found = fgets(text, sizeof text, f) && sscanf(text, "%llu", (unsigned long long *)out) == 1;
+    fclose(f);
+    return found;
+}
+
+/* The two numbers of cpu.max; both stay as they are for "max 100000", no file, or no numbers. */
+static void read_pair(const char *root, const char *folder, const char *file, uint64_t *out_first, uint64_t *out_second)
+{
+    char path[PATH_BYTES * 2];
+    char text[64];
+    unsigned long long first, second;
+    snprintf(path, sizeof path, "%s%s/%s", root, folder, file);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fgets(text, sizeof text, f) && sscanf(text, "%llu %llu", &first, &second) == 2) {
+        *out_first = first;
+        *out_second = second;
+    }
+    fclose(f);
+}
+
+/* The folder of our own group in a hierarchy: controller "" is version 2 ("0::/path"), else version 1 ("5:memory:/path"). */
+static bool group_folder(const char *root, const char *controller, char *out, size_t out_bytes)
+{
+    char path[PATH_BYTES];
+    char line[PATH_BYTES];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    while (!found && fgets(line, sizeof line, f)) {
+        char *names = strchr(line, ':');
+        char *folder = names ? strchr(names + 1, ':') : NULL;
+        if (!folder)
+            continue;
+        *folder++ = 0;
+        names++;
+        folder[strcspn(folder, "\n")] = 0;
+        bool mine = controller[0] == 0 && names[0] == 0;
+        for (char *save, *name = strtok_r(names, ",", &save); name && !mine && controller[0]; name = strtok_r(NULL, ",", &save))
+            mine = strcmp(name, controller) == 0;
+        if (mine) {
+            snprintf(out, out_bytes, "/sys/fs/cgroup%s%s%s", controller[0] ? "/" : "", controller,
+                     strcmp(folder, "/") ? folder : "");
+            found = true;
+        }
+    }
+    fclose(f);
+    return found;
+}
+
+/* From a group to the one above it, in place; false at the top. A container sees its own group at the top while its path may
+ * be the machine's, so a folder on the way that is not there is not an error. */
+static bool go_up(char *folder, const char *controller)
+{
+    size_t top = strlen("/sys/fs/cgroup") + (controller[0] ? 1 + strlen(controller) : 0);
+    if (strlen(folder) <= top)
+        return false;
+    *strrchr(folder, '/') = 0;
+    return true;
+}
+
+/* Limit minus use of each group up to the top. Pages of the file cache count as used but can be dropped: they are given back.
+ */
+static uint64_t group_memory(const char *root, const char *controller, const char *limit_file, const char *used_file,
+                             const char *cache_key)
+{
+    char folder[PATH_BYTES];
+    uint64_t least = UINT64_MAX;
+    if (!group_folder(root, controller, folder, sizeof folder))
+        return least;
+    do {
+        uint64_t limit, used;
+        if (read_number(root, folder, limit_file, &limit) && read_number(root, folder, used_file, &used)) {
+            char path[PATH_BYTES * 2];
+            char line[128];
+            uint64_t cache = 0;
+            snprintf(path, sizeof path, "%s%s/memory.stat", root, folder);
+            FILE *f = fopen(path, "re");
+            while (f && fgets(line, sizeof line, f)) {
+                unsigned long long value;
+                char key[64];
+                if (sscanf(line, "%63s %llu", key, &value) == 2 && strcmp(key, cache_key) == 0)
+                    cache = value;
+            }
+            if (f)
+                fclose(f);
+            used = used > cache ? used - cache : 0;
+            uint64_t left = limit > used ? limit - used : 0;
+            least = left < least ? left : least;
+        }
+    } while (go_up(folder, controller));
+    return least;
+}
+
+static uint64_t machine_memory(const char *root)
+{
+    char path[PATH_BYTES];
+    char line[128];
+    unsigned long long kib = 0;
+    uint64_t result = UINT64_MAX;
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            result = kib * 1024;
+    }
+    if (f)
+        fclose(f);
+    return result;
+}
+
+uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source)
+{
+    uint64_t machine = machine_memory(root);
+    uint64_t v2 = group_memory(root, "", "memory.max", "memory.current", "inactive_file");
+    uint64_t v1 = group_memory(root, "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file");
+    uint64_t group = v2 < v1 ? v2 : v1;
+    *out_source = group < machine ? "cgroup limit" : "MemAvailable";
+    return group < machine ? group : machine;
+}
+
+uint64_t zoff_base_budget_memory(const char **out_source)
+{
+    return zoff_base_budget_memory_under("", out_source);
+}
+
+/* CPUs by the tightest quota of our group and those above; UINT64_MAX without one. */
+static uint64_t group_cpus(const char *root, const char *controller)
+{
+    char folder[PATH_BYTES];
+    uint64_t least = UINT64_MAX;
+    if (!group_folder(root, controller, folder, sizeof folder))
+        return least;
+    do {
+        uint64_t quota = 0, period = 0;
+        if (controller[0]) {
+            if (!read_number(root, folder, "cpu.cfs_quota_us", &quota) || quota > INT64_MAX || /* -1: no quota */
+                !read_number(root, folder, "cpu.cfs_period_us", &period))
+                quota = 0;
+        } else {
+            read_pair(root, folder, "cpu.max", &quota, &period);
+        }
+        if (quota && period)
+            least = zoff_base_bits_min(least, zoff_base_bits_ceil_div(quota, period));
+    } while (go_up(folder, controller));
+    return least;
+}
+
+unsigned zoff_base_budget_cpus_under(const char *root)
+{
+    uint64_t v2 = group_cpus(root, "");
+    uint64_t v1 = group_cpus(root, "cpu");
+    uint64_t least = v2 < v1 ? v2 : v1;
+    return least > UINT_MAX ? 0 : (unsigned)least;
+}
+
+unsigned zoff_base_budget_cpus(void)
+{
+    return zoff_base_budget_cpus_under("");
+}

@@ -1,0 +1,60 @@
+/* log.c: the log sink, one of the two pieces of global mutable state of the library. */
+#include "log.h"
+
+#include "env.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const LEVEL_NAMES[] = {"error", "warn", "info", "debug", "trace"};
+
+static struct {
+    zoff_log_fn fn;
+    void *ctx;
+} sink;
+
+void zoff_log_set(zoff_log_fn fn, void *ctx)
+{
+    sink.fn = fn;
+    sink.ctx = ctx;
+}
+
+bool zoff_base_log_wants(zoff_log_level level)
+{
+    const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);
+    zoff_log_level limit = ZOFF_LOG_INFO;
+    for (unsigned i = 0; name && i < sizeof LEVEL_NAMES / sizeof LEVEL_NAMES[0]; i++) {
+        if (strcmp(name, LEVEL_NAMES[i]) == 0)
+            limit = (zoff_log_level)i;
+    }
+    return level <= limit;
+}
+
+static void print_to_stderr(zoff_log_level level, const char *room, const char *line)
+{
+    struct timespec now;
+    struct tm local;
+    char stamp[32] = "";
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (localtime_r(&now.tv_sec, &local))
+        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &local);
+    /* One call for the whole line, so that lines of several processes do not mix. */
+    fprintf(stderr, "[%s,%03ld] [%d] zoff %s %s: %s\n", stamp, now.tv_nsec / 1000000, (int)getpid(), LEVEL_NAMES[level], room,
+            line);
+}
+
+void zoff_base_log_line(zoff_log_level level, const char *room, const char *format, ...)
+{
+    char line[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (sink.fn)
+        sink.fn(level, room, line, sink.ctx);
+    else
+        print_to_stderr(level, room, line);
+}

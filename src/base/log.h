@@ -1,0 +1,22 @@
+/* log.h: one line at a time to the sink. The level is compared before the line is made. */
+#ifndef ZOFF_BASE_LOG_H
+#define ZOFF_BASE_LOG_H
+
+#include <zoff/status.h>
+
+/* Whether lines of this level are made. */
+bool zoff_base_log_wants(zoff_log_level level);
+
+/* Make a line and hand it to the sink. Use the macros below. */
+void zoff_base_log_line(zoff_log_level level, const char *room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#define ZOFF_LOG(level, ...)                                                                                                   \
+    do {                                                                                                                       \
+        if (zoff_base_log_wants(level))                                                                                        \
+            zoff_base_log_line((level), ZOFF_ROOM, __VA_ARGS__);                                                               \
+    } while (0)
+#define ZOFF_WARN(...) ZOFF_LOG(ZOFF_LOG_WARN, __VA_ARGS__)
+#define ZOFF_INFO(...) ZOFF_LOG(ZOFF_LOG_INFO, __VA_ARGS__)
+#define ZOFF_DEBUG(...) ZOFF_LOG(ZOFF_LOG_DEBUG, __VA_ARGS__)
+
+#endif

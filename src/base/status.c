@@ -1,0 +1,63 @@
+/* status.c: the words for a status, and the last error text of each thread. */
+#include "try.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 2048 };
+
+static _Thread_local char last_error[TEXT_BYTES];
+
+unsigned zoff_version(void)
+{
+    return ZOFF_VERSION_MAJOR * 10000u + ZOFF_VERSION_MINOR * 100u + ZOFF_VERSION_PATCH;
+}
+
+const char *zoff_status_text(zoff_status status)
+{
+    switch (status) {
+#define XX(name, value, text)                                                                                                  \
+    case ZOFF_##name:                                                                                                          \
+        return text;
+        ZOFF_STATUS_MAP(XX)
+#undef XX
+    }
+    return "not a zoff status";
+}
+
+const char *zoff_last_error(void)
+{
+    return last_error;
+}
+
+zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...)
+{
+    /* The arguments may point into last_error, so the new text is made beside it. */
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(last_error, text, sizeof last_error);
+    return status;
+}
+
+zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof text)
+        snprintf(text + used, sizeof text - (size_t)used, "%s", last_error);
+    memcpy(last_error, text, sizeof last_error);
+    return status;
+}
+
+const char *zoff_base_status_errno(int error)
+{
+    static _Thread_local char buffer[128];
+    return strerror_r(error, buffer, sizeof buffer);
+}

@@ -1,0 +1,38 @@
+/* try.h: how a function fails. ZOFF_TRY forwards silently what a callee has already explained; ZOFF_FAIL_IF decides
+ * that something is an error and speaks once. Cleanup is by goto, labels say what they undo. */
+#ifndef ZOFF_BASE_TRY_H
+#define ZOFF_BASE_TRY_H
+
+#include <zoff/status.h>
+
+/* Set this thread's last error text (at most 2 KiB, cut beyond) and return `status`. */
+zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Put words in front of this thread's last error text: "while sealing: ...". Returns `status`. */
+zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The system's words for an errno value, in a buffer of this thread. */
+const char *zoff_base_status_errno(int error);
+
+#define ZOFF_TRY(call)                                                                                                         \
+    do {                                                                                                                       \
+        zoff_status try_status_ = (call);                                                                                      \
+        if (try_status_ < 0)                                                                                                   \
+            return try_status_;                                                                                                \
+    } while (0)
+
+/* For functions with something to undo: `status` must be a variable of the function. */
+#define ZOFF_TRY_OR(label, call)                                                                                               \
+    do {                                                                                                                       \
+        status = (call);                                                                                                       \
+        if (status < 0)                                                                                                        \
+            goto label;                                                                                                        \
+    } while (0)
+
+#define ZOFF_FAIL_IF(condition, code, ...)                                                                                     \
+    do {                                                                                                                       \
+        if (__builtin_expect(!!(condition), 0))                                                                                \
+            return zoff_base_status_fail((code), __VA_ARGS__);                                                                 \
+    } while (0)
+
+#endif
