@@ -1,0 +1,101 @@
+// zoff_test.h: thin C++ around the C API for tests: owning handles, a check that prints the library's own words, a log catcher.
+#ifndef ZOFF_TEST_H
+#define ZOFF_TEST_H
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zoff/zoff.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#define ASSERT_ZOFF_OK(call) ASSERT_EQ(ZOFF_OK, (call)) << zoff_last_error()
+#define EXPECT_ZOFF_OK(call) EXPECT_EQ(ZOFF_OK, (call)) << zoff_last_error()
+// The call fails with `status`, and the message contains `words`.
+#define EXPECT_ZOFF_FAILS(status, words, call)                                                                                 \
+    do {                                                                                                                       \
+        EXPECT_EQ((status), (call)) << zoff_last_error();                                                                      \
+        EXPECT_NE(std::string(zoff_last_error()).find(words), std::string::npos) << zoff_last_error();                         \
+    } while (0)
+
+namespace zoff_test
+{
+template <typename T, void (*Close)(T *)> struct closer {
+    void operator()(T *handle) const { Close(handle); }
+};
+template <typename T, void (*Close)(T *)> using handle = std::unique_ptr<T, closer<T, Close>>;
+using engine = handle<zoff_engine, zoff_engine_destroy>;
+using config = handle<zoff_config, zoff_config_close>;
+using aio = handle<zoff_aio, zoff_aio_close>;
+using accel = handle<zoff_accel, zoff_accel_close>;
+using comm = handle<zoff_comm, zoff_comm_close>;
+
+// Collects log lines for as long as it lives. A warning that nobody asked for fails the test: call expect() with a part of
+// it, before or after it comes.
+class log_catcher
+{
+  public:
+    log_catcher() { zoff_log_set(take, this); }
+    ~log_catcher()
+    {
+        zoff_log_set(nullptr, nullptr);
+        for (const auto &line : warnings) {
+            bool announced = false;
+            for (const auto &words : expected)
+                announced = announced || line.find(words) != std::string::npos;
+            EXPECT_TRUE(announced) << "unexpected warning: " << line;
+        }
+        for (const auto &words : expected)
+            EXPECT_TRUE(contains(words)) << "missing log line: " << words;
+    }
+    void expect(const std::string &words) { expected.push_back(words); }
+    bool contains(const std::string &words) const { return count(words) > 0; }
+    size_t count(const std::string &words) const
+    {
+        size_t found = 0;
+        for (const auto &line : lines)
+            found += line.find(words) != std::string::npos;
+        return found;
+    }
+    std::vector<std::string> lines, warnings;
+
+  private:
+    static void take(zoff_log_level level, const char *room, const char *line, void *ctx)
+    {
+        auto self = static_cast<log_catcher *>(ctx);
+        self->lines.push_back(std::string(room) + ": " + line);
+        if (level <= ZOFF_LOG_WARN)
+            self->warnings.push_back(self->lines.back());
+    }
+    std::vector<std::string> expected;
+};
+
+// A fresh folder, removed at the end. Under ZOFF_TEST_DIR or the build folder: /tmp may be a tmpfs, without O_DIRECT.
+class scratch_folder
+{
+  public:
+    scratch_folder()
+    {
+        const char *root = getenv("ZOFF_TEST_DIR");
+        std::string name = std::string(root ? root : ".") + "/zoff-test-XXXXXX";
+        std::vector<char> buffer(name.begin(), name.end());
+        buffer.push_back(0);
+        path = mkdtemp(buffer.data()) ? buffer.data() : "";
+        char *full = realpath(path.c_str(), nullptr);
+        path = full ? full : "";
+        free(full);
+    }
+    ~scratch_folder()
+    {
+        if (!path.empty() && system(("rm -rf '" + path + "'").c_str()) != 0)
+            ADD_FAILURE() << "cannot remove " << path;
+    }
+    scratch_folder(const scratch_folder &) = delete;
+    std::string file(const std::string &name) const { return path + "/" + name; }
+    std::string path;
+};
+} // namespace zoff_test
+
+#endif

@@ -1,0 +1,212 @@
+// team_test.cc: how many threads a team has, that each runs once, and how floating point is set while they do.
+#include "zoff_test.h"
+
+#include <float.h>
+#include <omp.h>
+#include <sched.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+extern "C" {
+#include "budget.h"
+#include "cpu.h"
+#include "team.h"
+}
+
+namespace
+{
+// How often each thread of a team came by, and how many it was told there are.
+struct tally {
+    std::atomic<int> visits[64] = {};
+    std::atomic<unsigned> threads{0};
+    static void count(void *ctx, unsigned thread, unsigned threads)
+    {
+        auto self = static_cast<tally *>(ctx);
+        self->visits[thread]++;
+        self->threads = threads;
+    }
+    void expect_each_once() const
+    {
+        for (unsigned i = 0; i < 64; i++)
+            EXPECT_EQ(i < threads ? 1 : 0, visits[i]) << "thread " << i << " of " << threads;
+    }
+};
+
+unsigned cpus_in_mask()
+{
+    cpu_set_t mask;
+    return sched_getaffinity(0, sizeof mask, &mask) ? 1 : static_cast<unsigned>(CPU_COUNT(&mask));
+}
+} // namespace
+
+TEST(team, a_wanted_number_is_taken)
+{
+    EXPECT_EQ(1u, zoff_base_team_threads(1));
+    EXPECT_EQ(7u, zoff_base_team_threads(7));
+}
+
+TEST(team, the_policy_stays_inside_mask_and_quota)
+{
+    const unsigned threads = zoff_base_team_threads(0), quota = zoff_base_budget_cpus();
+    EXPECT_GE(threads, 1u);
+    EXPECT_LE(threads, cpus_in_mask());
+    if (quota) {
+        EXPECT_LE(threads, quota);
+    }
+}
+
+TEST(team, a_mask_of_one_cpu_makes_a_team_of_one)
+{
+    // In a thread of its own: the mask is a thread's.
+    unsigned threads = 0;
+    std::thread([&] {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+        if (sched_setaffinity(0, sizeof one, &one) == 0)
+            threads = zoff_base_team_threads(0);
+    }).join();
+    EXPECT_EQ(1u, threads);
+}
+
+TEST(team, omp_num_threads_is_not_asked)
+{
+    const int before = omp_get_max_threads();
+    const unsigned policy = zoff_base_team_threads(0);
+    omp_set_num_threads(5);
+    EXPECT_EQ(policy, zoff_base_team_threads(0));
+    tally t;
+    zoff_base_team_run(3, tally::count, &t);
+    EXPECT_EQ(3u, t.threads);
+    omp_set_num_threads(before);
+}
+
+TEST(team, each_thread_runs_once)
+{
+    for (unsigned threads : {0u, 1u, 2u, 3u, 8u}) {
+        tally t;
+        zoff_base_team_run(threads, tally::count, &t);
+        EXPECT_EQ(threads ? threads : 1, t.threads);
+        t.expect_each_once();
+    }
+}
+
+TEST(team, thread_0_is_the_callers_own)
+{
+    struct {
+        std::thread::id caller = std::this_thread::get_id();
+        std::atomic<bool> same{false};
+    } seen;
+    zoff_base_team_run(
+        4,
+        [](void *ctx, unsigned thread, unsigned) {
+            auto s = static_cast<decltype(seen) *>(ctx);
+            if (thread == 0)
+                s->same = std::this_thread::get_id() == s->caller;
+        },
+        &seen);
+    EXPECT_TRUE(seen.same);
+}
+
+TEST(team, works_inside_a_callers_parallel_region)
+{
+    tally teams[2];
+    int regions = 0;
+#pragma omp parallel num_threads(2)
+    {
+#pragma omp single
+        regions = omp_get_num_threads();
+        zoff_base_team_run(4, tally::count, &teams[omp_get_thread_num()]);
+    }
+    for (int i = 0; i < regions; i++) {
+        EXPECT_GE(teams[i].threads, 1u) << "fewer than asked for is allowed here, none is not";
+        EXPECT_LE(teams[i].threads, 4u);
+        teams[i].expect_each_once();
+    }
+    EXPECT_GE(regions, 1);
+}
+
+TEST(team, teams_of_several_threads_do_not_meet)
+{
+    tally teams[3];
+    std::vector<std::thread> callers;
+    for (auto &t : teams)
+        callers.emplace_back([&t] { zoff_base_team_run(2, tally::count, &t); });
+    for (auto &caller : callers)
+        caller.join();
+    for (auto &t : teams) {
+        EXPECT_EQ(2u, t.threads);
+        t.expect_each_once();
+    }
+}
+
+#if defined(__x86_64__)
+namespace
+{
+const unsigned FLUSH_TO_ZERO_AND_ROUND_UP = 0x1f80 | 0x8000 | 0x0040 | 0x4000;
+
+float halved(float value)
+{
+    volatile float x = value, half = 0.5f; // at run time, not by the compiler
+    return x * half;
+}
+
+void set_control(unsigned value)
+{
+    __builtin_ia32_ldmxcsr(value);
+}
+} // namespace
+
+TEST(cpu, enter_honours_subnormals_and_rounds_to_nearest_and_leave_restores)
+{
+    const unsigned mine = __builtin_ia32_stmxcsr();
+    set_control(FLUSH_TO_ZERO_AND_ROUND_UP);
+    ASSERT_EQ(0.0f, halved(FLT_MIN)) << "subnormals are not flushed: the test tests nothing";
+    const unsigned saved = zoff_base_cpu_float_enter();
+    const float subnormal = halved(FLT_MIN);
+    volatile float one = 1.0f, tiny = 1e-20f;
+    const float sum = one + tiny;
+    zoff_base_cpu_float_leave(saved);
+    const unsigned restored = __builtin_ia32_stmxcsr();
+    set_control(mine);
+    EXPECT_EQ(FLT_MIN / 2, subnormal);
+    EXPECT_EQ(1.0f, sum) << "rounded up";
+    EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, restored & 0xffc0u);
+}
+
+TEST(team, each_thread_computes_with_subnormals_and_gets_its_mode_back)
+{
+    const unsigned mine = __builtin_ia32_stmxcsr();
+    for (unsigned threads : {1u, 4u}) {
+        std::atomic<int> right{0};
+        set_control(FLUSH_TO_ZERO_AND_ROUND_UP);
+        zoff_base_team_run(
+            threads,
+            [](void *ctx, unsigned, unsigned) {
+                if (halved(FLT_MIN) == FLT_MIN / 2)
+                    (*static_cast<std::atomic<int> *>(ctx))++;
+            },
+            &right);
+        const unsigned after = __builtin_ia32_stmxcsr();
+        set_control(mine);
+        EXPECT_EQ(static_cast<int>(threads), right);
+        EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, after & 0xffc0u);
+    }
+}
+TEST(cpu, feature_bits_agree_with_the_kernel)
+{
+    std::ifstream cpuinfo("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(cpuinfo, line) && line.compare(0, 5, "flags") != 0)
+        ;
+    ASSERT_FALSE(line.empty());
+    line += " ";
+    const auto has = [&line](const char *flag) { return line.find(std::string(" ") + flag + " ") != std::string::npos; };
+    EXPECT_EQ(has("avx2") && has("fma") && has("f16c"), zoff_base_cpu_has_avx2());
+    EXPECT_EQ(has("avx2") && has("fma") && has("f16c") && has("avx512f") && has("avx512bw") && has("avx512dq") &&
+                  has("avx512vl"),
+              zoff_base_cpu_has_avx512());
+}
+#endif
