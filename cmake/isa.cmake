@@ -1,0 +1,14 @@
+# The kernels of cpu_adam, compiled once for each instruction set: the only files of the project with ISA flags, and those
+# name features one by one, so that what is built on one machine runs on another. No LTO: it would mix the flags again.
+function(zoff_isa name)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/src/cpu_adam/isa/kernels_${name}.c)
+  target_sources(zoff_cpu_adam PRIVATE ${source})
+  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>;-fno-lto;${ARGN}")
+endfunction()
+
+zoff_isa(scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(avx2 -mavx2 -mfma -mf16c)
+  zoff_isa(avx2 ${avx2})
+  zoff_isa(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+endif()

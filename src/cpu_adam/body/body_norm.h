@@ -1,0 +1,35 @@
+/* body_norm.h: sums of squares of blocks, finite exactly if all elements are: a square of two fp32 values is exact in fp64 and
+ * 1024 of the largest do not overflow there. */
+#ifndef ZOFF_BODY_NORM_H
+#define ZOFF_BODY_NORM_H
+
+ZOFF_KERNEL_INLINE v_sum square_sum_lanes(v_sum sum, const void *grad, size_t i, size_t left, bool grad16)
+{
+    return grad16 ? v_sum_squares_bf16(sum, (const uint16_t *)grad + i, left)
+                  : v_sum_squares(sum, (const float *)grad + i, left);
+}
+
+ZOFF_KERNEL_INLINE void square_sum_span(const zoff_norm_piece *piece, size_t begin, size_t count, bool grad16)
+{
+    const size_t end = begin + count;
+    for (size_t block = begin / ZOFF_NORM_BLOCK; block * ZOFF_NORM_BLOCK < end; block++) {
+        size_t i = block * ZOFF_NORM_BLOCK;
+        const size_t stop = end - i > ZOFF_NORM_BLOCK ? i + ZOFF_NORM_BLOCK : end;
+        v_sum sum = v_sum_zero();
+        for (; i + ZOFF_ADAM_SUM_LANES <= stop; i += ZOFF_ADAM_SUM_LANES)
+            sum = square_sum_lanes(sum, piece->grad, i, ZOFF_ADAM_SUM_LANES, grad16);
+        if (i < stop)
+            sum = square_sum_lanes(sum, piece->grad, i, stop - i, grad16);
+        piece->block_sums[block] = v_sum_total(sum);
+    }
+}
+
+static void kernel_square_sum(const zoff_norm_piece *piece, size_t begin, size_t count)
+{
+    if (piece->dtype == ZOFF_BF16)
+        square_sum_span(piece, begin, count, true);
+    else
+        square_sum_span(piece, begin, count, false);
+}
+
+#endif

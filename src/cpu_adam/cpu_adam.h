@@ -1,0 +1,82 @@
+/* cpu_adam.h: the door of the room that decides what becomes of a number. It knows pointers and counts; no rank, file,
+ * stream or device. All arrays need only their element's alignment. Results do not depend on the instruction set, the
+ * number of threads, or how a list is cut into pieces. */
+#ifndef ZOFF_CPU_ADAM_H
+#define ZOFF_CPU_ADAM_H
+
+#include <zoff/adam.h>
+
+/* Elements of a block of the square sum: block k of a piece is elements [k*B, (k+1)*B) of it. Who cuts a tensor into pieces
+ * cuts at multiples of this, and the sums of the blocks are the same. */
+enum { ZOFF_NORM_BLOCK = 1024 };
+
+/* Constants of one step of one group, made in double and rounded once. */
+typedef struct zoff_adam_consts {
+    float grad_scale;
+    float beta1, one_minus_beta1;
+    float beta2, one_minus_beta2;
+    float eps;
+    float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
+    float step_size;      /* -lr / (1 - beta1^t) */
+    float decay;          /* decoupled: -lr * weight_decay; L2: weight_decay */
+    zoff_decay mode;
+    bool decays; /* weight_decay is not 0 */
+} zoff_adam_consts;
+
+/* ERR_INVALID for a value out of range, or t < 1. */
+zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t);
+void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
+
+/* Called on thread 0 about every 64 Ki elements of its work: the place to pump I/O. */
+typedef void (*zoff_adam_between)(void *ctx);
+
+typedef struct zoff_adam_piece {
+    size_t count;
+    float *master, *m, *v;
+    const void *grad;
+    void *copy_out; /* or NULL */
+    zoff_dtype grad_dtype, copy_dtype;
+    const zoff_adam_consts *consts;
+} zoff_adam_piece;
+
+/* Adam on a list of pieces. */
+void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
+
+typedef struct zoff_norm_piece {
+    size_t count;
+    const void *grad;
+    zoff_dtype dtype;
+    double *block_sums; /* ceil(count / ZOFF_NORM_BLOCK) sums of squares; not finite exactly when an element is not */
+} zoff_norm_piece;
+
+/* Sum of squares of each block of each piece. */
+void zoff_adam_norm_run(unsigned threads, const zoff_norm_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
+
+typedef struct zoff_accumulate_piece {
+    size_t count;
+    float *sum;
+    const void *grad;
+    zoff_dtype dtype;
+    bool first; /* sum = grad instead of sum += grad */
+} zoff_accumulate_piece;
+
+/* Gradient accumulation into fp32. */
+void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between,
+                              void *ctx);
+
+typedef struct zoff_cast_piece {
+    size_t count;
+    void *dst;
+    const void *src;
+    zoff_dtype dst_dtype, src_dtype; /* fp32 and bf16, either way or the same; bf16 rounds to nearest even, NaN is 0x7fc0 */
+} zoff_cast_piece;
+
+/* Convert element types. */
+void zoff_adam_cast_run(unsigned threads, const zoff_cast_piece *pieces, size_t count);
+
+/* Bytes of an element; 0 for a type that is none. */
+size_t zoff_adam_dtype_bytes(zoff_dtype dtype);
+/* "fp32", "bf16", "fp16" */
+const char *zoff_adam_dtype_name(zoff_dtype dtype);
+
+#endif

@@ -1,0 +1,102 @@
+/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the two pieces of global mutable
+ * state of the library: written once, before the first kernel runs. */
+#include "kernels.h"
+
+#include "cpu.h"
+#include "env.h"
+#include "log.h"
+#include "team.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static bool any_cpu(void)
+{
+    return true;
+}
+
+/* From slowest to fastest. */
+static const struct {
+    const struct zoff_kernels *kernels;
+    bool (*usable)(void);
+    const char *needs;
+} TABLES[] = {
+    {&zoff_adam_kernels_scalar, any_cpu, "nothing"},
+#if defined(__x86_64__)
+    {&zoff_adam_kernels_avx2, zoff_base_cpu_has_avx2, "AVX2, FMA and F16C"},
+    {&zoff_adam_kernels_avx512, zoff_base_cpu_has_avx512, "AVX-512 F, BW, DQ and VL"},
+#endif
+};
+enum { TABLE_COUNT = sizeof TABLES / sizeof TABLES[0] };
+
+static struct {
+    pthread_once_t once;
+    const struct zoff_kernels *kernels;
+    unsigned threads;
+} chosen = {.once = PTHREAD_ONCE_INIT};
+
+static size_t find_best(void)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (TABLES[i].usable())
+            best = i;
+    }
+    return best;
+}
+
+static const struct zoff_kernels *choose_kernels(void)
+{
+    const size_t best = find_best();
+    const char *fastest = TABLES[best].kernels->name;
+    const char *variable = zoff_base_env_name(ZOFF_ENV_ISA);
+    const char *wanted = zoff_base_env_get(ZOFF_ENV_ISA);
+    if (!wanted || strcmp(wanted, "auto") == 0)
+        return TABLES[best].kernels;
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (strcmp(wanted, TABLES[i].kernels->name) != 0)
+            continue;
+        if (!TABLES[i].usable()) {
+            ZOFF_WARN("%s=%s, but this CPU lacks %s; using %s", variable, wanted, TABLES[i].needs, fastest);
+            return TABLES[best].kernels;
+        }
+        if (i < best)
+            ZOFF_WARN("%s=%s forces slower kernels than this CPU's %s; unset it for full speed", variable, wanted, fastest);
+        return TABLES[i].kernels;
+    }
+    ZOFF_WARN("%s=%s names no kernels of this build (auto, scalar%s); using %s", variable, wanted,
+              TABLE_COUNT > 1 ? ", avx2, avx512" : "", fastest);
+    return TABLES[best].kernels;
+}
+
+static void choose(void)
+{
+    chosen.kernels = choose_kernels();
+    chosen.threads = zoff_base_team_threads(0);
+}
+
+const struct zoff_kernels *zoff_adam_dispatch_kernels(void)
+{
+    pthread_once(&chosen.once, choose);
+    return chosen.kernels;
+}
+
+unsigned zoff_adam_dispatch_threads(void)
+{
+    pthread_once(&chosen.once, choose);
+    return chosen.threads;
+}
+
+const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa)
+{
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (strcmp(isa, TABLES[i].kernels->name) == 0 && TABLES[i].usable())
+            return TABLES[i].kernels;
+    }
+    return NULL;
+}
+
+const char *zoff_isa(void)
+{
+    return zoff_adam_dispatch_kernels()->name;
+}

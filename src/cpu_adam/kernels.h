@@ -1,0 +1,42 @@
+/* kernels.h: the kernels of this room and the table that holds one instruction set's version of each. Private to the room.
+ *
+ * A kernel works on elements [begin, begin + count) of a piece, on the calling thread, with floating point set by the team.
+ * Every table gives the same bits. A new kernel is one line here, one body, and one oracle in tests/kernels/. */
+#ifndef ZOFF_CPU_ADAM_KERNELS_H
+#define ZOFF_CPU_ADAM_KERNELS_H
+
+#include "cpu_adam.h"
+
+/* clang-format off */
+#define ZOFF_KERNEL_LIST(K) /* name   piece                      what it does */                                           \
+    K(adam,       zoff_adam_piece)       /* a step, with or without a bf16 copy of the new weights */                      \
+    K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
+    K(cast,       zoff_cast_piece)       /* fp32 to bf16 and back */                                                       \
+    K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */
+/* clang-format on */
+
+struct zoff_kernels {
+    const char *name; /* of the instruction set */
+#define K(kernel, piece_type) void (*kernel)(const piece_type *piece, size_t begin, size_t count);
+    ZOFF_KERNEL_LIST(K)
+#undef K
+};
+
+/* The tables that this build has. avx2 and avx512 exist on x86-64 only. */
+extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx2, zoff_adam_kernels_avx512;
+
+/* The table of this process, chosen at the first call and then fixed. */
+const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
+/* Threads of the default team, measured at the first call of either function. */
+unsigned zoff_adam_dispatch_threads(void);
+/* The table called `isa`, or NULL where this build or CPU has none. */
+const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
+
+/* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order; then lanes l and l + 8 are added, l and
+ * l + 4, l and l + 2, l and l + 1. This tree is the definition of the sum, whatever registers compute it. */
+enum { ZOFF_ADAM_SUM_LANES = 16 };
+
+/* Bodies are inlined into callers that pass constants, so that a loop has no branch on types or modes. */
+#define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
+
+#endif

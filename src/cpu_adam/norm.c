@@ -1,0 +1,17 @@
+/* norm.c: sums of squares of blocks over a list of pieces. The blocks and the tree inside a block are fixed, so the sums do not
+ * depend on the team; who adds them up does so in index order. */
+#include "walk.h"
+
+_Static_assert(offsetof(zoff_norm_piece, count) == 0, "the walk reads the count of a piece at its start");
+
+static void square_sum(const struct zoff_kernels *kernels, const void *piece, size_t begin, size_t count)
+{
+    kernels->square_sum(piece, begin, count);
+}
+
+void zoff_adam_norm_run(unsigned threads, const zoff_norm_piece *pieces, size_t count, zoff_adam_between between, void *ctx)
+{
+    const zoff_adam_walk walk = {
+        .pieces = pieces, .piece_bytes = sizeof *pieces, .count = count, .fn = square_sum, .between = between, .ctx = ctx};
+    zoff_adam_walk_run(threads, &walk);
+}

@@ -1,0 +1,140 @@
+/* simd_avx2.h: the vocabulary of simd_scalar.h with 8 lanes, for AVX2 with FMA.
+ *
+ * Tails: fp32 by masked loads and stores, which do not touch what the mask leaves out; 16-bit elements have no such
+ * instruction and go through a copy of the size of a register. The modulo there only tells compilers that drop no dead code how
+ * little it can be. */
+#ifndef ZOFF_SIMD_AVX2_H
+#define ZOFF_SIMD_AVX2_H
+
+#include "kernels.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+typedef __m256 v_f;
+
+ZOFF_KERNEL_INLINE size_t v_lanes(void)
+{
+    return 8;
+}
+
+ZOFF_KERNEL_INLINE v_f v_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+/* All ones in the first `left` lanes, left < 8. */
+ZOFF_KERNEL_INLINE __m256i v_mask(size_t left)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load(const float *p, size_t left)
+{
+    return left >= v_lanes() ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, v_mask(left));
+}
+
+ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
+{
+    if (left >= v_lanes())
+        _mm256_storeu_ps(p, x);
+    else
+        _mm256_maskstore_ps(p, v_mask(left), x);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    __m128i halves = _mm_setzero_si128();
+    if (left >= v_lanes())
+        halves = _mm_loadu_si128((const __m128i *)p);
+    else
+        memcpy(&halves, p, left % v_lanes() * sizeof *p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
+    __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+    if (left >= v_lanes())
+        _mm_storeu_si128((__m128i *)p, halves);
+    else
+        memcpy(p, &halves, left % v_lanes() * sizeof *p);
+}
+
+ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_mul(v_f a, v_f b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_div(v_f a, v_f b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
+{
+    return _mm256_sqrt_ps(a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+/* Lanes 0-3, 4-7, 8-11, 12-15. */
+typedef struct v_sum {
+    __m256d a, b, c, d;
+} v_sum;
+
+ZOFF_KERNEL_INLINE v_sum v_sum_zero(void)
+{
+    __m256d zero = _mm256_setzero_pd();
+    return (v_sum){zero, zero, zero, zero};
+}
+
+ZOFF_KERNEL_INLINE __m256d v_sum_quarter(__m256d sum, __m128 x)
+{
+    __m256d wide = _mm256_cvtps_pd(x);
+    return _mm256_fmadd_pd(wide, wide, sum);
+}
+
+/* Adding the square of a lane that was not read adds +0 to a sum that is never -0. */
+ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f low, v_f high)
+{
+    sum.a = v_sum_quarter(sum.a, _mm256_castps256_ps128(low));
+    sum.b = v_sum_quarter(sum.b, _mm256_extractf128_ps(low, 1));
+    sum.c = v_sum_quarter(sum.c, _mm256_castps256_ps128(high));
+    sum.d = v_sum_quarter(sum.d, _mm256_extractf128_ps(high, 1));
+    return sum;
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
+{
+    v_f high = left > v_lanes() ? v_load(p + v_lanes(), left - v_lanes()) : _mm256_setzero_ps();
+    return v_sum_add(sum, v_load(p, left), high);
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t left)
+{
+    v_f high = left > v_lanes() ? v_load_bf16(p + v_lanes(), left - v_lanes()) : _mm256_setzero_ps();
+    return v_sum_add(sum, v_load_bf16(p, left), high);
+}
+
+ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)
+{
+    __m256d four = _mm256_add_pd(_mm256_add_pd(sum.a, sum.c), _mm256_add_pd(sum.b, sum.d));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+#endif

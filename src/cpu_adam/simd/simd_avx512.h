@@ -1,0 +1,127 @@
+/* simd_avx512.h: the vocabulary of simd_scalar.h with 16 lanes, for AVX-512 F, BW, VL and DQ.
+ *
+ * Tails by predicates. Rounding to bf16 is integer arithmetic although newer CPUs have an instruction for it: that one takes
+ * subnormals for zero, and the bits would not be those of the other vocabularies. */
+#ifndef ZOFF_SIMD_AVX512_H
+#define ZOFF_SIMD_AVX512_H
+
+#include "kernels.h"
+
+#include <immintrin.h>
+
+typedef __m512 v_f;
+
+ZOFF_KERNEL_INLINE size_t v_lanes(void)
+{
+    return 16;
+}
+
+ZOFF_KERNEL_INLINE v_f v_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+/* The first `left` lanes, left < 16. */
+ZOFF_KERNEL_INLINE __mmask16 v_mask(size_t left)
+{
+    return (__mmask16)((1u << left) - 1u);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load(const float *p, size_t left)
+{
+    return left >= v_lanes() ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(v_mask(left), p);
+}
+
+ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
+{
+    if (left >= v_lanes())
+        _mm512_storeu_ps(p, x);
+    else
+        _mm512_mask_storeu_ps(p, v_mask(left), x);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    __m256i halves =
+        left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(v_mask(left), (const void *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    rounded = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000)), 16);
+    __m256i halves = _mm512_cvtepi32_epi16(rounded);
+    if (left >= v_lanes())
+        _mm256_storeu_si256((__m256i *)p, halves);
+    else
+        _mm256_mask_storeu_epi16(p, v_mask(left), halves);
+}
+
+ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_mul(v_f a, v_f b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_div(v_f a, v_f b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
+{
+    return _mm512_sqrt_ps(a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* Lanes 0-7, 8-15. */
+typedef struct v_sum {
+    __m512d low, high;
+} v_sum;
+
+ZOFF_KERNEL_INLINE v_sum v_sum_zero(void)
+{
+    return (v_sum){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+/* Adding the square of a lane that was not read adds +0 to a sum that is never -0. */
+ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f x)
+{
+    __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+    __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    sum.low = _mm512_fmadd_pd(low, low, sum.low);
+    sum.high = _mm512_fmadd_pd(high, high, sum.high);
+    return sum;
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
+{
+    return v_sum_add(sum, v_load(p, left));
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t left)
+{
+    return v_sum_add(sum, v_load_bf16(p, left));
+}
+
+ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)
+{
+    __m512d eight = _mm512_add_pd(sum.low, sum.high);
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+#endif

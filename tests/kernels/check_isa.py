@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""check_isa.py: what was compiled, not what was asked for. Disassembles the kernel objects and reads the compile commands.
+
+check_isa.py BUILD_DIR OBJECT...
+
+- every kernel of kernels_avx512 uses 512-bit registers, every kernel of kernels_avx2 uses 256-bit and none 512-bit ones, the
+  scalar table uses neither;
+- each square root and division of a vector kernel is the exact instruction, none is an approximation;
+- no compile command says -march=native or anything else that fits the code to the machine that builds it, and ISA flags
+  stand with the kernel files and the benchmarks' own loops only.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+KERNELS = ("kernel_adam", "kernel_accumulate", "kernel_cast", "kernel_square_sum")
+failures = []
+
+
+def check(condition, words):
+    if not condition:
+        failures.append(words)
+
+
+def functions(path):
+    """The disassembly of an object, a text for each function."""
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
+    parts = re.split(r"^[0-9a-f]+ <([^>]+)>:$", listing, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def check_object(path):
+    isa = re.search(r"kernels_(\w+)\.c", os.path.basename(path)).group(1)
+    found = functions(path)
+    for kernel in KERNELS:
+        # What the compiler split off belongs to its kernel.
+        code = "".join(text for name, text in found.items() if name == kernel or name.startswith(kernel + "."))
+        check(code, f"{path}: no function {kernel}")
+        wide, middle = len(re.findall("%zmm", code)), len(re.findall("%ymm", code))
+        print(f"{isa:8} {kernel:18} {len(code.splitlines()):5} instructions, zmm {wide:5}, ymm {middle:5}")
+        if isa == "avx512":
+            check(wide, f"{path}: {kernel} has no 512-bit instruction")
+        elif isa == "avx2":
+            check(middle, f"{path}: {kernel} has no 256-bit instruction")
+            check(not wide, f"{path}: {kernel} has 512-bit instructions")
+        else:
+            check(not wide and not middle, f"{path}: {kernel} has instructions that not every CPU of its kind has")
+    if isa != "scalar":
+        everything = "".join(found.values())
+        check(re.search(r"vsqrtps", everything) and re.search(r"vdivps", everything), f"{path}: no vector root or division")
+        check(not re.search(r"rsqrt|vrcp", everything), f"{path}: an approximate root or reciprocal")
+        check(re.search(r"vfmadd\w+ps", found["kernel_adam"]), f"{path}: no fused multiply-add")
+
+
+def check_commands(build):
+    path = os.path.join(build, "compile_commands.json")
+    with open(path, encoding="utf-8") as file:
+        commands = json.load(file)
+    check(commands, f"{path} is empty")
+    for entry in commands:
+        words = entry.get("command", " ".join(entry.get("arguments", [])))
+        source = entry["file"]
+        for flag in ("-march=", "-mtune=native", "-mcpu=native", "-ffast-math", "-Ofast"):
+            check(flag not in words, f"{source}: compiled with {flag}")
+        if re.search(r"\s-m(avx|fma|f16c|sse4)", words):
+            own = "/src/cpu_adam/isa/" in source or "/bench/" in source
+            check(own, f"{source}: compiled with ISA flags, which belong to src/cpu_adam/isa/ only")
+    print(f"{len(commands)} compile commands")
+
+
+def main():
+    build, objects = sys.argv[1], sys.argv[2:]
+    for path in objects:
+        if "kernels_" in os.path.basename(path):
+            check_object(path)
+    check(any("kernels_avx512" in path for path in objects), "the AVX-512 object was not among the arguments")
+    check_commands(build)
+    for words in failures:
+        print("FAILED:", words)
+    sys.exit(1 if failures else 0)
+
+
+main()

@@ -1,0 +1,139 @@
+// kernel_data.h: awkward numbers, arrays that end at a page which may not be touched, and comparison of bits.
+#ifndef ZOFF_TESTS_KERNEL_DATA_H
+#define ZOFF_TESTS_KERNEL_DATA_H
+
+#include <gtest/gtest.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <vector>
+
+namespace kernel_data
+{
+// A small generator of our own, so that the numbers are the same everywhere.
+class random_source
+{
+  public:
+    explicit random_source(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15ull + 1) {}
+    uint64_t next()
+    {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        return state * 0x2545F4914F6CDD1Dull;
+    }
+    // In [-1, 1).
+    double unit() { return (double)(int64_t)next() / 9223372036854775808.0; }
+
+  private:
+    uint64_t state;
+};
+
+inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+// Zeros, subnormals, ties of the bf16 rounding, the largest, infinities, NaN of both kinds and signs.
+inline float nasty(random_source &random)
+{
+    static const uint32_t values[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x00400000, 0x00800000,
+                                      0x00008000, 0x00018000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0x7f7f7fff,
+                                      0x7f7f8000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000,
+                                      0x7fffffff, 0x7f800001, 0xff812345, 0x60ad78ec, 0x1e3ce508, 0x3f800000, 0xbf800000};
+    const uint64_t which = random.next() >> 32;
+    return float_of(values[which % (sizeof values / sizeof values[0])]);
+}
+
+// Mostly ordinary numbers over some decades; with `nasties`, one of five is not.
+inline float number(random_source &random, bool nasties)
+{
+    if (nasties && (random.next() >> 40) % 5 == 0)
+        return nasty(random);
+    const double decade = (double)((random.next() >> 33) % 9) - 6;
+    return (float)(random.unit() * __builtin_pow(10.0, decade));
+}
+
+// Memory for up to `capacity` elements whose last bytes end at a page that may not be touched: a kernel that reads or writes
+// beyond the end dies. In front, and behind when it is shifted, there are bytes that must not change.
+template <typename T> class fenced
+{
+  public:
+    explicit fenced(size_t capacity)
+    {
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        bytes = (capacity * sizeof(T) + GUARD + page - 1) / page * page;
+        base = static_cast<char *>(mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        if (base == MAP_FAILED || mprotect(base + bytes, page, PROT_NONE) != 0)
+            abort();
+        reserved = bytes + page;
+    }
+    ~fenced() { munmap(base, reserved); }
+    fenced(const fenced &) = delete;
+
+    // Place `count` elements so that `shift` elements of guard follow them.
+    T *place(size_t count, size_t shift)
+    {
+        behind = shift * sizeof(T);
+        length = count * sizeof(T);
+        start = base + bytes - behind - length;
+        memset(start - FRONT, 0xA5, FRONT);
+        memset(start + length, 0xA5, behind);
+        return reinterpret_cast<T *>(start);
+    }
+    void expect_guards() const
+    {
+        for (size_t i = 0; i < FRONT; i++)
+            ASSERT_EQ((unsigned char)start[-1 - (ptrdiff_t)i], 0xA5) << "changed " << i + 1 << " bytes before the array";
+        for (size_t i = 0; i < behind; i++)
+            ASSERT_EQ((unsigned char)start[length + i], 0xA5) << "changed byte " << i << " behind the array";
+    }
+
+  private:
+    static constexpr size_t FRONT = 64, GUARD = 256;
+    char *base, *start = nullptr;
+    size_t bytes, reserved, behind = 0, length = 0;
+};
+
+// Sign and payload of an fp32 or fp64 NaN are the CPU's choice; everything else must agree bit for bit.
+inline uint64_t canonical(float x)
+{
+    return x != x ? 0x7fc00000u : bits_of(x);
+}
+inline uint64_t canonical(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return x != x ? 0x7ff8000000000000u : bits;
+}
+inline uint64_t canonical(uint16_t bits)
+{
+    return bits;
+}
+
+// The whole arrays as bits, and where they first differ if they do.
+template <typename T>::testing::AssertionResult same_bits(const T *expected, const T *actual, size_t count)
+{
+    if (count == 0 || memcmp(expected, actual, count * sizeof(T)) == 0)
+        return ::testing::AssertionSuccess();
+    for (size_t i = 0; i < count; i++) {
+        if (canonical(expected[i]) != canonical(actual[i]))
+            return ::testing::AssertionFailure() << "element " << i << " of " << count << ": expected " << std::hex << "0x"
+                                                 << canonical(expected[i]) << ", got 0x" << canonical(actual[i]);
+    }
+    return ::testing::AssertionSuccess();
+}
+} // namespace kernel_data
+
+#endif

@@ -1,0 +1,52 @@
+// torch_side.cc: zoff's side of torch_adamw.py: reads weights and gradients from a raw file, does the steps with
+// zoff_adam_step(), and writes the weights and moments to another.
+//
+// In:  double[8] count, steps, lr, beta1, beta2, eps, weight_decay, decay; float p[count]; float g[steps][count]
+// Out: float p[count], m[count], v[count]
+#include <stdio.h>
+#include <zoff/zoff.h>
+
+#include <vector>
+
+int main(int argc, char **argv)
+{
+    FILE *in = argc == 3 ? fopen(argv[1], "rb") : nullptr;
+    FILE *out = argc == 3 ? fopen(argv[2], "wb") : nullptr;
+    double head[8];
+    if (!in || !out || fread(head, sizeof head, 1, in) != 1) {
+        fprintf(stderr, "usage: torch_side IN OUT, with IN as torch_adamw.py writes it\n");
+        return 2;
+    }
+    const size_t count = (size_t)head[0];
+    std::vector<float> p(count), m(count), v(count), g(count);
+    zoff_adam_hyper hyper;
+    zoff_adam_hyper_init(&hyper);
+    hyper.lr = head[2];
+    hyper.beta1 = head[3];
+    hyper.beta2 = head[4];
+    hyper.eps = head[5];
+    hyper.weight_decay = head[6];
+    hyper.decay = (zoff_decay)(int)head[7];
+    zoff_adam_tensor tensor = {};
+    tensor.struct_size = sizeof tensor;
+    tensor.count = count;
+    tensor.master = p.data();
+    tensor.m = m.data();
+    tensor.v = v.data();
+    tensor.grad = g.data();
+    bool good = fread(p.data(), sizeof(float), count, in) == count;
+    for (int64_t t = 1; good && t <= (int64_t)head[1]; t++) {
+        good = fread(g.data(), sizeof(float), count, in) == count;
+        if (good && zoff_adam_step(&hyper, t, 1.0, &tensor) != ZOFF_OK) {
+            fprintf(stderr, "step %lld: %s\n", (long long)t, zoff_last_error());
+            return 1;
+        }
+    }
+    for (auto *array : {&p, &m, &v})
+        good = good && fwrite(array->data(), sizeof(float), count, out) == count;
+    good = fclose(out) == 0 && good;
+    fclose(in);
+    if (!good)
+        fprintf(stderr, "%s is too short, or %s cannot be written\n", argv[1], argv[2]);
+    return good ? 0 : 1;
+}
