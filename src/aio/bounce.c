@@ -1,0 +1,176 @@
+/* bounce.c: requests that O_DIRECT would refuse, because offset, length or address is not a multiple of the file's units. They
+ * go through aligned staging memory, piece by piece; what is aligned in their middle still goes without a copy.
+ *
+ *      file units   |        |        |        |        |
+ *      request          [=====================]
+ *      pieces           edge    plain    plain  edge         (address aligned like the offset; else `staged` in the middle)
+ *
+ * Reading is simple: read whole units, copy the part. Writing an edge is read-modify-write of one unit, and two such writes
+ * to one unit must not be out at once, or the second would write back what it read before the first: cut() holds it back.
+ *
+ * A unit written at the end of the file makes it longer than the caller asked for, so that its end is cut back to where it
+ * belongs: the old end or the end of any write that is on its way, whichever is later, and only while our padding really is
+ * what the file ends with. Within a queue this is exact. Two queues that make one file longer at the same time, both at odd
+ * lengths, or that change one unit at the same time, are not protected from each other. */
+#include "queue_priv.h"
+
+#include "bits.h"
+#include "log.h"
+#include "try.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool needs_staging(const zoff_aio_file *file, uint64_t offset, size_t bytes, const void *address)
+{
+    return offset % file->unit || bytes % file->unit || (uintptr_t)address % file->memory_unit;
+}
+
+zoff_status zoff_aio_bounce_prepare(zoff_aio *q, uint64_t offset, size_t bytes, const void *address)
+{
+    if (q->staging.base || !needs_staging(&q->file, offset, bytes, address))
+        return ZOFF_OK;
+    size_t stages = zoff_base_bits_min(q->depth, ZOFF_AIO_STAGES_MOST);
+    size_t each = zoff_base_bits_max(zoff_base_bits_min(q->block_bytes, ZOFF_AIO_STAGE_BYTES), q->file.unit);
+    q->stage_bytes = zoff_base_bits_align(each, zoff_base_bits_max(q->file.unit, q->file.memory_unit));
+    ZOFF_TRY(zoff_base_mem_map(stages * q->stage_bytes, "staging of unaligned I/O", &q->staging));
+    for (size_t i = 0; i < stages; i++)
+        q->free_stages[q->free_stage_count++] = (char *)q->staging.base + i * q->stage_bytes;
+    return ZOFF_OK;
+}
+
+static void take_stage(zoff_aio *q, zoff_aio_piece *piece)
+{
+    piece->stage = q->free_stages[--q->free_stage_count];
+}
+
+void zoff_aio_bounce_release(zoff_aio *q, zoff_aio_piece *piece)
+{
+    if (piece->stage)
+        q->free_stages[q->free_stage_count++] = piece->stage;
+    piece->stage = NULL;
+}
+
+/* Free pieces have no stage, so only those that are out are looked at. */
+static bool edge_is_out(const zoff_aio *q, uint64_t window)
+{
+    for (unsigned i = 0; i < q->depth; i++) {
+        const zoff_aio_piece *piece = &q->pieces[i];
+        if (piece->stage && piece->kind >= ZOFF_AIO_EDGE_READ && piece->window == window)
+            return true;
+    }
+    return false;
+}
+
+static bool cut_write(zoff_aio *q, zoff_aio_piece *piece, uint64_t offset, size_t left)
+{
+    size_t unit = q->file.unit;
+    size_t head = (size_t)(offset % unit);
+    piece->window = offset - head;
+    piece->skip = head;
+    if (head || left < unit) {
+        if (edge_is_out(q, piece->window))
+            return false;
+        take_stage(q, piece);
+        piece->kind = ZOFF_AIO_EDGE_READ;
+        piece->user_bytes = zoff_base_bits_min(unit - head, left);
+        piece->io = (zoff_aio_io){.writes = false, .offset = piece->window, .bytes = unit, .address = piece->stage};
+        return true;
+    }
+    take_stage(q, piece);
+    piece->kind = ZOFF_AIO_STAGED;
+    piece->user_bytes = zoff_base_bits_min(q->stage_bytes, left / unit * unit);
+    memcpy(piece->stage, piece->user, piece->user_bytes);
+    piece->io = (zoff_aio_io){.writes = true, .offset = offset, .bytes = piece->user_bytes, .address = piece->stage};
+    return true;
+}
+
+static void cut_read(zoff_aio *q, zoff_aio_piece *piece, uint64_t offset, size_t left)
+{
+    size_t unit = q->file.unit;
+    size_t head = (size_t)(offset % unit);
+    size_t bytes = zoff_base_bits_min(q->stage_bytes - head, left);
+    /* Where the address is aligned again after the first unit, what follows needs no copy. */
+    if (head && ((uintptr_t)piece->user + (unit - head)) % q->file.memory_unit == 0)
+        bytes = zoff_base_bits_min(bytes, unit - head);
+    take_stage(q, piece);
+    piece->kind = ZOFF_AIO_STAGED;
+    piece->window = offset - head;
+    piece->skip = head;
+    piece->user_bytes = bytes;
+    piece->io = (zoff_aio_io){
+        .writes = false, .offset = piece->window, .bytes = zoff_base_bits_align(head + bytes, unit), .address = piece->stage};
+}
+
+bool zoff_aio_bounce_cut(zoff_aio *q, const zoff_aio_request *request, zoff_aio_piece *piece)
+{
+    size_t unit = q->file.unit;
+    uint64_t offset = request->offset + request->cut;
+    size_t left = request->bytes - request->cut;
+    *piece = (zoff_aio_piece){.user = request->address + request->cut};
+    if (offset % unit == 0 && left >= unit && (uintptr_t)piece->user % q->file.memory_unit == 0) {
+        piece->kind = ZOFF_AIO_PLAIN;
+        piece->user_bytes = zoff_base_bits_min(q->block_bytes, left / unit * unit);
+        piece->io =
+            (zoff_aio_io){.writes = request->writes, .offset = offset, .bytes = piece->user_bytes, .address = piece->user};
+        return true;
+    }
+    if (!q->free_stage_count)
+        return false;
+    if (request->writes)
+        return cut_write(q, piece, offset, left);
+    cut_read(q, piece, offset, left);
+    return true;
+}
+
+/* The latest byte that a write of this queue, not done yet, will put into the file. */
+static uint64_t latest_end(const zoff_aio *q)
+{
+    uint64_t end = 0;
+    for (unsigned i = 0; i < q->request_count; i++) {
+        const zoff_aio_request *request = &q->requests[i];
+        if (request->state == ZOFF_AIO_ACTIVE && request->writes && request->offset + request->bytes > end)
+            end = request->offset + request->bytes;
+    }
+    return end;
+}
+
+/* Takes the padding of the last unit off the file again. */
+static void trim(const zoff_aio *q, const zoff_aio_piece *piece)
+{
+    uint64_t padded_end = piece->window + q->file.unit;
+    uint64_t end = piece->window + zoff_base_bits_max(piece->present, piece->skip + piece->user_bytes);
+    uint64_t coming = latest_end(q);
+    if (coming > end)
+        end = coming;
+    if (end >= padded_end || zoff_aio_file_end(&q->file) != padded_end)
+        return;
+    if (ftruncate(q->file.fd, (off_t)end) != 0)
+        ZOFF_WARN("'%s' keeps %llu bytes of padding at its end: %s", q->file.path, (unsigned long long)(padded_end - end),
+                  zoff_base_status_errno(errno));
+}
+
+bool zoff_aio_bounce_next(zoff_aio *q, zoff_aio_piece *piece)
+{
+    size_t unit = q->file.unit;
+    switch (piece->kind) {
+    case ZOFF_AIO_PLAIN:
+        return false;
+    case ZOFF_AIO_STAGED:
+        if (!piece->io.writes)
+            memcpy(piece->user, piece->stage + piece->skip, piece->user_bytes);
+        return false;
+    case ZOFF_AIO_EDGE_READ:
+        memset(piece->stage + piece->present, 0, unit - piece->present);
+        memcpy(piece->stage + piece->skip, piece->user, piece->user_bytes);
+        piece->kind = ZOFF_AIO_EDGE_WRITE;
+        piece->io = (zoff_aio_io){.writes = true, .offset = piece->window, .bytes = unit, .address = piece->stage};
+        return true;
+    case ZOFF_AIO_EDGE_WRITE:
+        if (piece->present < unit)
+            trim(q, piece);
+        return false;
+    }
+    return false;
+}

@@ -1,0 +1,295 @@
+/* file.c: opens the file of a queue and finds out what it demands: whether O_DIRECT is real (one transfer is tried, opening
+ * alone proves nothing), which alignment, and whether there is room for it. */
+#include "file_priv.h"
+
+#include "bits.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Kernel interface of statx for direct I/O (Linux 6.1), spelt out so that older headers will do. */
+enum {
+    DIOALIGN_MASK = 0x2000,
+    DIOALIGN_MEMORY_AT = 152, /* u32 in struct statx */
+    DIOALIGN_OFFSET_AT = 156,
+    UNIT_DEFAULT = 4096,
+    UNIT_LARGEST = 65536, /* file systems whose unit is the page of a 64 KiB-page machine */
+    INTERRUPTIONS = 100   /* EINTR in a row that we put up with */
+};
+
+static const struct {
+    unsigned magic;
+    const char *name;
+} FILE_SYSTEMS[] = {
+    {0xEF53, "ext4"},          {0x58465342, "xfs"},  {0x9123683E, "btrfs"},  {0x01021994, "tmpfs"},    {0x858458F6, "ramfs"},
+    {0x794C7630, "overlayfs"}, {0x65735546, "fuse"}, {0x6969, "nfs"},        {0x73717368, "squashfs"}, {0xF15F, "ecryptfs"},
+    {0x2FC12FC1, "zfs"},       {0xFE534D42, "smb2"}, {0xFF534D42, "cifs"},   {0x01021997, "9p"},       {0x4D44, "vfat"},
+    {0x2011BAB0, "exfat"},     {0xF2F52010, "f2fs"}, {0x0BD00BD0, "lustre"}, {0x00C36400, "ceph"},     {0x47504653, "gpfs"},
+};
+
+const char *zoff_aio_file_system(const zoff_aio_file *file, char buffer[32])
+{
+    struct statfs fs;
+    if (fstatfs(file->fd, &fs) != 0)
+        return "an unknown file system";
+    for (unsigned i = 0; i < sizeof FILE_SYSTEMS / sizeof FILE_SYSTEMS[0]; i++) {
+        if (FILE_SYSTEMS[i].magic == (unsigned)fs.f_type)
+            return FILE_SYSTEMS[i].name;
+    }
+    snprintf(buffer, 32, "file system type 0x%x", (unsigned)fs.f_type);
+    return buffer;
+}
+
+/* Anything else has no offsets to read from, and opening a pipe would wait for its other end. */
+static zoff_status check_type(const char *path, const struct stat *st)
+{
+    ZOFF_FAIL_IF(S_ISDIR(st->st_mode), ZOFF_ERR_IO, "'%s' is a directory; name a file in it", path);
+    ZOFF_FAIL_IF(!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode), ZOFF_ERR_IO,
+                 "'%s' is neither a regular file nor a block device", path);
+    return ZOFF_OK;
+}
+
+/* Asks the kernel for the units of direct I/O. False: it says that there is no direct I/O on this file. */
+static bool ask_units(int fd, size_t *out_unit, size_t *out_memory_unit)
+{
+    struct statx sx;
+    memset(&sx, 0, sizeof sx);
+    uint32_t memory = 0, offset = 0;
+    *out_unit = *out_memory_unit = UNIT_DEFAULT;
+    if (statx(fd, "", AT_EMPTY_PATH, DIOALIGN_MASK, &sx) == 0 && (sx.stx_mask & DIOALIGN_MASK)) {
+        memcpy(&memory, (const char *)&sx + DIOALIGN_MEMORY_AT, sizeof memory);
+        memcpy(&offset, (const char *)&sx + DIOALIGN_OFFSET_AT, sizeof offset);
+        if (!memory || !offset)
+            return false;
+        *out_unit = offset;
+        *out_memory_unit = memory;
+        return true;
+    }
+    int sector = 0;
+    if (ioctl(fd, BLKSSZGET, &sector) == 0 && sector > 0)
+        *out_unit = *out_memory_unit = (size_t)sector;
+    return true;
+}
+
+/* One transfer of one unit at offset 0: 0, or the errno of its failure. A file that we made has nothing to read, but may be
+ * written; one that somebody else made and left empty is only known to be readable at its end. */
+static int transfer_once(const zoff_aio_file *file, bool created, char *block)
+{
+    ssize_t ret = -1;
+    errno = EINTR;
+    for (unsigned i = 0; ret < 0 && (errno == EINTR || errno == EAGAIN) && i < INTERRUPTIONS; i++)
+        ret = created ? pwrite(file->fd, block, file->unit, 0) : pread(file->fd, block, file->unit, 0);
+    int error = ret < 0 ? errno : 0;
+    if (created && ftruncate(file->fd, 0) != 0 && !error)
+        error = errno;
+    return error;
+}
+
+/* Finds the units that work. *out_direct: whether any does. */
+static zoff_status probe(zoff_aio_file *file, bool created, bool *out_direct)
+{
+    char *memory;
+    if (!ask_units(file->fd, &file->unit, &file->memory_unit)) {
+        *out_direct = false;
+        return ZOFF_OK;
+    }
+    size_t largest = zoff_base_bits_max(UNIT_LARGEST, file->memory_unit);
+    ZOFF_TRY(zoff_base_mem_alloc(1, file->unit + 2 * largest, "the first block of a file", &memory));
+    char *block = (char *)zoff_base_bits_align((size_t)memory, largest);
+    int error = transfer_once(file, created, block);
+    for (size_t unit = UNIT_DEFAULT; error == EINVAL && unit <= UNIT_LARGEST; unit *= UNIT_LARGEST / UNIT_DEFAULT) {
+        if (unit <= file->unit)
+            continue;
+        file->unit = file->memory_unit = unit;
+        error = transfer_once(file, created, block);
+    }
+    zoff_base_mem_free(memory);
+    /* A full disk is for whoever writes or reserves to report, with sizes. */
+    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    ZOFF_FAIL_IF(error && error != EINVAL && error != EOPNOTSUPP && !full, ZOFF_ERR_IO, "cannot %s '%s': %s",
+                 created ? "write to" : "read from", file->path, zoff_base_status_errno(error));
+    *out_direct = !error || full;
+    return ZOFF_OK;
+}
+
+/* Creates the file where it is not there yet: apart from the opening proper, because only O_EXCL tells whether it was us. */
+static zoff_status make_file(const char *path, bool *out_created)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ZOFF_FAIL_IF(fd < 0 && errno != EEXIST, errno == ENOSPC || errno == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO,
+                 "cannot create '%s': %s", path, zoff_base_status_errno(errno));
+    *out_created = fd >= 0;
+    if (fd >= 0)
+        close(fd);
+    return ZOFF_OK;
+}
+
+static zoff_status fail_open(const char *path, int flags)
+{
+    return zoff_base_status_fail(ZOFF_ERR_IO, "cannot open '%s' for %s: %s", path,
+                                 (flags & O_ACCMODE) == O_RDWR ? "reading and writing" : "reading",
+                                 zoff_base_status_errno(errno));
+}
+
+/* Opens with O_DIRECT and leaves file->direct false, and no descriptor open, where the file system has none. */
+static zoff_status open_direct(zoff_aio_file *file, int flags, bool created)
+{
+    bool direct = false;
+    file->fd = open(file->path, flags | O_DIRECT);
+    if (file->fd < 0)
+        return errno == EINVAL || errno == EOPNOTSUPP ? ZOFF_OK : fail_open(file->path, flags);
+    zoff_status status = probe(file, created, &direct);
+    if (status == ZOFF_OK && direct) {
+        file->direct = true;
+        return ZOFF_OK;
+    }
+    close(file->fd);
+    file->fd = -1;
+    return status;
+}
+
+static zoff_status open_buffered(zoff_aio_file *file, int flags, zoff_aio_direct direct)
+{
+    char buffer[32];
+    file->fd = open(file->path, flags);
+    if (file->fd < 0)
+        return fail_open(file->path, flags);
+    file->unit = file->memory_unit = 1;
+    if (direct == ZOFF_DIRECT_OFF)
+        return ZOFF_OK;
+    const char *system = zoff_aio_file_system(file, buffer);
+    if (direct == ZOFF_DIRECT_REQUIRE) {
+        close(file->fd);
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "'%s' is on %s, which refuses O_DIRECT, and direct I/O is required; choose a folder on ext4 or "
+            "XFS of a local drive, or let direct be auto",
+            file->path, system);
+    }
+    ZOFF_WARN(
+        "'%s' is on %s, which refuses O_DIRECT: going through the page cache, which costs one more copy of every byte and "
+        "takes memory from the run; ext4 and XFS on a local drive do better",
+        file->path, system);
+    file->drops_cache = true;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_aio_file_open(const char *path, zoff_aio_direct direct, bool writable, bool create, zoff_aio_file *out)
+{
+    struct stat st;
+    bool created = false;
+    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+    zoff_aio_file file = {.fd = -1, .writable = writable};
+    if (stat(path, &st) == 0)
+        ZOFF_TRY(check_type(path, &st));
+    ZOFF_TRY(zoff_base_mem_copy_text(path, &file.path));
+    zoff_status status = ZOFF_OK;
+    if (create)
+        ZOFF_TRY_OR(free_path, make_file(path, &created));
+    if (direct != ZOFF_DIRECT_OFF)
+        ZOFF_TRY_OR(remove_file, open_direct(&file, flags, created));
+    if (!file.direct)
+        ZOFF_TRY_OR(remove_file, open_buffered(&file, flags, direct));
+    *out = file;
+    return ZOFF_OK;
+
+remove_file:
+    if (created)
+        unlink(path);
+free_path:
+    zoff_base_mem_free(file.path);
+    return status;
+}
+
+void zoff_aio_file_close(zoff_aio_file *file)
+{
+    close(file->fd);
+    zoff_base_mem_free(file->path);
+    *file = (zoff_aio_file){.fd = -1};
+}
+
+uint64_t zoff_aio_file_end(const zoff_aio_file *file)
+{
+    struct stat st;
+    uint64_t capacity = 0;
+    if (fstat(file->fd, &st) != 0)
+        return 0;
+    if (S_ISBLK(st.st_mode))
+        return ioctl(file->fd, BLKGETSIZE64, &capacity) == 0 ? capacity : 0;
+    return (uint64_t)st.st_size;
+}
+
+void zoff_aio_file_drop(const zoff_aio_file *file, uint64_t offset, size_t bytes)
+{
+    if (file->drops_cache) /* advice: what it comes to is the kernel's business */
+        (void)posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+}
+
+static zoff_status no_space(const zoff_aio_file *file, uint64_t need, uint64_t have, const char *where)
+{
+    return zoff_base_status_fail(ZOFF_ERR_NO_SPACE,
+                                 "'%s' needs %" PRIu64 " more bytes (%.1f MiB) and %s has %" PRIu64
+                                 " (%.1f MiB); free some space or choose another folder",
+                                 file->path, need, (double)need / (1 << 20), where, have, (double)have / (1 << 20));
+}
+
+/* What the file still lacks and what the file system would give. */
+static void measure(const zoff_aio_file *file, const struct stat *st, uint64_t bytes, uint64_t *out_need, uint64_t *out_have)
+{
+    struct statvfs fs;
+    uint64_t held = (uint64_t)st->st_blocks * 512;
+    *out_need = bytes > held ? bytes - held : 0;
+    *out_have = UINT64_MAX; /* also where the file system has no limit and says so by having no blocks */
+    if (fstatvfs(file->fd, &fs) == 0 && fs.f_blocks)
+        *out_have = (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
+{
+    struct stat st;
+    char buffer[32];
+    uint64_t need, have;
+    ZOFF_FAIL_IF(fstat(file->fd, &st) != 0, ZOFF_ERR_IO, "cannot examine '%s': %s", file->path, zoff_base_status_errno(errno));
+    if (S_ISBLK(st.st_mode)) {
+        have = zoff_aio_file_end(file);
+        return have >= bytes ? ZOFF_OK : no_space(file, bytes - have, 0, "the device");
+    }
+    /* Asked first, so that a file too big does not fill the disk of everybody else before it fails. */
+    measure(file, &st, bytes, &need, &have);
+    if (need > have)
+        return no_space(file, need, have, zoff_aio_file_system(file, buffer));
+    if (!bytes)
+        return ZOFF_OK;
+    int ret = -1;
+    errno = EINTR;
+    for (unsigned i = 0; ret != 0 && errno == EINTR && i < INTERRUPTIONS; i++)
+        ret = fallocate(file->fd, 0, 0, (off_t)bytes);
+    /* No reservation on this file system: the space was there a moment ago, which is the most that can be known. */
+    if (ret != 0 && errno == EOPNOTSUPP)
+        ret = (uint64_t)st.st_size >= bytes ? 0 : ftruncate(file->fd, (off_t)bytes);
+    if (ret == 0)
+        return ZOFF_OK;
+    int error = errno;
+    if ((uint64_t)st.st_size < bytes && ftruncate(file->fd, st.st_size) != 0)
+        ZOFF_WARN("cannot give back what was reserved of '%s': %s", file->path, zoff_base_status_errno(errno));
+    if (error == ENOSPC || error == EDQUOT) {
+        measure(file, &st, bytes, &need, &have);
+        return no_space(file, need, have,
+                        error == EDQUOT ? "the quota, which is exceeded, on a file system that"
+                                        : zoff_aio_file_system(file, buffer));
+    }
+    return zoff_base_status_fail(ZOFF_ERR_IO, "cannot reserve %" PRIu64 " bytes for '%s': %s", bytes, file->path,
+                                 zoff_base_status_errno(error));
+}

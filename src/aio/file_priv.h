@@ -1,0 +1,31 @@
+/* file_priv.h: the file of a queue: opened once, kept open, with what it demands of addresses and offsets. */
+#ifndef ZOFF_AIO_FILE_PRIV_H
+#define ZOFF_AIO_FILE_PRIV_H
+
+#include <zoff/aio.h>
+
+typedef struct zoff_aio_file {
+    int fd;
+    char *path;
+    bool writable;
+    bool direct;        /* O_DIRECT is in force */
+    bool drops_cache;   /* O_DIRECT was wanted and refused: leave no more in the page cache than need be */
+    size_t unit;        /* bytes: offsets and lengths of transfers are multiples of it; 1 without O_DIRECT */
+    size_t memory_unit; /* bytes: addresses are multiples of it; 1 without O_DIRECT */
+} zoff_aio_file;
+
+zoff_status zoff_aio_file_open(const char *path, zoff_aio_direct direct, bool writable, bool create, zoff_aio_file *out);
+void zoff_aio_file_close(zoff_aio_file *file);
+
+/* Where the file ends now, for a block device its capacity; 0 when the system does not tell. */
+uint64_t zoff_aio_file_end(const zoff_aio_file *file);
+
+zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes);
+
+/* The bytes of a finished request will not be wanted from the page cache. */
+void zoff_aio_file_drop(const zoff_aio_file *file, uint64_t offset, size_t bytes);
+
+/* Words for the file system that holds the file. */
+const char *zoff_aio_file_system(const zoff_aio_file *file, char buffer[32]);
+
+#endif

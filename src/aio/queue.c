@@ -1,0 +1,317 @@
+/* queue.c: the public calls: a queue is opened and closed, requests come in and get tickets, tickets get their results. */
+#include "queue_priv.h"
+
+#include "bits.h"
+#include "log.h"
+#include "try.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    BLOCK_DEFAULT = 1 << 20,
+    BLOCK_MOST = 1 << 30, /* the kernel moves a little less than 2 GiB at once, io_uring registers 1 GiB at once */
+    DEPTH_DEFAULT = 32,
+    DEPTH_MOST = 4096,
+    REQUESTS_AT_FIRST = 64
+};
+
+/* Copies what the caller's version of the struct has; what only ours has is 0, what only theirs has must be 0. */
+static zoff_status read_opts(const zoff_aio_opts *opts, zoff_aio_opts *out)
+{
+    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID, "zoff_aio_open: opts is NULL; pass a zeroed zoff_aio_opts with struct_size set");
+    ZOFF_FAIL_IF(opts->struct_size < sizeof opts->struct_size, ZOFF_ERR_INVALID,
+                 "zoff_aio_open: opts.struct_size is %zu; set it to sizeof(zoff_aio_opts)", opts->struct_size);
+    for (size_t i = sizeof *opts; i < opts->struct_size; i++)
+        ZOFF_FAIL_IF(((const char *)opts)[i], ZOFF_ERR_UNSUPPORTED,
+                     "zoff_aio_open: opts has settings of a newer version of the library than %u", zoff_version());
+    memset(out, 0, sizeof *out);
+    memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+    if (!out->block_bytes)
+        out->block_bytes = BLOCK_DEFAULT;
+    if (!out->depth)
+        out->depth = DEPTH_DEFAULT;
+    ZOFF_FAIL_IF(out->block_bytes > BLOCK_MOST, ZOFF_ERR_INVALID, "zoff_aio_open: block_bytes is %zu; at most %d",
+                 out->block_bytes, BLOCK_MOST);
+    ZOFF_FAIL_IF(out->depth > DEPTH_MOST, ZOFF_ERR_INVALID, "zoff_aio_open: depth is %u; at most %d", out->depth, DEPTH_MOST);
+    ZOFF_FAIL_IF((unsigned)out->direct > ZOFF_DIRECT_OFF, ZOFF_ERR_INVALID,
+                 "zoff_aio_open: direct is %d; use a ZOFF_DIRECT_ value", (int)out->direct);
+    ZOFF_FAIL_IF(out->create && !out->writable, ZOFF_ERR_INVALID, "zoff_aio_open: create needs writable");
+    return ZOFF_OK;
+}
+
+/* New places are free ones with their first generation. It starts at a value of the queue's own, so that the ticket of one
+ * queue is not by chance one of another. */
+static zoff_status grow_requests(zoff_aio *q, unsigned count)
+{
+    zoff_aio_request *requests;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *requests, "I/O requests", &requests));
+    if (q->request_count)
+        memcpy(requests, q->requests, q->request_count * sizeof *requests);
+    for (unsigned i = count; i-- > q->request_count;) {
+        requests[i].generation = (uint32_t)((uintptr_t)q >> 4) * 2654435761u;
+        requests[i].next = q->free_request;
+        q->free_request = (int)i;
+    }
+    zoff_base_mem_free(q->requests);
+    q->requests = requests;
+    q->request_count = count;
+    return ZOFF_OK;
+}
+
+static zoff_status make_pieces(zoff_aio *q)
+{
+    ZOFF_TRY(zoff_base_mem_alloc(q->depth, sizeof *q->pieces, "pieces of I/O requests", &q->pieces));
+    for (unsigned i = q->depth; i-- > 0;) {
+        q->pieces[i].next_free = q->free_piece;
+        q->free_piece = &q->pieces[i];
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio **out)
+{
+    zoff_aio_opts chosen;
+    zoff_aio *q;
+    zoff_status status;
+    ZOFF_FAIL_IF(!path || !out, ZOFF_ERR_INVALID, "zoff_aio_open: %s is NULL", path ? "out" : "path");
+    ZOFF_TRY(read_opts(opts, &chosen));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *q, "an I/O queue", &q));
+    q->depth = chosen.depth;
+    q->free_request = ZOFF_AIO_NONE;
+    for (unsigned lane = 0; lane < ZOFF_AIO_LANES; lane++)
+        q->lanes[lane].first = q->lanes[lane].last = ZOFF_AIO_NONE;
+    ZOFF_TRY_OR(free_q, make_pieces(q));
+    ZOFF_TRY_OR(free_pieces, grow_requests(q, REQUESTS_AT_FIRST));
+    ZOFF_TRY_OR(free_requests, zoff_aio_file_open(path, chosen.direct, chosen.writable, chosen.create, &q->file));
+    q->block_bytes = zoff_base_bits_max(chosen.block_bytes / q->file.unit * q->file.unit, q->file.unit);
+    ZOFF_TRY_OR(close_file, zoff_aio_backend_choose(chosen.backend, q->file.fd, q->depth, &q->backend, &q->backend_self));
+    *out = q;
+    return ZOFF_OK;
+
+close_file:
+    zoff_aio_file_close(&q->file);
+free_requests:
+    zoff_base_mem_free(q->requests);
+free_pieces:
+    zoff_base_mem_free(q->pieces);
+free_q:
+    zoff_base_mem_free(q);
+    return status;
+}
+
+/* The words for a fault: what, where, how much, why, and the way out where there is one. */
+static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
+{
+    const zoff_aio_fault *fault = &request->fault;
+    const char *verb = request->writes ? "write" : "read";
+    const char *path = q->file.path;
+    switch (fault->kind) {
+    case ZOFF_AIO_FAULT_NONE:
+        break;
+    case ZOFF_AIO_FAULT_END:
+        return zoff_base_status_fail(ZOFF_ERR_IO,
+                                     "cannot %s %zu bytes at offset %" PRIu64 " of '%s': the file ends at %" PRIu64
+                                     "; it is not the file that was written, or was cut since",
+                                     verb, request->bytes, request->offset, path, fault->end);
+    case ZOFF_AIO_FAULT_STUCK:
+        return zoff_base_status_fail(ZOFF_ERR_IO,
+                                     "cannot %s %zu bytes at offset %" PRIu64
+                                     " of '%s': %d attempts in a row at offset %" PRIu64 " moved nothing",
+                                     verb, request->bytes, request->offset, path, ZOFF_AIO_RETRIES_MOST, fault->offset);
+    case ZOFF_AIO_FAULT_SYSTEM: {
+        bool full = fault->error == ENOSPC || fault->error == EDQUOT;
+        return zoff_base_status_fail(full ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO,
+                                     "cannot %s %zu bytes at offset %" PRIu64
+                                     " of '%s': %s (piece of %zu bytes at offset %" PRIu64 ")%s",
+                                     verb, request->bytes, request->offset, path, zoff_base_status_errno(fault->error),
+                                     fault->bytes, fault->offset, full ? "; free some space or choose another folder" : "");
+    }
+    }
+    return ZOFF_OK;
+}
+
+/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. */
+void zoff_aio_close(zoff_aio *q)
+{
+    if (!q)
+        return;
+    for (;;) {
+        (void)zoff_aio_pieces_advance(q);
+        if (!zoff_aio_pieces_out(q))
+            break;
+        (void)q->backend->wait(q->backend_self);
+    }
+    for (unsigned i = 0; i < q->request_count; i++) {
+        if (q->requests[i].state == ZOFF_AIO_DONE && report(q, &q->requests[i]) < 0)
+            ZOFF_WARN("a request failed and the queue was closed before anybody asked for its result: %s", zoff_last_error());
+    }
+    q->backend->close(q->backend_self);
+    zoff_aio_file_close(&q->file);
+    zoff_base_mem_unmap(&q->staging);
+    zoff_base_mem_free(q->requests);
+    zoff_base_mem_free(q->pieces);
+    zoff_base_mem_free(q);
+}
+
+zoff_status zoff_aio_reserve(zoff_aio *q, uint64_t bytes)
+{
+    ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_reserve: the queue is NULL");
+    ZOFF_FAIL_IF(!q->file.writable, ZOFF_ERR_INVALID,
+                 "cannot reserve room in '%s': it was opened for reading; set opts.writable", q->file.path);
+    ZOFF_FAIL_IF(bytes > INT64_MAX, ZOFF_ERR_INVALID, "cannot reserve %" PRIu64 " bytes for '%s': a file has at most %" PRId64,
+                 bytes, q->file.path, INT64_MAX);
+    return zoff_aio_file_reserve(&q->file, bytes);
+}
+
+zoff_status zoff_aio_register(zoff_aio *q, void *base, size_t bytes)
+{
+    ZOFF_FAIL_IF(!q || !base || !bytes, ZOFF_ERR_INVALID, "zoff_aio_register: %s",
+                 !q ? "the queue is NULL" : "there is no memory to register");
+    ZOFF_FAIL_IF(q->register_called, ZOFF_ERR_STATE,
+                 "zoff_aio_register: the queue of '%s' has its memory already; once per queue", q->file.path);
+    ZOFF_TRY(q->backend->register_memory(q->backend_self, base, bytes, &q->registered));
+    q->register_called = true;
+    return ZOFF_OK;
+}
+
+static uint64_t make_ticket(const zoff_aio *q, int index)
+{
+    return (uint64_t)q->requests[index].generation << 32 | (uint32_t)(index + 1);
+}
+
+/* A request of 0 bytes is done as soon as it is made. */
+static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t bytes, void *address, uint64_t *out_ticket)
+{
+    const char *verb = writes ? "write" : "read";
+    ZOFF_FAIL_IF(!q || !out_ticket || (!address && bytes), ZOFF_ERR_INVALID, "zoff_aio_%s: %s is NULL", verb,
+                 !q            ? "the queue"
+                 : !out_ticket ? "out_ticket"
+                               : "the memory");
+    ZOFF_FAIL_IF(writes && !q->file.writable, ZOFF_ERR_INVALID,
+                 "cannot write to '%s': it was opened for reading; set opts.writable", q->file.path);
+    ZOFF_FAIL_IF(bytes > INT64_MAX || offset > (uint64_t)INT64_MAX - bytes, ZOFF_ERR_INVALID,
+                 "cannot %s %zu bytes at offset %" PRIu64 " of '%s': beyond the largest offset of a file, %" PRId64, verb,
+                 bytes, offset, q->file.path, INT64_MAX);
+    if (q->free_request == ZOFF_AIO_NONE)
+        ZOFF_TRY(grow_requests(q, 2 * q->request_count));
+    ZOFF_TRY(zoff_aio_bounce_prepare(q, offset, bytes, address));
+    int index = q->free_request;
+    zoff_aio_request *request = &q->requests[index];
+    q->free_request = request->next;
+    *request = (zoff_aio_request){.state = bytes ? ZOFF_AIO_ACTIVE : ZOFF_AIO_DONE,
+                                  .generation = request->generation,
+                                  .next = ZOFF_AIO_NONE,
+                                  .writes = writes,
+                                  .offset = offset,
+                                  .bytes = bytes,
+                                  .address = address};
+    *out_ticket = make_ticket(q, index);
+    if (!bytes)
+        return ZOFF_OK;
+    unsigned lane = writes ? ZOFF_AIO_WRITES : ZOFF_AIO_READS;
+    if (q->lanes[lane].last == ZOFF_AIO_NONE)
+        q->lanes[lane].first = index;
+    else
+        q->requests[q->lanes[lane].last].next = index;
+    q->lanes[lane].last = index;
+    (void)zoff_aio_pieces_feed(q); /* the request is accepted; what fails from here on is its result */
+    return ZOFF_OK;
+}
+
+zoff_status zoff_aio_read(zoff_aio *q, uint64_t offset, size_t bytes, void *dst, uint64_t *out_ticket)
+{
+    return accept(q, false, offset, bytes, dst, out_ticket);
+}
+
+zoff_status zoff_aio_write(zoff_aio *q, uint64_t offset, size_t bytes, const void *src, uint64_t *out_ticket)
+{
+    return accept(q, true, offset, bytes, (void *)(uintptr_t)src, out_ticket); /* nothing writes to it: see bounce.c */
+}
+
+/* The request of a ticket; NULL, with the error told, for a ticket that is stale or of somebody else. */
+static zoff_aio_request *find(zoff_aio *q, uint64_t ticket)
+{
+    uint32_t place = (uint32_t)ticket;
+    if (!q) {
+        zoff_base_status_fail(ZOFF_ERR_INVALID, "zoff_aio: the queue is NULL");
+        return NULL;
+    }
+    if (place && place <= q->request_count && q->requests[place - 1].state != ZOFF_AIO_FREE &&
+        q->requests[place - 1].generation == (uint32_t)(ticket >> 32))
+        return &q->requests[place - 1];
+    zoff_base_status_fail(ZOFF_ERR_INVALID,
+                          "ticket %" PRIu64 " is not one of the queue of '%s', or its result has been given already", ticket,
+                          q->file.path);
+    return NULL;
+}
+
+/* Gives the result of a finished request and its place to the next one. */
+static zoff_status end_ticket(zoff_aio *q, zoff_aio_request *request)
+{
+    zoff_status result = report(q, request);
+    request->state = ZOFF_AIO_FREE;
+    request->generation++;
+    request->next = q->free_request;
+    q->free_request = (int)(request - q->requests);
+    return result;
+}
+
+zoff_status zoff_aio_pump(zoff_aio *q)
+{
+    ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_pump: the queue is NULL");
+    return zoff_aio_pieces_advance(q);
+}
+
+zoff_status zoff_aio_poll(zoff_aio *q, uint64_t ticket)
+{
+    zoff_aio_request *request = find(q, ticket);
+    if (!request)
+        return ZOFF_ERR_INVALID;
+    if (request->state != ZOFF_AIO_DONE)
+        (void)zoff_aio_pieces_advance(q);
+    return request->state == ZOFF_AIO_DONE ? end_ticket(q, request) : ZOFF_PENDING;
+}
+
+zoff_status zoff_aio_wait(zoff_aio *q, uint64_t ticket)
+{
+    zoff_aio_request *request = find(q, ticket);
+    if (!request)
+        return ZOFF_ERR_INVALID;
+    while (request->state != ZOFF_AIO_DONE) {
+        (void)zoff_aio_pieces_advance(q);
+        if (request->state != ZOFF_AIO_DONE)
+            (void)q->backend->wait(q->backend_self);
+    }
+    return end_ticket(q, request);
+}
+
+zoff_status zoff_aio_wait_any(zoff_aio *q)
+{
+    ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_wait_any: the queue is NULL");
+    uint64_t completed = q->completed_pieces;
+    while (zoff_aio_pieces_out(q) && q->completed_pieces == completed) {
+        ZOFF_TRY(q->backend->wait(q->backend_self));
+        ZOFF_TRY(zoff_aio_pieces_advance(q));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out)
+{
+    ZOFF_FAIL_IF(!q || !out, ZOFF_ERR_INVALID, "zoff_aio_get_info: %s is NULL", q ? "out" : "the queue");
+    ZOFF_FAIL_IF(out->struct_size < sizeof out->struct_size, ZOFF_ERR_INVALID,
+                 "zoff_aio_get_info: out.struct_size is %zu; set it to sizeof(zoff_aio_info)", out->struct_size);
+    zoff_aio_info info = {.struct_size = out->struct_size,
+                          .backend = q->backend->name,
+                          .direct = q->file.direct,
+                          .registered = q->registered,
+                          .alignment = zoff_base_bits_max(q->file.unit, q->file.memory_unit),
+                          .read_bytes = q->read_bytes,
+                          .write_bytes = q->write_bytes,
+                          .bounce_bytes = q->bounce_bytes,
+                          .resumed_pieces = q->resumed_pieces};
+    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    return ZOFF_OK;
+}

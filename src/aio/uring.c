@@ -1,0 +1,311 @@
+/* uring.c: the io_uring back-end: one ring per queue, no thread of its own, no polling by the kernel.
+ *
+ * Which ring. A queue is used by one thread at a time, but not always by the same one, and that rules out three things which
+ * bind a ring to a thread: SINGLE_ISSUER, DEFER_TASKRUN (a second thread could not even collect what the first has begun)
+ * and the registered ring descriptor (an index into a table of the thread that registered it: another thread would address
+ * another ring). COOP_TASKRUN keeps the part that matters, which is that a completion does not interrupt arithmetic, and
+ * TASKRUN_FLAG tells in shared memory whether a system call would find anything. */
+#include "backend_priv.h"
+
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    REGISTER_SHIFT = 30,   /* the kernel takes at most 1 GiB per registered buffer */
+    REFUSALS_BORNE = 2000, /* times in a row, 1 ms apart, that the kernel may lack the memory for a request */
+    REFUSAL_WAIT_NS = 1000000
+};
+
+typedef struct uring {
+    struct io_uring ring;
+    int fd;
+    bool file_known; /* registered as file 0 of the ring */
+    char *base;      /* memory that is registered, in buffers of 1 GiB; NULL when none is */
+    size_t bytes;
+    unsigned out;      /* taken and not handed back, refused ones included */
+    unsigned refusals; /* in a row */
+    unsigned refused_count;
+    int refused_res;
+    zoff_aio_io *refused[]; /* taken, but the kernel would not begin them; depth of them */
+} uring;
+
+/* 0, 1 or 2, and -1 where the kernel does not have the switch. */
+static int read_sysctl(void)
+{
+    char text[8] = "";
+    int fd = open("/proc/sys/kernel/io_uring_disabled", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t ret = read(fd, text, sizeof text - 1);
+    close(fd);
+    return ret > 0 && text[0] >= '0' && text[0] <= '2' ? text[0] - '0' : -1;
+}
+
+/* The same errno has several causes, and each has another way out. */
+static zoff_status fail_setup(int error)
+{
+    int disabled = read_sysctl();
+    struct rlimit limit = {0};
+    const char *words = zoff_base_status_errno(error);
+    if (error == EPERM && disabled > 0)
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "io_uring is not to be had: the sysctl kernel.io_uring_disabled is %d (%s); an administrator "
+            "can set it to 0",
+            disabled, words);
+    if (error == EPERM || error == EACCES || (error == ENOSYS && disabled >= 0))
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "io_uring is not to be had: a seccomp filter forbids it, as container runtimes do (%s); allow "
+            "io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile",
+            words);
+    if (error == ENOSYS)
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "io_uring is not to be had: the kernel has none, or a seccomp filter hides it (%s); Linux 5.6 "
+            "or later has it",
+            words);
+    if (error == ENOMEM) {
+        getrlimit(RLIMIT_MEMLOCK, &limit);
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "io_uring is not to be had: no memory for its rings (%s); before Linux 5.12 they count against "
+            "RLIMIT_MEMLOCK, which is %llu bytes here (ulimit -l)",
+            words, (unsigned long long)limit.rlim_cur);
+    }
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "io_uring is not to be had: %s", words);
+}
+
+static zoff_status check_operations(struct io_uring *ring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool able = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    if (probe)
+        io_uring_free_probe(probe);
+    ZOFF_FAIL_IF(!able, ZOFF_ERR_UNSUPPORTED,
+                 "io_uring is not to be had: this kernel's lacks plain reads and writes; Linux 5.6 or "
+                 "later has them");
+    return ZOFF_OK;
+}
+
+/* From the best ring down to the one that every kernel knows. */
+static int set_up(unsigned depth, struct io_uring *ring)
+{
+    static const unsigned LADDER[] = {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL, 0};
+    int ret = -EINVAL;
+    for (unsigned i = 0; ret == -EINVAL && i < sizeof LADDER / sizeof LADDER[0]; i++)
+        ret = io_uring_queue_init(depth, ring, LADDER[i]);
+    return ret;
+}
+
+static zoff_status uring_open(int fd, unsigned depth, void **out_self)
+{
+    uring *self;
+    zoff_status status;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *self + depth * sizeof self->refused[0], "the io_uring back-end", &self));
+    int ret = set_up(depth, &self->ring);
+    if (ret < 0) {
+        status = fail_setup(-ret);
+        goto free_self;
+    }
+    ZOFF_TRY_OR(exit_ring, check_operations(&self->ring));
+    self->fd = fd;
+    self->file_known = io_uring_register_files(&self->ring, &fd, 1) == 0; /* else each request looks the file up: no matter */
+    *out_self = self;
+    return ZOFF_OK;
+
+exit_ring:
+    io_uring_queue_exit(&self->ring);
+free_self:
+    zoff_base_mem_free(self);
+    return status;
+}
+
+static void uring_close(void *ctx)
+{
+    uring *self = ctx;
+    /* The ring itself is torn down later, by the kernel; these are let go of now, so that the file system can be unmounted and
+     * the memory reused. */
+    if (self->base)
+        io_uring_unregister_buffers(&self->ring);
+    if (self->file_known)
+        io_uring_unregister_files(&self->ring);
+    io_uring_queue_exit(&self->ring);
+    zoff_base_mem_free(self);
+}
+
+/* The limit may be raised up to its hard part by anybody; it is put back once the memory is pinned. */
+static int register_buffers(uring *self, const struct iovec *buffers, unsigned count)
+{
+    struct rlimit limit;
+    int ret = io_uring_register_buffers(&self->ring, buffers, count);
+    if (ret != -ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return ret;
+    struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (setrlimit(RLIMIT_MEMLOCK, &raised) == 0) {
+        ret = io_uring_register_buffers(&self->ring, buffers, count);
+        setrlimit(RLIMIT_MEMLOCK, &limit);
+    }
+    return ret;
+}
+
+static void warn_unregistered(size_t bytes, int error)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (error == ENOMEM)
+        ZOFF_WARN(
+            "memory of %zu bytes is not registered with io_uring: RLIMIT_MEMLOCK is %llu bytes (hard limit %llu; ulimit -l, "
+            "LimitMEMLOCK= of systemd, --ulimit memlock= of docker); going on without, at a little more CPU per transfer",
+            bytes, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
+    else
+        ZOFF_WARN(
+            "memory of %zu bytes is not registered with io_uring: %s; going on without, at a little more CPU per transfer",
+            bytes, zoff_base_status_errno(error));
+}
+
+static zoff_status uring_register_memory(void *ctx, void *base, size_t bytes, bool *out_registered)
+{
+    uring *self = ctx;
+    struct iovec *buffers;
+    const size_t most = (size_t)1 << REGISTER_SHIFT;
+    size_t count = (bytes + most - 1) >> REGISTER_SHIFT;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *buffers, "the list of registered buffers", &buffers));
+    for (size_t i = 0; i < count; i++) {
+        size_t left = bytes - (i << REGISTER_SHIFT);
+        buffers[i] = (struct iovec){.iov_base = (char *)base + (i << REGISTER_SHIFT), .iov_len = left < most ? left : most};
+    }
+    int ret = register_buffers(self, buffers, (unsigned)count);
+    zoff_base_mem_free(buffers);
+    *out_registered = ret == 0;
+    if (ret == 0) {
+        self->base = base;
+        self->bytes = bytes;
+    } else {
+        warn_unregistered(bytes, -ret);
+    }
+    return ZOFF_OK;
+}
+
+/* The registered buffer that holds all of a transfer, or -1. A transfer over the seam of two goes unregistered. */
+static int find_buffer(const uring *self, const zoff_aio_io *io)
+{
+    size_t from = (size_t)((uintptr_t)io->address - (uintptr_t)self->base);
+    if (!self->base || (uintptr_t)io->address < (uintptr_t)self->base || from >= self->bytes || io->bytes > self->bytes - from)
+        return -1;
+    return from >> REGISTER_SHIFT == (from + io->bytes - 1) >> REGISTER_SHIFT ? (int)(from >> REGISTER_SHIFT) : -1;
+}
+
+static void uring_start(void *ctx, zoff_aio_io *io)
+{
+    uring *self = ctx;
+    /* The ring has at least `depth` entries and the queue keeps at most `depth` transfers out: there is always one. */
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&self->ring);
+    int fd = self->file_known ? 0 : self->fd;
+    int buffer = find_buffer(self, io);
+    unsigned bytes = (unsigned)io->bytes;
+    if (buffer >= 0 && io->writes)
+        io_uring_prep_write_fixed(sqe, fd, io->address, bytes, io->offset, buffer);
+    else if (buffer >= 0)
+        io_uring_prep_read_fixed(sqe, fd, io->address, bytes, io->offset, buffer);
+    else if (io->writes)
+        io_uring_prep_write(sqe, fd, io->address, bytes, io->offset);
+    else
+        io_uring_prep_read(sqe, fd, io->address, bytes, io->offset);
+    if (self->file_known)
+        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data(sqe, io);
+    self->out++;
+}
+
+/* The kernel would not take them: take them out of the ring, for reap() to hand back. It looks at the ring only inside
+ * io_uring_enter(), so the tail may be moved back here. */
+static zoff_status withdraw(uring *self, int error)
+{
+    struct io_uring_sq *sq = &self->ring.sq;
+    unsigned head = *sq->khead;
+    for (unsigned i = head; i != sq->sqe_tail; i++)
+        self->refused[self->refused_count++] = (zoff_aio_io *)(uintptr_t)sq->sqes[i & sq->ring_mask].user_data;
+    sq->sqe_head = sq->sqe_tail = head;
+    io_uring_smp_store_release(sq->ktail, head);
+    self->refused_res = -error;
+    return zoff_base_status_fail(ZOFF_ERR_IO, "io_uring takes no more requests: %s", zoff_base_status_errno(error));
+}
+
+/* What a submission came to. Short of memory it is tried again by whoever comes next, but not for ever. */
+static zoff_status judge(uring *self, int ret)
+{
+    if (ret >= 0) {
+        self->refusals = 0;
+        return ZOFF_OK;
+    }
+    if (ret == -EINTR)
+        return ZOFF_OK;
+    if (ret != -EAGAIN && ret != -EBUSY)
+        return withdraw(self, -ret);
+    return ++self->refusals > REFUSALS_BORNE ? withdraw(self, ENOMEM) : ZOFF_OK;
+}
+
+static zoff_status uring_submit(void *ctx)
+{
+    uring *self = ctx;
+    return io_uring_sq_ready(&self->ring) ? judge(self, io_uring_submit(&self->ring)) : ZOFF_OK;
+}
+
+static size_t uring_reap(void *ctx, zoff_aio_done *out, size_t capacity)
+{
+    uring *self = ctx;
+    size_t count = 0;
+    if (!self->out)
+        return 0;
+    while (count < capacity && self->refused_count)
+        out[count++] = (zoff_aio_done){.io = self->refused[--self->refused_count], .res = self->refused_res};
+    if (!io_uring_cq_ready(&self->ring) &&
+        IO_URING_READ_ONCE(*self->ring.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
+        io_uring_get_events(&self->ring);
+    struct io_uring_cqe *cqe;
+    unsigned head, seen = 0;
+    io_uring_for_each_cqe(&self->ring, head, cqe)
+    {
+        if (count == capacity)
+            break;
+        out[count++] = (zoff_aio_done){.io = io_uring_cqe_get_data(cqe), .res = cqe->res};
+        seen++;
+    }
+    io_uring_cq_advance(&self->ring, seen);
+    self->out -= (unsigned)count;
+    return count;
+}
+
+static zoff_status uring_wait(void *ctx)
+{
+    uring *self = ctx;
+    if (!self->out || self->refused_count || io_uring_cq_ready(&self->ring))
+        return ZOFF_OK;
+    int ret = io_uring_submit_and_wait(&self->ring, 1);
+    zoff_status status = judge(self, ret);
+    /* Completions also come without io_uring_enter(), only later; so wait a little and look. */
+    if (ret < 0 && ret != -EINTR && !self->refused_count)
+        nanosleep(&(struct timespec){.tv_nsec = REFUSAL_WAIT_NS}, NULL);
+    return status;
+}
+
+const zoff_aio_backend zoff_aio_uring_backend = {
+    .name = "io_uring",
+    .open = uring_open,
+    .close = uring_close,
+    .register_memory = uring_register_memory,
+    .start = uring_start,
+    .submit = uring_submit,
+    .reap = uring_reap,
+    .wait = uring_wait,
+};

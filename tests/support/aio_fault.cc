@@ -1,0 +1,88 @@
+// aio_fault.cc: the functions that stand in front of the library's own and of the system's (see aio_fault.h).
+#include "aio_fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/types.h>
+
+extern "C" {
+#include "mem.h"
+#include "try.h"
+
+int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+zoff_status __real_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
+zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
+zoff_status __real_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out);
+zoff_status __wrap_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out);
+}
+
+static zoff_test::aio_fault *active;
+
+zoff_test::aio_fault::aio_fault()
+{
+    active = this;
+}
+
+zoff_test::aio_fault::~aio_fault()
+{
+    active = nullptr;
+}
+
+int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)
+{
+    res = __real_zoff_aio_result_check(res, writes, offset, bytes);
+    if (!active)
+        return res;
+    int nth = ++active->results;
+    return active->result ? active->result(nth, res, writes, offset, bytes) : res;
+}
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (active && active->refuse_o_direct && (flags & O_DIRECT)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    if (active && active->refuse_fallocate) {
+        // A file system that runs out of room has reserved a part by then.
+        if (active->refuse_fallocate == ENOSPC)
+            __real_fallocate(fd, mode, offset, bytes / 2);
+        errno = active->refuse_fallocate;
+        return -1;
+    }
+    return __real_fallocate(fd, mode, offset, bytes);
+}
+
+static bool allocation_fails()
+{
+    return active && ++active->allocations == active->fail_allocation;
+}
+
+zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
+{
+    if (allocation_fails())
+        return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "out of memory: provoked, for %s", what);
+    return __real_zoff_base_mem_alloc(count, bytes, what, out_pointer);
+}
+
+zoff_status __wrap_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out)
+{
+    if (allocation_fails())
+        return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "cannot map: provoked, for %s", what);
+    return __real_zoff_base_mem_map(bytes, what, out);
+}
