@@ -1,0 +1,53 @@
+/* config.h: the door of the config room for the engine: the values of a resolved configuration, typed. */
+#ifndef ZOFF_CONFIG_DOOR_H
+#define ZOFF_CONFIG_DOOR_H
+
+#include <zoff/config.h>
+#include <zoff/types.h>
+
+typedef enum zoff_schedule_type { ZOFF_SCHEDULE_NONE, ZOFF_SCHEDULE_WARMUP, ZOFF_SCHEDULE_WARMUP_COSINE } zoff_schedule_type;
+
+/* scheduler.* ; formulas in docs/adr and deepspeed's lr_schedules */
+typedef struct zoff_schedule_values {
+    zoff_schedule_type type;
+    double min_lr;    /* WarmupLR: warmup_min_lr */
+    double max_lr;    /* WarmupLR: warmup_max_lr; < 0: the group's own lr */
+    double min_ratio; /* WarmupCosineLR: warmup_min_ratio */
+    double cos_ratio; /* WarmupCosineLR: cos_min_ratio */
+    uint64_t warmup;  /* warmup_num_steps, at least 2 */
+    uint64_t total;   /* WarmupCosineLR: total_num_steps */
+    bool linear;      /* warmup_type "linear" instead of "log" */
+} zoff_schedule_values;
+
+typedef struct zoff_config_values {
+    zoff_adam_hyper hyper;         /* optimizer.* */
+    zoff_schedule_values schedule; /* scheduler.* */
+    double clip_norm;              /* gradient_clipping; 0: none */
+    uint32_t accumulation;         /* gradient_accumulation_steps */
+    uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0 when the configuration gives no batch key at all */
+    uint32_t train_batch;          /* train_batch_size; likewise */
+    unsigned zero_stage;           /* 0, 1, 2 */
+    zoff_tier state_tier;          /* offload_optimizer.device; HOST or NVME */
+    const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
+    size_t nvme_path_count;
+    uint64_t host_bytes;      /* zoff.host_memory; 0: auto */
+    uint64_t chunk_elements;  /* zero_optimization.sub_group_size */
+    unsigned slots;           /* offload_optimizer.buffer_count */
+    unsigned threads;         /* zoff.threads; 0: auto */
+    uint64_t aio_block_bytes; /* aio.block_size */
+    unsigned aio_depth;       /* aio.queue_depth */
+    int direct;               /* zoff.direct_io, a zoff_aio_direct */
+    const char *aio_backend;  /* zoff.io_backend; NULL: auto */
+    uint64_t steps_per_print; /* 0: never */
+    bool wants_bf16;          /* bf16.enabled */
+} zoff_config_values;
+
+/* Resolve for `world_size` ranks and hand out the values; they live until the configuration is set, resolved again or closed.
+ * An NVMe tier without a folder passes here: zoff_engine_opts may name one. */
+zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out);
+
+/* Where the value of a key came from, for messages: "ds_config.json:3:5", "auto at ds_config.json:3:5", "api", "computed",
+ * "default". Never NULL. */
+const char *zoff_config_source(const zoff_config *config, const char *key);
+
+#endif

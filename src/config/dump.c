@@ -1,0 +1,52 @@
+/* dump.c: the effective configuration as text, each value with where it came from. */
+#include "config_priv.h"
+#include "mem.h"
+#include "try.h"
+
+#include <string.h>
+
+/* Every key that zoff acts on, and of the refused ones those that were given (with a value that asks for nothing). */
+static bool is_shown(const zoff_config *config, const zoff_config_key *row, size_t i)
+{
+    if (row->type == ZOFF_KEY_SECTION || row->type == ZOFF_KEY_ANY)
+        return false;
+    bool old_name = strcmp(row->path, "zero_optimization.cpu_offload") == 0;
+    return (row->class_ == ZOFF_CLASS_HONOURED && !old_name) || config->effective[i].source;
+}
+
+static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row, const zoff_config_cell *cell)
+{
+    size_t bytes = 256;
+    char *value;
+    for (size_t i = 0; cell->texts && i < cell->count; i++)
+        bytes += 6 * strlen(cell->texts[i]) + 8; /* escapes, quotes and comma */
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", &value));
+    zoff_config_value_print(row, cell, value, bytes);
+    int pad = 72 - (int)strlen(row->path) - (int)strlen(value);
+    zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_resolve_source(cell));
+    zoff_base_mem_free(value);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_bytes, size_t *out_bytes)
+{
+    ZOFF_FAIL_IF(!config || (!dst && dst_bytes) || !out_bytes, ZOFF_ERR_INVALID,
+                 "zoff_config_dump: config and out_bytes must not be NULL, nor dst while dst_bytes is not 0");
+    ZOFF_FAIL_IF(!config->is_resolved, ZOFF_ERR_STATE, "zoff_config_dump: call zoff_config_resolve() first");
+    size_t count, ignored = 0;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    zoff_config_sink sink = {dst, dst_bytes, 0};
+    zoff_config_sink_add(&sink, "# %s, resolved for %u rank%s\n", config->name, config->world_size,
+                         config->world_size == 1 ? "" : "s");
+    for (size_t i = 0; i < count; i++) {
+        if (is_shown(config, &table[i], i))
+            ZOFF_TRY(add_value(&sink, &table[i], &config->effective[i]));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].class_ == ZOFF_CLASS_IGNORED && config->effective[i].source)
+            zoff_config_sink_add(&sink, "%s#   %s (%s): %s\n", ignored++ ? "" : "# ignored:\n", table[i].path,
+                                 zoff_config_resolve_source(&config->effective[i]), table[i].help);
+    }
+    *out_bytes = sink.used;
+    return ZOFF_OK;
+}

@@ -1,0 +1,274 @@
+/* parse.c: the members of a file, each against its row of the schema. First every value gets its type, then what
+ * contradicts itself, what is refused, and what is unknown is told, in that order; at last one warning for what is ignored. */
+#include "config_priv.h"
+#include "log.h"
+#include "mem.h"
+#include "nearest_priv.h"
+#include "scan_priv.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PLACE_BYTES = 512, PATH_BYTES = 512, LIST_BYTES = 2400 };
+
+/* What a member of the file turned out to be. */
+typedef struct verdict {
+    const zoff_config_key *row; /* NULL: unknown, or inside of something that is not looked into */
+    bool is_opaque;             /* nothing below is looked into */
+    bool is_unknown, is_ignored, is_shadowed;
+} verdict;
+
+typedef struct parser {
+    zoff_config *config;
+    zoff_config_tree tree;
+    verdict *verdicts;
+} parser;
+
+/* ---- places and lists ---- */
+
+static void place_text(const parser *p, zoff_config_place place, char dst[PLACE_BYTES])
+{
+    enum { SHOWN = 400 };
+    size_t length = strlen(p->config->name);
+    bool cut = length > SHOWN;
+    snprintf(dst, PLACE_BYTES, "%s%s:%u:%u", cut ? "..." : "", p->config->name + (cut ? length - SHOWN : 0), place.line,
+             place.column);
+}
+
+typedef struct name_list {
+    char text[LIST_BYTES];
+    size_t used, count, left_off;
+} name_list;
+
+static void list_add(name_list *list, const parser *p, size_t member)
+{
+    char path[PATH_BYTES];
+    zoff_config_place at = p->tree.members[member].key_at;
+    zoff_config_scan_path(&p->tree, member, path, sizeof path);
+    list->count++;
+    if (list->used + strlen(path) + 64 > sizeof list->text) {
+        list->left_off++;
+        return;
+    }
+    list->used += (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s (%u:%u)",
+                                   list->used ? ", " : "", path, at.line, at.column);
+}
+
+static void list_end(name_list *list)
+{
+    if (list->left_off)
+        snprintf(list->text + list->used, sizeof list->text - list->used, ", and %zu more", list->left_off);
+}
+
+static zoff_config_cell *file_cell(const parser *p, const char *path)
+{
+    return &p->config->file[zoff_config_schema_index(zoff_config_schema_find(path))];
+}
+
+/* ---- types ---- */
+
+/* The same key under two names. Only aio is known to stand in two places; there the top level wins. */
+static zoff_status second_name(parser *p, size_t member, const char *place, const char *path, zoff_config_cell *old,
+                               bool *out_keep)
+{
+    const zoff_config_key *row = p->verdicts[member].row;
+    *out_keep = false;
+    if (strncmp(row->path, "aio", 3) != 0)
+        return zoff_base_status_fail(ZOFF_ERR_INVALID,
+                                     "%s: %s: another name of %s, which is given at %s; expected one of the two", place, path,
+                                     row->path, zoff_config_value_place(old));
+    bool nested = strncmp(path, "zero_optimization.", 18) == 0;
+    if (row->type != ZOFF_KEY_SECTION)
+        ZOFF_WARN(
+            "%s: %s is given twice, at the top level and inside zero_optimization (the other is at %s): the top level wins",
+            place, row->path, zoff_config_value_place(old));
+    *out_keep = nested;
+    p->verdicts[member].is_shadowed = nested;
+    return ZOFF_OK;
+}
+
+static zoff_status take_cell(parser *p, size_t member, const char *path)
+{
+    const zoff_config_key *row = p->verdicts[member].row;
+    const zoff_config_member *m = &p->tree.members[member];
+    zoff_config_cell *slot = &p->config->file[zoff_config_schema_index(row)], cell = {0};
+    char place[PLACE_BYTES], value_place[PLACE_BYTES];
+    place_text(p, m->key_at, place);
+    place_text(p, m->value_at, value_place);
+    ZOFF_TRY(zoff_config_value_from_json(row, m->value, (zoff_config_where){value_place, path}, &cell));
+    bool keep_old = false;
+    zoff_status status = slot->kind == ZOFF_CELL_ABSENT ? ZOFF_OK : second_name(p, member, place, path, slot, &keep_old);
+    if (status == ZOFF_OK && !keep_old)
+        status = zoff_config_value_set_source(&cell, place);
+    if (status < 0 || keep_old) {
+        zoff_config_value_free(&cell);
+        return status;
+    }
+    zoff_config_value_free(slot);
+    *slot = cell;
+    return ZOFF_OK;
+}
+
+/* "zero_optimization": true is the oldest form: stage 1. */
+static zoff_status take_stage_flag(parser *p, size_t member)
+{
+    const zoff_config_member *m = &p->tree.members[member];
+    zoff_config_cell *stage = file_cell(p, "zero_optimization.stage");
+    char place[PLACE_BYTES];
+    place_text(p, m->key_at, place);
+    stage->kind = ZOFF_CELL_VALUE;
+    stage->integer = json_is_true(m->value);
+    stage->number = (double)stage->integer;
+    return zoff_config_value_set_source(stage, place);
+}
+
+static zoff_status take_member(parser *p, size_t member)
+{
+    const zoff_config_member *m = &p->tree.members[member];
+    const verdict *parent = m->parent == SIZE_MAX ? NULL : &p->verdicts[m->parent];
+    verdict *v = &p->verdicts[member];
+    char path[PATH_BYTES];
+    if ((parent && parent->is_opaque) || !m->key || zoff_config_scan_is_remark(m->key)) {
+        v->is_opaque = true;
+        return ZOFF_OK;
+    }
+    zoff_config_scan_path(&p->tree, member, path, sizeof path);
+    v->row = zoff_config_schema_target(zoff_config_schema_child(parent ? parent->row->path : "", m->key));
+    if (!v->row) {
+        v->is_opaque = true;
+        v->is_ignored = parent && parent->row->open;
+        v->is_unknown = !v->is_ignored;
+        return ZOFF_OK;
+    }
+    v->is_ignored = v->row->class_ == ZOFF_CLASS_IGNORED;
+    v->is_opaque = v->row->type != ZOFF_KEY_SECTION;
+    if (json_is_boolean(m->value) && strcmp(v->row->path, "zero_optimization") == 0)
+        return take_stage_flag(p, member);
+    return take_cell(p, member, path);
+}
+
+/* ---- contradictions ---- */
+
+static bool is_on(const zoff_config_cell *cell)
+{
+    return cell->kind == ZOFF_CELL_VALUE && cell->integer;
+}
+
+static zoff_status check_pairs(const parser *p)
+{
+    static const struct {
+        const char *old, *new;
+    } RENAMED[] = {{"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
+                   {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"}};
+    const zoff_config_cell *fp16 = file_cell(p, "fp16.enabled"), *bf16 = file_cell(p, "bf16.enabled");
+    ZOFF_FAIL_IF(is_on(fp16) && is_on(bf16), ZOFF_ERR_INVALID,
+                 "%s: fp16.enabled: bf16.enabled is true too, at %s; expected one of the two (zoff does bf16)", fp16->source,
+                 bf16->source);
+    for (size_t i = 0; i < sizeof RENAMED / sizeof RENAMED[0]; i++) {
+        const zoff_config_cell *old = file_cell(p, RENAMED[i].old), *new = file_cell(p, RENAMED[i].new);
+        ZOFF_FAIL_IF(old->kind == ZOFF_CELL_VALUE && new->kind == ZOFF_CELL_VALUE, ZOFF_ERR_INVALID,
+                     "%s: %s: the old form of %s, which is given at %s; expected one of the two: remove the old one",
+                     old->source, RENAMED[i].old, RENAMED[i].new, new->source);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_refusals(const parser *p)
+{
+    name_list others = {0};
+    size_t first = SIZE_MAX;
+    for (size_t i = 0; i < p->tree.count; i++) {
+        const verdict *v = &p->verdicts[i];
+        if (!v->row || v->is_shadowed ||
+            zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)], 1))
+            continue;
+        if (first == SIZE_MAX)
+            first = i;
+        else
+            list_add(&others, p, i);
+    }
+    if (first == SIZE_MAX)
+        return ZOFF_OK;
+    const zoff_config_key *row = p->verdicts[first].row;
+    char place[PLACE_BYTES], path[PATH_BYTES], words[640];
+    place_text(p, p->tree.members[first].value_at, place);
+    zoff_config_scan_path(&p->tree, first, path, sizeof path);
+    zoff_config_value_refusal(row, &p->config->file[zoff_config_schema_index(row)], words, sizeof words);
+    list_end(&others);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s%s%s", place, path, words,
+                                 others.count ? "; refused too: " : "", others.text);
+}
+
+static zoff_status unknown_key(const parser *p, size_t member)
+{
+    const zoff_config_member *m = &p->tree.members[member];
+    const char *section = m->parent == SIZE_MAX ? "" : p->verdicts[m->parent].row->path;
+    const char *near = zoff_config_nearest_key(section, m->key);
+    char place[PLACE_BYTES], path[PATH_BYTES], hint[PATH_BYTES] = "";
+    place_text(p, m->key_at, place);
+    zoff_config_scan_path(&p->tree, member, path, sizeof path);
+    if (near)
+        snprintf(hint, sizeof hint, "; did you mean \"%s\"?", near);
+    return zoff_base_status_fail(ZOFF_ERR_INVALID,
+                                 "%s: %s: this key is not known; expected a key of docs/CONFIG.md (`zoff reference`), or "
+                                 "\"zoff\": {\"strict\": false} to let unknown keys pass with a warning%s",
+                                 place, path, hint);
+}
+
+static zoff_status check_unknown(const parser *p)
+{
+    const zoff_config_cell *strict = file_cell(p, "zoff.strict");
+    bool lenient = strict->kind == ZOFF_CELL_VALUE && !strict->integer;
+    name_list unknown = {0};
+    for (size_t i = 0; i < p->tree.count; i++) {
+        if (!p->verdicts[i].is_unknown)
+            continue;
+        if (!lenient)
+            return unknown_key(p, i);
+        list_add(&unknown, p, i);
+    }
+    list_end(&unknown);
+    if (unknown.count)
+        ZOFF_WARN("%s: keys that are not known, let pass because zoff.strict is false: %s", p->config->name, unknown.text);
+    return ZOFF_OK;
+}
+
+/* Known keys without effect here, and keys that would have one from two ranks on. */
+static void warn_ignored(const parser *p)
+{
+    name_list ignored = {0};
+    for (size_t i = 0; i < p->tree.count; i++) {
+        const verdict *v = &p->verdicts[i];
+        bool dormant = v->row && v->row->several_ranks &&
+                       !zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)], 2);
+        if (v->is_ignored || dormant)
+            list_add(&ignored, p, i);
+    }
+    list_end(&ignored);
+    if (ignored.count)
+        ZOFF_WARN("%s: known keys that zoff ignores (`zoff reference` says why): %s", p->config->name, ignored.text);
+}
+
+static zoff_status run(parser *p)
+{
+    for (size_t i = 0; i < p->tree.count; i++)
+        ZOFF_TRY(take_member(p, i));
+    ZOFF_TRY(check_pairs(p));
+    ZOFF_TRY(check_refusals(p));
+    ZOFF_TRY(check_unknown(p));
+    warn_ignored(p);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_config_parse_text(zoff_config *config, char *text, size_t bytes)
+{
+    parser p = {.config = config};
+    ZOFF_TRY(zoff_config_scan(text, bytes, config->name, &p.tree));
+    zoff_status status = zoff_base_mem_alloc(p.tree.count, sizeof *p.verdicts, "the keys of a configuration", &p.verdicts);
+    if (status == ZOFF_OK)
+        status = run(&p);
+    zoff_base_mem_free(p.verdicts);
+    zoff_config_scan_free(&p.tree);
+    return status;
+}

@@ -1,0 +1,194 @@
+/* resolve.c: three layers become one: what the program set, else the file, else the default; then everything that depends
+ * on other keys or on the number of ranks is settled and checked. */
+#include "config_priv.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEVICE "zero_optimization.offload_optimizer.device"
+#define NVME_PATH "zero_optimization.offload_optimizer.nvme_path"
+
+zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char *path)
+{
+    return &config->effective[zoff_config_schema_index(zoff_config_schema_find(path))];
+}
+
+const char *zoff_config_resolve_source(const zoff_config_cell *cell)
+{
+    return cell->source ? cell->source : cell->is_computed ? "computed" : "default";
+}
+
+/* ---- layers ---- */
+
+/* What was given for a row, by whom it counts; NULL: nobody. */
+static const zoff_config_cell *given(const zoff_config *config, const char *path)
+{
+    size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
+    if (config->api[row].kind != ZOFF_CELL_ABSENT)
+        return &config->api[row];
+    return config->file[row].kind != ZOFF_CELL_ABSENT ? &config->file[row] : NULL;
+}
+
+static bool has_value(const zoff_config_cell *cell)
+{
+    return cell && cell->kind == ZOFF_CELL_VALUE;
+}
+
+static void merge_layers(zoff_config *config)
+{
+    for (size_t i = 0; i < config->key_count; i++) {
+        const zoff_config_cell *cell = config->api[i].kind != ZOFF_CELL_ABSENT ? &config->api[i] : &config->file[i];
+        config->effective[i] = has_value(cell) ? *cell : config->defaults[i];
+        config->effective[i].source = cell->source; /* of an "auto", too */
+    }
+}
+
+/* ---- old names ---- */
+
+static bool is_from_api(const zoff_config *config, const zoff_config_cell *cell)
+{
+    return cell >= config->api && cell < config->api + config->key_count;
+}
+
+static void apply_cpu_offload(zoff_config *config)
+{
+    const zoff_config_cell *old = given(config, "zero_optimization.cpu_offload"), *device = given(config, DEVICE);
+    if (!has_value(old) || !old->integer)
+        return;
+    if (has_value(device) && (is_from_api(config, device) || !is_from_api(config, old)))
+        return;
+    zoff_config_cell *cell = zoff_config_resolve_cell(config, DEVICE);
+    *cell = config->cpu_device;
+    cell->source = old->source;
+}
+
+/* ---- ranks ---- */
+
+static zoff_status check_ranks(const zoff_config *config, unsigned world_size)
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        char words[640];
+        if (!table[i].several_ranks || zoff_config_value_accepted(&table[i], &config->effective[i], world_size))
+            continue;
+        zoff_config_value_refusal(&table[i], &config->effective[i], words, sizeof words);
+        return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s (there are %u ranks)",
+                                     zoff_config_resolve_source(&config->effective[i]), table[i].path, words, world_size);
+    }
+    return ZOFF_OK;
+}
+
+/* ---- paths ---- */
+
+/* Two keys give folders; who set it last counts: the program before the file, zoff's own key before DeepSpeed's. */
+static zoff_status gather_paths(zoff_config *config)
+{
+    const zoff_config_cell *ours = given(config, "zoff.nvme_paths"), *theirs = given(config, NVME_PATH), *cell = ours;
+    if (!has_value(ours) || (has_value(theirs) && is_from_api(config, theirs) && !is_from_api(config, ours)))
+        cell = theirs;
+    if (has_value(ours) && has_value(theirs) && !config->has_warned)
+        ZOFF_WARN("zoff.nvme_paths (%s) and " NVME_PATH " (%s) are both given: the folders of %s are used", ours->source,
+                  theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
+    zoff_base_mem_free(config->paths);
+    config->paths = NULL;
+    config->path_count = 0;
+    if (has_value(cell)) {
+        ZOFF_TRY(zoff_base_mem_alloc(cell->count, sizeof *config->paths, "the folders for state files", &config->paths));
+        for (size_t i = 0; i < cell->count; i++)
+            config->paths[i] = cell->texts[i];
+        config->path_count = cell->count;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_paths(const zoff_config *config)
+{
+    const zoff_config_cell *device = zoff_config_resolve_cell(config, DEVICE);
+    ZOFF_FAIL_IF(strcmp(device->texts[0], "nvme") == 0 && config->path_count == 0, ZOFF_ERR_INVALID,
+                 "%s: " DEVICE ": \"nvme\" needs a folder for its files; expected " NVME_PATH " (or zoff.nvme_paths)",
+                 zoff_config_resolve_source(device));
+    return ZOFF_OK;
+}
+
+/* ---- schedule ---- */
+
+static void warn_unused_params(const zoff_config *config, const char *type)
+{
+    static const struct {
+        const char *path, *types;
+    } USES[] = {{"scheduler.params.warmup_min_lr", "WarmupLR"},
+                {"scheduler.params.warmup_max_lr", "WarmupLR"},
+                {"scheduler.params.warmup_num_steps", "WarmupLR|WarmupCosineLR"},
+                {"scheduler.params.warmup_type", "WarmupLR|WarmupCosineLR"},
+                {"scheduler.params.total_num_steps", "WarmupCosineLR"},
+                {"scheduler.params.warmup_min_ratio", "WarmupCosineLR"},
+                {"scheduler.params.cos_min_ratio", "WarmupCosineLR"}};
+    for (size_t i = 0; i < sizeof USES / sizeof USES[0]; i++) {
+        const zoff_config_cell *cell = given(config, USES[i].path);
+        if (has_value(cell) && !(type && zoff_config_schema_in_list(USES[i].types, type, NULL, NULL)))
+            ZOFF_WARN("%s: %s has no effect %s%s", cell->source, USES[i].path,
+                      type ? "with scheduler.type " : "without scheduler.type", type ? type : "");
+    }
+}
+
+static zoff_status check_schedule(const zoff_config *config)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, "scheduler.type");
+    const char *type = has_value(cell) ? cell->texts[0] : NULL;
+    const zoff_config_cell *total = zoff_config_resolve_cell(config, "scheduler.params.total_num_steps");
+    const zoff_config_cell *warmup = zoff_config_resolve_cell(config, "scheduler.params.warmup_num_steps");
+    bool cosine = type && strcmp(type, "WarmupCosineLR") == 0;
+    ZOFF_FAIL_IF(cosine && !has_value(total), ZOFF_ERR_INVALID,
+                 "%s: scheduler.type: WarmupCosineLR needs scheduler.params.total_num_steps; expected an integer >= 1 "
+                 "(\"auto\" has nothing to be computed from: give it in the file or with zoff_config_set())",
+                 cell->source);
+    if (config->has_warned)
+        return ZOFF_OK;
+    if (cosine && total->integer < warmup->integer)
+        ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
+                  zoff_config_resolve_source(total), (long long)total->integer, (long long)warmup->integer,
+                  zoff_config_resolve_source(warmup));
+    warn_unused_params(config, type);
+    return ZOFF_OK;
+}
+
+static void warn_decay_mode(const zoff_config *config)
+{
+    const zoff_config_cell *mode = zoff_config_resolve_cell(config, "optimizer.params.adam_w_mode");
+    const zoff_config_cell *type = zoff_config_resolve_cell(config, "optimizer.type");
+    if (!mode->integer && strcmp(type->texts[0], "AdamW") == 0)
+        ZOFF_WARN("%s: optimizer.params.adam_w_mode has no effect with optimizer.type AdamW (%s): the decay stays decoupled. "
+                  "Type Adam with adam_w_mode false adds it to the gradient",
+                  mode->source, zoff_config_resolve_source(type));
+}
+
+zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
+{
+    ZOFF_FAIL_IF(world_size == 0, ZOFF_ERR_INVALID, "zoff_config_resolve: world_size must be at least 1");
+    config->is_resolved = false;
+    merge_layers(config);
+    apply_cpu_offload(config);
+    ZOFF_TRY(check_ranks(config, world_size));
+    ZOFF_TRY(zoff_config_batch_solve(config, world_size));
+    ZOFF_TRY(gather_paths(config));
+    ZOFF_TRY(check_schedule(config));
+    if (!config->has_warned)
+        warn_decay_mode(config);
+    config->has_warned = true;
+    config->world_size = world_size;
+    config->is_resolved = true;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_config_resolve(zoff_config *config, unsigned world_size)
+{
+    ZOFF_FAIL_IF(!config, ZOFF_ERR_INVALID, "zoff_config_resolve: config must not be NULL");
+    ZOFF_TRY(zoff_config_resolve_settle(config, world_size));
+    zoff_status status = check_paths(config);
+    config->is_resolved = status == ZOFF_OK;
+    return status;
+}

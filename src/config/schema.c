@@ -1,0 +1,418 @@
+/* schema.c: the one table of keys, and how it is searched. Rows of one section stand together, in the order of the docs. */
+#include "schema.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define MANY 9007199254740992.0 /* 2^53: every integer up to here is a double */
+#define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
+#define BELOW(low, high) RANGE(low, high), .below_max = true
+#define SECTION(path_, ...)                                                                                                    \
+    {                                                                                                                          \
+        .path = path_, .type = ZOFF_KEY_SECTION, .class_ = ZOFF_CLASS_HONOURED, __VA_ARGS__                                    \
+    }
+#define HONOUR(path_, type_, fallback_, ...)                                                                                   \
+    {                                                                                                                          \
+        .path = path_, .type = ZOFF_KEY_##type_, .class_ = ZOFF_CLASS_HONOURED, .fallback = fallback_, __VA_ARGS__             \
+    }
+#define REFUSE(path_, type_, fallback_, accepts_, ...)                                                                         \
+    {                                                                                                                          \
+        .path = path_, .type = ZOFF_KEY_##type_, .class_ = ZOFF_CLASS_REFUSED, .fallback = fallback_, .accepts = accepts_,     \
+        __VA_ARGS__                                                                                                            \
+    }
+#define IGNORE(path_, help_)                                                                                                   \
+    {                                                                                                                          \
+        .path = path_, .type = ZOFF_KEY_ANY, .class_ = ZOFF_CLASS_IGNORED, .help = help_                                       \
+    }
+#define ALIAS(path_, target_, help_)                                                                                           \
+    {                                                                                                                          \
+        .path = path_, .class_ = ZOFF_CLASS_ALIAS, .target = target_, .help = help_                                            \
+    }
+
+/* Optimizers and schedules that DeepSpeed or PyTorch know: refused by name, while a misspelt one is an error. */
+#define OPTIMIZERS                                                                                                             \
+    "Adam|AdamW|FusedAdam|CPUAdam|Adagrad|Lamb|OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|Lion|Muon|SGD|RMSprop|"  \
+    "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|Rprop|SparseAdam"
+#define SCHEDULES                                                                                                              \
+    "WarmupLR|WarmupCosineLR|WarmupDecayLR|OneCycle|LRRangeTest|StepLR|MultiStepLR|ConstantLR|LinearLR|ExponentialLR|"         \
+    "PolynomialLR|CosineAnnealingLR|CosineAnnealingWarmRestarts|CyclicLR|OneCycleLR|LambdaLR|MultiplicativeLR|SequentialLR|"   \
+    "ReduceLROnPlateau"
+
+#define WHY_STAGE3 "only needed with zero stage 3, which is not there yet"
+#define HELP_STAGE3 "stage 3 only, which is not there yet"
+#define HELP_MOVES "how gradients and weights travel between ranks; the mean is the same"
+#define HELP_FP16 "needs fp16.enabled, which is refused"
+#define HELP_MONITOR "logging and monitoring are the trainer's; zoff reports through zoff_step_info and its log"
+#define HELP_FORWARD "about the forward and backward pass, which the trainer does"
+#define HELP_PIPELINE "zoff always reads ahead and writes behind; buffer_count sets how far"
+
+/* clang-format off */
+static const zoff_config_key TABLE[] = {
+/* ---- the batch ---- */
+HONOUR("train_batch_size", INTEGER, "auto", RANGE(1, 4294967295.0),
+       .help = "Samples per update over all ranks: micro batch * accumulation steps * ranks. Computed from the other two when absent"),
+HONOUR("train_micro_batch_size_per_gpu", INTEGER, "auto", RANGE(1, 4294967295.0),
+       .help = "Samples per rank and micro-step. Computed when absent; unknown (0) when no batch size is given at all"),
+HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
+       .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 when nothing says otherwise"),
+HONOUR("gradient_clipping", NUMBER, "1.0", RANGE(0, INFINITY),
+       .help = "Largest L2 norm of all gradients together; 0 switches clipping off"),
+HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
+       .help = "One log line of progress every so many updates; 0 or null: never"),
+
+/* ---- optimizer ---- */
+SECTION("optimizer", .help = "The optimizer that takes the step"),
+HONOUR("optimizer.type", CHOICE, "AdamW", .choices = OPTIMIZERS, .accepts = "Adam|AdamW",
+       .why = "only Adam and AdamW are there yet; set optimizer.type to one of them, or keep that optimizer in the trainer",
+       .help = "`Adam` also decouples the weight decay, as in DeepSpeed, unless adam_w_mode is false"),
+SECTION("optimizer.params", .help = "Hyper-parameters of the optimizer"),
+HONOUR("optimizer.params.lr", NUMBER, "0.001", RANGE(0, INFINITY), .help = "Learning rate; the schedule, if any, acts on it"),
+HONOUR("optimizer.params.betas", NUMBERS, "[0.9, 0.999]", BELOW(0, 1), .count = 2, .help = "Decay rates of the first and second moment"),
+HONOUR("optimizer.params.eps", NUMBER, "1e-8", RANGE(0, INFINITY), .help = "Added to the root of the corrected second moment"),
+HONOUR("optimizer.params.weight_decay", NUMBER, "0", RANGE(0, INFINITY), .help = "Weight decay; 0: none"),
+HONOUR("optimizer.params.adam_w_mode", BOOL, "true",
+       .help = "false with type `Adam`: the decay is added to the gradient (L2). No effect with type `AdamW`"),
+REFUSE("optimizer.params.bias_correction", BOOL, "true", "true",
+       .why = "the step without bias correction is not there; set it to true and expect a different warm-up",
+       .help = "Divide the moments by 1 - beta^t"),
+REFUSE("optimizer.params.amsgrad", BOOL, "false", "false", .why = "AMSGrad is not there, and DeepSpeed ignores this key in silence; set it to false",
+       .help = "Use the largest second moment seen so far"),
+REFUSE("optimizer.params.maximize", BOOL, "false", "false", .why = "zoff only minimizes; change the sign of the loss",
+       .help = "Step uphill"),
+REFUSE("optimizer.params.max_grad_norm", NUMBER, NULL, "", .why = "it is not an optimizer parameter; use the top-level key gradient_clipping",
+       .help = "Old name of a limit on the gradient norm"),
+REFUSE("optimizer.params.fp32_optimizer_states", BOOL, "true", "true",
+       .why = "moments in 16 bits are not there; set it to true", .help = "Keep the moments in fp32"),
+IGNORE("optimizer.params.torch_adam", "which implementation takes the step; it is zoff's own, with the same formula"),
+IGNORE("optimizer.params.fused", "which implementation takes the step; zoff's is always fused"),
+IGNORE("optimizer.params.foreach", "which implementation takes the step"),
+IGNORE("optimizer.params.capturable", "about CUDA graphs of the optimizer step, which runs on the CPU"),
+IGNORE("optimizer.params.differentiable", "about differentiating through the step, which zoff's callers do not do"),
+IGNORE("optimizer.params.set_grad_none", "gradient buffers are the trainer's"),
+IGNORE("optimizer.legacy_fusion", "an old fp16 path of DeepSpeed"),
+
+/* ---- scheduler ---- */
+SECTION("scheduler", .help = "The schedule of the learning rate"),
+HONOUR("scheduler.type", CHOICE, "null", .choices = SCHEDULES, .accepts = "WarmupLR|WarmupCosineLR",
+       .why = "only WarmupLR and WarmupCosineLR are there yet; use one of them, or leave the scheduler out and let the trainer "
+              "set lr with zoff_engine_set_group()",
+       .help = "null: the learning rate stays as it is"),
+SECTION("scheduler.params", .help = "Parameters of the schedule; t counts updates from 0"),
+HONOUR("scheduler.params.warmup_min_lr", NUMBER, "0", RANGE(0, INFINITY), .help = "WarmupLR: learning rate at the start"),
+HONOUR("scheduler.params.warmup_max_lr", NUMBER, "null", RANGE(0, INFINITY),
+       .help = "WarmupLR: learning rate after the warm-up; null: the group's own, optimizer.params.lr"),
+HONOUR("scheduler.params.warmup_num_steps", INTEGER, "1000", RANGE(1, MANY), .help = "Updates of warm-up; 1 counts as 2, as in DeepSpeed"),
+HONOUR("scheduler.params.warmup_type", CHOICE, "log", .choices = "log|linear",
+       .help = "Shape of the warm-up: `log` is ln(t + 1) / ln(steps), `linear` is t / steps"),
+HONOUR("scheduler.params.total_num_steps", INTEGER, "null", RANGE(1, MANY), .help = "WarmupCosineLR: updates of the whole run; required there"),
+HONOUR("scheduler.params.warmup_min_ratio", NUMBER, "0", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the start"),
+HONOUR("scheduler.params.cos_min_ratio", NUMBER, "1e-4", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the end"),
+REFUSE("scheduler.params.last_batch_iteration", INTEGER, "-1", "-1", RANGE(-1, MANY),
+       .why = "the schedule follows the step number; set that with zoff_step_count_set()", .help = "Where the schedule starts"),
+
+/* ---- types ---- */
+SECTION("bf16", .help = "Training in bfloat16"),
+HONOUR("bf16.enabled", BOOL, "false", .help = "Weights are bf16. Each parameter still carries its own type through the API"),
+REFUSE("bf16.bf16_master_weights_and_grads", BOOL, "false", "false",
+       .why = "masters are always fp32; set it to false", .help = "Keep the master weights in bf16"),
+REFUSE("bf16.bf16_optimizer_states", BOOL, "false", "false",
+       .why = "moments are always fp32; set it to false", .help = "Keep the moments in bf16"),
+IGNORE("bf16.check_grad_overflow", "a gradient that is not finite always skips the step"),
+IGNORE("bf16.immediate_grad_update", "gradients are taken over when the trainer says that they are ready"),
+SECTION("fp16", .help = "Training in half precision: not there yet"),
+REFUSE("fp16.enabled", BOOL, "false", "false",
+       .why = "fp16 needs loss scaling, which is not there yet; train with \"bf16\": {\"enabled\": true} or in fp32, and set fp16.enabled to false",
+       .help = "Weights and gradients are fp16"),
+IGNORE("fp16.auto_cast", HELP_FP16), IGNORE("fp16.loss_scale", HELP_FP16), IGNORE("fp16.initial_scale_power", HELP_FP16),
+IGNORE("fp16.loss_scale_window", HELP_FP16), IGNORE("fp16.hysteresis", HELP_FP16), IGNORE("fp16.consecutive_hysteresis", HELP_FP16),
+IGNORE("fp16.min_loss_scale", HELP_FP16), IGNORE("fp16.fp16_master_weights_and_grads", HELP_FP16),
+SECTION("amp", .open = true, .help = "NVIDIA Apex mixed precision: not there"),
+REFUSE("amp.enabled", BOOL, "false", "false", .why = "Apex trains in fp16 with loss scaling; use \"bf16\": {\"enabled\": true}",
+       .help = "Train with Apex"),
+SECTION("data_types", .help = "Types of buffers"),
+REFUSE("data_types.grad_accum_dtype", CHOICE, "fp32", "fp32", .choices = "fp32|fp16|bf16|int8",
+       .why = "gradients are added up in fp32, with no other choice; set it to \"fp32\" or leave it out", .help = "Type in which gradients are added up"),
+IGNORE("data_types.param_dtype", "each parameter carries its type through the API"),
+IGNORE("data_types.buffer_dtype", "buffers of the model are the trainer's"),
+
+/* ---- zero_optimization ---- */
+SECTION("zero_optimization", .help = "Who owns which states, and where they live. The old form `true` means stage 1"),
+HONOUR("zero_optimization.stage", INTEGER, "0", RANGE(0, 3), .accepts = "0|1|2",
+       .why = "stage 3 partitions the weights themselves, which is not there yet; use stage 2: the optimizer states go to DRAM or NVMe all the same",
+       .help = "0, 1 or 2. Every one of them works with the states in DRAM and on NVMe (DeepSpeed: NVMe with stage 3 only)"),
+HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(1, MANY),
+       .help = "Elements of the largest chunk in which states are kept and moved; a memory budget makes chunks smaller"),
+HONOUR("zero_optimization.cpu_offload", BOOL, "false", .help = "Old name: true means offload_optimizer.device `cpu`. An error beside offload_optimizer"),
+SECTION("zero_optimization.offload_optimizer", .help = "Where the optimizer states live"),
+HONOUR("zero_optimization.offload_optimizer.device", CHOICE, "none", .choices = "none|cpu|nvme",
+       .help = "`cpu`: in DRAM. `nvme`: in files under nvme_path, streamed through zoff.host_memory. `none` is DRAM too: zoff keeps no states on an accelerator"),
+HONOUR("zero_optimization.offload_optimizer.nvme_path", TEXTS, "null",
+       .help = "Folder for the state files, or a list of folders on different drives; required with `nvme` unless zoff.nvme_paths is given"),
+HONOUR("zero_optimization.offload_optimizer.buffer_count", INTEGER, "4", RANGE(2, 1024),
+       .help = "Chunks in DRAM at a time on the NVMe tier; 2 is the least that overlaps disk and CPU"),
+REFUSE("zero_optimization.offload_optimizer.ratio", NUMBER, "1", "1", RANGE(0, 1),
+       .why = "a part of the step on the accelerator (Twin-Flow) is not there; set it to 1", .help = "Share of the states that is offloaded"),
+IGNORE("zero_optimization.offload_optimizer.pin_memory", "no copy to a device is made that pinned memory would speed up"),
+IGNORE("zero_optimization.offload_optimizer.pipeline", HELP_PIPELINE),
+IGNORE("zero_optimization.offload_optimizer.pipeline_read", HELP_PIPELINE),
+IGNORE("zero_optimization.offload_optimizer.pipeline_write", HELP_PIPELINE),
+IGNORE("zero_optimization.offload_optimizer.fast_init", "how the first masters are written"),
+IGNORE("zero_optimization.offload_optimizer.super_offload", "a schedule of the same step"),
+IGNORE("zero_optimization.offload_optimizer.cpuadam_cores_perc", "zoff.threads sets the threads of the update"),
+SECTION("zero_optimization.offload_param", .help = "Where idle weights live: stage 3 only, not there yet"),
+REFUSE("zero_optimization.offload_param.device", CHOICE, "none", "none", .choices = "none|cpu|nvme",
+       .why = "offloading weights needs stage 3, which is not there yet; set it to \"none\" (offload_optimizer works without it)",
+       .help = "Home of idle weights"),
+IGNORE("zero_optimization.offload_param.nvme_path", HELP_STAGE3), IGNORE("zero_optimization.offload_param.buffer_count", HELP_STAGE3),
+IGNORE("zero_optimization.offload_param.buffer_size", HELP_STAGE3), IGNORE("zero_optimization.offload_param.max_in_cpu", HELP_STAGE3),
+IGNORE("zero_optimization.offload_param.pin_memory", HELP_STAGE3),
+REFUSE("zero_optimization.cpu_offload_params", BOOL, "false", "false",
+       .why = "offloading weights needs stage 3, which is not there yet; set it to false", .help = "Old name: true means offload_param.device `cpu`"),
+IGNORE("zero_optimization.cpu_offload_use_pin_memory", "an old name without effect"),
+REFUSE("zero_optimization.zenflow", ANY, NULL, "",
+       .why = "ZenFlow updates a part of the weights late, so its results differ from Adam's; remove the section", .help = "ZenFlow"),
+REFUSE("zero_optimization.zero_hpz_partition_size", INTEGER, "1", "0|1", RANGE(0, MANY), .why = "hpZ is " WHY_STAGE3 "; set it to 1",
+       .help = "hpZ: secondary partition of the weights"),
+REFUSE("zero_optimization.zero_quantized_weights", BOOL, "false", "false", .why = "quantized exchange (qwZ) changes the weights seen by the model; set it to false",
+       .help = "qwZ: weights travel as int8"),
+REFUSE("zero_optimization.zero_quantized_nontrainable_weights", BOOL, "false", "false", .why = "zoff leaves frozen weights as they are; set it to false",
+       .help = "Frozen weights are kept as int8"),
+REFUSE("zero_optimization.zero_quantized_gradients", BOOL, "false", "false", .why = "quantized exchange (qgZ) changes the gradients; set it to false",
+       .help = "qgZ: gradients travel as int4"),
+REFUSE("zero_optimization.zeropp_loco_param", ANY, NULL, "", .why = "LoCo belongs to quantized gradients, which are not there; remove it", .help = "LoCo error feedback"),
+REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS is " WHY_STAGE3 "; set it to -1", .help = "MiCS: ranks of a shard group"),
+REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "the old stage 1 is gone from DeepSpeed too; set it to false", .help = "The first implementation of stage 1"),
+IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_STAGE3),
+IGNORE("zero_optimization.contiguous_gradients", "gradients are read where the trainer has them"),
+IGNORE("zero_optimization.overlap_comm", HELP_MOVES), IGNORE("zero_optimization.reduce_scatter", HELP_MOVES),
+IGNORE("zero_optimization.reduce_bucket_size", HELP_MOVES), IGNORE("zero_optimization.use_multi_rank_bucket_allreduce", HELP_MOVES),
+IGNORE("zero_optimization.allgather_partitions", HELP_MOVES), IGNORE("zero_optimization.allgather_bucket_size", HELP_MOVES),
+IGNORE("zero_optimization.allgather_sequential", HELP_STAGE3), IGNORE("zero_optimization.use_all_reduce_for_fetch_params", HELP_STAGE3),
+IGNORE("zero_optimization.round_robin_gradients", "which rank owns which element; the result is the same"),
+IGNORE("zero_optimization.ignore_unused_parameters", "a parameter without a gradient is legal in zoff"),
+IGNORE("zero_optimization.load_from_fp32_weights", "about DeepSpeed's checkpoints"),
+IGNORE("zero_optimization.elastic_checkpoint", "about DeepSpeed's checkpoints"),
+IGNORE("zero_optimization.pipeline_loading_checkpoint", "about DeepSpeed's checkpoints"),
+IGNORE("zero_optimization.stage3_gather_16bit_weights_on_model_save", HELP_STAGE3),
+IGNORE("zero_optimization.stage3_prefetch_bucket_size", HELP_STAGE3), IGNORE("zero_optimization.stage3_param_persistence_threshold", HELP_STAGE3),
+IGNORE("zero_optimization.stage3_model_persistence_threshold", HELP_STAGE3), IGNORE("zero_optimization.stage3_max_live_parameters", HELP_STAGE3),
+IGNORE("zero_optimization.stage3_max_reuse_distance", HELP_STAGE3), IGNORE("zero_optimization.stage3_module_granularity_threshold", HELP_STAGE3),
+IGNORE("zero_optimization.stage3_use_all_reduce_for_fetch_params", HELP_STAGE3), IGNORE("zero_optimization.stage3_allgather_sequential", HELP_STAGE3),
+IGNORE("zero_optimization.memory_efficient_linear", HELP_FORWARD), IGNORE("zero_optimization.override_module_apply", "about Python modules"),
+IGNORE("zero_optimization.leaf_module", HELP_STAGE3), IGNORE("zero_optimization.log_trace_cache_warnings", HELP_STAGE3),
+IGNORE("zero_optimization.enable_sanity_checks", "zoff always checks"), IGNORE("zero_optimization.grad_hooks", "about Python hooks"),
+IGNORE("zero_optimization.save_muon_momentum_buffer_in_memory", "about Muon, which is refused"),
+ALIAS("zero_optimization.cpu_offload_param", "zero_optimization.cpu_offload_params", "another spelling"),
+ALIAS("zero_optimization.stage3_sub_group_size", "zero_optimization.sub_group_size", "another spelling"),
+ALIAS("zero_optimization.gather_16bit_weights_on_model_save", "zero_optimization.stage3_gather_16bit_weights_on_model_save", "without stage3_"),
+ALIAS("zero_optimization.stage3_gather_fp16_weights_on_model_save", "zero_optimization.stage3_gather_16bit_weights_on_model_save", "old name"),
+ALIAS("zero_optimization.gather_fp16_weights_on_model_save", "zero_optimization.stage3_gather_16bit_weights_on_model_save", "old name"),
+ALIAS("zero_optimization.prefetch_bucket_size", "zero_optimization.stage3_prefetch_bucket_size", "without stage3_"),
+ALIAS("zero_optimization.param_persistence_threshold", "zero_optimization.stage3_param_persistence_threshold", "without stage3_"),
+ALIAS("zero_optimization.model_persistence_threshold", "zero_optimization.stage3_model_persistence_threshold", "without stage3_"),
+ALIAS("zero_optimization.max_live_parameters", "zero_optimization.stage3_max_live_parameters", "without stage3_"),
+ALIAS("zero_optimization.max_reuse_distance", "zero_optimization.stage3_max_reuse_distance", "without stage3_"),
+ALIAS("zero_optimization.module_granularity_threshold", "zero_optimization.stage3_module_granularity_threshold", "without stage3_"),
+ALIAS("zero_optimization.aio", "aio", "where Hugging Face's examples have it; the top-level section wins, key by key, with a warning"),
+ALIAS("bfloat16", "bf16", "old name"),
+
+/* ---- aio ---- */
+SECTION("aio", .help = "How files are read and written"),
+HONOUR("aio.block_size", BYTES, "1MiB", RANGE(4096, 1073741824.0), .help = "Bytes of one request to the disk"),
+HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
+IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one io_uring queue"),
+IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "what DeepSpeed's tuner prints and DeepSpeed does not read"),
+IGNORE("aio.single_submit", "how requests are handed to the kernel"), IGNORE("aio.overlap_events", "how requests are handed to the kernel"),
+IGNORE("aio.use_gds", "GPUDirect Storage; states go through DRAM, where the step is taken"),
+
+/* ---- zoff's own ---- */
+SECTION("zoff", .help = "Keys of zoff's own; DeepSpeed has none of this name and ignores it"),
+HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe"),
+HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
+HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 65536), .help = "Threads of the update; auto: one for each physical core that this process may use"),
+HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),
+HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|posix", .help = "auto: io_uring, or pread and pwrite where the kernel forbids it"),
+HONOUR("zoff.strict", BOOL, "true", .help = "false: unknown keys are a warning instead of an error"),
+
+/* ---- several ranks ---- */
+REFUSE("prescale_gradients", BOOL, "false", "false", .several_ranks = true,
+       .why = "gradients are summed over the ranks in fp32 and divided once, after the sum; set it to false", .help = "Divide gradients before the sum over ranks"),
+REFUSE("gradient_predivide_factor", NUMBER, "1", "1", RANGE(0, INFINITY), .several_ranks = true,
+       .why = "gradients are summed over the ranks in fp32 and divided once, after the sum; set it to 1", .help = "Divide gradients by this before the sum over ranks"),
+REFUSE("gradient_allreduce_op", CHOICE, "mean", "mean", .choices = "mean|sum", .several_ranks = true,
+       .why = "ranks are averaged; set it to \"mean\" and scale the loss instead", .help = "Mean or sum over the ranks"),
+REFUSE("communication_data_type", CHOICE, "null", "", .choices = "fp16|bf16|fp32", .several_ranks = true,
+       .why = "gradients travel in their own type and are summed in fp32; leave it out", .help = "Type in which gradients travel"),
+REFUSE("sequence_parallel_size", INTEGER, "1", "1", RANGE(1, MANY),
+       .why = "ranks that share a sequence change the batch arithmetic, which is not there; set it to 1", .help = "Ranks that share a sequence"),
+SECTION("tensor_parallel", .open = true, .help = "Slicing of layers over ranks: not there"),
+REFUSE("tensor_parallel.autotp_size", INTEGER, "0", "0|1", RANGE(0, MANY),
+       .why = "the gradient norm would have to span the slices of a layer, which is not there; set it to 1", .help = "Ranks that share a layer"),
+SECTION("elasticity", .open = true, .help = "Batch sizes chosen from the number of ranks: not there"),
+REFUSE("elasticity.enabled", BOOL, "false", "false", .why = "it would choose the batch sizes; set it to false and give the batch keys", .help = "Choose the batch sizes"),
+REFUSE("managed_gradient_accumulation", BOOL, "true", "true",
+       .why = "zoff counts the micro-steps; set it to true, or set gradient_accumulation_steps to 1 and call zoff_step() at your own boundary",
+       .help = "The library counts the micro-steps"),
+
+/* ---- what DeepSpeed's own engine does to weights or to the model, and nobody would do ---- */
+REFUSE("quantize_training", ANY, NULL, "", .why = "it quantizes the weights after each step, which is not there; remove the section", .help = "MoQ: quantization while training"),
+REFUSE("compression_training", ANY, NULL, "", .why = "it prunes and quantizes weights while training, which is not there; remove the section", .help = "Compression while training"),
+REFUSE("weight_quantization", ANY, NULL, "", .why = "it quantizes weights, which is not there; remove the section", .help = "Quantized weights"),
+REFUSE("progressive_layer_drop", ANY, NULL, "",
+       .why = "DeepSpeed's engine hands the drop rate to the model at every step, zoff does not; remove the section and let the trainer drop layers", .help = "Progressive layer drop"),
+REFUSE("sparse_attention", ANY, NULL, "", .why = "DeepSpeed brings the attention kernels for it, zoff has none; remove the section", .help = "Sparse attention kernels"),
+
+/* ---- known, and the business of others ---- */
+IGNORE("wall_clock_breakdown", "zoff_step_info and zoff_stats_print() have the times of every step"),
+IGNORE("memory_breakdown", "zoff_engine_plan() has the bytes"), IGNORE("dump_state", "zoff check prints the effective configuration"),
+IGNORE("zero_allow_untested_optimizer", "the optimizer is zoff's"), IGNORE("zero_force_ds_cpu_optimizer", "the optimizer is zoff's"),
+IGNORE("disable_allgather", HELP_MOVES), IGNORE("sparse_gradients", HELP_MOVES), IGNORE("fp32_allreduce", HELP_MOVES),
+IGNORE("allgather_size", HELP_MOVES), IGNORE("seq_parallel_communication_data_type", "needs sequence_parallel_size > 1, which is refused"),
+IGNORE("use_data_before_expert_parallelism", "order of ranks in a mixture of experts"), IGNORE("expert_parallel", HELP_FORWARD),
+IGNORE("pipeline", HELP_FORWARD), IGNORE("activation_checkpointing", HELP_FORWARD), IGNORE("torch_autocast", HELP_FORWARD),
+IGNORE("compile", HELP_FORWARD), IGNORE("graph_harvesting", HELP_FORWARD), IGNORE("hybrid_engine", "generation between training steps, done by the trainer"),
+IGNORE("eigenvalue", "only guides quantize_training, which is refused"),
+IGNORE("data_efficiency", "which samples and tokens the model sees (random-LTD included) is decided by the trainer"),
+IGNORE("curriculum_learning", "which samples the model sees is decided by the trainer"),
+IGNORE("dataloader_drop_last", "about the trainer's data"), IGNORE("autotuning", "about a search that runs outside of training"),
+IGNORE("flops_profiler", "about the forward pass"), IGNORE("timers", HELP_MONITOR), IGNORE("comms_logger", HELP_MONITOR),
+IGNORE("monitor_config", HELP_MONITOR), IGNORE("tensorboard", HELP_MONITOR), IGNORE("wandb", HELP_MONITOR), IGNORE("comet", HELP_MONITOR),
+IGNORE("csv_monitor", HELP_MONITOR), IGNORE("checkpoint", "about DeepSpeed's checkpoints"), IGNORE("nebula", "about DeepSpeed's checkpoints"),
+IGNORE("datastates_ckpt", "about DeepSpeed's checkpoints"), IGNORE("cuda_visible_devices", "a stray key of published examples; the environment decides"),
+};
+/* clang-format on */
+
+enum { ROWS = sizeof TABLE / sizeof TABLE[0], PATH_BYTES = 256 };
+
+const zoff_config_key *zoff_config_schema_table(size_t *out_count)
+{
+    *out_count = ROWS;
+    return TABLE;
+}
+
+const zoff_config_key *zoff_config_schema_find(const char *path)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        if (strcmp(TABLE[i].path, path) == 0)
+            return &TABLE[i];
+    }
+    return NULL;
+}
+
+const zoff_config_key *zoff_config_schema_child(const char *section, const char *key)
+{
+    char path[PATH_BYTES];
+    if (strchr(key, '.'))
+        return NULL;
+    int length = snprintf(path, sizeof path, "%s%s%s", section, *section ? "." : "", key);
+    return length > 0 && length < PATH_BYTES ? zoff_config_schema_find(path) : NULL;
+}
+
+const zoff_config_key *zoff_config_schema_target(const zoff_config_key *key)
+{
+    return key && key->class_ == ZOFF_CLASS_ALIAS ? zoff_config_schema_find(key->target) : key;
+}
+
+const zoff_config_key *zoff_config_schema_resolve(const char *path)
+{
+    char word[PATH_BYTES];
+    const zoff_config_key *row = NULL;
+    const char *section = "";
+    while (path) {
+        const char *dot = strchr(path, '.');
+        size_t bytes = dot ? (size_t)(dot - path) : strlen(path);
+        if (bytes >= sizeof word)
+            return NULL;
+        memcpy(word, path, bytes);
+        word[bytes] = 0;
+        row = zoff_config_schema_target(zoff_config_schema_child(section, word));
+        if (!row)
+            return NULL;
+        section = row->path;
+        path = dot ? dot + 1 : NULL;
+    }
+    return row;
+}
+
+size_t zoff_config_schema_index(const zoff_config_key *key)
+{
+    return (size_t)(key - TABLE);
+}
+
+bool zoff_config_schema_in_list(const char *list, const char *word, const char **out_word, size_t *out_bytes)
+{
+    size_t length = strlen(word);
+    while (*list) {
+        size_t bytes = strcspn(list, "|");
+        if (bytes == length && strncasecmp(list, word, bytes) == 0) {
+            if (out_word) {
+                *out_word = list;
+                *out_bytes = bytes;
+            }
+            return true;
+        }
+        list += bytes + (list[bytes] == '|');
+    }
+    return false;
+}
+
+void zoff_config_schema_join(const char *list, char *dst, size_t dst_bytes)
+{
+    size_t used = 0;
+    dst[0] = 0;
+    while (*list && used < dst_bytes) {
+        size_t bytes = strcspn(list, "|");
+        bool first = used == 0, last = list[bytes] == 0;
+        int length = snprintf(dst + used, dst_bytes - used, "%s\"%.*s\"", first ? "" : last ? " or " : ", ", (int)bytes, list);
+        used += length > 0 ? (size_t)length : 0;
+        list += bytes + (list[bytes] == '|');
+    }
+}
+
+static void describe_range(const zoff_config_key *key, const char *noun, char *dst, size_t dst_bytes)
+{
+    if (!key->ranged)
+        snprintf(dst, dst_bytes, "%s", noun);
+    else if (key->max >= MANY)
+        snprintf(dst, dst_bytes, "%s >= %.0f", noun, key->min);
+    else
+        snprintf(dst, dst_bytes, "%s from %.0f to %s%.0f", noun, key->min, key->below_max ? "below " : "", key->max);
+}
+
+void zoff_config_schema_expected(const zoff_config_key *key, char *dst, size_t dst_bytes)
+{
+    char words[512];
+    switch (key->type) {
+    case ZOFF_KEY_SECTION:
+        snprintf(dst, dst_bytes, "an object {...}");
+        break;
+    case ZOFF_KEY_BOOL:
+        snprintf(dst, dst_bytes, "true or false");
+        break;
+    case ZOFF_KEY_INTEGER:
+        describe_range(key, "an integer", dst, dst_bytes);
+        break;
+    case ZOFF_KEY_NUMBER:
+        describe_range(key, "a number", dst, dst_bytes);
+        break;
+    case ZOFF_KEY_BYTES:
+        describe_range(key, "a number of bytes, or a text like \"64MiB\",", dst, dst_bytes);
+        break;
+    case ZOFF_KEY_CHOICE:
+        zoff_config_schema_join(key->accepts && *key->accepts ? key->accepts : key->choices, words, sizeof words);
+        snprintf(dst, dst_bytes, "%s", words);
+        break;
+    case ZOFF_KEY_NUMBERS:
+        snprintf(words, sizeof words, "a list of %u numbers, each", key->count);
+        describe_range(key, words, dst, dst_bytes);
+        break;
+    case ZOFF_KEY_TEXTS:
+        snprintf(dst, dst_bytes, "a text, or a list of texts");
+        break;
+    case ZOFF_KEY_ANY:
+        snprintf(dst, dst_bytes, "anything");
+        break;
+    }
+}

@@ -1,0 +1,99 @@
+/* values.c: the door for the engine: the effective cells as one typed struct. */
+#include "config.h"
+
+#include "config_priv.h"
+#include "try.h"
+
+#include <string.h>
+#include <zoff/aio.h>
+
+static double number(const zoff_config *config, const char *path)
+{
+    return zoff_config_resolve_cell(config, path)->number;
+}
+
+/* 0 where the value is left to others ("auto") or not set. */
+static uint64_t integer(const zoff_config *config, const char *path)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)cell->integer : 0;
+}
+
+/* NULL where it is not set. */
+static const char *text(const zoff_config *config, const char *path)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    return cell->kind == ZOFF_CELL_VALUE ? cell->texts[0] : NULL;
+}
+
+static bool is_text(const zoff_config *config, const char *path, const char *wanted)
+{
+    const char *found = text(config, path);
+    return found && strcmp(found, wanted) == 0;
+}
+
+static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
+{
+    const zoff_config_cell *betas = zoff_config_resolve_cell(config, "optimizer.params.betas");
+    bool l2 = is_text(config, "optimizer.type", "Adam") && !integer(config, "optimizer.params.adam_w_mode");
+    zoff_adam_hyper_init(out);
+    out->lr = number(config, "optimizer.params.lr");
+    out->beta1 = betas->numbers[0];
+    out->beta2 = betas->numbers[1];
+    out->eps = number(config, "optimizer.params.eps");
+    out->weight_decay = number(config, "optimizer.params.weight_decay");
+    out->decay = l2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
+}
+
+static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
+{
+    const zoff_config_cell *max_lr = zoff_config_resolve_cell(config, "scheduler.params.warmup_max_lr");
+    uint64_t warmup = integer(config, "scheduler.params.warmup_num_steps");
+    *out = (zoff_schedule_values){
+        .type = is_text(config, "scheduler.type", "WarmupLR")         ? ZOFF_SCHEDULE_WARMUP
+                : is_text(config, "scheduler.type", "WarmupCosineLR") ? ZOFF_SCHEDULE_WARMUP_COSINE
+                                                                      : ZOFF_SCHEDULE_NONE,
+        .min_lr = number(config, "scheduler.params.warmup_min_lr"),
+        .max_lr = max_lr->kind == ZOFF_CELL_VALUE ? max_lr->number : -1.0,
+        .min_ratio = number(config, "scheduler.params.warmup_min_ratio"),
+        .cos_ratio = number(config, "scheduler.params.cos_min_ratio"),
+        .warmup = warmup < 2 ? 2 : warmup,
+        .total = integer(config, "scheduler.params.total_num_steps"),
+        .linear = is_text(config, "scheduler.params.warmup_type", "linear"),
+    };
+}
+
+zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
+{
+    ZOFF_FAIL_IF(!config || !out, ZOFF_ERR_INVALID, "zoff_config_values_get: config and out must not be NULL");
+    if (!config->is_resolved || config->world_size != world_size)
+        ZOFF_TRY(zoff_config_resolve_settle(config, world_size));
+    bool nvme = is_text(config, "zero_optimization.offload_optimizer.device", "nvme");
+    const char *backend = text(config, "zoff.io_backend");
+    zoff_config_values values = {
+        .clip_norm = number(config, "gradient_clipping"),
+        .accumulation = (uint32_t)integer(config, "gradient_accumulation_steps"),
+        .micro_batch = (uint32_t)integer(config, "train_micro_batch_size_per_gpu"),
+        .train_batch = (uint32_t)integer(config, "train_batch_size"),
+        .zero_stage = (unsigned)integer(config, "zero_optimization.stage"),
+        .state_tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
+        .nvme_paths = config->paths,
+        .nvme_path_count = config->path_count,
+        .host_bytes = integer(config, "zoff.host_memory"),
+        .chunk_elements = integer(config, "zero_optimization.sub_group_size"),
+        .slots = (unsigned)integer(config, "zero_optimization.offload_optimizer.buffer_count"),
+        .threads = (unsigned)integer(config, "zoff.threads"),
+        .aio_block_bytes = integer(config, "aio.block_size"),
+        .aio_depth = (unsigned)integer(config, "aio.queue_depth"),
+        .direct = is_text(config, "zoff.direct_io", "require") ? ZOFF_DIRECT_REQUIRE
+                  : is_text(config, "zoff.direct_io", "off")   ? ZOFF_DIRECT_OFF
+                                                               : ZOFF_DIRECT_AUTO,
+        .aio_backend = backend && strcmp(backend, "auto") != 0 ? backend : NULL,
+        .steps_per_print = integer(config, "steps_per_print"),
+        .wants_bf16 = integer(config, "bf16.enabled") != 0,
+    };
+    fill_hyper(config, &values.hyper);
+    fill_schedule(config, &values.schedule);
+    *out = values;
+    return ZOFF_OK;
+}

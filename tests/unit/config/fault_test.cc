@@ -1,0 +1,90 @@
+// fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does: a clear error each time, and (under the
+// address sanitizer) nothing left behind.
+#include "config_helpers.h"
+
+#include <jansson.h>
+
+namespace
+{
+// Allocations left until one fails; never while it is negative.
+long countdown = -1;
+
+bool fails_now()
+{
+    return countdown >= 0 && countdown-- == 0;
+}
+
+void *jansson_malloc(size_t bytes)
+{
+    return fails_now() ? nullptr : malloc(bytes);
+}
+} // namespace
+
+extern "C" {
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return fails_now() ? nullptr : __real_calloc(count, bytes);
+}
+}
+
+namespace
+{
+const char TEXT[] = R"({"train_batch_size": "8", "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95]}},
+  "zero_optimization": {"stage": 2, "overlap_comm": true, "cpu_offload": true},
+  "zoff": {"host_memory": "64MiB", "nvme_paths": ["/a", "/b"]}, "tensorboard": {"a": [{"b": 1}]}})";
+
+// A life of a configuration. Every call that fails ends it, as a caller would.
+zoff_status live()
+{
+    zoff_config *config = nullptr;
+    zoff_status status = zoff_config_parse(TEXT, sizeof TEXT - 1, "ds.json", &config);
+    if (status < 0) {
+        EXPECT_EQ(nullptr, config);
+        return status;
+    }
+    size_t bytes;
+    zoff_config_values values = {};
+    status = zoff_config_set(config, "zoff.nvme_paths", "[\"/x\", \"/y\"]");
+    if (status == ZOFF_OK)
+        status = zoff_config_values_get(config, 1, &values);
+    if (status == ZOFF_OK)
+        status = zoff_config_dump(config, nullptr, 0, &bytes);
+    if (status == ZOFF_OK) {
+        EXPECT_EQ(8u, values.train_batch);
+        EXPECT_EQ(3e-4, values.hyper.lr);
+        EXPECT_EQ(2u, values.nvme_path_count);
+    }
+    zoff_config_close(config);
+    return status;
+}
+
+TEST(config_fault, every_allocation_may_fail)
+{
+    zoff_log_set([](zoff_log_level, const char *, const char *, void *) {}, nullptr);
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    json_set_alloc_funcs(jansson_malloc, free);
+    long failed = 0, n = 0;
+    for (;; n++) {
+        countdown = n;
+        SCOPED_TRACE(n);
+        zoff_status status = live();
+        bool untouched = countdown >= 0;
+        countdown = -1;
+        if (untouched) {
+            EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
+            break;
+        }
+        // jansson may call a text that it has no memory for a wrong one; it must never pass as another.
+        failed += status < 0;
+        EXPECT_TRUE(status < 0 && *zoff_last_error());
+        EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_INVALID) << status;
+    }
+    json_set_alloc_funcs(old_malloc, old_free);
+    zoff_log_set(nullptr, nullptr);
+    EXPECT_GT(n, 200);
+    EXPECT_EQ(n, failed) << "an allocation failed and nobody said so";
+}
+} // namespace

@@ -1,0 +1,346 @@
+// parse_test.cc: the text of every error with its place, and the tolerance that real files need.
+#include "config_helpers.h"
+
+using namespace config_test;
+
+namespace
+{
+struct error_case {
+    const char *name, *text;
+    zoff_status status;
+    const char *place;               // how the message begins
+    std::vector<const char *> words; // what it contains
+};
+
+const error_case ERRORS[] = {
+    {"unknown_key",
+     "{\n  \"gradient_clipp1ng\": 1\n}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:3: gradient_clipp1ng: ",
+     {"not known", "did you mean \"gradient_clipping\"?", "strict"}},
+    {"unknown_nested",
+     "{\"optimizer\": {\n\t\"params\": {\"weight_deacy\": 0.1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:13: optimizer.params.weight_deacy: ",
+     {"did you mean \"optimizer.params.weight_decay\"?"}},
+    {"misplaced", "{ \"lr\": 1 }", ZOFF_ERR_INVALID, "ds.json:1:3: lr: ", {"did you mean \"optimizer.params.lr\"?"}},
+    {"dotted_key", "{\"optimizer.params\": {\"lr\": 1}}", ZOFF_ERR_INVALID, "ds.json:1:2: optimizer.params: ", {"not known"}},
+    {"no_idea", "{\"xyzzy\": 1}", ZOFF_ERR_INVALID, "ds.json:1:2: xyzzy: ", {"not known"}},
+    {"type_number",
+     "{\"optimizer\": {\"params\": {\n  \"lr\": \"fast\"}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:9: optimizer.params.lr: ",
+     {"\"fast\" is not a number", "expected a number >= 0"}},
+    {"type_integer",
+     "{\"steps_per_print\": 1.5}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:21: steps_per_print: ",
+     {"1.5 is not a whole number", "expected an integer >= 0"}},
+    {"type_flag",
+     "{\"bf16\": {\"enabled\": \"yes\"}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:22: bf16.enabled: ",
+     {"\"yes\" is not a flag", "expected true or false"}},
+    {"flag_as_number",
+     "{\"gradient_clipping\": true}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:23: gradient_clipping: ",
+     {"true is not a number"}},
+    {"type_object",
+     "{\"optimizer\": \"AdamW\"}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:15: optimizer: ",
+     {"\"AdamW\" is not an object", "expected an object"}},
+    {"object_for_number",
+     "{\"train_batch_size\": {}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:22: train_batch_size: ",
+     {"an object is not a number"}},
+    {"type_list",
+     "{\"optimizer\": {\"params\": {\"betas\": 0.9}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:36: optimizer.params.betas: ",
+     {"0.9 is not a list", "expected a list of 2 numbers"}},
+    {"list_length",
+     "{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:36: optimizer.params.betas: ",
+     {"wrong length"}},
+    {"list_range",
+     "{\"optimizer\": {\"params\": {\"betas\": [0.9, 1]}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:36: optimizer.params.betas: ",
+     {"1 is out of range", "from 0 to below 1"}},
+    {"below_range",
+     "{\"gradient_clipping\": -1}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:23: gradient_clipping: ",
+     {"-1 is out of range"}},
+    {"buffer_count",
+     "{\"zero_optimization\": {\"offload_optimizer\": {\"buffer_count\": 1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:62: ",
+     {"1 is out of range", "from 2 to 1024"}},
+    {"stage_range",
+     "{\"zero_optimization\": {\"stage\": 4}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:33: zero_optimization.stage: ",
+     {"4 is out of range", "from 0 to 3"}},
+    {"choice",
+     "{\"optimizer\": {\"type\": \"AdamV\"}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:24: optimizer.type: ",
+     {"\"AdamV\" is not known", "expected \"Adam\" or \"AdamW\"", "did you mean \"Adam"}},
+    {"choice_own",
+     "{\"zoff\": {\"direct_io\": \"requires\"}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:24: zoff.direct_io: ",
+     {"did you mean \"require\"?"}},
+    {"bytes",
+     "{\"zoff\": {\"host_memory\": \"64 megs\"}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:26: zoff.host_memory: ",
+     {"\"64 megs\" is not a number", "\"64MiB\""}},
+    {"empty_path",
+     "{\"zoff\": {\"nvme_paths\": [\"/a\", \"\"]}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:25: zoff.nvme_paths: ",
+     {"is empty"}},
+    {"duplicate",
+     "{\"steps_per_print\": 1,\n \"bf16\": {},\n  \"steps_per_print\": 2}",
+     ZOFF_ERR_INVALID,
+     "ds.json:3:3: steps_per_print: ",
+     {"given twice", "first at ds.json:1:2"}},
+    {"duplicate_escaped",
+     "{\"bf16\": {},\n \"bf\\u00316\": {}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:2: bf16: ",
+     {"first at ds.json:1:2"}},
+    {"duplicate_objects",
+     "{\"optimizer\": {\"type\": \"Adam\"},\n\"optimizer\": {\"params\": {\"lr\": 1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:1: optimizer: ",
+     {"first at ds.json:1:2"}},
+    {"duplicate_ignored",
+     "{\"tensorboard\": {\"a\": [{\"x\": 1, \"x\": 2}]}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:33: tensorboard.a[].x: ",
+     {"first at ds.json:1:25"}},
+    {"fp16",
+     "{\"fp16\": {\n  \"enabled\": true}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:2:14: fp16.enabled: ",
+     {"true is not supported", "expected false", "bf16"}},
+    {"both_halves",
+     "{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:38: fp16.enabled: ",
+     {"bf16.enabled is true too, at ds.json:1:11"}},
+    {"stage3",
+     "{\"zero_optimization\": {\"stage\": 3}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:33: zero_optimization.stage: ",
+     {"3 is not supported", "expected 0, 1 or 2", "use stage 2"}},
+    {"offload_param",
+     "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:52: ",
+     {"\"nvme\" is not supported", "expected \"none\""}},
+    {"lamb",
+     "{\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"max_coeff\": 0.3}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:24: optimizer.type: ",
+     {"\"Lamb\" is not supported", "expected \"Adam\" or \"AdamW\""}},
+    {"onecycle",
+     "{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:24: scheduler.type: ",
+     {"WarmupCosineLR"}},
+    {"max_grad_norm",
+     "{\"optimizer\": {\"params\": {\"max_grad_norm\": 1.0}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:44: ",
+     {"use the top-level key gradient_clipping"}},
+    {"bias_correction",
+     "{\"optimizer\": {\"params\": {\"bias_correction\": false}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:46: ",
+     {"false is not supported"}},
+    {"ratio",
+     "{\"zero_optimization\": {\"offload_optimizer\": {\"ratio\": 0.3}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:55: ",
+     {"0.3 is not supported", "expected 1"}},
+    {"zenflow",
+     "{\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:35: zero_optimization.zenflow: ",
+     {"this section is not supported", "expected no such key"}},
+    {"two_refusals",
+     "{\"fp16\": {\"enabled\": true},\n\"zero_optimization\": {\"stage\": 3}}",
+     ZOFF_ERR_UNSUPPORTED,
+     "ds.json:1:22: fp16.enabled: ",
+     {"refused too: zero_optimization.stage (2:23)"}},
+    {"cpu_offload_twice",
+     "{\"zero_optimization\": {\"cpu_offload\": true,\n \"offload_optimizer\": {}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:24: zero_optimization.cpu_offload: ",
+     {"zero_optimization.offload_optimizer", "ds.json:2:2"}},
+    {"two_names",
+     "{\"bf16\": {\"enabled\": true},\n\"bfloat16\": {\"enabled\": true}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:2:1: bfloat16: ",
+     {"another name of bf16", "ds.json:1:2"}},
+    {"stage3_two_names",
+     "{\"zero_optimization\": {\"stage3_max_reuse_distance\": 1, \"max_reuse_distance\": 1}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:56: zero_optimization.max_reuse_distance: ",
+     {"ds.json:1:24"}},
+};
+
+class config_errors : public testing::TestWithParam<error_case>
+{
+};
+
+TEST_P(config_errors, say_where_what_and_what_was_expected)
+{
+    zoff_test::log_catcher log;
+    std::string words = error_of(GetParam().text, GetParam().status);
+    EXPECT_EQ(0u, words.find(GetParam().place)) << words;
+    for (const char *part : GetParam().words)
+        EXPECT_NE(std::string::npos, words.find(part)) << "missing: " << part << "\nin: " << words;
+}
+
+INSTANTIATE_TEST_SUITE_P(each, config_errors, testing::ValuesIn(ERRORS),
+                         [](const testing::TestParamInfo<error_case> &which) { return std::string(which.param.name); });
+
+TEST(config_parse, comments_and_trailing_commas_keep_lines_and_columns)
+{
+    zoff_test::log_catcher log;
+    auto config = resolved("// a \"remark\" with { and ,\n"
+                           "{ # another\n"
+                           "  /* over\n two lines */ \"steps_per_print\": 7, // seven\n"
+                           "  \"optimizer\": {\"params\": {\"betas\": [0.5, 0.75, /* x */ ], \"lr\": 2, # y\n }, },\n"
+                           "  \"zoff\": {\"nvme_paths\": \"/a//b#c/*d*/,\"},\n"
+                           "}\n// end");
+    EXPECT_EQ(7, number(config, "steps_per_print"));
+    EXPECT_EQ(2, number(config, "optimizer.params.lr"));
+    EXPECT_EQ("/a//b#c/*d*/,", word(config, "zoff.nvme_paths"));
+    EXPECT_EQ(0.75, values(config).hyper.beta2);
+    EXPECT_STREQ("ds.json:4:15", zoff_config_source(config.get(), "steps_per_print"));
+    EXPECT_STREQ("ds.json:5:60", zoff_config_source(config.get(), "optimizer.params.lr"));
+}
+
+TEST(config_parse, columns_count_characters_not_bytes)
+{
+    EXPECT_EQ(0u, error_of("{\"_\": \"\xC3\xA4\xE2\x82\xAC\", \"x\": 1}").find("ds.json:1:13: x: "));
+    EXPECT_EQ(0u, error_of("\xEF\xBB\xBF{\"x\": 1}").find("ds.json:1:2: x: "));
+    EXPECT_EQ(0u, error_of("{\r\n\t\"x\": 1}").find("ds.json:2:2: x: "));
+}
+
+TEST(config_parse, remarks_are_keys_too_and_may_repeat)
+{
+    zoff_test::log_catcher log;
+    resolved("{\"_note\": {\"a\": 1}, \"//\": 1, \"//\": {\"b\": 2}, \"// x\": null, \"#\": [1], "
+             "\"bf16\": {\"_why\": 1, \"enabled\": true, \"_why\": {\"x\": [{}]}}}");
+}
+
+TEST(config_parse, ignored_keys_come_in_one_warning)
+{
+    zoff_test::log_catcher log;
+    log.expect("ds.json: known keys that zoff ignores");
+    resolved(
+        "{\"tensorboard\": {\"enabled\": true, \"whatever\": {}}, \"wall_clock_breakdown\": 3,\n \"prescale_gradients\": true,"
+        "\"zero_optimization\": {\"overlap_comm\": \"yes\", \"prefetch_bucket_size\": 1}, \"amp\": {\"opt_level\": \"O1\"}}");
+    EXPECT_EQ(1u, log.warnings.size());
+    EXPECT_TRUE(log.contains("tensorboard (1:2), wall_clock_breakdown (1:52), prescale_gradients (2:2), "
+                             "zero_optimization.overlap_comm (2:51), zero_optimization.prefetch_bucket_size (2:74), "
+                             "amp.opt_level (2:110)"))
+        << log.warnings[0];
+}
+
+TEST(config_parse, a_long_list_of_ignored_keys_is_cut_with_a_count)
+{
+    zoff_test::log_catcher log;
+    log.expect(" more");
+    std::string text = "{\"amp\": {\"k0\": 0";
+    for (int i = 1; i < 5000; i++)
+        text += ", \"k" + std::to_string(i) + "\": 0";
+    parse(text + "}}");
+    ASSERT_EQ(1u, log.warnings.size());
+    EXPECT_LT(log.warnings[0].size(), 4000u);
+}
+
+TEST(config_parse, sections_that_ask_for_nothing_are_fine)
+{
+    zoff_test::log_catcher log;
+    resolved("{\"quantize_training\": {\"enabled\": false, \"bits\": 3}, \"progressive_layer_drop\": {}, \"sparse_attention\": "
+             "null, "
+             "\"zero_optimization\": {\"zenflow\": null, \"offload_param\": {\"device\": \"none\"}, \"ratio\": 1}, "
+             "\"fp16\": {\"enabled\": \"auto\"}, \"optimizer\": null, \"scheduler\": \"auto\", \"zoff\": {\"strict\": false}}");
+    log.expect("zero_optimization.ratio (1:");
+}
+
+TEST(config_parse, strict_false_turns_unknown_keys_into_a_warning)
+{
+    zoff_test::log_catcher log;
+    log.expect("keys that are not known, let pass because zoff.strict is false: frobnicate (1:2), optimizer.tpye (1:40)");
+    auto config = resolved("{\"frobnicate\": {\"x\": 1}, \"optimizer\": {\"tpye\": 1}, \"zoff\": {\"strict\": false}}");
+    EXPECT_EQ(0, number(config, "zoff.strict"));
+    // What is refused stays refused.
+    EXPECT_NE("", error_of("{\"fp16\": {\"enabled\": true}, \"zoff\": {\"strict\": false}}", ZOFF_ERR_UNSUPPORTED));
+}
+
+TEST(config_parse, aio_nested_and_at_the_top)
+{
+    zoff_test::log_catcher log;
+    auto nested = resolved("{\"zero_optimization\": {\"aio\": {\"block_size\": 8388608, \"queue_depth\": 4}}}");
+    EXPECT_EQ(8388608u, values(nested).aio_block_bytes);
+    EXPECT_EQ(4u, values(nested).aio_depth);
+    log.expect("aio.queue_depth is given twice");
+    const char *both[] = {
+        "{\"aio\": {\"queue_depth\": 64}, \"zero_optimization\": {\"aio\": {\"queue_depth\": 4, \"block_size\": 8192}}}",
+        "{\"zero_optimization\": {\"aio\": {\"queue_depth\": 4, \"block_size\": 8192}}, \"aio\": {\"queue_depth\": 64}}"};
+    for (const char *text : both) {
+        auto config = resolved(text);
+        EXPECT_EQ(64u, values(config).aio_depth) << text;
+        EXPECT_EQ(8192u, values(config).aio_block_bytes) << text;
+    }
+    EXPECT_EQ(2u, log.warnings.size());
+}
+
+TEST(config_open, tells_what_cannot_be_read)
+{
+    zoff_test::scratch_folder folder;
+    zoff_config *config = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "No such file", zoff_config_open(folder.file("none.json").c_str(), &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "this is a folder", zoff_config_open(folder.path.c_str(), &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "a device or a pipe", zoff_config_open("/dev/null", &config));
+    std::string fifo = folder.file("pipe"), large = folder.file("large"), good = folder.file("good"),
+                empty = folder.file("empty");
+    ASSERT_EQ(0, system(("mkfifo " + fifo).c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "a device or a pipe", zoff_config_open(fifo.c_str(), &config));
+    std::ofstream(large) << std::string((16 << 20) + 1, ' ');
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "larger than 16 MiB", zoff_config_open(large.c_str(), &config));
+    std::ofstream(empty).close();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "empty:1:1: the file is empty", zoff_config_open(empty.c_str(), &config));
+    EXPECT_EQ(nullptr, config);
+    std::ofstream(good) << "{\"train_batch_size\": 8}";
+    ASSERT_ZOFF_OK(zoff_config_open(good.c_str(), &config));
+    ASSERT_ZOFF_OK(zoff_config_resolve(config, 2));
+    double micro = 0;
+    EXPECT_ZOFF_OK(zoff_config_number(config, "train_micro_batch_size_per_gpu", &micro));
+    EXPECT_EQ(4, micro);
+    zoff_config_close(config);
+    zoff_config_close(nullptr);
+}
+
+TEST(config_open, refuses_null)
+{
+    zoff_config *config = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open(nullptr, &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open("x", nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_parse(nullptr, 1, "x", &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x:1:1: the file is empty", zoff_config_parse(nullptr, 0, "x", &config));
+}
+} // namespace

@@ -1,0 +1,218 @@
+// resolve_test.cc: what depends on other keys: defaults, old names, tiers and folders, schedules; and the typed values behind
+// the door.
+#include "config_helpers.h"
+
+using namespace config_test;
+
+namespace
+{
+TEST(config_values, defaults_are_deepspeeds_except_where_the_docs_say_so)
+{
+    zoff_test::log_catcher log;
+    zoff_config_values v = values(parse("{}"));
+    EXPECT_EQ(1e-3, v.hyper.lr);
+    EXPECT_EQ(0.9, v.hyper.beta1);
+    EXPECT_EQ(0.999, v.hyper.beta2);
+    EXPECT_EQ(1e-8, v.hyper.eps);
+    EXPECT_EQ(0, v.hyper.weight_decay);
+    EXPECT_EQ(ZOFF_DECAY_DECOUPLED, v.hyper.decay);
+    EXPECT_EQ(sizeof v.hyper, v.hyper.struct_size);
+    EXPECT_EQ(ZOFF_SCHEDULE_NONE, v.schedule.type);
+    EXPECT_EQ(1.0, v.clip_norm);
+    EXPECT_EQ(1u, v.accumulation);
+    EXPECT_EQ(0u, v.micro_batch);
+    EXPECT_EQ(0u, v.train_batch);
+    EXPECT_EQ(0u, v.zero_stage);
+    EXPECT_EQ(ZOFF_TIER_HOST, v.state_tier);
+    EXPECT_EQ(0u, v.nvme_path_count);
+    EXPECT_EQ(0u, v.host_bytes);
+    EXPECT_EQ(1000000000u, v.chunk_elements);
+    EXPECT_EQ(4u, v.slots);
+    EXPECT_EQ(0u, v.threads);
+    EXPECT_EQ(1u << 20, v.aio_block_bytes);
+    EXPECT_EQ(32u, v.aio_depth);
+    EXPECT_EQ(ZOFF_DIRECT_AUTO, v.direct);
+    EXPECT_EQ(nullptr, v.aio_backend);
+    EXPECT_EQ(0u, v.steps_per_print);
+    EXPECT_FALSE(v.wants_bf16);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_values_get(nullptr, 1, &v));
+}
+
+TEST(config_values, everything_given)
+{
+    zoff_test::log_catcher log;
+    auto config = parse(R"({
+        "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "gradient_clipping": 0.25, "steps_per_print": 10,
+        "optimizer": {"type": "Adam", "params": {"lr": 2e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1, "adam_w_mode": false}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 3e-4, "warmup_num_steps": 50, "warmup_type": "linear"}},
+        "bf16": {"enabled": true},
+        "zero_optimization": {"stage": 2, "sub_group_size": 1e6,
+            "offload_optimizer": {"device": "nvme", "nvme_path": "/n", "buffer_count": 3}},
+        "aio": {"block_size": "4MiB", "queue_depth": 64},
+        "zoff": {"host_memory": "64MiB", "threads": 6, "direct_io": "require", "io_backend": "posix"}})");
+    zoff_config_values v = values(config);
+    EXPECT_EQ(2e-4, v.hyper.lr);
+    EXPECT_EQ(1e-6, v.hyper.eps);
+    EXPECT_EQ(0.1, v.hyper.weight_decay);
+    EXPECT_EQ(ZOFF_DECAY_L2, v.hyper.decay);
+    EXPECT_EQ(ZOFF_SCHEDULE_WARMUP, v.schedule.type);
+    EXPECT_EQ(1e-6, v.schedule.min_lr);
+    EXPECT_EQ(3e-4, v.schedule.max_lr);
+    EXPECT_EQ(50u, v.schedule.warmup);
+    EXPECT_TRUE(v.schedule.linear);
+    EXPECT_EQ(0.25, v.clip_norm);
+    EXPECT_EQ(8u, v.train_batch);
+    EXPECT_EQ(10u, v.steps_per_print);
+    EXPECT_TRUE(v.wants_bf16);
+    EXPECT_EQ(2u, v.zero_stage);
+    EXPECT_EQ(1000000u, v.chunk_elements);
+    EXPECT_EQ(ZOFF_TIER_NVME, v.state_tier);
+    EXPECT_STREQ("/n", v.nvme_paths[0]);
+    EXPECT_EQ(3u, v.slots);
+    EXPECT_EQ(64u << 20, v.host_bytes);
+    EXPECT_EQ(6u, v.threads);
+    EXPECT_EQ(ZOFF_DIRECT_REQUIRE, v.direct);
+    EXPECT_STREQ("posix", v.aio_backend);
+    EXPECT_EQ(4u << 20, v.aio_block_bytes);
+    EXPECT_EQ(64u, v.aio_depth);
+}
+
+TEST(config_resolve, decay_of_adam_and_adamw)
+{
+    struct {
+        const char *params;
+        zoff_decay decay;
+        bool warns;
+    } cases[] = {{"\"type\": \"Adam\"", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": true}", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}", ZOFF_DECAY_L2, false},
+                 {"\"type\": \"AdamW\"", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}", ZOFF_DECAY_DECOUPLED, true}};
+    for (const auto &c : cases) {
+        zoff_test::log_catcher log;
+        if (c.warns)
+            log.expect("ds.json:1:44: optimizer.params.adam_w_mode has no effect with optimizer.type AdamW");
+        EXPECT_EQ(c.decay, values(parse("{\"optimizer\": {" + std::string(c.params) + "}}")).hyper.decay) << c.params;
+    }
+}
+
+TEST(config_resolve, the_device_decides_the_tier_at_every_stage)
+{
+    for (int stage = 0; stage <= 2; stage++) {
+        for (const char *device : {"none", "cpu", "nvme"}) {
+            zoff_test::log_catcher log;
+            auto config = parse("{\"zero_optimization\": {\"stage\": " + std::to_string(stage) +
+                                ", \"offload_optimizer\": {\"device\": \"" + device + "\", \"nvme_path\": \"/n\"}}}");
+            EXPECT_EQ(strcmp(device, "nvme") == 0 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST, values(config).state_tier) << device;
+        }
+    }
+}
+
+TEST(config_resolve, nvme_needs_a_folder)
+{
+    auto config = parse("{\"zero_optimization\": {\n \"offload_optimizer\": {\"device\": \"nvme\"}}}");
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_INVALID,
+        "ds.json:2:24: zero_optimization.offload_optimizer.device: \"nvme\" needs a folder for its files; expected "
+        "zero_optimization.offload_optimizer.nvme_path (or zoff.nvme_paths)",
+        zoff_config_resolve(config.get(), 1));
+    zoff_config_values v = values(config); // the engine's caller may name the folder
+    EXPECT_EQ(ZOFF_TIER_NVME, v.state_tier);
+    EXPECT_EQ(0u, v.nvme_path_count);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "zoff.nvme_paths", "/x"));
+    EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+}
+
+TEST(config_resolve, who_names_the_folders)
+{
+    zoff_test::log_catcher log;
+    log.expect("are both given: the folders of zoff.nvme_paths are used");
+    log.expect("are both given: the folders of zero_optimization.offload_optimizer.nvme_path are used");
+    std::string both = "{\"zero_optimization\": {\"offload_optimizer\": {\"nvme_path\": \"/a\"}}, \"zoff\": {\"nvme_paths\": "
+                       "[\"/b\", \"/c\"]}}";
+    auto config = parse(both);
+    EXPECT_EQ(2u, values(config).nvme_path_count);
+    auto set = parse(both);
+    ASSERT_ZOFF_OK(zoff_config_set(set.get(), "zero_optimization.offload_optimizer.nvme_path", "/d"));
+    ASSERT_EQ(1u, values(set).nvme_path_count);
+    EXPECT_STREQ("/d", values(set).nvme_paths[0]);
+    ASSERT_ZOFF_OK(zoff_config_set(set.get(), "zoff.nvme_paths", "/e"));
+    EXPECT_STREQ("/e", values(set).nvme_paths[0]);
+}
+
+TEST(config_resolve, old_names)
+{
+    zoff_test::log_catcher log;
+    auto old = resolved("{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true}}");
+    EXPECT_EQ("cpu", word(old, "zero_optimization.offload_optimizer.device"));
+    EXPECT_STREQ("ds.json:1:36", zoff_config_source(old.get(), "zero_optimization.offload_optimizer.device"));
+    auto off = resolved("{\"zero_optimization\": {\"cpu_offload\": false}}");
+    EXPECT_EQ("none", word(off, "zero_optimization.offload_optimizer.device"));
+    auto flag = resolved("{\"zero_optimization\": true}");
+    EXPECT_EQ(1, number(flag, "zero_optimization.stage"));
+    EXPECT_STREQ("ds.json:1:2", zoff_config_source(flag.get(), "zero_optimization.stage"));
+    EXPECT_EQ(0, number(resolved("{\"zero_optimization\": false}"), "zero_optimization.stage"));
+    EXPECT_EQ(1, number(resolved("{\"bfloat16\": {\"enabled\": true}}"), "bf16.enabled"));
+    EXPECT_EQ(5,
+              number(resolved("{\"zero_optimization\": {\"stage3_sub_group_size\": 5}}"), "zero_optimization.sub_group_size"));
+    EXPECT_NE("", error_of("{\"zero_optimization\": {\"cpu_offload_param\": true}}", ZOFF_ERR_UNSUPPORTED));
+    // The program has the last word over the old name, too.
+    ASSERT_ZOFF_OK(zoff_config_set(old.get(), "zero_optimization.offload_optimizer.device", "none"));
+    ASSERT_ZOFF_OK(zoff_config_resolve(old.get(), 1));
+    EXPECT_EQ("none", word(old, "zero_optimization.offload_optimizer.device"));
+    ASSERT_ZOFF_OK(zoff_config_set(off.get(), "zero_optimization.cpu_offload", "true"));
+    ASSERT_ZOFF_OK(zoff_config_resolve(off.get(), 1));
+    EXPECT_EQ("cpu", word(off, "zero_optimization.offload_optimizer.device"));
+}
+
+TEST(config_resolve, schedules)
+{
+    zoff_test::log_catcher log;
+    auto warmup =
+        parse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": \"auto\", \"warmup_num_steps\": 1}}}");
+    zoff_schedule_values s = values(warmup).schedule;
+    EXPECT_EQ(-1, s.max_lr) << "the group's own";
+    EXPECT_EQ(2u, s.warmup);
+    EXPECT_FALSE(s.linear);
+    auto cosine = parse(
+        "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 2000, \"cos_min_ratio\": 0.1}}}");
+    s = values(cosine).schedule;
+    EXPECT_EQ(ZOFF_SCHEDULE_WARMUP_COSINE, s.type);
+    EXPECT_EQ(2000u, s.total);
+    EXPECT_EQ(1000u, s.warmup);
+    EXPECT_EQ(0.1, s.cos_ratio);
+    EXPECT_EQ(0, s.min_ratio);
+    for (const char *params : {"", ", \"params\": {\"total_num_steps\": \"auto\"}"}) {
+        auto missing = parse("{\"scheduler\": {\"type\": \"WarmupCosineLR\"" + std::string(params) + "}}");
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "ds.json:1:16: scheduler.type: WarmupCosineLR needs scheduler.params.total_num_steps",
+                          zoff_config_resolve(missing.get(), 1));
+    }
+}
+
+TEST(config_resolve, parameters_of_a_schedule_that_do_nothing_are_told_once)
+{
+    zoff_test::log_catcher log;
+    log.expect("ds.json:1:48: scheduler.params.total_num_steps has no effect with scheduler.type WarmupLR");
+    auto warmup = resolved("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": { \"total_num_steps\": 10}}}");
+    ASSERT_ZOFF_OK(zoff_config_resolve(warmup.get(), 2));
+    log.expect("scheduler.params.warmup_num_steps has no effect without scheduler.type");
+    resolved("{\"scheduler\": {\"params\": {\"warmup_num_steps\": 10}}}");
+    log.expect("the warm-up never ends");
+    resolved("{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 10}}}");
+    EXPECT_EQ(3u, log.warnings.size());
+}
+
+TEST(config_resolve, keys_for_several_ranks_sleep_on_one)
+{
+    zoff_test::log_catcher log;
+    log.expect("known keys that zoff ignores");
+    auto config = parse("{\"prescale_gradients\": true}");
+    EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_UNSUPPORTED,
+        "ds.json:1:2: prescale_gradients: true is not supported with several ranks; expected false: gradients are summed",
+        zoff_config_resolve(config.get(), 4));
+    EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+}
+} // namespace

@@ -1,0 +1,200 @@
+// schema_test.cc: the table itself: rows that make sense, every key that a finger slips on is caught, and the docs are the
+// table.
+#include "config_helpers.h"
+
+#include <set>
+
+extern "C" {
+#include "config_priv.h"
+#include "nearest_priv.h"
+}
+
+using namespace config_test;
+
+namespace
+{
+std::vector<const zoff_config_key *> rows()
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    std::vector<const zoff_config_key *> out;
+    for (size_t i = 0; i < count; i++)
+        out.push_back(&table[i]);
+    return out;
+}
+
+std::string parent_of(const std::string &path)
+{
+    size_t dot = path.rfind('.');
+    return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+TEST(config_schema, every_row_is_complete)
+{
+    std::set<std::string> seen;
+    for (const auto *row : rows()) {
+        SCOPED_TRACE(row->path);
+        EXPECT_TRUE(seen.insert(row->path).second) << "twice";
+        ASSERT_NE(nullptr, row->help);
+        EXPECT_EQ(row->accepts != nullptr, row->why != nullptr);
+        EXPECT_EQ(row->type == ZOFF_KEY_CHOICE, row->choices != nullptr);
+        EXPECT_TRUE(row->class_ != ZOFF_CLASS_REFUSED || row->accepts);
+        if (row->class_ == ZOFF_CLASS_ALIAS) {
+            const zoff_config_key *target = zoff_config_schema_target(row);
+            ASSERT_NE(nullptr, target);
+            EXPECT_NE(ZOFF_CLASS_ALIAS, target->class_);
+        }
+        std::string section = parent_of(row->path);
+        if (!section.empty()) {
+            const zoff_config_key *parent = zoff_config_schema_find(section.c_str());
+            ASSERT_NE(nullptr, parent) << "its section has no row";
+            EXPECT_EQ(ZOFF_KEY_SECTION, parent->type);
+        }
+    }
+}
+
+TEST(config_schema, every_default_is_a_value_that_passes)
+{
+    for (const auto *row : rows()) {
+        if (!row->fallback)
+            continue;
+        zoff_config_cell cell = {};
+        ASSERT_ZOFF_OK(zoff_config_value_from_text(row, row->fallback, {"default", row->path}, &cell));
+        EXPECT_TRUE(zoff_config_value_accepted(row, &cell, 2)) << row->path;
+        zoff_config_value_free(&cell);
+    }
+}
+
+// A letter changed, dropped, added, swapped: never accepted, and the right key is named (or one as near as it).
+TEST(config_schema, every_key_with_one_letter_wrong_is_caught)
+{
+    zoff_test::log_catcher log;
+    size_t tried = 0;
+    for (const auto *row : rows()) {
+        std::string path = row->path, section = parent_of(path),
+                    word = section.empty() ? path : path.substr(section.size() + 1);
+        std::set<std::string> slips;
+        for (size_t i = 0; i < word.size(); i++) {
+            std::string changed = word, dropped = word, doubled = word, swapped = word;
+            changed[i] = changed[i] == 'q' ? 'z' : 'q';
+            dropped.erase(i, 1);
+            doubled.insert(i, 1, word[i]);
+            if (i + 1 < word.size())
+                std::swap(swapped[i], swapped[i + 1]);
+            slips.insert({changed, dropped, doubled, swapped});
+        }
+        for (const std::string &slip : slips) {
+            std::string full = section.empty() ? slip : section + "." + slip;
+            if (slip.empty() || slip[0] == '_' || zoff_config_schema_find(full.c_str()))
+                continue;
+            tried++;
+            zoff_status status;
+            std::string words;
+            parse(nest(full, "null"), &status, &words);
+            const zoff_config_key *parent = section.empty() ? nullptr : zoff_config_schema_find(section.c_str());
+            if (parent && parent->open) {
+                log.expect("known keys that zoff ignores");
+                EXPECT_EQ(ZOFF_OK, status) << full;
+                continue;
+            }
+            ASSERT_EQ(ZOFF_ERR_INVALID, status) << full << " passed";
+            size_t at = words.find("did you mean \"");
+            ASSERT_NE(std::string::npos, at) << words;
+            std::string meant = words.substr(at + 14, words.rfind('"') - at - 14);
+            std::string meant_word = meant.substr(meant.rfind('.') + 1);
+            bool right = meant == path || zoff_config_nearest_distance(slip.c_str(), meant_word.c_str()) <= 1;
+            EXPECT_TRUE(right) << full << " should be " << path << ": " << words;
+        }
+    }
+    EXPECT_GT(tried, 5000u);
+}
+
+// Refused keys: a value outside of `accepts` is refused in the file and through the API, those inside pass.
+TEST(config_schema, every_refusal_refuses)
+{
+    size_t tried = 0;
+    for (const auto *row : rows()) {
+        if (!row->accepts)
+            continue;
+        SCOPED_TRACE(row->path);
+        std::string bad;
+        switch (row->type) {
+        case ZOFF_KEY_ANY:
+            bad = "{\"enabled\": true}";
+            break;
+        case ZOFF_KEY_BOOL:
+            bad = strcmp(row->accepts, "true") == 0 ? "false" : "true";
+            break;
+        case ZOFF_KEY_CHOICE: {
+            std::string choices = row->choices;
+            bad = "\"" + choices.substr(choices.rfind('|') + 1) + "\"";
+            break;
+        }
+        default:
+            bad = row->ranged && row->max <= 3 && row->type == ZOFF_KEY_INTEGER ? "3" : row->max == 1 ? "0.5" : "7";
+        }
+        std::string words;
+        tried++;
+        if (row->several_ranks) {
+            zoff_test::log_catcher log;
+            log.expect(row->path);
+            auto config = parse(nest(row->path, bad));
+            EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "not supported with several ranks", zoff_config_resolve(config.get(), 2));
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "there are 2 ranks"));
+            EXPECT_EQ(0, strncmp(zoff_last_error(), "ds.json:1:2: ", 13)) << zoff_last_error();
+            continue;
+        }
+        words = error_of(nest(row->path, bad), ZOFF_ERR_UNSUPPORTED);
+        EXPECT_NE(std::string::npos, words.find(row->path)) << words;
+        EXPECT_NE(std::string::npos, words.find(row->why)) << words;
+        auto config = parse("{}");
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, row->why, zoff_config_set(config.get(), row->path, bad.c_str()));
+        for (const char *fine : {"null", "\"auto\""})
+            EXPECT_TRUE(parse(nest(row->path, fine))) << fine;
+    }
+    EXPECT_GT(tried, 30u);
+}
+
+TEST(config_schema, auto_and_null_are_legal_for_every_key)
+{
+    for (const auto *row : rows()) {
+        for (const char *value : {"\"auto\"", "null"}) {
+            zoff_test::log_catcher log;
+            if (zoff_config_schema_target(row)->class_ == ZOFF_CLASS_IGNORED)
+                log.expect("known keys that zoff ignores");
+            auto config = parse(nest(row->path, value));
+            ASSERT_TRUE(config) << row->path;
+            EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 2));
+        }
+    }
+}
+
+TEST(config_schema, the_reference_is_the_document)
+{
+    size_t bytes = 0, again = 0;
+    ASSERT_ZOFF_OK(zoff_config_reference(nullptr, 0, &bytes));
+    std::string text(bytes + 1, '?');
+    ASSERT_ZOFF_OK(zoff_config_reference(text.data(), text.size(), &again));
+    ASSERT_EQ(bytes, again);
+    text.resize(bytes);
+    EXPECT_EQ(file_text(ZOFF_CONFIG_DOC), text) << "docs/CONFIG.md is stale: write it anew with `zoff reference`";
+    for (const auto *row : rows())
+        EXPECT_TRUE(row->type == ZOFF_KEY_SECTION || text.find("`" + std::string(row->path) + "`") != std::string::npos)
+            << row->path;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_reference(nullptr, 1, &bytes));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_reference(nullptr, 0, nullptr));
+}
+
+TEST(config_nearest, counts_edits)
+{
+    EXPECT_EQ(0u, zoff_config_nearest_distance("Abc", "aBC"));
+    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "acb"));
+    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "ab"));
+    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "abxc"));
+    EXPECT_EQ(3u, zoff_config_nearest_distance("kitten", "sitting"));
+    EXPECT_EQ(4u, zoff_config_nearest_distance("", "four"));
+    EXPECT_EQ(4u, zoff_config_nearest_distance("four", ""));
+    EXPECT_LT(64u, zoff_config_nearest_distance(std::string(100, 'a').c_str(), "a"));
+}
+} // namespace

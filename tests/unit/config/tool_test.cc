@@ -1,0 +1,117 @@
+// tool_test.cc: the zoff command as a person runs it: what it prints, where, and how it ends.
+#include "config_helpers.h"
+
+#include <sys/wait.h>
+
+using namespace config_test;
+
+namespace
+{
+struct outcome {
+    int exit;
+    std::string out, err;
+};
+
+class tool : public testing::Test
+{
+  protected:
+    outcome run(const std::string &arguments)
+    {
+        std::string command = std::string(ZOFF_TOOL) + " " + arguments + " 2>" + folder.file("err");
+        FILE *pipe = popen(command.c_str(), "r");
+        outcome result = {-1, "", ""};
+        if (!pipe)
+            return result;
+        char buffer[4096];
+        for (size_t bytes; (bytes = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+            result.out.append(buffer, bytes);
+        int status = pclose(pipe);
+        result.exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        result.err = file_text(folder.file("err"));
+        return result;
+    }
+    std::string write(const std::string &name, const std::string &text)
+    {
+        std::ofstream(folder.file(name), std::ios::binary) << text;
+        return folder.file(name);
+    }
+    zoff_test::scratch_folder folder;
+};
+
+#define EXPECT_HAS(text, words) EXPECT_NE(std::string::npos, (text).find(words)) << (text)
+
+TEST_F(tool, check_prints_values_with_their_sources)
+{
+    std::string path = write("ds.json", "{\n  \"train_batch_size\": 8, \"wall_clock_breakdown\": true\n}");
+    outcome result = run("check " + path + " --ranks 2 --set optimizer.params.lr=3e-4 --set zoff.nvme_paths=/a=b");
+    EXPECT_EQ(0, result.exit) << result.err;
+    EXPECT_HAS(result.out, "# " + path + ", resolved for 2 ranks\n");
+    EXPECT_HAS(result.out, "# " + path + ":2:3\n");
+    EXPECT_HAS(result.out, "train_micro_batch_size_per_gpu = 4");
+    EXPECT_HAS(result.out, "optimizer.params.lr = 0.0003");
+    EXPECT_HAS(result.out, "zoff.nvme_paths = \"/a=b\"");
+    EXPECT_HAS(result.out, "# api\n");
+    EXPECT_EQ(0u, result.err.find("warning: " + path + ": known keys that zoff ignores")) << result.err;
+    EXPECT_EQ(result.out, run("check --set optimizer.params.lr=3e-4 --ranks 2 " + path + " --set zoff.nvme_paths=/a=b").out);
+}
+
+TEST_F(tool, check_puts_the_error_on_stderr_and_ends_with_1)
+{
+    std::string path = write("bad.json", "{\n  \"gradient_clipp1ng\": 1\n}");
+    outcome result = run("check " + path);
+    EXPECT_EQ(1, result.exit);
+    EXPECT_EQ("", result.out);
+    EXPECT_EQ(0u, result.err.find("error: " + path + ":2:3: gradient_clipp1ng: ")) << result.err;
+    EXPECT_HAS(result.err, "did you mean \"gradient_clipping\"?");
+    EXPECT_EQ(1, run("check " + folder.file("absent.json")).exit);
+    std::string batch = write("batch.json", "{\"train_batch_size\": 3}");
+    EXPECT_EQ(0, run("check " + batch).exit);
+    result = run("check " + batch + " --ranks 2");
+    EXPECT_EQ(1, result.exit);
+    EXPECT_HAS(result.err, "* world size 2 (ranks)");
+    result = run("check " + batch + " --set gradient_cliping=1");
+    EXPECT_EQ(1, result.exit);
+    EXPECT_HAS(result.err, "did you mean \"gradient_clipping\"?");
+}
+
+TEST_F(tool, wrong_use_ends_with_2)
+{
+    std::string path = write("ds.json", "{}");
+    for (const std::string &arguments :
+         {std::string(""), std::string("frobnicate"), std::string("check"), "check " + path + " " + path,
+          "check " + path + " --ranks", "check " + path + " --ranks 0", "check " + path + " --ranks 2x",
+          "check " + path + " --ranks -1", "check " + path + " --set", "check " + path + " --set lr",
+          "check " + path + " --set =1", "check " + path + " --frob", std::string("info x"), std::string("reference x")}) {
+        outcome result = run(arguments);
+        EXPECT_EQ(2, result.exit) << arguments << ": " << result.err;
+        EXPECT_NE("", result.err) << arguments;
+        EXPECT_EQ("", result.out) << arguments;
+    }
+}
+
+TEST_F(tool, reference_is_the_document)
+{
+    outcome result = run("reference");
+    EXPECT_EQ(0, result.exit);
+    EXPECT_EQ(file_text(ZOFF_CONFIG_DOC), result.out);
+}
+
+TEST_F(tool, info_and_help)
+{
+    outcome info = run("info"), help = run("help");
+    EXPECT_EQ(0, info.exit) << info.err;
+    EXPECT_HAS(info.out, "instruction set  " + std::string(zoff_isa()));
+    EXPECT_HAS(info.out, "memory");
+    EXPECT_EQ(0, help.exit);
+    for (const char *verb : {"zoff check FILE", "zoff info", "zoff reference"})
+        EXPECT_HAS(help.out, verb);
+    EXPECT_EQ("zoff 0.1.0\n", run("--version").out);
+}
+
+TEST_F(tool, output_that_cannot_be_written_is_a_failure)
+{
+    outcome result = run("reference >/dev/full");
+    EXPECT_EQ(1, result.exit);
+    EXPECT_HAS(result.err, "cannot write the output");
+}
+} // namespace

@@ -1,0 +1,79 @@
+/* zoff.c: the zoff command: a table of verbs and how the words of the command line reach them. */
+#include "verbs.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <zoff/zoff.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *arguments, *help;
+} VERBS[] = {
+    {"check", verb_check, "FILE [--ranks N] [--set KEY=VALUE]...",
+     "read a configuration and print what it comes to, each value with where it is from"},
+    {"info", verb_info, "", "print the version, the instruction set in use, and what this machine has"},
+    {"reference", verb_reference, "", "print every configuration key, as Markdown"},
+};
+enum { VERB_COUNT = sizeof VERBS / sizeof VERBS[0] };
+
+static void print_usage(FILE *to)
+{
+    fprintf(to, "usage: zoff VERB [ARGUMENTS]\n\n");
+    for (size_t i = 0; i < VERB_COUNT; i++)
+        fprintf(to, "  zoff %s%s%s\n      %s\n", VERBS[i].name, *VERBS[i].arguments ? " " : "", VERBS[i].arguments,
+                VERBS[i].help);
+    fprintf(to, "\nExit status: 0 done; 1 failed, the reason is on stderr; 2 used wrongly.\n");
+}
+
+int usage_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "zoff: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "; see `zoff help`\n");
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+int finish_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EXIT_DONE;
+    fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(errno));
+    return EXIT_FAILED;
+}
+
+/* The library's log lines, as a command prints them. */
+static void print_log(zoff_log_level level, const char *room, const char *line, void *ctx)
+{
+    (void)room;
+    (void)ctx;
+    fprintf(stderr, "%s: %s\n", level == ZOFF_LOG_ERROR ? "error" : level == ZOFF_LOG_WARN ? "warning" : "note", line);
+}
+
+int main(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : NULL;
+    if (!verb) {
+        print_usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(verb, "help") == 0 || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+        print_usage(stdout);
+        return finish_output();
+    }
+    if (strcmp(verb, "--version") == 0) {
+        printf("zoff %u.%u.%u\n", zoff_version() / 10000, zoff_version() / 100 % 100, zoff_version() % 100);
+        return finish_output();
+    }
+    zoff_log_set(print_log, NULL);
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        if (strcmp(VERBS[i].name, verb) == 0)
+            return VERBS[i].run(argc - 2, argv + 2);
+    }
+    return usage_error("there is no verb \"%s\"", verb);
+}
