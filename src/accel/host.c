@@ -1,0 +1,22 @@
+/* host.c: the CPU as its own accelerator. Weights and gradients are where the kernels run, so nothing is ever copied. */
+#include "accel.h"
+
+#include "mem.h"
+#include "try.h"
+
+static zoff_status host_open(int index, zoff_accel **out)
+{
+    ZOFF_FAIL_IF(index != 0, ZOFF_ERR_INVALID, "accelerator \"host\" has one device, number 0; %d was asked for", index);
+    zoff_accel *accel;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *accel, "the host accelerator", &accel));
+    *accel = (zoff_accel){.ops = &zoff_accel_host_ops, .index = index};
+    *out = accel;
+    return ZOFF_OK;
+}
+
+static void host_close(zoff_accel *accel)
+{
+    zoff_base_mem_free(accel);
+}
+
+const zoff_accel_ops zoff_accel_host_ops = {.name = "host", .in_place = true, .open = host_open, .close = host_close};

@@ -1,0 +1,196 @@
+/* plan.c: parameters to pieces to chunks. Walks the list twice with the same code: once to count, once to fill. */
+#include "zero.h"
+
+#include "bits.h"
+#include "mem.h"
+#include "try.h"
+
+enum {
+    PAGE = 4096,
+    CLASSES = 8, /* streams of a chunk start at different pages of each 32 KiB */
+    STEP = 3,    /* from one stream's place to the next one's */
+    PAD = 16     /* elements: pieces start at cache lines */
+};
+
+/* The walk: where the next piece goes. */
+typedef struct walk {
+    const zoff_plan_opts *opts;
+    zoff_plan *plan; /* counts always; pieces and chunks too where `fill` */
+    zoff_plan_chunk chunk;
+    bool fill;
+} walk;
+
+/* The next page at or after `byte` whose number is `place` modulo CLASSES. */
+static size_t stream_start(size_t byte, size_t place)
+{
+    size_t page = zoff_base_bits_ceil_div(byte, PAGE);
+    return (page + (place + CLASSES - page % CLASSES) % CLASSES) * PAGE;
+}
+
+/* Where the streams of a chunk start, and how long it is. */
+static void lay_out(zoff_plan_chunk *c)
+{
+    size_t m_place = c->master_elements ? STEP : 0;
+    c->m_byte = stream_start(c->master_elements * sizeof(float), m_place);
+    c->v_byte = stream_start(c->m_byte + c->moment_elements * sizeof(float), m_place + STEP);
+    c->bytes = zoff_base_bits_align(c->v_byte + c->moment_elements * sizeof(float), PAGE);
+}
+
+/* How many elements of a slice with `left` to go the open chunk takes: all, or a multiple of the unit, or 0. */
+static size_t room(const walk *w, size_t left, bool has_master)
+{
+    size_t unit = w->opts->unit;
+    size_t count = left;
+    size_t limit = w->opts->max_chunk_elements > w->chunk.elements ? w->opts->max_chunk_elements - w->chunk.elements : 0;
+    size_t by_bytes = w->opts->max_chunk_bytes / (sizeof(float) * (has_master ? 3 : 2));
+    limit = zoff_base_bits_min(limit, by_bytes);
+    if (count > limit)
+        count = limit / unit * unit;
+    /* The gaps between the streams are what the estimate leaves out: a few units at most. */
+    while (count) {
+        zoff_plan_chunk c = w->chunk;
+        size_t padded = zoff_base_bits_align(count, PAD);
+        c.moment_elements += padded;
+        c.master_elements += has_master ? padded : 0;
+        lay_out(&c);
+        if (c.bytes <= w->opts->max_chunk_bytes)
+            break;
+        size_t excess = (c.bytes - w->opts->max_chunk_bytes) / (sizeof(float) * 3) / unit * unit;
+        count = count == left && left % unit ? left / unit * unit
+                                             : count - zoff_base_bits_min(count, zoff_base_bits_max(unit, excess));
+    }
+    return count;
+}
+
+static void close_chunk(walk *w)
+{
+    zoff_plan_chunk *c = &w->chunk;
+    if (c->piece_count == 0)
+        return;
+    lay_out(c);
+    zoff_plan *plan = w->plan;
+    if (w->fill)
+        plan->chunks[plan->chunk_count] = *c;
+    plan->chunk_count++;
+    plan->chunk_bytes_max = zoff_base_bits_max(plan->chunk_bytes_max, c->bytes);
+    plan->pieces_max = zoff_base_bits_max(plan->pieces_max, c->piece_count);
+    *c = (zoff_plan_chunk){.first_piece = plan->piece_count};
+}
+
+static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_t count, bool has_master)
+{
+    zoff_plan *plan = w->plan;
+    zoff_plan_chunk *c = &w->chunk;
+    size_t padded = zoff_base_bits_align(count, PAD);
+    if (w->fill) {
+        plan->pieces[plan->piece_count] = (zoff_plan_piece){.param = param,
+                                                            .slice = slice,
+                                                            .first = first,
+                                                            .count = count,
+                                                            .moment_offset = c->moment_elements,
+                                                            .master_offset = c->master_elements,
+                                                            .owned_offset = plan->owned_elements,
+                                                            .block_offset = plan->block_count};
+    }
+    plan->piece_count++;
+    plan->elements += count;
+    plan->state_bytes += count * sizeof(float) * (has_master ? 3 : 2);
+    plan->owned_elements += padded;
+    plan->block_count += zoff_base_bits_ceil_div(count, w->opts->unit);
+    c->piece_count++;
+    c->elements += count;
+    c->moment_elements += padded;
+    c->master_elements += has_master ? padded : 0;
+}
+
+static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
+{
+    for (size_t first = 0; first < tensor->count;) {
+        size_t left = tensor->count - first;
+        size_t count = room(w, left, tensor->has_master);
+        if (count == 0 && w->chunk.piece_count) {
+            close_chunk(w);
+            continue;
+        }
+        count = count ? count : zoff_base_bits_min(w->opts->unit, left);
+        add_piece(w, param, slice, first, count, tensor->has_master);
+        first += count;
+    }
+}
+
+static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (size_t slice = 0; !tensors[i].frozen && slice < tensors[i].slices; slice++)
+            add_slice(w, (uint32_t)i, slice, &tensors[i]);
+    }
+    close_chunk(w);
+}
+
+/* With padding and three streams of floats, 2^58 elements are still far below 2^64 bytes. */
+static zoff_status check_sizes(const zoff_plan_tensor *tensors, size_t count)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t elements;
+        bool fits = zoff_base_bits_mul(tensors[i].count, tensors[i].slices, &elements) &&
+                    !__builtin_add_overflow(total, elements, &total) && total < (size_t)1 << 58;
+        ZOFF_FAIL_IF(!fits, ZOFF_ERR_INVALID, "parameter %zu: %zu slices of %zu elements are more than fits in memory", i,
+                     tensors[i].slices, tensors[i].count);
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out)
+{
+    zoff_status status;
+    zoff_plan plan = {0};
+    ZOFF_TRY(check_sizes(tensors, count));
+    walk w = {.opts = opts, .plan = &plan};
+    run(&w, tensors, count);
+    ZOFF_TRY(zoff_base_mem_alloc(plan.piece_count, sizeof *plan.pieces, "the plan's pieces", &plan.pieces));
+    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(plan.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
+    plan = (zoff_plan){.pieces = plan.pieces, .chunks = plan.chunks};
+    w = (walk){.opts = opts, .plan = &plan, .fill = true};
+    run(&w, tensors, count);
+    *out = plan;
+    return ZOFF_OK;
+free_plan:
+    zoff_zero_plan_free(&plan);
+    return status;
+}
+
+void zoff_zero_plan_free(zoff_plan *plan)
+{
+    zoff_base_mem_free(plan->pieces);
+    zoff_base_mem_free(plan->chunks);
+    *plan = (zoff_plan){0};
+}
+
+/* -1, 0, 1: piece lies before, holds, lies after the element. */
+static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, size_t first)
+{
+    if (piece->param != param)
+        return piece->param < param ? -1 : 1;
+    if (piece->slice != slice)
+        return piece->slice < slice ? -1 : 1;
+    if (piece->first > first)
+        return 1;
+    return first - piece->first >= piece->count ? -1 : 0;
+}
+
+size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
+{
+    size_t low = 0, high = plan->piece_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int where = compare(&plan->pieces[middle], param, slice, first);
+        if (where == 0)
+            return middle;
+        if (where < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return SIZE_MAX;
+}

@@ -1,0 +1,67 @@
+/* zero.h: the door of the room that decides who owns a number: which elements belong to this rank, in which chunk they
+ * lie, and where in it. Pure integers: no memory of states, no files, no ranks' traffic. */
+#ifndef ZOFF_ZERO_H
+#define ZOFF_ZERO_H
+
+#include <zoff/types.h>
+
+/* One parameter as the plan sees it. */
+typedef struct zoff_plan_tensor {
+    size_t count, slices;
+    bool frozen;
+    bool has_master; /* 16-bit weights: an fp32 master is kept; fp32 weights are their own master */
+} zoff_plan_tensor;
+
+/* A run of elements of one slice of one parameter that lies in one chunk. Offsets are in elements. */
+typedef struct zoff_plan_piece {
+    uint32_t param;
+    size_t slice;
+    size_t first; /* in the slice; a multiple of the unit of the plan */
+    size_t count;
+    size_t moment_offset; /* in the chunk's m and v streams */
+    size_t master_offset; /* in the chunk's master stream; unused without a master */
+    size_t owned_offset;  /* in the rank's gradient accumulator; padded like the streams */
+    size_t block_offset;  /* index of its first block among all blocks of the rank */
+} zoff_plan_piece;
+
+/* A chunk: the unit in which states are kept and moved. In memory and in the file it is three streams one after the other,
+ *
+ *      | master | m | v |
+ *
+ * each starting at another page of the 32 KiB that it starts in: streams that start at the same place fight for the same
+ * sets of the cache (docs/adr/0005-state-layout.md). */
+typedef struct zoff_plan_chunk {
+    size_t first_piece, piece_count;
+    size_t elements;        /* without padding */
+    size_t moment_elements; /* length of m, and of v, with padding */
+    size_t master_elements; /* likewise; 0 when all weights are fp32 */
+    size_t m_byte, v_byte;  /* where they start; masters start at 0 */
+    size_t bytes;           /* all of it, a multiple of 4 KiB */
+} zoff_plan_chunk;
+
+typedef struct zoff_plan_opts {
+    size_t unit;               /* elements; pieces are cut at multiples of it, so that blocks of the norm stay whole */
+    size_t max_chunk_elements; /* at least one unit is put into a chunk, whatever the limits */
+    size_t max_chunk_bytes;    /* with padding */
+} zoff_plan_opts;
+
+typedef struct zoff_plan {
+    zoff_plan_piece *pieces; /* in order of parameter, slice, first */
+    zoff_plan_chunk *chunks;
+    size_t piece_count, chunk_count;
+    size_t elements;        /* of this rank, without padding */
+    size_t state_bytes;     /* masters and moments, without padding */
+    size_t owned_elements;  /* with padding: length of the gradient accumulator */
+    size_t block_count;     /* units, a tail counts as one */
+    size_t chunk_bytes_max; /* of the largest chunk */
+    size_t pieces_max;      /* in one chunk */
+} zoff_plan;
+
+/* Cut the list into chunks.  @return ERR_INVALID when the sizes overflow; ERR_NO_MEMORY */
+zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
+void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
+
+/* Index of the piece that holds element `first` of a slice; SIZE_MAX when none does (frozen, empty, or out of range). */
+size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
+
+#endif

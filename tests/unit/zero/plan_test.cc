@@ -1,0 +1,135 @@
+// plan_test.cc: properties of the partition over random lists: every element lies in exactly one piece, pieces do not overlap
+// in any stream, cuts are at units, chunks keep their limits, streams keep their distance.
+#include "zoff_test.h"
+
+#include <random>
+#include <set>
+
+extern "C" {
+#include "zero.h"
+}
+
+namespace
+{
+struct owned_plan {
+    zoff_plan plan = {};
+    ~owned_plan() { zoff_zero_plan_free(&plan); }
+};
+
+void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
+{
+    size_t piece = 0, elements = 0, state_bytes = 0, blocks = 0, owned = 0;
+    for (size_t i = 0; i < tensors.size(); i++) {
+        for (size_t slice = 0; !tensors[i].frozen && slice < tensors[i].slices; slice++) {
+            for (size_t first = 0; first < tensors[i].count; piece++) {
+                ASSERT_LT(piece, plan.piece_count);
+                const zoff_plan_piece &p = plan.pieces[piece];
+                ASSERT_EQ(i, p.param);
+                ASSERT_EQ(slice, p.slice);
+                ASSERT_EQ(first, p.first);
+                ASSERT_EQ(0u, p.first % opts.unit);
+                ASSERT_GT(p.count, 0u);
+                ASSERT_EQ(blocks, p.block_offset);
+                ASSERT_EQ(owned, p.owned_offset);
+                ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first));
+                ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first + p.count - 1));
+                first += p.count;
+                elements += p.count;
+                state_bytes += p.count * (tensors[i].has_master ? 12 : 8);
+                blocks += (p.count + opts.unit - 1) / opts.unit;
+                owned += (p.count + 15) / 16 * 16;
+            }
+            ASSERT_EQ(SIZE_MAX, zoff_zero_plan_find(&plan, (uint32_t)i, slice, tensors[i].count));
+        }
+    }
+    ASSERT_EQ(piece, plan.piece_count);
+    EXPECT_EQ(elements, plan.elements);
+    EXPECT_EQ(state_bytes, plan.state_bytes);
+    EXPECT_EQ(blocks, plan.block_count);
+    EXPECT_EQ(owned, plan.owned_elements);
+
+    size_t next = 0;
+    for (size_t c = 0; c < plan.chunk_count; c++) {
+        const zoff_plan_chunk &chunk = plan.chunks[c];
+        ASSERT_EQ(next, chunk.first_piece);
+        ASSERT_GT(chunk.piece_count, 0u);
+        size_t moments = 0, masters = 0, inside = 0;
+        for (size_t k = 0; k < chunk.piece_count; k++) {
+            const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
+            ASSERT_EQ(moments, p.moment_offset);
+            moments += (p.count + 15) / 16 * 16;
+            if (tensors[p.param].has_master) {
+                ASSERT_EQ(masters, p.master_offset);
+                masters += (p.count + 15) / 16 * 16;
+            }
+            inside += p.count;
+        }
+        EXPECT_EQ(moments, chunk.moment_elements);
+        EXPECT_EQ(masters, chunk.master_elements);
+        EXPECT_EQ(inside, chunk.elements);
+        // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB.
+        EXPECT_GE(chunk.m_byte, 4 * masters);
+        EXPECT_GE(chunk.v_byte, chunk.m_byte + 4 * moments);
+        EXPECT_GE(chunk.bytes, chunk.v_byte + 4 * moments);
+        EXPECT_EQ(0u, (chunk.m_byte | chunk.v_byte | chunk.bytes) % 4096);
+        std::set<size_t> places = {chunk.m_byte % 32768, chunk.v_byte % 32768};
+        if (masters)
+            places.insert(0);
+        EXPECT_EQ(masters ? 3u : 2u, places.size());
+        // A chunk is over a limit only when it holds no more than one unit.
+        if (inside > opts.unit) {
+            EXPECT_LE(inside, opts.max_chunk_elements);
+            EXPECT_LE(chunk.bytes, opts.max_chunk_bytes);
+        }
+        EXPECT_LE(chunk.bytes, plan.chunk_bytes_max);
+        EXPECT_LE(chunk.piece_count, plan.pieces_max);
+        next += chunk.piece_count;
+    }
+    EXPECT_EQ(plan.piece_count, next);
+}
+
+TEST(Plan, PropertiesOverRandomLists)
+{
+    std::mt19937 random(1);
+    for (int round = 0; round < 3000; round++) {
+        std::vector<zoff_plan_tensor> tensors(random() % 12);
+        for (auto &t : tensors) {
+            static const size_t SIZES[] = {0, 1, 15, 16, 17, 1023, 1024, 1025, 5000, 100000};
+            t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
+            t.slices = random() % 4;
+            t.frozen = random() % 8 == 0;
+            t.has_master = random() % 2;
+        }
+        zoff_plan_opts opts = {};
+        opts.unit = random() % 2 ? 1024 : 16;
+        opts.max_chunk_elements = random() % 3 ? 1 + random() % 20000 : SIZE_MAX;
+        opts.max_chunk_bytes = random() % 3 ? 1 + random() % 300000 : SIZE_MAX;
+        owned_plan made;
+        ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &made.plan));
+        ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan)) << "round " << round;
+        if (testing::Test::HasFailure())
+            FAIL() << "round " << round;
+    }
+}
+
+TEST(Plan, MoreThanTwoToThe31Elements)
+{
+    std::vector<zoff_plan_tensor> tensors = {{((size_t)1 << 33) + 5, 2, false, true}};
+    zoff_plan_opts opts = {1024, (size_t)1 << 30, SIZE_MAX};
+    owned_plan made;
+    ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), 1, &opts, &made.plan));
+    ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan));
+    EXPECT_EQ(17u, made.plan.chunk_count);
+}
+
+TEST(Plan, SizesThatOverflowAreRefused)
+{
+    zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
+    zoff_plan plan = {};
+    zoff_plan_tensor product = {SIZE_MAX / 2, 3, false, true};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 0", zoff_zero_plan_make(&product, 1, &opts, &plan));
+    zoff_plan_tensor sum[2] = {{(size_t)1 << 57, 1, false, true}, {(size_t)1 << 57, 1, false, true}};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 1", zoff_zero_plan_make(sum, 2, &opts, &plan));
+    EXPECT_EQ(nullptr, plan.pieces);
+}
+} // namespace
