@@ -1,0 +1,104 @@
+/* host.c: the tier that keeps all chunks in DRAM, in one mapping. Borrowing is free and nothing ever moves. */
+#include "store_priv.h"
+
+#include "mem.h"
+#include "team.h"
+#include "try.h"
+
+#include <string.h>
+
+typedef struct host_store {
+    zoff_store store;
+    zoff_map map;
+    size_t *offsets; /* bytes, of each chunk in the mapping */
+} host_store;
+
+/* Pages belong to the node of the thread that touches them first; each thread takes the share that the update gives it. */
+typedef struct touch {
+    char *base;
+    size_t bytes;
+} touch;
+
+static void touch_share(void *ctx, unsigned thread, unsigned threads)
+{
+    const touch *t = ctx;
+    size_t from = t->bytes / threads * thread;
+    size_t to = thread + 1 == threads ? t->bytes : t->bytes / threads * (thread + 1);
+    memset(t->base + from, 0, to - from);
+}
+
+static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
+{
+    zoff_status status;
+    host_store *h;
+    size_t total = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *h, "the host tier", &h));
+    h->store.ops = &zoff_offload_host_ops;
+    ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->offsets, "the host tier's table", &h->offsets));
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        h->offsets[i] = total;
+        total += opts->chunks[i].bytes;
+    }
+    ZOFF_TRY_OR(free_store, zoff_base_mem_map(total, "the optimizer states", &h->map));
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        touch t = {(char *)h->map.base + h->offsets[i], opts->chunks[i].bytes};
+        zoff_base_team_run(opts->threads, touch_share, &t);
+        opts->fill(opts->fill_ctx, i, t.base);
+    }
+    *out = &h->store;
+    return ZOFF_OK;
+free_store:
+    zoff_offload_store_close(&h->store);
+    return status;
+}
+
+static void host_close(zoff_store *store)
+{
+    host_store *h = (host_store *)store;
+    zoff_base_mem_unmap(&h->map);
+    zoff_base_mem_free(h->offsets);
+    zoff_base_mem_free(h);
+}
+
+static zoff_status host_fetch(zoff_store *store, size_t chunk, void **out)
+{
+    host_store *h = (host_store *)store;
+    *out = (char *)h->map.base + h->offsets[chunk];
+    return ZOFF_OK;
+}
+
+static zoff_status host_flush(zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+    return ZOFF_OK;
+}
+
+static void host_release(zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+}
+
+/* Nothing is ever in flight. */
+static zoff_status host_idle(zoff_store *store)
+{
+    (void)store;
+    return ZOFF_OK;
+}
+
+static void host_forget(zoff_store *store)
+{
+    (void)store;
+}
+
+const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
+                                              .close = host_close,
+                                              .fetch = host_fetch,
+                                              .flush = host_flush,
+                                              .release = host_release,
+                                              .pump = host_idle,
+                                              .wait = host_idle,
+                                              .drain = host_idle,
+                                              .retry = host_idle,
+                                              .forget = host_forget};

@@ -1,0 +1,59 @@
+/* store.c: fetch and flush a chunk, whatever its tier. */
+#include "store_priv.h"
+
+zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out)
+{
+    const zoff_store_ops *ops = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
+    return ops->open(opts, out);
+}
+
+void zoff_offload_store_close(zoff_store *store)
+{
+    if (store)
+        store->ops->close(store);
+}
+
+zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out)
+{
+    return store->ops->fetch(store, chunk, out);
+}
+
+zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
+{
+    return store->ops->flush(store, chunk);
+}
+
+void zoff_offload_store_release(zoff_store *store, size_t chunk)
+{
+    store->ops->release(store, chunk);
+}
+
+zoff_status zoff_offload_store_pump(zoff_store *store)
+{
+    return store->ops->pump(store);
+}
+
+zoff_status zoff_offload_store_wait(zoff_store *store)
+{
+    return store->ops->wait(store);
+}
+
+zoff_status zoff_offload_store_drain(zoff_store *store)
+{
+    return store->ops->drain(store);
+}
+
+zoff_status zoff_offload_store_retry(zoff_store *store)
+{
+    return store->ops->retry(store);
+}
+
+void zoff_offload_store_forget(zoff_store *store)
+{
+    store->ops->forget(store);
+}
+
+void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
+{
+    *out = store->stats;
+}

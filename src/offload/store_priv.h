@@ -1,0 +1,29 @@
+/* store_priv.h: the table that a tier fills. One file a tier: host.c, swap.c. */
+#ifndef ZOFF_OFFLOAD_STORE_PRIV_H
+#define ZOFF_OFFLOAD_STORE_PRIV_H
+
+#include "offload.h"
+
+typedef struct zoff_store_ops {
+    zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
+    void (*close)(zoff_store *store);
+    zoff_status (*fetch)(zoff_store *store, size_t chunk, void **out);
+    zoff_status (*flush)(zoff_store *store, size_t chunk);
+    void (*release)(zoff_store *store, size_t chunk);
+    zoff_status (*pump)(zoff_store *store);
+    zoff_status (*wait)(zoff_store *store);
+    zoff_status (*drain)(zoff_store *store);
+    zoff_status (*retry)(zoff_store *store);
+    void (*forget)(zoff_store *store);
+} zoff_store_ops;
+
+/* The first member of each tier's own struct. */
+struct zoff_store {
+    const zoff_store_ops *ops;
+    zoff_store_stats stats;
+};
+
+extern const zoff_store_ops zoff_offload_host_ops;
+extern const zoff_store_ops zoff_offload_swap_ops;
+
+#endif

@@ -1,0 +1,328 @@
+/* swap.c: the tier that keeps chunks in files and streams them through a ring of slots in DRAM: reads ahead of the caller,
+ * writes behind it.
+ *
+ *      FREE -- read --> READING -- done --> READY -- fetch --> LENT -- flush --> WRITING -- done --> FREE
+ *                                             ^                 |                  |
+ *                                             +---- release ----+                  +-- failed --> DIRTY -- retry --> WRITING
+ *
+ * The memory it takes is that of the slots, whatever the size of the model. Each chunk lies in one piece in one file; several
+ * paths take chunks in turn. A chunk that was never flushed is still as it was filled: only its front is read, the rest is
+ * zero. */
+#include "store_priv.h"
+#include "swap_file_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "mem.h"
+#include "try.h"
+
+#include <string.h>
+
+typedef enum slot_state { FREE, READING, READY, LENT, WRITING, DIRTY } slot_state;
+
+typedef struct swap_slot {
+    slot_state state;
+    size_t chunk;
+    uint64_t ticket;
+    size_t request_bytes; /* of the read or write in flight */
+    uint64_t number;      /* of the request: the lowest is the oldest */
+    char *base;
+} swap_slot;
+
+typedef struct swap_place {
+    uint64_t offset;
+    uint32_t file;
+    bool fresh; /* never flushed */
+} swap_place;
+
+typedef struct swap_store {
+    zoff_store store;
+    zoff_map map;
+    swap_slot *slots;
+    unsigned slot_count;
+    zoff_store_chunk *chunks;
+    swap_place *places;
+    size_t chunk_count;
+    zoff_swap_file *files;
+    size_t file_count;
+    uint64_t requests;
+} swap_store;
+
+static swap_slot *find_slot(swap_store *s, slot_state state)
+{
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state == state)
+            return &s->slots[i];
+    }
+    return NULL;
+}
+
+static swap_slot *find_chunk(swap_store *s, size_t chunk)
+{
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state != FREE && s->slots[i].chunk == chunk)
+            return &s->slots[i];
+    }
+    return NULL;
+}
+
+static zoff_aio *queue_of(swap_store *s, size_t chunk)
+{
+    return s->files[s->places[chunk].file].aio;
+}
+
+static zoff_status start_read(swap_store *s, swap_slot *slot, size_t chunk)
+{
+    const swap_place *place = &s->places[chunk];
+    size_t bytes = place->fresh ? s->chunks[chunk].first_bytes : s->chunks[chunk].bytes;
+    ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), place->offset, bytes, slot->base, &slot->ticket));
+    slot->state = READING;
+    slot->chunk = chunk;
+    slot->request_bytes = bytes;
+    slot->number = s->requests++;
+    return ZOFF_OK;
+}
+
+/* A slot whose write cannot even be started keeps its chunk and waits for retry. */
+static zoff_status start_write(swap_store *s, swap_slot *slot)
+{
+    slot->state = DIRTY;
+    ZOFF_TRY(zoff_aio_write(queue_of(s, slot->chunk), s->places[slot->chunk].offset, s->chunks[slot->chunk].bytes, slot->base,
+                            &slot->ticket));
+    slot->state = WRITING;
+    slot->request_bytes = s->chunks[slot->chunk].bytes;
+    slot->number = s->requests++;
+    return ZOFF_OK;
+}
+
+/* Take note of a request that is done. */
+static zoff_status finish(swap_store *s, swap_slot *slot)
+{
+    zoff_status status = zoff_aio_poll(queue_of(s, slot->chunk), slot->ticket);
+    if (status == ZOFF_PENDING)
+        return status;
+    if (slot->state == READING) {
+        slot->state = status == ZOFF_OK ? READY : FREE;
+        if (status == ZOFF_OK) {
+            s->store.stats.read_bytes += slot->request_bytes;
+            memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
+        }
+    } else {
+        slot->state = status == ZOFF_OK ? FREE : DIRTY;
+        if (status == ZOFF_OK)
+            s->store.stats.write_bytes += slot->request_bytes;
+    }
+    return status;
+}
+
+static zoff_status swap_pump(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    zoff_status first = ZOFF_OK;
+    for (size_t i = 0; i < s->file_count; i++)
+        ZOFF_TRY(zoff_aio_pump(s->files[i].aio));
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        zoff_status status = s->slots[i].state == WRITING ? finish(s, &s->slots[i]) : ZOFF_OK;
+        first = first < 0 ? first : status < 0 ? status : first;
+    }
+    return first;
+}
+
+/* A slot for another chunk. When all of them hold chunks that were read ahead and that nobody has asked for, one of these is
+ * given up: a step never asks for more chunks than there are slots, so the one who asks does not want them. */
+static swap_slot *free_slot(swap_store *s)
+{
+    swap_slot *slot = find_slot(s, FREE);
+    if (slot || find_slot(s, LENT) || find_slot(s, WRITING) || find_slot(s, DIRTY))
+        return slot;
+    for (unsigned i = 0; i < s->slot_count && !find_slot(s, READY) && !find_slot(s, FREE); i++)
+        (void)finish(s, &s->slots[i]);
+    slot = find_slot(s, FREE);
+    return slot ? slot : find_slot(s, READY);
+}
+
+static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
+{
+    swap_store *s = (swap_store *)store;
+    swap_slot *slot = find_chunk(s, chunk);
+    if (!slot) {
+        slot = free_slot(s);
+        if (!slot)
+            return ZOFF_PENDING;
+        slot->state = FREE;
+        ZOFF_TRY(start_read(s, slot, chunk));
+    }
+    if (slot->state == READING)
+        ZOFF_TRY(finish(s, slot));
+    if (slot->state != READY)
+        return ZOFF_PENDING;
+    slot->state = LENT;
+    *out = slot->base;
+    return ZOFF_OK;
+}
+
+static zoff_status swap_flush(zoff_store *store, size_t chunk)
+{
+    swap_store *s = (swap_store *)store;
+    s->places[chunk].fresh = false;
+    return start_write(s, find_chunk(s, chunk));
+}
+
+static void swap_release(zoff_store *store, size_t chunk)
+{
+    find_chunk((swap_store *)store, chunk)->state = READY;
+}
+
+static zoff_status swap_wait(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    swap_slot *oldest = NULL;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        swap_slot *slot = &s->slots[i];
+        if ((slot->state == READING || slot->state == WRITING) && (!oldest || slot->number < oldest->number))
+            oldest = slot;
+    }
+    if (oldest) {
+        double from = zoff_base_clock_seconds();
+        zoff_status status = zoff_aio_wait_any(queue_of(s, oldest->chunk));
+        s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+        ZOFF_TRY(status);
+    }
+    return swap_pump(store);
+}
+
+static zoff_status swap_drain(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    zoff_status first = ZOFF_OK;
+    for (;;) {
+        zoff_status status = swap_pump(store);
+        first = first < 0 ? first : status < 0 ? status : first;
+        swap_slot *slot = find_slot(s, WRITING);
+        if (!slot)
+            return first;
+        double from = zoff_base_clock_seconds();
+        status = zoff_aio_wait_any(queue_of(s, slot->chunk));
+        s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+        ZOFF_TRY(status);
+    }
+}
+
+static zoff_status swap_retry(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        if (s->slots[i].state == DIRTY)
+            ZOFF_TRY(start_write(s, &s->slots[i]));
+    }
+    return ZOFF_OK;
+}
+
+static void swap_forget(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        swap_slot *slot = &s->slots[i];
+        if (slot->state == READING)
+            (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
+        if (slot->state == READING || slot->state == READY)
+            slot->state = FREE;
+    }
+}
+
+/* Write every chunk once: the initial content, and no hole or unwritten extent is left that would make the first step slow. */
+static zoff_status write_all(swap_store *s, const zoff_store_opts *opts)
+{
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        swap_slot *slot;
+        while (!(slot = find_slot(s, FREE)))
+            ZOFF_TRY(swap_wait(&s->store));
+        memset(slot->base, 0, s->chunks[chunk].bytes);
+        opts->fill(opts->fill_ctx, chunk, slot->base);
+        slot->chunk = chunk;
+        ZOFF_TRY(start_write(s, slot));
+        ZOFF_TRY(swap_pump(&s->store));
+    }
+    ZOFF_TRY(swap_drain(&s->store));
+    s->store.stats = (zoff_store_stats){0};
+    return ZOFF_OK;
+}
+
+/* Chunk i goes to path i mod paths, behind what is there. */
+static zoff_status open_files(swap_store *s, const zoff_store_opts *opts)
+{
+    zoff_aio_opts aio = {.struct_size = sizeof aio,
+                         .backend = opts->aio_backend,
+                         .block_bytes = opts->aio_block_bytes,
+                         .depth = opts->aio_depth,
+                         .direct = (zoff_aio_direct)opts->direct,
+                         .writable = true};
+    for (size_t i = 0; i < opts->path_count; i++)
+        zoff_offload_swap_file_clean(opts->paths[i]);
+    for (size_t file = 0; file < opts->path_count; file++) {
+        uint64_t bytes = ZOFF_SWAP_HEAD_BYTES;
+        for (size_t chunk = file; chunk < s->chunk_count; chunk += opts->path_count) {
+            s->places[chunk] = (swap_place){.offset = bytes, .file = (uint32_t)file, .fresh = true};
+            bytes += s->chunks[chunk].bytes;
+        }
+        ZOFF_TRY(zoff_offload_swap_file_open(opts->paths[file], opts->rank, bytes, &aio, &s->files[file]));
+        s->file_count = file + 1;
+        if (s->map.bytes) /* a rank may own nothing */
+            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->map.base, s->map.bytes));
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status swap_open(const zoff_store_opts *opts, zoff_store **out)
+{
+    zoff_status status;
+    swap_store *s;
+    size_t largest = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "the NVMe tier", &s));
+    s->store.ops = &zoff_offload_swap_ops;
+    s->chunk_count = opts->chunk_count;
+    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->chunks, "the table of chunks", &s->chunks));
+    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->places, "the table of places", &s->places));
+    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->slots, sizeof *s->slots, "the slots", &s->slots));
+    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->path_count, sizeof *s->files, "the files", &s->files));
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        s->chunks[i] = opts->chunks[i];
+        largest = zoff_base_bits_max(largest, opts->chunks[i].bytes);
+    }
+    ZOFF_TRY_OR(close_store, zoff_base_mem_map(largest * opts->slots, "the slots of the NVMe tier", &s->map));
+    s->slot_count = opts->slots;
+    for (unsigned i = 0; i < opts->slots; i++)
+        s->slots[i].base = (char *)s->map.base + i * largest;
+    ZOFF_TRY_OR(close_store, open_files(s, opts));
+    ZOFF_TRY_OR(close_store, write_all(s, opts));
+    *out = &s->store;
+    return ZOFF_OK;
+close_store:
+    zoff_offload_store_close(&s->store);
+    return status;
+}
+
+static void swap_close(zoff_store *store)
+{
+    swap_store *s = (swap_store *)store;
+    /* Closing a queue waits for what is in flight: only then may the slots go. */
+    for (size_t i = 0; i < s->file_count; i++)
+        zoff_offload_swap_file_close(&s->files[i]);
+    zoff_base_mem_unmap(&s->map);
+    zoff_base_mem_free(s->slots);
+    zoff_base_mem_free(s->files);
+    zoff_base_mem_free(s->places);
+    zoff_base_mem_free(s->chunks);
+    zoff_base_mem_free(s);
+}
+
+const zoff_store_ops zoff_offload_swap_ops = {.open = swap_open,
+                                              .close = swap_close,
+                                              .fetch = swap_fetch,
+                                              .flush = swap_flush,
+                                              .release = swap_release,
+                                              .pump = swap_pump,
+                                              .wait = swap_wait,
+                                              .drain = swap_drain,
+                                              .retry = swap_retry,
+                                              .forget = swap_forget};

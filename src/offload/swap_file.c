@@ -1,0 +1,179 @@
+/* swap_file.c: state files are private to one engine. A lock (flock) on the file says that its engine lives; the kernel drops
+ * it when the process ends, however it ends. A file without a lock and with our head page is a leftover and is removed. */
+#include "swap_file_priv.h"
+
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const char MAGIC[8] = "zoffswp";
+
+/* The head page, little-endian as the machines that we run on. */
+typedef struct head {
+    char magic[8];
+    uint32_t version;
+    uint32_t rank;
+    uint64_t bytes; /* of the file */
+    uint64_t pid;
+    char host[64];
+    uint64_t checksum; /* XXH3 of all before it */
+} head;
+
+static uint64_t head_checksum(const head *h)
+{
+    return XXH3_64bits(h, offsetof(head, checksum));
+}
+
+static bool is_ours(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 10 && strncmp(name, "zoff-", 5) == 0 && strcmp(name + length - 5, ".swap") == 0;
+}
+
+/* A head page of ours, or an empty file: one whose engine died before it wrote it. */
+static bool is_leftover(int fd)
+{
+    head h;
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    ssize_t got = pread(fd, &h, sizeof h, 0);
+    static const char zeros[sizeof h.magic];
+    if (got == 0 || (got == (ssize_t)sizeof h && memcmp(h.magic, zeros, sizeof zeros) == 0))
+        return true;
+    return got == (ssize_t)sizeof h && memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.checksum == head_checksum(&h);
+}
+
+void zoff_offload_swap_file_clean(const char *folder)
+{
+    unsigned removed = 0;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return; /* creating our own file will tell why */
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!is_ours(entry->d_name))
+            continue;
+        int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_leftover(fd) && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+            removed++;
+        close(fd);
+    }
+    closedir(dir);
+    if (removed)
+        ZOFF_INFO("removed %u state file%s that a dead run left in %s", removed, removed == 1 ? "" : "s", folder);
+}
+
+/* An error that names the folder, the reason, and the key to change. */
+static zoff_status refuse(const char *folder, const char *what, int error)
+{
+    zoff_status code = error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
+    return zoff_base_status_fail(
+        code, "cannot %s in %s: %s; offload_optimizer.nvme_path must be a folder that can be written%s", what, folder,
+        zoff_base_status_errno(error), error == ENOENT ? " (it is not created, for a disk may not be mounted there)" : "");
+}
+
+/* A new file under a name of its own, locked. A cleaner of another run may see it before the lock is held and remove it: then
+ * it has no name any more, and another one is made. */
+static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_file *out)
+{
+    char host[64] = "";
+    char name[4096];
+    (void)gethostname(host, sizeof host - 1);
+    for (;;) {
+        uint64_t random = 0;
+        struct stat st;
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+            random = (uint64_t)(size_t)out;
+        int length = snprintf(name, sizeof name, "%s/zoff-%s-%ld-%016llx-r%u.swap", folder, host, (long)getpid(),
+                              (unsigned long long)random, rank);
+        ZOFF_FAIL_IF(length < 0 || (size_t)length >= sizeof name, ZOFF_ERR_INVALID,
+                     "offload_optimizer.nvme_path is too long: %s", folder);
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 && errno == EEXIST)
+            continue;
+        if (fd < 0)
+            return refuse(folder, "create a state file", errno);
+        bool locked = flock(fd, LOCK_EX) == 0;
+        if (locked && fstat(fd, &st) == 0 && st.st_nlink == 0) {
+            close(fd);
+            continue;
+        }
+        if (!locked)
+            ZOFF_WARN("%s cannot be locked (%s): if this run dies, its file stays until it is removed by hand", name,
+                      zoff_base_status_errno(errno));
+        zoff_status status = zoff_base_mem_copy_text(name, &out->name);
+        if (status < 0) {
+            unlink(name);
+            close(fd);
+            return status;
+        }
+        out->lock = fd;
+        return ZOFF_OK;
+    }
+}
+
+static zoff_status write_head(zoff_swap_file *file, unsigned rank)
+{
+    _Static_assert(sizeof(head) <= ZOFF_SWAP_HEAD_BYTES, "the head is one page");
+    zoff_status status;
+    uint64_t ticket;
+    zoff_map page;
+    ZOFF_TRY(zoff_base_mem_map(ZOFF_SWAP_HEAD_BYTES, "a head page", &page));
+    head *h = page.base;
+    memcpy(h->magic, MAGIC, sizeof MAGIC);
+    h->version = 1;
+    h->rank = rank;
+    h->bytes = file->bytes;
+    h->pid = (uint64_t)getpid();
+    (void)gethostname(h->host, sizeof h->host - 1);
+    h->checksum = head_checksum(h);
+    ZOFF_TRY_OR(unmap_page, zoff_aio_write(file->aio, 0, ZOFF_SWAP_HEAD_BYTES, page.base, &ticket));
+    status = zoff_aio_wait(file->aio, ticket);
+unmap_page:
+    zoff_base_mem_unmap(&page);
+    return status;
+}
+
+zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, uint64_t bytes, const zoff_aio_opts *aio,
+                                        zoff_swap_file *out)
+{
+    zoff_status status;
+    zoff_swap_file file = {.lock = -1, .bytes = bytes};
+    ZOFF_TRY(create_locked(folder, rank, &file));
+    ZOFF_TRY_OR(close_file, zoff_aio_open(file.name, aio, &file.aio));
+    status = zoff_aio_reserve(file.aio, bytes);
+    if (status < 0) {
+        zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
+        goto close_file;
+    }
+    ZOFF_TRY_OR(close_file, write_head(&file, rank));
+    *out = file;
+    return ZOFF_OK;
+close_file:
+    zoff_offload_swap_file_close(&file);
+    return status;
+}
+
+void zoff_offload_swap_file_close(zoff_swap_file *file)
+{
+    zoff_aio_close(file->aio);
+    if (file->name && unlink(file->name) != 0)
+        ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
+    if (file->lock >= 0)
+        close(file->lock);
+    zoff_base_mem_free(file->name);
+    *file = (zoff_swap_file){.lock = -1};
+}

@@ -1,0 +1,114 @@
+// swap_file_test.cc: a state file belongs to one engine. Leftovers of dead runs are removed; files of living ones, and files
+// that are not ours, are not touched.
+#include "zoff_test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+extern "C" {
+#include "swap_file_priv.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_aio_opts options()
+{
+    zoff_aio_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.writable = true;
+    return opts;
+}
+
+bool exists(const std::string &name)
+{
+    struct stat st;
+    return stat(name.c_str(), &st) == 0;
+}
+
+TEST(SwapFile, IsReservedPrivateAndRemoved)
+{
+    log_catcher log;
+    scratch_folder folder;
+    zoff_aio_opts opts = options();
+    zoff_swap_file file = {};
+    ASSERT_ZOFF_OK(zoff_offload_swap_file_open(folder.path.c_str(), 3, 1 << 20, &opts, &file));
+    std::string name = file.name;
+    struct stat st;
+    ASSERT_EQ(0, stat(name.c_str(), &st));
+    EXPECT_EQ(0600u, st.st_mode & 0777);
+    EXPECT_GE(st.st_blocks * 512, 1 << 20) << "room must be reserved, not promised";
+    EXPECT_NE(name.find("-r3.swap"), std::string::npos);
+    zoff_offload_swap_file_close(&file);
+    EXPECT_FALSE(exists(name));
+}
+
+TEST(SwapFile, ALivingEnginesFileIsLeftAlone)
+{
+    log_catcher log;
+    scratch_folder folder;
+    zoff_aio_opts opts = options();
+    zoff_swap_file file = {};
+    ASSERT_ZOFF_OK(zoff_offload_swap_file_open(folder.path.c_str(), 0, 8192, &opts, &file));
+    zoff_offload_swap_file_clean(folder.path.c_str());
+    EXPECT_TRUE(exists(file.name));
+    EXPECT_EQ(0u, log.lines.size());
+    zoff_offload_swap_file_close(&file);
+}
+
+TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
+{
+    scratch_folder folder;
+    pid_t child = fork();
+    if (child == 0) {
+        zoff_aio_opts opts = options();
+        zoff_swap_file file = {};
+        if (zoff_offload_swap_file_open(folder.path.c_str(), 0, 8192, &opts, &file) != ZOFF_OK)
+            _exit(1);
+        kill(getpid(), SIGKILL);
+    }
+    int state = 0;
+    ASSERT_EQ(child, waitpid(child, &state, 0));
+    ASSERT_TRUE(WIFSIGNALED(state)) << "the child could not make its file";
+    ASSERT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 1").c_str()));
+    log_catcher log;
+    zoff_offload_swap_file_clean(folder.path.c_str());
+    EXPECT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 0").c_str()));
+    EXPECT_TRUE(log.contains("removed 1 state file that a dead run left in " + folder.path));
+}
+
+TEST(SwapFile, StrangersAreNotTouched)
+{
+    log_catcher log;
+    scratch_folder folder;
+    // Our kind of name, but not our head page; our name for a folder, a link, a pipe; another name.
+    auto write = [&](const char *name, const std::string &text) {
+        FILE *f = fopen(folder.file(name).c_str(), "w");
+        fwrite(text.data(), 1, text.size(), f);
+        fclose(f);
+    };
+    write("zoff-thesis-1-final.swap", std::string(5000, 'x'));
+    write("notes.txt", "");
+    write("zoff-.swp", "");
+    ASSERT_EQ(0, mkdir(folder.file("zoff-dir-1-r0.swap").c_str(), 0700));
+    ASSERT_EQ(0, symlink("notes.txt", folder.file("zoff-link-1-r0.swap").c_str()));
+    ASSERT_EQ(0, mkfifo(folder.file("zoff-pipe-1-r0.swap").c_str(), 0600));
+    zoff_offload_swap_file_clean(folder.path.c_str());
+    EXPECT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 6").c_str()));
+}
+
+TEST(SwapFile, AFileWhoseEngineDiedEarlyIsALeftoverToo)
+{
+    scratch_folder folder;
+    close(open(folder.file("zoff-vm-1-0-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600)); // before its head page was written
+    int fd = open(folder.file("zoff-vm-2-0-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600);
+    ASSERT_EQ(0, ftruncate(fd, 1 << 20)); // reserved, still all zeros
+    close(fd);
+    log_catcher log;
+    zoff_offload_swap_file_clean(folder.path.c_str());
+    EXPECT_TRUE(log.contains("removed 2 state files"));
+}
+} // namespace
