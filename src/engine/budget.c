@@ -1,0 +1,87 @@
+/* budget.c: what an engine takes, computed before anything is allocated, and whether it fits. Seal allocates from the same
+ * plan that zoff_engine_plan() shows. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "budget.h"
+#include "try.h"
+
+/* Elements of the plan's unit; see cpu_adam.h. */
+static const size_t UNIT = ZOFF_NORM_BLOCK;
+
+static zoff_status make_plan(const zoff_engine *e, const zoff_placement *placement, zoff_plan *out)
+{
+    zoff_plan_tensor *tensors;
+    ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        tensors[i] =
+            (zoff_plan_tensor){.count = p->count, .slices = p->slices, .frozen = p->frozen, .has_master = p->dtype != ZOFF_F32};
+    }
+    zoff_plan_opts opts = {
+        .unit = UNIT, .max_chunk_elements = e->settings.chunk_elements, .max_chunk_bytes = placement->chunk_bytes};
+    zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
+    zoff_base_mem_free(tensors);
+    return status;
+}
+
+zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
+{
+    const zoff_settings *s = &e->settings;
+    zoff_plan plan;
+    zoff_placement placement = {.slots = 0, .chunk_bytes = SIZE_MAX};
+    if (s->tier == ZOFF_TIER_NVME) {
+        uint64_t state_bytes = 0;
+        for (size_t i = 0; i < e->param_count; i++) {
+            const zoff_engine_param *p = &e->params[i];
+            if (!p->frozen)
+                state_bytes += (uint64_t)p->count * p->slices * sizeof(float) * (p->dtype == ZOFF_F32 ? 2 : 3);
+        }
+        zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
+    }
+    ZOFF_TRY(make_plan(e, &placement, &plan));
+    zoff_plan_info info = {.struct_size = sizeof info,
+                           .tier = s->tier,
+                           .elements = plan.elements,
+                           .state_bytes = plan.state_bytes,
+                           .chunk_count = plan.chunk_count,
+                           .chunk_bytes = plan.chunk_bytes_max,
+                           .slots = placement.slots,
+                           .threads = s->threads};
+    uint64_t stored = 0;
+    for (size_t i = 0; i < plan.chunk_count; i++)
+        stored += plan.chunks[i].bytes;
+    info.host_bytes = s->tier == ZOFF_TIER_NVME ? (uint64_t)placement.slots * plan.chunk_bytes_max : stored;
+    info.nvme_bytes = s->tier == ZOFF_TIER_NVME ? stored : 0;
+    info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
+    *out_plan = plan;
+    *out_info = info;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info)
+{
+    const zoff_settings *s = &e->settings;
+    const char *source;
+    if (s->host_bytes && info->host_bytes > s->host_bytes) {
+        ZOFF_FAIL_IF(info->tier == ZOFF_TIER_NVME, ZOFF_ERR_NO_MEMORY,
+                     "streaming states from NVMe needs at least %s of DRAM (%u slots of %s), but %s is %s; raise it, or lower "
+                     "offload_optimizer.buffer_count",
+                     zoff_engine_stats_bytes(info->host_bytes), info->slots, zoff_engine_stats_bytes(info->chunk_bytes),
+                     s->host_bytes_key, zoff_engine_stats_bytes(s->host_bytes));
+        return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY,
+                                     "the optimizer states need %s of DRAM, but %s is %s; raise it, or set "
+                                     "offload_optimizer.device to \"nvme\"",
+                                     zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
+                                     zoff_engine_stats_bytes(s->host_bytes));
+    }
+    uint64_t need = info->host_bytes + info->accumulator_bytes;
+    uint64_t have = zoff_base_budget_memory(&source);
+    ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
+                 "not enough DRAM: need %s (states %s, gradient accumulation %s), have %s (%s); %s",
+                 zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
+                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(have), source,
+                 info->tier == ZOFF_TIER_NVME ? "lower zoff.host_memory or gradient_accumulation_steps"
+                                              : "set offload_optimizer.device to \"nvme\", or free memory");
+    return ZOFF_OK;
+}

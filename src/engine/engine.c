@@ -1,0 +1,179 @@
+/* engine.c: the life of an engine: create, add, seal, destroy. Seal is all or nothing: after an error the engine is as it was.
+ */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
+{
+    zoff_status status;
+    zoff_engine *e;
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
+    ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
+    *out = e;
+    return ZOFF_OK;
+destroy:
+    zoff_engine_destroy(e);
+    return status;
+}
+
+zoff_status zoff_engine_open(const char *config_path, const zoff_param_desc *params, size_t param_stride, size_t count,
+                             zoff_engine **out)
+{
+    zoff_status status;
+    zoff_engine *e;
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = config_path};
+    ZOFF_FAIL_IF(!out || (count && !params), ZOFF_ERR_INVALID, "zoff_engine_open: params and out must not be NULL");
+    ZOFF_FAIL_IF(count && param_stride == 0, ZOFF_ERR_INVALID, "zoff_engine_open: param_stride is 0; pass sizeof params[0]");
+    ZOFF_TRY(zoff_engine_create(&opts, &e));
+    for (size_t i = 0; i < count; i++) {
+        /* A caller that knows fewer fields than we do has a shorter struct; ours may be longer, so copy it out. */
+        zoff_param_desc desc = {0};
+        memcpy(&desc, (const char *)params + i * param_stride, zoff_base_bits_min(param_stride, sizeof desc));
+        desc.struct_size = desc.struct_size ? desc.struct_size : param_stride;
+        ZOFF_TRY_OR(destroy, zoff_engine_add_param(e, &desc, NULL));
+    }
+    ZOFF_TRY_OR(destroy, zoff_engine_seal(e));
+    *out = e;
+    return ZOFF_OK;
+destroy:
+    zoff_engine_destroy(e);
+    return status;
+}
+
+zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out)
+{
+    ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
+                 "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
+    ZOFF_FAIL_IF(desc->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_add_param: desc->struct_size is 0; set it to sizeof(zoff_param_desc)");
+    zoff_param_desc known = {0};
+    memcpy(&known, desc, zoff_base_bits_min(desc->struct_size, sizeof known));
+    return zoff_engine_params_add(e, &known, out);
+}
+
+zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
+{
+    zoff_plan plan;
+    zoff_plan_info info;
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_plan: engine and out must not be NULL");
+    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_plan: out->struct_size is 0; set it to sizeof(zoff_plan_info)");
+    ZOFF_TRY(zoff_engine_budget_plan(e, &plan, &info));
+    zoff_zero_plan_free(&plan);
+    info.struct_size = out->struct_size;
+    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    return ZOFF_OK;
+}
+
+/* What seal allocates, apart from the store. */
+static zoff_status allocate(zoff_engine *e)
+{
+    size_t pieces = e->plan.pieces_max;
+    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, 1, "the flags of slices", &e->flags));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.block_count, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->adam_pieces, "a bucket's pieces", &e->adam_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_pieces, "a bucket's pieces", &e->norm_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->accumulate_pieces, "a bucket's pieces", &e->accumulate_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->cast_pieces, "a bucket's pieces", &e->cast_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
+    ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
+    if (e->settings.values.accumulation > 1)
+        ZOFF_TRY(zoff_base_mem_map(e->plan.owned_elements * sizeof(float), "gradient accumulation", &e->accumulator));
+    return ZOFF_OK;
+}
+
+static void deallocate(zoff_engine *e)
+{
+    zoff_offload_store_close(e->store);
+    zoff_base_mem_unmap(&e->accumulator);
+    void *blocks[] = {e->flags,       e->block_sums, e->runs,  e->adam_pieces, e->norm_pieces, e->accumulate_pieces,
+                      e->cast_pieces, e->hyper,      e->consts};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        zoff_base_mem_free(blocks[i]);
+    zoff_zero_plan_free(&e->plan);
+    e->store = NULL;
+    e->flags = NULL;
+    e->block_sums = NULL;
+    e->runs = NULL;
+    e->adam_pieces = NULL;
+    e->norm_pieces = NULL;
+    e->accumulate_pieces = NULL;
+    e->cast_pieces = NULL;
+    e->hyper = NULL;
+    e->consts = NULL;
+}
+
+static zoff_status open_store(zoff_engine *e)
+{
+    const zoff_settings *s = &e->settings;
+    zoff_store_chunk *chunks;
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        const zoff_plan_chunk *c = &e->plan.chunks[i];
+        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = c->m_byte};
+    }
+    zoff_store_opts opts = {.tier = s->tier,
+                            .chunks = chunks,
+                            .chunk_count = e->plan.chunk_count,
+                            .fill = zoff_engine_states_fill,
+                            .fill_ctx = e,
+                            .threads = s->threads,
+                            .slots = s->values.slots,
+                            .paths = (const char *const *)s->paths,
+                            .path_count = s->path_count,
+                            .rank = zoff_comm_rank(e->comm),
+                            .aio_backend = s->aio_backend,
+                            .aio_block_bytes = s->values.aio_block_bytes,
+                            .aio_depth = s->values.aio_depth,
+                            .direct = s->values.direct};
+    zoff_status status = zoff_offload_store_open(&opts, &e->store);
+    zoff_base_mem_free(chunks);
+    return status;
+}
+
+/* Every parameter that has states must have weights to start them from. */
+static zoff_status check_values(const zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        ZOFF_FAIL_IF(!p->value && p->count && !p->frozen, ZOFF_ERR_INVALID,
+                     "zoff_engine_seal: %s has %zu elements but value is NULL", p->name, p->count);
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_seal(zoff_engine *e)
+{
+    zoff_status status;
+    zoff_plan_info info;
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
+    ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
+    ZOFF_TRY_OR(undo, zoff_engine_budget_check(e, &info));
+    ZOFF_TRY_OR(undo, allocate(e));
+    ZOFF_TRY_OR(undo, open_store(e));
+    e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_stats_log_start(e);
+    return ZOFF_OK;
+undo:
+    deallocate(e);
+    return status;
+}
+
+void zoff_engine_destroy(zoff_engine *e)
+{
+    if (!e)
+        return;
+    deallocate(e);
+    zoff_engine_params_free(e);
+    zoff_engine_options_free(e);
+    zoff_base_mem_free(e);
+}

@@ -1,0 +1,94 @@
+/* options.c: what the program says and what the configuration says, merged; the program wins. */
+#include "engine_priv.h"
+
+#include "try.h"
+
+#include <string.h>
+
+/* The engine's own host and self where the program brings none. */
+static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opts)
+{
+    e->owns_accel = !opts->accel;
+    e->owns_comm = !opts->comm;
+    e->accel = opts->accel;
+    e->comm = opts->comm;
+    if (e->owns_accel)
+        ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
+    if (e->owns_comm)
+        ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
+    return ZOFF_OK;
+}
+
+static zoff_status copy_paths(zoff_settings *s, const char *const *paths, size_t count)
+{
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *s->paths, "the list of paths", &s->paths));
+    for (size_t i = 0; i < count; i++) {
+        ZOFF_TRY(zoff_base_mem_copy_text(paths[i], &s->paths[i]));
+        s->path_count = i + 1;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
+{
+    s->tier = opts->state_tier == ZOFF_TIER_AUTO ? s->values.state_tier : opts->state_tier;
+    ZOFF_FAIL_IF(s->tier != ZOFF_TIER_HOST && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
+                 "zoff_engine_create: state_tier %d is not a zoff_tier", (int)opts->state_tier);
+    if (opts->nvme_path)
+        ZOFF_TRY(copy_paths(s, &opts->nvme_path, 1));
+    else
+        ZOFF_TRY(copy_paths(s, s->values.nvme_paths, s->values.nvme_path_count));
+    ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->path_count == 0, ZOFF_ERR_INVALID,
+                 "states are to live on NVMe, but no folder is named: set zero_optimization.offload_optimizer.nvme_path");
+    return ZOFF_OK;
+}
+
+/* Everything that is needed after the configuration is closed. */
+static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_opts *opts)
+{
+    zoff_settings *s = &e->settings;
+    ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
+    ZOFF_TRY(merge_tier(s, opts));
+    ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
+    ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, "bf16.enabled"), &s->bf16_source));
+    s->values.nvme_paths = NULL;
+    s->values.aio_backend = NULL;
+    s->host_bytes = opts->host_bytes ? opts->host_bytes : s->values.host_bytes;
+    s->host_bytes_key = opts->host_bytes ? "zoff_engine_opts.host_bytes" : "zoff.host_memory";
+    s->chunk_elements = opts->chunk_elements ? opts->chunk_elements : s->values.chunk_elements;
+    s->threads = zoff_base_team_threads(opts->threads ? opts->threads : s->values.threads);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts)
+{
+    zoff_engine_opts known = {.struct_size = sizeof known};
+    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_create: opts->struct_size is 0; set it to sizeof(zoff_engine_opts)");
+    if (opts)
+        memcpy(&known, opts, opts->struct_size < sizeof known ? opts->struct_size : sizeof known);
+    ZOFF_TRY(open_surroundings(e, &known));
+    zoff_config *config = known.config;
+    if (!config && known.config_path)
+        ZOFF_TRY(zoff_config_open(known.config_path, &config));
+    if (!config)
+        ZOFF_TRY(zoff_config_parse("{}", 2, "defaults", &config));
+    zoff_status status = merge(e, config, &known);
+    if (config != known.config)
+        zoff_config_close(config);
+    return status;
+}
+
+void zoff_engine_options_free(zoff_engine *e)
+{
+    zoff_settings *s = &e->settings;
+    if (e->owns_accel)
+        zoff_accel_close(e->accel);
+    if (e->owns_comm)
+        zoff_comm_close(e->comm);
+    for (size_t i = 0; i < s->path_count; i++)
+        zoff_base_mem_free(s->paths[i]);
+    zoff_base_mem_free(s->paths);
+    zoff_base_mem_free(s->aio_backend);
+    zoff_base_mem_free(s->bf16_source);
+}

@@ -1,0 +1,192 @@
+/* params.c: the list of parameters, where their weights and gradients are, and which gradients have been handed over. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Double the capacity when it is full. */
+static zoff_status make_room(zoff_engine *e)
+{
+    if (e->param_count < e->param_capacity)
+        return ZOFF_OK;
+    size_t capacity = zoff_base_bits_max(16, 2 * e->param_capacity);
+    zoff_engine_param *params;
+    ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *params, "the list of parameters", &params));
+    if (e->param_count)
+        memcpy(params, e->params, e->param_count * sizeof *params);
+    zoff_base_mem_free(e->params);
+    e->params = params;
+    e->param_capacity = capacity;
+    return ZOFF_OK;
+}
+
+static zoff_status reserve_group(zoff_engine *e, unsigned group)
+{
+    enum { GROUPS_MAX = 1 << 20 };
+    ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0", group);
+    if (group < e->group_count)
+        return ZOFF_OK;
+    zoff_engine_group *groups;
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)group + 1, sizeof *groups, "the list of groups", &groups));
+    if (e->group_count)
+        memcpy(groups, e->groups, e->group_count * sizeof *groups);
+    zoff_base_mem_free(e->groups);
+    e->groups = groups;
+    e->group_count = (size_t)group + 1;
+    return ZOFF_OK;
+}
+
+static zoff_status check(const zoff_param_desc *d, const char *name)
+{
+    zoff_dtype dtype = d->dtype ? d->dtype : ZOFF_F32;
+    zoff_dtype grad_dtype = d->grad_dtype ? d->grad_dtype : dtype;
+    ZOFF_FAIL_IF(dtype == ZOFF_F16 || grad_dtype == ZOFF_F16, ZOFF_ERR_UNSUPPORTED,
+                 "%s: fp16 is not supported yet; use bf16 or fp32", name);
+    ZOFF_FAIL_IF(dtype != ZOFF_F32 && dtype != ZOFF_BF16, ZOFF_ERR_INVALID, "%s: dtype %d is not a zoff_dtype", name,
+                 (int)dtype);
+    ZOFF_FAIL_IF(grad_dtype != ZOFF_F32 && grad_dtype != ZOFF_BF16, ZOFF_ERR_INVALID, "%s: grad_dtype %d is not a zoff_dtype",
+                 name, (int)grad_dtype);
+    size_t slices = d->slices ? d->slices : 1;
+    size_t strides[] = {d->value_stride, d->grad_stride};
+    for (int i = 0; i < 2; i++) {
+        size_t bytes;
+        ZOFF_FAIL_IF(strides[i] && strides[i] < d->count && slices > 1, ZOFF_ERR_INVALID,
+                     "%s: %s_stride %zu is less than count %zu: the slices would overlap", name, i ? "grad" : "value",
+                     strides[i], d->count);
+        size_t stride = zoff_base_bits_max(strides[i], d->count);
+        ZOFF_FAIL_IF(!zoff_base_bits_mul(stride, slices, &bytes) || !zoff_base_bits_mul(bytes, sizeof(float), &bytes) ||
+                         bytes > SIZE_MAX / 2,
+                     ZOFF_ERR_INVALID, "%s: %zu slices of %zu elements, %zu apart, are more than fits in memory", name, slices,
+                     d->count, stride);
+    }
+    ZOFF_FAIL_IF((size_t)d->value % zoff_adam_dtype_bytes(dtype) || (size_t)d->grad % zoff_adam_dtype_bytes(grad_dtype),
+                 ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", name);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zoff_param *out)
+{
+    char fallback[32];
+    snprintf(fallback, sizeof fallback, "param%zu", e->param_count);
+    const char *name = d->name ? d->name : fallback;
+    ZOFF_FAIL_IF(e->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
+    ZOFF_TRY(check(d, name));
+    ZOFF_TRY(make_room(e));
+    ZOFF_TRY(reserve_group(e, d->group));
+    zoff_engine_param p = {.value = d->value,
+                           .grad = d->grad,
+                           .count = d->count,
+                           .slices = d->slices ? d->slices : 1,
+                           .dtype = d->dtype ? d->dtype : ZOFF_F32,
+                           .group = d->group,
+                           .frozen = d->frozen,
+                           .first_flag = e->slice_count};
+    p.grad_dtype = d->grad_dtype ? d->grad_dtype : p.dtype;
+    p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
+    p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
+    ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
+    e->params[e->param_count] = p;
+    e->slice_count += p.slices;
+    if (out)
+        *out = (zoff_param)e->param_count;
+    e->param_count++;
+    return ZOFF_OK;
+}
+
+void zoff_engine_params_free(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++)
+        zoff_base_mem_free(e->params[i].name);
+    zoff_base_mem_free(e->params);
+    zoff_base_mem_free(e->groups);
+}
+
+char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return p->value + piece->slice * p->value_stride + piece->first * zoff_adam_dtype_bytes(p->dtype);
+}
+
+char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return p->grad + piece->slice * p->grad_stride + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+}
+
+void zoff_engine_params_ready_all(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        if (p->grad && !p->frozen && p->count) {
+            for (size_t slice = 0; slice < p->slices; slice++)
+                e->flags[p->first_flag + slice] |= ZOFF_SLICE_READY;
+        }
+    }
+}
+
+void zoff_engine_params_zero_grads(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        for (size_t slice = 0; slice < p->slices; slice++) {
+            if (e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
+                memset(p->grad + slice * p->grad_stride, 0, p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+        }
+    }
+}
+
+zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
+{
+    ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: a step is open");
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
+                 "zoff_engine_set_group: no parameter is in group %u", group);
+    ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
+    zoff_adam_hyper known;
+    zoff_adam_hyper_init(&known);
+    memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
+    known.struct_size = sizeof known;
+    ZOFF_TRY(zoff_adam_hyper_check(&known, 1));
+    ZOFF_TRY(reserve_group(e, group));
+    e->groups[group] = (zoff_engine_group){.set = true, .hyper = known};
+    return ZOFF_OK;
+}
+
+zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
+    ZOFF_FAIL_IF(p >= e->param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu", p,
+                 e->param_count);
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move while a step is open",
+                 e->params[p].name);
+    zoff_engine_param *param = &e->params[p];
+    ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(param->grad_dtype),
+                 ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
+    param->value = value ? value : param->value;
+    param->grad = grad ? grad : param->grad;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s",
+                 e->phase == ZOFF_PHASE_BUILDING ? "the engine is not sealed yet" : "a step is open; wait for it first");
+    ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
+                 "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
+    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL",
+                 zoff_accel_name(e->accel));
+    const zoff_engine_param *param = &e->params[p];
+    uint8_t *flag = &e->flags[param->first_flag + slice];
+    ZOFF_FAIL_IF(!param->grad && param->count, ZOFF_ERR_STATE,
+                 "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind()", param->name);
+    ZOFF_FAIL_IF(*flag & ZOFF_SLICE_READY, ZOFF_ERR_STATE, "zoff_grad_ready: slice %zu of %s was handed over twice in one step",
+                 slice, param->name);
+    if (!param->frozen && param->count)
+        *flag |= ZOFF_SLICE_READY;
+    return ZOFF_OK;
+}

@@ -1,0 +1,127 @@
+/* pipeline.c: the life of a bucket, as data. A bucket is one chunk of states with the gradients and weights that belong to it;
+ * it walks the rows of a table from top to bottom. Buckets at different rows are the overlap: while one is updated, later
+ * ones are being read and earlier ones written.
+ *
+ * These are the tables for an accelerator whose memory the CPU reaches and for one rank alone. With a device of its own or
+ * with more ranks a bucket has more rows (docs/adr/0006-pipeline.md). */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <stdio.h>
+
+typedef struct stage {
+    const char *name;
+    zoff_status (*step)(zoff_bucket_run *run);
+} stage;
+
+/* A micro-step that only adds up. */
+static const stage ADD[] = {
+    {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32 */
+};
+
+/* The last micro-step. */
+static const stage STEP[] = {
+    {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32, where there is an accumulator */
+    {"measure", zoff_engine_stages_measure},       /* cpu_adam: square sums, finite or not */
+    {"gate", zoff_engine_stages_gate},             /* engine: opens when all are measured and the ranks have voted */
+    {"fetch", zoff_engine_stages_fetch},           /* offload: starts for later buckets while this one waits or updates */
+    {"update", zoff_engine_stages_update},         /* cpu_adam, on the team; pumps I/O in between */
+    {"flush", zoff_engine_stages_flush},           /* offload: write-behind, never waited for here */
+};
+
+static const stage *table(const zoff_engine *e, unsigned *out_rows)
+{
+    *out_rows = e->run.last ? sizeof STEP / sizeof STEP[0] : sizeof ADD / sizeof ADD[0];
+    return e->run.last ? STEP : ADD;
+}
+
+/* How many buckets can be borrowed at a time. */
+static size_t window(const zoff_engine *e)
+{
+    return e->settings.tier == ZOFF_TIER_NVME ? e->settings.values.slots : 1;
+}
+
+void zoff_engine_pipeline_begin(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->plan.chunk_count; i++)
+        e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
+    e->run.first = 0;
+    e->run.finished = 0;
+    zoff_engine_pipeline_feed(e);
+}
+
+/* Keep the first error of I/O beside the walk until a stage can return it. */
+static void keep_fault(zoff_engine *e, zoff_status status)
+{
+    if (status >= 0 || e->run.fault < 0)
+        return;
+    e->run.fault = status;
+    snprintf(e->run.fault_text, sizeof e->run.fault_text, "%s", zoff_last_error());
+}
+
+void zoff_engine_pipeline_feed(zoff_engine *e)
+{
+    size_t asked = 0;
+    keep_fault(e, zoff_offload_store_pump(e->store));
+    for (size_t i = e->run.first; e->run.last && i < e->plan.chunk_count && asked < window(e); i++) {
+        zoff_bucket_run *run = &e->runs[i];
+        void *base;
+        if (run->flushed || !zoff_engine_stages_takes_part(run))
+            continue;
+        asked++;
+        if (run->base)
+            continue;
+        zoff_status status = zoff_offload_store_fetch(e->store, run->chunk, &base);
+        if (status == ZOFF_OK)
+            run->base = base;
+        keep_fault(e, status);
+    }
+}
+
+void zoff_engine_pipeline_release(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        if (e->runs[i].base)
+            zoff_offload_store_release(e->store, e->runs[i].chunk);
+        e->runs[i].base = NULL;
+    }
+}
+
+/* Take a bucket as far as it goes without waiting. */
+static zoff_status advance(zoff_bucket_run *run, const stage *stages, unsigned rows, bool *moved)
+{
+    while (run->row < rows) {
+        zoff_status status = stages[run->row].step(run);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, stages[run->row].name);
+        if (status == ZOFF_PENDING)
+            return ZOFF_PENDING;
+        run->row++;
+        *moved = true;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_pipeline_run(zoff_engine *e)
+{
+    unsigned rows;
+    const stage *stages = table(e, &rows);
+    size_t count = e->plan.chunk_count;
+    /* A rank that owns nothing votes all the same. */
+    while (e->run.last && count == 0 && e->run.gate != ZOFF_GATE_OPEN && e->run.gate != ZOFF_GATE_SKIP)
+        ZOFF_TRY(zoff_engine_gate_vote(e));
+    while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
+        bool moved = false;
+        /* Before the gate every bucket gets its turn; behind it only those that can be borrowed. */
+        size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(count, e->run.first + window(e)) : count;
+        for (size_t i = e->run.first; i < end && e->run.gate != ZOFF_GATE_SKIP; i++)
+            ZOFF_TRY(advance(&e->runs[i], stages, rows, &moved));
+        while (e->run.first < count && e->runs[e->run.first].row == rows)
+            e->run.first++;
+        if (!moved)
+            ZOFF_TRY(zoff_offload_store_wait(e->store));
+    }
+    return e->run.last ? zoff_offload_store_drain(e->store) : ZOFF_OK;
+}

@@ -1,0 +1,166 @@
+/* stages.c: what happens to a bucket in each row of the pipeline. A stage makes a list for the kernels or asks the store;
+ * whatever part of the bucket has no gradient in this step is left out. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+#include <string.h>
+
+static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+{
+    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
+    *out_count = chunk->piece_count;
+    return &run->engine->plan.pieces[chunk->first_piece];
+}
+
+bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
+{
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (*zoff_engine_params_flag(run->engine, &pieces[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool accumulates(const zoff_engine *e)
+{
+    return e->accumulator.base != NULL;
+}
+
+/* The gradient that the norm and the update see. */
+static const void *gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+{
+    *out_dtype = accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
+    return accumulates(e) ? (const void *)((const float *)e->accumulator.base + piece->owned_offset)
+                          : zoff_engine_params_grad(e, piece);
+}
+
+/* Called by the kernels in between. */
+static void between(void *ctx)
+{
+    zoff_engine_pipeline_feed(ctx);
+}
+
+/* Return the error of I/O beside the walk, once: a retry starts without it. */
+static zoff_status take_fault(zoff_engine *e)
+{
+    zoff_status status = e->run.fault;
+    e->run.fault = ZOFF_OK;
+    return status < 0 ? zoff_base_status_fail(status, "%s", e->run.fault_text) : ZOFF_OK;
+}
+
+zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    if (!accumulates(e))
+        return ZOFF_OK;
+    double from = zoff_base_clock_seconds();
+    for (size_t i = 0; i < count; i++) {
+        uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
+        if (!(flag & ZOFF_SLICE_READY))
+            continue;
+        const zoff_engine_param *p = &e->params[pieces[i].param];
+        bool first = !(flag & ZOFF_SLICE_PRESENT);
+        e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
+                                                               .sum = (float *)e->accumulator.base + pieces[i].owned_offset,
+                                                               .grad = zoff_engine_params_grad(e, &pieces[i]),
+                                                               .dtype = p->grad_dtype,
+                                                               .first = first};
+        e->run.info.host_read_bytes += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
+        e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
+    }
+    zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, between, e);
+    e->run.info.measure_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    double from = zoff_base_clock_seconds();
+    for (size_t i = 0; i < count; i++) {
+        double *sums = e->block_sums + pieces[i].block_offset;
+        if (!*zoff_engine_params_flag(e, &pieces[i])) {
+            memset(sums, 0, zoff_base_bits_ceil_div(pieces[i].count, ZOFF_NORM_BLOCK) * sizeof *sums);
+            continue;
+        }
+        zoff_norm_piece *n = &e->norm_pieces[used++];
+        *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = sums};
+        n->grad = gradient(e, &pieces[i], &n->dtype);
+        e->run.info.host_read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
+    }
+    zoff_adam_norm_run(e->settings.threads, e->norm_pieces, used, between, e);
+    e->run.measured++;
+    e->run.info.measure_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
+{
+    return zoff_engine_gate_vote(run->engine);
+}
+
+zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
+{
+    void *base;
+    ZOFF_TRY(take_fault(run->engine));
+    if (run->base || !zoff_engine_stages_takes_part(run))
+        return ZOFF_OK;
+    zoff_status status = zoff_offload_store_fetch(run->engine->store, run->chunk, &base);
+    if (status == ZOFF_OK)
+        run->base = base;
+    return status;
+}
+
+zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    if (!run->base)
+        return ZOFF_OK;
+    double from = zoff_base_clock_seconds();
+    for (size_t i = 0; i < count; i++) {
+        const zoff_engine_param *p = &e->params[pieces[i].param];
+        if (!*zoff_engine_params_flag(e, &pieces[i]))
+            continue;
+        bool has_master = p->dtype != ZOFF_F32;
+        char *value = zoff_engine_params_value(e, &pieces[i]);
+        zoff_adam_piece *a = &e->adam_pieces[used++];
+        *a = (zoff_adam_piece){.count = pieces[i].count,
+                               .master = has_master ? (float *)run->base + pieces[i].master_offset : (float *)value,
+                               .m = (float *)(run->base + chunk->m_byte) + pieces[i].moment_offset,
+                               .v = (float *)(run->base + chunk->v_byte) + pieces[i].moment_offset,
+                               .copy_out = has_master ? value : NULL,
+                               .copy_dtype = p->dtype,
+                               .consts = &e->consts[p->group]};
+        a->grad = gradient(e, &pieces[i], &a->grad_dtype);
+        e->run.info.elements_updated += a->count;
+        e->run.info.host_read_bytes += a->count * (3 * sizeof(float) + zoff_adam_dtype_bytes(a->grad_dtype));
+        e->run.info.host_write_bytes += a->count * (3 * sizeof(float) + (has_master ? zoff_adam_dtype_bytes(p->dtype) : 0));
+    }
+    zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
+    e->run.updated++;
+    e->run.info.update_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    ZOFF_TRY(take_fault(e));
+    if (!run->base)
+        return ZOFF_OK;
+    run->base = NULL;
+    run->flushed = true;
+    return zoff_offload_store_flush(e->store, run->chunk);
+}

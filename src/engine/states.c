@@ -1,0 +1,180 @@
+/* states.c: states from outside a step: their first values, weights to masters and back, windows for the caller. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+/* A cast of one piece between weights and masters; false for a piece without a master of its own. */
+static bool make_cast(const zoff_engine *e, const zoff_plan_piece *piece, char *base, bool to_master, zoff_cast_piece *out)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    if (p->dtype == ZOFF_F32)
+        return false;
+    void *master = (float *)(void *)base + piece->master_offset;
+    void *value = zoff_engine_params_value(e, piece);
+    *out = (zoff_cast_piece){.count = piece->count,
+                             .dst = to_master ? master : value,
+                             .src = to_master ? value : master,
+                             .dst_dtype = to_master ? ZOFF_F32 : p->dtype,
+                             .src_dtype = to_master ? p->dtype : ZOFF_F32};
+    return true;
+}
+
+static void cast_chunk(zoff_engine *e, size_t chunk, char *base, bool to_master)
+{
+    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    size_t used = 0;
+    for (size_t i = 0; i < c->piece_count; i++)
+        used += make_cast(e, &e->plan.pieces[c->first_piece + i], base, to_master, &e->cast_pieces[used]);
+    zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
+}
+
+void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
+{
+    cast_chunk(ctx, chunk, base, true);
+}
+
+/* Bring a chunk in and wait for it. */
+static zoff_status borrow(zoff_engine *e, size_t chunk, char **out)
+{
+    void *base;
+    for (;;) {
+        zoff_status status = zoff_offload_store_fetch(e->store, chunk, &base);
+        ZOFF_TRY(status);
+        if (status == ZOFF_OK)
+            break;
+        ZOFF_TRY(zoff_offload_store_wait(e->store));
+    }
+    *out = base;
+    return ZOFF_OK;
+}
+
+static zoff_status check_idle(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call,
+                 e->phase == ZOFF_PHASE_BUILDING ? "the engine is not sealed yet" : "a step is open");
+    return ZOFF_OK;
+}
+
+/* One pass over all chunks that have masters. */
+static zoff_status cast_all(zoff_engine *e, bool to_master)
+{
+    ZOFF_TRY(zoff_offload_store_retry(e->store));
+    for (size_t chunk = 0; chunk < e->plan.chunk_count; chunk++) {
+        char *base;
+        if (e->plan.chunks[chunk].master_elements == 0)
+            continue;
+        ZOFF_TRY(borrow(e, chunk, &base));
+        cast_chunk(e, chunk, base, to_master);
+        if (to_master)
+            ZOFF_TRY(zoff_offload_store_flush(e->store, chunk));
+        else
+            zoff_offload_store_release(e->store, chunk);
+    }
+    return zoff_offload_store_drain(e->store);
+}
+
+zoff_status zoff_params_pull(zoff_engine *e)
+{
+    ZOFF_TRY(check_idle(e, "zoff_params_pull"));
+    return cast_all(e, true);
+}
+
+zoff_status zoff_params_push(zoff_engine *e)
+{
+    ZOFF_TRY(check_idle(e, "zoff_params_push"));
+    return cast_all(e, false);
+}
+
+/* A window [first, first + count) of a parameter, cut at slices and pieces; `write` or read. */
+typedef struct window {
+    zoff_param param;
+    zoff_state_kind kind;
+    size_t first, count;
+    bool write;
+} window;
+
+static zoff_status check_window(const zoff_engine *e, const window *w, const char *call)
+{
+    ZOFF_TRY(check_idle(e, call));
+    ZOFF_FAIL_IF(w->param >= e->param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
+                 w->param, e->param_count);
+    const zoff_engine_param *p = &e->params[w->param];
+    ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
+                 "%s: kind %d is not a zoff_state_kind", call, (int)w->kind);
+    ZOFF_FAIL_IF(p->frozen, ZOFF_ERR_INVALID, "%s: %s is frozen and has no states", call, p->name);
+    size_t total = p->count * p->slices;
+    ZOFF_FAIL_IF(w->first > total || w->count > total - w->first, ZOFF_ERR_INVALID,
+                 "%s: %s has %zu elements; a window of %zu from %zu is outside", call, p->name, total, w->count, w->first);
+    return ZOFF_OK;
+}
+
+/* The elements of a state of one piece: in the chunk, or for fp32 weights in the caller's memory. */
+static float *state_of(const zoff_engine *e, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk, char *base,
+                       zoff_state_kind kind)
+{
+    if (kind == ZOFF_STATE_MASTER && e->params[piece->param].dtype == ZOFF_F32)
+        return (float *)(void *)zoff_engine_params_value(e, piece);
+    if (kind == ZOFF_STATE_MASTER)
+        return (float *)(void *)base + piece->master_offset;
+    return (float *)(void *)(base + (kind == ZOFF_STATE_M ? chunk->m_byte : chunk->v_byte)) + piece->moment_offset;
+}
+
+/* Chunk that holds a piece: the last one that starts at or before it. */
+static size_t chunk_of(const zoff_plan *plan, size_t piece)
+{
+    size_t low = 0, high = plan->chunk_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->chunks[middle].first_piece <= piece)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static zoff_status move_window(zoff_engine *e, const window *w, float *dst, const float *src)
+{
+    const zoff_engine_param *p = &e->params[w->param];
+    ZOFF_TRY(zoff_offload_store_retry(e->store));
+    for (size_t done = 0; done < w->count;) {
+        size_t at = w->first + done;
+        size_t index = zoff_zero_plan_find(&e->plan, w->param, at / p->count, at % p->count);
+        const zoff_plan_piece *piece = &e->plan.pieces[index];
+        size_t chunk = chunk_of(&e->plan, index);
+        size_t skip = at % p->count - piece->first;
+        size_t run = zoff_base_bits_min(piece->count - skip, w->count - done);
+        char *base;
+        ZOFF_TRY(borrow(e, chunk, &base));
+        float *state = state_of(e, piece, &e->plan.chunks[chunk], base, w->kind) + skip;
+        if (w->write) {
+            memcpy(state, src + done, run * sizeof *state);
+            ZOFF_TRY(zoff_offload_store_flush(e->store, chunk));
+        } else {
+            memcpy(dst + done, state, run * sizeof *state);
+            zoff_offload_store_release(e->store, chunk);
+        }
+        done += run;
+    }
+    return zoff_offload_store_drain(e->store);
+}
+
+zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
+{
+    window w = {.param = p, .kind = kind, .first = first, .count = count};
+    ZOFF_TRY(check_window(e, &w, "zoff_state_read"));
+    ZOFF_FAIL_IF(!dst && count, ZOFF_ERR_INVALID, "zoff_state_read: dst must not be NULL");
+    return move_window(e, &w, dst, NULL);
+}
+
+zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
+{
+    window w = {.param = p, .kind = kind, .first = first, .count = count, .write = true};
+    ZOFF_TRY(check_window(e, &w, "zoff_state_write"));
+    ZOFF_FAIL_IF(!src && count, ZOFF_ERR_INVALID, "zoff_state_write: src must not be NULL");
+    return move_window(e, &w, NULL, src);
+}

@@ -1,0 +1,98 @@
+/* stats.c: what was done and what it took, in the log and as JSON. */
+#include "engine_priv.h"
+
+#include "log.h"
+#include "try.h"
+
+#include <stdio.h>
+
+const char *zoff_engine_stats_bytes(uint64_t bytes)
+{
+    static _Thread_local char texts[8][32];
+    static _Thread_local unsigned next;
+    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    char *text = texts[next++ % 8];
+    double value = (double)bytes;
+    unsigned unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, sizeof texts[0], unit ? "%.1f %s" : "%.0f %s", value, UNITS[unit]);
+    return text;
+}
+
+void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
+{
+    zoff_engine_totals *t = &e->totals;
+    t->micro_steps++;
+    t->steps += e->run.last && !info->skipped;
+    t->skipped += info->skipped;
+    t->host_read_bytes += info->host_read_bytes;
+    t->host_write_bytes += info->host_write_bytes;
+    t->nvme_read_bytes += info->nvme_read_bytes;
+    t->nvme_write_bytes += info->nvme_write_bytes;
+    t->seconds += info->seconds;
+    t->measure_seconds += info->measure_seconds;
+    t->update_seconds += info->update_seconds;
+    t->io_wait_seconds += info->io_wait_seconds;
+}
+
+void zoff_engine_stats_log_start(const zoff_engine *e)
+{
+    zoff_plan plan;
+    zoff_plan_info info;
+    if (zoff_engine_budget_plan(e, &plan, &info) < 0)
+        return;
+    zoff_zero_plan_free(&plan);
+    if (info.tier == ZOFF_TIER_NVME)
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots), "
+                  "%llu chunks; "
+                  "%u threads, %s",
+                  e->param_count, (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
+                  e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "",
+                  zoff_engine_stats_bytes(info.host_bytes), info.slots, (unsigned long long)info.chunk_count, info.threads,
+                  zoff_isa());
+    else
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM; %u threads, %s", e->param_count,
+                  (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes), info.threads, zoff_isa());
+    for (size_t i = 0; e->settings.values.wants_bf16 && i < e->param_count; i++) {
+        if (e->params[i].dtype == ZOFF_F32 && !e->params[i].frozen) {
+            ZOFF_WARN("bf16.enabled is true (%s), but %s is fp32: the type of weights is what the program registers",
+                      e->settings.bf16_source, e->params[i].name);
+            break;
+        }
+    }
+}
+
+void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info)
+{
+    uint64_t every = e->settings.values.steps_per_print;
+    if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every)
+        return;
+    ZOFF_INFO(
+        "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written, %.3f s: measure %.3f "
+        "update %.3f wait for disk %.3f",
+        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
+        zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
+        zoff_engine_stats_bytes(info->nvme_write_bytes), info->seconds, info->measure_seconds, info->update_seconds,
+        info->io_wait_seconds);
+}
+
+zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)
+{
+    ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
+    const zoff_engine_totals *t = &e->totals;
+    int length = snprintf(dst, dst_bytes,
+                          "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
+                          "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
+                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, "
+                          "\"seconds\": %.6f, \"measure_seconds\": %.6f, \"update_seconds\": %.6f, \"io_wait_seconds\": %.6f}",
+                          (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
+                          (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
+                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes, t->seconds,
+                          t->measure_seconds, t->update_seconds, t->io_wait_seconds);
+    if (out_bytes)
+        *out_bytes = length > 0 ? (size_t)length : 0;
+    return ZOFF_OK;
+}

@@ -1,0 +1,254 @@
+/* step.c: one step as the caller sees it: begin, wait, and what to do when wait fails. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The caller's struct, which may be shorter or longer than ours. */
+static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
+{
+    *out = (zoff_step_args){.struct_size = sizeof *out};
+    if (!args)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(args->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_step: args->struct_size is 0; set it to sizeof(zoff_step_args), or pass NULL for args");
+    memcpy(out, args, zoff_base_bits_min(args->struct_size, sizeof *out));
+    ZOFF_FAIL_IF(out->t < 0, ZOFF_ERR_INVALID, "zoff_step: t is %lld; steps are numbered from 1, 0 lets the engine count",
+                 (long long)out->t);
+    ZOFF_FAIL_IF(!isfinite(out->grad_scale), ZOFF_ERR_INVALID, "zoff_step: grad_scale is not finite");
+    ZOFF_FAIL_IF(!isfinite(out->clip_norm), ZOFF_ERR_INVALID, "zoff_step: clip_norm is not finite");
+    ZOFF_FAIL_IF(out->flags & ~(unsigned)ZOFF_STEP_ZERO_GRADS, ZOFF_ERR_INVALID, "zoff_step: unknown flags 0x%x", out->flags);
+    return ZOFF_OK;
+}
+
+/* Hyper-parameters of one group: from the call; or the program's or the configuration's, with the schedule on their lr. */
+static zoff_status group_hyper(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t, zoff_adam_hyper *out)
+{
+    zoff_adam_hyper h;
+    if (args->hyper) {
+        size_t index = args->hyper_count == 1 ? 0 : group;
+        ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
+                     "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu",
+                     args->hyper_count, group);
+        const zoff_adam_hyper *first = args->hyper;
+        size_t stride = args->hyper_stride ? args->hyper_stride : first->struct_size;
+        const zoff_adam_hyper *given = (const void *)((const char *)first + index * stride);
+        ZOFF_FAIL_IF(given->struct_size == 0, ZOFF_ERR_INVALID,
+                     "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
+        zoff_adam_hyper_init(&h);
+        memcpy(&h, given, zoff_base_bits_min(given->struct_size, sizeof h));
+        h.struct_size = sizeof h;
+    } else {
+        h = e->groups[group].set ? e->groups[group].hyper : e->settings.values.hyper;
+        h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
+    }
+    ZOFF_TRY(zoff_adam_hyper_check(&h, t));
+    *out = h;
+    return ZOFF_OK;
+}
+
+/* Elements that this step must update, counted from the list of parameters and not from the plan: the two must agree. */
+static uint64_t count_expected(const zoff_engine *e)
+{
+    uint64_t expected = 0;
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        for (size_t slice = 0; !p->frozen && slice < p->slices; slice++)
+            expected += e->flags[p->first_flag + slice] ? p->count : 0;
+    }
+    return expected;
+}
+
+static zoff_status check_phase(const zoff_engine *e, zoff_phase wanted, const char *call)
+{
+    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+                                        "a step has failed; retry it, drop it, or destroy the engine"};
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, WORDS[e->phase]);
+    return ZOFF_OK;
+}
+
+/* All that can be wrong with a call is found here, before anything is started. */
+static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
+{
+    zoff_step_args known;
+    ZOFF_TRY(known_args(args, &known));
+    uint32_t micro_steps = e->settings.values.accumulation;
+    zoff_step_run run = {.t = known.t ? known.t : e->t + 1,
+                         .clip_norm = known.clip_norm == 0 ? e->settings.values.clip_norm : known.clip_norm,
+                         .grad_scale = known.grad_scale == 0 ? 1.0 : known.grad_scale,
+                         .flags = known.flags,
+                         .last = e->micro + 1 == micro_steps,
+                         .began = zoff_base_clock_seconds()};
+    for (size_t group = 0; group < e->group_count; group++)
+        ZOFF_TRY(group_hyper(e, &known, group, run.t, &e->hyper[group]));
+    ZOFF_TRY(zoff_offload_store_retry(e->store));
+    zoff_offload_store_stats(e->store, &run.before);
+    run.info = (zoff_step_info){.micro_step = e->micro + 1,
+                                .micro_steps = micro_steps,
+                                .t = run.t,
+                                .lr = e->group_count ? e->hyper[0].lr : 0,
+                                .clip_factor = 1,
+                                .elements_owned = e->plan.elements};
+    e->run = run;
+    return ZOFF_OK;
+}
+
+static void start(zoff_engine *e)
+{
+    e->run.expected = count_expected(e);
+    e->phase = ZOFF_PHASE_OPEN;
+    zoff_engine_pipeline_begin(e);
+}
+
+zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
+{
+    ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
+    ZOFF_TRY(prepare(e, args));
+    start(e);
+    return ZOFF_OK;
+}
+
+/* The figures that are known when the walk ends, well or not. */
+static void complete_info(zoff_engine *e)
+{
+    zoff_step_info *info = &e->run.info;
+    zoff_store_stats now;
+    zoff_offload_store_stats(e->store, &now);
+    info->nvme_read_bytes = now.read_bytes - e->run.before.read_bytes;
+    info->nvme_write_bytes = now.write_bytes - e->run.before.write_bytes;
+    info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
+    info->seconds = zoff_base_clock_seconds() - e->run.began;
+}
+
+static void give_info(const zoff_step_info *info, zoff_step_info *out)
+{
+    if (!out)
+        return;
+    size_t size = out->struct_size;
+    memcpy(out, info, zoff_base_bits_min(size, sizeof *info));
+    out->struct_size = size;
+}
+
+/* Flags after a micro-step: what was handed over is in the accumulator; after the last one the list starts afresh. */
+static void turn_flags(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->slice_count; i++)
+        e->flags[i] = e->run.last || !e->flags[i] ? 0 : ZOFF_SLICE_PRESENT;
+}
+
+static zoff_status finish(zoff_engine *e)
+{
+    zoff_step_info *info = &e->run.info;
+    ZOFF_FAIL_IF(
+        e->run.last && !info->skipped && info->elements_updated != e->run.expected, ZOFF_ERR_STATE,
+        "coverage: %llu elements were updated where %llu have gradients; this is a defect of the library, please report it",
+        (unsigned long long)info->elements_updated, (unsigned long long)e->run.expected);
+    if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
+        zoff_engine_params_zero_grads(e);
+    turn_flags(e);
+    info->accumulated = !e->run.last;
+    info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
+    e->micro = e->run.last ? 0 : e->micro + 1;
+    if (info->outcome == ZOFF_OUTCOME_AFTER)
+        e->t = e->run.t;
+    e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_stats_add(e, info);
+    return ZOFF_OK;
+}
+
+static zoff_status check_info(const zoff_step_info *info)
+{
+    ZOFF_FAIL_IF(info && info->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_step: info->struct_size is 0; set it to sizeof(zoff_step_info), or pass NULL for info");
+    return ZOFF_OK;
+}
+
+/* Walk from where the buckets are. */
+static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
+{
+    zoff_status status = zoff_engine_pipeline_run(e);
+    complete_info(e);
+    if (status == ZOFF_OK) {
+        if (e->run.gate == ZOFF_GATE_SKIP)
+            zoff_engine_pipeline_release(e);
+        status = finish(e);
+    }
+    if (status < 0) {
+        bool torn = e->run.updated > 0;
+        e->phase = ZOFF_PHASE_FAILED;
+        e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
+        zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
+                                torn ? "half way (zoff_step_retry() can finish it)" : "before anything was changed");
+    }
+    give_info(&e->run.info, out);
+    if (status == ZOFF_OK)
+        zoff_engine_stats_log_step(e, &e->run.info);
+    return status;
+}
+
+zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
+{
+    ZOFF_TRY(check_phase(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
+    ZOFF_TRY(check_info(info));
+    return go_on(e, info);
+}
+
+zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
+    ZOFF_TRY(check_info(info));
+    zoff_status status = zoff_offload_store_retry(e->store);
+    if (status < 0) {
+        give_info(&e->run.info, info);
+        return status;
+    }
+    return go_on(e, info);
+}
+
+zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
+{
+    ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
+    ZOFF_TRY(check_info(info));
+    ZOFF_TRY(prepare(e, args));
+    zoff_engine_params_ready_all(e);
+    start(e);
+    return go_on(e, info);
+}
+
+zoff_status zoff_grads_drop(zoff_engine *e)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0, ZOFF_ERR_STATE,
+                 "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
+    if (e->phase != ZOFF_PHASE_IDLE) {
+        zoff_engine_pipeline_release(e);
+        zoff_offload_store_forget(e->store);
+    }
+    memset(e->flags, 0, e->slice_count);
+    e->micro = 0;
+    e->phase = ZOFF_PHASE_IDLE;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
+{
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
+    *out = e->t;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
+    ZOFF_FAIL_IF(t < 0, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made", (long long)t);
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_step_count_set: a step is open");
+    e->t = t;
+    return ZOFF_OK;
+}

@@ -1,0 +1,375 @@
+// engine_model_test.cc: 10,000 random sequences of API calls, right and wrong ones mixed, against a small model of what an
+// engine is. The model says for each call whether it must succeed, and the reference says what the numbers must be.
+#include "small_engine.h"
+
+#include <math.h>
+
+using namespace zoff_test;
+
+namespace
+{
+enum phase { BUILDING, IDLE, OPEN };
+
+class sequence
+{
+  public:
+    sequence(unsigned seed, const std::string &folder) : random(seed), t(seed + 1)
+    {
+        accumulation = 1 + random() % 3;
+        clip = random() % 2 ? 0.5 : 0.0;
+        std::string text = config_text(folder, accumulation);
+        if (clip > 0)
+            text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
+        zoff_config *config = nullptr;
+        zoff_engine *made = nullptr;
+        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "model.json", &config));
+        zoff_engine_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.config = config;
+        opts.chunk_elements = 1 + random() % 4000;
+        opts.threads = 1 + random() % 2;
+        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+        zoff_config_close(config);
+        e.reset(made);
+        groups = config_groups(3);
+        // The trainer's tensors exist from the start; the engine learns of them one by one.
+        for (size_t i = 0, count = 1 + random() % 4; i < count; i++) {
+            static const size_t SIZES[] = {0, 1, 2, 15, 17, 100, 1023, 1024, 1025, 1300};
+            zoff_dtype dtype = random() % 2 ? ZOFF_F32 : ZOFF_BF16;
+            t.add(SIZES[random() % 10], 1 + random() % 3, dtype,
+                  random() % 4   ? dtype
+                  : random() % 2 ? ZOFF_F32
+                                 : ZOFF_BF16,
+                  random() % 3, random() % 6 == 0, random() % 3);
+        }
+        ready.resize(t.tensors.size());
+        for (size_t i = 0; i < ready.size(); i++)
+            ready[i].assign(t.tensors[i].slices, false);
+    }
+
+    void run(int calls)
+    {
+        for (int i = 0; i < calls && !testing::Test::HasFailure(); i++)
+            call();
+        if (testing::Test::HasFailure())
+            ADD_FAILURE() << "calls: " << history;
+    }
+
+  private:
+    // A status that the model has foreseen; `history` tells the way there.
+    void expect(zoff_status want, zoff_status have, const char *name)
+    {
+        history += std::string(name) + "=" + std::to_string(have) + " ";
+        EXPECT_EQ(want, have) << name << ": " << zoff_last_error();
+        if (have < 0) {
+            EXPECT_STRNE("", zoff_last_error());
+        }
+    }
+
+    void call()
+    {
+        switch (random() % 14) {
+        case 0:
+        case 1:
+            return add();
+        case 2:
+            if (phase == BUILDING && added < t.tensors.size() && random() % 3)
+                return add(); // most lists are completed first
+            return seal();
+        case 3:
+        case 4:
+            return grad_ready();
+        case 5:
+            return begin();
+        case 6:
+            return wait();
+        case 7:
+        case 8:
+            return step();
+        case 9:
+            return drop();
+        case 10:
+            return random() % 2 ? pull() : push();
+        case 11:
+            return read_state();
+        case 12:
+            return write_state();
+        default:
+            return set_group();
+        }
+    }
+
+    void add()
+    {
+        if (added == t.tensors.size())
+            return;
+        zoff_param_desc d = t.desc(added);
+        zoff_param p = 99;
+        bool spoiled = random() % 5 == 0;
+        if (spoiled)
+            d.dtype = (zoff_dtype)7;
+        zoff_status want = phase != BUILDING ? ZOFF_ERR_STATE : spoiled ? ZOFF_ERR_INVALID : ZOFF_OK;
+        expect(want, zoff_engine_add_param(e.get(), &d, &p), "add");
+        if (want == ZOFF_OK)
+            EXPECT_EQ(added++, p);
+        else
+            EXPECT_EQ(99u, p);
+    }
+
+    void seal()
+    {
+        expect(phase == BUILDING ? ZOFF_OK : ZOFF_ERR_STATE, zoff_engine_seal(e.get()), "seal");
+        if (phase != BUILDING)
+            return;
+        phase = IDLE;
+        // What was not added is not trained; the reference must not see it.
+        for (size_t i = added; i < t.tensors.size(); i++)
+            t.tensors[i].frozen = true;
+    }
+
+    void grad_ready()
+    {
+        size_t p = random() % (t.tensors.size() + 1), slice = random() % 4;
+        bool exists = p < added && slice < t.tensors[p].slices;
+        zoff_status want = phase != IDLE     ? ZOFF_ERR_STATE
+                           : !exists         ? ZOFF_ERR_INVALID
+                           : ready[p][slice] ? ZOFF_ERR_STATE
+                                             : ZOFF_OK;
+        if (want == ZOFF_OK)
+            t.backward(p, slice, 0.1f);
+        expect(want, zoff_grad_ready(e.get(), (zoff_param)p, slice, nullptr), "ready");
+        // Frozen and empty ones are legal and forgotten.
+        if (want == ZOFF_OK)
+            ready[p][slice] = !t.tensors[p].frozen && t.tensors[p].count;
+    }
+
+    zoff_step_args args()
+    {
+        zoff_step_args a = {};
+        a.struct_size = sizeof a;
+        if (random() % 8 == 0)
+            a.flags = 0x100; // unknown
+        return a;
+    }
+
+    void begin()
+    {
+        zoff_step_args a = args();
+        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : ZOFF_OK;
+        expect(want, zoff_step_begin(e.get(), &a), "begin");
+        if (want == ZOFF_OK)
+            phase = OPEN;
+    }
+
+    void wait()
+    {
+        auto info = new_info();
+        expect(phase == OPEN ? ZOFF_OK : ZOFF_ERR_STATE, zoff_step_wait(e.get(), &info), "wait");
+        if (phase == OPEN)
+            finish(info);
+    }
+
+    void step()
+    {
+        auto info = new_info();
+        zoff_step_args a = args();
+        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : ZOFF_OK;
+        if (want == ZOFF_OK) {
+            // Everything that is not ready yet gets a gradient now; sometimes one that is not finite.
+            for (size_t i = 0; i < added; i++) {
+                for (size_t slice = 0; slice < t.tensors[i].slices; slice++) {
+                    if (!ready[i][slice])
+                        t.backward(i, slice, 0.1f);
+                    ready[i][slice] = true;
+                }
+            }
+            if (random() % 10 == 0)
+                poison();
+        }
+        expect(want, zoff_step(e.get(), &a, &info), "step");
+        if (want == ZOFF_OK)
+            finish(info);
+    }
+
+    void poison()
+    {
+        size_t i = random() % t.tensors.size();
+        auto &x = t.tensors[i];
+        if (i >= added || x.total() == 0)
+            return;
+        size_t k = random() % x.total();
+        trainer::put(t.grad(i), x.grad_dtype, t.place(i, k), INFINITY);
+        x.sum[k] = INFINITY; // whatever comes on top
+    }
+
+    void finish(const zoff_step_info &info)
+    {
+        phase = IDLE;
+        for (auto &r : ready)
+            r.assign(r.size(), false);
+        EXPECT_EQ(++micro, info.micro_step);
+        EXPECT_EQ(micro < accumulation, info.accumulated);
+        if (micro < accumulation)
+            return;
+        micro = 0;
+        auto want = reference::step(t.tensors, groups, updates + 1, 1, accumulation, clip);
+        t.next_step();
+        EXPECT_EQ(want.skipped, info.skipped);
+        EXPECT_EQ(want.updated, info.elements_updated);
+        if (!want.skipped) {
+            EXPECT_EQ(want.norm, info.grad_norm);
+            EXPECT_EQ(want.clip, info.clip_factor);
+            updates++;
+        }
+        int64_t count = -1;
+        expect(ZOFF_OK, zoff_step_count(e.get(), &count), "count");
+        EXPECT_EQ(updates, count);
+        // Weights of tensors that the engine does not know are compared too: nobody may touch them.
+        t.expect_weights();
+    }
+
+    void drop()
+    {
+        expect(phase == BUILDING ? ZOFF_ERR_STATE : ZOFF_OK, zoff_grads_drop(e.get()), "drop");
+        if (phase == BUILDING)
+            return;
+        phase = IDLE;
+        micro = 0;
+        t.next_step();
+        for (auto &r : ready)
+            r.assign(r.size(), false);
+    }
+
+    void pull()
+    {
+        expect(phase == IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_pull(e.get()), "pull");
+        for (size_t i = 0; phase == IDLE && i < added; i++) {
+            auto &x = t.tensors[i];
+            for (size_t k = 0; !x.frozen && k < x.total(); k++)
+                x.master[k] = trainer::get(t.value(i), x.dtype, t.place(i, k));
+        }
+    }
+
+    void push()
+    {
+        expect(phase == IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_push(e.get()), "push");
+        if (phase == IDLE)
+            t.expect_weights();
+    }
+
+    std::vector<float> &state(size_t i, zoff_state_kind kind)
+    {
+        return kind == ZOFF_STATE_MASTER ? t.tensors[i].master : kind == ZOFF_STATE_M ? t.tensors[i].m : t.tensors[i].v;
+    }
+
+    // A window that is inside two times out of three.
+    zoff_status window(size_t &p, zoff_state_kind &kind, size_t &first, size_t &count)
+    {
+        p = random() % (t.tensors.size() + 1);
+        kind = (zoff_state_kind)(random() % 3);
+        size_t total = p < t.tensors.size() ? t.tensors[p].total() : 0;
+        first = random() % (total + 1);
+        count = random() % (total - first + 1) + (random() % 3 == 0);
+        if (phase != IDLE)
+            return ZOFF_ERR_STATE;
+        return p < added && !t.tensors[p].frozen && count <= total - first ? ZOFF_OK : ZOFF_ERR_INVALID;
+    }
+
+    void read_state()
+    {
+        size_t p, first, count;
+        zoff_state_kind kind;
+        zoff_status want = window(p, kind, first, count);
+        std::vector<float> have(count + 1, -77);
+        expect(want, zoff_state_read(e.get(), (zoff_param)p, kind, first, count, have.data()), "read");
+        for (size_t k = 0; want == ZOFF_OK && k < count; k++)
+            ASSERT_EQ(0, memcmp(&state(p, kind)[first + k], &have[k], 4))
+                << "state " << kind << " of " << p << " at " << first + k;
+        EXPECT_EQ(-77, have[want == ZOFF_OK ? count : 0]);
+    }
+
+    void write_state()
+    {
+        size_t p, first, count;
+        zoff_state_kind kind;
+        zoff_status want = window(p, kind, first, count);
+        std::vector<float> fresh(count + 1);
+        for (auto &x : fresh)
+            x = (float)(random() % 256) / 128; // exact in bf16; v stays positive
+        expect(want, zoff_state_write(e.get(), (zoff_param)p, kind, first, count, fresh.data()), "write");
+        if (want != ZOFF_OK)
+            return;
+        std::copy(fresh.begin(), fresh.begin() + (long)count, state(p, kind).begin() + (long)first);
+        if (kind == ZOFF_STATE_MASTER)
+            push();
+    }
+
+    void set_group()
+    {
+        unsigned g = random() % 3;
+        zoff_adam_hyper h;
+        zoff_adam_hyper_init(&h);
+        h.lr = 0.001 * (random() % 10);
+        h.weight_decay = 0.1 * (random() % 2);
+        h.decay = random() % 2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
+        bool bad = random() % 6 == 0;
+        if (bad)
+            h.eps = -1;
+        bool named = phase == BUILDING;
+        for (unsigned i = 0; i < added; i++)
+            named = named || t.tensors[i].group >= g;
+        for (unsigned i : set)
+            named = named || i >= g;
+        zoff_status want = phase == OPEN ? ZOFF_ERR_STATE : !named || bad ? ZOFF_ERR_INVALID : ZOFF_OK;
+        expect(want, zoff_engine_set_group(e.get(), g, &h), "group");
+        if (want == ZOFF_OK) {
+            groups[g] = h;
+            set.push_back(g);
+        }
+    }
+
+    std::mt19937 random;
+    trainer t;
+    engine e;
+    std::vector<zoff_adam_hyper> groups;
+    std::vector<unsigned> set; // groups named by set_group
+    std::vector<std::vector<bool>> ready;
+    std::string history;
+    enum phase phase = BUILDING;
+    size_t added = 0;
+    unsigned accumulation = 1, micro = 0;
+    double clip = 0;
+    int64_t updates = 0;
+};
+
+// Silent: skipped steps are announced by warnings, which are expected here.
+void silence(zoff_log_level, const char *, const char *, void *) {}
+
+void run_sequences(unsigned from, unsigned to, const std::string &folder)
+{
+    zoff_log_set(silence, nullptr);
+    for (unsigned seed = from; seed < to && !testing::Test::HasFailure(); seed++) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        sequence(seed, folder).run(30);
+    }
+    zoff_log_set(nullptr, nullptr);
+}
+
+// Three thousand each, so that ctest can run them side by side.
+class Model : public testing::TestWithParam<unsigned>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Seeds, Model, testing::Values(0u, 3000u, 6000u));
+
+TEST_P(Model, RandomCallsInDram)
+{
+    run_sequences(GetParam(), GetParam() + 3000, "");
+}
+
+TEST(ModelOnNvme, RandomCalls)
+{
+    scratch_folder folder;
+    run_sequences(9000, 10000, folder.path);
+    EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
+}
+} // namespace

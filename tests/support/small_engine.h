@@ -1,0 +1,75 @@
+// small_engine.h: an engine over a trainer's tensors from a configuration text, in one line of a test.
+#ifndef ZOFF_SMALL_ENGINE_H
+#define ZOFF_SMALL_ENGINE_H
+
+#include "trainer.h"
+
+namespace zoff_test
+{
+inline zoff_step_info new_info()
+{
+    zoff_step_info info = {};
+    info.struct_size = sizeof info;
+    return info;
+}
+
+inline zoff_plan_info plan_of(const zoff_engine *e)
+{
+    zoff_plan_info plan = {};
+    plan.struct_size = sizeof plan;
+    EXPECT_ZOFF_OK(zoff_engine_plan(e, &plan));
+    return plan;
+}
+
+// The configuration of a test: hyper-parameters are the defaults of AdamW at lr 0.01; NVMe in `folder` unless it is empty.
+inline std::string config_text(const std::string &folder, unsigned accumulation = 1, const std::string &more = "")
+{
+    std::string text = "{\"gradient_accumulation_steps\": " + std::to_string(accumulation) +
+                       ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0" + more;
+    if (!folder.empty())
+        text += ", \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" +
+                folder + "\", \"buffer_count\": 3}}";
+    return text + "}";
+}
+
+// The groups that go with config_text().
+inline std::vector<zoff_adam_hyper> config_groups(unsigned count = 2)
+{
+    std::vector<zoff_adam_hyper> groups(count);
+    for (auto &h : groups) {
+        zoff_adam_hyper_init(&h);
+        h.lr = 0.01;
+    }
+    return groups;
+}
+
+// Created and filled, not sealed.
+inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0)
+{
+    zoff_config *parsed = nullptr;
+    zoff_engine *made = nullptr;
+    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = parsed;
+    opts.chunk_elements = chunk_elements;
+    opts.host_bytes = host_bytes;
+    opts.threads = 2;
+    EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    zoff_config_close(parsed); // read during create
+    for (size_t i = 0; made && i < t.tensors.size(); i++) {
+        zoff_param_desc d = t.desc(i);
+        EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    }
+    return engine(made);
+}
+
+inline engine seal_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0)
+{
+    engine e = make_engine(t, text, chunk_elements, host_bytes);
+    EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
+    return e;
+}
+} // namespace zoff_test
+
+#endif

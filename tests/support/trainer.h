@@ -1,0 +1,192 @@
+// trainer.h: a trainer without a network: tensors with random gradients, in the caller's memory as an engine wants them and,
+// beside it, as the reference wants them. Strides have gaps, bases are aligned to their element and no more.
+#ifndef ZOFF_TRAINER_H
+#define ZOFF_TRAINER_H
+
+#include "reference.h"
+#include "zoff_test.h"
+
+#include <random>
+
+namespace zoff_test
+{
+class trainer
+{
+  public:
+    explicit trainer(unsigned seed) : random(seed) {}
+
+    // Add a tensor; gaps of `gap` elements between its slices.
+    void add(size_t count, size_t slices, zoff_dtype dtype, zoff_dtype grad_dtype, unsigned group = 0, bool frozen = false,
+             size_t gap = 0)
+    {
+        reference::tensor t;
+        t.count = count;
+        t.slices = slices;
+        t.dtype = dtype;
+        t.grad_dtype = grad_dtype;
+        t.group = group;
+        t.frozen = frozen;
+        t.master.resize(t.total());
+        t.m.assign(t.total(), 0.0f);
+        t.v.assign(t.total(), 0.0f);
+        t.sum.assign(t.total(), 0.0f);
+        t.present.assign(slices, false);
+        storage s;
+        s.stride = count + gap;
+        // One element of slack in front: only element alignment is promised.
+        s.value.resize((s.stride * slices + 1) * size(dtype));
+        s.grad.resize((s.stride * slices + 1) * size(grad_dtype));
+        tensors.push_back(t);
+        stores.push_back(s);
+        size_t index = tensors.size() - 1;
+        for (size_t k = 0; k < t.total(); k++) {
+            float x = normal(random) * 0.02f;
+            put(value(index), dtype, place(index, k), x);
+            tensors[index].master[k] = get(value(index), dtype, place(index, k));
+        }
+    }
+
+    char *value(size_t i) { return stores[i].value.data() + size(tensors[i].dtype); }
+    char *grad(size_t i) { return stores[i].grad.data() + size(tensors[i].grad_dtype); }
+
+    zoff_param_desc desc(size_t i)
+    {
+        zoff_param_desc d = {};
+        d.struct_size = sizeof d;
+        d.value = value(i);
+        d.grad = grad(i);
+        d.count = tensors[i].count;
+        d.slices = tensors[i].slices;
+        d.value_stride = d.grad_stride = stores[i].stride;
+        d.dtype = tensors[i].dtype;
+        d.grad_dtype = tensors[i].grad_dtype;
+        d.group = tensors[i].group;
+        d.frozen = tensors[i].frozen;
+        return d;
+    }
+
+    std::vector<zoff_param_desc> descs()
+    {
+        std::vector<zoff_param_desc> all;
+        for (size_t i = 0; i < tensors.size(); i++)
+            all.push_back(desc(i));
+        return all;
+    }
+
+    // New gradients for one slice, in the caller's buffer and added to the reference's sum (fp32, in the order of micro-steps).
+    void backward(size_t i, size_t slice, float scale)
+    {
+        auto &t = tensors[i];
+        for (size_t k = slice * t.count; k < (slice + 1) * t.count; k++) {
+            put(grad(i), t.grad_dtype, place(i, k), normal(random) * scale);
+            float g = get(grad(i), t.grad_dtype, place(i, k));
+            t.sum[k] = t.present[slice] ? t.sum[k] + g : g;
+        }
+        t.present[slice] = true;
+    }
+
+    void backward_all(float scale)
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t slice = 0; slice < tensors[i].slices; slice++)
+                backward(i, slice, scale);
+        }
+    }
+
+    void next_step()
+    {
+        for (auto &t : tensors)
+            t.present.assign(t.slices, false);
+    }
+
+    // The caller's weights are the reference's masters, rounded.
+    void expect_weights()
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t k = 0; k < tensors[i].total(); k++) {
+                float want = tensors[i].dtype == ZOFF_F32 ? tensors[i].master[k]
+                                                          : reference::from_bf16(reference::to_bf16(tensors[i].master[k]));
+                float have = get(value(i), tensors[i].dtype, place(i, k));
+                ASSERT_EQ(0, memcmp(&want, &have, sizeof want))
+                    << "weight " << k << " of tensor " << i << ": " << have << " != " << want;
+            }
+        }
+    }
+
+    // The engine's states are the reference's.
+    void expect_states(zoff_engine *e)
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            auto &t = tensors[i];
+            if (t.frozen)
+                continue;
+            expect_state(e, i, ZOFF_STATE_MASTER, t.master);
+            expect_state(e, i, ZOFF_STATE_M, t.m);
+            expect_state(e, i, ZOFF_STATE_V, t.v);
+        }
+    }
+
+    size_t place(size_t i, size_t k) const { return k / tensors[i].count * stores[i].stride + k % tensors[i].count; }
+    static size_t size(zoff_dtype dtype) { return dtype == ZOFF_F32 ? 4 : 2; }
+
+    static float get(const char *base, zoff_dtype dtype, size_t index)
+    {
+        float f;
+        uint16_t h;
+        if (dtype == ZOFF_F32) {
+            memcpy(&f, base + 4 * index, 4);
+            return f;
+        }
+        memcpy(&h, base + 2 * index, 2);
+        return reference::from_bf16(h);
+    }
+
+    static void put(char *base, zoff_dtype dtype, size_t index, float f)
+    {
+        uint16_t h = reference::to_bf16(f);
+        if (dtype == ZOFF_F32)
+            memcpy(base + 4 * index, &f, 4);
+        else
+            memcpy(base + 2 * index, &h, 2);
+    }
+
+    std::vector<reference::tensor> tensors;
+    std::mt19937 random;
+
+  private:
+    struct storage {
+        std::vector<char> value, grad;
+        size_t stride;
+    };
+
+    void expect_state(zoff_engine *e, size_t i, zoff_state_kind kind, const std::vector<float> &want)
+    {
+        std::vector<float> have(want.size());
+        ASSERT_ZOFF_OK(zoff_state_read(e, (zoff_param)i, kind, 0, have.size(), have.data()));
+        for (size_t k = 0; k < want.size(); k++)
+            ASSERT_EQ(0, memcmp(&want[k], &have[k], 4))
+                << "state " << kind << " of tensor " << i << ", element " << k << ": " << have[k] << " != " << want[k];
+    }
+
+    std::vector<storage> stores;
+    std::normal_distribution<float> normal;
+};
+
+// The tensors of most tests: sizes 0 and 1, odd ones, one block and its neighbours, slices with gaps, two groups, a frozen one.
+inline void add_awkward(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype)
+{
+    t.add(1, 1, dtype, grad_dtype);
+    t.add(7, 3, dtype, grad_dtype, 1, false, 5);
+    t.add(0, 1, dtype, grad_dtype);
+    t.add(1023, 1, dtype, grad_dtype, 1);
+    t.add(500, 2, dtype, grad_dtype, 0, true);
+    t.add(1024, 2, dtype, grad_dtype);
+    t.add(1025, 1, dtype, grad_dtype, 1);
+    t.add(0, 3, dtype, grad_dtype, 1);
+    t.add(33333, 1, dtype, grad_dtype);
+    t.add(2111, 4, dtype, grad_dtype, 0, false, 1);
+    t.add(1, 5, dtype, grad_dtype, 1, false, 2);
+}
+} // namespace zoff_test
+
+#endif

@@ -1,0 +1,280 @@
+// refusals_test.cc: what an engine refuses, and what it says: arguments, budgets, folders.
+#include "small_engine.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_param_desc good(float *value, size_t count)
+{
+    zoff_param_desc d = {};
+    d.struct_size = sizeof d;
+    d.value = value;
+    d.grad = value;
+    d.count = count;
+    return d;
+}
+
+TEST(Refusals, StructsWithoutASize)
+{
+    log_catcher log;
+    zoff_engine *made = nullptr;
+    zoff_engine_opts opts = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_engine_opts)", zoff_engine_create(&opts, &made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_engine_create(nullptr, nullptr));
+    EXPECT_EQ(nullptr, made);
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    zoff_param_desc d = t.desc(0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof params[0]", zoff_engine_open(nullptr, &d, 0, 1, &made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_engine_open(nullptr, nullptr, sizeof d, 1, &made));
+    EXPECT_EQ(nullptr, made);
+    engine e = seal_engine(t, "{}");
+    zoff_step_args args = {};
+    zoff_step_info info = {};
+    zoff_plan_info plan = {};
+    zoff_adam_hyper h = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_step_args)", zoff_step(e.get(), &args, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_step_info)", zoff_step(e.get(), nullptr, &info));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_plan_info)", zoff_engine_plan(e.get(), &plan));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_hyper_init", zoff_engine_set_group(e.get(), 0, &h));
+    d.struct_size = 0;
+    engine building = make_engine(t, "{}");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_param_desc)", zoff_engine_add_param(building.get(), &d, nullptr));
+}
+
+TEST(Refusals, ParametersThatCannotBe)
+{
+    log_catcher log;
+    float x[8];
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    engine e(made);
+    zoff_param_desc d = good(x, 4);
+    d.name = "wte";
+    d.dtype = ZOFF_F16;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "wte: fp16", zoff_engine_add_param(made, &d, nullptr));
+    d.dtype = (zoff_dtype)9;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte: dtype 9", zoff_engine_add_param(made, &d, nullptr));
+    d.dtype = ZOFF_F32;
+    d.grad_dtype = (zoff_dtype)9;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte: grad_dtype 9", zoff_engine_add_param(made, &d, nullptr));
+    d = good(x, 4);
+    d.slices = 2;
+    d.value_stride = 3;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0: value_stride 3 is less than count 4",
+                      zoff_engine_add_param(made, &d, nullptr));
+    d = good(x, SIZE_MAX / 4);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "more than fits in memory", zoff_engine_add_param(made, &d, nullptr));
+    d = good(x, 4);
+    d.slices = SIZE_MAX / 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "more than fits in memory", zoff_engine_add_param(made, &d, nullptr));
+    d = good((float *)(void *)((char *)x + 2), 1);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "aligned to their element", zoff_engine_add_param(made, &d, nullptr));
+    d = good(x, 4);
+    d.group = 0xffffffff;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "group 4294967295 is out of range", zoff_engine_add_param(made, &d, nullptr));
+    // None of these has left a parameter behind; one without weights is found at seal, and may be mended.
+    zoff_param p = 77;
+    d = good(x, 4);
+    d.value = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, &p));
+    EXPECT_EQ(0u, p);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0 has 4 elements but value is NULL", zoff_engine_seal(made));
+    ASSERT_ZOFF_OK(zoff_param_bind(made, 0, x, nullptr));
+    EXPECT_ZOFF_OK(zoff_engine_seal(made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 1; the engine has 1", zoff_param_bind(made, 1, x, nullptr));
+}
+
+TEST(Refusals, StepsThatCannotBe)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32, 2);
+    engine e = seal_engine(t, "{}");
+    zoff_adam_hyper h[2];
+    zoff_adam_hyper_init(&h[0]);
+    zoff_adam_hyper_init(&h[1]);
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.t = -1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "t is -1", zoff_step(e.get(), &args, nullptr));
+    args.t = 0;
+    args.grad_scale = INFINITY;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale", zoff_step(e.get(), &args, nullptr));
+    args.grad_scale = 0;
+    args.clip_norm = NAN;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "clip_norm", zoff_step(e.get(), &args, nullptr));
+    args.clip_norm = 0;
+    args.flags = 0x80;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "flags 0x80", zoff_step(e.get(), &args, nullptr));
+    args.flags = 0;
+    args.hyper = h;
+    args.hyper_count = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "for 2 groups were given, but a parameter is in group 2",
+                      zoff_step(e.get(), &args, nullptr));
+    args.hyper_count = 1;
+    h[0].beta1 = 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta1", zoff_step(e.get(), &args, nullptr));
+    h[0].beta1 = 0.9;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 1 of parameter 0", zoff_grad_ready(e.get(), 0, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_grad_ready(e.get(), 0, 0, h));
+    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "handed over twice", zoff_grad_ready(e.get(), 0, 0, nullptr));
+    EXPECT_ZOFF_OK(zoff_step(e.get(), &args, nullptr)); // after all these the engine is as it was
+}
+
+TEST(Refusals, ABudgetThatIsTooSmall)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(1 << 20, 1, ZOFF_F32, ZOFF_F32);
+    engine host = make_engine(t, "{\"zoff\": {\"host_memory\": \"1MiB\"}}");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
+                      "need 8.0 MiB of DRAM, but zoff.host_memory is 1.0 MiB; raise it, or set offload_optimizer.device",
+                      zoff_engine_seal(host.get()));
+    engine nvme = make_engine(t, config_text(folder.path), 0, 20000);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
+                      "at least 48.0 KiB of DRAM (3 slots of 16.0 KiB), but zoff_engine_opts.host_bytes is 19.5 KiB",
+                      zoff_engine_seal(nvme.get()));
+    EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
+}
+
+TEST(Refusals, MoreStatesThanTheMachineHasMemory)
+{
+    log_catcher log;
+    static float one[1];
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    engine e(made);
+    zoff_param_desc d = good(one, (size_t)1 << 44); // 128 TiB of states; the weights are never looked at
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
+                      "not enough DRAM: need 128.0 TiB (states 128.0 TiB, gradient accumulation 0 bytes), have ",
+                      zoff_engine_seal(made));
+    EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
+}
+
+TEST(Refusals, MoreStatesThanTheDiskHolds)
+{
+    log_catcher log;
+    scratch_folder folder;
+    static float one[1];
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.state_tier = ZOFF_TIER_NVME;
+    opts.nvme_path = folder.path.c_str();
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    engine e(made);
+    zoff_param_desc d = good(one, (size_t)1 << 40); // 8 TiB of files
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "offload_optimizer.nvme_path", zoff_engine_seal(made));
+    EXPECT_NE(std::string(zoff_last_error()).find("need"), std::string::npos) << zoff_last_error();
+    EXPECT_NE(std::string(zoff_last_error()).find("have"), std::string::npos) << zoff_last_error();
+    EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
+}
+
+TEST(Refusals, FoldersThatCannotBeUsed)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(100, 1, ZOFF_F32, ZOFF_F32);
+    engine missing = make_engine(t, config_text(folder.file("not/there")));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not/there: No such file or directory; offload_optimizer.nvme_path must be a folder",
+                      zoff_engine_seal(missing.get()));
+    FILE *f = fopen(folder.file("file").c_str(), "w");
+    fclose(f);
+    engine file = make_engine(t, config_text(folder.file("file")));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Not a directory", zoff_engine_seal(file.get()));
+    engine proc = make_engine(t, config_text("/proc"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "in /proc: ", zoff_engine_seal(proc.get()));
+    // After a refusal the engine may be given another chance.
+    ASSERT_EQ(0, mkdir(folder.file("not").c_str(), 0700));
+    ASSERT_EQ(0, mkdir(folder.file("not/there").c_str(), 0700));
+    EXPECT_ZOFF_OK(zoff_engine_seal(missing.get()));
+    EXPECT_ZOFF_OK(zoff_step(missing.get(), nullptr, nullptr));
+}
+
+TEST(Refusals, NvmeWithoutAFolder)
+{
+    log_catcher log;
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.state_tier = ZOFF_TIER_NVME;
+    zoff_engine *made = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "offload_optimizer.nvme_path", zoff_engine_create(&opts, &made));
+    EXPECT_EQ(nullptr, made);
+}
+
+TEST(Refusals, AConfigurationWithAnError)
+{
+    log_catcher log;
+    scratch_folder folder;
+    std::string path = folder.file("ds.json");
+    FILE *f = fopen(path.c_str(), "w");
+    fputs("{\n  \"gradient_cliping\": 1.0\n}\n", f);
+    fclose(f);
+    zoff_engine *made = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, path + ":2:3: ", zoff_engine_open(path.c_str(), nullptr, 0, 0, &made));
+    EXPECT_NE(std::string(zoff_last_error()).find("gradient_clipping"), std::string::npos);
+    EXPECT_EQ(nullptr, made);
+}
+
+TEST(Refusals, Bf16AskedForButNotRegistered)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    log.expect("bf16.enabled is true (test.json:1:");
+    engine e = seal_engine(t, "{\"bf16\": {\"enabled\": true}}");
+}
+
+TEST(Refusals, BackEndsThatAreNotThere)
+{
+    zoff_accel *accel = nullptr;
+    zoff_comm *comm = nullptr;
+    zoff_comm_opts opts = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no accelerator \"cuda\"; it has: host", zoff_accel_open("cuda", 0, &accel));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "one device, number 0", zoff_accel_open("host", 1, &accel));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_comm_opts)", zoff_comm_open(&opts, &comm));
+    opts.struct_size = sizeof opts;
+    opts.backend = "nccl";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"nccl\"; it has: self", zoff_comm_open(&opts, &comm));
+    EXPECT_EQ(nullptr, accel);
+    EXPECT_EQ(nullptr, comm);
+}
+
+TEST(Refusals, NullIsNeverFatal)
+{
+    zoff_engine_destroy(nullptr);
+    zoff_accel_close(nullptr);
+    zoff_comm_close(nullptr);
+    zoff_config_close(nullptr);
+    zoff_aio_close(nullptr);
+    float x;
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step(nullptr, nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_begin(nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_wait(nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_retry(nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_grads_drop(nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_engine_seal(nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_engine_add_param(nullptr, nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_engine_set_group(nullptr, 0, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_param_bind(nullptr, 0, nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_grad_ready(nullptr, 0, 0, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_params_pull(nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_params_push(nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_state_read(nullptr, 0, ZOFF_STATE_M, 0, 0, &x));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_state_write(nullptr, 0, ZOFF_STATE_M, 0, 0, &x));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_count(nullptr, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_step_count_set(nullptr, 0));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_stats_print(nullptr, nullptr, 0, nullptr));
+    EXPECT_EQ(ZOFF_ERR_INVALID, zoff_engine_plan(nullptr, nullptr));
+}
+} // namespace

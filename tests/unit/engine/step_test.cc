@@ -1,0 +1,297 @@
+// step_test.cc: what a step means: who takes part, who is left out, scale, clip, skip, counting, zeroing, info, log.
+#include "small_engine.h"
+
+#include <math.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class Step : public testing::TestWithParam<bool> // true: NVMe
+{
+  protected:
+    std::string text(unsigned accumulation = 1, const std::string &more = "") const
+    {
+        return config_text(GetParam() ? folder.path : "", accumulation, more);
+    }
+    scratch_folder folder;
+    log_catcher log;
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, Step, testing::Bool(), [](const auto &p) { return std::string(p.param ? "nvme" : "host"); });
+
+TEST_P(Step, OnlyWhatIsReadyTakesPart)
+{
+    trainer t(1);
+    t.add(3000, 4, ZOFF_BF16, ZOFF_BF16, 0, false, 3);
+    t.add(100, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, text(), 2048);
+    for (int step = 1; step <= 6; step++) {
+        t.next_step();
+        // Slice k has a gradient in every k+1st step; the second tensor never in even ones.
+        uint64_t want = 0;
+        for (size_t slice = 0; slice < 4; slice++) {
+            if (step % (slice + 1) == 0) {
+                t.backward(0, slice, 0.1f);
+                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, slice, nullptr));
+                want += 3000;
+            }
+        }
+        if (step % 2) {
+            t.backward(1, 0, 0.1f);
+            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 1, 0, nullptr));
+            want += 100;
+        }
+        auto info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        auto r = reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        EXPECT_EQ(want, info.elements_updated);
+        EXPECT_EQ(r.norm, info.grad_norm);
+        EXPECT_EQ(12100u, info.elements_owned);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+TEST_P(Step, AbsentInSomeMicroSteps)
+{
+    trainer t(2);
+    t.add(2000, 2, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(3), 1024);
+    for (int step = 1; step <= 3; step++) {
+        t.next_step();
+        for (int micro = 0; micro < 3; micro++) {
+            // Slice 0 in the first two micro-steps, slice 1 only in the last one of odd steps.
+            if (micro < 2) {
+                t.backward(0, 0, 0.1f);
+                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
+            } else if (step % 2) {
+                t.backward(0, 1, 0.1f);
+                ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 1, nullptr));
+            }
+            auto info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            EXPECT_EQ(micro < 2, info.accumulated);
+        }
+        reference::step(t.tensors, config_groups(), step, 1, 3, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+TEST_P(Step, ANonFiniteGradientChangesNothing)
+{
+    for (float poison : {INFINITY, -INFINITY, NAN}) {
+        trainer t(3);
+        t.add(5000, 1, ZOFF_F32, ZOFF_F32);
+        t.add(4000, 2, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, text(), 2048);
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+        t.next_step();
+        t.backward_all(0.1f);
+        trainer::put(t.grad(1), ZOFF_BF16, t.place(1, 4000 + 2500), poison);
+        log.expect("step 2 skipped: the gradient of param1, slice 1, has an inf or nan between its elements 2048 and 3071");
+        auto info = new_info();
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_TRUE(info.skipped);
+        EXPECT_FALSE(isfinite(info.grad_norm));
+        EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
+        EXPECT_EQ(0u, info.elements_updated);
+        EXPECT_EQ(1u, info.nonfinite_param);
+        EXPECT_EQ(1u, info.nonfinite_slice);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        // A skipped step is not counted: the next one is number 2.
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_EQ(2, info.t);
+        reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
+TEST_P(Step, HugeFiniteGradientsAreNotAnOverflow)
+{
+    trainer t(3);
+    t.add(3000, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, text(), 1024);
+    t.backward_all(1e37f);
+    auto info = new_info();
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    EXPECT_FALSE(info.skipped);
+    EXPECT_GT(info.grad_norm, 1e38);
+}
+
+TEST_P(Step, ArgumentsOfTheCallWin)
+{
+    trainer t(4);
+    t.add(3000, 1, ZOFF_BF16, ZOFF_BF16, 0);
+    t.add(2000, 1, ZOFF_BF16, ZOFF_BF16, 1);
+    engine e = seal_engine(t, text(), 1024);
+    auto groups = config_groups(2);
+    groups[0].lr = 0.1;
+    groups[0].decay = ZOFF_DECAY_L2;
+    groups[0].weight_decay = 0.01;
+    groups[1].lr = 0.02;
+    groups[1].beta1 = 0.5;
+    for (int64_t t_of_step : {5, 7, 100}) {
+        t.next_step();
+        t.backward_all(0.1f);
+        zoff_step_args args = {};
+        args.struct_size = sizeof args;
+        args.t = t_of_step;
+        args.hyper = groups.data();
+        args.hyper_stride = sizeof groups[0];
+        args.hyper_count = 2;
+        args.clip_norm = 0.5;
+        args.grad_scale = 0.125;
+        auto info = new_info();
+        ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
+        auto r = reference::step(t.tensors, groups, t_of_step, 0.125, 1, 0.5);
+        EXPECT_EQ(r.norm, info.grad_norm);
+        EXPECT_EQ(r.clip, info.clip_factor);
+        EXPECT_LT(r.clip, 1);
+        EXPECT_EQ(0.1, info.lr);
+        EXPECT_EQ(t_of_step, info.t);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    int64_t count = 0;
+    ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
+    EXPECT_EQ(100, count);
+}
+
+TEST_P(Step, GradientsAreKeptUnlessAskedToBeZeroed)
+{
+    trainer t(5);
+    t.add(1500, 2, ZOFF_BF16, ZOFF_BF16, 0, false, 7);
+    engine e = seal_engine(t, text(), 1024);
+    t.backward_all(0.1f);
+    std::vector<char> grad(t.grad(0), t.grad(0) + 2 * (1507 + 1500));
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    EXPECT_EQ(0, memcmp(grad.data(), t.grad(0), grad.size()));
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.flags = ZOFF_STEP_ZERO_GRADS;
+    memset(t.grad(0) + 2 * 1500, 0x55, 2 * 7);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), &args, nullptr));
+    for (size_t k = 0; k < 3000; k++)
+        ASSERT_EQ(0, trainer::get(t.grad(0), ZOFF_BF16, t.place(0, k)));
+    for (int i = 0; i < 14; i++)
+        ASSERT_EQ(0x55, t.grad(0)[2 * 1500 + i]) << "the gap between slices is not ours";
+}
+
+TEST_P(Step, BuffersMayComeLateAndMove)
+{
+    trainer t(6);
+    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e;
+    zoff_config *c = nullptr;
+    std::string config = text();
+    ASSERT_ZOFF_OK(zoff_config_parse(config.data(), config.size(), "late.json", &c));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = c;
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    e.reset(made);
+    zoff_config_close(c);
+    zoff_param_desc d = t.desc(0);
+    d.grad = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no gradient buffer", zoff_grad_ready(made, 0, 0, nullptr));
+    auto info = new_info();
+    ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info)); // nobody takes part
+    EXPECT_EQ(0u, info.elements_updated);
+    ASSERT_ZOFF_OK(zoff_param_bind(made, 0, nullptr, t.grad(0)));
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info));
+    reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    std::vector<char> elsewhere(t.value(0), t.value(0) + 5000);
+    std::vector<char> stale = elsewhere;
+    ASSERT_ZOFF_OK(zoff_param_bind(made, 0, elsewhere.data(), nullptr));
+    t.next_step();
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info));
+    reference::step(t.tensors, config_groups(), 3, 1, 1, 0);
+    EXPECT_EQ(0, memcmp(stale.data(), t.value(0), stale.size()));
+    memcpy(t.value(0), elsewhere.data(), elsewhere.size());
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+TEST_P(Step, DroppedGradientsAreForgotten)
+{
+    trainer t(7);
+    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(2), 1024);
+    t.backward_all(5);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // the first of two micro-steps
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    t.next_step();
+    for (int micro = 0; micro < 2; micro++) {
+        t.backward_all(0.1f);
+        auto info = new_info();
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_EQ(micro + 1u, info.micro_step);
+    }
+    reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    // A step that was begun can be dropped too.
+    t.next_step();
+    t.backward_all(5);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+TEST_P(Step, OneLineForEachStepsPerPrint)
+{
+    trainer t(8);
+    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(1, ", \"steps_per_print\": 3"), 1024);
+    t.backward_all(0.1f);
+    for (int step = 0; step < 7; step++)
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    EXPECT_EQ(2u, log.count("engine: step "));
+    EXPECT_TRUE(log.contains("step 3, lr 0.01, norm "));
+    EXPECT_TRUE(log.contains("step 6, lr 0.01, norm "));
+}
+
+TEST_P(Step, TheStatisticsAddUp)
+{
+    trainer t(9);
+    t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(), 1024);
+    t.backward_all(0.1f);
+    auto info = new_info();
+    uint64_t read = 0, written = 0;
+    for (int step = 0; step < 3; step++) {
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        read += info.nvme_read_bytes;
+        written += info.nvme_write_bytes;
+        // Norm: 2 bytes a gradient; update: gradient, master, m and v in; master, m, v and weight out.
+        EXPECT_EQ(4096u * (2 + 2 + 12), info.host_read_bytes);
+        EXPECT_EQ(4096u * (12 + 2), info.host_write_bytes);
+        EXPECT_GE(info.seconds, info.update_seconds);
+    }
+    EXPECT_EQ(GetParam(), written > 0);
+    char json[1024];
+    size_t length = 0;
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, &length));
+    EXPECT_EQ(strlen(json), length);
+    EXPECT_NE(std::string(json).find("\"steps\": 3, \"skipped\": 0, \"micro_steps\": 3"), std::string::npos) << json;
+    EXPECT_NE(std::string(json).find("\"nvme_read_bytes\": " + std::to_string(read) + ","), std::string::npos) << json;
+    size_t same = 0;
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), nullptr, 0, &same));
+    EXPECT_NEAR((double)length, (double)same, 1);
+}
+} // namespace
