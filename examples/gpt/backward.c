@@ -1,0 +1,99 @@
+/* backward.c: from the gradient of the logits, which forward left behind, to the gradients of all tensors. Gradients are
+ * summed in fp32 and rounded once when they are kept as bf16; the embedding, which is used twice, is summed apart first. */
+#include "passes.h"
+
+#include <string.h>
+
+/* Write slice `layer` of a tensor's gradient. */
+static void keep(const gpt_model *model, int id, size_t layer, const float *from)
+{
+    const gpt_tensor *t = &model->tensor[id];
+    for (size_t i = 0; i < t->count; i++)
+        if (t->bf16)
+            ((uint16_t *)t->grad)[layer * t->count + i] = gpt_bf16_round(from[i]);
+        else
+            ((float *)t->grad)[layer * t->count + i] = from[i];
+}
+
+/* Back through out = in * weights + bias: gradients of weights and bias, and d_in (written). */
+static void linear(const gpt_model *model, size_t in_width, size_t out_width, const float *in, int weights, int bias,
+                   size_t layer, const float *d_out, float *d_in)
+{
+    const size_t rows = model->shape.batch * model->shape.context;
+    const gpt_activations *a = &model->act;
+    const gpt_tensor *w = &model->tensor[weights];
+    void *grad = w->bf16 ? (void *)((uint16_t *)w->grad + layer * w->count) : (void *)((float *)w->grad + layer * w->count);
+    gpt_column_sums(rows, out_width, d_out, a->d_vector);
+    keep(model, bias, layer, a->d_vector);
+    gpt_matmul(in_width, out_width, rows, gpt_transposed(gpt_rows(in, in_width)), gpt_rows(d_out, out_width),
+               (gpt_product){.data = grad, .bf16 = w->bf16}, a->panels, model->threads);
+    gpt_matmul(rows, in_width, out_width, gpt_rows(d_out, out_width),
+               gpt_transposed(gpt_weights(model, weights, layer, out_width)), (gpt_product){.data = d_in}, a->panels,
+               model->threads);
+}
+
+/* Back through a layer norm: d_stream += what comes through it. */
+static void layernorm(const gpt_model *model, const float *in, int gain, int bias, size_t layer, const float *mean,
+                      const float *inverse, const float *d_out)
+{
+    const size_t C = model->shape.width, rows = model->shape.batch * model->shape.context;
+    const gpt_activations *a = &model->act;
+    gpt_layernorm_backward(rows, C, in, gpt_vector(model, gain, layer, 0), mean, inverse, d_out, a->d_stream, a->d_vector,
+                           a->d_vector + C);
+    keep(model, gain, layer, a->d_vector);
+    keep(model, bias, layer, a->d_vector + C);
+}
+
+/* Rows of one byte or position are added in ascending order; each column belongs to one thread. */
+static void embed(const gpt_model *model, const uint8_t *inputs)
+{
+    enum { STRIPE = 16 };
+    const size_t C = model->shape.width, T = model->shape.context, rows = model->shape.batch * T;
+    const gpt_activations *a = &model->act;
+    const gpt_tensor *wpe = &model->tensor[GPT_WPE];
+#pragma omp parallel for schedule(static)
+    for (size_t first = 0; first < C; first += STRIPE) {
+        const size_t end = first + STRIPE < C ? first + STRIPE : C;
+        for (size_t row = 0; row < rows; row++)
+            for (size_t c = first; c < end; c++)
+                a->d_wte[inputs[row] * C + c] += a->d_stream[row * C + c];
+        for (size_t t = 0; t < T; t++)
+            for (size_t c = first; c < end; c++) {
+                float sum = 0.0f;
+                for (size_t row = t; row < rows; row += T)
+                    sum += a->d_stream[row * C + c];
+                if (wpe->bf16)
+                    ((uint16_t *)wpe->grad)[t * C + c] = gpt_bf16_round(sum);
+                else
+                    ((float *)wpe->grad)[t * C + c] = sum;
+            }
+    }
+    keep(model, GPT_WTE, 0, a->d_wte);
+}
+
+void gpt_model_backward(gpt_model *model, const uint8_t *inputs)
+{
+    const size_t C = model->shape.width, L = model->shape.layers, rows = model->shape.batch * model->shape.context;
+    const gpt_activations *a = &model->act;
+    gpt_matmul(GPT_VOCABULARY, C, rows, gpt_transposed(gpt_rows(a->logits, GPT_VOCABULARY)), gpt_rows(a->norm, C),
+               (gpt_product){.data = a->d_wte}, a->panels, model->threads);
+    gpt_matmul(rows, C, GPT_VOCABULARY, gpt_rows(a->logits, GPT_VOCABULARY), gpt_weights(model, GPT_WTE, 0, C),
+               (gpt_product){.data = a->d_narrow}, a->panels, model->threads);
+    memset(a->d_stream, 0, rows * C * sizeof *a->d_stream);
+    layernorm(model, a->stream + L * rows * C, GPT_LNF_G, GPT_LNF_B, 0, a->mean, a->inverse, a->d_narrow);
+    for (size_t l = L; l-- > 0;) {
+        const size_t at = l * rows * C;
+        const gpt_attention attention = gpt_attention_of(model, l);
+
+        linear(model, 4 * C, C, a->active + 4 * at, GPT_OUT_W, GPT_OUT_B, l, a->d_stream, a->d_hidden);
+        gpt_gelu_backward(rows * 4 * C, a->hidden + 4 * at, a->d_hidden);
+        linear(model, C, 4 * C, a->norm2 + at, GPT_FC_W, GPT_FC_B, l, a->d_hidden, a->d_narrow);
+        layernorm(model, a->middle + at, GPT_LN2_G, GPT_LN2_B, l, a->mean2 + l * rows, a->inverse2 + l * rows, a->d_narrow);
+
+        linear(model, C, C, a->attended + at, GPT_PROJ_W, GPT_PROJ_B, l, a->d_stream, a->d_narrow);
+        gpt_attention_backward(&attention, a->d_narrow, a->d_wide);
+        linear(model, C, 3 * C, a->norm1 + at, GPT_QKV_W, GPT_QKV_B, l, a->d_wide, a->d_narrow);
+        layernorm(model, a->stream + at, GPT_LN1_G, GPT_LN1_B, l, a->mean1 + l * rows, a->inverse1 + l * rows, a->d_narrow);
+    }
+    embed(model, inputs);
+}

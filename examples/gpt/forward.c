@@ -1,0 +1,71 @@
+/* forward.c: from bytes to the loss. For each layer:
+ *
+ *     stream --+-- norm1 -- qkv -- attention -- proj --(+)-- middle --+-- norm2 -- fc -- GELU -- out --(+)-- next stream
+ *              +---------------------------------------^             +--------------------------------^
+ */
+#include "passes.h"
+
+static void embed(const gpt_model *model, const uint8_t *inputs)
+{
+    const size_t C = model->shape.width, T = model->shape.context, rows = model->shape.batch * T;
+    const gpt_tensor *wte = &model->tensor[GPT_WTE], *wpe = &model->tensor[GPT_WPE];
+#pragma omp parallel for schedule(static)
+    for (size_t row = 0; row < rows; row++) {
+        float *x = model->act.stream + row * C;
+        const size_t byte = inputs[row] * C, position = row % T * C;
+        for (size_t c = 0; c < C; c++)
+            x[c] = model->bf16 ? gpt_bf16_load(((const uint16_t *)wte->value)[byte + c]) +
+                                     gpt_bf16_load(((const uint16_t *)wpe->value)[position + c])
+                               : ((const float *)wte->value)[byte + c] + ((const float *)wpe->value)[position + c];
+    }
+}
+
+/* out = in * weights + bias */
+static void linear(const gpt_model *model, size_t in_width, size_t out_width, const float *in, int weights, int bias,
+                   size_t layer, float *out)
+{
+    const size_t rows = model->shape.batch * model->shape.context;
+    const float *offset = gpt_vector(model, bias, layer, 0);
+    gpt_matmul(rows, out_width, in_width, gpt_rows(in, in_width), gpt_weights(model, weights, layer, out_width),
+               (gpt_product){.data = out, .bias = offset}, model->act.panels, model->threads);
+}
+
+static void add(size_t count, const float *a, float *out)
+{
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < count; i++)
+        out[i] += a[i];
+}
+
+double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t *targets)
+{
+    const size_t C = model->shape.width, L = model->shape.layers, rows = model->shape.batch * model->shape.context;
+    const gpt_activations *a = &model->act;
+    embed(model, inputs);
+    for (size_t l = 0; l < L; l++) {
+        const size_t at = l * rows * C;
+        const float *stream = a->stream + at;
+        float *middle = a->middle + at, *next = a->stream + at + rows * C;
+        const gpt_attention attention = gpt_attention_of(model, l);
+
+        gpt_layernorm_forward(rows, C, stream, gpt_vector(model, GPT_LN1_G, l, 0), gpt_vector(model, GPT_LN1_B, l, 1),
+                              a->norm1 + at, a->mean1 + l * rows, a->inverse1 + l * rows);
+        linear(model, C, 3 * C, a->norm1 + at, GPT_QKV_W, GPT_QKV_B, l, a->qkv + 3 * at);
+        gpt_attention_forward(&attention, a->attended + at);
+        linear(model, C, C, a->attended + at, GPT_PROJ_W, GPT_PROJ_B, l, middle);
+        add(rows * C, stream, middle);
+
+        gpt_layernorm_forward(rows, C, middle, gpt_vector(model, GPT_LN2_G, l, 0), gpt_vector(model, GPT_LN2_B, l, 1),
+                              a->norm2 + at, a->mean2 + l * rows, a->inverse2 + l * rows);
+        linear(model, C, 4 * C, a->norm2 + at, GPT_FC_W, GPT_FC_B, l, a->hidden + 4 * at);
+        gpt_gelu_forward(rows * 4 * C, a->hidden + 4 * at, a->active + 4 * at);
+        linear(model, 4 * C, C, a->active + 4 * at, GPT_OUT_W, GPT_OUT_B, l, next);
+        add(rows * C, middle, next);
+    }
+    gpt_layernorm_forward(rows, C, a->stream + L * rows * C, gpt_vector(model, GPT_LNF_G, 0, 0),
+                          gpt_vector(model, GPT_LNF_B, 0, 1), a->norm, a->mean, a->inverse);
+    /* The head is the embedding, transposed. */
+    gpt_matmul(rows, GPT_VOCABULARY, C, gpt_rows(a->norm, C), gpt_transposed(gpt_weights(model, GPT_WTE, 0, C)),
+               (gpt_product){.data = a->logits}, a->panels, model->threads);
+    return gpt_cross_entropy(rows, GPT_VOCABULARY, targets, a->logits, model->row_losses);
+}

@@ -1,0 +1,142 @@
+/* main.c: the training loop. Everything that knows of zoff stands between "zoff: begin" and "zoff: end"; it is what an
+ * existing trainer has to add. */
+#include "data.h"
+#include "model.h"
+#include "options.h"
+#include "plain_adamw.h"
+#include "stats.h"
+
+/* zoff: begin */
+#include <zoff/zoff.h>
+/* zoff: end */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One optimizer or the other. */
+typedef struct optimizer {
+    float *m, *v; /* of the plain one */
+    /* zoff: begin */
+    zoff_engine *engine;
+    /* zoff: end */
+} optimizer;
+
+static int complain(const char *words)
+{
+    fprintf(stderr, "gpt: %s\n", words);
+    return -1;
+}
+
+static int optimizer_open(const gpt_options *options, const gpt_model *model, optimizer *o)
+{
+    const gpt_tensor *t = model->tensor;
+    if (!options->with_zoff) {
+        o->m = calloc(model->parameter_count, sizeof *o->m);
+        o->v = calloc(model->parameter_count, sizeof *o->v);
+        return o->m && o->v ? 0 : complain("no memory for the moments");
+    }
+    /* clang-format off */
+    /* zoff: begin */
+    zoff_param_desc p[GPT_TENSORS] = {0};
+    for (int i = 0; i < GPT_TENSORS; i++)
+        p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
+                                 .slices = t[i].slices, .dtype = t[i].bf16 ? ZOFF_BF16 : ZOFF_F32, .name = t[i].name};
+    if (zoff_engine_open(options->config, p, sizeof p[0], GPT_TENSORS, &o->engine) < 0)
+        return complain(zoff_last_error());
+    /* zoff: end */
+    /* clang-format on */
+    return 0;
+}
+
+static int optimizer_step(const gpt_options *options, const gpt_model *model, optimizer *o, int t, zoff_step_info *info)
+{
+    if (options->with_zoff)
+        /* zoff: begin */
+        return zoff_step(o->engine, NULL, info) < 0 ? complain(zoff_last_error()) : 0;
+    /* zoff: end */
+    info->grad_norm = gpt_plain_adamw(&options->hyper, t, model->parameter_count, model->values, model->grads, o->m, o->v);
+    return 0;
+}
+
+static void optimizer_close(optimizer *o)
+{
+    free(o->m);
+    free(o->v);
+    /* zoff: begin */
+    zoff_engine_destroy(o->engine);
+    /* zoff: end */
+}
+
+static int train(const gpt_options *options, const gpt_text *text, gpt_model *model, optimizer *o, gpt_stats *stats)
+{
+    const size_t batch = options->shape.batch, context = options->shape.context;
+    uint8_t *inputs = malloc(2 * batch * context), *targets = inputs + batch * context;
+    if (!inputs)
+        return complain("no memory for a batch");
+    int result = 0;
+    const double start = gpt_seconds();
+    for (size_t step = 0; step < options->steps && result == 0; step++) {
+        gpt_text_batch(text, options->seed, step, batch, context, inputs, targets);
+        const double loss = gpt_model_forward(model, inputs, targets);
+        gpt_model_backward(model, inputs);
+        zoff_step_info info = {.struct_size = sizeof info};
+        const double before = gpt_seconds();
+        result = optimizer_step(options, model, o, (int)step + 1, &info);
+        const double now = gpt_seconds();
+        gpt_stats_step(stats, loss, now - before, &info);
+        if (step == 0)
+            stats->first_seconds = now - start;
+        if (options->print_every && (step % options->print_every == 0 || step + 1 == options->steps)) {
+            printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step + 1, options->steps, loss, info.grad_norm,
+                   (double)((step + 1) * batch * context) / (now - start), info.skipped ? "  skipped: not finite" : "");
+            fflush(stdout);
+        }
+    }
+    stats->seconds = gpt_seconds() - start;
+    free(inputs);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    gpt_options options = {0};
+    gpt_text text = {0};
+    gpt_model model = {0};
+    gpt_stats stats = {0};
+    optimizer o = {0};
+    int result = gpt_options_parse(argc, argv, &options);
+    if (result)
+        return result < 0 ? 2 : 0;
+    if ((result = gpt_text_load(options.texts, options.text_count, &text)))
+        goto free_options;
+    if (text.count <= options.shape.context) {
+        fprintf(stderr, "gpt: the text has %zu bytes; it needs more than --context %zu\n", text.count, options.shape.context);
+        result = -1;
+        goto free_text;
+    }
+    const char *wrong = gpt_model_create(options.shape, options.bf16, options.seed, &model);
+    if (wrong) {
+        result = complain(wrong);
+        goto free_text;
+    }
+    if ((result = gpt_stats_begin(options.steps, &stats)))
+        goto destroy_model;
+    if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_stats_opened(&stats, &model, o.engine)))
+        goto close_optimizer;
+    if ((result = train(&options, &text, &model, &o, &stats)) == 0) {
+        if (options.print_every)
+            printf("  final loss %.4f nat; single bytes have %.4f\n", gpt_stats_final_loss(&stats), gpt_text_entropy(&text));
+        if (options.json)
+            result = gpt_stats_write(&stats, &options, &model, &text);
+    }
+close_optimizer:
+    optimizer_close(&o);
+    gpt_stats_free(&stats);
+destroy_model:
+    gpt_model_destroy(&model);
+free_text:
+    gpt_text_free(&text);
+free_options:
+    gpt_options_free(&options);
+    return result ? 1 : 0;
+}

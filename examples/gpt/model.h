@@ -1,0 +1,94 @@
+/* model.h: a GPT over bytes: its shape, its sixteen tensors, and the memory of a training step.
+ *
+ *  Weights lie in one block and gradients in another, tensor after tensor in the order of the table below; the matrices of all
+ *  layers are stacked into one tensor with `slices` equal parts. Optimizers get this table and know nothing else. */
+#ifndef GPT_MODEL_H
+#define GPT_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GPT_VOCABULARY = 256 };
+
+/* clang-format off */
+/*            id      name           slices  elements of a slice (C: width, T: context)   initial values */
+#define GPT_TENSOR_LIST(X)                                                                               \
+    X(WTE,     "wte",       1, GPT_VOCABULARY * C, NORMAL) /* embedding of a byte, and the output head */ \
+    X(WPE,     "wpe",       1, T * C,              NORMAL) /* embedding of a position */                  \
+    X(LN1_G,   "ln1.gain",  L, C,                  ONE)                                                  \
+    X(LN1_B,   "ln1.bias",  L, C,                  ZERO)                                                 \
+    X(QKV_W,   "qkv.weight", L, C * 3 * C,         NORMAL) /* matrices are [in][out] */                   \
+    X(QKV_B,   "qkv.bias",  L, 3 * C,              ZERO)                                                 \
+    X(PROJ_W,  "proj.weight", L, C * C,            SMALL)                                                \
+    X(PROJ_B,  "proj.bias", L, C,                  ZERO)                                                 \
+    X(LN2_G,   "ln2.gain",  L, C,                  ONE)                                                  \
+    X(LN2_B,   "ln2.bias",  L, C,                  ZERO)                                                 \
+    X(FC_W,    "fc.weight", L, C * 4 * C,          NORMAL)                                               \
+    X(FC_B,    "fc.bias",   L, 4 * C,              ZERO)                                                 \
+    X(OUT_W,   "out.weight", L, 4 * C * C,         SMALL)                                                \
+    X(OUT_B,   "out.bias",  L, C,                  ZERO)                                                 \
+    X(LNF_G,   "lnf.gain",  1, C,                  ONE)                                                  \
+    X(LNF_B,   "lnf.bias",  1, C,                  ZERO)
+/* clang-format on */
+
+enum {
+#define X(id, name, slices, count, values) GPT_##id,
+    GPT_TENSOR_LIST(X)
+#undef X
+        GPT_TENSORS
+};
+
+typedef struct gpt_tensor {
+    const char *name;
+    void *value, *grad; /* fp32, or bf16 */
+    size_t count;       /* elements of a slice */
+    size_t slices;
+    bool bf16;
+} gpt_tensor;
+
+typedef struct gpt_shape {
+    size_t layers, heads, width, context, batch;
+} gpt_shape;
+
+/* What the forward pass leaves for the backward pass, fp32; sizes in model.c. */
+typedef struct gpt_activations {
+    float *block;  /* all of it */
+    float *stream; /* [layers + 1][rows][width]: what enters each layer */
+    float *middle; /* [layers][rows][width]: between attention and MLP */
+    float *norm1, *norm2, *mean1, *mean2, *inverse1, *inverse2;
+    float *qkv, *weights, *attended, *hidden, *active;
+    float *norm, *mean, *inverse, *logits; /* after the last layer; backward finds the gradient of the logits here */
+    float *d_stream, *d_narrow, *d_wide, *d_hidden, *d_wte, *d_vector;
+    float *vectors; /* gains and biases of the layer at work, as fp32 */
+    float *panels, *heads;
+} gpt_activations;
+
+typedef struct gpt_model {
+    gpt_shape shape;
+    bool bf16;
+    int threads;
+    size_t parameter_count;
+    gpt_tensor tensor[GPT_TENSORS];
+    void *values, *grads;
+    gpt_activations act;
+    double *row_losses;
+} gpt_model;
+
+/* Build a model with random weights that depend on `seed` alone. Returns NULL, or what is wrong; then nothing is left. */
+const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out);
+void gpt_model_destroy(gpt_model *model);
+
+/* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes. */
+double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t *targets);
+
+/* After forward: write (not add) the gradients of all tensors. */
+void gpt_model_backward(gpt_model *model, const uint8_t *inputs);
+
+/* A 64-bit hash of all weights, to compare runs by. */
+uint64_t gpt_model_hash(const gpt_model *model);
+
+/* One pseudo-random number for each (seed, index). */
+uint64_t gpt_random(uint64_t seed, uint64_t index);
+
+#endif

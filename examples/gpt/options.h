@@ -1,0 +1,25 @@
+/* options.h: the command line of the trainer. */
+#ifndef GPT_OPTIONS_H
+#define GPT_OPTIONS_H
+
+#include "model.h"
+#include "plain_adamw.h"
+
+typedef struct gpt_options {
+    const char **texts; /* owned: the array, not the words */
+    size_t text_count;
+    gpt_shape shape;
+    size_t steps, print_every; /* print_every 0: never */
+    uint64_t seed;
+    bool bf16;
+    bool with_zoff;
+    const char *config; /* ds_config for zoff; NULL: its defaults */
+    gpt_hyper hyper;    /* of the plain optimizer */
+    const char *name, *json;
+} gpt_options;
+
+/* Returns 0; 1 when --help was asked for and given; -1 after saying on stderr what is wrong. */
+int gpt_options_parse(int argc, char **argv, gpt_options *out);
+void gpt_options_free(gpt_options *options);
+
+#endif

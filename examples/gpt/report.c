@@ -1,0 +1,235 @@
+/* report.c: the judge of scripts/demo. Reads the JSON of its five runs, holds them against each other, prints the verdicts and
+ * a table, and writes everything to one file. Exit status: 0 when all holds, 1 when something does not, 2 when it cannot tell.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the demo promises. */
+#define LEAST_NATS_BELOW 0.4   /* final loss below the entropy of single bytes */
+#define MOST_PLAIN_DIFF 1e-5   /* relative, over the first steps */
+#define LEAST_RSS_SAVED 0.8    /* of the state bytes */
+#define LEAST_STATE_MIB 512    /* of part two */
+#define MOST_BUDGET_MIB 64     /* of part two */
+#define LEAST_BUDGET_RATIO 4.0 /* part one: states over budget */
+#define LEAST_MOVED 0.99       /* of the state bytes, read and written in each step of part two */
+enum { PLAIN_STEPS = 50 };
+
+enum role { PLAIN, DRAM, NVME, BIG_DRAM, BIG_NVME, ROLES };
+static const char *const role_names[ROLES] = {"plain", "dram", "nvme", "big-dram", "big-nvme"};
+
+typedef struct report {
+    json_t *run[ROLES];
+    json_t *checks;
+    bool passed;
+} report;
+
+static double number(const report *r, enum role role, const char *key)
+{
+    return json_number_value(json_object_get(r->run[role], key));
+}
+
+static double mib(double bytes)
+{
+    return bytes / 1048576.0;
+}
+
+static double at(const report *r, enum role role, const char *key, size_t step)
+{
+    return json_number_value(json_array_get(json_object_get(r->run[role], key), step));
+}
+
+static size_t step_count(const report *r, enum role role)
+{
+    return json_array_size(json_object_get(r->run[role], "losses"));
+}
+
+static void __attribute__((format(printf, 4, 5))) check(report *r, bool holds, const char *what, const char *format, ...)
+{
+    char words[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    printf("  %-4s  %-59s %s\n", holds ? "ok" : "FAIL", what, words);
+    json_array_append_new(r->checks, json_pack("{s:s, s:s, s:b}", "what", what, "measured", words, "holds", holds));
+    r->passed = r->passed && holds;
+}
+
+/* Steps in which two runs agree to the last bit, from the first on; more than there are when the weights agree too. */
+static size_t equal_steps(const report *r, enum role a, enum role b)
+{
+    const json_t *x = json_object_get(r->run[a], "loss_bits"), *y = json_object_get(r->run[b], "loss_bits");
+    size_t step = 0;
+    while (step < json_array_size(x) && json_equal(json_array_get(x, step), json_array_get(y, step)))
+        step++;
+    const bool all = step == json_array_size(x) && step == json_array_size(y);
+    return step + (all && json_equal(json_object_get(r->run[a], "weights_hash"), json_object_get(r->run[b], "weights_hash")));
+}
+
+static bool check_identical(report *r, enum role a, enum role b, const char *what)
+{
+    const size_t steps = step_count(r, a), equal = equal_steps(r, a, b);
+    const bool holds = steps > 0 && equal > steps;
+    check(r, holds, what, holds ? "%zu of %zu steps, and the final weights" : "%zu of %zu steps; the final weights differ",
+          equal < steps ? equal : steps, steps);
+    return holds;
+}
+
+/* The largest relative difference of two losses over the first steps. */
+static double plain_difference(const report *r)
+{
+    double most = 0.0;
+    for (size_t step = 0; step < step_count(r, PLAIN) && step < PLAIN_STEPS; step++) {
+        const double a = at(r, PLAIN, "losses", step), b = at(r, DRAM, "losses", step);
+        const double difference = fabs(a - b) / fabs(a);
+        most = difference > most || isnan(difference) ? difference : most;
+    }
+    return most;
+}
+
+/* Least share of the state bytes that a step moved, by the kernel's count, from step `first` on. */
+static double least_moved(const report *r, enum role role, const char *key, size_t first)
+{
+    double least = INFINITY;
+    for (size_t step = first; step < step_count(r, role); step++)
+        least = fmin(least, at(r, role, key, step));
+    return least / number(r, role, "state_bytes");
+}
+
+static void judge_learning(report *r, json_t *out)
+{
+    const double unigram = number(r, NVME, "unigram_entropy_nats"), state = number(r, NVME, "state_bytes");
+    const double window = number(r, NVME, "state_host_bytes"), difference = plain_difference(r);
+    double loss = number(r, PLAIN, "final_loss");
+    loss = fmax(loss, fmax(number(r, DRAM, "final_loss"), number(r, NVME, "final_loss")));
+    printf("\nPart one, learning\n");
+    const bool identical = check_identical(r, DRAM, NVME, "losses of DRAM and NVMe are equal to the last bit");
+    check(r, window > 0 && window * LEAST_BUDGET_RATIO <= state, "the NVMe run holds at most a quarter of its states in DRAM",
+          "%.2f of %.2f MiB", mib(window), mib(state));
+    check(r, difference <= MOST_PLAIN_DIFF, "the plain loop agrees over the first 50 steps to 1e-5", "%.2g", difference);
+    check(r, unigram - loss >= LEAST_NATS_BELOW, "the final loss is 0.4 nat below the entropy of single bytes",
+          "%.4f; entropy %.4f; %.4f below", loss, unigram, unigram - loss);
+    json_object_set_new(out, "bit_identical", json_boolean(identical));
+    json_object_set_new(out, "plain_rel_diff", json_real(difference));
+    json_object_set_new(out, "final_loss", json_real(loss));
+    json_object_set_new(out, "unigram_entropy_nats", json_real(unigram));
+    json_object_set_new(out, "nats_below_unigram", json_real(unigram - loss));
+}
+
+static void judge_memory(report *r, json_t *out)
+{
+    const double state = number(r, BIG_NVME, "state_bytes"), window = number(r, BIG_NVME, "state_host_bytes");
+    const double saved = number(r, BIG_DRAM, "peak_rss_bytes") - number(r, BIG_NVME, "peak_rss_bytes");
+    const double read = least_moved(r, BIG_NVME, "process_read_bytes", 1); /* the first step finds no moments to read */
+    const double written = least_moved(r, BIG_NVME, "process_write_bytes", 0);
+    const double files = number(r, BIG_NVME, "state_files"), direct = number(r, BIG_NVME, "state_files_direct");
+    printf("\nPart two, memory\n");
+    const bool identical = check_identical(r, BIG_DRAM, BIG_NVME, "losses of DRAM and NVMe are equal to the last bit");
+    check(r, mib(state) >= LEAST_STATE_MIB && window > 0 && mib(window) <= MOST_BUDGET_MIB,
+          "at least 512 MiB of states in at most 64 MiB of DRAM", "%.1f in %.1f MiB", mib(state), mib(window));
+    check(r, saved >= LEAST_RSS_SAVED * state, "peak memory is lower by at least 0.8 of the state bytes",
+          "%.1f MiB, %.3f of the states", mib(saved), saved / state);
+    check(r, step_count(r, BIG_NVME) > 1 && read >= LEAST_MOVED, "each step reads the states (/proc/self/io)",
+          "at least %.3f of them", read);
+    check(r, written >= LEAST_MOVED, "each step writes the states (/proc/self/io)", "at least %.3f of them", written);
+    check(r, files > 0 && direct == files, "state files are open with O_DIRECT (/proc/self/fdinfo)", "%.0f of %.0f", direct,
+          files);
+    json_object_set_new(out, "bit_identical", json_boolean(identical && json_is_true(json_object_get(out, "bit_identical"))));
+    json_object_set_new(out, "rss_saved_over_state", json_real(saved / state));
+    json_object_set_new(out, "read_over_state", json_real(read));
+    json_object_set_new(out, "written_over_state", json_real(written));
+    json_object_set_new(out, "direct_io", json_boolean(files > 0 && direct == files));
+}
+
+static void print_table(const report *r)
+{
+    printf("\n%-9s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "run", "dtype", "steps", "loss", "tokens/s", "optimizer",
+           "states", "states", "peak", "read", "written");
+    printf("%-9s %-5s %6s %9s %9s %10s %11s %11s %10s %11s %11s\n", "", "", "", "nat", "", "share", "DRAM MiB", "NVMe MiB",
+           "RSS MiB", "MiB/step", "MiB/step");
+    for (enum role role = PLAIN; role < ROLES; role++) {
+        const size_t steps = step_count(r, role);
+        double read = 0.0, written = 0.0;
+        for (size_t step = 0; step < steps; step++) {
+            read += at(r, role, "process_read_bytes", step);
+            written += at(r, role, "process_write_bytes", step);
+        }
+        printf("%-9s %-5s %6zu %9.4f %9.0f %9.1f%% %11.2f %11.2f %10.1f %11.2f %11.2f\n", role_names[role],
+               json_string_value(json_object_get(r->run[role], "dtype")), steps, number(r, role, "final_loss"),
+               number(r, role, "tokens_per_second"), 100.0 * number(r, role, "optimizer_share"),
+               mib(number(r, role, "state_host_bytes")), mib(number(r, role, "state_nvme_bytes")),
+               mib(number(r, role, "peak_rss_bytes")), mib(read / (double)steps), mib(written / (double)steps));
+    }
+}
+
+static bool load(report *r, const char *argument)
+{
+    const char *equals = strchr(argument, '=');
+    for (enum role role = PLAIN; equals && role < ROLES; role++) {
+        if (strlen(role_names[role]) != (size_t)(equals - argument) ||
+            strncmp(role_names[role], argument, (size_t)(equals - argument)))
+            continue;
+        json_error_t error;
+        json_decref(r->run[role]);
+        r->run[role] = json_load_file(equals + 1, 0, &error);
+        if (!r->run[role])
+            fprintf(stderr, "gpt-report: %s:%d: %s\n", equals + 1, error.line, error.text);
+        else if (step_count(r, role) == 0)
+            fprintf(stderr, "gpt-report: %s is not the --json of a run of gpt\n", equals + 1);
+        return r->run[role] && step_count(r, role) > 0;
+    }
+    fprintf(stderr, "gpt-report: what is '%s'? Expected ROLE=FILE with role plain, dram, nvme, big-dram or big-nvme\n",
+            argument);
+    return false;
+}
+
+static int judge(report *r, const char *path)
+{
+    json_t *out = json_object(), *runs = json_array();
+    for (enum role role = PLAIN; role < ROLES; role++)
+        json_array_append(runs, r->run[role]);
+    judge_learning(r, out);
+    judge_memory(r, out);
+    print_table(r);
+    json_object_set_new(out, "passed", json_boolean(r->passed));
+    json_object_set(out, "checks", r->checks);
+    json_object_set_new(out, "runs", runs);
+    const int failed = json_dump_file(out, path, JSON_INDENT(1));
+    json_decref(out);
+    if (failed) {
+        fprintf(stderr, "gpt-report: cannot write %s\n", path);
+        return 2;
+    }
+    printf("\n%s; all figures are in %s\n", r->passed ? "All of it holds" : "Something above does not hold", path);
+    return r->passed ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    report r = {.passed = true};
+    int result = 2;
+    if (argc != 2 + ROLES) {
+        fprintf(stderr, "Usage: gpt-report OUT plain=FILE dram=FILE nvme=FILE big-dram=FILE big-nvme=FILE\n");
+        return result;
+    }
+    r.checks = json_array();
+    bool loaded = true;
+    for (int i = 2; i < argc && loaded; i++)
+        loaded = load(&r, argv[i]);
+    for (enum role role = PLAIN; role < ROLES && loaded; role++)
+        if (!r.run[role]) {
+            fprintf(stderr, "gpt-report: no file for role %s\n", role_names[role]);
+            loaded = false;
+        }
+    if (loaded)
+        result = judge(&r, argv[1]);
+    for (enum role role = PLAIN; role < ROLES; role++)
+        json_decref(r.run[role]);
+    json_decref(r.checks);
+    return result;
+}

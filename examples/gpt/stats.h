@@ -1,0 +1,44 @@
+/* stats.h: what is remembered of each step, what the system says about the process, and the JSON made of both. */
+#ifndef GPT_STATS_H
+#define GPT_STATS_H
+
+#include "data.h"
+#include "options.h"
+
+#include <zoff/engine.h>
+
+typedef struct gpt_record {
+    double loss, grad_norm;
+    double optimizer_seconds;
+    uint64_t state_read_bytes, state_write_bytes;     /* of the state files, as the library counts */
+    uint64_t process_read_bytes, process_write_bytes; /* of any storage, as the kernel counts: /proc/self/io */
+} gpt_record;
+
+typedef struct gpt_stats {
+    gpt_record *records; /* one for each step */
+    size_t count;
+    double seconds;                                   /* of all steps */
+    double first_seconds;                             /* of the first step, which finds cold caches and fresh memory */
+    double open_seconds;                              /* building the optimizer */
+    uint64_t process_read_bytes, process_write_bytes; /* at the last record */
+    zoff_plan_info plan;
+    size_t state_file_count, direct_file_count; /* files that the optimizer opened; of these, with O_DIRECT */
+    unsigned char *fds_before;                  /* which descriptors were open before it did */
+} gpt_stats;
+
+/* Around the opening of the optimizer; `engine` is NULL for the plain one. Return 0, or -1 after a line on stderr. */
+int gpt_stats_begin(size_t steps, gpt_stats *out);
+int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine *engine);
+
+/* After each step; `info` is zeroed for the plain optimizer. */
+void gpt_stats_step(gpt_stats *stats, double loss, double optimizer_seconds, const zoff_step_info *info);
+
+/* Mean loss of the last steps: a tenth of them, at most 20. */
+double gpt_stats_final_loss(const gpt_stats *stats);
+
+int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gpt_model *model, const gpt_text *text);
+void gpt_stats_free(gpt_stats *stats);
+
+double gpt_seconds(void);
+
+#endif

@@ -1,0 +1,257 @@
+// trainer_test.cc: whole runs of the example trainer: it learns, its losses are the same bits whatever holds the states, its
+// recipe is short, and what goes wrong is said.
+#include "zoff_test.h"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+namespace
+{
+struct result {
+    int status;
+    std::string output;
+};
+
+result shell(const std::string &command)
+{
+    result r = {-1, ""};
+    FILE *pipe = popen(("exec 2>&1; " + command).c_str(), "r");
+    if (!pipe)
+        return r;
+    char piece[4096];
+    for (size_t got; (got = fread(piece, 1, sizeof piece, pipe)) > 0;)
+        r.output.append(piece, got);
+    const int status = pclose(pipe);
+    r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return r;
+}
+
+std::string read_file(const std::string &path)
+{
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+void write_file(const std::string &path, const std::string &text)
+{
+    std::ofstream(path) << text;
+}
+
+class trainer : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        std::string text; // sentences made of a few words: something to learn
+        const char *const words[] = {"the ", "program ", "is ", "free ", "software ", "you ", "may ", "copy ", "it.\n", "and "};
+        for (unsigned i = 0, state = 1; i < 4000; i++) {
+            state = state * 1103515245u + 12345u;
+            text += words[(state >> 16) % 10];
+        }
+        write_file(folder.file("text"), text);
+    }
+
+    // Runs gpt; its JSON is in <name>.json.
+    result run(const std::string &name, const std::string &options, const std::string &environment = "")
+    {
+        return shell("cd '" + folder.path + "' && OMP_WAIT_POLICY=passive " + environment +
+                     " '" GPT_BINARY "' --text text --layers 2 --heads 2 --width 32 " +
+                     "--context 16 --batch 8 --seed 3 --name " + name + " --json " + name + ".json " + options);
+    }
+
+    // The text after "key": up to the end of the value.
+    std::string value(const std::string &name, const std::string &key)
+    {
+        const std::string json = read_file(folder.file(name + ".json"));
+        const size_t at = json.find("\"" + key + "\": ");
+        if (at == std::string::npos) {
+            ADD_FAILURE() << name << " has no " << key;
+            return "";
+        }
+        const size_t start = at + key.size() + 4;
+        return json.substr(start,
+                           json[start] == '[' ? json.find(']', start) + 1 - start : json.find_first_of(",\n", start) - start);
+    }
+    double number(const std::string &name, const std::string &key) { return strtod(value(name, key).c_str(), nullptr); }
+    std::vector<double> numbers(const std::string &name, const std::string &key)
+    {
+        std::vector<double> list;
+        std::stringstream text(value(name, key));
+        text.get();
+        for (std::string word; std::getline(text, word, ',');)
+            list.push_back(strtod(word.c_str(), nullptr));
+        return list;
+    }
+
+    // A ds_config with the given middle; the same hyper-parameters as `plain_flags`.
+    std::string config(const std::string &name, const std::string &more, double lr = 1e-3)
+    {
+        std::stringstream text;
+        text << "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": " << lr
+             << ", \"betas\": [0.9, 0.99], \"eps\": 1e-8, \"weight_decay\": 0.01}}, \"gradient_clipping\": 1.0" << more << "}";
+        write_file(folder.file(name), text.str());
+        return name;
+    }
+    std::string nvme(const std::string &more = "")
+    {
+        return ", \"zero_optimization\": {\"sub_group_size\": 4096, \"offload_optimizer\": {\"device\": \"nvme\", "
+               "\"nvme_path\": \".\"}}, "
+               "\"zoff\": {\"host_memory\": \"192KiB\"}" +
+               more;
+    }
+    const std::string plain_flags = " --lr 1e-3 --beta2 0.99 --weight-decay 0.01 --clip 1";
+    zoff_test::scratch_folder folder;
+};
+
+TEST_F(trainer, learns_with_its_own_optimizer)
+{
+    const result r = run("plain", "--steps 150 --lr 3e-3");
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_LT(number("plain", "final_loss"), number("plain", "unigram_entropy_nats") - 0.4) << r.output;
+    EXPECT_GT(number("plain", "tokens_per_second"), 0);
+    EXPECT_EQ(number("plain", "state_bytes"), 8 * number("plain", "parameters"));
+}
+
+TEST_F(trainer, has_the_same_losses_with_one_thread_and_two)
+{
+    ASSERT_EQ(0, run("one", "--steps 30", "OMP_NUM_THREADS=1").status);
+    ASSERT_EQ(0, run("two", "--steps 30", "OMP_NUM_THREADS=2").status);
+    EXPECT_EQ(value("one", "loss_bits"), value("two", "loss_bits"));
+    EXPECT_EQ("2", value("two", "threads"));
+}
+
+TEST_F(trainer, agrees_with_zoff_in_dram_and_on_nvme)
+{
+    ASSERT_EQ(0, run("plain", "--steps 50" + plain_flags).status);
+    result r = run("dram", "--steps 50 --config " + config("dram.ds", ""));
+    ASSERT_EQ(0, r.status) << r.output;
+    r = run("nvme", "--steps 50 --config " + config("nvme.ds", nvme()));
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
+    EXPECT_EQ(value("dram", "weights_hash"), value("nvme", "weights_hash"));
+    const auto a = numbers("plain", "losses"), b = numbers("dram", "losses");
+    ASSERT_EQ(50u, a.size());
+    ASSERT_EQ(50u, b.size());
+    for (size_t i = 0; i < a.size(); i++)
+        EXPECT_NEAR(a[i], b[i], 1e-5 * a[i]) << "step " << i;
+    EXPECT_LT(b.back(), b.front() - 1.0);
+
+    EXPECT_EQ("\"nvme\"", value("nvme", "state_tier"));
+    EXPECT_LE(number("nvme", "state_host_bytes"), 192 * 1024);
+    EXPECT_GT(number("nvme", "chunk_count"), 1);
+    EXPECT_GE(number("nvme", "state_files"), 1);
+    const double moving = number("nvme", "state_bytes") - number("nvme", "state_host_bytes");
+    ASSERT_GT(moving, 0);
+    const auto read = numbers("nvme", "state_read_bytes"), written = numbers("nvme", "state_write_bytes");
+    for (size_t i = 1; i < read.size(); i++) {
+        EXPECT_GE(read[i], moving) << i;
+        EXPECT_GE(written[i], moving) << i;
+    }
+}
+
+TEST_F(trainer, keeps_bf16_weights_with_masters_in_zoff)
+{
+    result r = run("dram", "--steps 60 --dtype bf16 --config " + config("dram.ds", ", \"bf16\": {\"enabled\": true}", 3e-3));
+    ASSERT_EQ(0, r.status) << r.output;
+    r = run("nvme", "--steps 60 --dtype bf16 --config " + config("nvme.ds", nvme(", \"bf16\": {\"enabled\": true}"), 3e-3));
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
+    EXPECT_EQ(number("dram", "state_bytes"), 12 * number("dram", "parameters"));
+    EXPECT_LT(number("dram", "final_loss"), 3.0) << "started at ln 256 = 5.5";
+}
+
+TEST_F(trainer, accumulates_when_the_configuration_says_so)
+{
+    const std::string accumulate = ", \"gradient_accumulation_steps\": 4";
+    ASSERT_EQ(0, run("dram", "--steps 12 --config " + config("dram.ds", accumulate)).status);
+    ASSERT_EQ(0, run("nvme", "--steps 12 --config " + config("nvme.ds", nvme(accumulate))).status);
+    EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
+    const auto written = numbers("nvme", "state_write_bytes");
+    ASSERT_EQ(12u, written.size());
+    for (size_t i = 0; i < written.size(); i++)
+        EXPECT_EQ(i % 4 == 3, written[i] > 0) << "step " << i;
+    EXPECT_EQ(number("dram", "accumulator_bytes"), 4 * number("dram", "parameters"));
+}
+
+TEST_F(trainer, says_what_is_wrong)
+{
+    const auto expect = [this](const std::string &options, int status, const std::string &words) {
+        const result r = run("bad", options);
+        EXPECT_EQ(status, r.status) << options;
+        EXPECT_NE(r.output.find(words), std::string::npos) << options << ": " << r.output;
+    };
+    expect("--text missing.txt", 1, "gpt: cannot open missing.txt: No such file or directory");
+    expect("--steps x", 2, "gpt: --steps x: expected a whole number");
+    expect("--steps -1", 2, "expected a whole number");
+    expect("--steps 0", 2, "--steps must be at least 1");
+    expect("--lr nan", 2, "gpt: --lr nan: expected a number that is not negative");
+    expect("--dtype fp8", 2, "expected fp32 or bf16");
+    expect("--dtype bf16", 2, "--optimizer plain keeps no fp32 masters");
+    expect("--heads 5", 1, "gpt: width must be a multiple of heads");
+    expect("--context 60000", 1, "it needs more than --context 60000");
+    expect("stray", 2, "what is 'stray'?");
+    expect("--steps 1 --json /nowhere/x.json", 1, "gpt: cannot write /nowhere/x.json: No such file or directory");
+    expect("--config missing.json", 1, "missing.json");
+    config("typo.ds", ", \"zero_optimisation\": {}");
+    expect("--config typo.ds", 1, "zero_optimization");
+}
+
+TEST_F(trainer, recipe_has_at_most_ten_lines_of_at_most_120_columns)
+{
+    std::ifstream source(GPT_FOLDER "/main.c");
+    std::string line, recipe;
+    bool inside = false;
+    int lines = 0;
+    while (std::getline(source, line)) {
+        const bool begin = line.find("/* zoff: begin */") != std::string::npos,
+                   end = line.find("/* zoff: end */") != std::string::npos;
+        if (inside && !end) {
+            lines++;
+            recipe += line + "\n";
+            EXPECT_LE(line.size(), 120u) << line;
+        }
+        // Outside nothing may use the library; what the step reports may pass by.
+        if (!inside && !begin && line.compare(0, 3, "/* ") && line.compare(0, 3, " * ")) {
+            EXPECT_TRUE(line.find("zoff_") == std::string::npos || line.find("zoff_step_info") != std::string::npos) << line;
+        }
+        inside = (inside || begin) && !end;
+    }
+    EXPECT_LE(lines, 10) << recipe;
+    for (const char *call : {"zoff_engine_open(", "zoff_step(", "zoff_engine_destroy(", "#include <zoff/zoff.h>"})
+        EXPECT_NE(recipe.find(call), std::string::npos) << call;
+}
+
+TEST_F(trainer, report_finds_what_does_not_hold)
+{
+    // A run against itself: bit-identical, but without a second tier nothing is saved, read or written.
+    ASSERT_EQ(0, run("plain", "--steps 4").status);
+    const result r =
+        shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json nvme=plain.json " +
+              "big-dram=plain.json big-nvme=plain.json");
+    EXPECT_EQ(1, r.status) << r.output;
+    EXPECT_NE(r.output.find("ok    losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("FAIL  peak memory is lower"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("FAIL  state files are open with O_DIRECT"), std::string::npos) << r.output;
+    EXPECT_NE(r.output.find("FAIL  the final loss is 0.4 nat below"), std::string::npos) << r.output;
+    const std::string json = read_file(folder.file("out.json"));
+    EXPECT_NE(json.find("\"passed\": false"), std::string::npos) << json;
+    EXPECT_NE(json.find("\"bit_identical\": true"), std::string::npos);
+
+    // One bit of one loss.
+    std::string changed = read_file(folder.file("plain.json"));
+    const size_t at = changed.find('"', changed.find("\"loss_bits\": [") + 15) - 1;
+    changed[at] = changed[at] == '0' ? '1' : '0';
+    write_file(folder.file("changed.json"), changed);
+    const result other = shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json " +
+                               "nvme=changed.json big-dram=plain.json big-nvme=plain.json");
+    EXPECT_EQ(1, other.status);
+    EXPECT_NE(other.output.find("FAIL  losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << other.output;
+    EXPECT_NE(read_file(folder.file("out.json")).find("\"bit_identical\": false"), std::string::npos);
+
+    EXPECT_EQ(2, shell("'" GPT_REPORT "'").status);
+    EXPECT_EQ(2, shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=no.json a=b c=d e=f g=h").status);
+}
+} // namespace
