@@ -3,11 +3,6 @@
 function(zoff_room room)
   cmake_parse_arguments(ARG "" "" "NEEDS;LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${room}/*.c)
-  if(NOT sources) # TRANSITION: a room not built yet
-    add_library(zoff_${room} INTERFACE)
-    target_include_directories(zoff_${room} INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src/${room} ${CMAKE_CURRENT_SOURCE_DIR}/include)
-    return()
-  endif()
   add_library(zoff_${room} OBJECT ${sources})
   target_include_directories(zoff_${room} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src/${room} ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_compile_options(zoff_${room} PRIVATE ${ZOFF_C_WARNINGS})
@@ -29,5 +24,5 @@ zoff_room(zero     NEEDS base)
 zoff_room(offload  NEEDS aio base LINKS PkgConfig::libxxhash)
 zoff_room(engine   NEEDS config zero offload cpu_adam accel comm base)
 
-include(isa OPTIONAL)      # the kernel tables of cpu_adam, one per instruction set
+include(isa)      # the kernel tables of cpu_adam, one per instruction set
 include(library)  # libzoff.so and libzoff.a out of the rooms, and their installation

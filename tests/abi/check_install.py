@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""check_install.py: installs zoff into a scratch prefix, moves that elsewhere, and lets a program outside the tree use it in each
+way there is: by CMake and by pkg-config, the shared library and the static one. Without --build it configures and builds the
+library itself, without tests, and so without a C++ compiler."""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+def run(*command, env=None, fails=False, cwd=None):
+    """The output of a command; ends the test, with all that it said, when it ends otherwise than expected."""
+    result = subprocess.run(command, env={**os.environ, **(env or {})}, cwd=cwd, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, check=False)
+    if (result.returncode != 0) != fails:
+        sys.exit(f"{' '.join(command)}\n{result.stdout}\nexit status {result.returncode}")
+    return result.stdout
+
+
+def expect(condition, words):
+    if not condition:
+        sys.exit(words)
+
+
+def dynamic(path, tag):
+    """Values of a tag of the dynamic section: SONAME, NEEDED, RUNPATH."""
+    return re.findall(rf"\({tag}\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path))
+
+
+def check_files(a, prefix, libdir):
+    headers = sorted(os.path.basename(p) for p in glob.glob(os.path.join(a.source, "include/zoff/*.h")))
+    expect(sorted(os.listdir(os.path.join(prefix, "include/zoff"))) == headers, "not the headers of include/zoff")
+    real = f"libzoff.so.{a.version}"
+    soname = f"libzoff.so.{a.version.split('.')[0]}"
+    expect(os.path.isfile(os.path.join(libdir, real)) and not os.path.islink(os.path.join(libdir, real)), f"no {real}")
+    for link in (soname, "libzoff.so"):
+        expect(os.path.realpath(os.path.join(libdir, link)) == os.path.realpath(os.path.join(libdir, real)), f"{link} is not {real}")
+    expect(dynamic(os.path.join(libdir, real), "SONAME") == [soname], "wrong SONAME")
+    for tag in ("RPATH", "RUNPATH"):
+        expect(not dynamic(os.path.join(libdir, real), tag), f"{real} looks for libraries in a folder of the machine it was built on")
+    for path in ("libzoff.a", "pkgconfig/zoff.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
+        expect(os.path.isfile(os.path.join(libdir, path)), f"no {path}")
+    # Nothing that is read later names the folders of the build, or the prefix that was before the move.
+    for path in glob.glob(os.path.join(libdir, "**/*.cmake"), recursive=True) + [os.path.join(libdir, "pkgconfig/zoff.pc")]:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        for folder in (a.source, a.build, os.path.join(os.path.dirname(prefix), "installed")):
+            expect(folder + "/" not in text and folder + '"' not in text, f"{path} names {folder}")
+
+
+def check_program(program, kind, version, libdir):
+    needed = dynamic(program, "NEEDED") if "dynamically" in kind else []
+    expect((kind == "dynamically, shared") == any(n.startswith("libzoff") for n in needed), f"{program}: {kind}, but needs {needed}")
+    words = run(program, env={"LD_LIBRARY_PATH": libdir if kind == "dynamically, shared" else ""})
+    expect(words == f"zoff {version}: 0.875000\n", f"{program} said: {words}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("cc", "cmake", "source", "consumer", "version", "generator", "libdir"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--build")
+    a = parser.parse_args()
+    major, minor, patch = (int(n) for n in a.version.split("."))
+    number = major * 10000 + minor * 100 + patch
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        if not a.build:
+            a.build = os.path.join(scratch, "build")
+            run(a.cmake, "-S", a.source, "-B", a.build, "-G", a.generator, "-DCMAKE_C_COMPILER=" + a.cc, "-DCMAKE_CXX_COMPILER=no-such-compiler",
+                "-DZOFF_TESTS=OFF", "-DZOFF_BENCH=OFF", "-DZOFF_EXAMPLES=OFF", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INSTALL_LIBDIR=" + a.libdir)
+            run(a.cmake, "--build", a.build, "--parallel", "2")
+        run(a.cmake, "--install", a.build, "--prefix", os.path.join(scratch, "installed"))
+        prefix = os.path.join(scratch, "moved")
+        os.rename("installed", prefix)
+        libdir = os.path.join(prefix, a.libdir)
+        check_files(a, prefix, libdir)
+
+        outside = os.path.join(scratch, "outside")
+        os.mkdir(outside)
+        shutil.copy(os.path.join(a.consumer, "main.c"), outside)
+        shutil.copy(os.path.join(a.consumer, "project.cmake"), os.path.join(outside, "CMakeLists.txt"))
+
+        def configure(kind, **how):
+            return run(a.cmake, "-S", outside, "-B", "by-cmake-" + kind, "-G", a.generator, "-DCMAKE_C_COMPILER=" + a.cc, "-DKIND=" + kind,
+                       "-DCMAKE_PREFIX_PATH=" + prefix, **how)
+
+        # On a machine without the libraries behind zoff the shared library is usable, and who wants the static one is told.
+        alone = {"PKG_CONFIG_LIBDIR": os.path.join(libdir, "pkgconfig"), "PKG_CONFIG_PATH": ""}
+        words = " ".join(configure("static", env=alone, fails=True).split())
+        expect("zoff::static needs what is not found here: liburing, numa, jansson, libxxhash" in words and "apt-get install" in words, words)
+        shutil.rmtree("by-cmake-static")
+        configure("shared", env=alone)
+        configure("static")
+        for kind in ("shared", "static"):
+            run(a.cmake, "--build", "by-cmake-" + kind)
+            check_program(f"{scratch}/by-cmake-{kind}/consumer", "dynamically, " + kind, number, libdir)
+
+        def flags(*options):
+            return run("pkg-config", *options, "zoff", env=alone).split()
+
+        expect(flags("--modversion") == [a.version], "zoff.pc has another version")
+        shared = flags("--cflags", "--libs")
+        expect(shared == [f"-I{prefix}/include", f"-L{libdir}", "-lzoff"] or
+               [os.path.realpath(f[2:]) for f in shared[:2]] == [f"{prefix}/include", libdir] and shared[2:] == ["-lzoff"], f"pkg-config: {shared}")
+        run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-pkg-config-shared", *shared, "-lm")
+        check_program(f"{scratch}/by-pkg-config-shared", "dynamically, shared", number, libdir)
+        static = flags("--static", "--cflags", "--libs")
+        run(a.cc, "-std=c11", "-static", f"{outside}/main.c", "-o", "by-pkg-config-static", *static)
+        check_program(f"{scratch}/by-pkg-config-static", "statically", number, libdir)
+    print("installed, moved, and linked four ways")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""check_symbols.py: what libzoff.so exports is what the headers promise, what it asks of the C library does not end or print,
+and its objects keep no mutable state but the named few."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+# None of these may be called from anywhere in the library.
+FORBIDDEN = {"exit", "_exit", "_Exit", "quick_exit", "abort", "__assert_fail", "raise", "printf", "__printf_chk", "vprintf",
+             "__vprintf_chk", "puts", "putchar", "perror", "stdout", "system", "popen"}
+# stderr, and so whatever prints to it, belongs to the log.
+STDERR_OBJECT = "log.c.o"
+# Mutable objects that live as long as the process: (object file, name) and why each may.
+STATE = {
+    ("log.c.o", "sink"): "where log lines go",
+    ("dispatch.c.o", "chosen"): "the table of kernels, chosen once",
+    ("dispatch.c.o", "once"): "and that it is chosen once",
+}
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def promised(include):
+    """The functions that the public headers declare with ZOFF_API."""
+    names = set()
+    for header in sorted(os.listdir(os.path.join(include, "zoff"))):
+        with open(os.path.join(include, "zoff", header), encoding="utf-8") as f:
+            text = re.sub(r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*", "", f.read(), flags=re.S | re.M)
+        names.update(re.findall(r"\bZOFF_API\b[^;(]*?\b(\w+)\s*\(", text))
+    return names
+
+
+def exported(shared):
+    """{name: type} of the symbols that libzoff.so gives to others."""
+    lines = output("nm", "--dynamic", "--defined-only", shared).splitlines()
+    return {line.split()[-1].split("@")[0]: line.split()[-2] for line in lines}
+
+
+def check_exports(shared, include):
+    want, have = promised(include), exported(shared)
+    if not want:
+        yield "no ZOFF_API function found in the headers"
+    for name in sorted(want - set(have)):
+        yield f"{name} is declared in include/zoff and not exported: not defined, or defined without its header"
+    for name in sorted(set(have) - want):
+        yield f"{name} is exported and not declared with ZOFF_API in include/zoff: hidden visibility is lost"
+    for name in sorted(want & set(have)):
+        if have[name] != "T":
+            yield f"{name} is exported as '{have[name]}', not as a function"
+
+
+def check_calls(shared):
+    for line in output("nm", "--dynamic", "--undefined-only", shared).splitlines():
+        name = line.split()[-1].split("@")[0]
+        if name in FORBIDDEN:
+            yield f"libzoff.so refers to {name}: the library returns a status and prints only through its log"
+
+
+def check_stderr(static):
+    for line in output("nm", "--undefined-only", "--print-file-name", static).splitlines():
+        where, name = line.rsplit(":", 1)[0], line.split()[-1]
+        member = where.split(":")[-1]
+        if name in ("stderr", "fprintf", "vfprintf", "__fprintf_chk", "__vfprintf_chk") and member != STDERR_OBJECT:
+            yield f"{member} refers to {name}: lines are made by src/base/log.c"
+        elif name in FORBIDDEN:
+            yield f"{member} refers to {name}: the library returns a status and prints only through its log"
+
+
+def check_state(static, allowed):
+    """Objects in writable sections. Thread-local ones belong to their thread; .data.rel.ro is constant once relocated."""
+    member = "?"
+    for line in output("objdump", "--syms", static).splitlines():
+        header = re.match(r"(\S+):\s+file format", line)
+        if header:
+            member = header.group(1)
+        # value, flags (O: an object), section, size, name
+        row = re.match(r"[0-9a-f]+ [ a-zA-Z!]{6}O (\.bss\S*|\.data\S*|\*COM\*)\s+[0-9a-f]+\s+(?:\.hidden )?(\S+)$", line)
+        if not row or row.group(1).startswith(".data.rel.ro"):
+            continue
+        name = re.sub(r"\.\d+$", "", row.group(2))
+        if (member, name) not in allowed:
+            yield f"{member}: {name} is global mutable state ({row.group(1)}): keep it in a handle, or make it const"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shared", required=True)
+    parser.add_argument("--static", required=True)
+    parser.add_argument("--include", required=True)
+    a = parser.parse_args()
+    complaints = [*check_exports(a.shared, a.include), *check_calls(a.shared), *check_stderr(a.static), *check_state(a.static, STATE)]
+    print("\n".join(complaints) or f"{len(promised(a.include))} functions exported, none too many; no exit, no print, no state")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

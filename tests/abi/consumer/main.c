@@ -1,0 +1,20 @@
+/* main.c: a program outside the tree. It knows the installed headers and one library, and takes one step of Adam. */
+#include <math.h>
+#include <stdio.h>
+#include <zoff/zoff.h>
+
+int main(void)
+{
+    float weight = 1.0f, m = 0.0f, v = 0.0f, grad = 0.5f;
+    zoff_adam_hyper hyper;
+    zoff_adam_tensor tensor = {.struct_size = sizeof tensor, .count = 1, .master = &weight, .m = &m, .v = &v, .grad = &grad};
+    zoff_adam_hyper_init(&hyper);
+    hyper.lr = 0.125;
+    if (zoff_adam_step(&hyper, 1, 1.0, &tensor) != ZOFF_OK) {
+        fprintf(stderr, "zoff: %s\n", zoff_last_error());
+        return 1;
+    }
+    /* The first step of Adam goes by the learning rate against the sign of the gradient, whatever its size. */
+    printf("zoff %u: %.6f\n", zoff_version(), (double)weight);
+    return fabsf(weight - 0.875f) < 1e-6f ? 0 : 1;
+}

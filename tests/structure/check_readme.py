@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""check_readme.py: the recipe that README.md quotes is the code that examples/gpt compiles.
+
+The code lies between comments "zoff: begin" and "zoff: end"; the quotation is a ```c block whose first line is FIRST. Compared
+line by line, without indentation and empty lines. Exits 77, which ctest counts as skipped, while README.md has no such block."""
+import glob
+import os
+import re
+import sys
+
+FIRST = "/* examples/gpt: all that talks to zoff */"
+LINES_MOST = 10
+BEGIN = re.compile(r"^\s*/[*/]\s*zoff: begin\b")
+END = re.compile(r"^\s*/[*/]\s*zoff: end\b")
+
+
+def squeeze(lines):
+    return [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def quoted(readme):
+    """The lines of the recipe in README's text, or None without one."""
+    for block in re.findall(r"^```c\n(.*?)^```", readme, re.M | re.S):
+        lines = squeeze(block.splitlines())
+        if lines and lines[0] == FIRST:
+            return lines[1:]
+    return None
+
+
+def spans(sources):
+    """The lines between the marks, in the order of the sources (name, text); raises ValueError for a mark without its pair."""
+    found = []
+    for name, text in sources:
+        begun = 0
+        for number, line in enumerate(text.splitlines(), 1):
+            if BEGIN.search(line):
+                if begun:
+                    raise ValueError(f"{name}:{number}: begins inside the span of line {begun}")
+                begun = number
+            elif END.search(line):
+                if not begun:
+                    raise ValueError(f"{name}:{number}: ends what did not begin")
+                begun = 0
+            elif begun:
+                found.append(line)
+        if begun:
+            raise ValueError(f"{name}:{begun}: a span that does not end")
+    return squeeze(found)
+
+
+def compare(readme, sources):
+    """Complaints; None when README has no recipe."""
+    recipe = quoted(readme)
+    if recipe is None:
+        return None
+    try:
+        code = spans(sources)
+    except ValueError as error:
+        return [str(error)]
+    complaints = []
+    if not code:
+        complaints.append("examples/gpt has no lines between 'zoff: begin' and 'zoff: end'")
+    if len(code) > LINES_MOST:
+        complaints.append(f"examples/gpt takes {len(code)} lines to talk to zoff; {LINES_MOST} is the most")
+    for line in code:
+        if line not in recipe:
+            complaints.append(f"in examples/gpt, not in README.md: {line}")
+    for line in recipe:
+        if line not in code:
+            complaints.append(f"in README.md, not in examples/gpt: {line}")
+    if not complaints and code != recipe:
+        complaints.append("README.md has the lines of examples/gpt in another order")
+    return complaints
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    readme = os.path.join(root, "README.md")
+    if not os.path.exists(readme):
+        print("skipped: there is no README.md")
+        return 77
+    sources = [(path, open(path, encoding="utf-8").read()) for path in sorted(glob.glob(os.path.join(root, "examples/gpt/*.c")))]
+    complaints = compare(open(readme, encoding="utf-8").read(), sources)
+    if complaints is None:
+        print(f"skipped: README.md has no ```c block that begins with {FIRST}")
+        return 77
+    print("\n".join(complaints) or "README.md quotes what examples/gpt compiles")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""check_rooms.py: holds the source tree to docs/ARCHITECTURE.md where the compiler cannot.
+
+Each check is a function that takes a Tree and yields complaints, "file:line: what is wrong and what to do instead". The command
+runs all of them and fails when there is a complaint; test_check_rooms.py shows for each that it can fail."""
+import os
+import re
+import subprocess
+import sys
+
+SOURCE = (".c", ".h", ".cc")
+LINES_AIM = 500
+LINES_LIMIT = 600
+
+# Where something that is forbidden elsewhere in src/ belongs. A back-end with threads of its own joins THREADS when it comes.
+GETENV = {"src/base/env.c"}
+THREADS = {"src/base/team.c"}
+INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
+INTRINSICS_FOLDER = "src/cpu_adam/simd/"
+PRINTS = {"src/base/log.c"}
+# A room's own prefix, where it is not its folder's name.
+PREFIX = {"cpu_adam": "adam"}
+
+
+class Tree:
+    """The files of a source tree: what git would track, or all but builds where there is no git."""
+
+    def __init__(self, root):
+        self.root = root
+        self._texts = {}
+        self._bare = {}
+        self.files = sorted(self._list())
+
+    def _list(self):
+        if os.path.exists(os.path.join(self.root, ".git")):
+            command = ["git", "-C", self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+            try:
+                names = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
+                return [n for n in names if n and os.path.isfile(os.path.join(self.root, n))]
+            except (OSError, subprocess.CalledProcessError):
+                pass  # no git, or not one that may read here
+        found = []
+        for folder, folders, names in os.walk(self.root):
+            relative = os.path.relpath(folder, self.root)
+            top = relative == "."
+            folders[:] = [f for f in folders if not (f == ".git" or f == "__pycache__" or top and re.match(r"build(-|$)", f))]
+            found += [n if top else os.path.join(relative, n) for n in names]
+        return found
+
+    def text(self, path):
+        if path not in self._texts:
+            with open(os.path.join(self.root, path), encoding="utf-8", errors="replace") as f:
+                self._texts[path] = f.read()
+        return self._texts[path]
+
+    def bare(self, path):
+        """The text without comments and without what stands in string literals; line numbers stay."""
+        if path not in self._bare:
+            self._bare[path] = strip(self.text(path))
+        return self._bare[path]
+
+    def under(self, folder, endings=SOURCE):
+        return [p for p in self.files if p.startswith(folder) and p.endswith(endings)]
+
+    def rooms(self):
+        """{room: set of rooms that it NEEDS}, from the table in cmake/rooms.cmake."""
+        table = {}
+        for line in self.text("cmake/rooms.cmake").splitlines():
+            match = re.match(r"zoff_room\((\w+)([^)]*)\)", line.strip())
+            if match:
+                needs = re.search(r"NEEDS((?:\s+[a-z]\w*)+)", match.group(2))
+                table[match.group(1)] = set(needs.group(1).split()) if needs else set()
+        return table
+
+
+def strip(text):
+    def blank(match):
+        token = match.group(0)
+        if token[0] == '"' or token[0] == "'":
+            return token[0] + " " * (len(token) - 2) + token[0]
+        return re.sub(r"[^\n]", " ", token)
+
+    # An include's name looks like a string literal and must stay.
+    token = r'/\*.*?\*/|//[^\n]*|(?m:^[ \t]*#[ \t]*include[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+    return re.sub(token, lambda m: m.group(0) if m.group(0).lstrip().startswith("#") else blank(m), text, flags=re.S)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def find(tree, paths, pattern, message):
+    for path in paths:
+        text = tree.bare(path)
+        for match in re.finditer(pattern, text, re.M):
+            yield f"{path}:{line_of(text, match.start())}: {match.group(0).strip()}: {message}"
+
+
+def includes(tree, path):
+    text = tree.bare(path)
+    for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', text, re.M):
+        yield line_of(text, match.start()), match.group(1) == "<", match.group(2)
+
+
+def check_arrows(tree):
+    """A room includes its own headers and the doors of the rooms that it NEEDS."""
+    rooms = tree.rooms()
+    where = {}
+    for path in tree.under("src/", ".h"):
+        where.setdefault(os.path.basename(path), []).append(path.split("/")[1])
+    for path in tree.under("src/"):
+        room = path.split("/")[1]
+        if room not in rooms:
+            yield f"{path}:1: no room '{room}' in cmake/rooms.cmake"
+            continue
+        for line, angled, name in includes(tree, path):
+            base = os.path.basename(name)
+            if angled or base not in where:
+                continue
+            if ".." in name.split("/"):
+                yield f"{path}:{line}: {name}: doors are included by plain name"
+            owners = where[base]
+            if room in owners:
+                continue
+            if not rooms[room].intersection(owners):
+                yield f"{path}:{line}: {name}: {room} does not NEED {owners[0]} (cmake/rooms.cmake)"
+            elif base.endswith("_priv.h"):
+                yield f"{path}:{line}: {name}: private to {owners[0]}; use its door"
+
+
+def check_loops(tree):
+    """The arrows between rooms have a direction: no room needs itself, however far round."""
+    rooms = tree.rooms()
+    for start in rooms:
+        seen, todo = set(), list(rooms[start])
+        while todo:
+            room = todo.pop()
+            if room == start:
+                yield f"cmake/rooms.cmake:1: {start} needs itself in the end"
+                break
+            if room not in seen:
+                seen.add(room)
+                todo += rooms.get(room, ())
+
+
+def check_outside(tree):
+    """tools, bench and examples know the public headers and no room."""
+    inside = {os.path.basename(p) for p in tree.under("src/", ".h")}
+    for folder in ("tools/", "bench/", "examples/"):
+        for path in tree.under(folder):
+            for line, angled, name in includes(tree, path):
+                base = os.path.basename(name)
+                if not angled and name.startswith("zoff/"):
+                    yield f"{path}:{line}: {name}: write <{name}>, as a user's program does"
+                elif ".." in name.split("/") or not angled and base in inside and not own_header(tree, path, base):
+                    yield f"{path}:{line}: {name}: only <zoff/...> is known outside src/"
+
+
+def own_header(tree, path, base):
+    top = path.split("/")[0] + "/"
+    return any(os.path.basename(p) == base for p in tree.under(top, ".h"))
+
+
+def check_intrinsics(tree):
+    """Vector intrinsics stay in one folder."""
+    paths = [p for p in tree.under("src/") if p not in INTRINSICS and not p.startswith(INTRINSICS_FOLDER)]
+    yield from find(tree, paths, r"#[ \t]*include[ \t]*<(?:\w*intrin|arm_neon|arm_sve|arm_acle)\.h>|\b_mm\d*_\w+|\b__builtin_ia32_\w+",
+                    f"vector intrinsics live in {INTRINSICS_FOLDER}")
+
+
+def check_getenv(tree):
+    paths = [p for p in tree.under("src/") if p not in GETENV]
+    yield from find(tree, paths, r"\b(?:secure_getenv|getenv|setenv|putenv|unsetenv|environ)\b",
+                    "the environment is read in src/base/env.c, by its table")
+
+
+def check_threads(tree):
+    # pthread_once starts no thread and guards the one choice of a kernel table.
+    paths = [p for p in tree.under("src/") if p not in THREADS]
+    yield from find(tree, paths, r"#[ \t]*include[ \t]*<(?:omp|threads)\.h>|#[ \t]*pragma[ \t]+omp\b|\bpthread_(?!once)\w+|\bomp_\w+|\bthrd_\w+",
+                    "threads are made in src/base/team.c")
+
+
+def check_exits(tree):
+    """The library returns a status; it never ends the program or prints but through its log."""
+    paths = tree.under("src/") + tree.under("include/")
+    yield from find(tree, paths, r"\b(?:exit|_exit|_Exit|quick_exit|abort|assert|__builtin_trap|raise)[ \t]*\(|#[ \t]*include[ \t]*<assert\.h>",
+                    "the library never ends its program: return a status")
+    yield from find(tree, [p for p in paths if p not in PRINTS],
+                    r"(?<!format\()\b(?:printf|fprintf|vfprintf|vprintf|puts|putchar|perror|stderr|stdout)\b(?=[ \t]*[(,;)])",
+                    "the library prints only through src/base/log.h")
+
+
+def check_first_line(tree):
+    """The first line of a source file says which file it is and what lives here."""
+    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/"):
+        for path in tree.under(folder):
+            first = tree.text(path).split("\n", 1)[0]
+            name = re.escape(os.path.basename(path))
+            if not re.match(rf"(?:/\*|//) {name}: (?!\*/)\S", first):
+                yield f"{path}:1: begins with a comment '{os.path.basename(path)}: what lives here'"
+
+
+def check_length(tree):
+    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/"):
+        for path in tree.under(folder):
+            lines = tree.text(path).count("\n")
+            if lines > LINES_LIMIT:
+                yield f"{path}:{lines}: longer than {LINES_LIMIT} lines (aim at {LINES_AIM}): two ideas, two files"
+
+
+def check_unique_names(tree):
+    """Doors are included by plain name, so no two headers share one."""
+    seen = {}
+    for path in tree.under("src/", ".h"):
+        other = seen.setdefault(os.path.basename(path), path)
+        if other != path:
+            yield f"{path}:1: {os.path.basename(path)} exists already: {other}"
+
+
+def public_names(tree):
+    names = set()
+    for path in tree.under("include/", ".h"):
+        names.update(re.findall(r"\b(zoff_\w+)\s*\(", tree.bare(path)))
+    return names
+
+
+def check_function_names(tree):
+    """A function's name is its address: zoff_<room>_<file>_<verb>, or zoff_<room>_<verb> when the room's door declares it."""
+    public = public_names(tree)
+    for path in tree.under("src/", ".c"):
+        room = path.split("/")[1]
+        prefix = "zoff_" + PREFIX.get(room, room) + "_"
+        stem = os.path.splitext(os.path.basename(path))[0]
+        door = f"src/{room}/{room}.h"
+        shown = set(re.findall(r"\b(zoff_\w+)\s*\(", tree.bare(door))) if door in tree.files else set()
+        text = tree.bare(path)
+        for match in re.finditer(r"^(?P<head>[A-Za-z_][\w \t*]*?)\b(?P<name>\w+)\((?P<rest>[^;{}]*)\)\s*\{", text, re.M):
+            name, head = match.group("name"), match.group("head").split()
+            if "static" in head or "typedef" in head or name in public:
+                continue
+            address = name.startswith(prefix + stem + "_") or name == prefix + stem
+            if not address and not (name in shown and name.startswith(prefix)):
+                yield f"{path}:{line_of(text, match.start())}: {name}: internal functions are called {prefix}{stem}_<verb>"
+
+
+def check_left_open(tree):
+    for folder in ("src/", "include/", "tools/", "bench/", "examples/", "tests/"):
+        for path in tree.under(folder):
+            for number, line in enumerate(tree.text(path).splitlines(), 1):
+                if re.search(r"\b(?:TODO|FIXME|XXX)\b", line):
+                    yield f"{path}:{number}: left open: {line.strip()}"
+
+
+def check_machine_paths(tree):
+    """No tracked file knows the machine it was written on."""
+    for path in tree.files:
+        for number, line in enumerate(tree.text(path).splitlines(), 1):
+            match = re.search(r"(?<![\w.$}])/(?:work|tmp|home|root)/[\w.-]+", line)
+            if match and not path.startswith("tests/structure/") and not re.match(r"tests/.*data/", path):
+                yield f"{path}:{number}: {match.group(0)}: a path of one machine"
+
+
+def check_build_flags(tree):
+    for path in tree.files:
+        if os.path.basename(path) in ("CMakeLists.txt", "CMakePresets.json", "Makefile") or path.endswith((".cmake", ".in")) or path.startswith(("scripts/", ".ci/")):
+            for number, line in enumerate(tree.text(path).splitlines(), 1):
+                if re.search(r"-?march=native|-mtune=native|-ffast-math|-Ofast|-funsafe-math", line):
+                    yield f"{path}:{number}: nothing is compiled for one machine or with other arithmetic: {line.strip()}"
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    tree = Tree(os.path.realpath(root))
+    if not tree.under("src/") or not tree.rooms():
+        print(f"{root}: no src/ or no rooms in cmake/rooms.cmake: not the source tree")
+        return 2
+    complaints = 0
+    for check in CHECKS:
+        for complaint in check(tree):
+            print(f"{check.__name__[6:]}: {complaint}")
+            complaints += 1
+    for path in tree.files:
+        if path.endswith(SOURCE) and LINES_AIM < tree.text(path).count("\n") <= LINES_LIMIT:
+            print(f"note: {path} has {tree.text(path).count(chr(10))} lines; {LINES_AIM} is the aim")
+    print(f"{len(CHECKS)} checks over {len(tree.files)} files: {complaints} complaints")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""skipped.py PRESET CTEST.xml: the tests that did not run, and why, out of ctest's JUnit file. Called by scripts/test."""
+import collections
+import re
+import sys
+import xml.etree.ElementTree
+
+
+def reason(output, otherwise):
+    lines = [line.strip() for line in output.splitlines()]
+    for number, line in enumerate(lines):
+        if line.lower().startswith("skipped: "):
+            return line[len("skipped: "):]
+        if line.endswith(": Skipped"):  # Google Test: the words follow on the next lines
+            words = [w for w in lines[number + 1:number + 3] if w and not w.startswith("[")]
+            return " ".join(words) or "no reason given"
+    return otherwise
+
+
+def read(text):
+    """[(test, reason)] of the tests that did not run."""
+    found = []
+    for case in xml.etree.ElementTree.fromstring(text).iter("testcase"):
+        skip = case.find("skipped")
+        if skip is not None or case.get("status") in ("notrun", "disabled"):
+            otherwise = case.get("status") if skip is None else skip.get("message") or "no reason given"
+            found.append((case.get("name").split("  # GetParam")[0], reason(case.findtext("system-out") or "", otherwise)))
+    return found
+
+
+def main():
+    preset, path = sys.argv[1:]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            found = read(f.read())
+    except OSError as error:
+        print(f"== {preset}: no list of skipped tests: {error.strerror}: {path}")
+        return
+    print(f"== {preset}: {len(found)} tests were skipped")
+    by_reason = collections.defaultdict(list)  # reasons that differ in a path only are one
+    for name, why in found:
+        by_reason[re.sub(r"/\S+", "", why)].append((name, why))
+    for cases in by_reason.values():
+        names, why = [name for name, _ in cases], cases[0][1]
+        print(f"   {why}: {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else ""))
+
+
+if __name__ == "__main__":
+    main()
