@@ -31,7 +31,7 @@ typedef struct zoff_adam_tensor {
  *      p  = fma(-lr / (1 - beta1^t), u, p)
  *
  *  (Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.) The constants are computed in double and
- *  rounded to fp32 once. Subnormals are honoured; a NaN stays a NaN.
+ *  rounded to fp32 once. Without weight decay (0) its line is left out. Subnormals are honoured; a NaN stays a NaN.
  *  @threads any, on disjoint memory; uses the default team of threads  @blocks until done
  *  @return ERR_INVALID for a NULL array, an unknown type, or a hyper-parameter out of range. The bits of the result do
  *  not depend on the instruction set or the number of threads */

@@ -2,11 +2,19 @@
 #include "cpu.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <xmmintrin.h> /* MXCSR only; vector intrinsics live in cpu_adam/simd/ */
+
+/* clang 14 has no name for this one. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & (1u << 29));
+}
 
 bool zoff_base_cpu_has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 bool zoff_base_cpu_has_avx512(void)

@@ -67,7 +67,7 @@ zoff_status zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out)
     ZOFF_FAIL_IF(origin == MAP_FAILED, ZOFF_ERR_NO_MEMORY, "cannot map %zu bytes for %s: %s", bytes, what,
                  zoff_base_status_errno(errno));
     char *base = (char *)zoff_base_bits_align((size_t)origin, HUGE_PAGE);
-    /* Both are advice: without huge pages the step is slower (docs/TUNING.md), not wrong. */
+    /* Both are advice: without huge pages the step is slower, not wrong. */
     (void)madvise(base, reserved - HUGE_PAGE, MADV_HUGEPAGE);
     spread_over_nodes(base, reserved - HUGE_PAGE);
     *out = (zoff_map){.base = base, .bytes = bytes, .reserved = reserved, .origin = origin};

@@ -7,6 +7,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Whether `cpu` is the first hardware thread of its core among those in the mask. */
@@ -38,13 +39,34 @@ static int is_first_of_core(int cpu, const cpu_set_t *mask)
     return first;
 }
 
+/* The CPUs that this process may use. With OMP_PROC_BIND the OpenMP runtime has bound the calling thread to one of them before
+ * anybody could look; then its places tell. */
+static bool allowed_cpus(cpu_set_t *out)
+{
+    if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() <= 0)
+        return sched_getaffinity(0, sizeof *out, out) == 0;
+    CPU_ZERO(out);
+    for (int place = 0; place < omp_get_num_places(); place++) {
+        int ids[CPU_SETSIZE];
+        int count = omp_get_place_num_procs(place);
+        if (count < 0 || count > CPU_SETSIZE)
+            return false;
+        omp_get_place_proc_ids(place, ids);
+        for (int i = 0; i < count; i++) {
+            if (ids[i] >= 0 && ids[i] < CPU_SETSIZE)
+                CPU_SET((size_t)ids[i], out);
+        }
+    }
+    return true;
+}
+
 unsigned zoff_base_team_threads(unsigned wanted)
 {
     if (wanted)
         return wanted;
     cpu_set_t mask;
     unsigned cores = 0;
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
+    if (allowed_cpus(&mask)) {
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
             if (CPU_ISSET((size_t)cpu, &mask))
                 cores += (unsigned)is_first_of_core(cpu, &mask);

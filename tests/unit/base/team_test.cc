@@ -210,3 +210,23 @@ TEST(cpu, feature_bits_agree_with_the_kernel)
               zoff_base_cpu_has_avx512());
 }
 #endif
+
+// Runs itself in a process with another environment, which only tells how many threads it would take.
+TEST(team, threads_that_the_runtime_has_bound_do_not_make_the_team_small)
+{
+    if (getenv("ZOFF_TEST_TELL_THREADS")) {
+        printf("threads %u\n", zoff_base_team_threads(0));
+        return;
+    }
+    unsigned want = zoff_base_team_threads(0), have = 0;
+    char self[4096] = "";
+    ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+    std::string command = std::string("ZOFF_TEST_TELL_THREADS=1 OMP_PROC_BIND=true '") + self +
+                          "' --gtest_filter=" + testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
+                          testing::UnitTest::GetInstance()->current_test_info()->name() + " | sed -n 's/^threads //p'";
+    FILE *pipe = popen(command.c_str(), "r");
+    ASSERT_NE(nullptr, pipe);
+    EXPECT_EQ(1, fscanf(pipe, "%u", &have));
+    pclose(pipe);
+    EXPECT_EQ(want, have);
+}
