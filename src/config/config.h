@@ -7,7 +7,7 @@
 
 typedef enum zoff_schedule_type { ZOFF_SCHEDULE_NONE, ZOFF_SCHEDULE_WARMUP, ZOFF_SCHEDULE_WARMUP_COSINE } zoff_schedule_type;
 
-/* scheduler.* ; formulas in docs/adr and deepspeed's lr_schedules */
+/* scheduler.*; the formulas are in engine/lr_schedule.c */
 typedef struct zoff_schedule_values {
     zoff_schedule_type type;
     double min_lr;    /* WarmupLR: warmup_min_lr */
