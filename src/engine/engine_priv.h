@@ -162,6 +162,7 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 void zoff_engine_pipeline_feed(zoff_engine *e);    /* read ahead; errors come again when the bucket asks */
+size_t zoff_engine_pipeline_window(const zoff_engine *e);
 void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed, unchanged */
 
 /* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */

@@ -37,10 +37,11 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
     return e->run.last ? STEP : ADD;
 }
 
-/* How many buckets can be borrowed at a time. */
-static size_t window(const zoff_engine *e)
+/* Buckets before this one may be borrowed: the store lends no more than it has slots. */
+size_t zoff_engine_pipeline_window(const zoff_engine *e)
 {
-    return e->settings.tier == ZOFF_TIER_NVME ? e->settings.values.slots : 1;
+    size_t slots = e->settings.tier == ZOFF_TIER_NVME ? e->settings.values.slots : 1;
+    return zoff_base_bits_min(e->plan.chunk_count, e->run.first + slots);
 }
 
 void zoff_engine_pipeline_begin(zoff_engine *e)
@@ -63,15 +64,11 @@ static void keep_fault(zoff_engine *e, zoff_status status)
 
 void zoff_engine_pipeline_feed(zoff_engine *e)
 {
-    size_t asked = 0;
     keep_fault(e, zoff_offload_store_pump(e->store));
-    for (size_t i = e->run.first; e->run.last && i < e->plan.chunk_count && asked < window(e); i++) {
+    for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++) {
         zoff_bucket_run *run = &e->runs[i];
         void *base;
-        if (run->flushed || !zoff_engine_stages_takes_part(run))
-            continue;
-        asked++;
-        if (run->base)
+        if (run->base || run->flushed || !zoff_engine_stages_takes_part(run))
             continue;
         zoff_status status = zoff_offload_store_fetch(e->store, run->chunk, &base);
         if (status == ZOFF_OK)
@@ -115,7 +112,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
     while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
         bool moved = false;
         /* Before the gate every bucket gets its turn; behind it only those that can be borrowed. */
-        size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(count, e->run.first + window(e)) : count;
+        size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_engine_pipeline_window(e) : count;
         for (size_t i = e->run.first; i < end && e->run.gate != ZOFF_GATE_SKIP; i++)
             ZOFF_TRY(advance(&e->runs[i], stages, rows, &moved));
         while (e->run.first < count && e->runs[e->run.first].row == rows)

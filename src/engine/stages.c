@@ -105,7 +105,9 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
 
 zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
 {
-    return zoff_engine_gate_vote(run->engine);
+    zoff_status status = zoff_engine_gate_vote(run->engine);
+    /* Behind the gate is what can be borrowed: a bucket further back would take a slot from one that needs it first. */
+    return status == ZOFF_OK && run->chunk >= zoff_engine_pipeline_window(run->engine) ? ZOFF_PENDING : status;
 }
 
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
