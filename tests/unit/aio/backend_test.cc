@@ -228,7 +228,7 @@ TEST_F(AioChoice, WritesBeyondTheFileSizeLimitFail)
                 for (const std::string &words : {std::string("File too large"), path, std::string("3145728 bytes at offset 0")})
                     if (message.find(words) == message.npos)
                         return message;
-                if (zoff_aio_reserve(q.get(), 3 << 20) != ZOFF_ERR_IO)
+                if (zoff_aio_reserve(q.get(), 3 << 20) != ZOFF_ERR_NO_SPACE)
                     return "the reservation did not fail";
                 if (aio_write(q.get(), 0, buffer.data, 1 << 20) != ZOFF_OK ||
                     aio_read(q.get(), 0, in.data, in.bytes) != ZOFF_OK)

@@ -2,6 +2,8 @@
 #include "aio_fault.h"
 #include "aio_place.h"
 
+#include <sys/resource.h>
+
 using namespace zoff_test;
 
 namespace
@@ -213,6 +215,21 @@ TEST_F(AioFile, ReservationSaysWhatItNeedsAndWhatThereIs)
     EXPECT_NE(std::string(zoff_last_error()).find(" has "), std::string::npos);
     EXPECT_EQ(file_bytes(path), 0);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "at most", zoff_aio_reserve(q.get(), UINT64_MAX));
+}
+
+TEST_F(AioFile, ReservationBeyondTheLimitOfTheProcessIsRefusedNotKilled)
+{
+    ASSERT_ZOFF_OK(open(path, aio_opts("posix")));
+    struct rlimit before, low;
+    ASSERT_EQ(0, getrlimit(RLIMIT_FSIZE, &before));
+    low = before;
+    low.rlim_cur = 1 << 20;
+    ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &low));
+    zoff_status status = zoff_aio_reserve(q.get(), 2 << 20);
+    std::string words = zoff_last_error();
+    ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &before));
+    EXPECT_EQ(ZOFF_ERR_NO_SPACE, status);
+    EXPECT_NE(words.find("2097152 bytes, but RLIMIT_FSIZE of this process is 1048576"), std::string::npos) << words;
 }
 
 TEST_F(AioFile, ReservationThatFailsIsGivenBack)
