@@ -56,6 +56,17 @@ zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...)
     return status;
 }
 
+void zoff_base_status_keep(zoff_kept_error *out)
+{
+    _Static_assert(sizeof out->text == sizeof last_error, "a kept text is a whole one");
+    memcpy(out->text, last_error, sizeof last_error);
+}
+
+void zoff_base_status_restore(const zoff_kept_error *kept)
+{
+    memcpy(last_error, kept->text, sizeof last_error);
+}
+
 const char *zoff_base_status_errno(int error)
 {
     static _Thread_local char buffer[128];

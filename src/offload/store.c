@@ -1,6 +1,8 @@
 /* store.c: fetch and flush a chunk, whatever its tier. */
 #include "store_priv.h"
 
+#include "try.h"
+
 zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out)
 {
     const zoff_store_ops *ops = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
@@ -9,8 +11,12 @@ zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **ou
 
 void zoff_offload_store_close(zoff_store *store)
 {
-    if (store)
-        store->ops->close(store);
+    zoff_kept_error kept;
+    if (!store)
+        return;
+    zoff_base_status_keep(&kept);
+    store->ops->close(store);
+    zoff_base_status_restore(&kept);
 }
 
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out)

@@ -1,9 +1,9 @@
 /* swap.c: the tier that keeps chunks in files and streams them through a ring of slots in DRAM: reads ahead of the caller,
  * writes behind it.
  *
- *      FREE -- read --> READING -- done --> READY -- fetch --> LENT -- flush --> WRITING -- done --> FREE
- *                                             ^                 |                  |
- *                                             +---- release ----+                  +-- failed --> DIRTY -- retry --> WRITING
+ *      FREE -- read --> READING -- fetch, done --> LENT -- flush --> WRITING -- done --> FREE
+ *       ^                                           |                  |
+ *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
  * The memory it takes is that of the slots, whatever the size of the model. Each chunk lies in one piece in one file; several
  * paths take chunks in turn. A chunk that was never flushed is still as it was filled: only its front is read, the rest is
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-typedef enum slot_state { FREE, READING, READY, LENT, WRITING, DIRTY } slot_state;
+typedef enum slot_state { FREE, READING, LENT, WRITING, DIRTY } slot_state;
 
 typedef struct swap_slot {
     slot_state state;
@@ -102,7 +102,7 @@ static zoff_status finish(swap_store *s, swap_slot *slot)
     if (status == ZOFF_PENDING)
         return status;
     if (slot->state == READING) {
-        slot->state = status == ZOFF_OK ? READY : FREE;
+        slot->state = status == ZOFF_OK ? LENT : FREE;
         if (status == ZOFF_OK) {
             s->store.stats.read_bytes += slot->request_bytes;
             memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
@@ -115,30 +115,38 @@ static zoff_status finish(swap_store *s, swap_slot *slot)
     return status;
 }
 
+/* Keep the first failure of several, status and words. */
+typedef struct first_failure {
+    zoff_status status;
+    zoff_kept_error words;
+} first_failure;
+
+static void note(first_failure *first, zoff_status status)
+{
+    if (status >= 0 || first->status < 0)
+        return;
+    first->status = status;
+    zoff_base_status_keep(&first->words);
+}
+
+static zoff_status tell(const first_failure *first)
+{
+    if (first->status < 0)
+        zoff_base_status_restore(&first->words);
+    return first->status;
+}
+
 static zoff_status swap_pump(zoff_store *store)
 {
     swap_store *s = (swap_store *)store;
-    zoff_status first = ZOFF_OK;
+    first_failure first = {.status = ZOFF_OK};
     for (size_t i = 0; i < s->file_count; i++)
         ZOFF_TRY(zoff_aio_pump(s->files[i].aio));
     for (unsigned i = 0; i < s->slot_count; i++) {
-        zoff_status status = s->slots[i].state == WRITING ? finish(s, &s->slots[i]) : ZOFF_OK;
-        first = first < 0 ? first : status < 0 ? status : first;
+        if (s->slots[i].state == WRITING)
+            note(&first, finish(s, &s->slots[i]));
     }
-    return first;
-}
-
-/* A slot for another chunk. When all of them hold chunks that were read ahead and that nobody has asked for, one of these is
- * given up: a step never asks for more chunks than there are slots, so the one who asks does not want them. */
-static swap_slot *free_slot(swap_store *s)
-{
-    swap_slot *slot = find_slot(s, FREE);
-    if (slot || find_slot(s, LENT) || find_slot(s, WRITING) || find_slot(s, DIRTY))
-        return slot;
-    for (unsigned i = 0; i < s->slot_count && !find_slot(s, READY) && !find_slot(s, FREE); i++)
-        (void)finish(s, &s->slots[i]);
-    slot = find_slot(s, FREE);
-    return slot ? slot : find_slot(s, READY);
+    return tell(&first);
 }
 
 static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
@@ -146,17 +154,16 @@ static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
     swap_store *s = (swap_store *)store;
     swap_slot *slot = find_chunk(s, chunk);
     if (!slot) {
-        slot = free_slot(s);
+        slot = find_slot(s, FREE);
         if (!slot)
             return ZOFF_PENDING;
-        slot->state = FREE;
         ZOFF_TRY(start_read(s, slot, chunk));
     }
-    if (slot->state == READING)
-        ZOFF_TRY(finish(s, slot));
-    if (slot->state != READY)
-        return ZOFF_PENDING;
-    slot->state = LENT;
+    if (slot->state != READING)
+        return ZOFF_PENDING; /* still being written */
+    zoff_status status = finish(s, slot);
+    if (status != ZOFF_OK)
+        return status;
     *out = slot->base;
     return ZOFF_OK;
 }
@@ -170,41 +177,51 @@ static zoff_status swap_flush(zoff_store *store, size_t chunk)
 
 static void swap_release(zoff_store *store, size_t chunk)
 {
-    find_chunk((swap_store *)store, chunk)->state = READY;
+    find_chunk((swap_store *)store, chunk)->state = FREE;
+}
+
+static swap_slot *oldest_in_flight(swap_store *s, bool reads_too)
+{
+    swap_slot *oldest = NULL;
+    for (unsigned i = 0; i < s->slot_count; i++) {
+        swap_slot *slot = &s->slots[i];
+        bool in_flight = slot->state == WRITING || (reads_too && slot->state == READING);
+        if (in_flight && (!oldest || slot->number < oldest->number))
+            oldest = slot;
+    }
+    return oldest;
+}
+
+static zoff_status wait_for(swap_store *s, const swap_slot *slot)
+{
+    double from = zoff_base_clock_seconds();
+    zoff_status status = zoff_aio_wait_any(queue_of(s, slot->chunk));
+    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+    return status;
 }
 
 static zoff_status swap_wait(zoff_store *store)
 {
     swap_store *s = (swap_store *)store;
-    swap_slot *oldest = NULL;
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        swap_slot *slot = &s->slots[i];
-        if ((slot->state == READING || slot->state == WRITING) && (!oldest || slot->number < oldest->number))
-            oldest = slot;
-    }
-    if (oldest) {
-        double from = zoff_base_clock_seconds();
-        zoff_status status = zoff_aio_wait_any(queue_of(s, oldest->chunk));
-        s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-        ZOFF_TRY(status);
-    }
+    const swap_slot *oldest = oldest_in_flight(s, true);
+    /* Whoever waits for nothing would wait for ever. */
+    ZOFF_FAIL_IF(!oldest, ZOFF_ERR_STATE,
+                 "a wait for I/O while none is in flight; this is a defect of the library, please report it");
+    ZOFF_TRY(wait_for(s, oldest));
     return swap_pump(store);
 }
 
+/* Also after a failure: a retry must not meet the failures of writes that were on their way before it. */
 static zoff_status swap_drain(zoff_store *store)
 {
     swap_store *s = (swap_store *)store;
-    zoff_status first = ZOFF_OK;
+    first_failure first = {.status = ZOFF_OK};
     for (;;) {
-        zoff_status status = swap_pump(store);
-        first = first < 0 ? first : status < 0 ? status : first;
-        swap_slot *slot = find_slot(s, WRITING);
-        if (!slot)
-            return first;
-        double from = zoff_base_clock_seconds();
-        status = zoff_aio_wait_any(queue_of(s, slot->chunk));
-        s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-        ZOFF_TRY(status);
+        note(&first, swap_pump(store));
+        const swap_slot *oldest = oldest_in_flight(s, false);
+        if (!oldest)
+            return tell(&first);
+        ZOFF_TRY(wait_for(s, oldest));
     }
 }
 
@@ -223,10 +240,10 @@ static void swap_forget(zoff_store *store)
     swap_store *s = (swap_store *)store;
     for (unsigned i = 0; i < s->slot_count; i++) {
         swap_slot *slot = &s->slots[i];
-        if (slot->state == READING)
-            (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
-        if (slot->state == READING || slot->state == READY)
-            slot->state = FREE;
+        if (slot->state != READING)
+            continue;
+        (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
+        slot->state = FREE;
     }
 }
 

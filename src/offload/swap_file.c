@@ -9,11 +9,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <regex.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -35,24 +40,37 @@ static uint64_t head_checksum(const head *h)
     return XXH3_64bits(h, offsetof(head, checksum));
 }
 
+/* Exactly the names that create_locked() makes: zoff-<host>-<pid>-<16 hex digits>-r<rank>.swap */
 static bool is_ours(const char *name)
 {
-    size_t length = strlen(name);
-    return length > 10 && strncmp(name, "zoff-", 5) == 0 && strcmp(name + length - 5, ".swap") == 0;
+    regex_t pattern;
+    if (regcomp(&pattern, "^zoff-.*-[0-9]+-[0-9a-f]{16}-r[0-9]+[.]swap$", REG_EXTENDED | REG_NOSUB) != 0)
+        return false; /* out of memory: clean another time */
+    bool ours = regexec(&pattern, name, 0, NULL, 0) == 0;
+    regfree(&pattern);
+    return ours;
 }
 
-/* A head page of ours, or an empty file: one whose engine died before it wrote it. */
+/* A head page of ours; or a file of this user that nobody else can read and whose engine died before it wrote the head page:
+ * empty, or all zeros there. */
 static bool is_leftover(int fd)
 {
-    head h;
+    char page[ZOFF_SWAP_HEAD_BYTES];
     struct stat st;
+    head h;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return false;
-    ssize_t got = pread(fd, &h, sizeof h, 0);
-    static const char zeros[sizeof h.magic];
-    if (got == 0 || (got == (ssize_t)sizeof h && memcmp(h.magic, zeros, sizeof zeros) == 0))
-        return true;
-    return got == (ssize_t)sizeof h && memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.checksum == head_checksum(&h);
+    ssize_t got = pread(fd, page, sizeof page, 0);
+    if (got >= (ssize_t)sizeof h) {
+        memcpy(&h, page, sizeof h);
+        if (memcmp(h.magic, MAGIC, sizeof MAGIC) == 0 && h.checksum == head_checksum(&h))
+            return true;
+    }
+    for (ssize_t i = 0; i < got; i++) {
+        if (page[i])
+            return false;
+    }
+    return got >= 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0600;
 }
 
 void zoff_offload_swap_file_clean(const char *folder)
@@ -91,13 +109,17 @@ static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_fi
 {
     char host[64] = "";
     char name[4096];
+    char full[PATH_MAX];
     (void)gethostname(host, sizeof host - 1);
+    /* The program may change its folder before the file is removed. */
+    if (!realpath(folder, full))
+        return refuse(folder, "create a state file", errno);
     for (;;) {
         uint64_t random = 0;
         struct stat st;
         if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
             random = (uint64_t)(size_t)out;
-        int length = snprintf(name, sizeof name, "%s/zoff-%s-%ld-%016llx-r%u.swap", folder, host, (long)getpid(),
+        int length = snprintf(name, sizeof name, "%s/zoff-%s-%ld-%016llx-r%u.swap", full, host, (long)getpid(),
                               (unsigned long long)random, rank);
         ZOFF_FAIL_IF(length < 0 || (size_t)length >= sizeof name, ZOFF_ERR_INVALID,
                      "offload_optimizer.nvme_path is too long: %s", folder);
@@ -156,10 +178,14 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, uint6
     ZOFF_TRY_OR(close_file, zoff_aio_open(file.name, aio, &file.aio));
     status = zoff_aio_reserve(file.aio, bytes);
     if (status < 0) {
-        zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
+        if (status == ZOFF_ERR_NO_SPACE)
+            zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
         goto close_file;
     }
     ZOFF_TRY_OR(close_file, write_head(&file, rank));
+    struct statfs fs;
+    if (fstatfs(file.lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
+        ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
     *out = file;
     return ZOFF_OK;
 close_file:

@@ -3,8 +3,10 @@
 #include "zoff_test.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 extern "C" {
@@ -44,6 +46,20 @@ TEST(SwapFile, IsReservedPrivateAndRemoved)
     EXPECT_NE(name.find("-r3.swap"), std::string::npos);
     zoff_offload_swap_file_close(&file);
     EXPECT_FALSE(exists(name));
+}
+
+TEST(SwapFile, AFolderInMemoryIsWarnedOf)
+{
+    struct statfs fs;
+    if (statfs("/dev/shm", &fs) != 0 || fs.f_type != TMPFS_MAGIC || access("/dev/shm", W_OK) != 0)
+        GTEST_SKIP() << "/dev/shm is not a tmpfs that can be written";
+    log_catcher log;
+    log.expect("/dev/shm is not on a disk but in memory");
+    zoff_aio_opts opts = options();
+    opts.direct = ZOFF_DIRECT_OFF;
+    zoff_swap_file file = {};
+    ASSERT_ZOFF_OK(zoff_offload_swap_file_open("/dev/shm", 0, 8192, &opts, &file));
+    zoff_offload_swap_file_close(&file);
 }
 
 TEST(SwapFile, ALivingEnginesFileIsLeftAlone)
@@ -91,20 +107,24 @@ TEST(SwapFile, StrangersAreNotTouched)
         fclose(f);
     };
     write("zoff-thesis-1-final.swap", std::string(5000, 'x'));
+    write("zoff-extra.swap", std::string(5000, 0)); // as mkswap leaves the beginning of its file
+    write("zoff-vm-1-0123456789abcdef-r0.swap", std::string(5000, 'x'));
+    write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0)); // not private: not made by us
     write("notes.txt", "");
     write("zoff-.swp", "");
-    ASSERT_EQ(0, mkdir(folder.file("zoff-dir-1-r0.swap").c_str(), 0700));
-    ASSERT_EQ(0, symlink("notes.txt", folder.file("zoff-link-1-r0.swap").c_str()));
-    ASSERT_EQ(0, mkfifo(folder.file("zoff-pipe-1-r0.swap").c_str(), 0600));
+    ASSERT_EQ(0, mkdir(folder.file("zoff-vm-3-0123456789abcdef-r0.swap").c_str(), 0700));
+    ASSERT_EQ(0, symlink("notes.txt", folder.file("zoff-vm-4-0123456789abcdef-r0.swap").c_str()));
+    ASSERT_EQ(0, mkfifo(folder.file("zoff-vm-5-0123456789abcdef-r0.swap").c_str(), 0600));
     zoff_offload_swap_file_clean(folder.path.c_str());
-    EXPECT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 6").c_str()));
+    EXPECT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 9").c_str()));
 }
 
 TEST(SwapFile, AFileWhoseEngineDiedEarlyIsALeftoverToo)
 {
     scratch_folder folder;
-    close(open(folder.file("zoff-vm-1-0-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600)); // before its head page was written
-    int fd = open(folder.file("zoff-vm-2-0-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600);
+    close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY,
+               0600)); // before its head page was written
+    int fd = open(folder.file("zoff-vm-2-00000000000000ab-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600);
     ASSERT_EQ(0, ftruncate(fd, 1 << 20)); // reserved, still all zeros
     close(fd);
     log_catcher log;
