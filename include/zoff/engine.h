@@ -32,8 +32,9 @@ typedef struct zoff_engine_opts {
     zoff_tier state_tier;    /**< home of the states; AUTO: offload_optimizer.device */
     const char *nvme_path;   /**< folder for the state files; NULL: offload_optimizer.nvme_path */
     uint64_t host_bytes;     /**< DRAM that states may take; 0: zoff.host_memory */
-    uint64_t chunk_elements; /**< states are kept and moved in chunks of at most so many elements; 0: automatic */
-    unsigned threads;        /**< of the update; 0: zoff.threads, which is one for each physical core by default */
+    uint64_t
+        chunk_elements; /**< states are kept and moved in chunks of at most so many elements, at least 1024; 0: automatic */
+    unsigned threads;   /**< of the update; 0: zoff.threads, which is one for each physical core by default */
 } zoff_engine_opts;
 
 /** One parameter: `slices` arrays of `count` elements each, `value_stride` apart (a C trainer stacks its layers so).
@@ -67,8 +68,9 @@ typedef struct zoff_step_args {
     size_t hyper_stride;          /**< bytes from one to the next; 0 means sizeof(zoff_adam_hyper) of the caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
     double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
-    double grad_scale;            /**< multiplies each gradient before anything else; 0 means 1 */
-    unsigned flags;               /**< ZOFF_STEP_* */
+    double grad_scale; /**< multiplies each gradient before anything else; 0 means 1. The same in all micro-steps of one
+                            update */
+    unsigned flags;    /**< ZOFF_STEP_* */
 } zoff_step_args;
 
 /** How a step ended. */
@@ -169,7 +171,7 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
 
 /** Start the step with the gradients said to be ready. A slice without one is left out: its weights and states stay as they
  *  are. Starts reading states; from here to zoff_step_wait() weights and gradients are the engine's.
- *  @blocks never  @return ERR_INVALID or ERR_STATE: nothing was started */
+ *  @blocks never, but for the reads of the "posix" I/O back-end  @return ERR_INVALID or ERR_STATE: nothing was started */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 
 /** Finish the step: all weights are new and all states where they belong, or, when it is skipped, all is as before.

@@ -65,15 +65,16 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
     const char *source;
     if (s->host_bytes && info->host_bytes > s->host_bytes) {
         ZOFF_FAIL_IF(info->tier == ZOFF_TIER_NVME, ZOFF_ERR_NO_MEMORY,
-                     "streaming states from NVMe needs at least %s of DRAM (%u slots of %s), but %s is %s; raise it, or lower "
+                     "streaming states from NVMe needs at least %s of DRAM (%u slots of %s), but %s is %s: raise it to %llu "
+                     "bytes, or lower "
                      "offload_optimizer.buffer_count",
                      zoff_engine_stats_bytes(info->host_bytes), info->slots, zoff_engine_stats_bytes(info->chunk_bytes),
-                     s->host_bytes_key, zoff_engine_stats_bytes(s->host_bytes));
+                     s->host_bytes_key, zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY,
-                                     "the optimizer states need %s of DRAM, but %s is %s; raise it, or set "
+                                     "the optimizer states need %s of DRAM, but %s is %s: raise it to %llu bytes, or set "
                                      "offload_optimizer.device to \"nvme\"",
                                      zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
-                                     zoff_engine_stats_bytes(s->host_bytes));
+                                     zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
     uint64_t need = info->host_bytes + info->accumulator_bytes;
     uint64_t have = zoff_base_budget_memory(&source);

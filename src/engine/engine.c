@@ -76,7 +76,7 @@ static zoff_status allocate(zoff_engine *e)
 {
     size_t pieces = e->plan.pieces_max;
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, 1, "the flags of slices", &e->flags));
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.block_count, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.blocks_max, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->adam_pieces, "a bucket's pieces", &e->adam_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_pieces, "a bucket's pieces", &e->norm_pieces));

@@ -47,6 +47,7 @@ typedef struct zoff_engine_param {
 
 /* Hyper-parameters of a group where the program has set them. */
 typedef struct zoff_engine_group {
+    bool used; /* by a parameter that has states */
     bool set;
     zoff_adam_hyper hyper;
 } zoff_engine_group;
@@ -76,9 +77,11 @@ typedef struct zoff_step_run {
     size_t finished;   /* buckets that are through */
     zoff_gate gate;
     zoff_comm_work vote;
-    double sums[1];    /* square sum over the ranks */
+    double sums[1]; /* square sum: of the buckets measured so far, then over the ranks */
+    bool poisoned;  /* a gradient of ours is not finite: info names it, from this element of its slice on */
+    size_t poison_first;
     zoff_status fault; /* of I/O beside the walk; taken by the next fetch or flush */
-    char fault_text[512];
+    char fault_text[2048];
     zoff_store_stats before;
     zoff_step_info info;
 } zoff_step_run;
@@ -122,7 +125,7 @@ struct zoff_engine {
     zoff_store *store;
     zoff_map accumulator; /* fp32, plan.owned_elements; empty without accumulation */
     uint8_t *flags;       /* per slice */
-    double *block_sums;   /* plan.block_count */
+    double *block_sums;   /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
     zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
     zoff_norm_piece *norm_pieces;
@@ -131,8 +134,9 @@ struct zoff_engine {
     zoff_adam_hyper *hyper;   /* per group, of the current step */
     zoff_adam_consts *consts; /* per group, of the current step */
 
-    int64_t t;      /* updates made */
-    uint32_t micro; /* micro-steps done of the current step */
+    int64_t t;          /* updates made */
+    uint32_t micro;     /* micro-steps done of the current step */
+    double micro_scale; /* their grad_scale */
     zoff_step_run run;
     zoff_engine_totals totals;
 };
@@ -144,8 +148,9 @@ void zoff_engine_options_free(zoff_engine *e);
 /* params.c */
 zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 void zoff_engine_params_free(zoff_engine *e);
-void zoff_engine_params_ready_all(zoff_engine *e);  /* every slice that has a gradient buffer */
-void zoff_engine_params_zero_grads(zoff_engine *e); /* of the slices that are READY */
+void zoff_engine_params_ready_all(zoff_engine *e);          /* every slice that has a gradient buffer */
+void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices that are READY */
+const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
 /* Where the elements of a piece are in the caller's memory. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece);
 char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
@@ -161,7 +166,7 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
-void zoff_engine_pipeline_feed(zoff_engine *e);    /* read ahead; errors come again when the bucket asks */
+void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */
 size_t zoff_engine_pipeline_window(const zoff_engine *e);
 void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed, unchanged */
 
@@ -176,6 +181,7 @@ zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
 bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
 
 /* gate.c */
+void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count); /* a bucket's block sums */
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
 
 /* lr_schedule.c: learning rate of update number t (from 1) for a group whose own is group_lr */

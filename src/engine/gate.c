@@ -6,35 +6,44 @@
 #include "log.h"
 #include "try.h"
 
+#include <float.h>
 #include <math.h>
 
-/* Block sums are added in the order of parameter, slice, element, in fp64: the same bits however the list is cut. */
-static double total(const zoff_engine *e)
+/* Block sums are added in the order of parameter, slice, element, in fp64: the same bits however the list is cut. Buckets are
+ * measured one after the other from the first, so a running sum has that order. */
+void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count)
 {
-    double sum = 0;
-    for (size_t i = 0; i < e->plan.block_count; i++)
-        sum += e->block_sums[i];
-    return sum;
+    zoff_step_run *run = &e->run;
+    const double *sum = e->block_sums;
+    for (size_t i = 0; i < count; i++) {
+        if (!*zoff_engine_params_flag(e, &pieces[i]))
+            continue;
+        for (size_t first = 0; first < pieces[i].count; first += ZOFF_NORM_BLOCK) {
+            if (!run->poisoned && !isfinite(*sum)) {
+                run->poisoned = true;
+                run->poison_first = pieces[i].first + first;
+                run->info.nonfinite_param = pieces[i].param;
+                run->info.nonfinite_slice = pieces[i].slice;
+            }
+            run->sums[0] += *sum++;
+        }
+    }
+    run->measured++;
 }
 
-/* Name the first gradient that is not finite. A peer may have it: then none of ours is named. */
-static void explain_skip(zoff_engine *e)
+/* A peer may have the gradient that is not finite: then none of ours is named. */
+static void explain_skip(const zoff_engine *e)
 {
-    zoff_step_info *info = &e->run.info;
-    for (size_t i = 0; i < e->plan.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[i];
-        size_t blocks = zoff_base_bits_ceil_div(piece->count, ZOFF_NORM_BLOCK);
-        for (size_t b = 0; b < blocks; b++) {
-            if (isfinite(e->block_sums[piece->block_offset + b]))
-                continue;
-            info->nonfinite_param = piece->param;
-            info->nonfinite_slice = piece->slice;
-            ZOFF_WARN("step %lld skipped: the gradient of %s, slice %zu, has an inf or nan between its elements %zu and %zu; "
-                      "weights and states are unchanged",
-                      (long long)e->run.t, e->params[piece->param].name, piece->slice, piece->first + b * ZOFF_NORM_BLOCK,
-                      zoff_base_bits_min(piece->first + (b + 1) * ZOFF_NORM_BLOCK, e->params[piece->param].count) - 1);
-            return;
-        }
+    const zoff_step_run *run = &e->run;
+    if (run->poisoned) {
+        const zoff_engine_param *p = &e->params[run->info.nonfinite_param];
+        ZOFF_WARN("step %lld skipped: the gradient of %s, slice %zu, has an inf or nan between its elements %zu and %zu; "
+                  "weights and states are unchanged",
+                  (long long)run->t, p->name, run->info.nonfinite_slice, run->poison_first,
+                  zoff_base_bits_min(run->poison_first + ZOFF_NORM_BLOCK, p->count) - 1);
+    } else {
+        ZOFF_WARN("step %lld skipped: the norm of the gradients, %g, is beyond fp32; weights and states are unchanged",
+                  (long long)run->t, run->info.grad_norm);
     }
 }
 
@@ -45,14 +54,16 @@ static void decide(zoff_engine *e)
     double scale = run->grad_scale / e->settings.values.accumulation;
     double norm = sqrt(run->sums[0]) * fabs(scale);
     run->info.grad_norm = norm;
-    if (!isfinite(run->sums[0])) {
+    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. */
+    double clip = run->clip_norm > 0 && norm > run->clip_norm ? run->clip_norm / (norm + 1e-6) : 1.0;
+    /* No element is larger than the norm: below this none becomes infinite when it is scaled in fp32. */
+    if (!isfinite(norm) || norm * clip > FLT_MAX) {
         run->info.skipped = true;
         run->gate = ZOFF_GATE_SKIP;
         explain_skip(e);
         return;
     }
-    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. */
-    run->info.clip_factor = run->clip_norm > 0 && norm > run->clip_norm ? run->clip_norm / (norm + 1e-6) : 1.0;
+    run->info.clip_factor = clip;
     for (size_t g = 0; g < e->group_count; g++)
         zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->consts[g]);
     run->gate = ZOFF_GATE_OPEN;
@@ -64,7 +75,6 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     if (run->gate == ZOFF_GATE_CLOSED) {
         if (run->measured < e->plan.chunk_count)
             return ZOFF_PENDING;
-        run->sums[0] = total(e);
         ZOFF_TRY(zoff_comm_sum_scalars(e->comm, run->sums, 1, &run->vote));
         run->gate = ZOFF_GATE_VOTING;
     }

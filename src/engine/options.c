@@ -16,8 +16,12 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
+    ZOFF_FAIL_IF(!zoff_accel_in_place(e->accel), ZOFF_ERR_UNSUPPORTED,
+                 "the CPU does not reach the memory of accelerator \"%s\"", zoff_accel_name(e->accel));
     return ZOFF_OK;
 }
+
+enum { THREADS_MAX = 1024 };
 
 static zoff_status copy_paths(zoff_settings *s, const char *const *paths, size_t count)
 {
@@ -56,7 +60,11 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     s->host_bytes = opts->host_bytes ? opts->host_bytes : s->values.host_bytes;
     s->host_bytes_key = opts->host_bytes ? "zoff_engine_opts.host_bytes" : "zoff.host_memory";
     s->chunk_elements = opts->chunk_elements ? opts->chunk_elements : s->values.chunk_elements;
-    s->threads = zoff_base_team_threads(opts->threads ? opts->threads : s->values.threads);
+    unsigned threads = opts->threads ? opts->threads : s->values.threads;
+    /* The OpenMP runtime ends a process that asks for more threads than it can have. */
+    ZOFF_FAIL_IF(threads > THREADS_MAX, ZOFF_ERR_INVALID, "%u threads: %s may be at most %u", threads,
+                 opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)THREADS_MAX);
+    s->threads = zoff_base_team_threads(threads);
     return ZOFF_OK;
 }
 

@@ -7,6 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *zoff_engine_params_phase(const zoff_engine *e)
+{
+    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+                                        "a step has failed; retry it, drop it, or destroy the engine"};
+    return WORDS[e->phase];
+}
+
 /* Double the capacity when it is full. */
 static zoff_status make_room(zoff_engine *e)
 {
@@ -39,6 +46,8 @@ static zoff_status reserve_group(zoff_engine *e, unsigned group)
     return ZOFF_OK;
 }
 
+enum { SLICES_MAX = 1 << 30 };
+
 static zoff_status check(const zoff_param_desc *d, const char *name)
 {
     zoff_dtype dtype = d->dtype ? d->dtype : ZOFF_F32;
@@ -50,6 +59,8 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     ZOFF_FAIL_IF(grad_dtype != ZOFF_F32 && grad_dtype != ZOFF_BF16, ZOFF_ERR_INVALID, "%s: grad_dtype %d is not a zoff_dtype",
                  name, (int)grad_dtype);
     size_t slices = d->slices ? d->slices : 1;
+    ZOFF_FAIL_IF(slices > SLICES_MAX, ZOFF_ERR_INVALID, "%s: %zu slices are more than the %d that a parameter may have", name,
+                 slices, (int)SLICES_MAX);
     size_t strides[] = {d->value_stride, d->grad_stride};
     for (int i = 0; i < 2; i++) {
         size_t bytes;
@@ -89,6 +100,7 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
     e->params[e->param_count] = p;
+    e->groups[p.group].used = e->groups[p.group].used || !p.frozen;
     e->slice_count += p.slices;
     if (out)
         *out = (zoff_param)e->param_count;
@@ -141,7 +153,7 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
 zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
 {
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: a step is open");
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: no parameter is in group %u", group);
     ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
@@ -149,10 +161,11 @@ zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_ada
     zoff_adam_hyper known;
     zoff_adam_hyper_init(&known);
     memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
-    known.struct_size = sizeof known;
     ZOFF_TRY(zoff_adam_hyper_check(&known, 1));
     ZOFF_TRY(reserve_group(e, group));
-    e->groups[group] = (zoff_engine_group){.set = true, .hyper = known};
+    known.struct_size = sizeof known;
+    e->groups[group].set = true;
+    e->groups[group].hyper = known;
     return ZOFF_OK;
 }
 
@@ -161,8 +174,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
     ZOFF_FAIL_IF(p >= e->param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu", p,
                  e->param_count);
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move while a step is open",
-                 e->params[p].name);
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s", e->params[p].name,
+                 zoff_engine_params_phase(e));
     zoff_engine_param *param = &e->params[p];
     ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(param->grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
@@ -174,8 +187,7 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
 zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s",
-                 e->phase == ZOFF_PHASE_BUILDING ? "the engine is not sealed yet" : "a step is open; wait for it first");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL",

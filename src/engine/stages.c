@@ -6,8 +6,6 @@
 #include "clock.h"
 #include "try.h"
 
-#include <string.h>
-
 static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
 {
     const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
@@ -83,22 +81,20 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
 zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    size_t count, used = 0;
+    size_t count, used = 0, blocks = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
-        double *sums = e->block_sums + pieces[i].block_offset;
-        if (!*zoff_engine_params_flag(e, &pieces[i])) {
-            memset(sums, 0, zoff_base_bits_ceil_div(pieces[i].count, ZOFF_NORM_BLOCK) * sizeof *sums);
+        if (!*zoff_engine_params_flag(e, &pieces[i]))
             continue;
-        }
         zoff_norm_piece *n = &e->norm_pieces[used++];
-        *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = sums};
+        *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = e->block_sums + blocks};
+        blocks += zoff_base_bits_ceil_div(n->count, ZOFF_NORM_BLOCK);
         n->grad = gradient(e, &pieces[i], &n->dtype);
         e->run.info.host_read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
     zoff_adam_norm_run(e->settings.threads, e->norm_pieces, used, between, e);
-    e->run.measured++;
+    zoff_engine_gate_add(e, pieces, count);
     e->run.info.measure_seconds += zoff_base_clock_seconds() - from;
     return ZOFF_OK;
 }

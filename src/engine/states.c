@@ -42,10 +42,18 @@ static zoff_status borrow(zoff_engine *e, size_t chunk, char **out)
     void *base;
     for (;;) {
         zoff_status status = zoff_offload_store_fetch(e->store, chunk, &base);
-        ZOFF_TRY(status);
         if (status == ZOFF_OK)
             break;
-        ZOFF_TRY(zoff_offload_store_wait(e->store));
+        if (status == ZOFF_PENDING)
+            status = zoff_offload_store_wait(e->store);
+        if (status < 0) {
+            /* A step that comes later must not find a read of ours on its way. */
+            zoff_kept_error kept;
+            zoff_base_status_keep(&kept);
+            zoff_offload_store_forget(e->store);
+            zoff_base_status_restore(&kept);
+            return status;
+        }
     }
     *out = base;
     return ZOFF_OK;
@@ -54,8 +62,15 @@ static zoff_status borrow(zoff_engine *e, size_t chunk, char **out)
 static zoff_status check_idle(const zoff_engine *e, const char *call)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call,
-                 e->phase == ZOFF_PHASE_BUILDING ? "the engine is not sealed yet" : "a step is open");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
+    return ZOFF_OK;
+}
+
+static zoff_status give_back(zoff_engine *e, size_t chunk, bool changed)
+{
+    if (changed)
+        return zoff_offload_store_flush(e->store, chunk);
+    zoff_offload_store_release(e->store, chunk);
     return ZOFF_OK;
 }
 
@@ -69,10 +84,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
             continue;
         ZOFF_TRY(borrow(e, chunk, &base));
         cast_chunk(e, chunk, base, to_master);
-        if (to_master)
-            ZOFF_TRY(zoff_offload_store_flush(e->store, chunk));
-        else
-            zoff_offload_store_release(e->store, chunk);
+        ZOFF_TRY(give_back(e, chunk, to_master));
     }
     return zoff_offload_store_drain(e->store);
 }
@@ -137,28 +149,35 @@ static size_t chunk_of(const zoff_plan *plan, size_t piece)
     return low;
 }
 
+/* Copy the part of the window from element `at` on that lies in one piece; tells how much that was. */
+static size_t copy_piece(const zoff_engine *e, const window *w, size_t index, const zoff_plan_chunk *chunk, char *base,
+                         size_t at, float *dst, const float *src)
+{
+    const zoff_plan_piece *piece = &e->plan.pieces[index];
+    size_t skip = at % e->params[w->param].count - piece->first;
+    size_t run = zoff_base_bits_min(piece->count - skip, w->first + w->count - at);
+    float *state = state_of(e, piece, chunk, base, w->kind) + skip;
+    if (w->write)
+        memcpy(state, src + (at - w->first), run * sizeof *state);
+    else
+        memcpy(dst + (at - w->first), state, run * sizeof *state);
+    return run;
+}
+
+/* Pieces of one parameter follow one another, so each chunk is borrowed once. */
 static zoff_status move_window(zoff_engine *e, const window *w, float *dst, const float *src)
 {
     const zoff_engine_param *p = &e->params[w->param];
     ZOFF_TRY(zoff_offload_store_retry(e->store));
-    for (size_t done = 0; done < w->count;) {
-        size_t at = w->first + done;
+    for (size_t at = w->first; at < w->first + w->count;) {
         size_t index = zoff_zero_plan_find(&e->plan, w->param, at / p->count, at % p->count);
-        const zoff_plan_piece *piece = &e->plan.pieces[index];
-        size_t chunk = chunk_of(&e->plan, index);
-        size_t skip = at % p->count - piece->first;
-        size_t run = zoff_base_bits_min(piece->count - skip, w->count - done);
+        size_t number = chunk_of(&e->plan, index);
+        const zoff_plan_chunk *chunk = &e->plan.chunks[number];
         char *base;
-        ZOFF_TRY(borrow(e, chunk, &base));
-        float *state = state_of(e, piece, &e->plan.chunks[chunk], base, w->kind) + skip;
-        if (w->write) {
-            memcpy(state, src + done, run * sizeof *state);
-            ZOFF_TRY(zoff_offload_store_flush(e->store, chunk));
-        } else {
-            memcpy(dst + done, state, run * sizeof *state);
-            zoff_offload_store_release(e->store, chunk);
-        }
-        done += run;
+        ZOFF_TRY(borrow(e, number, &base));
+        for (; index < chunk->first_piece + chunk->piece_count && at < w->first + w->count; index++)
+            at += copy_piece(e, w, index, chunk, base, at, dst, src);
+        ZOFF_TRY(give_back(e, number, w->write));
     }
     return zoff_offload_store_drain(e->store);
 }

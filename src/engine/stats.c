@@ -83,15 +83,21 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
 {
     ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
     const zoff_engine_totals *t = &e->totals;
+    const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds};
+    char seconds[4][32];
+    /* By integers: a program may have set a locale with a decimal comma, which is no JSON. */
+    for (int i = 0; i < 4; i++)
+        snprintf(seconds[i], sizeof seconds[i], "%llu.%06llu", (unsigned long long)spent[i],
+                 (unsigned long long)((spent[i] - (double)(unsigned long long)spent[i]) * 1e6));
     int length = snprintf(dst, dst_bytes,
                           "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
                           "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
                           "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, "
-                          "\"seconds\": %.6f, \"measure_seconds\": %.6f, \"update_seconds\": %.6f, \"io_wait_seconds\": %.6f}",
+                          "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s}",
                           (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
                           (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
-                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes, t->seconds,
-                          t->measure_seconds, t->update_seconds, t->io_wait_seconds);
+                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes, seconds[0],
+                          seconds[1], seconds[2], seconds[3]);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "try.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
     memcpy(out, args, zoff_base_bits_min(args->struct_size, sizeof *out));
     ZOFF_FAIL_IF(out->t < 0, ZOFF_ERR_INVALID, "zoff_step: t is %lld; steps are numbered from 1, 0 lets the engine count",
                  (long long)out->t);
-    ZOFF_FAIL_IF(!isfinite(out->grad_scale), ZOFF_ERR_INVALID, "zoff_step: grad_scale is not finite");
+    ZOFF_FAIL_IF(!(fabs(out->grad_scale) <= FLT_MAX), ZOFF_ERR_INVALID, "zoff_step: grad_scale %g is not a finite fp32 number",
+                 out->grad_scale);
     ZOFF_FAIL_IF(!isfinite(out->clip_norm), ZOFF_ERR_INVALID, "zoff_step: clip_norm is not finite");
     ZOFF_FAIL_IF(out->flags & ~(unsigned)ZOFF_STEP_ZERO_GRADS, ZOFF_ERR_INVALID, "zoff_step: unknown flags 0x%x", out->flags);
     return ZOFF_OK;
@@ -29,7 +31,8 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
 static zoff_status group_hyper(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t, zoff_adam_hyper *out)
 {
     zoff_adam_hyper h;
-    if (args->hyper) {
+    /* Hyper-parameters of the call are for groups that have parameters. */
+    if (args->hyper && e->groups[group].used) {
         size_t index = args->hyper_count == 1 ? 0 : group;
         ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
                      "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu",
@@ -41,12 +44,12 @@ static zoff_status group_hyper(const zoff_engine *e, const zoff_step_args *args,
                      "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
         zoff_adam_hyper_init(&h);
         memcpy(&h, given, zoff_base_bits_min(given->struct_size, sizeof h));
-        h.struct_size = sizeof h;
     } else {
         h = e->groups[group].set ? e->groups[group].hyper : e->settings.values.hyper;
         h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
     }
     ZOFF_TRY(zoff_adam_hyper_check(&h, t));
+    h.struct_size = sizeof h;
     *out = h;
     return ZOFF_OK;
 }
@@ -65,10 +68,8 @@ static uint64_t count_expected(const zoff_engine *e)
 
 static zoff_status check_phase(const zoff_engine *e, zoff_phase wanted, const char *call)
 {
-    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
-                                        "a step has failed; retry it, drop it, or destroy the engine"};
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, WORDS[e->phase]);
+    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
     return ZOFF_OK;
 }
 
@@ -84,6 +85,9 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                          .flags = known.flags,
                          .last = e->micro + 1 == micro_steps,
                          .began = zoff_base_clock_seconds()};
+    ZOFF_FAIL_IF(e->micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
+                 "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
+                 run.grad_scale, e->micro_scale);
     for (size_t group = 0; group < e->group_count; group++)
         ZOFF_TRY(group_hyper(e, &known, group, run.t, &e->hyper[group]));
     ZOFF_TRY(zoff_offload_store_retry(e->store));
@@ -95,6 +99,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                                 .clip_factor = 1,
                                 .elements_owned = e->plan.elements};
     e->run = run;
+    e->micro_scale = run.grad_scale;
     return ZOFF_OK;
 }
 
@@ -174,11 +179,17 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     zoff_status status = zoff_engine_pipeline_run(e);
     complete_info(e);
     if (status == ZOFF_OK) {
-        if (e->run.gate == ZOFF_GATE_SKIP)
+        if (e->run.gate == ZOFF_GATE_SKIP) {
             zoff_engine_pipeline_release(e);
+            zoff_offload_store_forget(e->store);
+        }
         status = finish(e);
     }
     if (status < 0) {
+        zoff_kept_error first;
+        zoff_base_status_keep(&first);
+        (void)zoff_offload_store_drain(e->store); /* what else fails is retried with it */
+        zoff_base_status_restore(&first);
         bool torn = e->run.updated > 0;
         e->phase = ZOFF_PHASE_FAILED;
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
@@ -247,7 +258,8 @@ zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
 zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
-    ZOFF_FAIL_IF(t < 0, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made", (long long)t);
+    ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
+                 (long long)t);
     ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_step_count_set: a step is open");
     e->t = t;
     return ZOFF_OK;

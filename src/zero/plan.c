@@ -73,6 +73,7 @@ static void close_chunk(walk *w)
         plan->chunks[plan->chunk_count] = *c;
     plan->chunk_count++;
     plan->chunk_bytes_max = zoff_base_bits_max(plan->chunk_bytes_max, c->bytes);
+    plan->blocks_max = zoff_base_bits_max(plan->blocks_max, c->blocks);
     plan->pieces_max = zoff_base_bits_max(plan->pieces_max, c->piece_count);
     *c = (zoff_plan_chunk){.first_piece = plan->piece_count};
 }
@@ -89,14 +90,13 @@ static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_
                                                             .count = count,
                                                             .moment_offset = c->moment_elements,
                                                             .master_offset = c->master_elements,
-                                                            .owned_offset = plan->owned_elements,
-                                                            .block_offset = plan->block_count};
+                                                            .owned_offset = plan->owned_elements};
     }
     plan->piece_count++;
     plan->elements += count;
     plan->state_bytes += count * sizeof(float) * (has_master ? 3 : 2);
     plan->owned_elements += padded;
-    plan->block_count += zoff_base_bits_ceil_div(count, w->opts->unit);
+    c->blocks += zoff_base_bits_ceil_div(count, w->opts->unit);
     c->piece_count++;
     c->elements += count;
     c->moment_elements += padded;
@@ -121,7 +121,7 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
 static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        for (size_t slice = 0; !tensors[i].frozen && slice < tensors[i].slices; slice++)
+        for (size_t slice = 0; !tensors[i].frozen && tensors[i].count && slice < tensors[i].slices; slice++)
             add_slice(w, (uint32_t)i, slice, &tensors[i]);
     }
     close_chunk(w);

@@ -21,7 +21,6 @@ typedef struct zoff_plan_piece {
     size_t moment_offset; /* in the chunk's m and v streams */
     size_t master_offset; /* in the chunk's master stream; unused without a master */
     size_t owned_offset;  /* in the rank's gradient accumulator; padded like the streams */
-    size_t block_offset;  /* index of its first block among all blocks of the rank */
 } zoff_plan_piece;
 
 /* A chunk: the unit in which states are kept and moved. In memory and in the file it is three streams one after the other,
@@ -33,6 +32,7 @@ typedef struct zoff_plan_piece {
 typedef struct zoff_plan_chunk {
     size_t first_piece, piece_count;
     size_t elements;        /* without padding */
+    size_t blocks;          /* units, a tail counts as one */
     size_t moment_elements; /* length of m, and of v, with padding */
     size_t master_elements; /* likewise; 0 when all weights are fp32 */
     size_t m_byte, v_byte;  /* where they start; masters start at 0 */
@@ -52,9 +52,9 @@ typedef struct zoff_plan {
     size_t elements;        /* of this rank, without padding */
     size_t state_bytes;     /* masters and moments, without padding */
     size_t owned_elements;  /* with padding: length of the gradient accumulator */
-    size_t block_count;     /* units, a tail counts as one */
     size_t chunk_bytes_max; /* of the largest chunk */
     size_t pieces_max;      /* in one chunk */
+    size_t blocks_max;      /* in one chunk: units, a tail counts as one */
 } zoff_plan;
 
 /* Cut the list into chunks.  @return ERR_INVALID when the sizes overflow; ERR_NO_MEMORY */

@@ -242,7 +242,7 @@ TEST_P(Faults, AStepThatFailedBeforeAnythingCanBeDropped)
     EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
     float x;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step(e.get(), nullptr, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, &x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, &x));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step_retry(e.get(), &info)); // still broken
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
     fault.result = nullptr;
@@ -253,6 +253,53 @@ TEST_P(Faults, AStepThatFailedBeforeAnythingCanBeDropped)
     EXPECT_EQ(1, info.t);
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
+{
+    log_catcher log;
+    scratch_folder folder;
+    for (size_t count : {6000, 7000, 9000, 12000, 30000}) {
+        trainer t(1);
+        t.add(count, 1, ZOFF_BF16, ZOFF_BF16);
+        std::string text = config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}");
+        text.replace(text.find("\"buffer_count\": 3"), 17, "\"buffer_count\": 2");
+        engine e = seal_engine(t, text, 2048);
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+        std::vector<float> m = t.tensors[0].m;
+        {
+            aio_fault fault;
+            int nth = 0;
+            fault.result = [&](int, int res, bool, uint64_t, size_t) { return ++nth % 2 ? res : -ENOSPC; };
+            (void)zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, count, m.data());
+            (void)zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, count, m.data());
+        }
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
+TEST_P(Faults, TheWordsAreThoseOfTheStatus)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e =
+        make_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    aio_fault fault;
+    int nth = 0;
+    fault.result = [&](int, int res, bool writes, uint64_t offset, size_t) {
+        return !writes || offset == 0 ? res : ++nth == 1 ? -EIO : -ENOSPC;
+    };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_engine_seal(e.get()));
+    for (auto &line : log.warnings)
+        log.expect(line);
 }
 
 TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)

@@ -164,6 +164,21 @@ TEST(Lifecycle, HundredEnginesLeaveNoDescriptorAndNoFile)
     EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
 }
 
+TEST(Lifecycle, TheProgramMayChangeItsFolder)
+{
+    log_catcher log;
+    scratch_folder folder;
+    char before[4096];
+    ASSERT_NE(nullptr, getcwd(before, sizeof before));
+    ASSERT_EQ(0, chdir(folder.path.c_str()));
+    trainer t(4);
+    t.add(5000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text("."), 1024);
+    ASSERT_EQ(0, chdir(before));
+    e.reset();
+    EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
+}
+
 TEST(Lifecycle, TwoEnginesOnOneFolderDoNotTouchEachOther)
 {
     log_catcher log;

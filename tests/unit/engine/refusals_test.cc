@@ -70,7 +70,8 @@ TEST(Refusals, ParametersThatCannotBe)
     d = good(x, SIZE_MAX / 4);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "more than fits in memory", zoff_engine_add_param(made, &d, nullptr));
     d = good(x, 4);
-    d.slices = SIZE_MAX / 2;
+    d.slices = 1 << 30;
+    d.count = (size_t)1 << 40;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "more than fits in memory", zoff_engine_add_param(made, &d, nullptr));
     d = good((float *)(void *)((char *)x + 2), 1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "aligned to their element", zoff_engine_add_param(made, &d, nullptr));
@@ -134,8 +135,7 @@ TEST(Refusals, ABudgetThatIsTooSmall)
     trainer t(1);
     t.add(1 << 20, 1, ZOFF_F32, ZOFF_F32);
     engine host = make_engine(t, "{\"zoff\": {\"host_memory\": \"1MiB\"}}");
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
-                      "need 8.0 MiB of DRAM, but zoff.host_memory is 1.0 MiB; raise it, or set offload_optimizer.device",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "need 8.0 MiB of DRAM, but zoff.host_memory is 1.0 MiB: raise it to ",
                       zoff_engine_seal(host.get()));
     engine nvme = make_engine(t, config_text(folder.path), 0, 20000);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
@@ -199,6 +199,68 @@ TEST(Refusals, FoldersThatCannotBeUsed)
     ASSERT_EQ(0, mkdir(folder.file("not/there").c_str(), 0700));
     EXPECT_ZOFF_OK(zoff_engine_seal(missing.get()));
     EXPECT_ZOFF_OK(zoff_step(missing.get(), nullptr, nullptr));
+}
+
+TEST(Refusals, SizesThatOnlyTheCounterOverflows)
+{
+    log_catcher log;
+    float x[8];
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    engine e(made);
+    zoff_param_desc d = good(x, 0);
+    d.slices = SIZE_MAX;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "slices are more than", zoff_engine_add_param(made, &d, nullptr));
+    d.frozen = true;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "slices are more than", zoff_engine_add_param(made, &d, nullptr));
+}
+
+TEST(Refusals, MoreThreadsThanASystemGives)
+{
+    log_catcher log;
+    zoff_engine *made = nullptr;
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.threads = 4096;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "4096 threads: zoff_engine_opts.threads may be at most 1024",
+                      zoff_engine_create(&opts, &made));
+}
+
+TEST(Refusals, ScalesThatFp32CannotHold)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, "{\"gradient_clipping\": 0}");
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.grad_scale = 1e200;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale 1e+200", zoff_step(e.get(), &args, nullptr));
+    // Finite gradients that the scale makes infinite are skipped, not applied.
+    t.backward_all(1e37f);
+    args.grad_scale = 1e6;
+    auto info = new_info();
+    log.expect("is beyond fp32; weights and states are unchanged");
+    ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
+    EXPECT_TRUE(info.skipped);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+TEST(Refusals, OneUpdateHasOneScale)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, config_text("", 2));
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.grad_scale = 0.5;
+    ASSERT_ZOFF_OK(zoff_step(e.get(), &args, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is 1, but 0.5 in the micro-steps before it",
+                      zoff_step(e.get(), nullptr, nullptr));
+    EXPECT_ZOFF_OK(zoff_step(e.get(), &args, nullptr));
+    EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // a new update, a new scale
 }
 
 TEST(Refusals, NvmeWithoutAFolder)
