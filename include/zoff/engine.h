@@ -86,12 +86,12 @@ typedef struct zoff_step_info {
     size_t struct_size;         /**< sizeof(zoff_step_info) of the caller; 0 is rejected */
     zoff_outcome outcome;       /**< how it ended; set on errors too */
     bool accumulated;           /**< gradients were added up, the update comes with a later micro-step */
-    bool skipped;               /**< a gradient was not finite: nothing was changed */
+    bool skipped;               /**< a gradient was not finite, or their norm is beyond fp32: nothing was changed */
     uint32_t micro_step;        /**< 1 .. micro_steps */
     uint32_t micro_steps;       /**< gradient_accumulation_steps */
     int64_t t;                  /**< number of this step */
     double lr;                  /**< learning rate of group 0 */
-    double grad_norm;           /**< L2 norm of all gradients after scaling, before clipping; inf or nan when skipped */
+    double grad_norm;           /**< L2 norm of all gradients after scaling, before clipping */
     double clip_factor;         /**< what clipping multiplied the gradients by; 1 when it did not */
     uint64_t elements_updated;  /**< each owned element with a gradient, exactly once */
     uint64_t elements_owned;    /**< elements of this rank that have states */
@@ -101,8 +101,8 @@ typedef struct zoff_step_info {
     uint64_t nvme_write_bytes;  /**< states written to files */
     double seconds;             /**< from zoff_step_begin() to the end of zoff_step_wait() */
     double measure_seconds;     /**< accumulation, norm and finite check */
-    double update_seconds;      /**< the kernels of the update, with the I/O pumped in between */
-    double io_wait_seconds;     /**< nothing to do but wait for the disk */
+    double update_seconds;      /**< the kernels of the update */
+    double io_wait_seconds;     /**< this thread, on the disk: starting, moving, waiting */
     zoff_param nonfinite_param; /**< when skipped: the first parameter with a gradient that is not finite */
     size_t nonfinite_slice;     /**< and its slice */
 } zoff_step_info;

@@ -22,15 +22,28 @@ void zoff_log_set(zoff_log_fn fn, void *ctx)
     sink.ctx = ctx;
 }
 
+enum { LEVELS = sizeof LEVEL_NAMES / sizeof LEVEL_NAMES[0] };
+
+/* Number of the level with that name; LEVELS for none. */
+static unsigned find_level(const char *name)
+{
+    unsigned i = 0;
+    while (i < LEVELS && strcmp(name, LEVEL_NAMES[i]) != 0)
+        i++;
+    return i;
+}
+
 bool zoff_base_log_wants(zoff_log_level level)
 {
     const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);
-    zoff_log_level limit = ZOFF_LOG_INFO;
-    for (unsigned i = 0; name && i < sizeof LEVEL_NAMES / sizeof LEVEL_NAMES[0]; i++) {
-        if (strcmp(name, LEVEL_NAMES[i]) == 0)
-            limit = (zoff_log_level)i;
-    }
-    return level <= limit;
+    unsigned limit = name ? find_level(name) : LEVELS;
+    return (unsigned)level <= (limit < LEVELS ? limit : ZOFF_LOG_INFO);
+}
+
+const char *zoff_base_log_unknown_level(void)
+{
+    const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);
+    return name && find_level(name) == LEVELS ? name : NULL;
 }
 
 static void print_to_stderr(zoff_log_level level, const char *room, const char *line)

@@ -7,6 +7,9 @@
 /* Whether lines of this level are made. */
 bool zoff_base_log_wants(zoff_log_level level);
 
+/* What ZOFF_LOG_LEVEL says where that is no level; NULL where it is one. */
+const char *zoff_base_log_unknown_level(void);
+
 /* Make a line and hand it to the sink. Use the macros below. */
 void zoff_base_log_line(zoff_log_level level, const char *room, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -24,6 +24,14 @@ bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
     return false;
 }
 
+/* Seconds since `from`, without those that went to I/O in between. */
+static double worked(const zoff_engine *e, double from, const zoff_store_stats *before)
+{
+    zoff_store_stats now;
+    zoff_offload_store_stats(e->store, &now);
+    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds);
+}
+
 static bool accumulates(const zoff_engine *e)
 {
     return e->accumulator.base != NULL;
@@ -58,6 +66,8 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     if (!accumulates(e))
         return ZOFF_OK;
+    zoff_store_stats before;
+    zoff_offload_store_stats(e->store, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
@@ -74,7 +84,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
         e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
     }
     zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, between, e);
-    e->run.info.measure_seconds += zoff_base_clock_seconds() - from;
+    e->run.info.measure_seconds += worked(e, from, &before);
     return ZOFF_OK;
 }
 
@@ -83,6 +93,8 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     size_t count, used = 0, blocks = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
+    zoff_store_stats before;
+    zoff_offload_store_stats(e->store, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         if (!*zoff_engine_params_flag(e, &pieces[i]))
@@ -95,7 +107,7 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
     }
     zoff_adam_norm_run(e->settings.threads, e->norm_pieces, used, between, e);
     zoff_engine_gate_add(e, pieces, count);
-    e->run.info.measure_seconds += zoff_base_clock_seconds() - from;
+    e->run.info.measure_seconds += worked(e, from, &before);
     return ZOFF_OK;
 }
 
@@ -126,6 +138,8 @@ zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     if (!run->base)
         return ZOFF_OK;
+    zoff_store_stats before;
+    zoff_offload_store_stats(e->store, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         const zoff_engine_param *p = &e->params[pieces[i].param];
@@ -148,7 +162,7 @@ zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
     }
     zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
     e->run.updated++;
-    e->run.info.update_seconds += zoff_base_clock_seconds() - from;
+    e->run.info.update_seconds += worked(e, from, &before);
     return ZOFF_OK;
 }
 

@@ -45,6 +45,9 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     if (zoff_engine_budget_plan(e, &plan, &info) < 0)
         return;
     zoff_zero_plan_free(&plan);
+    const char *unknown = zoff_base_log_unknown_level();
+    if (unknown)
+        ZOFF_WARN("ZOFF_LOG_LEVEL is \"%s\"; it may be error, warn, info, debug or trace", unknown);
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots), "
                   "%llu chunks; "

@@ -36,7 +36,7 @@ typedef struct zoff_store_opts {
 
 typedef struct zoff_store_stats {
     uint64_t read_bytes, write_bytes; /* of files */
-    double wait_seconds;              /* spent in zoff_offload_store_wait() and _drain() */
+    double wait_seconds;              /* spent on I/O by the calling thread */
 } zoff_store_stats;
 
 /* Reserve room, write the initial content, and be ready.  @blocks yes

@@ -164,6 +164,17 @@ TEST(Lifecycle, HundredEnginesLeaveNoDescriptorAndNoFile)
     EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
 }
 
+TEST(Lifecycle, ALogLevelThatIsNoneIsTold)
+{
+    log_catcher log;
+    log.expect("ZOFF_LOG_LEVEL is \"loud\"; it may be error, warn, info, debug or trace");
+    ASSERT_EQ(0, setenv("ZOFF_LOG_LEVEL", "loud", 1));
+    trainer t(4);
+    t.add(5, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, "{}");
+    ASSERT_EQ(0, unsetenv("ZOFF_LOG_LEVEL"));
+}
+
 TEST(Lifecycle, TheProgramMayChangeItsFolder)
 {
     log_catcher log;
