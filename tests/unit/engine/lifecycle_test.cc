@@ -1,6 +1,8 @@
 // lifecycle_test.cc: create, add, seal, destroy: what is legal when, what is left behind, what the plan says.
 #include "small_engine.h"
 
+#include <dirent.h>
+
 using namespace zoff_test;
 
 namespace
@@ -138,15 +140,17 @@ TEST(Lifecycle, Fp32WeightsAreTheirOwnMasters)
     EXPECT_EQ(8000u, plan_of(e.get()).state_bytes);
 }
 
-TEST(Lifecycle, HundredEnginesLeaveNoDescriptorAndNoFile)
+TEST(Lifecycle, ThirtyEnginesLeaveNoDescriptorAndNoFile)
 {
     log_catcher log;
     scratch_folder folder;
+    // Counted in this process: a shell could look before popen() has closed its end of the pipe.
     auto descriptors = [] {
-        FILE *pipe = popen("ls /proc/$PPID/fd | wc -l", "r");
-        int count = -1;
-        EXPECT_EQ(1, fscanf(pipe, "%d", &count));
-        pclose(pipe);
+        int count = 0;
+        DIR *dir = opendir("/proc/self/fd");
+        while (dir && readdir(dir))
+            count++;
+        closedir(dir);
         return count;
     };
     int before = 0;
