@@ -49,7 +49,6 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
-    e->run.finished = 0;
     zoff_engine_pipeline_feed(e);
 }
 
