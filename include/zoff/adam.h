@@ -1,4 +1,4 @@
-/* adam.h: the CPU Adam step over plain memory, useful without an engine. */
+/* adam.h: the CPU optimizer step over plain memory, useful without an engine: Adam, and beside it Adagrad, Lion and SGD. */
 #ifndef ZOFF_ADAM_H
 #define ZOFF_ADAM_H
 
@@ -8,36 +8,73 @@
 extern "C" {
 #endif
 
-/** One tensor of an Adam step. All arrays have `count` elements and need only their element's alignment.
+/** One tensor of a step. All arrays have `count` elements and need only their element's alignment; they must not overlap.
+ *  A state that the optimizer does not have may be NULL and is not touched.
  *  @owns everything stays the caller's; nothing is kept after the call */
 typedef struct zoff_adam_tensor {
     size_t struct_size;    /**< sizeof(zoff_adam_tensor) of the caller; 0 is rejected */
     size_t count;          /**< elements; 0 is legal */
-    float *master;         /**< fp32 weights, updated in place */
-    float *m, *v;          /**< first and second moment, updated in place; zeros before step 1 */
-    const void *grad;      /**< gradient, fp32 or bf16; not changed */
-    zoff_dtype grad_dtype; /**< ZOFF_F32 (default) or ZOFF_BF16 */
-    void *copy_out;        /**< receives the new weights rounded to bf16 (nearest even), or NULL */
-    zoff_dtype copy_dtype; /**< ZOFF_BF16 when copy_out is given; 0 means ZOFF_BF16 */
+    void *master;          /**< weights, updated in place: fp32, or 16 bit where there is no master (see master_dtype) */
+    float *m, *v;          /**< states, updated in place; zeros before step 1, v of Adagrad its initial accumulator */
+    const void *grad;      /**< gradient; not changed */
+    zoff_dtype grad_dtype; /**< ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
+    void *copy_out;        /**< receives the new weights rounded to 16 bit (nearest even), or NULL */
+    zoff_dtype copy_dtype; /**< of copy_out: ZOFF_BF16 (default) or ZOFF_F16 */
+    zoff_dtype
+        master_dtype; /**< ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16: the step is computed in fp32 and rounded to it once,
+                           to nearest even; small updates are lost then, as without a master they must. No copy_out */
 } zoff_adam_tensor;
 
-/** Do step number `t` (1, 2, ...) of Adam on one tensor. Per element, in fp32 with fused multiply-adds:
+/** Do step number `t` (1, 2, ...) of an optimizer on one tensor. Per element, in fp32 with fused multiply-adds, first
  *
- *      g  = grad * grad_scale              with ZOFF_DECAY_L2:   g = fma(weight_decay, p, g)
+ *      g  = grad * grad_scale
+ *
+ *  Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2):
+ *
+ *      g  = fma(weight_decay, p, g)         with ZOFF_DECAY_L2
  *      m  = fma(1 - beta1, g, beta1 * m)
  *      v  = fma((1 - beta2) * g, g, beta2 * v)
  *      u  = m / fma(sqrt(v), 1 / sqrt(1 - beta2^t), eps)
- *      p  = fma(-lr * weight_decay, p, p)  with ZOFF_DECAY_DECOUPLED
+ *      p  = fma(-lr * weight_decay, p, p)   with ZOFF_DECAY_DECOUPLED
  *      p  = fma(-lr / (1 - beta1^t), u, p)
  *
- *  (Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.) The constants are computed in double and
- *  rounded to fp32 once. Without weight decay (0) its line is left out. Subnormals are honoured; a NaN stays a NaN.
+ *  Adagrad (Duchi, Hazan and Singer 2011, with the diagonal; lr_decay as in PyTorch):
+ *
+ *      g  = fma(weight_decay, p, g)
+ *      v  = fma(g, g, v)
+ *      p  = fma(-lr / (1 + (t - 1) * lr_decay), g / (sqrt(v) + eps), p)
+ *
+ *  Lion (Chen et al. 2023, algorithm 2); the sign of 0 is 0, that of NaN is NaN:
+ *
+ *      u  = sign(fma(1 - beta1, g, beta1 * m))
+ *      m  = fma(1 - beta2, g, beta2 * m)
+ *      p  = fma(-lr * weight_decay, p, p)
+ *      p  = fma(-lr, u, p)
+ *
+ *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening):
+ *
+ *      g  = fma(weight_decay, p, g)
+ *      m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
+ *      p  = fma(-lr, u, p)                           without momentum: u = g
+ *
+ *  The constants are computed in double and rounded to fp32 once. Without weight decay (0) its line is left out. Subnormals are
+ *  honoured whatever the process has set; a NaN stays a NaN.
  *  @threads any, on disjoint memory; uses the default team of threads  @blocks until done
- *  @return ERR_INVALID for a NULL array, an unknown type, or a hyper-parameter out of range. The bits of the result do
- *  not depend on the instruction set or the number of threads */
+ *  @return ERR_INVALID for a NULL array, an unknown type, or a hyper-parameter out of range; nothing is changed then. The
+ *  bits of the result do not depend on the instruction set or the number of threads */
 ZOFF_API zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor);
 
-/** Name the instruction set whose kernels this process uses: "scalar", "avx2", "avx512".
+/** Do the same on a list of `count` tensors in one call: the team is woken once, and its shares are equal in bytes, however
+ *  many or small the tensors are.
+ *  `tensor_stride` is the distance in bytes from one tensor to the next, sizeof(zoff_adam_tensor) for a plain array.
+ *  `hyper_stride` is that of the hyper-parameters, one for each tensor; 0: all tensors share `*hyper`.
+ *  @threads as zoff_adam_step()  @blocks until done
+ *  @return as zoff_adam_step(), with the index of the tensor in the message; every tensor is checked before any is changed.
+ *  ERR_NO_MEMORY only with a hyper_stride */
+ZOFF_API zoff_status zoff_adam_step_list(const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,
+                                         const zoff_adam_tensor *tensors, size_t tensor_stride, size_t count);
+
+/** Name the instruction set whose kernels this process uses: "scalar", "avx2", "avx512", "neon", "sve".
  *  ZOFF_ISA in the environment forces one; a warning says so when a faster one is possible.
  *  @owns static text  @threads any */
 ZOFF_API const char *zoff_isa(void);

@@ -27,26 +27,44 @@ typedef struct zoff_aio zoff_aio;       /**< an asynchronous queue on one file *
 /** A parameter of an engine: dense from 0, in order of zoff_engine_add_param(). */
 typedef uint32_t zoff_param;
 
-/** How weight decay enters Adam. */
+/** Which rule takes the step. The formulas stand at zoff_adam_step(). */
+typedef enum zoff_optimizer {
+    ZOFF_OPTIMIZER_ADAM = 0,    /**< Adam and AdamW; states m and v */
+    ZOFF_OPTIMIZER_ADAGRAD = 1, /**< state v: the sum of squares */
+    ZOFF_OPTIMIZER_LION = 2,    /**< state m */
+    ZOFF_OPTIMIZER_SGD = 3      /**< state m, with momentum; without it none */
+} zoff_optimizer;
+
+/** How weight decay enters Adam. Adagrad and SGD always add it to the gradient, Lion never does. */
 typedef enum zoff_decay {
     ZOFF_DECAY_DECOUPLED = 0, /**< AdamW: p -= lr * weight_decay * p */
     ZOFF_DECAY_L2 = 1         /**< Adam:  g += weight_decay * p */
 } zoff_decay;
 
-/** Hyper-parameters of one Adam step; fill with zoff_adam_hyper_init(), change what you mean to change.
+/** Hyper-parameters of one step of an optimizer; fill with zoff_adam_hyper_init() or zoff_adam_hyper_init_for(), change what
+ *  you mean to change. What an optimizer has no use for is not read.
  *  @units lr and weight_decay per step; all dimensionless */
 typedef struct zoff_adam_hyper {
-    size_t struct_size;  /**< sizeof(zoff_adam_hyper) of the caller; 0 is rejected */
-    double lr;           /**< learning rate; default 1e-3 */
-    double beta1, beta2; /**< default 0.9, 0.999; each in [0, 1) */
-    double eps;          /**< added to sqrt(v_hat); default 1e-8; >= 0 */
-    double weight_decay; /**< default 0; >= 0 */
-    zoff_decay decay;    /**< default decoupled */
+    size_t struct_size;       /**< sizeof(zoff_adam_hyper) of the caller; 0 is rejected */
+    double lr;                /**< learning rate; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4 (Lion); >= 0 */
+    double beta1, beta2;      /**< Adam: default 0.9, 0.999; Lion: 0.9, 0.99; each in [0, 1) */
+    double eps;               /**< added to a root; default 1e-8 (Adam), 1e-10 (Adagrad); >= 0 */
+    double weight_decay;      /**< default 0; >= 0 */
+    zoff_decay decay;         /**< Adam: default decoupled */
+    double momentum;          /**< SGD: default 0, which needs no state; >= 0 */
+    double dampening;         /**< SGD: default 0 */
+    double lr_decay;          /**< Adagrad: default 0; >= 0 */
+    zoff_optimizer optimizer; /**< default ZOFF_OPTIMIZER_ADAM */
+    bool nesterov;            /**< SGD: default false; needs momentum > 0 and dampening 0 */
 } zoff_adam_hyper;
 
 #define zoff_adam_hyper_init(h) zoff_adam_hyper_init_sized((h), sizeof *(h))
-/** Fill `h` with the defaults above.  @threads any */
+/** Fill `h` with the defaults of Adam.  @threads any */
 ZOFF_API void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size);
+
+#define zoff_adam_hyper_init_for(h, optimizer) zoff_adam_hyper_init_for_sized((h), sizeof *(h), (optimizer))
+/** Fill `h` with the defaults of one of the optimizers.  @threads any */
+ZOFF_API void zoff_adam_hyper_init_for_sized(zoff_adam_hyper *h, size_t struct_size, zoff_optimizer optimizer);
 
 #ifdef __cplusplus
 }

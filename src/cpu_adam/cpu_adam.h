@@ -10,36 +10,65 @@
  * cuts at multiples of this, and the sums of the blocks are the same. */
 enum { ZOFF_NORM_BLOCK = 1024 };
 
+/* What a step computes, with what its hyper-parameters leave out of the formula left out. */
+typedef enum zoff_adam_rule {
+    ZOFF_RULE_ADAM,
+    ZOFF_RULE_ADAM_DECOUPLED,
+    ZOFF_RULE_ADAM_L2,
+    ZOFF_RULE_ADAGRAD,
+    ZOFF_RULE_ADAGRAD_L2,
+    ZOFF_RULE_LION,
+    ZOFF_RULE_LION_DECOUPLED,
+    ZOFF_RULE_SGD,
+    ZOFF_RULE_SGD_L2,
+    ZOFF_RULE_MOMENTUM,
+    ZOFF_RULE_MOMENTUM_L2,
+    ZOFF_RULE_NESTEROV,
+    ZOFF_RULE_NESTEROV_L2,
+    ZOFF_RULE_COUNT
+} zoff_adam_rule;
+
+/* The states that an optimizer keeps between steps. */
+typedef struct zoff_adam_states {
+    bool m, v;
+} zoff_adam_states;
+
 /* Constants of one step of one group, made in double and rounded once. */
 typedef struct zoff_adam_consts {
+    zoff_adam_rule rule;
     float grad_scale;
-    float beta1, one_minus_beta1;
+    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, in step 1 instead 0 and 1 */
     float beta2, one_minus_beta2;
     float eps;
     float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
-    float step_size;      /* -lr / (1 - beta1^t) */
+    float step_size;      /* what u is multiplied by; negative */
     float decay;          /* decoupled: -lr * weight_decay; L2: weight_decay */
-    zoff_decay mode;
-    bool decays; /* weight_decay is not 0 */
+    float momentum;       /* SGD */
 } zoff_adam_consts;
 
 /* ERR_INVALID for a value out of range, or t < 1. */
 zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t);
 void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
+/* The states that a step by a rule, or with these hyper-parameters, reads and writes. */
+zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
+zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper);
 
 /* Called on thread 0 about every 64 Ki elements of its work: the place to pump I/O. */
 typedef void (*zoff_adam_between)(void *ctx);
 
 typedef struct zoff_adam_piece {
     size_t count;
-    float *master, *m, *v;
+    void *master; /* the weights */
+    float *m, *v; /* NULL where the rule has no such state */
     const void *grad;
-    void *copy_out; /* or NULL */
+    void *copy_out; /* or NULL; with fp32 masters only */
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
+    zoff_dtype master_dtype; /* default: fp32 */
+    bool stream;             /* write copy_out past the caches; set by zoff_adam_update_run() */
 } zoff_adam_piece;
 
-/* Adam on a list of pieces. */
+/* The step on a list of pieces. */
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
 
 typedef struct zoff_norm_piece {
@@ -68,7 +97,7 @@ typedef struct zoff_cast_piece {
     size_t count;
     void *dst;
     const void *src;
-    zoff_dtype dst_dtype, src_dtype; /* fp32 and bf16, either way or the same; bf16 rounds to nearest even, NaN is 0x7fc0 */
+    zoff_dtype dst_dtype, src_dtype; /* any two; to 16 bit rounds to nearest even, NaN is 0x7fc0 (bf16) or 0x7e00 (fp16) */
 } zoff_cast_piece;
 
 /* Convert element types. */

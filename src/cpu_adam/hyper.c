@@ -12,32 +12,37 @@
 /* Bytes of the struct when it was first published: no caller has less. Fields appended later get their default when the
  * caller's struct ends before them. */
 enum { FIRST_BYTES = 56 };
-_Static_assert(sizeof(zoff_adam_hyper) == FIRST_BYTES, "a new field: give it a default, a check, and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_adam_hyper) == 88, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
-static const zoff_adam_hyper DEFAULTS = {
-    .struct_size = sizeof(zoff_adam_hyper),
-    .lr = 1e-3,
-    .beta1 = 0.9,
-    .beta2 = 0.999,
-    .eps = 1e-8,
-    .weight_decay = 0,
-    .decay = ZOFF_DECAY_DECOUPLED,
+static const zoff_adam_hyper DEFAULTS[] = {
+    [ZOFF_OPTIMIZER_ADAM] = {.optimizer = ZOFF_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+    [ZOFF_OPTIMIZER_ADAGRAD] = {.optimizer = ZOFF_OPTIMIZER_ADAGRAD, .lr = 1e-2, .eps = 1e-10},
+    [ZOFF_OPTIMIZER_LION] = {.optimizer = ZOFF_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
+    [ZOFF_OPTIMIZER_SGD] = {.optimizer = ZOFF_OPTIMIZER_SGD, .lr = 1e-3},
 };
+enum { OPTIMIZER_COUNT = sizeof DEFAULTS / sizeof DEFAULTS[0] };
 
-void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size)
+void zoff_adam_hyper_init_for_sized(zoff_adam_hyper *h, size_t struct_size, zoff_optimizer optimizer)
 {
     if (!h || struct_size < sizeof h->struct_size)
         return;
-    zoff_adam_hyper filled = DEFAULTS;
+    const bool known = (unsigned)optimizer < OPTIMIZER_COUNT;
+    zoff_adam_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
+    filled.optimizer = optimizer; /* one that does not exist is refused where the struct is used */
     filled.struct_size = struct_size;
     memset(h, 0, struct_size); /* a newer caller's fields: zero is their default */
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
+void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size)
+{
+    zoff_adam_hyper_init_for_sized(h, struct_size, ZOFF_OPTIMIZER_ADAM);
+}
+
 /* The caller's struct with the defaults behind its end. */
 static zoff_adam_hyper complete(const zoff_adam_hyper *hyper)
 {
-    zoff_adam_hyper full = DEFAULTS;
+    zoff_adam_hyper full = DEFAULTS[ZOFF_OPTIMIZER_ADAM];
     memcpy(&full, hyper, zoff_base_bits_min(hyper->struct_size, sizeof full));
     return full;
 }
@@ -48,6 +53,29 @@ static bool is_magnitude(double x)
     return x >= 0 && x <= (double)FLT_MAX;
 }
 
+static zoff_status check_betas(const zoff_adam_hyper *h)
+{
+    ZOFF_FAIL_IF(!(h->beta1 >= 0 && h->beta1 < 1), ZOFF_ERR_INVALID, "beta1 is %.17g; it must lie in [0, 1)", h->beta1);
+    ZOFF_FAIL_IF(!(h->beta2 >= 0 && h->beta2 < 1), ZOFF_ERR_INVALID, "beta2 is %.17g; it must lie in [0, 1)", h->beta2);
+    return ZOFF_OK;
+}
+
+static zoff_status check_eps(const zoff_adam_hyper *h)
+{
+    ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and 0 or more", h->eps);
+    return ZOFF_OK;
+}
+
+static zoff_status check_sgd(const zoff_adam_hyper *h)
+{
+    ZOFF_FAIL_IF(!is_magnitude(h->momentum), ZOFF_ERR_INVALID, "momentum is %g; it must be finite and 0 or more", h->momentum);
+    ZOFF_FAIL_IF(!(fabs(h->dampening) <= (double)FLT_MAX), ZOFF_ERR_INVALID, "dampening is %g; it must be finite",
+                 h->dampening);
+    ZOFF_FAIL_IF(h->nesterov && (h->momentum == 0 || h->dampening != 0), ZOFF_ERR_INVALID,
+                 "nesterov needs a momentum above 0 and a dampening of 0; they are %g and %g", h->momentum, h->dampening);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
 {
     ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_adam_hyper_init()");
@@ -55,15 +83,68 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
                  "zoff_adam_hyper.struct_size is %zu; fill the struct with zoff_adam_hyper_init() first", hyper->struct_size);
     const zoff_adam_hyper h = complete(hyper);
     ZOFF_FAIL_IF(!is_magnitude(h.lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h.lr);
-    ZOFF_FAIL_IF(!(h.beta1 >= 0 && h.beta1 < 1), ZOFF_ERR_INVALID, "beta1 is %.17g; it must lie in [0, 1)", h.beta1);
-    ZOFF_FAIL_IF(!(h.beta2 >= 0 && h.beta2 < 1), ZOFF_ERR_INVALID, "beta2 is %.17g; it must lie in [0, 1)", h.beta2);
-    ZOFF_FAIL_IF(!is_magnitude(h.eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and 0 or more", h.eps);
     ZOFF_FAIL_IF(!is_magnitude(h.weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
                  h.weight_decay);
-    ZOFF_FAIL_IF(h.decay != ZOFF_DECAY_DECOUPLED && h.decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
-                 "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h.decay);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
-    return ZOFF_OK;
+    switch (h.optimizer) {
+    case ZOFF_OPTIMIZER_ADAM:
+        ZOFF_FAIL_IF(h.decay != ZOFF_DECAY_DECOUPLED && h.decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
+                     "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h.decay);
+        ZOFF_TRY(check_betas(&h));
+        return check_eps(&h);
+    case ZOFF_OPTIMIZER_ADAGRAD:
+        ZOFF_FAIL_IF(!is_magnitude(h.lr_decay), ZOFF_ERR_INVALID, "lr_decay is %g; it must be finite and 0 or more",
+                     h.lr_decay);
+        return check_eps(&h);
+    case ZOFF_OPTIMIZER_LION:
+        return check_betas(&h);
+    case ZOFF_OPTIMIZER_SGD:
+        return check_sgd(&h);
+    }
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h.optimizer);
+}
+
+static zoff_adam_rule rule_of(const zoff_adam_hyper *h)
+{
+    const bool decays = h->weight_decay != 0;
+    switch (h->optimizer) {
+    case ZOFF_OPTIMIZER_ADAGRAD:
+        return decays ? ZOFF_RULE_ADAGRAD_L2 : ZOFF_RULE_ADAGRAD;
+    case ZOFF_OPTIMIZER_LION:
+        return decays ? ZOFF_RULE_LION_DECOUPLED : ZOFF_RULE_LION;
+    case ZOFF_OPTIMIZER_SGD:
+        if (h->nesterov)
+            return decays ? ZOFF_RULE_NESTEROV_L2 : ZOFF_RULE_NESTEROV;
+        if (h->momentum != 0)
+            return decays ? ZOFF_RULE_MOMENTUM_L2 : ZOFF_RULE_MOMENTUM;
+        return decays ? ZOFF_RULE_SGD_L2 : ZOFF_RULE_SGD;
+    case ZOFF_OPTIMIZER_ADAM:
+        break;
+    }
+    if (!decays)
+        return ZOFF_RULE_ADAM;
+    return h->decay == ZOFF_DECAY_L2 ? ZOFF_RULE_ADAM_L2 : ZOFF_RULE_ADAM_DECOUPLED;
+}
+
+zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule)
+{
+    const bool adam = rule <= ZOFF_RULE_ADAM_L2;
+    return (zoff_adam_states){
+        .m = adam || rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED || rule >= ZOFF_RULE_MOMENTUM,
+        .v = adam || rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2,
+    };
+}
+
+zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper)
+{
+    const zoff_adam_hyper h = complete(hyper);
+    return zoff_adam_hyper_rule_states(rule_of(&h));
+}
+
+static void blend(double keep, double rest, float *out_keep, float *out_rest)
+{
+    *out_keep = (float)keep;
+    *out_rest = (float)rest;
 }
 
 void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out)
@@ -71,20 +152,22 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
     /* The caller's thread may flush subnormals or round upwards: constants must not depend on that either. */
     const unsigned saved = zoff_base_cpu_float_enter();
     const zoff_adam_hyper h = complete(hyper);
-    const double bias1 = 1.0 - pow(h.beta1, (double)t);
-    const double bias2 = 1.0 - pow(h.beta2, (double)t);
-    *out = (zoff_adam_consts){
-        .grad_scale = (float)grad_scale,
-        .beta1 = (float)h.beta1,
-        .one_minus_beta1 = (float)(1.0 - h.beta1),
-        .beta2 = (float)h.beta2,
-        .one_minus_beta2 = (float)(1.0 - h.beta2),
-        .eps = (float)h.eps,
-        .inv_sqrt_bias2 = (float)(1.0 / sqrt(bias2)),
-        .step_size = (float)(-h.lr / bias1),
-        .decay = (float)(h.decay == ZOFF_DECAY_L2 ? h.weight_decay : -h.lr * h.weight_decay),
-        .mode = h.decay,
-        .decays = h.weight_decay != 0,
-    };
+    zoff_adam_consts k = {.rule = rule_of(&h), .grad_scale = (float)grad_scale, .eps = (float)h.eps};
+    double step_size = -h.lr;
+    blend(h.beta1, 1.0 - h.beta1, &k.beta1, &k.one_minus_beta1);
+    blend(h.beta2, 1.0 - h.beta2, &k.beta2, &k.one_minus_beta2);
+    if (h.optimizer == ZOFF_OPTIMIZER_ADAM) {
+        step_size /= 1.0 - pow(h.beta1, (double)t);
+        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - pow(h.beta2, (double)t)));
+    } else if (h.optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
+        step_size /= 1.0 + (double)(t - 1) * h.lr_decay;
+    } else if (h.optimizer == ZOFF_OPTIMIZER_SGD) {
+        blend(t == 1 ? 0 : h.momentum, t == 1 ? 1 : 1.0 - h.dampening, &k.beta1, &k.one_minus_beta1);
+        k.momentum = (float)h.momentum;
+    }
+    k.step_size = (float)step_size;
+    const bool shrinks = k.rule == ZOFF_RULE_ADAM_DECOUPLED || k.rule == ZOFF_RULE_LION_DECOUPLED;
+    k.decay = (float)(shrinks ? -h.lr * h.weight_decay : h.weight_decay);
+    *out = k;
     zoff_base_cpu_float_leave(saved);
 }

@@ -9,9 +9,9 @@
 
 /* clang-format off */
 #define ZOFF_KERNEL_LIST(K) /* name   piece                      what it does */                                           \
-    K(adam,       zoff_adam_piece)       /* a step, with or without a bf16 copy of the new weights */                      \
+    K(update,     zoff_adam_piece)       /* a step by any rule on weights and gradients of any type */                     \
     K(accumulate, zoff_accumulate_piece) /* sum = grad, or sum += grad */                                                  \
-    K(cast,       zoff_cast_piece)       /* fp32 to bf16 and back */                                                       \
+    K(cast,       zoff_cast_piece)       /* any element type to any other */                                               \
     K(square_sum, zoff_norm_piece)       /* block sums; `begin` is a multiple of ZOFF_NORM_BLOCK */
 /* clang-format on */
 
@@ -22,8 +22,9 @@ struct zoff_kernels {
 #undef K
 };
 
-/* The tables that this build has. avx2 and avx512 exist on x86-64 only. */
-extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx2, zoff_adam_kernels_avx512;
+/* The tables that this build has: avx2 and avx512 on x86-64 only, neon and sve on aarch64 only. */
+extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx2, zoff_adam_kernels_avx512,
+    zoff_adam_kernels_neon, zoff_adam_kernels_sve;
 
 /* The table of this process, chosen at the first call and then fixed. */
 const struct zoff_kernels *zoff_adam_dispatch_kernels(void);

@@ -2,16 +2,20 @@
  * depend on the team; who adds them up does so in index order. */
 #include "walk.h"
 
-_Static_assert(offsetof(zoff_norm_piece, count) == 0, "the walk reads the count of a piece at its start");
-
-static void square_sum(const struct zoff_kernels *kernels, const void *piece, size_t begin, size_t count)
+static void square_sum(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
 {
+    (void)ctx;
     kernels->square_sum(piece, begin, count);
 }
 
 void zoff_adam_norm_run(unsigned threads, const zoff_norm_piece *pieces, size_t count, zoff_adam_between between, void *ctx)
 {
-    const zoff_adam_walk walk = {
-        .pieces = pieces, .piece_bytes = sizeof *pieces, .count = count, .fn = square_sum, .between = between, .ctx = ctx};
+    const zoff_adam_walk walk = {.pieces = pieces,
+                                 .stride = sizeof *pieces,
+                                 .count_at = offsetof(zoff_norm_piece, count),
+                                 .count = count,
+                                 .fn = square_sum,
+                                 .between = between,
+                                 .between_ctx = ctx};
     zoff_adam_walk_run(threads, &walk);
 }

@@ -1,64 +1,217 @@
-/* step.c: the public Adam step on one tensor: every argument checked, then one piece for the team. */
-#include "walk.h"
+/* step.c: the public step on tensors: every argument checked before anything is changed, then one walk of the team. */
+#include "update_priv.h"
 
 #include "bits.h"
+#include "mem.h"
 #include "try.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Bytes of the struct when it was first published: no caller has less. Zero is the default of every field. */
 enum { FIRST_BYTES = 72 };
-_Static_assert(sizeof(zoff_adam_tensor) == FIRST_BYTES, "a new field: read it in zoff_adam_step(), and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_adam_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
 
-static zoff_status check_tensor(const zoff_adam_tensor *tensor)
+/* A list of tensors, in messages "tensor" or "tensors[7]", and the constants of each. */
+typedef struct step_list {
+    const zoff_adam_tensor *tensors;
+    size_t stride, count;
+    const char *name; /* of the call */
+    const zoff_adam_consts *consts;
+    size_t consts_step; /* from one tensor's to the next one's: 0 or 1 */
+    bool stream;
+} step_list;
+
+static const zoff_adam_tensor *tensor_at(const step_list *list, size_t index)
 {
+    return (const void *)((const char *)list->tensors + index * list->stride);
+}
+
+static size_t index_of(const step_list *list, const void *tensor)
+{
+    return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
+}
+
+static zoff_adam_piece make_piece(const step_list *list, const zoff_adam_tensor *tensor)
+{
+    const zoff_adam_consts *consts = list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
+    const zoff_adam_states states = zoff_adam_hyper_rule_states(consts->rule);
+    return (zoff_adam_piece){
+        .count = tensor->count,
+        .master = tensor->master,
+        .m = states.m ? tensor->m : NULL,
+        .v = states.v ? tensor->v : NULL,
+        .grad = tensor->grad,
+        .copy_out = tensor->copy_out,
+        .grad_dtype = tensor->grad_dtype ? tensor->grad_dtype : ZOFF_F32,
+        .copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16,
+        .consts = consts,
+        .master_dtype = tensor->master_dtype ? tensor->master_dtype : ZOFF_F32,
+        .stream = list->stream,
+    };
+}
+
+static size_t cost(const void *ctx, const void *tensor)
+{
+    const zoff_adam_piece piece = make_piece(ctx, tensor);
+    return zoff_adam_update_cost(&piece);
+}
+
+static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
+{
+    const zoff_adam_piece piece = make_piece(ctx, tensor);
+    kernels->update(&piece, begin, count);
+}
+
+/* Where a tensor stands, for messages. */
+typedef struct where {
+    char text[64];
+} where;
+
+static where name_tensor(const step_list *list, size_t index)
+{
+    where w;
+    if (list->count == 1)
+        snprintf(w.text, sizeof w.text, "%s: tensor", list->name);
+    else
+        snprintf(w.text, sizeof w.text, "%s: tensors[%zu]", list->name, index);
+    return w;
+}
+
+static bool is_dtype(zoff_dtype dtype)
+{
+    return dtype == ZOFF_DTYPE_DEFAULT || zoff_adam_dtype_bytes(dtype) != 0;
+}
+
+/* Said of a type that the field cannot have. */
+static zoff_status refuse_dtype(const step_list *list, size_t index, const char *field, zoff_dtype dtype, const char *choices)
+{
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s.%s is %d (%s); use %s", name_tensor(list, index).text, field, (int)dtype,
+                                 zoff_adam_dtype_name(dtype), choices);
+}
+
+static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_states states)
+{
+    const zoff_adam_tensor *tensor = tensor_at(list, index);
+    ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
+                 "%s.struct_size is %zu; set it to sizeof(zoff_adam_tensor)", name_tensor(list, index).text,
+                 tensor->struct_size);
     const struct {
         const char *name;
         const void *array;
-    } arrays[] = {{"master", tensor->master}, {"m", tensor->m}, {"v", tensor->v}, {"grad", tensor->grad}};
+        bool needed;
+    } arrays[] = {
+        {"master", tensor->master, true}, {"m", tensor->m, states.m}, {"v", tensor->v, states.v}, {"grad", tensor->grad, true}};
     for (size_t i = 0; tensor->count && i < sizeof arrays / sizeof arrays[0]; i++) {
-        ZOFF_FAIL_IF(!arrays[i].array, ZOFF_ERR_INVALID, "zoff_adam_tensor.%s is NULL, but count is %zu", arrays[i].name,
-                     tensor->count);
+        ZOFF_FAIL_IF(arrays[i].needed && !arrays[i].array, ZOFF_ERR_INVALID, "%s.%s is NULL, but count is %zu",
+                     name_tensor(list, index).text, arrays[i].name, tensor->count);
     }
-    size_t bytes;
-    ZOFF_FAIL_IF(!zoff_base_bits_mul(tensor->count, sizeof(float), &bytes), ZOFF_ERR_INVALID,
-                 "zoff_adam_tensor.count is %zu: more elements than memory can hold", tensor->count);
-    ZOFF_FAIL_IF(tensor->grad_dtype != ZOFF_DTYPE_DEFAULT && tensor->grad_dtype != ZOFF_F32 && tensor->grad_dtype != ZOFF_BF16,
-                 ZOFF_ERR_INVALID, "zoff_adam_tensor.grad_dtype is %d (%s); use ZOFF_F32 or ZOFF_BF16", (int)tensor->grad_dtype,
-                 zoff_adam_dtype_name(tensor->grad_dtype));
-    ZOFF_FAIL_IF(tensor->copy_out && tensor->copy_dtype != ZOFF_DTYPE_DEFAULT && tensor->copy_dtype != ZOFF_BF16,
-                 ZOFF_ERR_INVALID, "zoff_adam_tensor.copy_dtype is %d (%s); use ZOFF_BF16", (int)tensor->copy_dtype,
-                 zoff_adam_dtype_name(tensor->copy_dtype));
+    ZOFF_FAIL_IF(tensor->count > (size_t)PTRDIFF_MAX / sizeof(float), ZOFF_ERR_INVALID,
+                 "%s.count is %zu: more elements than memory can hold", name_tensor(list, index).text, tensor->count);
+    if (!is_dtype(tensor->grad_dtype))
+        return refuse_dtype(list, index, "grad_dtype", tensor->grad_dtype, "ZOFF_F32, ZOFF_BF16 or ZOFF_F16");
+    if (!is_dtype(tensor->master_dtype))
+        return refuse_dtype(list, index, "master_dtype", tensor->master_dtype, "ZOFF_F32, ZOFF_BF16 or ZOFF_F16");
+    if (tensor->copy_out && (!is_dtype(tensor->copy_dtype) || tensor->copy_dtype == ZOFF_F32))
+        return refuse_dtype(list, index, "copy_dtype", tensor->copy_dtype, "ZOFF_BF16 or ZOFF_F16");
+    ZOFF_FAIL_IF(tensor->copy_out && tensor->master_dtype != ZOFF_DTYPE_DEFAULT && tensor->master_dtype != ZOFF_F32,
+                 ZOFF_ERR_INVALID,
+                 "%s.copy_out is given, but master is %s; weights without an fp32 master are updated in place",
+                 name_tensor(list, index).text, zoff_adam_dtype_name(tensor->master_dtype));
     return ZOFF_OK;
+}
+
+static zoff_status check_scale(double grad_scale)
+{
+    ZOFF_FAIL_IF(!(fabs(grad_scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID, "grad_scale is %g; it must be finite in fp32",
+                 grad_scale);
+    return ZOFF_OK;
+}
+
+static void run(step_list *list)
+{
+    zoff_adam_walk walk = {.pieces = list->tensors,
+                           .stride = list->stride,
+                           .count_at = offsetof(zoff_adam_tensor, count),
+                           .count = list->count,
+                           .fn = update,
+                           .cost = cost,
+                           .fn_ctx = list};
+    walk.total = zoff_adam_walk_total(&walk);
+    list->stream = zoff_adam_update_streams(walk.total);
+    zoff_adam_walk_run(zoff_adam_dispatch_threads(), &walk);
+}
+
+/* One set of hyper-parameters for all. */
+static zoff_status step_alike(step_list *list, const zoff_adam_hyper *hyper, int64_t t, double grad_scale)
+{
+    zoff_adam_consts consts;
+    ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
+    const zoff_adam_states states = zoff_adam_hyper_states(hyper);
+    for (size_t i = 0; i < list->count; i++)
+        ZOFF_TRY(check_tensor(list, i, states));
+    zoff_adam_hyper_consts(hyper, t, grad_scale, &consts);
+    list->consts = &consts;
+    run(list);
+    return ZOFF_OK;
+}
+
+/* Checks one tensor's hyper-parameters and makes its constants; neighbours often share theirs, and a power is dear. */
+static zoff_status make_consts(const step_list *list, size_t index, const zoff_adam_hyper *hyper, const zoff_adam_hyper *before,
+                               int64_t t, double grad_scale, zoff_adam_consts *consts)
+{
+    if (before && hyper->struct_size == before->struct_size && memcmp(hyper, before, hyper->struct_size) == 0) {
+        consts[index] = consts[index - 1];
+    } else {
+        const zoff_status status = zoff_adam_hyper_check(hyper, t);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "%s: hyper-parameters of tensors[%zu]: ", list->name, index);
+        zoff_adam_hyper_consts(hyper, t, grad_scale, &consts[index]);
+    }
+    return check_tensor(list, index, zoff_adam_hyper_states(hyper));
+}
+
+/* Each tensor has its own. */
+static zoff_status step_each(step_list *list, const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale)
+{
+    zoff_status status = ZOFF_OK;
+    zoff_adam_consts *consts;
+    ZOFF_TRY(zoff_base_mem_alloc(list->count, sizeof *consts, "the constants of a list of tensors", &consts));
+    const zoff_adam_hyper *before = NULL;
+    for (size_t i = 0; i < list->count && status == ZOFF_OK; i++) {
+        const zoff_adam_hyper *own = (const void *)((const char *)hyper + i * hyper_stride);
+        status = make_consts(list, i, own, before, t, grad_scale, consts);
+        before = own;
+    }
+    list->consts = consts;
+    list->consts_step = 1;
+    if (status == ZOFF_OK)
+        run(list);
+    zoff_base_mem_free(consts);
+    return status;
 }
 
 zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor)
 {
-    ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
-    ZOFF_FAIL_IF(!(fabs(grad_scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID, "grad_scale is %g; it must be finite in fp32",
-                 grad_scale);
-    ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "the tensor is NULL");
-    ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
-                 "zoff_adam_tensor.struct_size is %zu; set it to sizeof(zoff_adam_tensor)", tensor->struct_size);
-    zoff_adam_tensor full = {0};
-    memcpy(&full, tensor, zoff_base_bits_min(tensor->struct_size, sizeof full));
-    ZOFF_TRY(check_tensor(&full));
+    step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_adam_step"};
+    ZOFF_TRY(check_scale(grad_scale));
+    ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_adam_step: tensor is NULL");
+    return step_alike(&list, hyper, t, grad_scale);
+}
 
-    zoff_adam_consts consts;
-    zoff_adam_hyper_consts(hyper, t, grad_scale, &consts);
-    const zoff_adam_piece piece = {
-        .count = full.count,
-        .master = full.master,
-        .m = full.m,
-        .v = full.v,
-        .grad = full.grad,
-        .copy_out = full.copy_out,
-        .grad_dtype = full.grad_dtype ? full.grad_dtype : ZOFF_F32,
-        .copy_dtype = ZOFF_BF16,
-        .consts = &consts,
-    };
-    zoff_adam_update_run(zoff_adam_dispatch_threads(), &piece, 1, NULL, NULL);
-    return ZOFF_OK;
+zoff_status zoff_adam_step_list(const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,
+                                const zoff_adam_tensor *tensors, size_t tensor_stride, size_t count)
+{
+    step_list list = {.tensors = tensors, .stride = tensor_stride, .count = count, .name = "zoff_adam_step_list"};
+    ZOFF_TRY(check_scale(grad_scale));
+    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "zoff_adam_step_list: hyper is NULL");
+    ZOFF_FAIL_IF(!tensors && count, ZOFF_ERR_INVALID, "zoff_adam_step_list: tensors is NULL, but count is %zu", count);
+    ZOFF_FAIL_IF(count && tensor_stride < FIRST_BYTES, ZOFF_ERR_INVALID,
+                 "zoff_adam_step_list: tensor_stride is %zu; pass sizeof(zoff_adam_tensor)", tensor_stride);
+    ZOFF_FAIL_IF(hyper_stride && hyper_stride < sizeof hyper->struct_size, ZOFF_ERR_INVALID,
+                 "zoff_adam_step_list: hyper_stride is %zu; pass sizeof(zoff_adam_hyper), or 0 where all tensors share one",
+                 hyper_stride);
+    return hyper_stride ? step_each(&list, hyper, hyper_stride, t, grad_scale) : step_alike(&list, hyper, t, grad_scale);
 }

@@ -1,16 +1,56 @@
-/* update.c: the Adam step over a list of pieces. */
-#include "walk.h"
+/* update.c: the step over a list of pieces. */
+#include "update_priv.h"
 
-_Static_assert(offsetof(zoff_adam_piece, count) == 0, "the walk reads the count of a piece at its start");
+enum {
+    /* Bytes that a list moves from which its copies are written past the caches: more than they would keep until somebody
+     * reads them, and each line saved from being read before it is overwritten counts. */
+    STREAM_FROM = 64 << 20
+};
 
-static void update(const struct zoff_kernels *kernels, const void *piece, size_t begin, size_t count)
+size_t zoff_adam_update_cost(const zoff_adam_piece *piece)
 {
-    kernels->adam(piece, begin, count);
+    const zoff_dtype weights = piece->master_dtype ? piece->master_dtype : ZOFF_F32;
+    return 2 * zoff_adam_dtype_bytes(weights) + zoff_adam_dtype_bytes(piece->grad_dtype) + (piece->m ? 2 * sizeof(float) : 0) +
+           (piece->v ? 2 * sizeof(float) : 0) + (piece->copy_out ? zoff_adam_dtype_bytes(piece->copy_dtype) : 0);
+}
+
+bool zoff_adam_update_streams(size_t bytes)
+{
+    return bytes >= STREAM_FROM;
+}
+
+static size_t cost(const void *ctx, const void *piece)
+{
+    (void)ctx;
+    return zoff_adam_update_cost(piece);
+}
+
+static void update(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+{
+    (void)ctx;
+    kernels->update(piece, begin, count);
+}
+
+static void update_streaming(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)
+{
+    (void)ctx;
+    zoff_adam_piece streaming = *(const zoff_adam_piece *)piece;
+    streaming.stream = true;
+    kernels->update(&streaming, begin, count);
 }
 
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx)
 {
-    const zoff_adam_walk walk = {
-        .pieces = pieces, .piece_bytes = sizeof *pieces, .count = count, .fn = update, .between = between, .ctx = ctx};
+    zoff_adam_walk walk = {.pieces = pieces,
+                           .stride = sizeof *pieces,
+                           .count_at = offsetof(zoff_adam_piece, count),
+                           .count = count,
+                           .fn = update,
+                           .cost = cost,
+                           .between = between,
+                           .between_ctx = ctx};
+    walk.total = zoff_adam_walk_total(&walk);
+    if (zoff_adam_update_streams(walk.total))
+        walk.fn = update_streaming;
     zoff_adam_walk_run(threads, &walk);
 }

@@ -18,31 +18,38 @@ typedef struct walk_place {
 typedef struct walk_job {
     const zoff_adam_walk *walk;
     const struct zoff_kernels *kernels;
-    size_t total;
+    size_t total; /* cost */
 } walk_job;
 
 static const void *piece_at(const zoff_adam_walk *walk, size_t index)
 {
-    return (const char *)walk->pieces + index * walk->piece_bytes;
+    return (const char *)walk->pieces + index * walk->stride;
 }
 
-static size_t piece_count(const zoff_adam_walk *walk, size_t index)
+static size_t piece_count(const zoff_adam_walk *walk, const void *piece)
 {
-    return *(const size_t *)piece_at(walk, index);
+    return *(const size_t *)(const void *)((const char *)piece + walk->count_at);
 }
 
-/* Where the share of thread `thread` begins; that of `threads` is the end of the list. Neighbours compute the same place. */
-static walk_place find_border(const walk_job *job, unsigned thread, unsigned threads)
+static size_t piece_cost(const zoff_adam_walk *walk, const void *piece)
 {
-    size_t target = job->total / threads * thread + job->total % threads * thread / threads;
-    walk_place at = {0, 0};
-    for (; at.index < job->walk->count; at.index++) {
-        size_t count = piece_count(job->walk, at.index);
-        if (target < count && thread < threads) {
-            at.offset = target - target % ZOFF_NORM_BLOCK;
+    return walk->cost ? walk->cost(walk->fn_ctx, piece) : 1;
+}
+
+/* Where the share of thread `thread` begins; that of `threads` is the end of the list. The search goes on from `at`, which
+ * `passed` cost lies before. Neighbours compute the same place. */
+static walk_place find_border(const walk_job *job, unsigned thread, unsigned threads, walk_place at, size_t *passed)
+{
+    const size_t target = job->total / threads * thread + job->total % threads * thread / threads;
+    for (; at.index < job->walk->count; at.index++, at.offset = 0) {
+        const void *piece = piece_at(job->walk, at.index);
+        const size_t count = piece_count(job->walk, piece), cost = piece_cost(job->walk, piece);
+        if (thread < threads && target - *passed < count * cost) {
+            const size_t offset = (target - *passed) / cost;
+            at.offset = offset - offset % ZOFF_NORM_BLOCK;
             break;
         }
-        target -= zoff_base_bits_min(target, count);
+        *passed += count * cost;
     }
     return at;
 }
@@ -53,11 +60,11 @@ static void run_with_breaths(const walk_job *job, const void *piece, size_t begi
     const zoff_adam_walk *walk = job->walk;
     while (begin < end) {
         size_t count = zoff_base_bits_min(end - begin, BETWEEN_EVERY);
-        walk->fn(job->kernels, piece, begin, count);
+        walk->fn(job->kernels, walk->fn_ctx, piece, begin, count);
         begin += count;
         *io_due += count;
         if (*io_due >= BETWEEN_EVERY) {
-            walk->between(walk->ctx);
+            walk->between(walk->between_ctx);
             *io_due = 0;
         }
     }
@@ -68,15 +75,16 @@ static void run_share(void *ctx, unsigned thread, unsigned threads)
     const walk_job *job = ctx;
     const zoff_adam_walk *walk = job->walk;
     const bool breathes = thread == 0 && walk->between;
-    const walk_place stop = find_border(job, thread + 1, threads);
-    size_t io_due = 0;
-    for (walk_place at = find_border(job, thread, threads); at.index <= stop.index && at.index < walk->count; at.index++) {
+    size_t io_due = 0, passed = 0;
+    walk_place at = find_border(job, thread, threads, (walk_place){0, 0}, &passed);
+    const walk_place stop = find_border(job, thread + 1, threads, (walk_place){at.index, 0}, &passed);
+    for (; at.index <= stop.index && at.index < walk->count; at.index++) {
         const void *piece = piece_at(walk, at.index);
-        size_t end = at.index == stop.index ? stop.offset : piece_count(walk, at.index);
+        size_t end = at.index == stop.index ? stop.offset : piece_count(walk, piece);
         if (at.offset < end && breathes)
             run_with_breaths(job, piece, at.offset, end, &io_due);
         else if (at.offset < end)
-            walk->fn(job->kernels, piece, at.offset, end - at.offset);
+            walk->fn(job->kernels, walk->fn_ctx, piece, at.offset, end - at.offset);
         at.offset = 0;
     }
 }
@@ -86,11 +94,24 @@ bool zoff_adam_walk_shares(size_t count)
     return count >= SHARED_FROM;
 }
 
+size_t zoff_adam_walk_total(const zoff_adam_walk *walk)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < walk->count; i++) {
+        const void *piece = piece_at(walk, i);
+        total += piece_count(walk, piece) * piece_cost(walk, piece);
+    }
+    return total;
+}
+
 void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk)
 {
-    walk_job job = {.walk = walk, .kernels = zoff_adam_dispatch_kernels()};
-    for (size_t i = 0; i < walk->count; i++)
-        job.total += piece_count(walk, i);
+    walk_job job = {.walk = walk, .kernels = zoff_adam_dispatch_kernels(), .total = walk->total};
+    size_t elements = 0;
+    for (size_t i = 0; threads > 1 && i < walk->count && !zoff_adam_walk_shares(elements); i++)
+        elements += piece_count(walk, piece_at(walk, i));
+    if (!job.total)
+        job.total = zoff_adam_walk_total(walk);
     if (job.total)
-        zoff_base_team_run(zoff_adam_walk_shares(job.total) ? threads : 1, run_share, &job);
+        zoff_base_team_run(zoff_adam_walk_shares(elements) ? threads : 1, run_share, &job);
 }

@@ -5,21 +5,32 @@
 #include "kernels.h"
 
 /* Call one kernel of the table on elements [begin, begin + count) of a piece. */
-typedef void (*zoff_adam_walk_fn)(const struct zoff_kernels *kernels, const void *piece, size_t begin, size_t count);
+typedef void (*zoff_adam_walk_fn)(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin,
+                                  size_t count);
 
-/* A list of pieces of one type; `size_t count` is the first member of each. */
+/* Bytes that an element of a piece costs: read and written, of all its arrays together. */
+typedef size_t (*zoff_adam_walk_cost)(const void *ctx, const void *piece);
+
+/* A list of pieces of one type. */
 typedef struct zoff_adam_walk {
     const void *pieces;
-    size_t piece_bytes;
+    size_t stride;   /* bytes from one piece to the next */
+    size_t count_at; /* where in a piece its `size_t count` of elements is */
     size_t count;
     zoff_adam_walk_fn fn;
+    zoff_adam_walk_cost cost;  /* or NULL: an element is an element */
+    const void *fn_ctx;        /* for fn and cost */
+    size_t total;              /* zoff_adam_walk_total(), or 0 where that is not known yet */
     zoff_adam_between between; /* or NULL */
-    void *ctx;
+    void *between_ctx;
 } zoff_adam_walk;
 
-/* Work through the list on `threads` threads. Shares are equal in elements and cut inside a piece at multiples of
+/* Work through the list on `threads` threads. Shares are equal in what they cost, and cut inside a piece at multiples of
  * ZOFF_NORM_BLOCK; the same list and team give each thread the same share. Little work stays on the calling thread. */
 void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk);
+
+/* Bytes that the whole list costs; elements where there is no cost function. */
+size_t zoff_adam_walk_total(const zoff_adam_walk *walk);
 
 /* Whether a list of `count` elements in all is worth a team. */
 bool zoff_adam_walk_shares(size_t count);

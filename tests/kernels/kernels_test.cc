@@ -107,8 +107,8 @@ void check_adam(const struct zoff_kernels *table, adam_arrays &arrays, const ada
     piece.copy_dtype = ZOFF_BF16;
     piece.consts = &consts;
     const size_t cut = n / ZOFF_NORM_BLOCK / 2 * ZOFF_NORM_BLOCK;
-    table->adam(&piece, 0, cut);
-    table->adam(&piece, cut, n - cut);
+    table->update(&piece, 0, cut);
+    table->update(&piece, cut, n - cut);
 
     oracle_adam(&hyper, t, scale, n, p2.data(), m2.data(), v2.data(), g2.data(), c.grad16 ? g162.data() : nullptr,
                 c.copies ? copy2.data() : nullptr);

@@ -3,13 +3,14 @@
 #ifndef ZOFF_BODY_NORM_H
 #define ZOFF_BODY_NORM_H
 
-ZOFF_KERNEL_INLINE v_sum square_sum_lanes(v_sum sum, const void *grad, size_t i, size_t left, bool grad16)
+ZOFF_KERNEL_INLINE v_sum square_sum_lanes(v_sum sum, const void *grad, size_t i, size_t left, zoff_dtype grads)
 {
-    return grad16 ? v_sum_squares_bf16(sum, (const uint16_t *)grad + i, left)
-                  : v_sum_squares(sum, (const float *)grad + i, left);
+    return grads == ZOFF_BF16  ? v_sum_squares_bf16(sum, (const uint16_t *)grad + i, left)
+           : grads == ZOFF_F16 ? v_sum_squares_f16(sum, (const uint16_t *)grad + i, left)
+                               : v_sum_squares(sum, (const float *)grad + i, left);
 }
 
-ZOFF_KERNEL_INLINE void square_sum_span(const zoff_norm_piece *piece, size_t begin, size_t count, bool grad16)
+ZOFF_KERNEL_INLINE void square_sum_span(const zoff_norm_piece *piece, size_t begin, size_t count, zoff_dtype grads)
 {
     const size_t end = begin + count;
     for (size_t block = begin / ZOFF_NORM_BLOCK; block * ZOFF_NORM_BLOCK < end; block++) {
@@ -17,9 +18,9 @@ ZOFF_KERNEL_INLINE void square_sum_span(const zoff_norm_piece *piece, size_t beg
         const size_t stop = end - i > ZOFF_NORM_BLOCK ? i + ZOFF_NORM_BLOCK : end;
         v_sum sum = v_sum_zero();
         for (; i + ZOFF_ADAM_SUM_LANES <= stop; i += ZOFF_ADAM_SUM_LANES)
-            sum = square_sum_lanes(sum, piece->grad, i, ZOFF_ADAM_SUM_LANES, grad16);
+            sum = square_sum_lanes(sum, piece->grad, i, ZOFF_ADAM_SUM_LANES, grads);
         if (i < stop)
-            sum = square_sum_lanes(sum, piece->grad, i, stop - i, grad16);
+            sum = square_sum_lanes(sum, piece->grad, i, stop - i, grads);
         piece->block_sums[block] = v_sum_total(sum);
     }
 }
@@ -27,9 +28,11 @@ ZOFF_KERNEL_INLINE void square_sum_span(const zoff_norm_piece *piece, size_t beg
 static void kernel_square_sum(const zoff_norm_piece *piece, size_t begin, size_t count)
 {
     if (piece->dtype == ZOFF_BF16)
-        square_sum_span(piece, begin, count, true);
+        square_sum_span(piece, begin, count, ZOFF_BF16);
+    else if (piece->dtype == ZOFF_F16)
+        square_sum_span(piece, begin, count, ZOFF_F16);
     else
-        square_sum_span(piece, begin, count, false);
+        square_sum_span(piece, begin, count, ZOFF_F32);
 }
 
 #endif

@@ -1,10 +1,7 @@
 /* kernels_avx2.c: every kernel for AVX2 with FMA. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_avx2.h"
 
-#include "body/body_accumulate.h"
-#include "body/body_adam.h"
-#include "body/body_cast.h"
-#include "body/body_norm.h"
+#include "body/bodies.h"
 
 const struct zoff_kernels zoff_adam_kernels_avx2 = {.name = "avx2",
 #define K(kernel, piece_type) .kernel = kernel_##kernel,

@@ -1,10 +1,7 @@
 /* kernels_avx512.c: every kernel for AVX-512 F, BW, VL and DQ. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_avx512.h"
 
-#include "body/body_accumulate.h"
-#include "body/body_adam.h"
-#include "body/body_cast.h"
-#include "body/body_norm.h"
+#include "body/bodies.h"
 
 const struct zoff_kernels zoff_adam_kernels_avx512 = {.name = "avx512",
 #define K(kernel, piece_type) .kernel = kernel_##kernel,

@@ -1,10 +1,7 @@
 /* kernels_scalar.c: every kernel for any CPU. The flags of this file are in cmake/isa.cmake. */
 #include "simd/simd_scalar.h"
 
-#include "body/body_accumulate.h"
-#include "body/body_adam.h"
-#include "body/body_cast.h"
-#include "body/body_norm.h"
+#include "body/bodies.h"
 
 const struct zoff_kernels zoff_adam_kernels_scalar = {.name = "scalar",
 #define K(kernel, piece_type) .kernel = kernel_##kernel,

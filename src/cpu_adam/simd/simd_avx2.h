@@ -42,28 +42,79 @@ ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
         _mm256_maskstore_ps(p, v_mask(left), x);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+ZOFF_KERNEL_INLINE __m128i v_load_halves(const uint16_t *p, size_t left)
 {
     __m128i halves = _mm_setzero_si128();
     if (left >= v_lanes())
         halves = _mm_loadu_si128((const __m128i *)p);
     else
         memcpy(&halves, p, left % v_lanes() * sizeof *p);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+    return halves;
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m128i halves, size_t left)
+{
+    if (left >= v_lanes())
+        _mm_storeu_si128((__m128i *)p, halves);
+    else
+        memcpy(p, &halves, left % v_lanes() * sizeof *p);
+}
+
+ZOFF_KERNEL_INLINE __m128i v_round_bf16(v_f x)
 {
     __m256i bits = _mm256_castps_si256(x);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
     rounded = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
-    __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
-    if (left >= v_lanes())
-        _mm_storeu_si128((__m128i *)p, halves);
-    else
-        memcpy(p, &halves, left % v_lanes() * sizeof *p);
+    return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
+}
+
+/* The instruction keeps what fits of a NaN; the canonical one goes in, so that the canonical one comes out. */
+ZOFF_KERNEL_INLINE __m128i v_round_f16(v_f x)
+{
+    const v_f nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_cvtps_ph(_mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)), _MM_FROUND_TO_NEAREST_INT);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v_load_halves(p, left)), 16));
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    v_store_halves(p, v_round_bf16(x), left);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
+{
+    return _mm256_cvtph_ps(v_load_halves(p, left));
+}
+
+ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
+{
+    v_store_halves(p, v_round_f16(x), left);
+}
+
+ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+{
+    return sizeof(__m128i);
+}
+
+ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
+{
+    _mm_stream_si128((__m128i *)p, v_round_bf16(x));
+}
+
+ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
+{
+    _mm_stream_si128((__m128i *)p, v_round_f16(x));
+}
+
+ZOFF_KERNEL_INLINE void v_stream_end(void)
+{
+    _mm_sfence();
 }
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
@@ -89,6 +140,13 @@ ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
 ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
+{
+    const v_f one = _mm256_or_ps(_mm256_and_ps(a, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(1.0f));
+    const v_f sign = _mm256_and_ps(one, _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+    return _mm256_blendv_ps(sign, a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
 
 /* Lanes 0-3, 4-7, 8-11, 12-15. */
@@ -128,6 +186,12 @@ ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t
 {
     v_f high = left > v_lanes() ? v_load_bf16(p + v_lanes(), left - v_lanes()) : _mm256_setzero_ps();
     return v_sum_add(sum, v_load_bf16(p, left), high);
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares_f16(v_sum sum, const uint16_t *p, size_t left)
+{
+    v_f high = left > v_lanes() ? v_load_f16(p + v_lanes(), left - v_lanes()) : _mm256_setzero_ps();
+    return v_sum_add(sum, v_load_f16(p, left), high);
 }
 
 ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)

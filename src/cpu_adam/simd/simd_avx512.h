@@ -40,25 +40,74 @@ ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
         _mm512_mask_storeu_ps(p, v_mask(left), x);
 }
 
-ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+ZOFF_KERNEL_INLINE __m256i v_load_halves(const uint16_t *p, size_t left)
 {
-    __m256i halves =
-        left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(v_mask(left), (const void *)p);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    return left >= v_lanes() ? _mm256_loadu_si256((const __m256i *)p) : _mm256_maskz_loadu_epi16(v_mask(left), (const void *)p);
 }
 
-ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, __m256i halves, size_t left)
+{
+    if (left >= v_lanes())
+        _mm256_storeu_si256((__m256i *)p, halves);
+    else
+        _mm256_mask_storeu_epi16(p, v_mask(left), halves);
+}
+
+ZOFF_KERNEL_INLINE __m256i v_round_bf16(v_f x)
 {
     __m512i bits = _mm512_castps_si512(x);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     rounded = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000)), 16);
-    __m256i halves = _mm512_cvtepi32_epi16(rounded);
-    if (left >= v_lanes())
-        _mm256_storeu_si256((__m256i *)p, halves);
-    else
-        _mm256_mask_storeu_epi16(p, v_mask(left), halves);
+    return _mm512_cvtepi32_epi16(rounded);
+}
+
+/* The instruction keeps what fits of a NaN; the canonical one goes in, so that the canonical one comes out. */
+ZOFF_KERNEL_INLINE __m256i v_round_f16(v_f x)
+{
+    const v_f nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return _mm512_cvtps_ph(_mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan), _MM_FROUND_TO_NEAREST_INT);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v_load_halves(p, left)), 16));
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    v_store_halves(p, v_round_bf16(x), left);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
+{
+    return _mm512_cvtph_ps(v_load_halves(p, left));
+}
+
+ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
+{
+    v_store_halves(p, v_round_f16(x), left);
+}
+
+ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+{
+    return sizeof(__m256i);
+}
+
+ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
+{
+    _mm256_stream_si256((__m256i *)p, v_round_bf16(x));
+}
+
+ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
+{
+    _mm256_stream_si256((__m256i *)p, v_round_f16(x));
+}
+
+ZOFF_KERNEL_INLINE void v_stream_end(void)
+{
+    _mm_sfence();
 }
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
@@ -84,6 +133,13 @@ ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
 ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
+{
+    const v_f one = _mm512_or_ps(_mm512_and_ps(a, _mm512_set1_ps(-0.0f)), _mm512_set1_ps(1.0f));
+    const v_f sign = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NEQ_UQ), one);
+    return _mm512_mask_mov_ps(sign, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
 }
 
 /* Lanes 0-7, 8-15. */
@@ -114,6 +170,11 @@ ZOFF_KERNEL_INLINE v_sum v_sum_squares(v_sum sum, const float *p, size_t left)
 ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t left)
 {
     return v_sum_add(sum, v_load_bf16(p, left));
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares_f16(v_sum sum, const uint16_t *p, size_t left)
+{
+    return v_sum_add(sum, v_load_f16(p, left));
 }
 
 ZOFF_KERNEL_INLINE double v_sum_total(v_sum sum)

@@ -53,6 +53,54 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
+/* Every fp16 is an fp32; subnormals are multiples of 2^-24. */
+ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
+{
+    (void)left;
+    const uint32_t sign = (uint32_t)(*p & 0x8000u) << 16, exponent = *p >> 10 & 31u, fraction = *p & 0x3ffu;
+    const float tiny = (float)fraction * 0x1p-24f;
+    uint32_t bits = (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+    if (exponent == 0)
+        memcpy(&bits, &tiny, sizeof bits);
+    bits |= sign;
+    v_f x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Round to nearest even; what rounds to 65536 or more is infinite, every NaN becomes 0x7e00. */
+ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
+{
+    (void)left;
+    uint32_t bits, shifted;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    const float half = fabsf(x) + 0.5f; /* the last place of this sum is 2^-24, that of an fp16 below 2^-14 */
+    memcpy(&shifted, &half, sizeof shifted);
+    uint32_t rounded = (size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13;
+    rounded = size < 113u << 23 ? shifted - 0x3f000000u : size >= 0x477ff000u ? 0x7c00u : rounded;
+    *p = (uint16_t)(x != x ? 0x7e00u : sign | rounded);
+}
+
+/* Streaming stores: a whole register to 16-bit elements, past the caches. Where an instruction set has them, v_stream_bytes()
+ * is the alignment that they need, and v_stream_end() makes them visible to other threads before whatever follows. */
+ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+{
+    return 0;
+}
+
+ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
+{
+    v_store_bf16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
+{
+    v_store_f16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {
     return a + b;
@@ -79,6 +127,12 @@ ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
     return fmaf(a, b, c);
 }
 
+/* 1 with the sign of a number, +0 for either zero, NaN for NaN. */
+ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
+{
+    return a != a ? a : a > 0 ? 1.0f : a < 0 ? -1.0f : 0.0f;
+}
+
 /* ZOFF_ADAM_SUM_LANES running sums in fp64. The square of an fp32 value is exact there, fused or not. */
 typedef struct v_sum {
     double lane[ZOFF_ADAM_SUM_LANES];
@@ -101,6 +155,15 @@ ZOFF_KERNEL_INLINE v_sum v_sum_squares_bf16(v_sum sum, const uint16_t *p, size_t
 {
     for (size_t l = 0; l < ZOFF_ADAM_SUM_LANES && l < left; l++) {
         double x = (double)v_load_bf16(p + l, 1);
+        sum.lane[l] += x * x;
+    }
+    return sum;
+}
+
+ZOFF_KERNEL_INLINE v_sum v_sum_squares_f16(v_sum sum, const uint16_t *p, size_t left)
+{
+    for (size_t l = 0; l < ZOFF_ADAM_SUM_LANES && l < left; l++) {
+        double x = (double)v_load_f16(p + l, 1);
         sum.lane[l] += x * x;
     }
     return sum;

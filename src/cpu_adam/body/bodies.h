@@ -1,0 +1,13 @@
+/* bodies.h: every kernel, over the vocabulary that was included before. */
+#ifndef ZOFF_BODIES_H
+#define ZOFF_BODIES_H
+
+#include "body_types.h"
+
+#include "body_accumulate.h"
+#include "body_cast.h"
+#include "body_norm.h"
+#include "body_rules.h"
+#include "body_update.h"
+
+#endif

@@ -1,0 +1,77 @@
+/* body_rules.h: the formulas of <zoff/adam.h> on one register of elements, over whatever vocabulary was included before. */
+#ifndef ZOFF_BODY_RULES_H
+#define ZOFF_BODY_RULES_H
+
+ZOFF_KERNEL_INLINE bool rule_decays_grads(zoff_adam_rule rule)
+{
+    return rule == ZOFF_RULE_ADAM_L2 || rule == ZOFF_RULE_ADAGRAD_L2 || rule == ZOFF_RULE_SGD_L2 ||
+           rule == ZOFF_RULE_MOMENTUM_L2 || rule == ZOFF_RULE_NESTEROV_L2;
+}
+
+ZOFF_KERNEL_INLINE bool rule_decays_weights(zoff_adam_rule rule)
+{
+    return rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_LION_DECOUPLED;
+}
+
+/* rest * g + keep * m */
+ZOFF_KERNEL_INLINE v_f rule_blend(float keep, v_f m, float rest, v_f g)
+{
+    return v_fma(v_set1(rest), g, v_mul(v_set1(keep), m));
+}
+
+ZOFF_KERNEL_INLINE v_f rule_adam(const zoff_adam_consts *k, v_f g, float *m, float *v, size_t i, size_t left)
+{
+    const v_f first = rule_blend(k->beta1, v_load(m + i, left), k->one_minus_beta1, g);
+    const v_f second = v_fma(v_mul(v_set1(k->one_minus_beta2), g), g, v_mul(v_set1(k->beta2), v_load(v + i, left)));
+    v_store(m + i, first, left);
+    v_store(v + i, second, left);
+    return v_div(first, v_fma(v_sqrt(second), v_set1(k->inv_sqrt_bias2), v_set1(k->eps)));
+}
+
+ZOFF_KERNEL_INLINE v_f rule_adagrad(const zoff_adam_consts *k, v_f g, float *v, size_t i, size_t left)
+{
+    const v_f sum = v_fma(g, g, v_load(v + i, left));
+    v_store(v + i, sum, left);
+    return v_div(g, v_add(v_sqrt(sum), v_set1(k->eps)));
+}
+
+ZOFF_KERNEL_INLINE v_f rule_lion(const zoff_adam_consts *k, v_f g, float *m, size_t i, size_t left)
+{
+    const v_f old = v_load(m + i, left);
+    v_store(m + i, rule_blend(k->beta2, old, k->one_minus_beta2, g), left);
+    return v_sign(rule_blend(k->beta1, old, k->one_minus_beta1, g));
+}
+
+ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, float *m, size_t i, size_t left, bool nesterov)
+{
+    const v_f sum = rule_blend(k->beta1, v_load(m + i, left), k->one_minus_beta1, g);
+    v_store(m + i, sum, left);
+    return nesterov ? v_fma(v_set1(k->momentum), sum, g) : sum;
+}
+
+/* New weights of old ones `p` and scaled gradients `g`, which are elements from `i` on; their states are in m and v, where the
+ * rule has them. `rule` is a constant of the caller. */
+ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, float *m, float *v, size_t i,
+                                  size_t left)
+{
+    if (rule_decays_grads(rule))
+        g = v_fma(v_set1(k->decay), p, g);
+
+    v_f u = g; /* SGD without momentum */
+    if (rule == ZOFF_RULE_ADAM || rule == ZOFF_RULE_ADAM_DECOUPLED || rule == ZOFF_RULE_ADAM_L2)
+        u = rule_adam(k, g, m, v, i, left);
+    else if (rule == ZOFF_RULE_ADAGRAD || rule == ZOFF_RULE_ADAGRAD_L2)
+        u = rule_adagrad(k, g, v, i, left);
+    else if (rule == ZOFF_RULE_LION || rule == ZOFF_RULE_LION_DECOUPLED)
+        u = rule_lion(k, g, m, i, left);
+    else if (rule == ZOFF_RULE_MOMENTUM || rule == ZOFF_RULE_MOMENTUM_L2)
+        u = rule_momentum(k, g, m, i, left, false);
+    else if (rule == ZOFF_RULE_NESTEROV || rule == ZOFF_RULE_NESTEROV_L2)
+        u = rule_momentum(k, g, m, i, left, true);
+
+    if (rule_decays_weights(rule))
+        p = v_fma(v_set1(k->decay), p, p);
+    return v_fma(v_set1(k->step_size), u, p);
+}
+
+#endif

@@ -1,0 +1,31 @@
+/* body_types.h: one register of elements of any type. The type is a constant of the caller, so no branch is left of these. */
+#ifndef ZOFF_BODY_TYPES_H
+#define ZOFF_BODY_TYPES_H
+
+ZOFF_KERNEL_INLINE v_f load_any(const void *p, size_t i, size_t left, zoff_dtype dtype)
+{
+    return dtype == ZOFF_BF16  ? v_load_bf16((const uint16_t *)p + i, left)
+           : dtype == ZOFF_F16 ? v_load_f16((const uint16_t *)p + i, left)
+                               : v_load((const float *)p + i, left);
+}
+
+ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dtype dtype)
+{
+    if (dtype == ZOFF_BF16)
+        v_store_bf16((uint16_t *)p + i, x, left);
+    else if (dtype == ZOFF_F16)
+        v_store_f16((uint16_t *)p + i, x, left);
+    else
+        v_store((float *)p + i, x, left);
+}
+
+/* Past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */
+ZOFF_KERNEL_INLINE void stream_any(void *p, size_t i, v_f x, zoff_dtype dtype)
+{
+    if (dtype == ZOFF_BF16)
+        v_stream_bf16((uint16_t *)p + i, x);
+    else
+        v_stream_f16((uint16_t *)p + i, x);
+}
+
+#endif
