@@ -1,9 +1,9 @@
 # The kernels of cpu_adam, compiled once for each instruction set: the only files of the project with ISA flags, and those
 # name features one by one, so that what is built on one machine runs on another. No LTO: it would mix the flags again.
 function(zoff_isa name)
-  set(source ${CMAKE_CURRENT_SOURCE_DIR}/src/cpu_adam/isa/kernels_${name}.c)
+  set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/cpu_adam/isa/kernels_${name}.c)
   target_sources(zoff_cpu_adam PRIVATE ${source})
-  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>;-fno-lto;${ARGN}")
+  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<IF:$<CONFIG:Debug>,-Og,-O3>;-fno-lto;${ARGN}")
 endfunction()
 
 zoff_isa(scalar)
@@ -11,4 +11,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(avx2 -mavx2 -mfma -mf16c)
   zoff_isa(avx2 ${avx2})
   zoff_isa(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  zoff_isa(neon) # part of every such CPU
+  zoff_isa(sve -march=armv8-a+sve) # there is no flag that adds a feature to what the compiler was told before
 endif()

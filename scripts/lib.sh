@@ -64,10 +64,11 @@ zoff_make() {
 }
 
 # zoff_build [targets]: the release preset in build/, which demo and test share. The tests are part of the configuration
-# wherever Google Test is there, so that the two do not undo each other's work; who names targets builds only those.
+# wherever what they are built with is there, so that the two do not undo each other's work; who names targets builds only
+# those.
 zoff_build() {
     local tests=ON
-    [ -z "$("$root/scripts/install-deps" --list test)" ] || tests=OFF
+    ! "$root/scripts/install-deps" --list test | grep -qx -e g++ -e libgtest-dev -e python3 -e binutils || tests=OFF
     say "building $root/build"
     zoff_configure release -DZOFF_TESTS=$tests
     zoff_make release "$@"

@@ -1,4 +1,4 @@
-/* cpu.c: feature bits by the compiler's own builtins, and the floating-point control register. */
+/* cpu.c: feature bits by the compiler's own builtins or the system's word, and the floating-point control register. */
 #include "cpu.h"
 
 #if defined(__x86_64__)
@@ -44,25 +44,54 @@ bool zoff_base_cpu_has_avx512(void)
 {
     return false;
 }
+#endif
+
+#if defined(__aarch64__)
+#include <sys/auxv.h> /* brings HWCAP_SVE */
+
+bool zoff_base_cpu_has_neon(void)
+{
+    return true;
+}
+
+/* The kernel sets the bit where it saves these registers; a program cannot ask the CPU itself. */
+bool zoff_base_cpu_has_sve(void)
+{
+    return getauxval(AT_HWCAP) & HWCAP_SVE;
+}
 
 unsigned zoff_base_cpu_float_enter(void)
 {
-    unsigned saved = 0;
-#if defined(__aarch64__)
-    unsigned long fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    saved = (unsigned)fpcr;
+    unsigned long saved;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
     __asm__ volatile("msr fpcr, %0" ::"r"(0ul));
-#endif
-    return saved;
+    return (unsigned)saved;
 }
 
 void zoff_base_cpu_float_leave(unsigned saved)
 {
-#if defined(__aarch64__)
     __asm__ volatile("msr fpcr, %0" ::"r"((unsigned long)saved));
+}
 #else
-    (void)saved;
+bool zoff_base_cpu_has_neon(void)
+{
+    return false;
+}
+
+bool zoff_base_cpu_has_sve(void)
+{
+    return false;
+}
 #endif
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+unsigned zoff_base_cpu_float_enter(void)
+{
+    return 0;
+}
+
+void zoff_base_cpu_float_leave(unsigned saved)
+{
+    (void)saved;
 }
 #endif

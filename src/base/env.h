@@ -5,7 +5,7 @@
 /* clang-format off */
 #define ZOFF_ENV_LIST(E) /* id         variable          default   help */                                              \
     E(LOG_LEVEL,  "ZOFF_LOG_LEVEL", "info",   "how much is logged: error, warn, info, debug, trace")                    \
-    E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512")                             \
+    E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                             \
     E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, posix")
 /* clang-format on */
 

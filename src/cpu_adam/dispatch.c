@@ -8,6 +8,7 @@
 #include "team.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool any_cpu(void)
@@ -25,6 +26,9 @@ static const struct {
 #if defined(__x86_64__)
     {&zoff_adam_kernels_avx2, zoff_base_cpu_has_avx2, "AVX2, FMA and F16C"},
     {&zoff_adam_kernels_avx512, zoff_base_cpu_has_avx512, "AVX-512 F, BW, DQ and VL"},
+#elif defined(__aarch64__)
+    {&zoff_adam_kernels_neon, zoff_base_cpu_has_neon, "NEON"},
+    {&zoff_adam_kernels_sve, zoff_base_cpu_has_sve, "SVE"},
 #endif
 };
 enum { TABLE_COUNT = sizeof TABLES / sizeof TABLES[0] };
@@ -43,6 +47,14 @@ static size_t find_best(void)
             best = i;
     }
     return best;
+}
+
+/* What ZOFF_ISA may be: "auto, scalar, ...". */
+static void list_names(char *out, size_t bytes)
+{
+    size_t length = (size_t)snprintf(out, bytes, "auto");
+    for (size_t i = 0; i < TABLE_COUNT && length < bytes; i++)
+        length += (size_t)snprintf(out + length, bytes - length, ", %s", TABLES[i].kernels->name);
 }
 
 static const struct zoff_kernels *choose_kernels(void)
@@ -64,8 +76,9 @@ static const struct zoff_kernels *choose_kernels(void)
             ZOFF_WARN("%s=%s forces slower kernels than this CPU's %s; unset it for full speed", variable, wanted, fastest);
         return TABLES[i].kernels;
     }
-    ZOFF_WARN("%s=%s names no kernels of this build (auto, scalar%s); using %s", variable, wanted,
-              TABLE_COUNT > 1 ? ", avx2, avx512" : "", fastest);
+    char names[64];
+    list_names(names, sizeof names);
+    ZOFF_WARN("%s=%s names no kernels of this build (%s); using %s", variable, wanted, names, fastest);
     return TABLES[best].kernels;
 }
 

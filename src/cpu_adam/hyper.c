@@ -141,6 +141,18 @@ zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper)
     return zoff_adam_hyper_rule_states(rule_of(&h));
 }
 
+/* x^n for n >= 1 by squaring. The pow() of one C library may differ from another's in the last place, which the bits of a step
+ * must not; multiplications do not. For x below 1 the relative error stays below n * 2^-53 while x^n is not negligible. */
+static double power(double x, int64_t n)
+{
+    double result = 1;
+    for (; n > 0; n /= 2, x *= x) {
+        if (n % 2)
+            result *= x;
+    }
+    return result;
+}
+
 static void blend(double keep, double rest, float *out_keep, float *out_rest)
 {
     *out_keep = (float)keep;
@@ -157,8 +169,8 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
     blend(h.beta1, 1.0 - h.beta1, &k.beta1, &k.one_minus_beta1);
     blend(h.beta2, 1.0 - h.beta2, &k.beta2, &k.one_minus_beta2);
     if (h.optimizer == ZOFF_OPTIMIZER_ADAM) {
-        step_size /= 1.0 - pow(h.beta1, (double)t);
-        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - pow(h.beta2, (double)t)));
+        step_size /= 1.0 - power(h.beta1, t);
+        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - power(h.beta2, t)));
     } else if (h.optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
         step_size /= 1.0 + (double)(t - 1) * h.lr_decay;
     } else if (h.optimizer == ZOFF_OPTIMIZER_SGD) {

@@ -70,23 +70,32 @@ static void run_with_breaths(const walk_job *job, const void *piece, size_t begi
     }
 }
 
-static void run_share(void *ctx, unsigned thread, unsigned threads)
+/* The pieces and parts of pieces from one place to another. */
+static void run_between(const walk_job *job, walk_place at, walk_place stop, bool breathes)
 {
-    const walk_job *job = ctx;
     const zoff_adam_walk *walk = job->walk;
-    const bool breathes = thread == 0 && walk->between;
-    size_t io_due = 0, passed = 0;
-    walk_place at = find_border(job, thread, threads, (walk_place){0, 0}, &passed);
-    const walk_place stop = find_border(job, thread + 1, threads, (walk_place){at.index, 0}, &passed);
+    size_t io_due = 0;
     for (; at.index <= stop.index && at.index < walk->count; at.index++) {
         const void *piece = piece_at(walk, at.index);
-        size_t end = at.index == stop.index ? stop.offset : piece_count(walk, piece);
+        const size_t end = at.index == stop.index ? stop.offset : piece_count(walk, piece);
         if (at.offset < end && breathes)
             run_with_breaths(job, piece, at.offset, end, &io_due);
         else if (at.offset < end)
             walk->fn(job->kernels, walk->fn_ctx, piece, at.offset, end - at.offset);
         at.offset = 0;
     }
+}
+
+static void run_share(void *ctx, unsigned thread, unsigned threads)
+{
+    const walk_job *job = ctx;
+    walk_place at = {0, 0}, stop = {job->walk->count, 0};
+    if (threads > 1) {
+        size_t passed = 0;
+        at = find_border(job, thread, threads, at, &passed);
+        stop = find_border(job, thread + 1, threads, (walk_place){at.index, 0}, &passed);
+    }
+    run_between(job, at, stop, thread == 0 && job->walk->between);
 }
 
 bool zoff_adam_walk_shares(size_t count)

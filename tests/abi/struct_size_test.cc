@@ -20,8 +20,8 @@ namespace
 TEST(struct_size, pinned_on_64_bit)
 {
     ASSERT_EQ(8u, sizeof(void *)) << "the table is for machines of 64 bits";
-    SIZE_OF(zoff_adam_hyper, 56, decay);
-    SIZE_OF(zoff_adam_tensor, 72, copy_dtype);
+    SIZE_OF(zoff_adam_hyper, 88, nesterov);
+    SIZE_OF(zoff_adam_tensor, 72, master_dtype);
     SIZE_OF(zoff_aio_opts, 40, create);
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
     SIZE_OF(zoff_comm_opts, 16, backend);
@@ -37,6 +37,8 @@ TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)
     EXPECT_EQ(4u, sizeof(zoff_status));
     EXPECT_EQ(4u, sizeof(zoff_dtype));
     EXPECT_EQ(4u, sizeof(zoff_tier));
+    EXPECT_EQ(4u, sizeof(zoff_optimizer));
+    EXPECT_EQ(4u, sizeof(zoff_decay));
     EXPECT_EQ(4u, sizeof(zoff_outcome));
     EXPECT_EQ(4u, sizeof(zoff_state_kind));
     EXPECT_EQ(4u, sizeof(zoff_param));

@@ -15,7 +15,8 @@ import re
 import subprocess
 import sys
 
-KERNELS = ("kernel_adam", "kernel_accumulate", "kernel_cast", "kernel_square_sum")
+KERNELS = ("kernel_accumulate", "kernel_cast", "kernel_square_sum")
+RULES = 13  # the step is a function for each rule, update_<RULE>
 failures = []
 
 
@@ -34,12 +35,14 @@ def functions(path):
 def check_object(path):
     isa = re.search(r"kernels_(\w+)\.c", os.path.basename(path)).group(1)
     found = functions(path)
-    for kernel in KERNELS:
+    rules = sorted({name.split(".")[0] for name in found if re.match(r"update_[A-Z]", name)})
+    check(len(rules) == RULES, f"{path}: {len(rules)} functions update_<RULE>, not {RULES}")
+    for kernel in (*KERNELS, *rules):
         # What the compiler split off belongs to its kernel.
         code = "".join(text for name, text in found.items() if name == kernel or name.startswith(kernel + "."))
         check(code, f"{path}: no function {kernel}")
         wide, middle = len(re.findall("%zmm", code)), len(re.findall("%ymm", code))
-        print(f"{isa:8} {kernel:18} {len(code.splitlines()):5} instructions, zmm {wide:5}, ymm {middle:5}")
+        print(f"{isa:8} {kernel:21} {len(code.splitlines()):5} instructions, zmm {wide:5}, ymm {middle:5}")
         if isa == "avx512":
             check(wide, f"{path}: {kernel} has no 512-bit instruction")
         elif isa == "avx2":
@@ -47,11 +50,12 @@ def check_object(path):
             check(not wide, f"{path}: {kernel} has 512-bit instructions")
         else:
             check(not wide and not middle, f"{path}: {kernel} has instructions that not every CPU of its kind has")
+        if isa != "scalar" and kernel in rules:
+            check(re.search(r"vfmadd\w+ps", code), f"{path}: {kernel} has no fused multiply-add")
     if isa != "scalar":
         everything = "".join(found.values())
         check(re.search(r"vsqrtps", everything) and re.search(r"vdivps", everything), f"{path}: no vector root or division")
         check(not re.search(r"rsqrt|vrcp", everything), f"{path}: an approximate root or reciprocal")
-        check(re.search(r"vfmadd\w+ps", found["kernel_adam"]), f"{path}: no fused multiply-add")
 
 
 def check_commands(build):

@@ -1,4 +1,4 @@
-// kernel_data.h: awkward numbers, arrays that end at a page which may not be touched, and comparison of bits.
+// kernel_data.h: awkward numbers of every type, arrays that end at a page which may not be touched, and comparison of bits.
 #ifndef ZOFF_TESTS_KERNEL_DATA_H
 #define ZOFF_TESTS_KERNEL_DATA_H
 
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <zoff/types.h>
 
 #include <vector>
 
@@ -64,6 +65,67 @@ inline float number(random_source &random, bool nasties)
     const double decade = (double)((random.next() >> 33) % 9) - 6;
     return (float)(random.unit() * __builtin_pow(10.0, decade));
 }
+
+// fp32 numbers where the rounding to fp16 changes its mind: ties between normal ones, between subnormals, at the border of
+// both, below the smallest, at the largest, and their neighbours in fp32.
+inline float nasty_for_f16(random_source &random)
+{
+    static const uint32_t ties[] = {0x3f801000, 0x3f803000, 0x33000000, 0x33800000, 0x33c00000, 0x34200000, 0x38000000,
+                                    0x387fc000, 0x387fe000, 0x387ff000, 0x38800000, 0x38801000, 0x477fe000, 0x477fefff,
+                                    0x477ff000, 0x47800000, 0x37ffe000, 0x35a00000, 0x42c81000, 0x1b000000};
+    const uint64_t word = random.next();
+    const uint32_t tie = ties[(word >> 32) % (sizeof ties / sizeof ties[0])];
+    return float_of((tie + (uint32_t)(word >> 20) % 3 - 1) | (uint32_t)(word >> 10 & 1) << 31);
+}
+
+// Patterns of fp16: any, or one of the borders of its ranges.
+inline uint16_t nasty_f16(random_source &random)
+{
+    static const uint16_t borders[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x0401, 0x3bff, 0x3c00,
+                                       0x3c01, 0x7bff, 0x7c00, 0x7c01, 0x7dff, 0x7e00, 0x7fff};
+    const uint64_t word = random.next();
+    if (word >> 62)
+        return (uint16_t)(word >> 40);
+    return (uint16_t)(borders[(word >> 32) % (sizeof borders / sizeof borders[0])] | (word >> 10 & 1) << 15);
+}
+
+// Numbers of every type, half of them awkward in some way, drawn once and handed out in stretches: drawing is slower than any
+// kernel.
+class number_pool
+{
+  public:
+    static constexpr size_t SIZE = (size_t)1 << 18;
+
+    static const number_pool &get()
+    {
+        static const number_pool pool;
+        return pool;
+    }
+    // `count` elements for `array`; another `stretch`, other numbers.
+    void fill(void *array, zoff_dtype dtype, size_t count, size_t stretch) const
+    {
+        const size_t at = stretch * 40009 % (SIZE - count);
+        if (count && dtype == ZOFF_BF16)
+            memcpy(array, bf16.data() + at, count * sizeof(uint16_t));
+        else if (count && dtype == ZOFF_F16)
+            memcpy(array, f16.data() + at, count * sizeof(uint16_t));
+        else if (count)
+            memcpy(array, f32.data() + at, count * sizeof(float));
+    }
+
+  private:
+    number_pool() : f32(SIZE), bf16(SIZE), f16(SIZE)
+    {
+        random_source random(16);
+        for (size_t i = 0; i < SIZE; i++) {
+            f32[i] = random.next() >> 62 ? number(random, true) : nasty_for_f16(random);
+            bf16[i] = (uint16_t)(bits_of(number(random, true)) >> 16);
+            f16[i] = nasty_f16(random);
+        }
+    }
+    std::vector<float> f32;
+    std::vector<uint16_t> bf16, f16;
+};
 
 // Memory for up to `capacity` elements whose last bytes end at a page that may not be touched: a kernel that reads or writes
 // beyond the end dies. In front, and behind when it is shifted, there are bytes that must not change.

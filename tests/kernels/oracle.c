@@ -11,71 +11,216 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-float oracle_from_bf16(uint16_t bits)
+/* 2^exponent */
+static double power_of_two(int exponent)
 {
-    return float_of((uint32_t)bits * 65536u);
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
-/* The value of a bf16 magnitude as the rounding sees it: the pattern of infinity stands for the next power of two. */
-static double bf16_magnitude(uint32_t bits)
+/* A binary format of 16 bits as IEEE 754 describes one: a sign, an exponent and a fraction of so many bits. */
+struct format {
+    unsigned fraction_bits;
+    int bias;
+    uint32_t infinity; /* its pattern; larger ones are NaN */
+    uint16_t nan;
+};
+static const struct format BF16 = {7, 127, 0x7f80, 0x7fc0}, F16 = {10, 15, 0x7c00, 0x7e00};
+
+/* The size of a pattern without its sign. The pattern of infinity gives the next power of two, as which rounding sees it. */
+static double magnitude_of(const struct format *f, uint32_t pattern)
 {
-    return bits == 0x7f80u ? ldexp(1.0, 128) : (double)oracle_from_bf16((uint16_t)bits);
+    const uint32_t one = 1u << f->fraction_bits, fraction = pattern % one;
+    const int exponent = (int)(pattern / one), scale = -f->bias - (int)f->fraction_bits;
+    return exponent == 0 ? fraction * power_of_two(1 + scale) : (one + fraction) * power_of_two(exponent + scale);
 }
 
-uint16_t oracle_to_bf16(float x)
+static float widen(const struct format *f, uint16_t bits)
+{
+    const uint32_t pattern = bits & 0x7fffu;
+    const float size = pattern == f->infinity ? INFINITY : (float)magnitude_of(f, pattern);
+    return bits & 0x8000u ? -size : size;
+}
+
+static uint16_t narrow(const struct format *f, float x)
 {
     if (isnan(x))
-        return 0x7fc0;
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    if (isinf(x))
-        return (uint16_t)(sign | 0x7f80);
-    double magnitude = fabs((double)x);
-    /* The largest bf16 that is not above the magnitude, by bisection over the patterns, which are in order. */
-    uint32_t low = 0, high = 0x7f80;
+        return f->nan;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0;
+    const double magnitude = fabs((double)x);
+    if (magnitude >= magnitude_of(f, f->infinity))
+        return (uint16_t)(sign | f->infinity);
+    /* The largest pattern whose value is not above the magnitude, by bisection: patterns are in the order of their values. */
+    uint32_t low = 0, high = f->infinity;
     while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-        if (bf16_magnitude(middle) <= magnitude)
+        const uint32_t middle = (low + high) / 2;
+        if (magnitude_of(f, middle) <= magnitude)
             low = middle;
         else
             high = middle;
     }
-    double below = magnitude - bf16_magnitude(low);
-    double above = bf16_magnitude(high) - magnitude;
-    uint32_t nearest = below < above || (below == above && low % 2 == 0) ? low : high;
+    const double below = magnitude - magnitude_of(f, low), above = magnitude_of(f, high) - magnitude;
+    const uint32_t nearest = below < above || (below == above && low % 2 == 0) ? low : high;
     return (uint16_t)(sign | nearest);
 }
 
-void oracle_adam(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, size_t n, float *p, float *m, float *v,
-                 const float *g, const uint16_t *g16, uint16_t *copy16)
+float oracle_from_bf16(uint16_t bits)
 {
-    const float beta1 = (float)hyper->beta1, beta2 = (float)hyper->beta2;
-    const float rest1 = (float)(1 - hyper->beta1), rest2 = (float)(1 - hyper->beta2);
-    const float inv_root = (float)(1 / sqrt(1 - pow(hyper->beta2, (double)t)));
-    const float rate = (float)(-hyper->lr / (1 - pow(hyper->beta1, (double)t)));
-    const float shrink = (float)(-hyper->lr * hyper->weight_decay);
-    for (size_t i = 0; i < n; i++) {
-        float grad = (g16 ? oracle_from_bf16(g16[i]) : g[i]) * (float)grad_scale;
-        if (hyper->decay == ZOFF_DECAY_L2 && hyper->weight_decay != 0)
-            grad = fmaf((float)hyper->weight_decay, p[i], grad);
-        m[i] = fmaf(rest1, grad, beta1 * m[i]);
-        float scaled = rest2 * grad;
-        v[i] = fmaf(scaled, grad, beta2 * v[i]);
-        float update = m[i] / fmaf(sqrtf(v[i]), inv_root, (float)hyper->eps);
-        if (hyper->decay == ZOFF_DECAY_DECOUPLED && hyper->weight_decay != 0)
-            p[i] = fmaf(shrink, p[i], p[i]);
-        p[i] = fmaf(rate, update, p[i]);
-        if (copy16)
-            copy16[i] = oracle_to_bf16(p[i]);
+    if ((bits & 0x7fffu) > BF16.infinity)
+        return float_of((uint32_t)bits << 16);
+    return widen(&BF16, bits);
+}
+
+float oracle_from_f16(uint16_t bits)
+{
+    if ((bits & 0x7fffu) > F16.infinity)
+        return float_of((uint32_t)(bits & 0x8000u) << 16 | 0x7fc00000u | (uint32_t)(bits & 0x3ffu) << 13);
+    return widen(&F16, bits);
+}
+
+uint16_t oracle_to_bf16(float x)
+{
+    return narrow(&BF16, x);
+}
+
+uint16_t oracle_to_f16(float x)
+{
+    return narrow(&F16, x);
+}
+
+float oracle_load(const void *array, zoff_dtype dtype, size_t i)
+{
+    if (dtype == ZOFF_BF16)
+        return oracle_from_bf16(((const uint16_t *)array)[i]);
+    if (dtype == ZOFF_F16)
+        return oracle_from_f16(((const uint16_t *)array)[i]);
+    return ((const float *)array)[i];
+}
+
+void oracle_store(void *array, zoff_dtype dtype, size_t i, float x)
+{
+    if (dtype == ZOFF_BF16)
+        ((uint16_t *)array)[i] = oracle_to_bf16(x);
+    else if (dtype == ZOFF_F16)
+        ((uint16_t *)array)[i] = oracle_to_f16(x);
+    else
+        ((float *)array)[i] = x;
+}
+
+/* The constants of all rules, in double first. */
+struct constants {
+    float beta1, rest1, beta2, rest2, eps, inv_root, rate, shrink, weight_decay, momentum, keep, take;
+};
+
+static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
+{
+    struct constants c = {
+        .beta1 = (float)h->beta1,
+        .rest1 = (float)(1 - h->beta1),
+        .beta2 = (float)h->beta2,
+        .rest2 = (float)(1 - h->beta2),
+        .eps = (float)h->eps,
+        .rate = (float)-h->lr,
+        .shrink = (float)(-h->lr * h->weight_decay),
+        .weight_decay = (float)h->weight_decay,
+        .momentum = (float)h->momentum,
+        .keep = t == 1 ? 0 : (float)h->momentum, /* of SGD's m; nothing is there to be kept in step 1 */
+        .take = t == 1 ? 1 : (float)(1 - h->dampening),
+    };
+    if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+        c.inv_root = (float)(1 / sqrt(1 - pow(h->beta2, (double)t)));
+        c.rate = (float)(-h->lr / (1 - pow(h->beta1, (double)t)));
+    }
+    if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD)
+        c.rate = (float)(-h->lr / (1 + (double)(t - 1) * h->lr_decay));
+    return c;
+}
+
+static float adam(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m, float *v)
+{
+    if (h->weight_decay != 0 && h->decay == ZOFF_DECAY_L2)
+        g = fmaf(c->weight_decay, p, g);
+    *m = fmaf(c->rest1, g, c->beta1 * *m);
+    const float part = c->rest2 * g;
+    *v = fmaf(part, g, c->beta2 * *v);
+    const float u = *m / fmaf(sqrtf(*v), c->inv_root, c->eps);
+    if (h->weight_decay != 0 && h->decay == ZOFF_DECAY_DECOUPLED)
+        p = fmaf(c->shrink, p, p);
+    return fmaf(c->rate, u, p);
+}
+
+static float adagrad(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *v)
+{
+    if (h->weight_decay != 0)
+        g = fmaf(c->weight_decay, p, g);
+    *v = fmaf(g, g, *v);
+    return fmaf(c->rate, g / (sqrtf(*v) + c->eps), p);
+}
+
+static float sign_of(float x)
+{
+    if (isnan(x))
+        return x;
+    return (float)((x > 0) - (x < 0));
+}
+
+static float lion(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m)
+{
+    const float u = sign_of(fmaf(c->rest1, g, c->beta1 * *m));
+    *m = fmaf(c->rest2, g, c->beta2 * *m);
+    if (h->weight_decay != 0)
+        p = fmaf(c->shrink, p, p);
+    return fmaf(c->rate, u, p);
+}
+
+static float sgd(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m)
+{
+    if (h->weight_decay != 0)
+        g = fmaf(c->weight_decay, p, g);
+    float u = g;
+    if (h->momentum != 0) {
+        *m = fmaf(c->take, g, c->keep * *m);
+        u = h->nesterov ? fmaf(c->momentum, *m, g) : *m;
+    }
+    return fmaf(c->rate, u, p);
+}
+
+void oracle_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor)
+{
+    const struct constants c = constants_of(hyper, t);
+    const zoff_dtype copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16;
+    for (size_t i = 0; i < tensor->count; i++) {
+        const float g = oracle_load(tensor->grad, tensor->grad_dtype, i) * (float)grad_scale;
+        float p = oracle_load(tensor->master, tensor->master_dtype, i);
+        switch (hyper->optimizer) {
+        case ZOFF_OPTIMIZER_ADAM:
+            p = adam(hyper, &c, p, g, &tensor->m[i], &tensor->v[i]);
+            break;
+        case ZOFF_OPTIMIZER_ADAGRAD:
+            p = adagrad(hyper, &c, p, g, &tensor->v[i]);
+            break;
+        case ZOFF_OPTIMIZER_LION:
+            p = lion(hyper, &c, p, g, &tensor->m[i]);
+            break;
+        case ZOFF_OPTIMIZER_SGD:
+            p = sgd(hyper, &c, p, g, tensor->m ? &tensor->m[i] : NULL);
+            break;
+        }
+        oracle_store(tensor->master, tensor->master_dtype, i, p);
+        if (tensor->copy_out)
+            oracle_store(tensor->copy_out, copy_dtype, i, p);
     }
 }
 
-double oracle_square_sum(size_t n, const float *g, const uint16_t *g16)
+double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count)
 {
     double lane[16];
     for (size_t l = 0; l < 16; l++) {
         lane[l] = 0;
-        for (size_t i = l; i < n; i += 16) {
-            double x = g16 ? oracle_from_bf16(g16[i]) : g[i];
+        for (size_t i = l; i < count; i += 16) {
+            const double x = oracle_load(grad, dtype, begin + i);
             lane[l] += x * x;
         }
     }
@@ -89,10 +234,10 @@ double oracle_square_sum(size_t n, const float *g, const uint16_t *g16)
     return s2[0] + s2[1];
 }
 
-void oracle_accumulate(size_t n, float *sum, const float *g, const uint16_t *g16, int first)
+void oracle_accumulate(float *sum, const void *grad, zoff_dtype dtype, size_t count, int first)
 {
-    for (size_t i = 0; i < n; i++) {
-        float grad = g16 ? oracle_from_bf16(g16[i]) : g[i];
-        sum[i] = first ? grad : sum[i] + grad;
+    for (size_t i = 0; i < count; i++) {
+        const float g = oracle_load(grad, dtype, i);
+        sum[i] = first ? g : sum[i] + g;
     }
 }

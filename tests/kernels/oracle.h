@@ -11,18 +11,26 @@
 extern "C" {
 #endif
 
+/* The value of a 16-bit pattern. A NaN keeps sign and payload; that of fp16 becomes a quiet one. */
 float oracle_from_bf16(uint16_t bits);
-/* The nearest bf16, ties to the even one, found by comparing distances; 0x7fc0 for NaN. */
+float oracle_from_f16(uint16_t bits);
+
+/* The nearest value of a type, ties to the even pattern, found by comparing distances; 0x7fc0 and 0x7e00 for NaN. */
 uint16_t oracle_to_bf16(float x);
+uint16_t oracle_to_f16(float x);
 
-/* Step `t`. The gradient is fp32 where g16 is NULL. No decay where weight_decay is 0. copy16 may be NULL. */
-void oracle_adam(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, size_t n, float *p, float *m, float *v,
-                 const float *g, const uint16_t *g16, uint16_t *copy16);
+/* Element `i` of an array of a type; ZOFF_DTYPE_DEFAULT is fp32. */
+float oracle_load(const void *array, zoff_dtype dtype, size_t i);
+void oracle_store(void *array, zoff_dtype dtype, size_t i, float x);
 
-/* Sum of squares of a block of at most 1024 elements. */
-double oracle_square_sum(size_t n, const float *g, const uint16_t *g16);
+/* Step `t` of any optimizer on one tensor, as zoff_adam_step() promises it. */
+void oracle_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor);
 
-void oracle_accumulate(size_t n, float *sum, const float *g, const uint16_t *g16, int first);
+/* Sum of squares of a block of at most 1024 elements, from element `begin` on. */
+double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);
+
+/* sum = grad, or sum += grad. */
+void oracle_accumulate(float *sum, const void *grad, zoff_dtype dtype, size_t count, int first);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,9 @@
-// torch_side.cc: zoff's side of torch_adamw.py: reads weights and gradients from a raw file, does the steps with
-// zoff_adam_step(), and writes the weights and moments to another.
+// torch_side.cc: zoff's side of torch_optimizers.py: reads weights and gradients from a raw file, does the steps with
+// zoff_adam_step(), and writes the weights and states to another.
 //
-// In:  double[8] count, steps, lr, beta1, beta2, eps, weight_decay, decay; float p[count]; float g[steps][count]
-// Out: float p[count], m[count], v[count]
+// In:  double[13] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay, nesterov;
+//      float p[count]; float g[steps][count]
+// Out: float p[count], m[count], v[count]; a state that the optimizer does not have stays zero
 #include <stdio.h>
 #include <zoff/zoff.h>
 
@@ -12,21 +13,25 @@ int main(int argc, char **argv)
 {
     FILE *in = argc == 3 ? fopen(argv[1], "rb") : nullptr;
     FILE *out = argc == 3 ? fopen(argv[2], "wb") : nullptr;
-    double head[8];
+    double head[13];
     if (!in || !out || fread(head, sizeof head, 1, in) != 1) {
-        fprintf(stderr, "usage: torch_side IN OUT, with IN as torch_adamw.py writes it\n");
+        fprintf(stderr, "usage: torch_side IN OUT, with IN as torch_optimizers.py writes it\n");
         return 2;
     }
     const size_t count = (size_t)head[0];
     std::vector<float> p(count), m(count), v(count), g(count);
     zoff_adam_hyper hyper;
-    zoff_adam_hyper_init(&hyper);
-    hyper.lr = head[2];
-    hyper.beta1 = head[3];
-    hyper.beta2 = head[4];
-    hyper.eps = head[5];
-    hyper.weight_decay = head[6];
-    hyper.decay = (zoff_decay)(int)head[7];
+    zoff_adam_hyper_init_for(&hyper, (zoff_optimizer)(int)head[2]);
+    hyper.lr = head[3];
+    hyper.beta1 = head[4];
+    hyper.beta2 = head[5];
+    hyper.eps = head[6];
+    hyper.weight_decay = head[7];
+    hyper.decay = (zoff_decay)(int)head[8];
+    hyper.momentum = head[9];
+    hyper.dampening = head[10];
+    hyper.lr_decay = head[11];
+    hyper.nesterov = head[12] != 0;
     zoff_adam_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = count;

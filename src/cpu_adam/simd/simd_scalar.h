@@ -53,13 +53,13 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
-/* Every fp16 is an fp32; subnormals are multiples of 2^-24. */
+/* Every fp16 is an fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as the instructions have it. */
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {
     (void)left;
     const uint32_t sign = (uint32_t)(*p & 0x8000u) << 16, exponent = *p >> 10 & 31u, fraction = *p & 0x3ffu;
     const float tiny = (float)fraction * 0x1p-24f;
-    uint32_t bits = (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+    uint32_t bits = (exponent == 31 ? 0x7f800000u | (uint32_t)(fraction != 0) << 22 : (exponent + 112) << 23) | fraction << 13;
     if (exponent == 0)
         memcpy(&bits, &tiny, sizeof bits);
     bits |= sign;

@@ -1,13 +1,12 @@
-// adam_hash.cc: a helper of dispatch_test: 100 steps over a mixed list through the door of the room, printed as
-// "<isa> <hash>". The instruction set comes from ZOFF_ISA as for any other process; the argument is the number of threads.
+// adam_hash.cc: a helper of dispatch_test: 100 steps over a mixed list of every rule and type through the door of the room,
+// printed as "<isa> <hash>". The instruction set comes from ZOFF_ISA as for any other process; the argument is the number of
+// threads.
+#include "every_rule.h"
 #include "kernel_data.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-extern "C" {
-#include "cpu_adam.h"
-}
 
 using namespace kernel_data;
 
@@ -19,58 +18,90 @@ static void add(const void *data, size_t bytes)
         hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3ull;
 }
 
+namespace
+{
+// Finite numbers, some subnormal, drawn once.
+std::vector<float> draw(size_t count)
+{
+    random_source random(2026);
+    std::vector<float> all(count);
+    for (auto &x : all)
+        x = (random.next() >> 60) ? number(random, false) : float_of((uint32_t)(random.next() >> 41));
+    return all;
+}
+
+struct job {
+    zoff_dtype grads;
+    weights_kind weights;
+    std::vector<float> m, v, sum;
+    std::vector<uint32_t> master, grad, copy; // large enough for any type
+    std::vector<double> blocks;
+};
+} // namespace
+
 int main(int argc, char **argv)
 {
     const unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-    const std::vector<size_t> counts = {0, 1, 15, 130, 1023, 1024, 1025, 16011, 17000};
-    const size_t tensors = counts.size();
-    std::vector<std::vector<float>> p(tensors), m(tensors), v(tensors), g(tensors), sum(tensors);
-    std::vector<std::vector<uint16_t>> g16(tensors), copy(tensors);
-    std::vector<std::vector<double>> blocks(tensors);
-    random_source random(2026);
-    for (size_t k = 0; k < tensors; k++) {
-        const size_t n = counts[k];
-        p[k].resize(n), m[k].resize(n), v[k].resize(n), g[k].resize(n), sum[k].resize(n);
-        g16[k].resize(n), copy[k].resize(n);
-        blocks[k].resize((n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
-        for (auto &x : p[k])
-            x = number(random, false);
+    const size_t counts[] = {0, 1, 15, 130, 1023, 1024, 1025, 31};
+    const std::vector<rule_case> rules = every_rule();
+    const std::vector<float> numbers = draw(1 << 16);
+    std::vector<job> jobs;
+    for (size_t k = 0; k < rules.size() * 15; k++) {
+        const size_t n = counts[k % 8];
+        const zoff_dtype types[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
+        job j = {types[k % 3], every_weights_kind()[k % 5], {}, {}, {}, {}, {}, {}, {}};
+        j.m.resize(n), j.v.resize(n), j.sum.resize(n);
+        j.master.resize(n), j.grad.resize(n), j.copy.resize(n);
+        j.blocks.resize((n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
+        const zoff_cast_piece first = {n, j.master.data(), numbers.data() + k * 17, j.weights.master, ZOFF_F32};
+        zoff_adam_cast_run(1, &first, 1);
+        jobs.push_back(j);
     }
-    zoff_adam_hyper hyper;
-    zoff_adam_hyper_init(&hyper);
     for (int t = 1; t <= 100; t++) {
-        zoff_adam_consts consts[3]; // one group each: no decay, decoupled, L2
-        for (int group = 0; group < 3; group++) {
-            hyper.weight_decay = group ? 0.05 : 0;
-            hyper.decay = group == 2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
-            zoff_adam_hyper_consts(&hyper, t, 0.25, &consts[group]);
-        }
+        std::vector<zoff_adam_consts> consts(rules.size());
+        for (size_t r = 0; r < rules.size(); r++)
+            zoff_adam_hyper_consts(&rules[r].hyper, t, 0.25, &consts[r]);
         std::vector<zoff_adam_piece> updates;
         std::vector<zoff_norm_piece> norms;
         std::vector<zoff_accumulate_piece> sums;
         std::vector<zoff_cast_piece> casts;
-        for (size_t k = 0; k < tensors; k++) {
-            const size_t n = counts[k];
-            for (auto &x : g[k])
-                x = (random.next() >> 60) ? number(random, false) : float_of((uint32_t)(random.next() >> 41)); // subnormals
-            sums.push_back({n, sum[k].data(), g[k].data(), ZOFF_F32, t % 4 == 1});
-            casts.push_back({n, g16[k].data(), g[k].data(), ZOFF_BF16, ZOFF_F32});
-            const bool half = k % 2;
-            const void *grad = half ? (const void *)g16[k].data() : (const void *)sum[k].data();
-            norms.push_back({n, grad, half ? ZOFF_BF16 : ZOFF_F32, blocks[k].data()});
-            updates.push_back({n, p[k].data(), m[k].data(), v[k].data(), grad, k % 3 ? copy[k].data() : nullptr,
-                               half ? ZOFF_BF16 : ZOFF_F32, ZOFF_BF16, &consts[(k + (size_t)t) % 3]});
+        for (size_t k = 0; k < jobs.size(); k++) {
+            job &j = jobs[k];
+            const size_t n = j.m.size();
+            const rule_case &rule = rules[k / 15];
+            const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
+            casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32});
+            sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1});
+            const bool summed = t % 4 == 0; // the accumulated gradient instead of the fresh one
+            const void *grad = summed ? (const void *)j.sum.data() : (const void *)j.grad.data();
+            const zoff_dtype dtype = summed ? ZOFF_F32 : j.grads;
+            norms.push_back({n, grad, dtype, j.blocks.data()});
+            updates.push_back({n, j.master.data(), rule.states.m ? j.m.data() : nullptr, rule.states.v ? j.v.data() : nullptr,
+                               grad, j.weights.copy ? j.copy.data() : nullptr, dtype, j.weights.copy, &consts[k / 15],
+                               j.weights.master, (k + (size_t)t) % 2 == 0});
         }
-        zoff_adam_accumulate_run(threads, sums.data(), tensors, nullptr, nullptr);
-        zoff_adam_cast_run(threads, casts.data(), tensors);
-        zoff_adam_norm_run(threads, norms.data(), tensors, nullptr, nullptr);
-        zoff_adam_update_run(threads, updates.data(), tensors, nullptr, nullptr);
+        zoff_adam_cast_run(threads, casts.data(), casts.size());
+        zoff_adam_accumulate_run(threads, sums.data(), sums.size(), nullptr, nullptr);
+        zoff_adam_norm_run(threads, norms.data(), norms.size(), nullptr, nullptr);
+        zoff_adam_update_run(threads, updates.data(), updates.size(), nullptr, nullptr);
+        for (const auto &j : jobs)
+            add(j.blocks.data(), j.blocks.size() * sizeof(double));
     }
-    for (size_t k = 0; k < tensors; k++) {
-        for (auto *array : {&p[k], &m[k], &v[k], &sum[k]})
-            add(array->data(), array->size() * sizeof(float));
-        add(copy[k].data(), copy[k].size() * sizeof(uint16_t));
-        add(blocks[k].data(), blocks[k].size() * sizeof(double));
+    for (const auto &j : jobs) {
+        const size_t n = j.m.size();
+        std::vector<float> wide(n); // a NaN is not the same on every CPU, so none may come about
+        const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, j.weights.master};
+        zoff_adam_cast_run(1, &up, 1);
+        for (float x : wide) {
+            if (isnan(x)) {
+                fprintf(stderr, "a weight became NaN\n");
+                return 1;
+            }
+        }
+        for (auto *array : {&j.m, &j.v, &j.sum})
+            add(array->data(), n * sizeof(float));
+        for (auto *array : {&j.master, &j.copy})
+            add(array->data(), n * sizeof(uint32_t));
     }
     printf("%s %016llx\n", zoff_isa(), (unsigned long long)hash);
     return 0;

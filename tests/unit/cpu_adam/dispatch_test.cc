@@ -8,6 +8,7 @@ extern "C" {
 }
 
 #include <stdio.h>
+#include <vector>
 
 namespace
 {
@@ -48,16 +49,30 @@ size_t count(const std::string &text, const std::string &part)
 
 std::string best()
 {
-    return zoff_base_cpu_has_avx512() ? "avx512" : zoff_base_cpu_has_avx2() ? "avx2" : "scalar";
+    return zoff_base_cpu_has_avx512() ? "avx512"
+           : zoff_base_cpu_has_avx2() ? "avx2"
+           : zoff_base_cpu_has_sve()  ? "sve"
+           : zoff_base_cpu_has_neon() ? "neon"
+                                      : "scalar";
 }
+
+// In the order of the table, as messages list them.
+const std::vector<std::string> ALL = {"scalar", "avx2", "avx512", "neon", "sve"};
+#if defined(__x86_64__)
+const std::string BUILT = "auto, scalar, avx2, avx512", FASTEST = "avx512", NEEDS = "AVX-512 F, BW, DQ and VL";
+#elif defined(__aarch64__)
+const std::string BUILT = "auto, scalar, neon, sve", FASTEST = "sve", NEEDS = "SVE";
+#else
+const std::string BUILT = "auto, scalar", FASTEST = "scalar", NEEDS = "nothing";
+#endif
 
 TEST(dispatch, each_instruction_set_and_team_gives_the_same_hash_after_100_steps)
 {
     const outcome reference = run("scalar", 1);
     EXPECT_EQ(reference.isa, "scalar");
     ASSERT_EQ(reference.hash.size(), 16u) << reference.words;
-    for (const char *isa : {"scalar", "avx2", "avx512"}) {
-        if (!zoff_adam_dispatch_table(isa))
+    for (const std::string &isa : ALL) {
+        if (!zoff_adam_dispatch_table(isa.c_str()))
             continue;
         for (unsigned threads : {2u, 7u}) {
             const outcome other = run(isa, threads);
@@ -72,6 +87,12 @@ TEST(dispatch, avx512_runs_here)
     if (!zoff_base_cpu_has_avx512())
         GTEST_SKIP() << "this CPU has no AVX-512 F, BW, DQ and VL: its kernels were compiled but not run";
     EXPECT_EQ(run("avx512", 1).isa, "avx512");
+}
+
+TEST(dispatch, tables_of_other_cpus_are_not_there)
+{
+    for (const std::string &isa : ALL)
+        EXPECT_TRUE(BUILT.find(isa) != std::string::npos || !zoff_adam_dispatch_table(isa.c_str())) << isa;
 }
 
 TEST(dispatch, the_best_is_taken_silently)
@@ -96,21 +117,26 @@ TEST(dispatch, a_slower_table_is_used_with_one_warning)
 
 TEST(dispatch, an_unknown_name_is_refused_with_one_warning)
 {
-    for (const char *isa : {"sse9", "AVX2", "avx2,avx512"}) {
+    for (const char *isa : {"sse9", "AVX2", "NEON", "avx2,avx512"}) {
         const outcome chosen = run(isa, 1);
         EXPECT_EQ(chosen.isa, best());
         EXPECT_EQ(count(chosen.words, "warn"), 1u) << chosen.words;
-        EXPECT_EQ(count(chosen.words, std::string("ZOFF_ISA=") + isa + " names no kernels"), 1u) << chosen.words;
+        EXPECT_EQ(count(chosen.words,
+                        std::string("ZOFF_ISA=") + isa + " names no kernels of this build (" + BUILT + "); using " + best()),
+                  1u)
+            << chosen.words;
     }
 }
 
 TEST(dispatch, what_the_cpu_lacks_is_refused_with_one_warning)
 {
-    if (best() == "avx512")
+    if (best() == FASTEST)
         GTEST_SKIP() << "this CPU has every instruction set that there are kernels for";
-    const outcome chosen = run("avx512", 1);
+    const outcome chosen = run(FASTEST, 1);
     EXPECT_EQ(chosen.isa, best());
     EXPECT_EQ(count(chosen.words, "warn"), 1u) << chosen.words;
+    EXPECT_EQ(count(chosen.words, "ZOFF_ISA=" + FASTEST + ", but this CPU lacks " + NEEDS + "; using " + best()), 1u)
+        << chosen.words;
 }
 
 TEST(dispatch, tables_are_complete)
@@ -118,11 +144,11 @@ TEST(dispatch, tables_are_complete)
     ASSERT_NE(zoff_adam_dispatch_table("scalar"), nullptr);
     EXPECT_EQ(zoff_adam_dispatch_table("none"), nullptr);
     EXPECT_EQ(zoff_adam_dispatch_table(""), nullptr);
-    for (const char *isa : {"scalar", "avx2", "avx512"}) {
-        const struct zoff_kernels *table = zoff_adam_dispatch_table(isa);
+    for (const std::string &isa : ALL) {
+        const struct zoff_kernels *table = zoff_adam_dispatch_table(isa.c_str());
         if (!table)
             continue;
-        EXPECT_STREQ(table->name, isa);
+        EXPECT_EQ(table->name, isa);
 #define K(kernel, piece_type) EXPECT_NE(table->kernel, nullptr) << isa << " lacks " #kernel;
         ZOFF_KERNEL_LIST(K)
 #undef K

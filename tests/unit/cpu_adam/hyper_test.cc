@@ -1,4 +1,6 @@
-// hyper_test.cc: defaults, growing structs, ranges and their messages, and the constants of a step.
+// hyper_test.cc: of all optimizers the defaults, growing structs, ranges and their messages, rules, states, and the constants
+// of a step.
+#include "every_rule.h"
 #include "zoff_test.h"
 
 extern "C" {
@@ -11,16 +13,25 @@ extern "C" {
 
 namespace
 {
-zoff_adam_hyper defaults()
+zoff_adam_hyper defaults(zoff_optimizer optimizer = ZOFF_OPTIMIZER_ADAM)
 {
     zoff_adam_hyper h;
-    zoff_adam_hyper_init(&h);
+    zoff_adam_hyper_init_for(&h, optimizer);
     return h;
+}
+
+zoff_adam_consts constants(const zoff_adam_hyper &h, int64_t t, double grad_scale = 1)
+{
+    zoff_adam_consts c;
+    zoff_adam_hyper_consts(&h, t, grad_scale, &c);
+    return c;
 }
 
 TEST(hyper, defaults_are_those_of_the_header)
 {
-    const zoff_adam_hyper h = defaults();
+    zoff_adam_hyper h;
+    memset(&h, 0xA5, sizeof h);
+    zoff_adam_hyper_init(&h);
     EXPECT_EQ(h.struct_size, sizeof h);
     EXPECT_EQ(h.lr, 1e-3);
     EXPECT_EQ(h.beta1, 0.9);
@@ -28,7 +39,57 @@ TEST(hyper, defaults_are_those_of_the_header)
     EXPECT_EQ(h.eps, 1e-8);
     EXPECT_EQ(h.weight_decay, 0);
     EXPECT_EQ(h.decay, ZOFF_DECAY_DECOUPLED);
+    EXPECT_EQ(h.optimizer, ZOFF_OPTIMIZER_ADAM);
+
+    const zoff_adam_hyper adagrad = defaults(ZOFF_OPTIMIZER_ADAGRAD), lion = defaults(ZOFF_OPTIMIZER_LION),
+                          sgd = defaults(ZOFF_OPTIMIZER_SGD);
+    EXPECT_EQ(adagrad.lr, 1e-2);
+    EXPECT_EQ(adagrad.eps, 1e-10);
+    EXPECT_EQ(adagrad.lr_decay, 0);
+    EXPECT_EQ(lion.lr, 1e-4);
+    EXPECT_EQ(lion.beta1, 0.9);
+    EXPECT_EQ(lion.beta2, 0.99);
+    EXPECT_EQ(sgd.lr, 1e-3);
+    EXPECT_EQ(sgd.momentum, 0);
+    EXPECT_EQ(sgd.dampening, 0);
+    EXPECT_FALSE(sgd.nesterov);
+    for (zoff_optimizer optimizer : {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD}) {
+        const zoff_adam_hyper any = defaults(optimizer);
+        EXPECT_EQ(any.struct_size, sizeof any);
+        EXPECT_EQ(any.optimizer, optimizer);
+        EXPECT_EQ(any.weight_decay, 0);
+        EXPECT_ZOFF_OK(zoff_adam_hyper_check(&any, 1));
+    }
+}
+
+// A struct that ends before a field has that field's default.
+TEST(hyper, what_an_older_struct_lacks_has_its_default)
+{
+    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
+    h.momentum = 0.9;
+    h.weight_decay = 0.1;
+    h.struct_size = 56; // behind `decay`; the rest is another struct's
     EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+    EXPECT_EQ(constants(h, 1).rule, ZOFF_RULE_ADAM_DECOUPLED);
+    const zoff_adam_states states = zoff_adam_hyper_states(&h);
+    EXPECT_TRUE(states.m && states.v);
+}
+
+TEST(hyper, each_rule_is_reached_and_has_its_states)
+{
+    std::vector<bool> seen(ZOFF_RULE_COUNT);
+    for (const auto &c : every_rule()) {
+        SCOPED_TRACE(c.name);
+        EXPECT_ZOFF_OK(zoff_adam_hyper_check(&c.hyper, 1));
+        EXPECT_EQ(constants(c.hyper, 7).rule, c.rule);
+        for (const zoff_adam_states states : {zoff_adam_hyper_states(&c.hyper), zoff_adam_hyper_rule_states(c.rule)}) {
+            EXPECT_EQ(states.m, c.states.m);
+            EXPECT_EQ(states.v, c.states.v);
+        }
+        seen[c.rule] = true;
+    }
+    for (size_t rule = 0; rule < seen.size(); rule++)
+        EXPECT_TRUE(seen[rule]) << "rule " << rule;
 }
 
 TEST(hyper, init_writes_no_byte_beyond_the_size_it_was_given)
@@ -53,39 +114,67 @@ TEST(hyper, init_writes_no_byte_beyond_the_size_it_was_given)
 TEST(hyper, each_value_out_of_range_is_named)
 {
     const double nan = NAN, inf = INFINITY;
+    const auto adam = ZOFF_OPTIMIZER_ADAM, adagrad = ZOFF_OPTIMIZER_ADAGRAD, lion = ZOFF_OPTIMIZER_LION,
+               sgd = ZOFF_OPTIMIZER_SGD;
     struct {
         double zoff_adam_hyper::*field;
         const char *name;
+        std::vector<zoff_optimizer> optimizers; // those that read it
         std::vector<double> bad, good;
     } cases[] = {
-        {&zoff_adam_hyper::lr, "lr", {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
-        {&zoff_adam_hyper::beta1, "beta1", {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_adam_hyper::beta2, "beta2", {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_adam_hyper::eps, "eps", {-1e-8, nan, inf}, {0, 1}},
-        {&zoff_adam_hyper::weight_decay, "weight_decay", {-0.01, nan, inf}, {0, 0.1}},
+        {&zoff_adam_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
+        {&zoff_adam_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd}, {-0.01, nan, inf}, {0, 0.1}},
+        {&zoff_adam_hyper::beta1, "beta1", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_adam_hyper::beta2, "beta2", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_adam_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf}, {0, 1}},
+        {&zoff_adam_hyper::lr_decay, "lr_decay", {adagrad}, {-1e-8, nan, inf, 1e39}, {0, 1}},
+        {&zoff_adam_hyper::momentum, "momentum", {sgd}, {-0.1, nan, inf, 1e39}, {0, 0.9, 1, 2}},
+        {&zoff_adam_hyper::dampening, "dampening", {sgd}, {nan, inf, -inf, 1e39}, {-1, 0, 0.5, 2}},
     };
     for (const auto &c : cases) {
-        for (double value : c.bad) {
-            zoff_adam_hyper h = defaults();
-            h.*c.field = value;
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, std::string(c.name) + " is", zoff_adam_hyper_check(&h, 1));
-        }
-        for (double value : c.good) {
-            zoff_adam_hyper h = defaults();
-            h.*c.field = value;
-            EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+        for (zoff_optimizer optimizer : {adam, adagrad, lion, sgd}) {
+            SCOPED_TRACE(::testing::Message() << c.name << ", optimizer " << optimizer);
+            bool reads = false;
+            for (zoff_optimizer one : c.optimizers)
+                reads = reads || one == optimizer;
+            zoff_adam_hyper h = defaults(optimizer);
+            for (double value : c.bad) {
+                h.*c.field = value;
+                if (reads)
+                    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, std::string(c.name) + " is", zoff_adam_hyper_check(&h, 1));
+                else
+                    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1)); // no use for it
+            }
+            for (double value : c.good) {
+                h.*c.field = value;
+                EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+            }
         }
     }
+}
+
+TEST(hyper, choices_and_their_combinations)
+{
     zoff_adam_hyper h = defaults();
     h.decay = (zoff_decay)7;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "decay is 7", zoff_adam_hyper_check(&h, 1));
+    h = defaults((zoff_optimizer)9);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "optimizer is 9; use one of ZOFF_OPTIMIZER_", zoff_adam_hyper_check(&h, 1));
+    h = defaults(ZOFF_OPTIMIZER_SGD);
+    h.nesterov = true;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nesterov needs a momentum above 0", zoff_adam_hyper_check(&h, 1));
+    h.momentum = 0.9;
+    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+    h.dampening = 0.1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a dampening of 0; they are 0.9 and 0.1", zoff_adam_hyper_check(&h, 1));
+
     h = defaults();
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1", zoff_adam_hyper_check(&h, 0));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "step number t is -3", zoff_adam_hyper_check(&h, -3));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_adam_hyper_check(nullptr, 1));
     h.struct_size = 0;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_adam_hyper_check(&h, 1));
-    h.struct_size = sizeof h - 8;
+    h.struct_size = 48;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_hyper_init", zoff_adam_hyper_check(&h, 1));
 }
 
@@ -107,38 +196,79 @@ TEST(hyper, constants_are_made_in_double_and_rounded_once)
         EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(1 - powl(0.999, (long double)t))), 1e-7 * c.inv_sqrt_bias2);
         EXPECT_NEAR(c.step_size, (double)(-3e-4L / (1 - powl(0.9, (long double)t))), -1e-7 * c.step_size);
         EXPECT_EQ(c.decay, (float)(-3e-4 * 0.1));
-        EXPECT_EQ(c.mode, ZOFF_DECAY_DECOUPLED);
-        EXPECT_TRUE(c.decays);
+        EXPECT_EQ(c.rule, ZOFF_RULE_ADAM_DECOUPLED);
     }
     h.decay = ZOFF_DECAY_L2;
     zoff_adam_consts c;
     zoff_adam_hyper_consts(&h, 1, 1, &c);
     EXPECT_EQ(c.decay, 0.1f);
     EXPECT_EQ(c.step_size, (float)(-3e-4 / (1 - 0.9)));
+    EXPECT_EQ(c.rule, ZOFF_RULE_ADAM_L2);
     h.weight_decay = 0;
-    zoff_adam_hyper_consts(&h, 1, 1, &c);
-    EXPECT_FALSE(c.decays);
+    EXPECT_EQ(constants(h, 1).rule, ZOFF_RULE_ADAM);
+}
+
+TEST(hyper, constants_of_the_other_optimizers)
+{
+    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_ADAGRAD);
+    h.lr_decay = 0.1;
+    h.weight_decay = 0.2;
+    EXPECT_EQ(constants(h, 1).step_size, (float)-1e-2);
+    EXPECT_EQ(constants(h, 31).step_size, (float)(-1e-2 / (1 + 30 * 0.1)));
+    EXPECT_EQ(constants(h, 31).decay, 0.2f);
+    EXPECT_EQ(constants(h, 31).eps, 1e-10f);
+
+    h = defaults(ZOFF_OPTIMIZER_LION);
+    h.weight_decay = 0.3;
+    for (int64_t t : {1, 1000}) { // no bias to correct
+        const zoff_adam_consts c = constants(h, t, 0.5);
+        EXPECT_EQ(c.grad_scale, 0.5f);
+        EXPECT_EQ(c.step_size, (float)-1e-4);
+        EXPECT_EQ(c.decay, (float)(-1e-4 * 0.3));
+        EXPECT_EQ(c.one_minus_beta1, (float)(1 - 0.9));
+        EXPECT_EQ(c.one_minus_beta2, (float)(1 - 0.99));
+    }
+
+    h = defaults(ZOFF_OPTIMIZER_SGD);
+    h.lr = 0.1;
+    h.momentum = 0.8;
+    h.dampening = 0.3;
+    h.weight_decay = 0.4;
+    for (int64_t t : {1, 2, 1000}) {
+        const zoff_adam_consts c = constants(h, t);
+        EXPECT_EQ(c.step_size, -0.1f);
+        EXPECT_EQ(c.decay, 0.4f);
+        EXPECT_EQ(c.momentum, 0.8f);
+        EXPECT_EQ(c.beta1, t == 1 ? 0.0f : 0.8f);
+        EXPECT_EQ(c.one_minus_beta1, t == 1 ? 1.0f : (float)(1 - 0.3));
+    }
 }
 
 TEST(hyper, constants_do_not_depend_on_the_rounding_mode_of_the_caller)
 {
-    zoff_adam_hyper h = defaults();
-    h.weight_decay = 0.01;
-    for (int64_t t = 1; t < 50; t++) {
-        zoff_adam_consts nearest, upward;
-        memset(&nearest, 0, sizeof nearest);
-        memset(&upward, 0, sizeof upward);
-        zoff_adam_hyper_consts(&h, t, 0.3, &nearest);
-        ASSERT_EQ(fesetround(FE_UPWARD), 0);
-        zoff_adam_hyper_consts(&h, t, 0.3, &upward);
-        const int mode = fegetround();
-        fesetround(FE_TONEAREST);
-        EXPECT_EQ(mode, FE_UPWARD) << "the caller's mode was not restored";
-        EXPECT_EQ(nearest.grad_scale, upward.grad_scale);
-        EXPECT_EQ(nearest.inv_sqrt_bias2, upward.inv_sqrt_bias2);
-        EXPECT_EQ(nearest.step_size, upward.step_size);
-        EXPECT_EQ(nearest.one_minus_beta1, upward.one_minus_beta1);
-        EXPECT_EQ(nearest.decay, upward.decay);
+    for (const auto &rule : every_rule()) {
+        for (int64_t t = 1; t < 50; t++) {
+            zoff_adam_consts nearest, upward;
+            memset(&nearest, 0, sizeof nearest);
+            memset(&upward, 0, sizeof upward);
+            zoff_adam_hyper_consts(&rule.hyper, t, 0.3, &nearest);
+            ASSERT_EQ(fesetround(FE_UPWARD), 0);
+            zoff_adam_hyper_consts(&rule.hyper, t, 0.3, &upward);
+            const int mode = fegetround();
+            fesetround(FE_TONEAREST);
+            EXPECT_EQ(mode, FE_UPWARD) << "the caller's mode was not restored";
+            EXPECT_EQ(nearest.rule, upward.rule);
+            EXPECT_EQ(nearest.grad_scale, upward.grad_scale);
+            EXPECT_EQ(nearest.beta1, upward.beta1);
+            EXPECT_EQ(nearest.one_minus_beta1, upward.one_minus_beta1);
+            EXPECT_EQ(nearest.beta2, upward.beta2);
+            EXPECT_EQ(nearest.one_minus_beta2, upward.one_minus_beta2);
+            EXPECT_EQ(nearest.inv_sqrt_bias2, upward.inv_sqrt_bias2);
+            EXPECT_EQ(nearest.step_size, upward.step_size);
+            EXPECT_EQ(nearest.eps, upward.eps);
+            EXPECT_EQ(nearest.decay, upward.decay);
+            EXPECT_EQ(nearest.momentum, upward.momentum);
+        }
     }
 }
 

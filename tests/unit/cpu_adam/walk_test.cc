@@ -1,15 +1,18 @@
 // walk_test.cc: a list gives the same bits however it is cut into pieces and shared among threads, every element is worked on
-// exactly once, and between() comes about every 64 Ki elements on the calling thread.
+// exactly once, shares are equal in bytes, and between() comes about every 64 Ki elements on the calling thread.
+#include "every_rule.h"
 #include "kernel_data.h"
 #include "oracle.h"
 #include "zoff_test.h"
 
 extern "C" {
 #include "cpu_adam.h"
-#include "kernels.h"
+#include "update_priv.h"
 }
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <pthread.h>
 #include <string.h>
 
@@ -19,59 +22,64 @@ namespace
 {
 constexpr size_t BLOCK = ZOFF_NORM_BLOCK;
 
-// A few tensors of awkward sizes, with everything that the four lists need.
+// A few tensors of awkward sizes, rules and types, with awkward numbers and everything that the lists need.
 struct tensors {
-    std::vector<size_t> counts = {1, 0, 130, BLOCK, 70001, BLOCK - 1, 0, 40 * BLOCK, 3, 100003, 2 * BLOCK + 1};
-    std::vector<std::vector<float>> p, m, v, g, sum;
-    std::vector<std::vector<uint16_t>> g16, copy;
+    std::vector<size_t> counts = {1,          0, 130,    BLOCK,         70001,         BLOCK - 1, 0,
+                                  40 * BLOCK, 3, 100003, 2 * BLOCK + 1, 5 * BLOCK + 7, 9};
+    std::vector<rule_case> rules = every_rule();
+    std::vector<std::vector<float>> m, v, sum;
+    std::vector<std::vector<uint32_t>> p, g, copy; // large enough for any type
     std::vector<std::vector<double>> blocks;
-    zoff_adam_hyper decoupled, l2;
-    zoff_adam_consts consts[2];
+    std::vector<zoff_adam_consts> consts;
+
+    zoff_dtype grads(size_t k) const
+    {
+        const zoff_dtype types[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
+        return types[k % 3];
+    }
+    const weights_kind &weights(size_t k) const { return every_weights_kind()[k % 5]; }
 
     tensors()
     {
-        random_source random(42);
-        auto floats = [&](size_t n, bool positive) {
-            std::vector<float> out(n);
-            for (auto &x : out) {
-                x = number(random, true);
-                if (positive && x < 0)
-                    x = -x;
+        const number_pool &pool = number_pool::get();
+        for (size_t k = 0; k < counts.size(); k++) {
+            const size_t n = counts[k];
+            for (auto *list : {&m, &v, &sum}) {
+                list->emplace_back(n);
+                pool.fill(list->back().data(), ZOFF_F32, n, k + list->size());
             }
-            return out;
-        };
-        for (size_t n : counts) {
-            p.push_back(floats(n, false));
-            m.push_back(floats(n, false));
-            v.push_back(floats(n, true));
-            g.push_back(floats(n, false));
-            sum.push_back(floats(n, false));
-            g16.emplace_back(n);
-            for (auto &x : g16.back())
-                x = (uint16_t)(random.next() >> 48);
-            copy.emplace_back(n, 0x1234);
+            for (auto &x : v.back())
+                x = x < 0 ? -x : x;
+            for (auto *list : {&p, &g, &copy})
+                list->emplace_back(n, 0x12345678);
+            pool.fill(p.back().data(), weights(k).master, n, k + 1);
+            pool.fill(g.back().data(), grads(k), n, k + 2);
             blocks.emplace_back((n + BLOCK - 1) / BLOCK, -1.0);
         }
-        zoff_adam_hyper_init(&decoupled);
-        decoupled.weight_decay = 0.1;
-        l2 = decoupled;
-        l2.decay = ZOFF_DECAY_L2;
-        zoff_adam_hyper_consts(&decoupled, 3, 0.7, &consts[0]);
-        zoff_adam_hyper_consts(&l2, 3, 0.7, &consts[1]);
+        for (const auto &rule : rules) {
+            consts.emplace_back();
+            zoff_adam_hyper_consts(&rule.hyper, 3, 0.7, &consts.back());
+        }
     }
 
     // What a list call should make of all this, by the oracle.
     void expect()
     {
         for (size_t k = 0; k < counts.size(); k++) {
-            const bool grad16 = k % 2;
-            oracle_adam(k % 3 ? &l2 : &decoupled, 3, 0.7, counts[k], p[k].data(), m[k].data(), v[k].data(), g[k].data(),
-                        grad16 ? g16[k].data() : nullptr, k % 4 < 2 ? copy[k].data() : nullptr);
-            oracle_accumulate(counts[k], sum[k].data(), g[k].data(), grad16 ? g16[k].data() : nullptr, k % 4 == 0);
-            for (size_t b = 0; b < blocks[k].size(); b++) {
-                const size_t at = b * BLOCK, n = std::min(counts[k] - at, BLOCK);
-                blocks[k][b] = oracle_square_sum(n, g[k].data() + at, grad16 ? g16[k].data() + at : nullptr);
-            }
+            zoff_adam_tensor tensor = {};
+            tensor.count = counts[k];
+            tensor.master = p[k].data();
+            tensor.m = m[k].data();
+            tensor.v = v[k].data();
+            tensor.grad = g[k].data();
+            tensor.grad_dtype = grads(k);
+            tensor.copy_out = weights(k).copy ? copy[k].data() : nullptr;
+            tensor.copy_dtype = weights(k).copy;
+            tensor.master_dtype = weights(k).master;
+            oracle_step(&rules[k].hyper, 3, 0.7, &tensor);
+            oracle_accumulate(sum[k].data(), g[k].data(), grads(k), counts[k], k % 4 == 0);
+            for (size_t b = 0; b < blocks[k].size(); b++)
+                blocks[k][b] = oracle_square_sum(g[k].data(), grads(k), b * BLOCK, std::min(counts[k] - b * BLOCK, BLOCK));
         }
     }
 
@@ -81,16 +89,20 @@ struct tensors {
         std::vector<zoff_adam_piece> updates;
         std::vector<zoff_norm_piece> norms;
         std::vector<zoff_accumulate_piece> sums;
+        auto place = [](std::vector<uint32_t> &array, zoff_dtype dtype, size_t at) {
+            return (void *)((char *)array.data() + at * zoff_adam_dtype_bytes(dtype));
+        };
         for (size_t k = 0; k < counts.size(); k++) {
-            const bool grad16 = k % 2;
-            const zoff_dtype dtype = grad16 ? ZOFF_BF16 : ZOFF_F32;
             for (size_t at = 0; at < counts[k] || at == 0; at += most) {
                 const size_t n = std::min(counts[k] - at, most);
-                const void *grad = grad16 ? (const void *)(g16[k].data() + at) : (const void *)(g[k].data() + at);
-                updates.push_back({n, p[k].data() + at, m[k].data() + at, v[k].data() + at, grad,
-                                   k % 4 < 2 ? copy[k].data() + at : nullptr, dtype, ZOFF_BF16, &consts[k % 3 ? 1 : 0]});
-                norms.push_back({n, grad, dtype, blocks[k].data() + at / BLOCK});
-                sums.push_back({n, sum[k].data() + at, grad, dtype, k % 4 == 0});
+                const void *grad = place(g[k], grads(k), at);
+                const weights_kind w = weights(k);
+                updates.push_back({n, place(p[k], w.master, at), rules[k].states.m ? m[k].data() + at : nullptr,
+                                   rules[k].states.v ? v[k].data() + at : nullptr, grad,
+                                   w.copy ? place(copy[k], w.copy, at) : nullptr, grads(k), w.copy, &consts[k], w.master,
+                                   k % 2 == 1});
+                norms.push_back({n, grad, grads(k), blocks[k].data() + at / BLOCK});
+                sums.push_back({n, sum[k].data() + at, grad, grads(k), k % 4 == 0});
             }
         }
         if (reversed) {
@@ -108,11 +120,18 @@ void expect_same(const tensors &expected, const tensors &actual)
 {
     for (size_t k = 0; k < expected.counts.size(); k++) {
         const size_t n = expected.counts[k];
+        const auto halves = [](const std::vector<uint32_t> &array) { return (const uint16_t *)(const void *)array.data(); };
+        const bool wide = expected.weights(k).master == ZOFF_F32;
         SCOPED_TRACE(::testing::Message() << "tensor " << k);
-        EXPECT_TRUE(same_bits(expected.p[k].data(), actual.p[k].data(), n)) << "p";
+        if (wide)
+            EXPECT_TRUE(same_bits((const float *)(const void *)expected.p[k].data(),
+                                  (const float *)(const void *)actual.p[k].data(), n))
+                << "p";
+        else
+            EXPECT_TRUE(same_bits(halves(expected.p[k]), halves(actual.p[k]), n)) << "p";
         EXPECT_TRUE(same_bits(expected.m[k].data(), actual.m[k].data(), n)) << "m";
         EXPECT_TRUE(same_bits(expected.v[k].data(), actual.v[k].data(), n)) << "v";
-        EXPECT_TRUE(same_bits(expected.copy[k].data(), actual.copy[k].data(), n)) << "copy";
+        EXPECT_TRUE(same_bits(halves(expected.copy[k]), halves(actual.copy[k]), 2 * n)) << "copy";
         EXPECT_TRUE(same_bits(expected.sum[k].data(), actual.sum[k].data(), n)) << "sum";
         EXPECT_TRUE(same_bits(expected.blocks[k].data(), actual.blocks[k].data(), expected.blocks[k].size())) << "blocks";
     }
@@ -138,20 +157,115 @@ TEST(walk, bits_do_not_depend_on_threads_pieces_or_their_order)
 
 TEST(walk, cast_with_any_team)
 {
-    random_source random(5);
-    std::vector<float> wide(100003);
-    for (auto &x : wide)
-        x = number(random, true);
-    std::vector<uint16_t> expected(wide.size());
-    for (size_t i = 0; i < wide.size(); i++)
-        expected[i] = oracle_to_bf16(wide[i]);
-    for (unsigned threads : {1u, 2u, 3u, 7u}) {
-        std::vector<uint16_t> half(wide.size());
-        const zoff_cast_piece pieces[] = {
-            {50 * BLOCK, half.data(), wide.data(), ZOFF_BF16, ZOFF_F32},
-            {wide.size() - 50 * BLOCK, half.data() + 50 * BLOCK, wide.data() + 50 * BLOCK, ZOFF_BF16, ZOFF_F32}};
-        zoff_adam_cast_run(threads, pieces, 2);
-        EXPECT_TRUE(same_bits(expected.data(), half.data(), half.size())) << threads << " threads";
+    const size_t n = 100003, first = 50 * BLOCK;
+    for (zoff_dtype from : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+        for (zoff_dtype to : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+            const size_t src_bytes = zoff_adam_dtype_bytes(from), dst_bytes = zoff_adam_dtype_bytes(to);
+            std::vector<char> src(n * src_bytes), expected(n * dst_bytes);
+            number_pool::get().fill(src.data(), from, n, 5);
+            for (size_t i = 0; i < n && from != to; i++)
+                oracle_store(expected.data(), to, i, oracle_load(src.data(), from, i));
+            if (from == to)
+                expected = src;
+            for (unsigned threads : {1u, 2u, 3u, 7u}) {
+                std::vector<char> dst(n * dst_bytes);
+                const zoff_cast_piece pieces[] = {
+                    {first, dst.data(), src.data(), to, from},
+                    {n - first, dst.data() + first * dst_bytes, src.data() + first * src_bytes, to, from}};
+                zoff_adam_cast_run(threads, pieces, 2);
+                EXPECT_TRUE(expected == dst)
+                    << zoff_adam_dtype_name(from) << " to " << zoff_adam_dtype_name(to) << ", " << threads << " threads";
+            }
+        }
+    }
+}
+
+TEST(walk, bytes_of_an_element)
+{
+    float state = 0;
+    const zoff_adam_consts consts = {};
+    const struct {
+        bool m, v;
+        zoff_dtype grads, master, copy;
+        size_t bytes;
+    } cases[] = {
+        {true, true, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 28},
+        {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 28},
+        {true, true, ZOFF_F16, ZOFF_F32, ZOFF_F16, 28},
+        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 22},
+        {true, false, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 20},
+        {false, true, ZOFF_F16, ZOFF_F32, ZOFF_F16, 20},
+        {false, false, ZOFF_F32, ZOFF_F32, ZOFF_BF16, 14},
+        {false, false, ZOFF_F16, ZOFF_F16, ZOFF_DTYPE_DEFAULT, 6},
+    };
+    for (const auto &c : cases) {
+        const zoff_adam_piece piece = {1,
+                                       &state,
+                                       c.m ? &state : nullptr,
+                                       c.v ? &state : nullptr,
+                                       &state,
+                                       c.copy ? &state : nullptr,
+                                       c.grads,
+                                       c.copy,
+                                       &consts,
+                                       c.master,
+                                       false};
+        EXPECT_EQ(zoff_adam_update_cost(&piece), c.bytes);
+    }
+}
+
+// A piece that costs something of its own, and what each thread had of a walk.
+struct priced_piece {
+    size_t count, cost;
+};
+
+struct bill {
+    std::mutex mutex;
+    std::map<pthread_t, size_t> bytes;
+    size_t elements = 0;
+};
+
+TEST(walk, shares_are_equal_in_bytes)
+{
+    random_source random(12);
+    for (int round = 0; round < 50; round++) {
+        // Mixed sizes and types: the first half cheap, the second dear, so that a cut by elements would be unfair.
+        std::vector<priced_piece> pieces(1 + random.next() % 400);
+        size_t dearest = 0;
+        for (size_t i = 0; i < pieces.size(); i++) {
+            pieces[i] = {random.next() % ((size_t)1 << (round % 18)),
+                         i < pieces.size() / 2 ? (size_t)6 : 20 + random.next() % 11};
+            dearest = std::max(dearest, pieces[i].cost);
+        }
+        pieces.push_back({70000, 28});
+        bill paid;
+        zoff_adam_walk walk = {};
+        walk.pieces = pieces.data();
+        walk.stride = sizeof pieces[0];
+        walk.count_at = offsetof(priced_piece, count);
+        walk.count = pieces.size();
+        walk.fn_ctx = &paid;
+        walk.cost = [](const void *, const void *piece) { return static_cast<const priced_piece *>(piece)->cost; };
+        walk.fn = [](const struct zoff_kernels *, const void *ctx, const void *piece, size_t, size_t count) {
+            bill *b = static_cast<bill *>(const_cast<void *>(ctx));
+            std::lock_guard<std::mutex> lock(b->mutex);
+            b->bytes[pthread_self()] += count * static_cast<const priced_piece *>(piece)->cost;
+            b->elements += count;
+        };
+        const size_t total = zoff_adam_walk_total(&walk);
+        const unsigned threads = 2 + (unsigned)(random.next() % 4);
+        zoff_adam_walk_run(threads, &walk);
+
+        size_t elements = 0, sum = 0;
+        for (const auto &piece : pieces)
+            elements += piece.count;
+        EXPECT_EQ(paid.elements, elements);
+        EXPECT_LE(paid.bytes.size(), threads);
+        for (const auto &share : paid.bytes) {
+            sum += share.second;
+            EXPECT_LE(share.second, total / threads + (BLOCK + 1) * dearest) << "of " << total << ", " << threads << " threads";
+        }
+        EXPECT_EQ(sum, total);
     }
 }
 

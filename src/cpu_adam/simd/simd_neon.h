@@ -1,0 +1,127 @@
+/* simd_neon.h: the vocabulary of simd_scalar.h with 4 lanes, for NEON, which every aarch64 CPU has. Loads and sums are those
+ * of simd_neon_quad.h.
+ *
+ * There are no streaming stores: Arm CPUs notice by themselves that whole lines are written and do not read those before. */
+#ifndef ZOFF_SIMD_NEON_H
+#define ZOFF_SIMD_NEON_H
+
+#include "simd_neon_quad.h"
+
+typedef float32x4_t v_f;
+
+ZOFF_KERNEL_INLINE size_t v_lanes(void)
+{
+    return QUAD_LANES;
+}
+
+ZOFF_KERNEL_INLINE v_f v_set1(float x)
+{
+    return vdupq_n_f32(x);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load(const float *p, size_t left)
+{
+    return quad_load(p, left);
+}
+
+ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
+{
+    if (left >= QUAD_LANES) {
+        vst1q_f32(p, x);
+        return;
+    }
+    float lanes[QUAD_LANES];
+    vst1q_f32(lanes, x);
+    memcpy(p, lanes, left % QUAD_LANES * sizeof *p);
+}
+
+ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, uint16x4_t x, size_t left)
+{
+    if (left >= QUAD_LANES) {
+        vst1_u16(p, x);
+        return;
+    }
+    uint16_t lanes[QUAD_LANES];
+    vst1_u16(lanes, x);
+    memcpy(p, lanes, left % QUAD_LANES * sizeof *p);
+}
+
+/* `x`, with the one NaN in place of every NaN. */
+ZOFF_KERNEL_INLINE v_f v_one_nan(v_f x)
+{
+    return vbslq_f32(vceqq_f32(x, x), x, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000)));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    return quad_load_bf16(p, left);
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(v_one_nan(x));
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    v_store_halves(p, vaddhn_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), left);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
+{
+    return quad_load_f16(p, left);
+}
+
+/* The instruction keeps what fits of a NaN; the one NaN goes in, so that the one NaN comes out. */
+ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
+{
+    v_store_halves(p, vreinterpret_u16_f16(vcvt_f16_f32(v_one_nan(x))), left);
+}
+
+ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+{
+    return 0;
+}
+
+ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
+{
+    v_store_bf16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
+{
+    v_store_f16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+
+ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
+{
+    return vaddq_f32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_mul(v_f a, v_f b)
+{
+    return vmulq_f32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_div(v_f a, v_f b)
+{
+    return vdivq_f32(a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
+{
+    return vsqrtq_f32(a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
+{
+    const uint32x4_t one = vbslq_u32(vdupq_n_u32(0x80000000), vreinterpretq_u32_f32(a), vdupq_n_u32(0x3f800000));
+    const v_f sign = vreinterpretq_f32_u32(vbicq_u32(one, vceqzq_f32(a)));
+    return vbslq_f32(vceqq_f32(a, a), sign, a);
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* simd_sve.h: the vocabulary of simd_scalar.h for SVE, with as many lanes as the CPU's vectors have: 4 to 64.
+ *
+ * Every load and store has a predicate made of `left`; in a loop over whole registers it is the same one each time, and
+ * compilers make it once. Arithmetic works on all lanes, those that were not read are zero. A 16-bit element lies in the lower
+ * half of a lane's 32 bits, which is how SVE's loads, stores and conversions take it. Square sums are NEON's, see
+ * simd_neon_quad.h; streaming stores as in simd_neon.h: none. */
+#ifndef ZOFF_SIMD_SVE_H
+#define ZOFF_SIMD_SVE_H
+
+#include "simd_neon_quad.h"
+
+#include <arm_sve.h>
+
+typedef svfloat32_t v_f;
+
+ZOFF_KERNEL_INLINE size_t v_lanes(void)
+{
+    return svcntw();
+}
+
+/* The first `left` lanes. */
+ZOFF_KERNEL_INLINE svbool_t v_mask(size_t left)
+{
+    return svwhilelt_b32_u64(0, left);
+}
+
+ZOFF_KERNEL_INLINE v_f v_set1(float x)
+{
+    return svdup_n_f32(x);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load(const float *p, size_t left)
+{
+    return svld1_f32(v_mask(left), p);
+}
+
+ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
+{
+    svst1_f32(v_mask(left), p, x);
+}
+
+/* `x`, with the one NaN in place of every NaN. */
+ZOFF_KERNEL_INLINE v_f v_one_nan(v_f x)
+{
+    return svsel_f32(svcmpuo_f32(svptrue_b32(), x, x), svreinterpret_f32_u32(svdup_n_u32(0x7fc00000)), x);
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
+{
+    return svreinterpret_f32_u32(svlsl_n_u32_x(svptrue_b32(), svld1uh_u32(v_mask(left), p), 16));
+}
+
+ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t bits = svreinterpret_u32_f32(v_one_nan(x));
+    const svuint32_t odd = svand_n_u32_x(all, svlsr_n_u32_x(all, bits, 16), 1);
+    const svuint32_t rounded = svadd_u32_x(all, svadd_n_u32_x(all, bits, 0x7fff), odd);
+    svst1h_u32(v_mask(left), p, svlsr_n_u32_x(all, rounded, 16));
+}
+
+ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
+{
+    return svcvt_f32_f16_x(svptrue_b32(), svreinterpret_f16_u32(svld1uh_u32(v_mask(left), p)));
+}
+
+/* The instruction keeps what fits of a NaN; the one NaN goes in, so that the one NaN comes out. */
+ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
+{
+    svst1h_u32(v_mask(left), p, svreinterpret_u32_f16(svcvt_f16_f32_x(svptrue_b32(), v_one_nan(x))));
+}
+
+ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
+{
+    return 0;
+}
+
+ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
+{
+    v_store_bf16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
+{
+    v_store_f16(p, x, v_lanes());
+}
+
+ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+
+ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
+{
+    return svadd_f32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_mul(v_f a, v_f b)
+{
+    return svmul_f32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_div(v_f a, v_f b)
+{
+    return svdiv_f32_x(svptrue_b32(), a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sqrt(v_f a)
+{
+    return svsqrt_f32_x(svptrue_b32(), a);
+}
+
+ZOFF_KERNEL_INLINE v_f v_fma(v_f a, v_f b, v_f c)
+{
+    return svmla_f32_x(svptrue_b32(), c, a, b);
+}
+
+ZOFF_KERNEL_INLINE v_f v_sign(v_f a)
+{
+    const svbool_t all = svptrue_b32();
+    const svuint32_t minus = svand_n_u32_x(all, svreinterpret_u32_f32(a), 0x80000000);
+    const v_f one = svreinterpret_f32_u32(svorr_n_u32_x(all, minus, 0x3f800000));
+    const v_f sign = svsel_f32(svcmpeq_n_f32(all, a, 0), svdup_n_f32(0), one);
+    return svsel_f32(svcmpuo_f32(all, a, a), a, sign);
+}
+
+#endif

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""run_bochs.py: runs kernels as machine code on a CPU that this machine is not: AVX-512 in the emulator bochs.
+
+run_bochs.py WORK_DIR PROGRAM...
+
+Each PROGRAM is linked statically and is called as PROGRAM ISA FILE: it writes to FILE the results of all kernels of ISA on inputs
+of its own choice, and ends with 0. First it runs here with the scalar kernels. Then a Debian kernel boots in bochs with the
+programs and busybox as its whole file system; there they run with AVX-512, and with AVX2 where this CPU lacks that too. The test
+passes when every file of the guest has the checksum of this CPU's own. When one differs, the guest computes the scalar results
+as well and shows the first bytes that differ.
+
+WORK_DIR keeps the kernel image, which is taken out of a Debian package once and never installed, and the logs of the last run.
+Exit code 77, with the reason, where this CPU can do it without an emulator (ZOFF_TEST_BOCHS=1 runs it all the same), or where a
+tool or the kernel image is not to be had.
+"""
+import glob
+import gzip
+import hashlib
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+SKIP = 77
+REFERENCE = "scalar"
+# What zoff asks of a CPU before it takes its kernels for an ISA, in Linux' names.
+ISAS = {"avx2": {"avx2", "fma", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+LIMIT_SECONDS = 480  # below ctest's own limit, so that the log is printed
+GUEST_MIB = 512
+METAPACKAGE = "linux-image-cloud-amd64"
+
+# File or command, and the package of Debian and Ubuntu that has it.
+BUSYBOX = "/bin/busybox"
+ISOLINUX = "/usr/lib/ISOLINUX/isolinux.bin"
+LDLINUX = "/usr/lib/syslinux/modules/bios/ldlinux.c32"
+BIOS = "/usr/share/bochs/BIOS-bochs-latest"
+VGABIOS = "/usr/share/bochs/VGABIOS-lgpl-latest"
+TOOLS = (("bochs", "bochs"), (BIOS, "bochsbios"), (VGABIOS, "vgabios"), (BUSYBOX, "busybox-static"), (ISOLINUX, "isolinux"),
+         (LDLINUX, "syslinux-common"), ("xorriso", "xorriso"))
+
+# noxsaves and clearcpuid=321,323 (XSAVEC and XSAVES): Linux finds bochs' compacted XSAVE area too small and would switch all of
+# AVX off. The rest saves time.
+KERNEL_OPTIONS = ("console=ttyS0 panic=-1 loglevel=4 noxsaves clearcpuid=321,323 mitigations=off nokaslr tsc=reliable lpj=1000000 "
+                  "random.trust_cpu=on")
+
+# The display is a text screen on a terminal of our own: the only one of bochs' that needs neither X nor a network port.
+BOCHSRC = """\
+plugin_ctrl: biosdev=1, extfpuirq=0, speaker=0, sb16=0, es1370=0, usb_uhci=0
+config_interface: textconfig
+display_library: term
+cpu: model=corei7_skylake_x, count=1, ips=50000000, reset_on_triple_fault=0, ignore_bad_msrs=1
+memory: guest={mib}, host={mib}
+romimage: file={bios}, options=fastboot
+vgaromimage: file={vgabios}
+ata0: enabled=1, ioaddr1=0x1f0, ioaddr2=0x3f0, irq=14
+ata0-master: type=cdrom, path="boot.iso", status=inserted
+boot: cdrom
+com1: enabled=1, mode=file, dev=serial.txt
+log: bochs.log
+panic: action=report
+error: action=report
+info: action=ignore
+debug: action=ignore
+clock: sync=none, time0=local, rtc_sync=0
+private_colormap: enabled=0
+sound: driver=dummy
+"""
+
+# What the guest says to us starts with this; the rest of its words are for people.
+SAYS = "guest: "
+GUEST_INIT = """\
+#!/bin/busybox sh
+export PATH=/bin
+busybox mkdir -p /proc /sys /dev /results
+busybox mount -t proc proc /proc
+busybox mount -t sysfs sysfs /sys
+busybox mount -t devtmpfs dev /dev
+busybox --install -s /bin
+say() {{ echo "{says}$*"; }}
+say "system $(cat /sys/class/dmi/id/bios_vendor)"
+say "cpu $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo)"
+say "flags $(sed -n 's/^flags[^:]*: //p' /proc/cpuinfo)"
+say "booted after $(cut -d ' ' -f 1 /proc/uptime) s of its own time"
+cd /results
+run() {{ # program, isa, checksum of the reference
+    /programs/$1 $2 $2
+    code=$?
+    say "ran $1 $2 code $code"
+    [ $code = 0 ] || return
+    sum=$(md5sum < $2 | cut -d ' ' -f 1)
+    say "sum $1 $2 $sum"
+    if [ $sum != $3 ] && /programs/$1 {reference} {reference}; then
+        echo "the first bytes that differ (place, {reference} in the guest, $2 in the guest):"
+        cmp -l {reference} $2 | head -n 10
+    fi
+    rm -f $2 {reference}
+}}
+{runs}
+say end
+sleep 10 # the serial line takes its time
+poweroff -f
+"""
+
+
+def skip(reason):
+    print("SKIPPED:", reason)
+    sys.exit(SKIP)
+
+
+def fail(reason):
+    print("FAILED:", reason)
+    sys.exit(1)
+
+
+def cpu_flags():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("flags"):
+                return set(line.split(":")[1].split())
+    return set()
+
+
+def check_tools():
+    missing = [package for place, package in TOOLS if not (os.path.exists(place) if "/" in place else shutil.which(place))]
+    if missing:
+        skip(f"needs the packages {' '.join(missing)} (scripts/install-deps takes them on Debian where the CPU has no AVX-512)")
+    with open(BUSYBOX, "rb") as file:
+        if b"/ld-linux" in file.read(4096):
+            skip(f"{BUSYBOX} needs shared libraries; the package busybox-static has one that does not")
+    words = subprocess.run(["bochs", "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    version = re.search(r"Bochs x86 Emulator (\S+)", words.stdout)
+    if version and version.group(1) == "3.0":
+        skip("bochs 3.0 does not boot Debian's kernels; 2.7 does")
+
+
+def said(done):
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("E: ")]
+    return (errors or lines or ["no message"])[-1]
+
+
+def kernel_image(work):
+    """Path of a kernel image of Debian: of the last run, or out of the package that the metapackage names today."""
+    kept = sorted(glob.glob(os.path.join(work, "vmlinuz-*")))
+    if kept:
+        return kept[-1]
+    missing = [tool for tool in ("apt-cache", "apt-get", "dpkg-deb") if not shutil.which(tool)]
+    if missing:
+        skip(f"no kernel image to boot: it comes from a Debian package, and there is no {' '.join(missing)}")
+    asked = subprocess.run(["apt-cache", "depends", METAPACKAGE], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+    package = re.search(r"Depends: (linux-image-\S+)", asked.stdout)
+    if not package:
+        skip(f"no kernel image to boot: apt knows no package {METAPACKAGE}, which Debian has (is an apt-get update due?)")
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        command = ["apt-get", "-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30",
+                   "download", package.group(1)]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, env={**os.environ, "LC_ALL": "C"})
+        except subprocess.TimeoutExpired:
+            skip(f"no kernel image to boot: apt-get download {package.group(1)} took more than 100 s")
+        debs = glob.glob(os.path.join(folder, "*.deb"))
+        if done.returncode or not debs:
+            skip(f"no kernel image to boot: apt-get download {package.group(1)}: {said(done)}")
+        image = take_image(debs[0], folder)
+        if not image:
+            skip(f"no kernel image to boot: none in {os.path.basename(debs[0])}")
+        path = os.path.join(work, os.path.basename(image))
+        os.replace(image, path)  # whole or not at all
+        return path
+
+
+def take_image(deb, folder):
+    """The file boot/vmlinuz-* of a package, without unpacking its hundreds of modules."""
+    image = None
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as archive:
+        with tarfile.open(fileobj=archive.stdout, mode="r|") as tar:
+            for member in tar:
+                name = re.fullmatch(r"(?:\./)?boot/(vmlinuz-[^/]+)", member.name)
+                if name and member.isfile():
+                    image = os.path.join(folder, name.group(1))
+                    with open(image, "wb") as out:
+                        shutil.copyfileobj(tar.extractfile(member), out)
+                    break
+        archive.kill()  # nobody reads the rest
+    return image
+
+
+def cpio(entries):
+    """An archive in the format of an initramfs ("newc"); entries are (name, mode, content)."""
+    parts = []
+    for number, (name, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
+        head = b"070701" + b"".join(b"%08x" % field for field in
+                                    (number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0))
+        for part in (head + name.encode() + b"\0", content):
+            parts.append(part + b"\0" * (-len(part) % 4))
+    return b"".join(parts)
+
+
+def make_iso(work, kernel, programs, runs):
+    """boot.iso in WORK_DIR: boot loader, kernel, and an initramfs with busybox, the programs and an init that runs them."""
+    folder, executable = 0o040755, 0o100755
+    entries = [("bin", folder, b""), ("programs", folder, b"")]
+    for path in [BUSYBOX, *programs]:
+        with open(path, "rb") as file:
+            place = "bin/" if path == BUSYBOX else "programs/"
+            entries.append((place + os.path.basename(path), executable, file.read()))
+    calls = "\n".join(f"run {name} {isa} {checksum}" for name, isa, checksum in runs)
+    init = GUEST_INIT.format(says=SAYS, reference=REFERENCE, runs=calls)
+    entries.append(("init", executable, init.encode()))
+
+    tree = os.path.join(work, "iso")
+    shutil.rmtree(tree, ignore_errors=True)
+    os.makedirs(tree)
+    for path, name in ((ISOLINUX, "isolinux.bin"), (LDLINUX, "ldlinux.c32"), (kernel, "vmlinuz")):
+        shutil.copyfile(path, os.path.join(tree, name))
+    with open(os.path.join(tree, "initrd.gz"), "wb") as file:
+        file.write(gzip.compress(cpio(entries), 1))
+    with open(os.path.join(tree, "isolinux.cfg"), "w", encoding="utf-8") as file:
+        file.write(f"DEFAULT guest\nPROMPT 0\nTIMEOUT 1\nLABEL guest\n KERNEL /vmlinuz\n INITRD /initrd.gz\n APPEND {KERNEL_OPTIONS}\n")
+    done = subprocess.run(["xorriso", "-as", "mkisofs", "-quiet", "-o", os.path.join(work, "boot.iso"), "-b", "isolinux.bin",
+                           "-c", "boot.cat", "-no-emul-boot", "-boot-load-size", "4", "-boot-info-table", tree],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        fail(f"xorriso could not write boot.iso: {said(done)}")
+
+
+def read_text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().replace("\r", "")
+    except FileNotFoundError:
+        return ""
+
+
+def boot(work, limit):
+    """Runs bochs in WORK_DIR until the guest has said "end"; what came over its serial line, and why bochs stopped."""
+    with open(os.path.join(work, "bochsrc"), "w", encoding="utf-8") as file:
+        file.write(BOCHSRC.format(mib=GUEST_MIB, bios=BIOS, vgabios=VGABIOS))
+    with open(os.path.join(work, "continue"), "w", encoding="utf-8") as file:
+        file.write("c\n")  # Debian's bochs has a debugger, which waits for a command before the first instruction
+    serial = os.path.join(work, "serial.txt")
+    for old in (serial, os.path.join(work, "boot.iso.lock")):
+        if os.path.exists(old):
+            os.remove(old)
+    # bochs leads the session of its terminal: should we be killed, the terminal goes and bochs with it.
+    child, terminal = pty.fork()
+    if child == 0:
+        try:
+            os.chdir(work)
+            os.environ["TERM"] = "vt100"
+            os.execvp("bochs", ["bochs", "-q", "-f", "bochsrc", "-unlock", "-rc", "continue"])
+        finally:
+            os._exit(127)
+    why, started, shown = None, time.monotonic(), b""
+    while why is None:
+        if select.select([terminal], [], [], 0.5)[0]:
+            try:
+                shown = (shown + os.read(terminal, 65536))[-100000:]  # read, or bochs would wait for us
+            except OSError:
+                why = "bochs ended by itself"
+        log = read_text(serial)
+        if f"{SAYS}end\n" in log:
+            why = "the guest has finished"
+        elif "Kernel panic" in log:
+            why = "the kernel of the guest gave up"
+        elif time.monotonic() - started > limit:
+            why = f"the guest did not finish within {limit:.0f} s"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(terminal)
+    with open(os.path.join(work, "screen.txt"), "wb") as file:
+        file.write(shown)
+    return read_text(serial), why
+
+
+def reference(work, program):
+    """Checksum of what this CPU computes with the scalar kernels."""
+    result = os.path.join(work, "reference")
+    if subprocess.run([program, REFERENCE, result], check=False).returncode:
+        fail(f"{program} {REFERENCE} failed on this machine")
+    with open(result, "rb") as file:
+        checksum = hashlib.md5(file.read()).hexdigest()
+    print(f"{REFERENCE} kernels on this CPU: {os.path.getsize(result)} bytes, md5 {checksum}", flush=True)
+    os.remove(result)
+    return checksum
+
+
+def judge(lines, why, work, runs):
+    """Ends the test, unless what the guest said is what it should have said."""
+    words = dict(line.split(" ", 1) for line in lines if " " in line)
+    if "bochs" not in words.get("system", "bochs").lower():
+        fail(f"the guest did not run in bochs but on {words['system']!r}")
+    for name, isa, checksum in runs:
+        lacking = ISAS[isa] - set(words.get("flags", " ".join(ISAS[isa])).split())
+        if lacking:
+            fail(f"the CPU of the guest lacks {' '.join(sorted(lacking))}")
+        sums = [line.split()[-1] for line in lines if line.startswith(f"sum {name} {isa} ")]
+        if sums and sums != [checksum]:
+            fail(f"{name}: the {isa} kernels in the guest gave other bits than the {REFERENCE} kernels on this CPU")
+        if not sums and f"ran {name} {isa}" in " ".join(lines):
+            fail(f"{name} {isa} did not end well in the guest")
+        if not sums:
+            fail(f"{name} {isa} did not run to its end in the guest: {why}; bochs' own words are in bochs.log and screen.txt of {work}")
+
+
+def main():
+    work, programs = os.path.abspath(sys.argv[1]), [os.path.abspath(path) for path in sys.argv[2:]]
+    started = time.monotonic()
+    flags = cpu_flags()
+    if ISAS["avx512"] <= flags and os.environ.get("ZOFF_TEST_BOCHS") != "1":
+        skip("this CPU runs AVX-512 itself")
+    if not programs:
+        skip("this compiler cannot link a program with OpenMP statically")
+    check_tools()
+    os.makedirs(work, exist_ok=True)
+    kernel = kernel_image(work)
+    isas = [isa for isa in ISAS if isa == "avx512" or not ISAS[isa] <= flags]
+    checksums = [(os.path.basename(program), reference(work, program)) for program in programs]
+    runs = [(name, isa, checksum) for name, checksum in checksums for isa in isas]
+    make_iso(work, kernel, programs, runs)
+
+    prepared = time.monotonic()
+    log, why = boot(work, LIMIT_SECONDS - (prepared - started))
+    print(f"{os.path.basename(kernel)} in bochs: {why}; {prepared - started:.1f} s to prepare, {time.monotonic() - prepared:.1f} s to run")
+    print(log, flush=True)
+    judge([line[len(SAYS):] for line in log.splitlines() if line.startswith(SAYS)], why, work, runs)
+    print(f"PASSED: {', '.join(isas)} in bochs: the same bits as {REFERENCE} on this CPU")
+
+
+main()

@@ -1,0 +1,123 @@
+// exact_step.h: the rules in long double, beside each exact value a bound of the error that correctly rounded fp32 arithmetic
+// can have made so far (running error analysis: every rounding adds half a unit in the last place, every operation carries the
+// errors of its operands on). A kernel that computes another formula, drops a term, or rounds once more than the header says
+// has no such excuse.
+#ifndef ZOFF_TESTS_EXACT_STEP_H
+#define ZOFF_TESTS_EXACT_STEP_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <zoff/adam.h>
+
+namespace exact
+{
+typedef long double real;
+const real HALF_ULP = 0x1p-24L, TINY = 0x1p-149L; // relative, and where subnormals begin to lose digits absolute
+
+// An exact value and how far the fp32 one may be from it.
+struct bounded {
+    real x = 0, error = 0;
+};
+
+inline bounded rounded(bounded a)
+{
+    if (a.x == 0 && a.error == 0)
+        return a; // sums and products of zeros are zeros
+    return {a.x, a.error + HALF_ULP * (fabsl(a.x) + a.error) + TINY};
+}
+inline bounded constant(real x)
+{
+    return rounded({x, 0});
+}
+inline bounded product(bounded a, bounded b) // before it is rounded
+{
+    return {a.x * b.x, fabsl(a.x) * b.error + fabsl(b.x) * a.error + a.error * b.error};
+}
+inline bounded sum(bounded a, bounded b)
+{
+    return {a.x + b.x, a.error + b.error};
+}
+inline bounded root(bounded a)
+{
+    const real x = sqrtl(a.x), low = sqrtl(fmaxl(a.x - a.error, 0));
+    return {x, fmaxl(x - low, sqrtl(a.x + a.error) - x)};
+}
+inline bounded quotient(bounded a, bounded b)
+{
+    if (a.x == 0 && a.error == 0)
+        return a;
+    const real least = b.x - b.error;
+    return {a.x / b.x, a.error / least + fabsl(a.x) * b.error / (b.x * least)};
+}
+// The sign of a value that may lie on either side of 0 can be any: no bound but the distance helps there.
+inline bounded sign(bounded a, size_t *undecided)
+{
+    const real x = (real)((a.x > 0) - (a.x < 0));
+    if (fabsl(a.x) > a.error || a.error == 0)
+        return {x, 0};
+    ++*undecided;
+    return {x, 1 + fabsl(x)};
+}
+
+struct element {
+    bounded p, m, v;
+};
+
+// The moment m = rest * g + keep * m, as fp32 computes it.
+inline bounded blend(real keep, bounded m, real rest, bounded g)
+{
+    return rounded(sum(product(constant(rest), g), rounded(product(constant(keep), m))));
+}
+
+inline bounded adam_update(const zoff_adam_hyper &h, int64_t t, bounded g, element *e)
+{
+    const bounded inv_root = constant(1 / sqrtl(1 - powl(h.beta2, (real)t)));
+    e->m = blend(h.beta1, e->m, 1 - (real)h.beta1, g);
+    e->v =
+        rounded(sum(product(rounded(product(constant(1 - (real)h.beta2), g)), g), rounded(product(constant(h.beta2), e->v))));
+    return rounded(quotient(e->m, rounded(sum(product(rounded(root(e->v)), inv_root), constant(h.eps)))));
+}
+
+inline bounded sgd_update(const zoff_adam_hyper &h, int64_t t, bounded g, element *e)
+{
+    if (h.momentum == 0)
+        return g;
+    e->m = t == 1 ? g : blend(h.momentum, e->m, 1 - (real)h.dampening, g);
+    return h.nesterov ? rounded(sum(product(constant(h.momentum), e->m), g)) : e->m;
+}
+
+// Step `t` on one element. `undecided` counts signs that no arithmetic of fp32 can be blamed for.
+inline void step(const zoff_adam_hyper &h, int64_t t, double scale, real grad, element *e, size_t *undecided)
+{
+    const bool shrinks = h.optimizer == ZOFF_OPTIMIZER_LION || (h.optimizer == ZOFF_OPTIMIZER_ADAM && h.decay != ZOFF_DECAY_L2);
+    bounded g = rounded(product({grad, 0}, constant(scale)));
+    if (h.weight_decay != 0 && !shrinks)
+        g = rounded(sum(product(constant(h.weight_decay), e->p), g));
+    real rate = -(real)h.lr;
+    bounded u = {};
+    switch (h.optimizer) {
+    case ZOFF_OPTIMIZER_ADAM:
+        rate /= 1 - powl(h.beta1, (real)t);
+        u = adam_update(h, t, g, e);
+        break;
+    case ZOFF_OPTIMIZER_ADAGRAD:
+        rate /= 1 + (real)(t - 1) * (real)h.lr_decay;
+        e->v = rounded(sum(product(g, g), e->v));
+        u = rounded(quotient(g, rounded(sum(rounded(root(e->v)), constant(h.eps)))));
+        break;
+    case ZOFF_OPTIMIZER_LION:
+        u = sign(blend(h.beta1, e->m, 1 - (real)h.beta1, g), undecided);
+        e->m = blend(h.beta2, e->m, 1 - (real)h.beta2, g);
+        break;
+    case ZOFF_OPTIMIZER_SGD:
+        u = sgd_update(h, t, g, e);
+        break;
+    }
+    if (h.weight_decay != 0 && shrinks)
+        e->p = rounded(sum(product(constant(-(real)h.lr * (real)h.weight_decay), e->p), e->p));
+    e->p = rounded(sum(product(constant(rate), u), e->p));
+}
+} // namespace exact
+
+#endif

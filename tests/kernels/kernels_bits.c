@@ -1,0 +1,281 @@
+/* kernels_bits.c: every kernel of one table, and the team's way through them, written to a file bit for bit. Two files are
+ * equal if and only if the two programs computed the same, whatever they were compiled for; kernels_bits.py compares them.
+ *
+ *     kernels_bits ISA FILE [BITS]     BITS: the length that SVE vectors must have
+ *     kernels_bits                     print the instruction set that a process here chooses
+ *
+ * Plain C without Google Test, so that a cross compiler needs nothing but its C library. Inputs are made by integer arithmetic
+ * alone and are the same everywhere. */
+#include "bits_data.h"
+#include "cpu.h"
+#include "kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+enum { SMALL = 130, LARGE = 100003, SKIP = 77 };
+
+/* Flush to zero, subnormals are zero, round towards zero; on Arm also another half precision and another NaN. */
+#if defined(__x86_64__)
+static const unsigned HOSTILE = 0x1f80 | 0x8040 | 0x6000, FLAGS = 0x3f; /* flags: what has happened so far */
+#elif defined(__aarch64__)
+static const unsigned HOSTILE = 0x07c00000, FLAGS = 0;
+#else
+static const unsigned HOSTILE = 0, FLAGS = 0;
+#endif
+
+static const zoff_dtype TYPES[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
+enum { TYPE_COUNT = sizeof TYPES / sizeof TYPES[0] };
+
+/* Where the weights are, and what is copied out of them. */
+static const struct weights {
+    const char *name;
+    zoff_dtype master, copy;
+    bool stream;
+} WEIGHTS[] = {{"fp32", ZOFF_F32, ZOFF_DTYPE_DEFAULT, false},          {"fp32, copy bf16", ZOFF_F32, ZOFF_BF16, false},
+               {"fp32, copy fp16", ZOFF_F32, ZOFF_F16, false},         {"fp32, copy bf16 streamed", ZOFF_F32, ZOFF_BF16, true},
+               {"fp32, copy fp16 streamed", ZOFF_F32, ZOFF_F16, true}, {"bf16", ZOFF_BF16, ZOFF_DTYPE_DEFAULT, false},
+               {"fp16", ZOFF_F16, ZOFF_DTYPE_DEFAULT, false}};
+enum { WEIGHTS_COUNT = sizeof WEIGHTS / sizeof WEIGHTS[0] };
+
+static const char *rule_name(zoff_adam_rule rule)
+{
+    static const char *const names[ZOFF_RULE_COUNT] = {"adam",        "adam decoupled", "adam l2",    "adagrad", "adagrad l2",
+                                                       "lion",        "lion decoupled", "sgd",        "sgd l2",  "momentum",
+                                                       "momentum l2", "nesterov",       "nesterov l2"};
+    return names[rule];
+}
+
+/* Written by hand, as a library's pow() need not be the same everywhere. The usual ones; without eps, where zeros divide;
+ * large ones that overflow; small ones that make states subnormal. */
+static zoff_adam_consts consts_of(zoff_adam_rule rule, size_t n)
+{
+    zoff_adam_consts k = {.rule = rule,
+                          .grad_scale = 0x1.555556p-2f,
+                          .beta1 = 0x1.cccccdp-1f,
+                          .one_minus_beta1 = 0x1.99999ap-4f,
+                          .beta2 = 0x1.ff7cedp-1f,
+                          .one_minus_beta2 = 0x1.0624dep-10f,
+                          .eps = 0x1.5798eep-27f,
+                          .inv_sqrt_bias2 = 0x1.2d7ap+3f,
+                          .step_size = -0x1.0624dep-8f,
+                          .decay = -0x1.4f8b58p-17f,
+                          .momentum = 0x1.99999ap-1f};
+    if (n % 5 == 1) {
+        k.grad_scale = 1;
+        k.eps = 0;
+        k.decay = 0x1.47ae14p-7f;
+    } else if (n % 5 == 2) {
+        k.grad_scale = 0x1p70f;
+        k.step_size = -0x1p100f;
+    } else if (n % 5 == 4) {
+        k.beta1 = k.beta2 = 0x1.8p-122f;
+        k.one_minus_beta1 = k.one_minus_beta2 = 0x1.4p-121f;
+        k.inv_sqrt_bias2 = 0x1p60f;
+    }
+    return k;
+}
+
+/* Where a second call of a kernel goes on: even counts are cut, so that one begins in the middle of the arrays. */
+static size_t cut_of(size_t n, size_t multiple)
+{
+    return n % 2 ? n : n / 3 / multiple * multiple;
+}
+
+static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_adam_rule rule, zoff_dtype grads,
+                       const struct weights *weights, size_t n)
+{
+    const zoff_adam_states states = zoff_adam_hyper_rule_states(rule);
+    const zoff_adam_consts consts = consts_of(rule, n);
+    zoff_adam_piece piece = {.count = n,
+                             .grad_dtype = grads,
+                             .copy_dtype = weights->copy,
+                             .consts = &consts,
+                             .master_dtype = weights->master,
+                             .stream = weights->stream};
+    piece.master = bits_fill(data, 0, weights->master, n);
+    piece.m = states.m ? bits_fill(data, 1, ZOFF_F32, n) : NULL;
+    piece.v = states.v ? bits_fill_squares(data, 2, n) : NULL;
+    piece.grad = bits_fill(data, 3, grads, n);
+    piece.copy_out = weights->copy ? bits_place(data, 4, n * sizeof(uint16_t)) : NULL;
+    table->update(&piece, 0, cut_of(n, 1));
+    table->update(&piece, cut_of(n, 1), n - cut_of(n, 1));
+
+    char label[128];
+    snprintf(label, sizeof label, "update, %s, weights %s, gradients %s, n %zu", rule_name(rule), weights->name,
+             zoff_adam_dtype_name(grads), n);
+    bits_write(data, label, "weights", weights->master, piece.master, n);
+    if (piece.m)
+        bits_write(data, label, "m", ZOFF_F32, piece.m, n);
+    if (piece.v)
+        bits_write(data, label, "v", ZOFF_F32, piece.v, n);
+    if (piece.copy_out)
+        bits_write(data, label, "copy", weights->copy, piece.copy_out, n);
+    bits_check(data, label);
+}
+
+static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool first, size_t n)
+{
+    zoff_accumulate_piece piece = {.count = n, .dtype = grads, .first = first};
+    piece.sum = bits_fill(data, 0, ZOFF_F32, n);
+    piece.grad = bits_fill(data, 3, grads, n);
+    table->accumulate(&piece, 0, cut_of(n, 1));
+    table->accumulate(&piece, cut_of(n, 1), n - cut_of(n, 1));
+    char label[128];
+    snprintf(label, sizeof label, "accumulate, %s, gradients %s, n %zu", first ? "first" : "next", zoff_adam_dtype_name(grads),
+             n);
+    bits_write(data, label, "sum", ZOFF_F32, piece.sum, n);
+    bits_check(data, label);
+}
+
+static void run_cast(bits_data *data, const struct zoff_kernels *table, zoff_dtype from, zoff_dtype to, size_t n)
+{
+    zoff_cast_piece piece = {.count = n, .dst_dtype = to, .src_dtype = from};
+    piece.dst = bits_place(data, 0, n * zoff_adam_dtype_bytes(to));
+    piece.src = from == ZOFF_F32 ? bits_fill(data, 3, from, n) : bits_fill_all(data, 3, n);
+    table->cast(&piece, 0, cut_of(n, 1));
+    table->cast(&piece, cut_of(n, 1), n - cut_of(n, 1));
+    char label[128];
+    snprintf(label, sizeof label, "cast, %s to %s, n %zu", zoff_adam_dtype_name(from), zoff_adam_dtype_name(to), n);
+    bits_write(data, label, "dst", to, piece.dst, n);
+    bits_check(data, label);
+}
+
+static void run_square_sum(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool finite, size_t n)
+{
+    const size_t blocks = (n + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
+    zoff_norm_piece piece = {.count = n, .dtype = grads};
+    piece.block_sums = bits_place(data, 0, blocks * sizeof(double));
+    piece.grad = finite ? bits_fill_finite(data, 3, grads, n) : bits_fill(data, 3, grads, n);
+    table->square_sum(&piece, 0, cut_of(n, ZOFF_NORM_BLOCK));
+    table->square_sum(&piece, cut_of(n, ZOFF_NORM_BLOCK), n - cut_of(n, ZOFF_NORM_BLOCK));
+    char label[128];
+    snprintf(label, sizeof label, "square_sum, %s, gradients %s, n %zu", finite ? "finite" : "any", zoff_adam_dtype_name(grads),
+             n);
+    bits_write_doubles(data, label, "sums", piece.block_sums, blocks);
+    bits_check(data, label);
+}
+
+static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n)
+{
+    for (int rule = 0; rule < ZOFF_RULE_COUNT; rule++) {
+        for (size_t g = 0; g < TYPE_COUNT; g++) {
+            for (size_t w = 0; w < WEIGHTS_COUNT; w++)
+                run_update(data, table, (zoff_adam_rule)rule, TYPES[g], &WEIGHTS[w], n);
+        }
+    }
+    for (size_t g = 0; g < TYPE_COUNT; g++) {
+        run_accumulate(data, table, TYPES[g], true, n);
+        run_accumulate(data, table, TYPES[g], false, n);
+        run_square_sum(data, table, TYPES[g], true, n);
+        run_square_sum(data, table, TYPES[g], false, n);
+        for (size_t to = 0; to < TYPE_COUNT; to++)
+            run_cast(data, table, TYPES[g], TYPES[to], n);
+    }
+}
+
+/* The same step and sum by teams of several sizes, called by a thread whose floating point is set against us. */
+static void run_team(bits_data *data)
+{
+    static const size_t counts[] = {LARGE, 1, 40000};
+    enum { PIECES = sizeof counts / sizeof counts[0], TOTAL = LARGE + 1 + 40000, BLOCKS = 98 + 1 + 40 };
+    static float p[TOTAL], m[TOTAL], v[TOTAL];
+    static uint16_t copy[TOTAL];
+    static double sums[BLOCKS];
+    static const unsigned threads[] = {1, 2, 7};
+    const zoff_adam_consts consts = consts_of(ZOFF_RULE_ADAM_DECOUPLED, 0);
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        bits_copy(p, data, ZOFF_F32, 11, TOTAL);
+        bits_copy(m, data, ZOFF_F32, 22, TOTAL);
+        memset(v, 0, sizeof v);
+        zoff_adam_piece pieces[PIECES];
+        zoff_norm_piece norms[PIECES];
+        size_t at = 0, block = 0;
+        uint16_t *grads = bits_place(data, 3, TOTAL * sizeof *grads);
+        bits_copy(grads, data, ZOFF_BF16, 33, TOTAL);
+        for (size_t i = 0; i < PIECES; i++) {
+            pieces[i] = (zoff_adam_piece){.count = counts[i],
+                                          .master = p + at,
+                                          .m = m + at,
+                                          .v = v + at,
+                                          .grad = grads + at,
+                                          .copy_out = copy + at,
+                                          .grad_dtype = ZOFF_BF16,
+                                          .copy_dtype = ZOFF_BF16,
+                                          .master_dtype = ZOFF_F32,
+                                          .consts = &consts};
+            norms[i] =
+                (zoff_norm_piece){.count = counts[i], .grad = grads + at, .dtype = ZOFF_BF16, .block_sums = sums + block};
+            at += counts[i];
+            block += (counts[i] + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
+        }
+        zoff_base_cpu_float_leave(HOSTILE);
+        zoff_adam_update_run(threads[t], pieces, PIECES, NULL, NULL);
+        zoff_adam_norm_run(threads[t], norms, PIECES, NULL, NULL);
+        if ((zoff_base_cpu_float_enter() & ~FLAGS) != HOSTILE)
+            bits_fail("a team of %u left the caller's floating point set otherwise than it was", threads[t]);
+        /* One label for every team: their records must be the same. */
+        const long before = bits_tell(data);
+        bits_write(data, "team", "weights", ZOFF_F32, p, TOTAL);
+        bits_write(data, "team", "m", ZOFF_F32, m, TOTAL);
+        bits_write(data, "team", "v", ZOFF_F32, v, TOTAL);
+        bits_write(data, "team", "copy", ZOFF_BF16, copy, TOTAL);
+        bits_write_doubles(data, "team", "sums", sums, BLOCKS);
+        bits_check(data, "team");
+        if (t && !bits_repeats(data, before))
+            bits_fail("a team of %u computes other bits than a team of 1", threads[t]);
+    }
+}
+
+/* The vectors' length is what was asked for, or the run proves nothing about it. */
+static void check_vector_length(unsigned long wanted)
+{
+#ifdef PR_SVE_GET_VL
+    const int bytes = prctl(PR_SVE_GET_VL);
+    if (bytes < 0)
+        bits_fail("the kernel does not tell the length of SVE vectors");
+    const unsigned long bits = 8 * ((unsigned long)bytes & PR_SVE_VL_LEN_MASK);
+    printf("SVE vectors of %lu bits\n", bits);
+    if (wanted && bits != wanted)
+        bits_fail("SVE vectors have %lu bits, not %lu", bits, wanted);
+#else
+    bits_fail("vectors of %lu bits cannot be told from others on this system", wanted);
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    setenv("ZOFF_LOG_LEVEL", "error", 1); /* that a slower table was forced is no news here */
+    if (argc == 1) {
+        unsetenv("ZOFF_ISA");
+        printf("%s\n", zoff_isa());
+        return 0;
+    }
+    if (argc > 4 || argc < 3) {
+        fprintf(stderr, "usage: kernels_bits [ISA FILE [BITS]]\n");
+        return 2;
+    }
+    setenv("ZOFF_ISA", argv[1], 1);
+    const struct zoff_kernels *table = zoff_adam_dispatch_table(argv[1]);
+    if (!table) {
+        printf("SKIPPED: this build or this CPU has no %s kernels\n", argv[1]);
+        return SKIP;
+    }
+    if (strcmp(argv[1], "sve") == 0)
+        check_vector_length(argc == 4 ? strtoul(argv[3], NULL, 10) : 0);
+    if (table != zoff_adam_dispatch_kernels())
+        bits_fail("ZOFF_ISA=%s chose %s", argv[1], zoff_isa());
+
+    bits_data *data = bits_open(argv[2], LARGE + 40001);
+    const unsigned saved = zoff_base_cpu_float_enter();
+    for (size_t n = 0; n <= SMALL; n++)
+        run_size(data, table, n);
+    run_size(data, table, LARGE);
+    run_team(data);
+    zoff_base_cpu_float_leave(saved);
+    printf("%s kernels: %ld bytes of results\n", zoff_isa(), bits_tell(data));
+    bits_close(data);
+    return 0;
+}

@@ -1,0 +1,177 @@
+// kernels_update_test.cc: the step of every table against the oracle, bit for bit: every rule, type of gradients and kind of
+// weights, copies written the usual way and past the caches, sizes with every tail, misaligned arrays, awkward values, and
+// nothing touched outside the arrays.
+#include "every_rule.h"
+#include "kernel_tables.h"
+#include "oracle.h"
+
+#include <cmath>
+
+using namespace kernel_data;
+
+namespace
+{
+struct step_case {
+    const rule_case *rule;
+    zoff_dtype grads;
+    weights_kind weights;
+    bool stream;
+};
+
+// All arrays of a step, and what the oracle makes of the same numbers.
+struct arrays {
+    fenced<float> p32{LARGE + 1}, m{LARGE + 1}, v{LARGE + 1}, g32{LARGE + 1};
+    fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16};
+    std::vector<float> p32_2, m_2, v_2;
+    std::vector<uint16_t> p16_2, copy_2;
+};
+
+bool is_16_bit(zoff_dtype dtype)
+{
+    return dtype == ZOFF_BF16 || dtype == ZOFF_F16;
+}
+
+template <typename T> T *twin(std::vector<T> &out, const T *array, size_t n)
+{
+    out.assign(array, array + n);
+    return out.data();
+}
+
+// One step on `n` elements, whose arrays have `shift` elements behind them, the copy `copy_shift`.
+void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c, size_t n, size_t shift, size_t copy_shift)
+{
+    const number_pool &pool = number_pool::get();
+    const bool half_p = is_16_bit(c.weights.master), half_g = is_16_bit(c.grads);
+    float *m = a.m.place(n, shift), *v = a.v.place(n, shift), *p32 = a.p32.place(n, shift), *g32 = a.g32.place(n, shift);
+    uint16_t *p16 = a.p16.place(n, shift), *g16 = a.g16.place(n, shift), *copy = a.copy.place(n, copy_shift);
+    void *p = half_p ? (void *)p16 : (void *)p32, *g = half_g ? (void *)g16 : (void *)g32;
+    pool.fill(p, c.weights.master, n, n + 1);
+    pool.fill(g, c.grads, n, n + 2);
+    pool.fill(m, ZOFF_F32, n, n + 3);
+    pool.fill(v, ZOFF_F32, n, n + 4);
+    pool.fill(copy, ZOFF_BF16, n, n + 5);
+    for (size_t i = 0; i < n; i++) {
+        if (i % 8 != 5) // a few negative ones too: the root of those is NaN everywhere
+            v[i] = std::abs(v[i]);
+        if (i % 6 == 1) { // nothing moves: what becomes of the weight is its rounding alone
+            memset(static_cast<char *>(g) + i * (half_g ? 2 : 4), 0, half_g ? 2 : 4);
+            m[i] = 0;
+        }
+    }
+    const zoff_adam_states states = c.rule->states;
+    const bool spare = n % 2; // states that the rule does not have: given and left alone, or NULL
+    zoff_adam_tensor expected = {};
+    expected.count = n;
+    expected.master = half_p ? (void *)twin(a.p16_2, p16, n) : (void *)twin(a.p32_2, p32, n);
+    expected.m = twin(a.m_2, m, n);
+    expected.v = twin(a.v_2, v, n);
+    expected.grad = g;
+    expected.grad_dtype = c.grads;
+    expected.copy_out = c.weights.copy ? twin(a.copy_2, copy, n) : nullptr;
+    expected.copy_dtype = c.weights.copy;
+    expected.master_dtype = c.weights.master;
+
+    zoff_adam_hyper hyper = c.rule->hyper;
+    if (n % 5 == 4)
+        hyper.lr = 0;
+    const int64_t t = 1 + (int64_t)(n * 7 % 1000) * (shift ? 1 : 5);
+    const double scale = n % 3 ? 0.37 : 1.0;
+    zoff_adam_consts consts;
+    zoff_adam_hyper_consts(&hyper, t, scale, &consts);
+    ASSERT_EQ(consts.rule, c.rule->rule);
+    const std::vector<unsigned char> grads_before(static_cast<unsigned char *>(g),
+                                                  static_cast<unsigned char *>(g) + n * (half_g ? 2 : 4));
+    zoff_adam_piece piece = {};
+    piece.count = n;
+    piece.master = p;
+    piece.m = states.m || spare ? m : nullptr;
+    piece.v = states.v || spare ? v : nullptr;
+    piece.grad = g;
+    piece.copy_out = c.weights.copy ? copy : nullptr;
+    piece.grad_dtype = c.grads;
+    piece.copy_dtype = c.weights.copy;
+    piece.consts = &consts;
+    piece.master_dtype = c.weights.master;
+    piece.stream = c.stream;
+    const size_t cut = n * 2 / 5; // any place will do
+    table->update(&piece, cut, n - cut);
+    table->update(&piece, 0, cut);
+
+    oracle_step(&hyper, t, scale, &expected);
+    ASSERT_TRUE(half_p ? same_bits(a.p16_2.data(), p16, n) : same_bits(a.p32_2.data(), p32, n)) << "weights";
+    ASSERT_TRUE(same_bits(a.m_2.data(), m, n)) << "m";
+    ASSERT_TRUE(same_bits(a.v_2.data(), v, n)) << "v";
+    ASSERT_TRUE(!c.weights.copy || same_bits(a.copy_2.data(), copy, n)) << "copy";
+    ASSERT_TRUE(n == 0 || memcmp(g, grads_before.data(), grads_before.size()) == 0) << "the gradient was changed";
+    for (auto *array : {&a.p32, &a.m, &a.v, &a.g32})
+        array->expect_guards();
+    for (auto *array : {&a.p16, &a.g16, &a.copy})
+        array->expect_guards();
+}
+
+std::string words(const step_case &c, size_t n, size_t shift)
+{
+    return std::string(c.rule->name) + ", gradients " + zoff_adam_dtype_name(c.grads) + ", weights " + c.weights.name +
+           (c.stream ? ", streaming, " : ", ") + std::to_string(n) + " elements, shift " + std::to_string(shift);
+}
+
+// The cases of one rule.
+std::vector<step_case> cases_of(const rule_case *rule)
+{
+    std::vector<step_case> all;
+    for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+        for (const auto &weights : every_weights_kind()) {
+            all.push_back({rule, grads, weights, false});
+            if (weights.copy)
+                all.push_back({rule, grads, weights, true});
+        }
+    }
+    return all;
+}
+
+class kernels_update : public kernel_tables
+{
+};
+ZOFF_EVERY_TABLE(kernels_update);
+
+TEST_P(kernels_update, equals_the_oracle)
+{
+    arrays a;
+    size_t cases = 0;
+    const std::vector<rule_case> rules = every_rule();
+    ASSERT_EQ(rules.size(), (size_t)ZOFF_RULE_COUNT);
+    for (const auto &rule : rules) {
+        for (const auto &c : cases_of(&rule)) {
+            cases++;
+            for (size_t n : sizes()) {
+                for (size_t shift : {0, 1}) {
+                    if (n == LARGE && shift != cases % 2)
+                        continue; // long enough already
+                    check_step(table, a, c, n, shift, shift);
+                    ASSERT_FALSE(HasFatalFailure()) << words(c, n, shift);
+                }
+            }
+        }
+    }
+    EXPECT_EQ(cases, 13u * 3 * 7);
+}
+
+// A streaming store wants an aligned place, and the array begins anywhere: at each 2-byte offset of 32 bytes and more.
+TEST_P(kernels_update, streamed_copies_may_begin_anywhere)
+{
+    arrays a;
+    const std::vector<rule_case> rules = every_rule();
+    for (const auto &rule : rules) {
+        for (const auto &c : cases_of(&rule)) {
+            for (size_t n = 0; c.stream && n <= 130; n += n < 66 ? 1 : 13) {
+                for (size_t offset = 0; offset < 16; offset++) {
+                    if ((n + offset) % 3 && rule.rule != ZOFF_RULE_ADAM_DECOUPLED)
+                        continue; // the way to the store is the same for all rules
+                    check_step(table, a, c, n, 0, offset);
+                    ASSERT_FALSE(HasFatalFailure()) << words(c, n, offset);
+                }
+            }
+        }
+    }
+}
+} // namespace

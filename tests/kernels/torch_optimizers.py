@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""torch_optimizers.py: 100 steps of PyTorch's own optimizers in fp32 judge zoff_adam_step(), element by element: Adam, AdamW,
+Adagrad, SGD; and Lion, which PyTorch has not, written here with its tensors.
+
+torch_optimizers.py TORCH_SIDE VENV_DIR
+
+PyTorch is taken from the Python that runs this, else from VENV_DIR, else installed there from PyPI, once. Exit code 77, with
+the reason, where none of that is possible.
+
+The tolerances. Both sides round each operation to fp32, with u = 2^-24 of relative error, but group them differently. Each
+tolerance is a sum over the steps, for each element, of what one side can be off, doubled for the two sides; the sizes of the terms
+come from the same steps in fp64.
+
+- The weight itself: PyTorch rounds the decay factor, the product and the sum, we the decay constant, the product-sum and the sum:
+  at most 3 u |p| a step.
+- Adam: the update carries the errors of m (each step adds three roundings, and the older ones fade by beta1), of v (they add up to
+  at most 3 u a step, halved by the root) and five more operations: after t steps it is off by at most
+  (1.5 t + 3 / (1 - beta1) + 5) u of the size of the terms that m is summed from, which is at most lr * K, where K is the largest
+  mean of |g| over root mean square of g that the betas allow, (1 - beta1) / sqrt((1 - beta2) * (1 - beta1^2 / beta2)) by Cauchy
+  and Schwarz. In L2 mode the gradient has two more roundings, in m alike.
+- Adagrad: let G be |grad| + weight_decay |p| and r = sqrt(v) + eps. v, a sum of positive terms, is off by (t + 3) u of itself from
+  its own roundings, halved by the root, and by those of the gradients, 2 u G each, which come to 2 sqrt(t) u G / r of the update by
+  Cauchy and Schwarz; the gradient and the operations of the update itself are off by 8 u G / r; all times lr.
+- SGD: m is a sum of terms of at most M = max G / (1 - momentum) in all; three roundings a step that fade by the momentum,
+  and five of the update: u M (3 / (1 - momentum) + 5), twice for Nesterov's form, all times lr. An error of p comes back in the
+  gradient through the decay: lr * weight_decay / (1 - momentum) of it a step.
+- Lion: a sign has no error, where it can be told. The sum c whose sign it is has one of u max|g| (3 / (1 - beta2) + 5); where |c| is
+  not above that, the two may differ by 2 lr. Such steps are counted, must be rare, and widen the tolerance of their element only.
+
+A term left out, an eps in another place, a dampening in step 1 or a bias correction one step off moves an element by far more:
+each tolerance is also held against the way that the element has gone.
+"""
+import array
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 77
+INSTALL_SECONDS = 900
+DISK_BYTES = 12 << 30  # PyPI's wheel for x86-64 brings its GPU libraries with it
+STEPS = 100
+COUNT = 1537
+U = 2.0**-24
+ADAM, ADAGRAD, LION, SGD = range(4)  # as zoff_optimizer has them
+DEFAULTS = {"optimizer": ADAM, "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "l2": False,
+            "momentum": 0, "dampening": 0, "lr_decay": 0, "nesterov": False}
+
+
+def skip(reason):
+    print("SKIPPED:", reason)
+    sys.exit(SKIP)
+
+
+def can_import(python):
+    return subprocess.run([python, "-c", "import torch"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def install(venv):
+    """The Python of VENV_DIR, with PyTorch in it."""
+    python = os.path.join(venv, "bin", "python")
+    if os.path.exists(python) and can_import(python):
+        return python
+    os.makedirs(venv, exist_ok=True)
+    free = shutil.disk_usage(venv).free
+    if free < DISK_BYTES:
+        skip(f"PyTorch is not installed, and {venv} has {free >> 30} GiB of {DISK_BYTES >> 30} GiB free that an installation needs")
+    started = time.monotonic()
+    for command in ([sys.executable, "-m", "venv", "--clear", venv],
+                    [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "torch", "numpy"]):
+        left = INSTALL_SECONDS - (time.monotonic() - started)
+        try:
+            done = subprocess.run(command, timeout=left, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        except subprocess.TimeoutExpired:
+            skip(f"PyTorch is not installed, and installing it took more than {INSTALL_SECONDS} s")
+        if done.returncode:
+            lines = [line for line in done.stdout.strip().splitlines() if line.strip()] or ["no output"]
+            skip(f"PyTorch is not installed, and '{' '.join(command)}' failed: {lines[-1]}")
+    print(f"installed PyTorch from PyPI into {venv} in {time.monotonic() - started:.0f} s")
+    if not can_import(python):
+        skip("PyTorch from PyPI was installed but does not import")
+    return python
+
+
+def write_input(path, case, p, grads):
+    head = array.array("d", [COUNT, STEPS, case["optimizer"], case["lr"], *case["betas"], case["eps"], case["weight_decay"],
+                             case["l2"], case["momentum"], case["dampening"], case["lr_decay"], case["nesterov"]])
+    with open(path, "wb") as file:
+        head.tofile(file)
+        for tensor in (p, grads):
+            array.array("f", tensor.flatten().tolist()).tofile(file)
+
+
+def read_output(torch, path):
+    """The weights, m and v."""
+    with open(path, "rb") as file:
+        values = array.array("f")
+        values.fromfile(file, 3 * COUNT)
+    return torch.tensor(values, dtype=torch.float64).reshape(3, COUNT)
+
+
+class Lion:
+    """Algorithm 2 of Chen et al. 2023, line by line."""
+
+    def __init__(self, weights, lr, betas, weight_decay):
+        self.weight, self.lr, self.betas, self.weight_decay = weights[0], lr, betas, weight_decay
+        self.state = {self.weight: {"exp_avg": self.weight.detach() * 0}}
+
+    def step(self):
+        p, g, m = self.weight.data, self.weight.grad, self.state[self.weight]["exp_avg"]
+        beta1, beta2 = self.betas
+        sign = (beta1 * m + (1 - beta1) * g).sign()
+        p -= self.lr * (sign + self.weight_decay * p)
+        m.mul_(beta2).add_(g, alpha=1 - beta2)
+
+
+def make_optimizer(torch, case, weight):
+    shared = {"lr": case["lr"], "weight_decay": case["weight_decay"]}
+    if case["optimizer"] == ADAGRAD:
+        return torch.optim.Adagrad([weight], eps=case["eps"], lr_decay=case["lr_decay"], **shared)
+    if case["optimizer"] == LION:
+        return Lion([weight], betas=case["betas"], **shared)
+    if case["optimizer"] == SGD:
+        return torch.optim.SGD([weight], momentum=case["momentum"], dampening=case["dampening"], nesterov=case["nesterov"], **shared)
+    kind = torch.optim.Adam if case["l2"] else torch.optim.AdamW
+    return kind([weight], betas=case["betas"], eps=case["eps"], **shared)
+
+
+class Terms:
+    """The sizes of the terms of a tolerance, and the way of each element, from the steps in fp64."""
+
+    def __init__(self, torch, case):
+        self.torch, self.case = torch, case
+        self.largest_p, self.total_p, self.way, self.largest_g, self.allowed = (
+            torch.zeros(COUNT, dtype=torch.float64) for _ in range(5))
+        self.untold = torch.zeros(COUNT, dtype=torch.int64)
+
+    def add(self, t, before, after, grad, state):
+        """Step `t` took a weight from `before` to `after`."""
+        case, torch = self.case, self.torch
+        self.largest_p = torch.maximum(self.largest_p, torch.maximum(before.abs(), after.abs()))
+        self.total_p += self.largest_p
+        self.way += (after - before).abs()
+        size = grad.abs() + case["weight_decay"] * before.abs()
+        self.largest_g = torch.maximum(self.largest_g, size)
+        beta1, beta2 = case["betas"]
+        update = torch.zeros(COUNT, dtype=torch.float64)
+        if case["optimizer"] == ADAM:
+            most = (1 - beta1) / math.sqrt((1 - beta2) * (1 - beta1 * beta1 / beta2))
+            update += most * (1.5 * t + (5 if case["l2"] else 3) / (1 - beta1) + 5)
+        elif case["optimizer"] == ADAGRAD:
+            root = state["sum"].sqrt() + case["eps"]
+            g = grad + case["weight_decay"] * before
+            update = (t + 3) / 2 * g.abs() / root + (8 + 2 * math.sqrt(t)) * size / root
+        elif case["optimizer"] == SGD:
+            fade = 1 - case["momentum"]
+            update = (1 + case["nesterov"]) * (self.largest_g / fade) * (3 / fade + 5)
+        else:
+            old = (state["exp_avg"] - (1 - beta2) * grad) / beta2
+            c = beta1 * old + (1 - beta1) * grad
+            untold = c.abs() <= U * self.largest_g * (3 / (1 - beta2) + 5)
+            self.untold += untold
+            update = 3 + untold * 1.0 / U  # 2 lr in all when the two sides are added
+        self.allowed += 2 * U * (3 * self.largest_p + case["lr"] * update)
+        if case["optimizer"] == SGD:
+            self.allowed *= 1 + case["lr"] * case["weight_decay"] / (1 - case["momentum"])
+
+
+def reference(torch, case, p, grads, dtype, terms=None):
+    """The weights after all steps, and the states by their names."""
+    weight = torch.nn.Parameter(p.to(dtype).clone())
+    optimizer = make_optimizer(torch, case, weight)
+    for t in range(STEPS):
+        weight.grad = grads[t].to(dtype).clone()
+        before = weight.detach().clone()
+        optimizer.step()
+        if terms:
+            terms.add(t + 1, before, weight.detach().clone(), weight.grad, optimizer.state[weight])
+    return weight.detach().double(), optimizer.state[weight]
+
+
+def judge_states(case, ours, state, terms):
+    """Words for each state that is off, relative to the largest terms in its sum: m may cancel, its terms do not."""
+    names = {ADAM: ("exp_avg", "exp_avg_sq"), ADAGRAD: (None, "sum"), LION: ("exp_avg", None), SGD: ("momentum_buffer", None)}
+    size = terms.largest_g / (1 - case["momentum"])
+    wrong = []
+    for index, (name, largest) in enumerate(zip(names[case["optimizer"]], (size, size**2 * (STEPS if case["optimizer"] == ADAGRAD else 1)))):
+        if name is None or state.get(name) is None:
+            if bool((ours[1 + index] != 0).any()):
+                wrong.append(f"{'mv'[index]} was written, which the rule does not have")
+            continue
+        error = (ours[1 + index] - state[name].double()).abs() / largest
+        if not bool((error <= 2 * STEPS * 4 * U).all()):
+            wrong.append(f"{name} differs by {error.max():.3g} of its terms")
+    return wrong
+
+
+def judge(torch, side, name, case):
+    generator = torch.Generator().manual_seed(2026)
+    p = 0.05 * torch.randn(COUNT, generator=generator)
+    scale = 10.0 ** (torch.arange(COUNT) % 5 - 3)  # gradients of 1e-3 to 10
+    grads = torch.randn(STEPS, COUNT, generator=generator) * scale
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        source, result = os.path.join(folder, "in"), os.path.join(folder, "out")
+        write_input(source, case, p, grads)
+        subprocess.run([side, source, result], check=True)
+        ours = read_output(torch, result)
+    terms = Terms(torch, case)
+    theirs, state = reference(torch, case, p, grads, torch.float32)
+    exact, _ = reference(torch, case, p, grads, torch.float64, terms)
+    allowed = terms.allowed
+    difference = (ours[0] - theirs).abs()
+    worst = int((difference / allowed).argmax())
+    moved = (exact - p.double()).abs().clamp_min(1e-30)
+    print(f"{name}: largest difference to fp32 PyTorch {difference.max():.3g}, of the way of its element "
+          f"{(difference / terms.way).max():.3g}, of the tolerance {difference[worst] / allowed[worst]:.3f}; median relative error of "
+          f"the update against fp64: zoff {((ours[0] - exact).abs() / moved).median():.2e}, "
+          f"PyTorch fp32 {((theirs - exact).abs() / moved).median():.2e}")
+    wrong = judge_states(case, ours, state, terms)
+    if not bool((difference <= allowed).all()):
+        wrong.append(f"p[{worst}] is {ours[0][worst]:.9g}, PyTorch has {theirs[worst]:.9g}, allowed {allowed[worst]:.3g}")
+    told = terms.untold == 0
+    if not bool((allowed <= 0.01 * terms.way + 2 * U * 3 * terms.total_p)[told].all()):
+        wrong.append("the tolerance is so wide that it proves nothing")
+    if int(terms.untold.sum()) > COUNT * STEPS // 1000:
+        wrong.append(f"{int(terms.untold.sum())} of {COUNT * STEPS} signs cannot be told")
+    for words in wrong:
+        print(f"FAILED: {name}: {words}")
+    return not wrong
+
+
+def cases():
+    adagrad = {**DEFAULTS, "optimizer": ADAGRAD, "lr": 1e-2, "eps": 1e-10}
+    lion = {**DEFAULTS, "optimizer": LION, "lr": 1e-4, "betas": (0.9, 0.99)}
+    sgd = {**DEFAULTS, "optimizer": SGD, "lr": 0.01}
+    return {
+        "AdamW": {**DEFAULTS, "weight_decay": 0.01},
+        "AdamW, large eps and decay": {**DEFAULTS, "lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1},
+        "Adam": DEFAULTS,
+        "Adam with L2": {**DEFAULTS, "eps": 1e-3, "weight_decay": 0.1, "l2": True},
+        "Adagrad": adagrad,
+        "Adagrad with L2, lr_decay and a large eps": {**adagrad, "weight_decay": 0.1, "lr_decay": 0.02, "eps": 1e-3},
+        "Lion": lion,
+        "Lion with decay": {**lion, "lr": 1e-3, "betas": (0.95, 0.98), "weight_decay": 0.5},
+        "SGD": sgd,
+        "SGD with L2": {**sgd, "weight_decay": 0.1},
+        "SGD with momentum": {**sgd, "momentum": 0.9},
+        "SGD with momentum, dampening and L2": {**sgd, "momentum": 0.8, "dampening": 0.3, "weight_decay": 0.1},
+        "SGD with a dampening below 0": {**sgd, "momentum": 0.5, "dampening": -0.5},
+        "SGD by Nesterov": {**sgd, "momentum": 0.9, "nesterov": True},
+        "SGD by Nesterov with L2": {**sgd, "momentum": 0.7, "nesterov": True, "weight_decay": 0.1},
+    }
+
+
+def main():
+    side, venv = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    try:
+        import torch
+    except ImportError:
+        if os.environ.get("ZOFF_TEST_TORCH_VENV") == venv:
+            skip("PyTorch does not import from its own virtual environment")
+        python = install(venv)
+        os.environ["ZOFF_TEST_TORCH_VENV"] = venv
+        os.execv(python, [python, os.path.abspath(__file__), side, venv])
+    torch.set_num_threads(1)
+    print("PyTorch", torch.__version__)
+    results = [judge(torch, side, name, case) for name, case in cases().items()]
+    sys.exit(0 if all(results) else 1)
+
+
+main()

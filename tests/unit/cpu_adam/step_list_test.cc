@@ -1,0 +1,221 @@
+// step_list_test.cc: a list of tensors in one call gives the bits of single calls, whatever is mixed in it; nothing of it is
+// changed when one of them is wrong, and the message says which.
+#include "tensors.h"
+#include "zoff_test.h"
+
+#include <math.h>
+#include <string.h>
+
+using namespace kernel_data;
+
+namespace
+{
+const std::vector<size_t> MIXED = {0, 1, 15, 130, 1024, 1025, 3000, 7, 0, 40000};
+
+std::vector<zoff_adam_tensor> tensors_of(std::vector<owned_tensor> &owned)
+{
+    std::vector<zoff_adam_tensor> all;
+    for (auto &t : owned)
+        all.push_back(t.tensor());
+    return all;
+}
+
+// What single calls make of each.
+void step_one_by_one(std::vector<owned_tensor> &owned, int64_t t, double grad_scale)
+{
+    for (auto &one : owned) {
+        const zoff_adam_tensor tensor = one.tensor();
+        ASSERT_ZOFF_OK(zoff_adam_step(&one.rule.hyper, t, grad_scale, &tensor)) << one.name();
+    }
+}
+
+void expect_all_same(const std::vector<owned_tensor> &expected, const std::vector<owned_tensor> &actual)
+{
+    ASSERT_EQ(expected.size(), actual.size());
+    for (size_t i = 0; i < expected.size(); i++) {
+        SCOPED_TRACE(::testing::Message() << "tensor " << i);
+        expect_same(expected[i], actual[i]);
+    }
+}
+
+TEST(step_list, every_rule_and_type_in_one_list_equals_single_calls)
+{
+    std::vector<owned_tensor> expected = every_tensor(MIXED, true), actual = expected;
+    std::vector<zoff_adam_hyper> hypers;
+    for (const auto &t : actual)
+        hypers.push_back(t.rule.hyper);
+    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    for (int64_t t = 1; t <= 3; t++) {
+        ASSERT_ZOFF_OK(
+            zoff_adam_step_list(hypers.data(), sizeof hypers[0], t, 0.7, tensors.data(), sizeof tensors[0], tensors.size()));
+        step_one_by_one(expected, t, 0.7);
+    }
+    expect_all_same(expected, actual);
+}
+
+TEST(step_list, tensors_that_share_hyper_parameters_equal_single_calls)
+{
+    for (const auto &rule : every_rule()) {
+        std::vector<owned_tensor> expected;
+        for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+            for (const auto &weights : every_weights_kind()) {
+                for (size_t n : {(size_t)1, (size_t)256, (size_t)4001})
+                    expected.emplace_back(rule, grads, weights, n, true);
+            }
+        }
+        std::vector<owned_tensor> actual = expected;
+        const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+        ASSERT_ZOFF_OK(zoff_adam_step_list(&rule.hyper, 0, 5, 0.7, tensors.data(), sizeof tensors[0], tensors.size()));
+        step_one_by_one(expected, 5, 0.7);
+        expect_all_same(expected, actual);
+    }
+}
+
+TEST(step_list, ten_thousand_small_tensors)
+{
+    const rule_case adamw = every_rule()[ZOFF_RULE_ADAM_DECOUPLED];
+    std::vector<owned_tensor> expected;
+    for (size_t i = 0; i < 10000; i++)
+        expected.emplace_back(adamw, i % 2 ? ZOFF_BF16 : ZOFF_F32, every_weights_kind()[i % 5], i * 7 % 61, false);
+    std::vector<owned_tensor> actual = expected;
+    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    ASSERT_ZOFF_OK(zoff_adam_step_list(&adamw.hyper, 0, 1, 1, tensors.data(), sizeof tensors[0], tensors.size()));
+    for (auto &one : expected)
+        one.step_by_oracle(1, 1);
+    expect_all_same(expected, actual);
+}
+
+// Tensors inside larger things of the caller's, and hyper-parameters as a newer caller has them.
+TEST(step_list, strides_may_be_larger_than_the_structs)
+{
+    struct layer {
+        zoff_adam_tensor tensor;
+        char name[40];
+    };
+    struct group {
+        zoff_adam_hyper hyper;
+        char newer[24];
+    };
+    std::vector<owned_tensor> expected = every_tensor({10, 0, 77}, true), actual = expected;
+    std::vector<layer> layers;
+    std::vector<group> groups;
+    for (auto &t : actual) {
+        layers.push_back({t.tensor(), "a name"});
+        groups.push_back({t.rule.hyper, {}});
+        groups.back().hyper.struct_size = sizeof(group); // of a newer library, read as far as this one knows it
+    }
+    ASSERT_ZOFF_OK(zoff_adam_step_list(&groups[0].hyper, sizeof(group), 4, 1, &layers[0].tensor, sizeof(layer), layers.size()));
+    step_one_by_one(expected, 4, 1);
+    expect_all_same(expected, actual);
+}
+
+// What a program hands over that was built when zoff_adam_hyper ended after `decay`.
+TEST(step_list, older_hyper_parameters_are_those_of_adam)
+{
+    struct old_hyper {
+        size_t struct_size;
+        double lr, beta1, beta2, eps, weight_decay;
+        zoff_decay decay;
+    };
+    static_assert(sizeof(old_hyper) == 56, "the struct as it was first published");
+    rule_case adamw = every_rule()[ZOFF_RULE_ADAM_DECOUPLED];
+    std::vector<owned_tensor> expected = {{adamw, ZOFF_F32, every_weights_kind()[0], 100, true}}, actual;
+    expected.push_back(expected[0]);
+    expected[1].rule.hyper.lr = 0.5;
+    actual = expected;
+    std::vector<old_hyper> old(2);
+    for (size_t i = 0; i < 2; i++) {
+        memcpy(&old[i], &expected[i].rule.hyper, sizeof old[i]);
+        old[i].struct_size = sizeof old[i];
+    }
+    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    ASSERT_ZOFF_OK(zoff_adam_step_list(reinterpret_cast<const zoff_adam_hyper *>(old.data()), sizeof old[0], 4, 1,
+                                       tensors.data(), sizeof tensors[0], tensors.size()));
+    step_one_by_one(expected, 4, 1);
+    expect_all_same(expected, actual);
+}
+
+TEST(step_list, nothing_to_do_is_legal)
+{
+    zoff_adam_hyper hypers[3];
+    zoff_adam_tensor tensors[3] = {};
+    for (size_t i = 0; i < 3; i++) {
+        zoff_adam_hyper_init_for(&hypers[i], ZOFF_OPTIMIZER_ADAGRAD);
+        tensors[i].struct_size = sizeof tensors[i];
+    }
+    for (size_t hyper_stride : {(size_t)0, sizeof hypers[0]}) {
+        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, nullptr, 0, 0));
+        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 0));
+        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 3));
+    }
+}
+
+TEST(step_list, errors_of_the_call_itself)
+{
+    owned_tensor one(every_rule()[0], ZOFF_F32, every_weights_kind()[0], 10, false), before = one;
+    const zoff_adam_tensor tensor = one.tensor();
+    const zoff_adam_hyper hyper = one.rule.hyper;
+    const size_t stride = sizeof tensor;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper is NULL", zoff_adam_step_list(nullptr, 0, 1, 1, &tensor, stride, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensors is NULL, but count is 7",
+                      zoff_adam_step_list(&hyper, 0, 1, 1, nullptr, stride, 7));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor_stride is 8", zoff_adam_step_list(&hyper, 0, 1, 1, &tensor, 8, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper_stride is 1", zoff_adam_step_list(&hyper, 1, 1, 1, &tensor, stride, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_adam_step_list(&hyper, 0, 1, NAN, &tensor, stride, 1));
+    for (size_t hyper_stride : {(size_t)0, sizeof hyper})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1",
+                          zoff_adam_step_list(&hyper, hyper_stride, 0, 1, &tensor, stride, 1));
+    // Constants for more tensors than there is memory: refused before a tensor is looked at.
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "constants of a list",
+                      zoff_adam_step_list(&hyper, sizeof hyper, 1, 1, &tensor, stride, SIZE_MAX / 8));
+    expect_same(before, one);
+}
+
+TEST(step_list, the_last_of_a_thousand_is_wrong_and_none_is_changed)
+{
+    const rule_case adamw = every_rule()[ZOFF_RULE_ADAM_DECOUPLED];
+    std::vector<owned_tensor> expected;
+    for (size_t i = 0; i < 1000; i++)
+        expected.emplace_back(adamw, ZOFF_BF16, every_weights_kind()[1], 40 + i % 9, true);
+    std::vector<owned_tensor> actual = expected;
+    std::vector<zoff_adam_hyper> hypers(1000, adamw.hyper);
+    std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    auto list = [&](size_t hyper_stride) {
+        return zoff_adam_step_list(hypers.data(), hyper_stride, 1, 1, tensors.data(), sizeof tensors[0], tensors.size());
+    };
+    for (size_t hyper_stride : {(size_t)0, sizeof(zoff_adam_hyper)}) {
+        const zoff_adam_tensor good = tensors.back();
+        tensors.back().grad = nullptr;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_step_list: tensors[999].grad is NULL", list(hyper_stride));
+        tensors.back() = good;
+        tensors.back().struct_size = 3;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensors[999].struct_size is 3", list(hyper_stride));
+        tensors.back() = good;
+        tensors.back().copy_dtype = ZOFF_F32;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensors[999].copy_dtype is 1 (fp32)", list(hyper_stride));
+        tensors.back() = good;
+    }
+    hypers.back().eps = -1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[999]: eps is -1", list(sizeof(zoff_adam_hyper)));
+    hypers.back() = adamw.hyper;
+    hypers[17].struct_size = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[17]: zoff_adam_hyper.struct_size is 0",
+                      list(sizeof(zoff_adam_hyper)));
+    hypers[17] = adamw.hyper;
+    expect_all_same(expected, actual);
+
+    ASSERT_ZOFF_OK(list(sizeof(zoff_adam_hyper))); // and with everything right, all are
+    step_one_by_one(expected, 1, 1);
+    expect_all_same(expected, actual);
+}
+
+// A list that looks like one of a single tensor says so, too.
+TEST(step_list, a_list_of_one_names_the_tensor)
+{
+    owned_tensor one(every_rule()[ZOFF_RULE_LION], ZOFF_F32, every_weights_kind()[0], 10, false);
+    zoff_adam_tensor tensor = one.tensor();
+    tensor.m = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_step_list: tensor.m is NULL, but count is 10",
+                      zoff_adam_step_list(&one.rule.hyper, 0, 1, 1, &tensor, sizeof tensor, 1));
+}
+} // namespace
