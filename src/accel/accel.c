@@ -32,3 +32,8 @@ bool zoff_accel_in_place(const zoff_accel *accel)
 {
     return accel->ops->in_place;
 }
+
+int zoff_accel_numa_node(const zoff_accel *accel)
+{
+    return accel->ops->numa_node(accel);
+}

@@ -11,6 +11,7 @@ typedef struct zoff_accel_ops {
     bool in_place; /* the CPU can read its gradients and write its weights where they are */
     zoff_status (*open)(int index, zoff_accel **out);
     void (*close)(zoff_accel *accel);
+    int (*numa_node)(const zoff_accel *accel); /* that its link is at; -1 where there is none or it is not known */
 } zoff_accel_ops;
 
 /* The first member of every back-end's own struct. */
@@ -23,5 +24,6 @@ extern const zoff_accel_ops zoff_accel_host_ops;
 
 const char *zoff_accel_name(const zoff_accel *accel);
 bool zoff_accel_in_place(const zoff_accel *accel);
+int zoff_accel_numa_node(const zoff_accel *accel);
 
 #endif

@@ -19,4 +19,12 @@ static void host_close(zoff_accel *accel)
     zoff_base_mem_free(accel);
 }
 
-const zoff_accel_ops zoff_accel_host_ops = {.name = "host", .in_place = true, .open = host_open, .close = host_close};
+/* It is on all nodes. */
+static int host_numa_node(const zoff_accel *accel)
+{
+    (void)accel;
+    return -1;
+}
+
+const zoff_accel_ops zoff_accel_host_ops = {
+    .name = "host", .in_place = true, .open = host_open, .close = host_close, .numa_node = host_numa_node};

@@ -34,7 +34,7 @@ zoff_status zoff_aio_bounce_prepare(zoff_aio *q, uint64_t offset, size_t bytes, 
     size_t stages = zoff_base_bits_min(q->depth, ZOFF_AIO_STAGES_MOST);
     size_t each = zoff_base_bits_max(zoff_base_bits_min(q->block_bytes, ZOFF_AIO_STAGE_BYTES), q->file.unit);
     q->stage_bytes = zoff_base_bits_align(each, zoff_base_bits_max(q->file.unit, q->file.memory_unit));
-    ZOFF_TRY(zoff_base_mem_map(stages * q->stage_bytes, "staging of unaligned I/O", &q->staging));
+    ZOFF_TRY(zoff_base_map_alloc(stages * q->stage_bytes, "staging of unaligned I/O", ZOFF_MAP_INTERLEAVED, &q->staging));
     for (size_t i = 0; i < stages; i++)
         q->free_stages[q->free_stage_count++] = (char *)q->staging.base + i * q->stage_bytes;
     return ZOFF_OK;

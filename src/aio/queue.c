@@ -149,7 +149,7 @@ void zoff_aio_close(zoff_aio *q)
     }
     q->backend->close(q->backend_self);
     zoff_aio_file_close(&q->file);
-    zoff_base_mem_unmap(&q->staging);
+    zoff_base_map_free(&q->staging);
     zoff_base_mem_free(q->requests);
     zoff_base_mem_free(q->pieces);
     zoff_base_mem_free(q);

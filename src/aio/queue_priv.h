@@ -12,6 +12,7 @@
 #include "aio.h"
 #include "backend_priv.h"
 #include "file_priv.h"
+#include "map.h"
 #include "mem.h"
 
 enum {

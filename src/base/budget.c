@@ -4,7 +4,6 @@
 #include "bits.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,4 +181,26 @@ unsigned zoff_base_budget_cpus_under(const char *root)
 unsigned zoff_base_budget_cpus(void)
 {
     return zoff_base_budget_cpus_under("");
+}
+
+/* The list of a group or of the nearest one above it. A list may be there and empty: then the group above decides. */
+static bool find_list(const char *root, const char *controller, const char *file, char *out_path)
+{
+    char folder[PATH_BYTES];
+    if (!group_folder(root, controller, folder, sizeof folder))
+        return false;
+    do {
+        uint64_t first;
+        if (read_number(root, folder, file, &first)) {
+            snprintf(out_path, ZOFF_BUDGET_PATH_BYTES, "%s%s/%s", root, folder, file);
+            return true;
+        }
+    } while (go_up(folder, controller));
+    return false;
+}
+
+bool zoff_base_budget_cpuset_under(const char *root, char out_path[ZOFF_BUDGET_PATH_BYTES])
+{
+    return find_list(root, "", "cpuset.cpus.effective", out_path) ||
+           find_list(root, "cpuset", "cpuset.effective_cpus", out_path) || find_list(root, "cpuset", "cpuset.cpus", out_path);
 }

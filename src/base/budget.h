@@ -1,7 +1,8 @@
-/* budget.h: how much memory this process can still take without being killed. */
+/* budget.h: how much memory this process can still take without being killed, and which CPUs its cgroup leaves it. */
 #ifndef ZOFF_BASE_BUDGET_H
 #define ZOFF_BASE_BUDGET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The lesser of MemAvailable and what each cgroup above us (version 1 or 2) leaves. *out_source names the one that decided;
@@ -14,5 +15,9 @@ uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source
 /* CPUs that the cgroup quota allows, rounded up; 0 when there is no quota. */
 unsigned zoff_base_budget_cpus(void);
 unsigned zoff_base_budget_cpus_under(const char *root);
+
+/* Path of the file that lists the CPUs of our cgroup, or of the nearest one above it that has such a list; false for none. */
+enum { ZOFF_BUDGET_PATH_BYTES = 2048 };
+bool zoff_base_budget_cpuset_under(const char *root, char out_path[ZOFF_BUDGET_PATH_BYTES]);
 
 #endif

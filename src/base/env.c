@@ -1,7 +1,9 @@
 /* env.c: reads the variables of env.h. */
 #include "env.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <strings.h>
 
 static const char *const NAMES[] = {
 #define E(id, variable, fallback, help) variable,
@@ -18,4 +20,50 @@ const char *zoff_base_env_get(zoff_env id)
 const char *zoff_base_env_name(zoff_env id)
 {
     return NAMES[id];
+}
+
+static const struct {
+    const char *launcher, *count, *index, *only_with;
+} LAUNCHERS[] = {
+#define E(launcher, count, index, only_with) {launcher, count, index, only_with},
+    ZOFF_ENV_LAUNCHER_LIST(E)
+#undef E
+};
+
+enum { RANKS_MAX = 1 << 16 }; /* on one host; a larger number is a mistake */
+
+/* The number that a variable begins with and that only a list of Slurm's may follow; false for anything else. */
+static bool read_number(const char *variable, unsigned limit, unsigned *out)
+{
+    const char *text = getenv(variable);
+    if (!text || text[0] < '0' || text[0] > '9')
+        return false;
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (errno || value > limit || (*end && *end != '(' && *end != ','))
+        return false;
+    *out = (unsigned)value;
+    return true;
+}
+
+void zoff_base_env_ranks(zoff_env_ranks *out)
+{
+    *out = (zoff_env_ranks){.count = 1};
+    for (size_t i = 0; i < sizeof LAUNCHERS / sizeof LAUNCHERS[0]; i++) {
+        unsigned count, index;
+        if (LAUNCHERS[i].only_with && !getenv(LAUNCHERS[i].only_with))
+            continue;
+        if (read_number(LAUNCHERS[i].count, RANKS_MAX, &count) && read_number(LAUNCHERS[i].index, RANKS_MAX, &index) &&
+            index < count) {
+            *out = (zoff_env_ranks){.count = count, .index = index, .launcher = LAUNCHERS[i].launcher};
+            return;
+        }
+    }
+}
+
+bool zoff_base_env_waits_active(void)
+{
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    return policy && strcasecmp(policy, "active") == 0;
 }

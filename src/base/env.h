@@ -1,11 +1,14 @@
-/* env.h: the one table of environment variables. getenv is called in env.c and nowhere else. */
+/* env.h: the tables of environment variables: our own, and those of others that we look at. getenv is called in env.c and
+ * nowhere else. */
 #ifndef ZOFF_BASE_ENV_H
 #define ZOFF_BASE_ENV_H
+
+#include <stdbool.h>
 
 /* clang-format off */
 #define ZOFF_ENV_LIST(E) /* id         variable          default   help */                                              \
     E(LOG_LEVEL,  "ZOFF_LOG_LEVEL", "info",   "how much is logged: error, warn, info, debug, trace")                    \
-    E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                             \
+    E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                  \
     E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, posix")
 /* clang-format on */
 
@@ -21,5 +24,33 @@ const char *zoff_base_env_get(zoff_env id);
 
 /* Name of the variable, for messages. */
 const char *zoff_base_env_name(zoff_env id);
+
+/* How launchers tell a rank how many there are on this host, and which of them it is. The first line whose values make sense
+ * wins. Launchers that are started inside of others come first: torchrun under srun has all the ranks, srun one. The size may
+ * be the first number of Slurm's list, "4(x2),3". Slurm's NTASKS_PER_NODE counts inside a step only: the batch script has it
+ * too, and is alone. */
+/* clang-format off */
+#define ZOFF_ENV_LAUNCHER_LIST(E) /* launcher   ranks on this host            which of them this is          only where set */ \
+    E("torchrun",   "LOCAL_WORLD_SIZE",           "LOCAL_RANK",                 NULL)                                       \
+    E("DeepSpeed",  "LOCAL_SIZE",                 "LOCAL_RANK",                 NULL)                                       \
+    E("Open MPI",   "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", NULL)                                       \
+    E("MVAPICH",    "MV2_COMM_WORLD_LOCAL_SIZE",  "MV2_COMM_WORLD_LOCAL_RANK",  NULL)                                       \
+    E("MPICH",      "MPI_LOCALNRANKS",            "MPI_LOCALRANKID",            NULL)                                       \
+    E("PMI",        "PMI_LOCAL_SIZE",             "PMI_LOCAL_RANK",             NULL)                                       \
+    E("Slurm step", "SLURM_STEP_TASKS_PER_NODE",  "SLURM_LOCALID",              "SLURM_STEP_ID")                            \
+    E("Slurm",      "SLURM_NTASKS_PER_NODE",      "SLURM_LOCALID",              "SLURM_STEP_ID")
+/* clang-format on */
+
+typedef struct zoff_env_ranks {
+    unsigned count;       /* at least 1 */
+    unsigned index;       /* below count */
+    const char *launcher; /* who said so; NULL where nobody did */
+} zoff_env_ranks;
+
+/* Ranks of this program on this host. */
+void zoff_base_env_ranks(zoff_env_ranks *out);
+
+/* Whether OMP_WAIT_POLICY lets threads that have nothing to do spin for ever. */
+bool zoff_base_env_waits_active(void);
 
 #endif

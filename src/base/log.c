@@ -1,4 +1,4 @@
-/* log.c: the log sink, one of the two pieces of global mutable state of the library. */
+/* log.c: the log sink, one of the three pieces of global mutable state of the library. */
 #include "log.h"
 
 #include "env.h"

@@ -1,94 +1,128 @@
-/* team.c: the update team, an OpenMP region with an explicit thread count. */
+/* team.c: the update team, an OpenMP region with an explicit thread count: the caller's own pool, so that its threads and ours
+ * are the same and never compete. */
 #include "team.h"
 
-#include "bits.h"
-#include "budget.h"
 #include "cpu.h"
+#include "log.h"
 
 #include <omp.h>
-#include <sched.h>
-#include <stdbool.h>
-#include <stdio.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
-/* Whether `cpu` is the first hardware thread of its core among those in the mask. */
-static int is_first_of_core(int cpu, const cpu_set_t *mask)
+/* Where the threads of this process work, decided once: a thread that moved from one step to the next would find its pages on
+ * another node. One of the few pieces of global state: the pool is the process's, and so are its threads' places. */
+static struct {
+    pthread_once_t once;
+    bool seated;           /* several nodes, and nobody else has placed the threads */
+    atomic_uint preferred; /* node + 1; 0 for none */
+    zoff_policy policy;
+} placement = {.once = PTHREAD_ONCE_INIT};
+
+/* With OMP_PROC_BIND the OpenMP runtime places the threads. */
+static bool runtime_places(void)
 {
-    char path[128];
-    char list[256];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 1;
-    int first = 1;
-    if (fgets(list, sizeof list, f)) {
-        /* "0,32" or "0-1": any sibling below us in the mask makes us the second. */
-        int from = 0, to = 0, used = 0;
-        for (const char *p = list; sscanf(p, "%d%n", &from, &used) == 1;) {
-            p += used;
-            to = from;
-            if (*p == '-' && sscanf(p + 1, "%d%n", &to, &used) == 1)
-                p += used + 1;
-            for (int sibling = from; sibling <= to && sibling < cpu; sibling++)
-                first = first && !CPU_ISSET((size_t)sibling, mask);
-            if (*p != ',')
-                break;
-            p++;
-        }
-    }
-    fclose(f);
-    return first;
+    return omp_get_proc_bind() != omp_proc_bind_false && omp_get_num_places() > 0;
 }
 
-/* The CPUs that this process may use. With OMP_PROC_BIND the OpenMP runtime has bound the calling thread to one of them before
- * anybody could look; then its places tell. */
-static bool allowed_cpus(cpu_set_t *out)
+/* The CPUs that this process may use. A runtime that places threads has bound the calling one to one of them before anybody
+ * could look; then its places tell. */
+static bool allowed_cpus(zoff_cpus *out)
 {
-    if (omp_get_proc_bind() == omp_proc_bind_false || omp_get_num_places() <= 0)
-        return sched_getaffinity(0, sizeof *out, out) == 0;
-    CPU_ZERO(out);
+    if (!runtime_places())
+        return zoff_base_topology_affinity(out);
+    *out = (zoff_cpus){0};
     for (int place = 0; place < omp_get_num_places(); place++) {
-        int ids[CPU_SETSIZE];
+        int ids[ZOFF_CPUS_MAX];
         int count = omp_get_place_num_procs(place);
-        if (count < 0 || count > CPU_SETSIZE)
+        if (count < 0 || count > ZOFF_CPUS_MAX)
             return false;
         omp_get_place_proc_ids(place, ids);
-        for (int i = 0; i < count; i++) {
-            if (ids[i] >= 0 && ids[i] < CPU_SETSIZE)
-                CPU_SET((size_t)ids[i], out);
-        }
+        for (int i = 0; i < count; i++)
+            zoff_base_topology_add(out, (unsigned)ids[i]);
     }
+    return true;
+}
+
+static bool make_policy(zoff_policy *out)
+{
+    zoff_cpus cpus;
+    zoff_env_ranks ranks;
+    if (!allowed_cpus(&cpus))
+        return false;
+    zoff_base_env_ranks(&ranks);
+    zoff_base_policy_make("", &cpus, &ranks, (int)atomic_load(&placement.preferred) - 1, out);
     return true;
 }
 
 unsigned zoff_base_team_threads(unsigned wanted)
 {
+    zoff_policy policy;
     if (wanted)
         return wanted;
-    cpu_set_t mask;
-    unsigned cores = 0;
-    if (allowed_cpus(&mask)) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            if (CPU_ISSET((size_t)cpu, &mask))
-                cores += (unsigned)is_first_of_core(cpu, &mask);
-        }
+    if (make_policy(&policy))
+        return policy.threads;
+    ZOFF_WARN("the kernel does not tell which CPUs this process may use: one thread works; set zoff.threads for more");
+    return 1;
+}
+
+void zoff_base_team_prefer(int node)
+{
+    if (node >= 0 && node < ZOFF_CPUS_MAX)
+        atomic_store(&placement.preferred, (unsigned)node + 1);
+}
+
+static void place(void)
+{
+    placement.seated = !runtime_places() && make_policy(&placement.policy) && placement.policy.places;
+}
+
+/* Keep the calling thread on the node of its seat, as far as its own mask reaches: a thread that somebody has put elsewhere
+ * stays there. Whether it was moved; then `saved` is its mask before. */
+static bool take_seat(const zoff_policy *policy, unsigned thread, zoff_cpus *saved)
+{
+    zoff_cpus seat;
+    bool left = false, narrower = false;
+    if (!zoff_base_topology_affinity(saved))
+        return false;
+    zoff_base_policy_seat(policy, thread, &seat);
+    for (unsigned i = 0; i < sizeof seat.words / sizeof seat.words[0]; i++) {
+        seat.words[i] &= saved->words[i];
+        left = left || seat.words[i];
+        narrower = narrower || seat.words[i] != saved->words[i];
     }
-    cores = cores ? cores : 1;
-    unsigned quota = zoff_base_budget_cpus();
-    return quota ? (unsigned)zoff_base_bits_min(cores, quota) : cores;
+    return left && narrower && zoff_base_topology_bind(&seat);
+}
+
+static void run_one(zoff_team_fn fn, void *ctx, unsigned thread, unsigned threads)
+{
+    unsigned saved = zoff_base_cpu_float_enter();
+    fn(ctx, thread, threads);
+    zoff_base_cpu_float_leave(saved);
+}
+
+void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx)
+{
+    /* In a region of the caller's, our team may be its thread alone, and all of its threads may be here: they would all take
+     * the same seat. */
+    if (omp_get_level() > 0)
+        policy = NULL;
+#pragma omp parallel num_threads((int)threads)
+    {
+        zoff_cpus saved;
+        const unsigned thread = (unsigned)omp_get_thread_num();
+        const bool moved = policy && take_seat(policy, thread, &saved);
+        run_one(fn, ctx, thread, (unsigned)omp_get_num_threads());
+        if (moved)
+            (void)zoff_base_topology_bind(&saved);
+    }
 }
 
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
     if (threads <= 1) {
-        unsigned saved = zoff_base_cpu_float_enter();
-        fn(ctx, 0, 1);
-        zoff_base_cpu_float_leave(saved);
+        run_one(fn, ctx, 0, 1);
         return;
     }
-#pragma omp parallel num_threads((int)threads)
-    {
-        unsigned saved = zoff_base_cpu_float_enter();
-        fn(ctx, (unsigned)omp_get_thread_num(), (unsigned)omp_get_num_threads());
-        zoff_base_cpu_float_leave(saved);
-    }
+    pthread_once(&placement.once, place);
+    zoff_base_team_run_seated(placement.seated ? &placement.policy : NULL, threads, fn, ctx);
 }

@@ -71,6 +71,10 @@ typedef struct zoff_adam_piece {
 /* The step on a list of pieces. */
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
 
+/* The first values of the states of these pieces, whose memory is zero: masters from the 16-bit weights at copy_out where there
+ * are such, m and v stay zero. Each page is touched first by the thread that zoff_adam_update_run() gives the same elements. */
+void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count);
+
 typedef struct zoff_norm_piece {
     size_t count;
     const void *grad;

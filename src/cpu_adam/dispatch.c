@@ -1,4 +1,4 @@
-/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the two pieces of global mutable
+/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the three pieces of global mutable
  * state of the library: written once, before the first kernel runs. */
 #include "kernels.h"
 

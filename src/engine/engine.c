@@ -85,14 +85,15 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
     if (e->settings.values.accumulation > 1)
-        ZOFF_TRY(zoff_base_mem_map(e->plan.owned_elements * sizeof(float), "gradient accumulation", &e->accumulator));
+        ZOFF_TRY(zoff_base_map_alloc(e->plan.owned_elements * sizeof(float), "gradient accumulation", ZOFF_MAP_FIRST_TOUCH,
+                                     &e->accumulator));
     return ZOFF_OK;
 }
 
 static void deallocate(zoff_engine *e)
 {
     zoff_offload_store_close(e->store);
-    zoff_base_mem_unmap(&e->accumulator);
+    zoff_base_map_free(&e->accumulator);
     void *blocks[] = {e->flags,       e->block_sums, e->runs,  e->adam_pieces, e->norm_pieces, e->accumulate_pieces,
                       e->cast_pieces, e->hyper,      e->consts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
@@ -124,7 +125,6 @@ static zoff_status open_store(zoff_engine *e)
                             .chunk_count = e->plan.chunk_count,
                             .fill = zoff_engine_states_fill,
                             .fill_ctx = e,
-                            .threads = s->threads,
                             .slots = s->values.slots,
                             .paths = (const char *const *)s->paths,
                             .path_count = s->path_count,
@@ -161,6 +161,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, allocate(e));
     ZOFF_TRY_OR(undo, open_store(e));
     e->phase = ZOFF_PHASE_IDLE;
+    e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
     zoff_engine_stats_log_start(e);
     return ZOFF_OK;
 undo:

@@ -13,6 +13,7 @@
 #include "comm.h"
 #include "config.h"
 #include "cpu_adam.h"
+#include "map.h"
 #include "mem.h"
 #include "offload.h"
 #include "team.h"
@@ -90,6 +91,7 @@ typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
     uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes;
     double seconds, measure_seconds, update_seconds, io_wait_seconds;
+    uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;
 
 /* Options and configuration, merged; the configuration itself is not needed after create. */

@@ -65,6 +65,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_FAIL_IF(threads > THREADS_MAX, ZOFF_ERR_INVALID, "%u threads: %s may be at most %u", threads,
                  opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)THREADS_MAX);
     s->threads = zoff_base_team_threads(threads);
+    zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
     return ZOFF_OK;
 }
 

@@ -31,9 +31,26 @@ static void cast_chunk(zoff_engine *e, size_t chunk, char *base, bool to_master)
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
 }
 
+/* The pieces as an update of the whole chunk sees them, so that its shares are the same. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
-    cast_chunk(ctx, chunk, base, true);
+    const zoff_engine *e = ctx;
+    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    for (size_t i = 0; i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
+        const zoff_engine_param *p = &e->params[piece->param];
+        const bool has_master = p->dtype != ZOFF_F32;
+        char *value = zoff_engine_params_value(e, piece);
+        e->adam_pieces[i] =
+            (zoff_adam_piece){.count = piece->count,
+                              .master = has_master ? (float *)base + piece->master_offset : (void *)value,
+                              .m = (float *)(void *)((char *)base + c->m_byte) + piece->moment_offset,
+                              .v = (float *)(void *)((char *)base + c->v_byte) + piece->moment_offset,
+                              .grad_dtype = p->grad_dtype,
+                              .copy_out = has_master ? value : NULL,
+                              .copy_dtype = p->dtype};
+    }
+    zoff_adam_touch_run(e->settings.threads, e->adam_pieces, c->piece_count);
 }
 
 /* Bring a chunk in and wait for it. */

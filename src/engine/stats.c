@@ -1,6 +1,7 @@
 /* stats.c: what was done and what it took, in the log and as JSON. */
 #include "engine_priv.h"
 
+#include "env.h"
 #include "log.h"
 #include "try.h"
 
@@ -38,6 +39,22 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->io_wait_seconds += info->io_wait_seconds;
 }
 
+/* What of the machine and the environment makes the step other than it could be. */
+static void log_surroundings(void)
+{
+    zoff_env_ranks ranks;
+    const char *off = zoff_base_map_huge_pages_off();
+    zoff_base_env_ranks(&ranks);
+    if (ranks.count > 1)
+        ZOFF_INFO(
+            "rank %u of %u on this host (by the variables of %s): zoff.threads left open is this rank's share of the cores",
+            ranks.index, ranks.count, ranks.launcher);
+    if (off)
+        ZOFF_INFO("huge pages are switched off: %s says never; the step is up to 5 %% slower than with madvise there", off);
+    if (zoff_base_env_waits_active())
+        ZOFF_INFO("OMP_WAIT_POLICY is active: threads that wait for the next step spin and take their cores from the trainer");
+}
+
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
     zoff_plan plan;
@@ -49,20 +66,21 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     if (unknown)
         ZOFF_WARN("ZOFF_LOG_LEVEL is \"%s\"; it may be error, warn, info, debug or trace", unknown);
     if (info.tier == ZOFF_TIER_NVME)
-        ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots), "
-                  "%llu chunks; "
-                  "%u threads, %s",
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
+                  "in huge pages), %llu chunks; %u threads, %s",
                   e->param_count, (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "",
-                  zoff_engine_stats_bytes(info.host_bytes), info.slots, (unsigned long long)info.chunk_count, info.threads,
-                  zoff_isa());
+                  zoff_engine_stats_bytes(info.host_bytes), info.slots, zoff_engine_stats_bytes(e->totals.huge_page_bytes),
+                  (unsigned long long)info.chunk_count, info.threads, zoff_isa());
     else
-        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM; %u threads, %s", e->param_count,
-                  (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes), info.threads, zoff_isa());
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads, %s", e->param_count,
+                  (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
+                  zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, zoff_isa());
+    log_surroundings();
     for (size_t i = 0; e->settings.values.wants_bf16 && i < e->param_count; i++) {
-        if (e->params[i].dtype == ZOFF_F32 && !e->params[i].frozen) {
-            ZOFF_WARN("bf16.enabled is true (%s), but %s is fp32: the type of weights is what the program registers",
-                      e->settings.bf16_source, e->params[i].name);
+        if (e->params[i].dtype != ZOFF_BF16 && !e->params[i].frozen) {
+            ZOFF_WARN("bf16.enabled is true (%s), but %s is %s: the type of weights is what the program registers",
+                      e->settings.bf16_source, e->params[i].name, zoff_adam_dtype_name(e->params[i].dtype));
             break;
         }
     }
@@ -95,12 +113,12 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
     int length = snprintf(dst, dst_bytes,
                           "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
                           "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
-                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, "
+                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
                           "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s}",
                           (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
                           (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
-                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes, seconds[0],
-                          seconds[1], seconds[2], seconds[3]);
+                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes,
+                          (unsigned long long)t->huge_page_bytes, seconds[0], seconds[1], seconds[2], seconds[3]);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

@@ -2,30 +2,12 @@
 #include "store_priv.h"
 
 #include "mem.h"
-#include "team.h"
 #include "try.h"
-
-#include <string.h>
 
 typedef struct host_store {
     zoff_store store;
-    zoff_map map;
     size_t *offsets; /* bytes, of each chunk in the mapping */
 } host_store;
-
-/* Pages belong to the node of the thread that touches them first; each thread takes the share that the update gives it. */
-typedef struct touch {
-    char *base;
-    size_t bytes;
-} touch;
-
-static void touch_share(void *ctx, unsigned thread, unsigned threads)
-{
-    const touch *t = ctx;
-    size_t from = t->bytes / threads * thread;
-    size_t to = thread + 1 == threads ? t->bytes : t->bytes / threads * (thread + 1);
-    memset(t->base + from, 0, to - from);
-}
 
 static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
 {
@@ -39,12 +21,10 @@ static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
         h->offsets[i] = total;
         total += opts->chunks[i].bytes;
     }
-    ZOFF_TRY_OR(free_store, zoff_base_mem_map(total, "the optimizer states", &h->map));
-    for (size_t i = 0; i < opts->chunk_count; i++) {
-        touch t = {(char *)h->map.base + h->offsets[i], opts->chunks[i].bytes};
-        zoff_base_team_run(opts->threads, touch_share, &t);
-        opts->fill(opts->fill_ctx, i, t.base);
-    }
+    /* Pages belong to the node of the thread that touches them first: fill() does, with the shares of the update. */
+    ZOFF_TRY_OR(free_store, zoff_base_map_alloc(total, "the optimizer states", ZOFF_MAP_FIRST_TOUCH, &h->store.map));
+    for (size_t i = 0; i < opts->chunk_count; i++)
+        opts->fill(opts->fill_ctx, i, (char *)h->store.map.base + h->offsets[i]);
     *out = &h->store;
     return ZOFF_OK;
 free_store:
@@ -55,7 +35,7 @@ free_store:
 static void host_close(zoff_store *store)
 {
     host_store *h = (host_store *)store;
-    zoff_base_mem_unmap(&h->map);
+    zoff_base_map_free(&h->store.map);
     zoff_base_mem_free(h->offsets);
     zoff_base_mem_free(h);
 }
@@ -63,7 +43,7 @@ static void host_close(zoff_store *store)
 static zoff_status host_fetch(zoff_store *store, size_t chunk, void **out)
 {
     host_store *h = (host_store *)store;
-    *out = (char *)h->map.base + h->offsets[chunk];
+    *out = (char *)h->store.map.base + h->offsets[chunk];
     return ZOFF_OK;
 }
 

@@ -13,7 +13,8 @@ typedef struct zoff_store_chunk {
     size_t first_bytes; /* what is not zero in the beginning is in front of this; a multiple of 4 KiB */
 } zoff_store_chunk;
 
-/* Write the initial content of a chunk: `base` holds zeros. Called once for each chunk while the store is opened. */
+/* Write the initial content of a chunk: `base` holds zeros. Called once for each chunk while the store is opened. In DRAM
+ * `base` has not been touched: which thread writes a page decides on which NUMA node it comes to lie. */
 typedef void (*zoff_store_fill)(void *ctx, size_t chunk, void *base);
 
 typedef struct zoff_store_opts {
@@ -22,7 +23,6 @@ typedef struct zoff_store_opts {
     size_t chunk_count;
     zoff_store_fill fill;
     void *fill_ctx;
-    unsigned threads; /* that touch host memory first, as they will update it */
     /* NVME: */
     unsigned slots;           /* chunks in DRAM at a time */
     const char *const *paths; /* folders; chunks go to them in turn */
@@ -72,6 +72,9 @@ zoff_status zoff_offload_store_retry(zoff_store *store);
 void zoff_offload_store_forget(zoff_store *store);
 
 void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out);
+
+/* How much of the store's DRAM is in huge pages; see zoff_base_map_huge_bytes(). */
+uint64_t zoff_offload_store_huge_bytes(const zoff_store *store);
 
 /* Placement: from a budget of DRAM to the size of chunks. Pure integers. */
 typedef struct zoff_placement {

@@ -63,3 +63,8 @@ void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 {
     *out = store->stats;
 }
+
+uint64_t zoff_offload_store_huge_bytes(const zoff_store *store)
+{
+    return zoff_base_map_huge_bytes(&store->map);
+}

@@ -4,6 +4,8 @@
 
 #include "offload.h"
 
+#include "map.h"
+
 typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
@@ -21,6 +23,7 @@ typedef struct zoff_store_ops {
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
+    zoff_map map; /* all chunks, or the slots */
 };
 
 extern const zoff_store_ops zoff_offload_host_ops;

@@ -37,7 +37,6 @@ typedef struct swap_place {
 
 typedef struct swap_store {
     zoff_store store;
-    zoff_map map;
     swap_slot *slots;
     unsigned slot_count;
     zoff_store_chunk *chunks;
@@ -289,8 +288,8 @@ static zoff_status open_files(swap_store *s, const zoff_store_opts *opts)
         }
         ZOFF_TRY(zoff_offload_swap_file_open(opts->paths[file], opts->rank, bytes, &aio, &s->files[file]));
         s->file_count = file + 1;
-        if (s->map.bytes) /* a rank may own nothing */
-            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->map.base, s->map.bytes));
+        if (s->store.map.bytes) /* a rank may own nothing */
+            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->store.map.base, s->store.map.bytes));
     }
     return ZOFF_OK;
 }
@@ -311,10 +310,11 @@ static zoff_status swap_open(const zoff_store_opts *opts, zoff_store **out)
         s->chunks[i] = opts->chunks[i];
         largest = zoff_base_bits_max(largest, opts->chunks[i].bytes);
     }
-    ZOFF_TRY_OR(close_store, zoff_base_mem_map(largest * opts->slots, "the slots of the NVMe tier", &s->map));
+    ZOFF_TRY_OR(close_store,
+                zoff_base_map_alloc(largest * opts->slots, "the slots of the NVMe tier", ZOFF_MAP_INTERLEAVED, &s->store.map));
     s->slot_count = opts->slots;
     for (unsigned i = 0; i < opts->slots; i++)
-        s->slots[i].base = (char *)s->map.base + i * largest;
+        s->slots[i].base = (char *)s->store.map.base + i * largest;
     ZOFF_TRY_OR(close_store, open_files(s, opts));
     ZOFF_TRY_OR(close_store, write_all(s, opts));
     *out = &s->store;
@@ -330,7 +330,7 @@ static void swap_close(zoff_store *store)
     /* Closing a queue waits for what is in flight: only then may the slots go. */
     for (size_t i = 0; i < s->file_count; i++)
         zoff_offload_swap_file_close(&s->files[i]);
-    zoff_base_mem_unmap(&s->map);
+    zoff_base_map_free(&s->store.map);
     zoff_base_mem_free(s->slots);
     zoff_base_mem_free(s->files);
     zoff_base_mem_free(s->places);

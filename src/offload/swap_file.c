@@ -3,6 +3,7 @@
 #include "swap_file_priv.h"
 
 #include "log.h"
+#include "map.h"
 #include "mem.h"
 #include "try.h"
 
@@ -153,7 +154,7 @@ static zoff_status write_head(zoff_swap_file *file, unsigned rank)
     zoff_status status;
     uint64_t ticket;
     zoff_map page;
-    ZOFF_TRY(zoff_base_mem_map(ZOFF_SWAP_HEAD_BYTES, "a head page", &page));
+    ZOFF_TRY(zoff_base_map_alloc(ZOFF_SWAP_HEAD_BYTES, "a head page", ZOFF_MAP_FIRST_TOUCH, &page));
     head *h = page.base;
     memcpy(h->magic, MAGIC, sizeof MAGIC);
     h->version = 1;
@@ -165,7 +166,7 @@ static zoff_status write_head(zoff_swap_file *file, unsigned rank)
     ZOFF_TRY_OR(unmap_page, zoff_aio_write(file->aio, 0, ZOFF_SWAP_HEAD_BYTES, page.base, &ticket));
     status = zoff_aio_wait(file->aio, ticket);
 unmap_page:
-    zoff_base_mem_unmap(&page);
+    zoff_base_map_free(&page);
     return status;
 }
 

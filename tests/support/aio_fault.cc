@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 extern "C" {
+#include "map.h"
 #include "mem.h"
 #include "try.h"
 
@@ -18,8 +19,8 @@ int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
 zoff_status __real_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
 zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
-zoff_status __real_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out);
-zoff_status __wrap_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out);
+zoff_status __real_zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out);
+zoff_status __wrap_zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out);
 }
 
 static zoff_test::aio_fault *active;
@@ -80,9 +81,9 @@ zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *w
     return __real_zoff_base_mem_alloc(count, bytes, what, out_pointer);
 }
 
-zoff_status __wrap_zoff_base_mem_map(size_t bytes, const char *what, zoff_map *out)
+zoff_status __wrap_zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out)
 {
     if (allocation_fails())
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "cannot map: provoked, for %s", what);
-    return __real_zoff_base_mem_map(bytes, what, out);
+    return __real_zoff_base_map_alloc(bytes, what, nodes, out);
 }

@@ -39,7 +39,6 @@ class Store : public testing::TestWithParam<kind>
         opts.chunk_count = chunks.size();
         opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<Store *>(ctx)->fill(chunk, (char *)base); };
         opts.fill_ctx = this;
-        opts.threads = 2;
         opts.slots = GetParam().slots;
         opts.paths = paths;
         opts.path_count = GetParam().paths;

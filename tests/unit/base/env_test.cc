@@ -1,4 +1,4 @@
-// env_test.cc: the table of environment variables, and what is read for each of its lines.
+// env_test.cc: the tables of environment variables, and what is read for each of their lines.
 #include "zoff_test.h"
 
 #include <string.h>
@@ -46,4 +46,125 @@ TEST(env, every_line_of_the_table_has_a_default_and_help)
     EXPECT_NE(nullptr, strstr(help, fallback)) << variable << ": the help lists the values, the default among them";
     ZOFF_ENV_LIST(E)
 #undef E
+}
+
+namespace
+{
+// An environment without a launcher's variables, put back at the end.
+class ranks : public ::testing::Test
+{
+  protected:
+    ranks()
+    {
+#define E(launcher, count, index, only_with) take(count), take(index), take(only_with);
+        ZOFF_ENV_LAUNCHER_LIST(E)
+#undef E
+        take("OMP_WAIT_POLICY");
+    }
+    ~ranks() override
+    {
+        for (const auto &name : names)
+            unsetenv(name.c_str());
+        for (const auto &line : kept)
+            setenv(line.first.c_str(), line.second.c_str(), 1);
+    }
+    void take(const char *name)
+    {
+        if (!name || !names.insert(name).second)
+            return;
+        if (getenv(name))
+            kept.push_back({name, getenv(name)});
+        unsetenv(name);
+    }
+    void expect(unsigned count, unsigned index, const char *launcher)
+    {
+        zoff_env_ranks r;
+        zoff_base_env_ranks(&r);
+        EXPECT_EQ(count, r.count);
+        EXPECT_EQ(index, r.index);
+        EXPECT_STREQ(launcher, r.launcher);
+    }
+    std::set<std::string> names;
+    std::vector<std::pair<std::string, std::string>> kept;
+};
+} // namespace
+
+TEST_F(ranks, alone_without_a_launcher)
+{
+    expect(1, 0, nullptr);
+}
+
+TEST_F(ranks, each_launcher_is_understood)
+{
+    int lines = 0;
+#define E(launcher, count, index, only_with)                                                                                   \
+    setenv(count, "8", 1);                                                                                                     \
+    expect(1, 0, nullptr);                                                                                                     \
+    setenv(index, "5", 1);                                                                                                     \
+    if (only_with) {                                                                                                           \
+        expect(1, 0, nullptr);                                                                                                 \
+        setenv(only_with ? only_with : "", "0", 1);                                                                            \
+    }                                                                                                                          \
+    expect(8, 5, launcher);                                                                                                    \
+    for (const auto &name : names)                                                                                             \
+        unsetenv(name.c_str());                                                                                                \
+    lines++;
+    ZOFF_ENV_LAUNCHER_LIST(E)
+#undef E
+    EXPECT_EQ(8, lines);
+}
+
+TEST_F(ranks, the_innermost_launcher_wins)
+{
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1", 1);
+    setenv("SLURM_LOCALID", "0", 1);
+    expect(1, 0, "Slurm step");
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    expect(2, 1, "Open MPI");
+    setenv("LOCAL_WORLD_SIZE", "4", 1);
+    setenv("LOCAL_RANK", "3", 1);
+    expect(4, 3, "torchrun");
+}
+
+TEST_F(ranks, a_list_of_slurm_counts_by_its_first_number)
+{
+    setenv("SLURM_STEP_ID", "7", 1);
+    setenv("SLURM_LOCALID", "2", 1);
+    for (const char *tasks : {"4", "4(x2)", "4(x2),3", "4,3"}) {
+        setenv("SLURM_STEP_TASKS_PER_NODE", tasks, 1);
+        expect(4, 2, "Slurm step");
+    }
+    setenv("SLURM_NTASKS_PER_NODE", "3", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1,4", 1); // we are not on the first node
+    expect(3, 2, "Slurm");
+}
+
+TEST_F(ranks, nonsense_is_passed_over)
+{
+    setenv("MPI_LOCALNRANKS", "6", 1);
+    setenv("MPI_LOCALRANKID", "1", 1);
+    const char *const pairs[][2] = {{"", "0"},   {"4", ""},      {"0", "0"},    {"4", "4"},
+                                    {"-4", "0"}, {"4", "-1"},    {"four", "0"}, {"4x", "0"},
+                                    {"4", "1x"}, {"99999", "0"}, {" 4", "0"},   {"18446744073709551617", "0"},
+                                    {"+4", "0"}, {"4", "0x1"},   {"1e3", "0"},  {"4.5", "1"}};
+    for (const auto &pair : pairs) {
+        setenv("LOCAL_WORLD_SIZE", pair[0], 1);
+        setenv("LOCAL_RANK", pair[1], 1);
+        expect(6, 1, "MPICH");
+    }
+}
+
+TEST_F(ranks, waiting_threads_spin_only_when_told_to)
+{
+    EXPECT_FALSE(zoff_base_env_waits_active());
+    for (const char *value : {"", "passive", "PASSIVE", "activex"}) {
+        setenv("OMP_WAIT_POLICY", value, 1);
+        EXPECT_FALSE(zoff_base_env_waits_active()) << value;
+    }
+    for (const char *value : {"active", "ACTIVE", "Active"}) {
+        setenv("OMP_WAIT_POLICY", value, 1);
+        EXPECT_TRUE(zoff_base_env_waits_active()) << value;
+    }
 }

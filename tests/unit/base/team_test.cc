@@ -1,5 +1,5 @@
-// team_test.cc: how many threads a team has, that each runs once, and how floating point is set while they do.
-#include "zoff_test.h"
+// team_test.cc: how many threads a team has, that each runs once, where they are, and how floating point is set while they do.
+#include "fake_root.h"
 
 #include <float.h>
 #include <omp.h>
@@ -211,22 +211,161 @@ TEST(cpu, feature_bits_agree_with_the_kernel)
 }
 #endif
 
-// Runs itself in a process with another environment, which only tells how many threads it would take.
-TEST(team, threads_that_the_runtime_has_bound_do_not_make_the_team_small)
+namespace
 {
-    if (getenv("ZOFF_TEST_TELL_THREADS")) {
-        printf("threads %u\n", zoff_base_team_threads(0));
+// Runs the current test again in a process with another environment, where it only prints; the lines that it prints.
+std::string in_process(const std::string &environment)
+{
+    char self[4096] = "";
+    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+        return "";
+    const auto *test = testing::UnitTest::GetInstance()->current_test_info();
+    const std::string command = "ZOFF_TEST_TELL=1 " + environment + " '" + self +
+                                "' --gtest_filter=" + test->test_suite_name() + "." + test->name() + " | sed -n 's/^tell //p'";
+    FILE *pipe = popen(command.c_str(), "r");
+    std::string told;
+    for (int c; pipe && (c = fgetc(pipe)) != EOF;)
+        told += static_cast<char>(c);
+    if (pipe)
+        pclose(pipe);
+    return told;
+}
+
+// The team by policy: how many were counted, and how many ran.
+std::string team_in_words()
+{
+    tally t;
+    const unsigned threads = zoff_base_team_threads(0);
+    zoff_base_team_run(threads, tally::count, &t);
+    return std::to_string(threads) + " threads, " + std::to_string(t.threads) + " ran\n";
+}
+} // namespace
+
+TEST(team, variables_of_openmp_do_not_change_it)
+{
+    if (getenv("ZOFF_TEST_TELL")) {
+        printf("tell %s", team_in_words().c_str());
         return;
     }
-    unsigned want = zoff_base_team_threads(0), have = 0;
-    char self[4096] = "";
-    ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
-    std::string command = std::string("ZOFF_TEST_TELL_THREADS=1 OMP_PROC_BIND=true '") + self +
-                          "' --gtest_filter=" + testing::UnitTest::GetInstance()->current_test_info()->test_suite_name() + "." +
-                          testing::UnitTest::GetInstance()->current_test_info()->name() + " | sed -n 's/^threads //p'";
-    FILE *pipe = popen(command.c_str(), "r");
-    ASSERT_NE(nullptr, pipe);
-    EXPECT_EQ(1, fscanf(pipe, "%u", &have));
-    pclose(pipe);
-    EXPECT_EQ(want, have);
+    const std::string want = team_in_words();
+    for (const char *environment :
+         {"OMP_NUM_THREADS=1", "OMP_NUM_THREADS=7", "OMP_PROC_BIND=true", "OMP_PROC_BIND=close OMP_PLACES=cores",
+          "OMP_WAIT_POLICY=active", "OMP_MAX_ACTIVE_LEVELS=4"})
+        EXPECT_EQ(want, in_process(environment)) << environment;
+}
+
+TEST(team, is_the_share_of_a_rank)
+{
+    if (getenv("ZOFF_TEST_TELL")) {
+        printf("tell %u\n", zoff_base_team_threads(0));
+        return;
+    }
+    EXPECT_EQ("1\n", in_process("LOCAL_WORLD_SIZE=4096 LOCAL_RANK=17"));
+    EXPECT_EQ(std::to_string(zoff_base_team_threads(0)) + "\n", in_process("LOCAL_WORLD_SIZE=1 LOCAL_RANK=0"));
+}
+
+namespace
+{
+// A machine where the first CPU that we may use is one node and the others are another, and who was where on it.
+class seats : public ::testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_TRUE(zoff_base_topology_affinity(&mine));
+        cpus = zoff_test::members(mine);
+        if (cpus.size() < 2)
+            GTEST_SKIP() << "one CPU: there is no other place to be";
+        std::string others;
+        for (size_t i = 1; i < cpus.size(); i++)
+            others += (i > 1 ? "," : "") + std::to_string(cpus[i]);
+        root.nodes({std::to_string(cpus[0]), others});
+        const zoff_env_ranks alone = {1, 0, nullptr};
+        zoff_base_policy_make(root.path(), &mine, &alone, -1, &policy);
+        ASSERT_TRUE(policy.places);
+    }
+    // The mask of each thread, and the CPU on which it runs.
+    struct look {
+        std::vector<unsigned> masks[8];
+        int cpu[8];
+        static void take(void *ctx, unsigned thread, unsigned)
+        {
+            auto self = static_cast<look *>(ctx);
+            zoff_cpus mask = {};
+            zoff_base_topology_affinity(&mask);
+            self->masks[thread] = zoff_test::members(mask);
+            self->cpu[thread] = sched_getcpu();
+        }
+    };
+    zoff_test::fake_root root;
+    zoff_cpus mine;
+    std::vector<unsigned> cpus;
+    zoff_policy policy;
+};
+} // namespace
+
+TEST_F(seats, are_taken_in_a_region_and_left_after_it)
+{
+    const std::vector<unsigned> others(cpus.begin() + 1, cpus.end());
+    for (int round = 0; round < 20; round++) {
+        look inside, after;
+        zoff_base_team_run_seated(&policy, 2, look::take, &inside);
+        EXPECT_EQ(std::vector<unsigned>{cpus[0]}, inside.masks[0]);
+        EXPECT_EQ(static_cast<int>(cpus[0]), inside.cpu[0]) << "not asked to be there, but there";
+        EXPECT_EQ(others, inside.masks[1]);
+        zoff_base_team_run_seated(nullptr, 2, look::take, &after);
+        EXPECT_EQ(cpus, after.masks[0]);
+        EXPECT_EQ(cpus, after.masks[1]);
+    }
+}
+
+TEST_F(seats, of_the_preferred_node_come_first)
+{
+    const zoff_env_ranks alone = {1, 0, nullptr};
+    zoff_base_policy_make(root.path(), &mine, &alone, 1, &policy);
+    look inside;
+    zoff_base_team_run_seated(&policy, static_cast<unsigned>(cpus.size() < 8 ? cpus.size() : 8), look::take, &inside);
+    EXPECT_EQ(std::vector<unsigned>(cpus.begin() + 1, cpus.end()), inside.masks[0]);
+    if (cpus.size() <= 8) {
+        EXPECT_EQ(std::vector<unsigned>{cpus[0]}, inside.masks[cpus.size() - 1]);
+    }
+}
+
+TEST_F(seats, are_not_taken_by_a_thread_that_somebody_has_put_elsewhere)
+{
+    // In a thread of its own: it has a mask and a pool of its own.
+    std::thread([&] {
+        const zoff_cpus last = zoff_test::cpu_set({cpus.back()});
+        ASSERT_TRUE(zoff_base_topology_bind(&last));
+        look inside;
+        zoff_base_team_run_seated(&policy, 2, look::take, &inside);
+        EXPECT_EQ(std::vector<unsigned>{cpus.back()}, inside.masks[0]) << "its seat is on the other node";
+        EXPECT_EQ(std::vector<unsigned>{cpus.back()}, inside.masks[1]);
+    }).join();
+}
+
+TEST_F(seats, are_not_taken_in_a_parallel_region_of_the_caller)
+{
+    look inside[2];
+#pragma omp parallel num_threads(2)
+    zoff_base_team_run_seated(&policy, 2, look::take, &inside[omp_get_thread_num()]);
+    for (const auto &l : inside)
+        EXPECT_EQ(cpus, l.masks[0]) << "both teams would sit on one CPU";
+}
+
+TEST_F(seats, of_this_machine_are_whole_nodes)
+{
+    // On this machine as it is: nobody is moved where there is one node.
+    look inside;
+    zoff_base_team_prefer(0);
+    zoff_base_team_run(2, look::take, &inside);
+    zoff_topology here;
+    zoff_base_topology_read_under("", &mine, &here);
+    for (unsigned thread = 0; thread < 2; thread++) {
+        const unsigned node = here.node[inside.masks[thread].at(0)];
+        size_t of_node = 0;
+        for (unsigned cpu : cpus)
+            of_node += here.node[cpu] == node;
+        EXPECT_EQ(of_node, inside.masks[thread].size()) << "all CPUs of one node";
+    }
 }

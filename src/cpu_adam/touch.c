@@ -1,0 +1,48 @@
+/* touch.c: the first write to states: masters from the 16-bit weights, and zeros, each page by the thread that will update it.
+ */
+#include "update_priv.h"
+
+enum { PAGE_ELEMENTS = 4096 / sizeof(float) };
+
+static size_t cost(const void *ctx, const void *piece)
+{
+    (void)ctx;
+    return zoff_adam_update_cost(piece);
+}
+
+/* The memory is zero already: one element of each page makes the page this thread's. */
+static void touch_pages(float *state, size_t count)
+{
+    const size_t into_page = (size_t)((uintptr_t)state / sizeof *state) % PAGE_ELEMENTS;
+    for (size_t i = 0; i < count; i += i ? PAGE_ELEMENTS : PAGE_ELEMENTS - into_page)
+        *(volatile float *)&state[i] = 0;
+}
+
+static void touch(const struct zoff_kernels *kernels, const void *ctx, const void *pointer, size_t begin, size_t count)
+{
+    (void)ctx;
+    const zoff_adam_piece *piece = pointer;
+    if (piece->copy_out) {
+        const zoff_cast_piece cast = {.count = piece->count,
+                                      .dst = piece->master,
+                                      .src = piece->copy_out,
+                                      .dst_dtype = ZOFF_F32,
+                                      .src_dtype = piece->copy_dtype};
+        kernels->cast(&cast, begin, count);
+    }
+    if (piece->m)
+        touch_pages(piece->m + begin, count);
+    if (piece->v)
+        touch_pages(piece->v + begin, count);
+}
+
+void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count)
+{
+    const zoff_adam_walk walk = {.pieces = pieces,
+                                 .stride = sizeof *pieces,
+                                 .count_at = offsetof(zoff_adam_piece, count),
+                                 .count = count,
+                                 .fn = touch,
+                                 .cost = cost};
+    zoff_adam_walk_run(threads, &walk);
+}

@@ -1,0 +1,207 @@
+// idle_test.cc: between steps an engine leaves the cores to the trainer: counted in CPU time, so that a busy machine does not
+// matter, in a process of its own, whose environment is known. And what is said of machine and environment at the start.
+#include "small_engine.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+using namespace zoff_test;
+
+namespace
+{
+double seconds(clockid_t clock)
+{
+    timespec t;
+    clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Half a second of this thread's CPU time in the trainer's work; what was done in a second of it.
+struct loop {
+    double rate = 0, used = 0;
+    static void *run(void *ctx)
+    {
+        auto self = static_cast<loop *>(ctx);
+        volatile double sum = 0;
+        double rounds = 0;
+        const double from = seconds(CLOCK_THREAD_CPUTIME_ID);
+        for (; self->used < 0.5; self->used = seconds(CLOCK_THREAD_CPUTIME_ID) - from, rounds++) {
+            for (int i = 1; i < 20000; i++)
+                sum = sum + 1.0 / i;
+        }
+        self->rate = rounds / self->used;
+        return nullptr;
+    }
+};
+
+// Two such loops at a time: their mean rate, and what the rest of the process took meanwhile.
+void compete(double *rate, double *others)
+{
+    loop loops[2];
+    pthread_t threads[2];
+    const double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], nullptr, loop::run, &loops[i]);
+    for (pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    *others = seconds(CLOCK_PROCESS_CPUTIME_ID) - from - loops[0].used - loops[1].used;
+    *rate = (loops[0].rate + loops[1].rate) / 2;
+}
+
+// What the engine of a process takes while it has nothing to do.
+struct idle {
+    double asleep;                 // CPU seconds in a second of sleep
+    double beside;                 // and beside the trainer's loops, which take half a second on each of two cores
+    double rate_before, rate_with; // of the loops
+};
+
+idle measure()
+{
+    idle result = {};
+    double unused;
+    log_catcher log;
+    trainer t(1);
+    t.add(1 << 20, 1, ZOFF_BF16, ZOFF_BF16);
+    compete(&result.rate_before, &unused);
+    engine e = seal_engine(t, config_text("")); // two threads
+    t.backward_all(1);
+    EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    const double from = seconds(CLOCK_PROCESS_CPUTIME_ID);
+    const timespec second = {1, 0};
+    nanosleep(&second, nullptr);
+    result.asleep = seconds(CLOCK_PROCESS_CPUTIME_ID) - from;
+    EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    compete(&result.rate_with, &result.beside);
+    return result;
+}
+
+class Idle : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (dlsym(RTLD_DEFAULT, "kmp_set_blocktime"))
+            GTEST_SKIP() << "this OpenMP runtime spins for 200 ms by default; KMP_BLOCKTIME says how long";
+    }
+    // Measures in a process with this and nothing else of OpenMP in its environment; the process is the same test once more,
+    // where this prints and answers false.
+    bool run(const std::string &environment, idle *out)
+    {
+        if (getenv("ZOFF_TEST_TELL")) {
+            const idle i = measure();
+            printf("idle %.6f %.6f %.6f %.6f\n", i.asleep, i.beside, i.rate_before, i.rate_with);
+            return false;
+        }
+        char self[4096] = "", line[512];
+        EXPECT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+        const std::string command = "env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u OMP_NUM_THREADS -u OMP_PROC_BIND " +
+                                    environment + " ZOFF_TEST_TELL=1 '" + self + "' --gtest_filter=Idle." +
+                                    testing::UnitTest::GetInstance()->current_test_info()->name();
+        FILE *pipe = popen(command.c_str(), "r");
+        int found = 0;
+        while (pipe && fgets(line, sizeof line, pipe)) {
+            if (strncmp(line, "idle ", 5) == 0)
+                found = sscanf(line, "idle %lf %lf %lf %lf", &out->asleep, &out->beside, &out->rate_before, &out->rate_with);
+        }
+        EXPECT_EQ(0, pipe ? pclose(pipe) : -1);
+        EXPECT_EQ(4, found);
+        return found == 4;
+    }
+};
+} // namespace
+
+TEST_F(Idle, AnEngineLeavesTheCoresToTheTrainer)
+{
+    idle i = {};
+    if (!run("", &i))
+        return;
+    EXPECT_LT(i.asleep, 0.05) << "CPU seconds in a second of sleep after a step";
+    EXPECT_LT(i.beside, 0.05) << "CPU seconds beside a trainer that computes";
+    EXPECT_GT(i.rate_with, 0.6 * i.rate_before) << "what the trainer gets done in a CPU second";
+}
+
+TEST_F(Idle, SpinningWouldBeSeen)
+{
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) < 2)
+        GTEST_SKIP() << "one CPU: a runtime with more threads than CPUs does not spin";
+    idle i = {};
+    if (!run("OMP_WAIT_POLICY=active", &i))
+        return;
+    EXPECT_GT(i.asleep, 0.05);
+    EXPECT_GT(i.beside, 0.05);
+}
+
+namespace
+{
+// Sets a variable for as long as it lives.
+class variable
+{
+  public:
+    variable(const char *variable_name, const char *value) : name(variable_name), was_set(getenv(name))
+    {
+        before = was_set ? getenv(name) : "";
+        setenv(name, value, 1);
+    }
+    ~variable() { was_set ? setenv(name, before.c_str(), 1) : unsetenv(name); }
+    variable(const variable &) = delete;
+
+  private:
+    const char *name;
+    bool was_set;
+    std::string before;
+};
+
+// The log of an engine's start.
+void start(log_catcher &log, std::string *json = nullptr)
+{
+    char text[1024];
+    trainer t(1);
+    t.add(4 << 20, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text(""));
+    EXPECT_EQ(1u, log.count("in huge pages"));
+    EXPECT_ZOFF_OK(zoff_stats_print(e.get(), text, sizeof text, nullptr));
+    if (json)
+        *json = text;
+}
+} // namespace
+
+TEST(Surroundings, AnActiveWaitPolicyIsTold)
+{
+    for (bool active : {false, true}) {
+        variable policy("OMP_WAIT_POLICY", active ? "active" : "passive");
+        log_catcher log;
+        start(log);
+        EXPECT_EQ(active ? 1u : 0u, log.count("OMP_WAIT_POLICY is active"));
+    }
+}
+
+TEST(Surroundings, ARankAmongOthersIsTold)
+{
+    variable rank("LOCAL_RANK", "3");
+    for (const char *ranks : {"1", "4"}) {
+        variable size("LOCAL_WORLD_SIZE", ranks);
+        log_catcher log;
+        start(log);
+        EXPECT_EQ(ranks[0] == '4' ? 1u : 0u, log.count("rank 3 of 4 on this host (by the variables of torchrun)"));
+    }
+}
+
+TEST(Surroundings, HugePagesAreReported)
+{
+    log_catcher log;
+    std::string json;
+    start(log, &json);
+    size_t bytes = 0;
+    const size_t at = json.find("\"huge_page_bytes\": ");
+    ASSERT_NE(std::string::npos, at) << json;
+    ASSERT_EQ(1, sscanf(json.c_str() + at, "\"huge_page_bytes\": %zu,", &bytes));
+    EXPECT_EQ(log.count("(0 bytes in huge pages)"), bytes ? 0u : 1u);
+    EXPECT_LE(bytes, size_t{12 * (4 << 20) + (1 << 20)}) << "more than the states take";
+    if (bytes == 0)
+        GTEST_SKIP() << "the kernel gives no huge pages here";
+}
