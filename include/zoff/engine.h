@@ -4,9 +4,9 @@
  *  The short form:          open   ->                          { step } ...                                -> destroy
  *
  *  Weights and gradients are the caller's memory, aligned to their element and no more; the engine never frees, moves or
- *  keeps them after destroy. The optimizer states (fp32 masters of 16-bit weights, first and second moments) are the
- *  engine's: in DRAM, or in files streamed through a DRAM budget. Where they live, how many threads work and how the list is
- *  cut never changes a bit of the result.
+ *  keeps them after destroy. The optimizer states (fp32 masters of 16-bit weights, and of first and second moments those that
+ *  the optimizer has) are the engine's: in DRAM, or in files streamed through a DRAM budget. Where they live, how many threads
+ *  work and how the list is cut never changes a bit of the result.
  *
  *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
  *  returns a status, and zoff_last_error() has the words.
@@ -47,8 +47,8 @@ typedef struct zoff_param_desc {
     size_t slices;         /**< 0 means 1 */
     size_t value_stride;   /**< elements from one slice to the next; 0 means count */
     size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
-    zoff_dtype dtype;      /**< of value: ZOFF_F32 (default) or ZOFF_BF16 */
-    zoff_dtype grad_dtype; /**< of grad: 0 means the same as dtype */
+    zoff_dtype dtype;      /**< of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
+    zoff_dtype grad_dtype; /**< of grad: any of the three beside any of value; 0 means the same as dtype */
     unsigned group;        /**< index of its hyper-parameters */
     bool frozen;           /**< never updated: costs no state */
     const char *name;      /**< for messages; copied; NULL: "param<index>" */
@@ -64,12 +64,13 @@ typedef struct zoff_step_args {
     size_t struct_size;           /**< sizeof(zoff_step_args) of the caller; 0 is rejected */
     int64_t t;                    /**< number of this step, from 1, for bias correction and schedule; 0: the engine counts the
                                        updates it has made */
-    const zoff_adam_hyper *hyper; /**< one for each group, or a single one for all; NULL: configuration and schedule */
+    const zoff_adam_hyper *hyper; /**< one for each group, or a single one for all, each of the optimizer that the group was
+                                       sealed for; NULL: configuration and schedule */
     size_t hyper_stride;          /**< bytes from one to the next; 0 means sizeof(zoff_adam_hyper) of the caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
     double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
-    double grad_scale; /**< multiplies each gradient before anything else; 0 means 1. The same in all micro-steps of one
-                            update */
+    double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale); 0 means 1. The same in all
+                            micro-steps of one update */
     unsigned flags;    /**< ZOFF_STEP_* */
 } zoff_step_args;
 
@@ -112,7 +113,7 @@ typedef struct zoff_plan_info {
     size_t struct_size;         /**< sizeof(zoff_plan_info) of the caller; 0 is rejected */
     zoff_tier tier;             /**< home of the states */
     uint64_t elements;          /**< trainable elements of this rank */
-    uint64_t state_bytes;       /**< masters and moments, without padding */
+    uint64_t state_bytes;       /**< masters and the moments that the optimizers have, without padding */
     uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through */
     uint64_t nvme_bytes;        /**< size of the files */
     uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
@@ -125,8 +126,8 @@ typedef struct zoff_plan_info {
 /** Which state of a parameter. */
 typedef enum zoff_state_kind {
     ZOFF_STATE_MASTER = 0, /**< fp32 weights (for an fp32 parameter: the weights themselves) */
-    ZOFF_STATE_M = 1,      /**< first moment */
-    ZOFF_STATE_V = 2       /**< second moment */
+    ZOFF_STATE_M = 1,      /**< first moment: Adam, Lion, SGD with momentum */
+    ZOFF_STATE_V = 2       /**< second moment: Adam; the sum of squares of Adagrad */
 } zoff_state_kind;
 
 /** Create an empty engine. NULL opts mean the defaults.
@@ -148,13 +149,15 @@ ZOFF_API void zoff_engine_destroy(zoff_engine *e);
 ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 
 /** Set the hyper-parameters of a group where they differ from the configuration; a schedule acts on their lr.
- *  Legal at any time between steps. */
+ *  Legal at any time between steps. Groups may have different optimizers; which one a group has, and with it which states, is
+ *  decided at seal.
+ *  @return ERR_STATE once sealed for another optimizer, or for a momentum where SGD was sealed without one */
 ZOFF_API zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper);
 
 /** Tell what the parameters added so far take, without allocating any of it.  @units bytes on this rank */
 ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out);
 
-/** Freeze the list of parameters, take the weights as masters, reserve and allocate the tiers.
+/** Freeze the list of parameters and the optimizer of each group, take the weights as masters, reserve and allocate the tiers.
  *  @blocks seconds; collective over the ranks
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with what is needed, what there is and which key to change; ERR_IO for a path that
  *  cannot be used. After an error the engine is as before and may be sealed again */
@@ -202,7 +205,8 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 
 /** Copy a window of one parameter's state, counted in elements through its slices one after the other.
  *  @units fp32 elements  @blocks yes, one disk read on the NVMe tier
- *  @return ERR_INVALID when the window is not inside slices * count, or the parameter is frozen */
+ *  @return ERR_INVALID when the window is not inside slices * count, the parameter is frozen, or its optimizer has no such
+ *  state */
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 

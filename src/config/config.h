@@ -21,6 +21,7 @@ typedef struct zoff_schedule_values {
 
 typedef struct zoff_config_values {
     zoff_adam_hyper hyper;         /* optimizer.* */
+    double initial_accumulator;    /* Adagrad: initial_accumulator_value */
     zoff_schedule_values schedule; /* scheduler.* */
     double clip_norm;              /* gradient_clipping; 0: none */
     uint32_t accumulation;         /* gradient_accumulation_steps */

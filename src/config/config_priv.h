@@ -89,6 +89,16 @@ zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char
 /* Where an effective cell came from. Never NULL. */
 const char *zoff_config_resolve_source(const zoff_config_cell *cell);
 
+/* ---- optimizer.c ---- */
+
+/* Give the hyper-parameters that are left open the defaults of optimizer.type, and refuse those that it does not have. */
+zoff_status zoff_config_optimizer_settle(zoff_config *config);
+
+zoff_optimizer zoff_config_optimizer_type(const zoff_config *config);
+
+/* False for a parameter of other optimizers than optimizer.type; true for any other key. */
+bool zoff_config_optimizer_has(const zoff_config *config, const char *path);
+
 /* ---- batch.c ---- */
 
 /* Fill in the batch sizes that are not given and check all three. */

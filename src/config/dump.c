@@ -5,13 +5,15 @@
 
 #include <string.h>
 
-/* Every key that zoff acts on, and of the refused ones those that were given (with a value that asks for nothing). */
+/* Every key that zoff acts on, without the parameters of other optimizers; and of the refused ones those that were given (with
+ * a value that asks for nothing). */
 static bool is_shown(const zoff_config *config, const zoff_config_key *row, size_t i)
 {
     if (row->type == ZOFF_KEY_SECTION || row->type == ZOFF_KEY_ANY)
         return false;
     bool old_name = strcmp(row->path, "zero_optimization.cpu_offload") == 0;
-    return (row->class_ == ZOFF_CLASS_HONOURED && !old_name) || config->effective[i].source;
+    bool acts = row->class_ == ZOFF_CLASS_HONOURED && !old_name && zoff_config_optimizer_has(config, row->path);
+    return acts || config->effective[i].source;
 }
 
 static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row, const zoff_config_cell *cell)

@@ -156,16 +156,6 @@ static zoff_status check_schedule(const zoff_config *config)
     return ZOFF_OK;
 }
 
-static void warn_decay_mode(const zoff_config *config)
-{
-    const zoff_config_cell *mode = zoff_config_resolve_cell(config, "optimizer.params.adam_w_mode");
-    const zoff_config_cell *type = zoff_config_resolve_cell(config, "optimizer.type");
-    if (!mode->integer && strcmp(type->texts[0], "AdamW") == 0)
-        ZOFF_WARN("%s: optimizer.params.adam_w_mode has no effect with optimizer.type AdamW (%s): the decay stays decoupled. "
-                  "Type Adam with adam_w_mode false adds it to the gradient",
-                  mode->source, zoff_config_resolve_source(type));
-}
-
 zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
 {
     ZOFF_FAIL_IF(world_size == 0, ZOFF_ERR_INVALID, "zoff_config_resolve: world_size must be at least 1");
@@ -176,8 +166,7 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));
     ZOFF_TRY(gather_paths(config));
     ZOFF_TRY(check_schedule(config));
-    if (!config->has_warned)
-        warn_decay_mode(config);
+    ZOFF_TRY(zoff_config_optimizer_settle(config));
     config->has_warned = true;
     config->world_size = world_size;
     config->is_resolved = true;

@@ -31,7 +31,8 @@
         .path = path_, .class_ = ZOFF_CLASS_ALIAS, .target = target_, .help = help_                                            \
     }
 
-/* Optimizers and schedules that DeepSpeed or PyTorch know: refused by name, while a misspelt one is an error. */
+/* Optimizers and schedules that DeepSpeed or PyTorch know: refused by name where zoff has none, while a misspelt one is an
+ * error. */
 #define OPTIMIZERS                                                                                                             \
     "Adam|AdamW|FusedAdam|CPUAdam|Adagrad|Lamb|OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|Lion|Muon|SGD|RMSprop|"  \
     "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|Rprop|SparseAdam"
@@ -64,16 +65,27 @@ HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
 
 /* ---- optimizer ---- */
 SECTION("optimizer", .help = "The optimizer that takes the step"),
-HONOUR("optimizer.type", CHOICE, "AdamW", .choices = OPTIMIZERS, .accepts = "Adam|AdamW",
-       .why = "only Adam and AdamW are there yet; set optimizer.type to one of them, or keep that optimizer in the trainer",
-       .help = "`Adam` also decouples the weight decay, as in DeepSpeed, unless adam_w_mode is false"),
+HONOUR("optimizer.type", CHOICE, "AdamW", .choices = OPTIMIZERS, .accepts = "Adam|AdamW|Adagrad|Lion|SGD",
+       .why = "set optimizer.type to one of these, or keep that optimizer in the trainer",
+       .help = "`Adam` also decouples the weight decay, as in DeepSpeed, unless adam_w_mode is false. `Adagrad` and `SGD` are those of PyTorch, `Lion` that of its paper. "
+               "A parameter below that its optimizer does not have is an error"),
 SECTION("optimizer.params", .help = "Hyper-parameters of the optimizer"),
-HONOUR("optimizer.params.lr", NUMBER, "0.001", RANGE(0, INFINITY), .help = "Learning rate; the schedule, if any, acts on it"),
-HONOUR("optimizer.params.betas", NUMBERS, "[0.9, 0.999]", BELOW(0, 1), .count = 2, .help = "Decay rates of the first and second moment"),
-HONOUR("optimizer.params.eps", NUMBER, "1e-8", RANGE(0, INFINITY), .help = "Added to the root of the corrected second moment"),
-HONOUR("optimizer.params.weight_decay", NUMBER, "0", RANGE(0, INFINITY), .help = "Weight decay; 0: none"),
+HONOUR("optimizer.params.lr", NUMBER, "0.001", RANGE(0, INFINITY),
+       .help = "Learning rate; the schedule, if any, acts on it. Without one Adagrad takes 0.01 and Lion 0.0001"),
+HONOUR("optimizer.params.betas", NUMBERS, "[0.9, 0.999]", BELOW(0, 1), .count = 2,
+       .help = "Adam, AdamW: decay rates of the first and second moment. Lion: share of the old moment in the sign, and in the next moment; without them 0.9 and 0.99"),
+HONOUR("optimizer.params.eps", NUMBER, "1e-8", RANGE(0, INFINITY),
+       .help = "Adam, AdamW: added to the root of the corrected second moment. Adagrad: to the root of the sum of squares; without it 1e-10"),
+HONOUR("optimizer.params.weight_decay", NUMBER, "0", RANGE(0, INFINITY),
+       .help = "Weight decay; 0: none. Adagrad and SGD add it to the gradient, Lion decouples it"),
 HONOUR("optimizer.params.adam_w_mode", BOOL, "true",
        .help = "false with type `Adam`: the decay is added to the gradient (L2). No effect with type `AdamW`"),
+HONOUR("optimizer.params.momentum", NUMBER, "0", RANGE(0, INFINITY), .help = "SGD: share of the old moment; 0: there is none, and no state for it"),
+HONOUR("optimizer.params.dampening", NUMBER, "0",
+       .help = "SGD with momentum: the gradient enters the moment times 1 - dampening"),
+HONOUR("optimizer.params.nesterov", BOOL, "false", .help = "SGD: Nesterov's form; needs a momentum above 0 and a dampening of 0"),
+HONOUR("optimizer.params.lr_decay", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: update number t uses lr / (1 + (t - 1) * lr_decay)"),
+HONOUR("optimizer.params.initial_accumulator_value", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: what the sum of squares starts with"),
 REFUSE("optimizer.params.bias_correction", BOOL, "true", "true",
        .why = "the step without bias correction is not there; set it to true and expect a different warm-up",
        .help = "Divide the moments by 1 - beta^t"),

@@ -36,13 +36,17 @@ static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
 {
     const zoff_config_cell *betas = zoff_config_resolve_cell(config, "optimizer.params.betas");
     bool l2 = is_text(config, "optimizer.type", "Adam") && !integer(config, "optimizer.params.adam_w_mode");
-    zoff_adam_hyper_init(out);
+    zoff_adam_hyper_init_for(out, zoff_config_optimizer_type(config));
     out->lr = number(config, "optimizer.params.lr");
     out->beta1 = betas->numbers[0];
     out->beta2 = betas->numbers[1];
     out->eps = number(config, "optimizer.params.eps");
     out->weight_decay = number(config, "optimizer.params.weight_decay");
     out->decay = l2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
+    out->momentum = number(config, "optimizer.params.momentum");
+    out->dampening = number(config, "optimizer.params.dampening");
+    out->nesterov = integer(config, "optimizer.params.nesterov") != 0;
+    out->lr_decay = number(config, "optimizer.params.lr_decay");
 }
 
 static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
@@ -90,6 +94,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
                                                                : ZOFF_DIRECT_AUTO,
         .aio_backend = backend && strcmp(backend, "auto") != 0 ? backend : NULL,
         .steps_per_print = integer(config, "steps_per_print"),
+        .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),
         .wants_bf16 = integer(config, "bf16.enabled") != 0,
     };
     fill_hyper(config, &values.hyper);

@@ -9,15 +9,22 @@
 /* Elements of the plan's unit; see cpu_adam.h. */
 static const size_t UNIT = ZOFF_NORM_BLOCK;
 
+zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p)
+{
+    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
+    return (zoff_plan_tensor){
+        .count = p->count,
+        .slices = p->slices,
+        .frozen = p->frozen,
+        .has = {[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32, [ZOFF_STREAM_M] = states.m, [ZOFF_STREAM_V] = states.v}};
+}
+
 static zoff_status make_plan(const zoff_engine *e, const zoff_placement *placement, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
     ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
-        tensors[i] =
-            (zoff_plan_tensor){.count = p->count, .slices = p->slices, .frozen = p->frozen, .has_master = p->dtype != ZOFF_F32};
-    }
+    for (size_t i = 0; i < e->param_count; i++)
+        tensors[i] = zoff_engine_budget_tensor(e, &e->params[i]);
     zoff_plan_opts opts = {
         .unit = UNIT, .max_chunk_elements = e->settings.chunk_elements, .max_chunk_bytes = placement->chunk_bytes};
     zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
@@ -33,9 +40,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     if (s->tier == ZOFF_TIER_NVME) {
         uint64_t state_bytes = 0;
         for (size_t i = 0; i < e->param_count; i++) {
-            const zoff_engine_param *p = &e->params[i];
-            if (!p->frozen)
-                state_bytes += (uint64_t)p->count * p->slices * sizeof(float) * (p->dtype == ZOFF_F32 ? 2 : 3);
+            const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, &e->params[i]);
+            if (!tensor.frozen)
+                state_bytes += (uint64_t)tensor.count * tensor.slices * sizeof(float) * zoff_zero_plan_streams(&tensor);
         }
         zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
     }

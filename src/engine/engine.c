@@ -111,6 +111,15 @@ static void deallocate(zoff_engine *e)
     e->consts = NULL;
 }
 
+/* How much of a chunk may be other than zero in the beginning: the masters; and what Adagrad starts with lies at the end. */
+static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
+{
+    enum { PAGE = 4096 };
+    if (e->settings.values.initial_accumulator != 0 && c->lengths[ZOFF_STREAM_V])
+        return c->bytes;
+    return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
+}
+
 static zoff_status open_store(zoff_engine *e)
 {
     const zoff_settings *s = &e->settings;
@@ -118,7 +127,7 @@ static zoff_status open_store(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         const zoff_plan_chunk *c = &e->plan.chunks[i];
-        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = c->m_byte};
+        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
     }
     zoff_store_opts opts = {.tier = s->tier,
                             .chunks = chunks,
@@ -160,6 +169,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_budget_check(e, &info));
     ZOFF_TRY_OR(undo, allocate(e));
     ZOFF_TRY_OR(undo, open_store(e));
+    zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
     zoff_engine_stats_log_start(e);

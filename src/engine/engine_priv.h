@@ -1,7 +1,8 @@
 /* engine_priv.h: what an engine is made of; the table that the files of this room share.
  *
  *  engine.c    create, seal, destroy               options.c   options and configuration to settings
- *  params.c    the list of parameters, gradients   step.c      begin, wait, retry: what the caller sees
+ *  params.c    the list of parameters, gradients    groups.c    hyper-parameters, and the states that they need
+ *  step.c      begin, wait, retry: what the caller sees
  *  pipeline.c  the stages that a bucket walks       stages.c    the stages
  *  gate.c      norm, clip, skip                     states.c    pull, push, read, write
  *  lr_schedule.c                                    stats.c     what was done, and what it took
@@ -46,11 +47,13 @@ typedef struct zoff_engine_param {
     size_t first_flag; /* of its slices, in the engine's flags */
 } zoff_engine_param;
 
-/* Hyper-parameters of a group where the program has set them. */
+/* Hyper-parameters of a group where the program has set them, and what was laid out for it. */
 typedef struct zoff_engine_group {
-    bool used; /* by a parameter that has states */
+    bool used; /* by a parameter that is trained */
     bool set;
     zoff_adam_hyper hyper;
+    zoff_optimizer optimizer; /* from seal on */
+    zoff_adam_states states;  /* likewise */
 } zoff_engine_group;
 
 /* One bucket on its way through the stages: a chunk, and the row where it is. */
@@ -160,7 +163,23 @@ static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_p
     return &e->flags[e->params[piece->param].first_flag + piece->slice];
 }
 
+/* groups.c */
+zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group);
+/* The hyper-parameters of a group outside of a call: the program's, else those of the configuration. */
+const zoff_adam_hyper *zoff_engine_groups_own(const zoff_engine *e, size_t group);
+/* The states that a group's parameters have: once sealed those that were laid out, before that those of its hyper-parameters.
+ */
+zoff_adam_states zoff_engine_groups_states(const zoff_engine *e, size_t group);
+void zoff_engine_groups_fix(zoff_engine *e); /* at seal: no other states from here on */
+/* "SGD without momentum", for messages */
+const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
+/* What step number t uses for a group: from the call; or its own, with the schedule on their lr. */
+zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
+                                       zoff_adam_hyper *out);
+
 /* budget.c: the plan, and whether it fits */
+/* A parameter as the plan sees it. */
+zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 
@@ -178,8 +197,8 @@ zoff_status zoff_engine_stages_gate(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_update(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
-/* Whether any slice in the bucket takes part in this step. */
-bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
+/* Whether the bucket needs its states in this step: a slice of it takes part, and there are states. */
+bool zoff_engine_stages_borrows(const zoff_bucket_run *run);
 
 /* gate.c */
 void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count); /* a bucket's block sums */
@@ -188,8 +207,12 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e);
 /* lr_schedule.c: learning rate of update number t (from 1) for a group whose own is group_lr */
 double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double group_lr, int64_t t);
 
-/* states.c: the initial content of a chunk: masters from the weights */
+/* states.c */
+/* The initial content of a chunk: masters from the weights, zeros, the accumulators that Adagrad starts with. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
+/* A piece for the kernels, its chunk at `base`: weights and all its states; gradient and constants are the caller's to add. */
+zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
+                                         char *base);
 
 /* stats.c */
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

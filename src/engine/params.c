@@ -30,34 +30,15 @@ static zoff_status make_room(zoff_engine *e)
     return ZOFF_OK;
 }
 
-static zoff_status reserve_group(zoff_engine *e, unsigned group)
-{
-    enum { GROUPS_MAX = 1 << 20 };
-    ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0", group);
-    if (group < e->group_count)
-        return ZOFF_OK;
-    zoff_engine_group *groups;
-    ZOFF_TRY(zoff_base_mem_alloc((size_t)group + 1, sizeof *groups, "the list of groups", &groups));
-    if (e->group_count)
-        memcpy(groups, e->groups, e->group_count * sizeof *groups);
-    zoff_base_mem_free(e->groups);
-    e->groups = groups;
-    e->group_count = (size_t)group + 1;
-    return ZOFF_OK;
-}
-
 enum { SLICES_MAX = 1 << 30 };
 
 static zoff_status check(const zoff_param_desc *d, const char *name)
 {
     zoff_dtype dtype = d->dtype ? d->dtype : ZOFF_F32;
     zoff_dtype grad_dtype = d->grad_dtype ? d->grad_dtype : dtype;
-    ZOFF_FAIL_IF(dtype == ZOFF_F16 || grad_dtype == ZOFF_F16, ZOFF_ERR_UNSUPPORTED,
-                 "%s: fp16 is not supported yet; use bf16 or fp32", name);
-    ZOFF_FAIL_IF(dtype != ZOFF_F32 && dtype != ZOFF_BF16, ZOFF_ERR_INVALID, "%s: dtype %d is not a zoff_dtype", name,
-                 (int)dtype);
-    ZOFF_FAIL_IF(grad_dtype != ZOFF_F32 && grad_dtype != ZOFF_BF16, ZOFF_ERR_INVALID, "%s: grad_dtype %d is not a zoff_dtype",
-                 name, (int)grad_dtype);
+    ZOFF_FAIL_IF(!zoff_adam_dtype_bytes(dtype), ZOFF_ERR_INVALID, "%s: dtype %d is not a zoff_dtype", name, (int)dtype);
+    ZOFF_FAIL_IF(!zoff_adam_dtype_bytes(grad_dtype), ZOFF_ERR_INVALID, "%s: grad_dtype %d is not a zoff_dtype", name,
+                 (int)grad_dtype);
     size_t slices = d->slices ? d->slices : 1;
     ZOFF_FAIL_IF(slices > SLICES_MAX, ZOFF_ERR_INVALID, "%s: %zu slices are more than the %d that a parameter may have", name,
                  slices, (int)SLICES_MAX);
@@ -86,7 +67,7 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     ZOFF_FAIL_IF(e->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
     ZOFF_TRY(make_room(e));
-    ZOFF_TRY(reserve_group(e, d->group));
+    ZOFF_TRY(zoff_engine_groups_reserve(e, d->group));
     zoff_engine_param p = {.value = d->value,
                            .grad = d->grad,
                            .count = d->count,
@@ -148,25 +129,6 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
                 memset(p->grad + slice * p->grad_stride, 0, p->count * zoff_adam_dtype_bytes(p->grad_dtype));
         }
     }
-}
-
-zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
-{
-    ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_params_phase(e));
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: no parameter is in group %u", group);
-    ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
-    zoff_adam_hyper known;
-    zoff_adam_hyper_init(&known);
-    memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
-    ZOFF_TRY(zoff_adam_hyper_check(&known, 1));
-    ZOFF_TRY(reserve_group(e, group));
-    known.struct_size = sizeof known;
-    e->groups[group].set = true;
-    e->groups[group].hyper = known;
-    return ZOFF_OK;
 }
 
 zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad)

@@ -67,7 +67,7 @@ void zoff_engine_pipeline_feed(zoff_engine *e)
     for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++) {
         zoff_bucket_run *run = &e->runs[i];
         void *base;
-        if (run->base || run->flushed || !zoff_engine_stages_takes_part(run))
+        if (run->base || run->flushed || !zoff_engine_stages_borrows(run))
             continue;
         zoff_status status = zoff_offload_store_fetch(e->store, run->chunk, &base);
         if (status == ZOFF_OK)

@@ -13,7 +13,7 @@ static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_
     return &run->engine->plan.pieces[chunk->first_piece];
 }
 
-bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
+static bool takes_part(const zoff_bucket_run *run)
 {
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
@@ -22,6 +22,11 @@ bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
             return true;
     }
     return false;
+}
+
+bool zoff_engine_stages_borrows(const zoff_bucket_run *run)
+{
+    return run->engine->plan.chunks[run->chunk].bytes && takes_part(run);
 }
 
 /* Seconds since `from`, without those that went to I/O in between. */
@@ -122,12 +127,20 @@ zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
 {
     void *base;
     ZOFF_TRY(take_fault(run->engine));
-    if (run->base || !zoff_engine_stages_takes_part(run))
+    if (run->base || !zoff_engine_stages_borrows(run))
         return ZOFF_OK;
     zoff_status status = zoff_offload_store_fetch(run->engine->store, run->chunk, &base);
     if (status == ZOFF_OK)
         run->base = base;
     return status;
+}
+
+/* Bytes that the kernels move for a piece are those of the streams that it names. */
+static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
+{
+    const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
+    info->host_read_bytes += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
+    info->host_write_bytes += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
 }
 
 zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
@@ -136,29 +149,24 @@ zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
-    if (!run->base)
+    if (!takes_part(run))
         return ZOFF_OK;
     zoff_store_stats before;
     zoff_offload_store_stats(e->store, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
-        const zoff_engine_param *p = &e->params[pieces[i].param];
         if (!*zoff_engine_params_flag(e, &pieces[i]))
             continue;
-        bool has_master = p->dtype != ZOFF_F32;
-        char *value = zoff_engine_params_value(e, &pieces[i]);
         zoff_adam_piece *a = &e->adam_pieces[used++];
-        *a = (zoff_adam_piece){.count = pieces[i].count,
-                               .master = has_master ? (float *)run->base + pieces[i].master_offset : (float *)value,
-                               .m = (float *)(run->base + chunk->m_byte) + pieces[i].moment_offset,
-                               .v = (float *)(run->base + chunk->v_byte) + pieces[i].moment_offset,
-                               .copy_out = has_master ? value : NULL,
-                               .copy_dtype = p->dtype,
-                               .consts = &e->consts[p->group]};
+        *a = zoff_engine_states_piece(e, chunk, &pieces[i], run->base);
+        a->consts = &e->consts[e->params[pieces[i].param].group];
         a->grad = gradient(e, &pieces[i], &a->grad_dtype);
+        /* SGD sealed with momentum may leave it out of a step. */
+        const zoff_adam_states touched = zoff_adam_hyper_rule_states(a->consts->rule);
+        a->m = touched.m ? a->m : NULL;
+        a->v = touched.v ? a->v : NULL;
         e->run.info.elements_updated += a->count;
-        e->run.info.host_read_bytes += a->count * (3 * sizeof(float) + zoff_adam_dtype_bytes(a->grad_dtype));
-        e->run.info.host_write_bytes += a->count * (3 * sizeof(float) + (has_master ? zoff_adam_dtype_bytes(p->dtype) : 0));
+        count_bytes(&e->run.info, a);
     }
     zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
     e->run.updated++;

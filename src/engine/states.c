@@ -6,13 +6,19 @@
 
 #include <string.h>
 
+static float *stream_of(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base, zoff_plan_stream stream)
+{
+    return (float *)(void *)(base + chunk->starts[stream]) + piece->offsets[stream];
+}
+
 /* A cast of one piece between weights and masters; false for a piece without a master of its own. */
-static bool make_cast(const zoff_engine *e, const zoff_plan_piece *piece, char *base, bool to_master, zoff_cast_piece *out)
+static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
+                      bool to_master, zoff_cast_piece *out)
 {
     const zoff_engine_param *p = &e->params[piece->param];
     if (p->dtype == ZOFF_F32)
         return false;
-    void *master = (float *)(void *)base + piece->master_offset;
+    void *master = stream_of(chunk, piece, base, ZOFF_STREAM_MASTER);
     void *value = zoff_engine_params_value(e, piece);
     *out = (zoff_cast_piece){.count = piece->count,
                              .dst = to_master ? master : value,
@@ -27,8 +33,36 @@ static void cast_chunk(zoff_engine *e, size_t chunk, char *base, bool to_master)
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
     for (size_t i = 0; i < c->piece_count; i++)
-        used += make_cast(e, &e->plan.pieces[c->first_piece + i], base, to_master, &e->cast_pieces[used]);
+        used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], base, to_master, &e->cast_pieces[used]);
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
+}
+
+zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
+                                         char *base)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
+    const bool has_master = p->dtype != ZOFF_F32;
+    char *value = zoff_engine_params_value(e, piece);
+    return (zoff_adam_piece){.count = piece->count,
+                             .master = has_master ? (void *)stream_of(chunk, piece, base, ZOFF_STREAM_MASTER) : value,
+                             .m = states.m ? stream_of(chunk, piece, base, ZOFF_STREAM_M) : NULL,
+                             .v = states.v ? stream_of(chunk, piece, base, ZOFF_STREAM_V) : NULL,
+                             .grad_dtype = e->accumulator.base ? ZOFF_F32 : p->grad_dtype,
+                             .copy_out = has_master ? value : NULL,
+                             .copy_dtype = p->dtype};
+}
+
+/* What the sums of squares of Adagrad start with, where that is not zero. */
+static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c)
+{
+    const float first = (float)e->settings.values.initial_accumulator;
+    for (size_t i = 0; first != 0 && i < c->piece_count; i++) {
+        const zoff_engine_param *p = &e->params[e->plan.pieces[c->first_piece + i].param];
+        const bool is_sum = zoff_engine_groups_own(e, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
+        for (size_t k = 0; is_sum && k < e->adam_pieces[i].count; k++)
+            e->adam_pieces[i].v[k] = first;
+    }
 }
 
 /* The pieces as an update of the whole chunk sees them, so that its shares are the same. */
@@ -36,28 +70,17 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     const zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    for (size_t i = 0; i < c->piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        const bool has_master = p->dtype != ZOFF_F32;
-        char *value = zoff_engine_params_value(e, piece);
-        e->adam_pieces[i] =
-            (zoff_adam_piece){.count = piece->count,
-                              .master = has_master ? (float *)base + piece->master_offset : (void *)value,
-                              .m = (float *)(void *)((char *)base + c->m_byte) + piece->moment_offset,
-                              .v = (float *)(void *)((char *)base + c->v_byte) + piece->moment_offset,
-                              .grad_dtype = p->grad_dtype,
-                              .copy_out = has_master ? value : NULL,
-                              .copy_dtype = p->dtype};
-    }
+    for (size_t i = 0; i < c->piece_count; i++)
+        e->adam_pieces[i] = zoff_engine_states_piece(e, c, &e->plan.pieces[c->first_piece + i], base);
     zoff_adam_touch_run(e->settings.threads, e->adam_pieces, c->piece_count);
+    fill_accumulators(e, c);
 }
 
-/* Bring a chunk in and wait for it. */
+/* Bring a chunk in and wait for it; NULL for one that has no states. */
 static zoff_status borrow(zoff_engine *e, size_t chunk, char **out)
 {
-    void *base;
-    for (;;) {
+    void *base = NULL;
+    while (e->plan.chunks[chunk].bytes) {
         zoff_status status = zoff_offload_store_fetch(e->store, chunk, &base);
         if (status == ZOFF_OK)
             break;
@@ -85,6 +108,8 @@ static zoff_status check_idle(const zoff_engine *e, const char *call)
 
 static zoff_status give_back(zoff_engine *e, size_t chunk, bool changed)
 {
+    if (e->plan.chunks[chunk].bytes == 0)
+        return ZOFF_OK;
     if (changed)
         return zoff_offload_store_flush(e->store, chunk);
     zoff_offload_store_release(e->store, chunk);
@@ -97,7 +122,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     ZOFF_TRY(zoff_offload_store_retry(e->store));
     for (size_t chunk = 0; chunk < e->plan.chunk_count; chunk++) {
         char *base;
-        if (e->plan.chunks[chunk].master_elements == 0)
+        if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER] == 0)
             continue;
         ZOFF_TRY(borrow(e, chunk, &base));
         cast_chunk(e, chunk, base, to_master);
@@ -117,6 +142,10 @@ zoff_status zoff_params_push(zoff_engine *e)
     ZOFF_TRY(check_idle(e, "zoff_params_push"));
     return cast_all(e, false);
 }
+
+_Static_assert((int)ZOFF_STATE_MASTER == (int)ZOFF_STREAM_MASTER && (int)ZOFF_STATE_M == (int)ZOFF_STREAM_M &&
+                   (int)ZOFF_STATE_V == (int)ZOFF_STREAM_V,
+               "a state is the stream of its number");
 
 /* A window [first, first + count) of a parameter, cut at slices and pieces; `write` or read. */
 typedef struct window {
@@ -138,6 +167,11 @@ static zoff_status check_window(const zoff_engine *e, const window *w, const cha
     size_t total = p->count * p->slices;
     ZOFF_FAIL_IF(w->first > total || w->count > total - w->first, ZOFF_ERR_INVALID,
                  "%s: %s has %zu elements; a window of %zu from %zu is outside", call, p->name, total, w->count, w->first);
+    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
+    const bool has = w->kind == ZOFF_STATE_MASTER || (w->kind == ZOFF_STATE_M ? states.m : states.v);
+    ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
+                 zoff_engine_groups_optimizer(e->groups[p->group].optimizer, states),
+                 w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
     return ZOFF_OK;
 }
 
@@ -147,9 +181,7 @@ static float *state_of(const zoff_engine *e, const zoff_plan_piece *piece, const
 {
     if (kind == ZOFF_STATE_MASTER && e->params[piece->param].dtype == ZOFF_F32)
         return (float *)(void *)zoff_engine_params_value(e, piece);
-    if (kind == ZOFF_STATE_MASTER)
-        return (float *)(void *)base + piece->master_offset;
-    return (float *)(void *)(base + (kind == ZOFF_STATE_M ? chunk->m_byte : chunk->v_byte)) + piece->moment_offset;
+    return stream_of(chunk, piece, base, (zoff_plan_stream)kind);
 }
 
 /* Chunk that holds a piece: the last one that starts at or before it. */

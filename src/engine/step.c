@@ -27,33 +27,6 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
     return ZOFF_OK;
 }
 
-/* Hyper-parameters of one group: from the call; or the program's or the configuration's, with the schedule on their lr. */
-static zoff_status group_hyper(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t, zoff_adam_hyper *out)
-{
-    zoff_adam_hyper h;
-    /* Hyper-parameters of the call are for groups that have parameters. */
-    if (args->hyper && e->groups[group].used) {
-        size_t index = args->hyper_count == 1 ? 0 : group;
-        ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
-                     "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu",
-                     args->hyper_count, group);
-        const zoff_adam_hyper *first = args->hyper;
-        size_t stride = args->hyper_stride ? args->hyper_stride : first->struct_size;
-        const zoff_adam_hyper *given = (const void *)((const char *)first + index * stride);
-        ZOFF_FAIL_IF(given->struct_size == 0, ZOFF_ERR_INVALID,
-                     "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
-        zoff_adam_hyper_init(&h);
-        memcpy(&h, given, zoff_base_bits_min(given->struct_size, sizeof h));
-    } else {
-        h = e->groups[group].set ? e->groups[group].hyper : e->settings.values.hyper;
-        h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
-    }
-    ZOFF_TRY(zoff_adam_hyper_check(&h, t));
-    h.struct_size = sizeof h;
-    *out = h;
-    return ZOFF_OK;
-}
-
 /* Elements that this step must update, counted from the list of parameters and not from the plan: the two must agree. */
 static uint64_t count_expected(const zoff_engine *e)
 {
@@ -89,7 +62,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
                  run.grad_scale, e->micro_scale);
     for (size_t group = 0; group < e->group_count; group++)
-        ZOFF_TRY(group_hyper(e, &known, group, run.t, &e->hyper[group]));
+        ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
     ZOFF_TRY(zoff_offload_store_retry(e->store));
     zoff_offload_store_stats(e->store, &run.before);
     run.info = (zoff_step_info){.micro_step = e->micro + 1,

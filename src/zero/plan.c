@@ -5,6 +5,8 @@
 #include "mem.h"
 #include "try.h"
 
+#include <string.h>
+
 enum {
     PAGE = 4096,
     CLASSES = 8, /* streams of a chunk start at different pages of each 32 KiB */
@@ -30,32 +32,51 @@ static size_t stream_start(size_t byte, size_t place)
 /* Where the streams of a chunk start, and how long it is. */
 static void lay_out(zoff_plan_chunk *c)
 {
-    size_t m_place = c->master_elements ? STEP : 0;
-    c->m_byte = stream_start(c->master_elements * sizeof(float), m_place);
-    c->v_byte = stream_start(c->m_byte + c->moment_elements * sizeof(float), m_place + STEP);
-    c->bytes = zoff_base_bits_align(c->v_byte + c->moment_elements * sizeof(float), PAGE);
+    size_t byte = 0, place = 0;
+    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
+        if (c->lengths[s] == 0)
+            continue;
+        c->starts[s] = stream_start(byte, place);
+        byte = c->starts[s] + c->lengths[s] * sizeof(float);
+        place += STEP;
+    }
+    c->bytes = zoff_base_bits_align(byte, PAGE);
+}
+
+/* Make room for so many elements of a tensor in the streams that it has. */
+static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t count)
+{
+    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
+        c->lengths[s] += tensor->has[s] ? zoff_base_bits_align(count, PAD) : 0;
+}
+
+size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
+{
+    size_t streams = 0;
+    for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
+        streams += tensor->has[s];
+    return streams;
 }
 
 /* How many elements of a slice with `left` to go the open chunk takes: all, or a multiple of the unit, or 0. */
-static size_t room(const walk *w, size_t left, bool has_master)
+static size_t room(const walk *w, size_t left, const zoff_plan_tensor *tensor)
 {
     size_t unit = w->opts->unit;
     size_t count = left;
+    size_t element_bytes = sizeof(float) * zoff_zero_plan_streams(tensor);
     size_t limit = w->opts->max_chunk_elements > w->chunk.elements ? w->opts->max_chunk_elements - w->chunk.elements : 0;
-    size_t by_bytes = w->opts->max_chunk_bytes / (sizeof(float) * (has_master ? 3 : 2));
-    limit = zoff_base_bits_min(limit, by_bytes);
+    if (element_bytes)
+        limit = zoff_base_bits_min(limit, w->opts->max_chunk_bytes / element_bytes);
     if (count > limit)
         count = limit / unit * unit;
     /* The gaps between the streams are what the estimate leaves out: a few units at most. */
-    while (count) {
+    while (count && element_bytes) {
         zoff_plan_chunk c = w->chunk;
-        size_t padded = zoff_base_bits_align(count, PAD);
-        c.moment_elements += padded;
-        c.master_elements += has_master ? padded : 0;
+        lengthen(&c, tensor, count);
         lay_out(&c);
         if (c.bytes <= w->opts->max_chunk_bytes)
             break;
-        size_t excess = (c.bytes - w->opts->max_chunk_bytes) / (sizeof(float) * 3) / unit * unit;
+        size_t excess = (c.bytes - w->opts->max_chunk_bytes) / element_bytes / unit * unit;
         count = count == left && left % unit ? left / unit * unit
                                              : count - zoff_base_bits_min(count, zoff_base_bits_max(unit, excess));
     }
@@ -78,42 +99,37 @@ static void close_chunk(walk *w)
     *c = (zoff_plan_chunk){.first_piece = plan->piece_count};
 }
 
-static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_t count, bool has_master)
+static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_t count, const zoff_plan_tensor *tensor)
 {
     zoff_plan *plan = w->plan;
     zoff_plan_chunk *c = &w->chunk;
-    size_t padded = zoff_base_bits_align(count, PAD);
     if (w->fill) {
-        plan->pieces[plan->piece_count] = (zoff_plan_piece){.param = param,
-                                                            .slice = slice,
-                                                            .first = first,
-                                                            .count = count,
-                                                            .moment_offset = c->moment_elements,
-                                                            .master_offset = c->master_elements,
-                                                            .owned_offset = plan->owned_elements};
+        zoff_plan_piece *piece = &plan->pieces[plan->piece_count];
+        *piece = (zoff_plan_piece){
+            .param = param, .slice = slice, .first = first, .count = count, .owned_offset = plan->owned_elements};
+        memcpy(piece->offsets, c->lengths, sizeof piece->offsets);
     }
     plan->piece_count++;
     plan->elements += count;
-    plan->state_bytes += count * sizeof(float) * (has_master ? 3 : 2);
-    plan->owned_elements += padded;
+    plan->state_bytes += count * sizeof(float) * zoff_zero_plan_streams(tensor);
+    plan->owned_elements += zoff_base_bits_align(count, PAD);
     c->blocks += zoff_base_bits_ceil_div(count, w->opts->unit);
     c->piece_count++;
     c->elements += count;
-    c->moment_elements += padded;
-    c->master_elements += has_master ? padded : 0;
+    lengthen(c, tensor, count);
 }
 
 static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
 {
     for (size_t first = 0; first < tensor->count;) {
         size_t left = tensor->count - first;
-        size_t count = room(w, left, tensor->has_master);
+        size_t count = room(w, left, tensor);
         if (count == 0 && w->chunk.piece_count) {
             close_chunk(w);
             continue;
         }
         count = count ? count : zoff_base_bits_min(w->opts->unit, left);
-        add_piece(w, param, slice, first, count, tensor->has_master);
+        add_piece(w, param, slice, first, count, tensor);
         first += count;
     }
 }

@@ -5,11 +5,15 @@
 
 #include <zoff/types.h>
 
+/* The streams of a chunk, in the order in which it keeps them. What a parameter has of them depends on its type (fp32 weights
+ * are their own master) and on its optimizer. */
+typedef enum zoff_plan_stream { ZOFF_STREAM_MASTER, ZOFF_STREAM_M, ZOFF_STREAM_V, ZOFF_STREAM_COUNT } zoff_plan_stream;
+
 /* One parameter as the plan sees it. */
 typedef struct zoff_plan_tensor {
     size_t count, slices;
     bool frozen;
-    bool has_master; /* 16-bit weights: an fp32 master is kept; fp32 weights are their own master */
+    bool has[ZOFF_STREAM_COUNT];
 } zoff_plan_tensor;
 
 /* A run of elements of one slice of one parameter that lies in one chunk. Offsets are in elements. */
@@ -18,25 +22,26 @@ typedef struct zoff_plan_piece {
     size_t slice;
     size_t first; /* in the slice; a multiple of the unit of the plan */
     size_t count;
-    size_t moment_offset; /* in the chunk's m and v streams */
-    size_t master_offset; /* in the chunk's master stream; unused without a master */
-    size_t owned_offset;  /* in the rank's gradient accumulator; padded like the streams */
+    size_t offsets[ZOFF_STREAM_COUNT]; /* in the chunk's streams; of no use where the parameter has no such state */
+    size_t owned_offset;               /* in the rank's gradient accumulator; padded like the streams */
 } zoff_plan_piece;
 
-/* A chunk: the unit in which states are kept and moved. In memory and in the file it is three streams one after the other,
+/* A chunk: the unit in which states are kept and moved. In memory and in the file it is up to three streams one after the
+ * other,
  *
  *      | master | m | v |
  *
  * each starting at another page of the 32 KiB that it starts in: streams that start at the same place fight for the same
- * sets of the cache (docs/adr/0005-state-layout.md). */
+ * sets of the cache (docs/adr/0005-state-layout.md). Each has the elements of those pieces whose parameter has that state, so
+ * their lengths may differ, and a stream that nobody needs is not there. A chunk of parameters that have no states at all (SGD
+ * without momentum on fp32 weights) takes no bytes. */
 typedef struct zoff_plan_chunk {
     size_t first_piece, piece_count;
-    size_t elements;        /* without padding */
-    size_t blocks;          /* units, a tail counts as one */
-    size_t moment_elements; /* length of m, and of v, with padding */
-    size_t master_elements; /* likewise; 0 when all weights are fp32 */
-    size_t m_byte, v_byte;  /* where they start; masters start at 0 */
-    size_t bytes;           /* all of it, a multiple of 4 KiB */
+    size_t elements;                   /* without padding */
+    size_t blocks;                     /* units, a tail counts as one */
+    size_t lengths[ZOFF_STREAM_COUNT]; /* of the streams in elements, with padding; 0: it is not there */
+    size_t starts[ZOFF_STREAM_COUNT];  /* where they start, in bytes */
+    size_t bytes;                      /* all of it, a multiple of 4 KiB */
 } zoff_plan_chunk;
 
 typedef struct zoff_plan_opts {
@@ -50,7 +55,7 @@ typedef struct zoff_plan {
     zoff_plan_chunk *chunks;
     size_t piece_count, chunk_count;
     size_t elements;        /* of this rank, without padding */
-    size_t state_bytes;     /* masters and moments, without padding */
+    size_t state_bytes;     /* of all streams, without padding */
     size_t owned_elements;  /* with padding: length of the gradient accumulator */
     size_t chunk_bytes_max; /* of the largest chunk */
     size_t pieces_max;      /* in one chunk */
@@ -60,6 +65,9 @@ typedef struct zoff_plan {
 /* Cut the list into chunks.  @return ERR_INVALID when the sizes overflow; ERR_NO_MEMORY */
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
 void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
+
+/* How many of the streams a parameter has. */
+size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
 
 /* Index of the piece that holds element `first` of a slice; SIZE_MAX when none does (frozen, empty, or out of range). */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);

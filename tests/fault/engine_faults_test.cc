@@ -22,6 +22,10 @@ class life
     {
         t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
         t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+        t.add(2500, 1, ZOFF_F32, ZOFF_F16, 2); // no states at all: a chunk of it is never borrowed
+        t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+        zoff_adam_hyper_init_for(&groups[1], ZOFF_OPTIMIZER_LION);
+        zoff_adam_hyper_init_for(&groups[2], ZOFF_OPTIMIZER_SGD);
     }
 
     // The status of a call that may fail once; counts failures and checks that they have words.
@@ -48,7 +52,7 @@ class life
     void check()
     {
         if (e)
-            t.expect_states(e.get());
+            t.expect_states(e.get(), groups);
         e.reset();
     }
 
@@ -62,7 +66,7 @@ class life
                 t.backward_all(0.1f);
                 take_step();
             }
-            reference::step(t.tensors, config_groups(), step, 1, 2, 0);
+            reference::step(t.tensors, groups, step, 1, 2, 0);
         }
         float x[3];
         mend([&] { return zoff_state_read(e.get(), 0, ZOFF_STATE_V, 5000, 3, x); });
@@ -100,6 +104,8 @@ class life
             zoff_param_desc d = t.desc(i);
             mend([&] { return zoff_engine_add_param(made, &d, nullptr); });
         }
+        for (unsigned group : {1, 2})
+            mend([&] { return zoff_engine_set_group(made, group, &groups[group]); });
         // A refused seal leaves no file, and the engine may be sealed again.
         if (!ok(zoff_engine_seal(made))) {
             EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder + "')\"").c_str()));
@@ -122,6 +128,7 @@ class life
 
     std::string folder;
     const char *backend;
+    std::vector<zoff_adam_hyper> groups = config_groups(3);
     engine e;
     trainer t;
 };

@@ -35,12 +35,10 @@ class sequence
         // The trainer's tensors exist from the start; the engine learns of them one by one.
         for (size_t i = 0, count = 1 + random() % 4; i < count; i++) {
             static const size_t SIZES[] = {0, 1, 2, 15, 17, 100, 1023, 1024, 1025, 1300};
-            zoff_dtype dtype = random() % 2 ? ZOFF_F32 : ZOFF_BF16;
-            t.add(SIZES[random() % 10], 1 + random() % 3, dtype,
-                  random() % 4   ? dtype
-                  : random() % 2 ? ZOFF_F32
-                                 : ZOFF_BF16,
-                  random() % 3, random() % 6 == 0, random() % 3);
+            static const zoff_dtype TYPES[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
+            zoff_dtype dtype = TYPES[random() % 3];
+            t.add(SIZES[random() % 10], 1 + random() % 3, dtype, random() % 4 ? dtype : TYPES[random() % 3], random() % 3,
+                  random() % 6 == 0, random() % 3);
         }
         ready.resize(t.tensors.size());
         for (size_t i = 0; i < ready.size(); i++)
@@ -122,6 +120,7 @@ class sequence
         if (phase != BUILDING)
             return;
         phase = IDLE;
+        sealed = groups;
         // What was not added is not trained; the reference must not see it.
         for (size_t i = added; i < t.tensors.size(); i++)
             t.tensors[i].frozen = true;
@@ -272,7 +271,11 @@ class sequence
         count = random() % (total - first + 1) + (random() % 3 == 0);
         if (phase != IDLE)
             return ZOFF_ERR_STATE;
-        return p < added && !t.tensors[p].frozen && count <= total - first ? ZOFF_OK : ZOFF_ERR_INVALID;
+        if (p >= added || t.tensors[p].frozen || count > total - first)
+            return ZOFF_ERR_INVALID;
+        const zoff_adam_hyper &h = sealed[t.tensors[p].group];
+        bool kept = kind == ZOFF_STATE_MASTER || (kind == ZOFF_STATE_M ? reference::keeps_m(h) : reference::keeps_v(h));
+        return kept ? ZOFF_OK : ZOFF_ERR_INVALID;
     }
 
     void read_state()
@@ -295,7 +298,7 @@ class sequence
         zoff_status want = window(p, kind, first, count);
         std::vector<float> fresh(count + 1);
         for (auto &x : fresh)
-            x = (float)(random() % 256) / 128; // exact in bf16; v stays positive
+            x = (float)(random() % 256) / 128; // exact in 16 bits; v stays positive
         expect(want, zoff_state_write(e.get(), (zoff_param)p, kind, first, count, fresh.data()), "write");
         if (want != ZOFF_OK)
             return;
@@ -304,23 +307,38 @@ class sequence
             push();
     }
 
-    void set_group()
+    zoff_adam_hyper new_hyper(zoff_optimizer optimizer)
     {
-        unsigned g = random() % 3;
         zoff_adam_hyper h;
-        zoff_adam_hyper_init(&h);
+        zoff_adam_hyper_init_for(&h, optimizer);
         h.lr = 0.001 * (random() % 10);
         h.weight_decay = 0.1 * (random() % 2);
         h.decay = random() % 2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
+        h.momentum = 0.5 * (random() % 2);
+        h.nesterov = h.momentum > 0 && random() % 2;
+        h.dampening = h.nesterov ? 0 : 0.25 * (random() % 2);
+        h.lr_decay = 0.125 * (random() % 2);
+        return h;
+    }
+
+    void set_group()
+    {
+        unsigned g = random() % 3;
+        zoff_adam_hyper h = new_hyper(random() % 3 ? groups[g].optimizer : (zoff_optimizer)(random() % 4));
         bool bad = random() % 6 == 0;
         if (bad)
-            h.eps = -1;
-        bool named = phase == BUILDING;
-        for (unsigned i = 0; i < added; i++)
+            h.lr = -1;
+        bool named = phase == BUILDING, used = false;
+        for (unsigned i = 0; i < added; i++) {
             named = named || t.tensors[i].group >= g;
+            used = used || (t.tensors[i].group == g && !t.tensors[i].frozen);
+        }
         for (unsigned i : set)
             named = named || i >= g;
-        zoff_status want = phase == OPEN ? ZOFF_ERR_STATE : !named || bad ? ZOFF_ERR_INVALID : ZOFF_OK;
+        // Once sealed, a group with parameters keeps its optimizer and takes no momentum that was not there.
+        bool fits = phase != IDLE || !used ||
+                    (h.optimizer == sealed[g].optimizer && reference::keeps_m(h) <= reference::keeps_m(sealed[g]));
+        zoff_status want = phase == OPEN ? ZOFF_ERR_STATE : !named || bad ? ZOFF_ERR_INVALID : fits ? ZOFF_OK : ZOFF_ERR_STATE;
         expect(want, zoff_engine_set_group(e.get(), g, &h), "group");
         if (want == ZOFF_OK) {
             groups[g] = h;
@@ -331,8 +349,8 @@ class sequence
     std::mt19937 random;
     trainer t;
     engine e;
-    std::vector<zoff_adam_hyper> groups;
-    std::vector<unsigned> set; // groups named by set_group
+    std::vector<zoff_adam_hyper> groups, sealed; // of now; of when it was sealed
+    std::vector<unsigned> set;                   // groups named by set_group
     std::vector<std::vector<bool>> ready;
     std::string history;
     enum phase phase = BUILDING;

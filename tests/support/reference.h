@@ -30,6 +30,44 @@ inline uint16_t to_bf16(float value)
     return (uint16_t)(bits >> 16);
 }
 
+inline float from_fp16(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double magnitude = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    if (exponent == 31)
+        magnitude = fraction ? NAN : INFINITY;
+    return (float)(bits >> 15 ? -magnitude : magnitude);
+}
+
+inline uint16_t to_fp16(float value)
+{
+    const unsigned sign = signbit(value) ? 0x8000 : 0;
+    const double magnitude = fabs((double)value);
+    if (isnan(value))
+        return 0x7e00;
+    if (magnitude >= 65520) // half way from the largest number to the next power of two
+        return (uint16_t)(sign | 0x7c00);
+    // Count in units of the last place: 1024 to 2047 of them, fewer below the smallest exponent.
+    const int exponent = magnitude < 0x1p-14 ? -14 : ilogb(magnitude);
+    const unsigned units = (unsigned)nearbyint(ldexp(magnitude, 10 - exponent));
+    return (uint16_t)(sign | (units + 1024u * (unsigned)(exponent + 14)));
+}
+
+inline float from_16(zoff_dtype dtype, uint16_t bits)
+{
+    return dtype == ZOFF_F16 ? from_fp16(bits) : from_bf16(bits);
+}
+inline uint16_t to_16(zoff_dtype dtype, float value)
+{
+    return dtype == ZOFF_F16 ? to_fp16(value) : to_bf16(value);
+}
+
+// What weights of a type make of a master.
+inline float rounded(zoff_dtype dtype, float value)
+{
+    return dtype == ZOFF_F32 ? value : from_16(dtype, to_16(dtype, value));
+}
+
 // One tensor: weights of one type, gradients of another, fp32 states.
 struct tensor {
     size_t count = 0, slices = 1;
@@ -70,6 +108,81 @@ inline double square_sum(const std::vector<tensor> &tensors)
     return sum;
 }
 
+// One weight with its states.
+struct element {
+    float p, m, v;
+};
+
+// The rules take element x from its gradient g, in step t. Constants are made in double and rounded once.
+
+inline void adam(const zoff_adam_hyper &h, int64_t t, float g, element &x)
+{
+    const bool decays = h.weight_decay != 0;
+    if (decays && h.decay == ZOFF_DECAY_L2)
+        g = fmaf((float)h.weight_decay, x.p, g);
+    x.m = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
+    x.v = fmaf((float)(1 - h.beta2) * g, g, (float)h.beta2 * x.v);
+    const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(1 - pow(h.beta2, (double)t))), (float)h.eps);
+    if (decays && h.decay == ZOFF_DECAY_DECOUPLED)
+        x.p = fmaf((float)(-h.lr * h.weight_decay), x.p, x.p);
+    x.p = fmaf((float)(-h.lr / (1 - pow(h.beta1, (double)t))), u, x.p);
+}
+
+inline void adagrad(const zoff_adam_hyper &h, int64_t t, float g, element &x)
+{
+    if (h.weight_decay != 0)
+        g = fmaf((float)h.weight_decay, x.p, g);
+    x.v = fmaf(g, g, x.v);
+    x.p = fmaf((float)(-h.lr / (1 + (double)(t - 1) * h.lr_decay)), g / (sqrtf(x.v) + (float)h.eps), x.p);
+}
+
+inline void lion(const zoff_adam_hyper &h, float g, element &x)
+{
+    const float blend = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
+    const float u = blend > 0 ? 1.0f : blend < 0 ? -1.0f : blend; // 0 and NaN stay
+    x.m = fmaf((float)(1 - h.beta2), g, (float)h.beta2 * x.m);
+    if (h.weight_decay != 0)
+        x.p = fmaf((float)(-h.lr * h.weight_decay), x.p, x.p);
+    x.p = fmaf((float)-h.lr, u, x.p);
+}
+
+inline void sgd(const zoff_adam_hyper &h, int64_t t, float g, element &x)
+{
+    float u = h.weight_decay != 0 ? fmaf((float)h.weight_decay, x.p, g) : g;
+    if (h.momentum != 0) {
+        const double keep = t == 1 ? 0 : h.momentum, take = t == 1 ? 1 : 1 - h.dampening;
+        x.m = fmaf((float)take, u, (float)keep * x.m);
+        u = h.nesterov ? fmaf((float)h.momentum, x.m, u) : x.m;
+    }
+    x.p = fmaf((float)-h.lr, u, x.p);
+}
+
+inline void update(const zoff_adam_hyper &h, int64_t t, float g, element &x)
+{
+    switch (h.optimizer) {
+    case ZOFF_OPTIMIZER_ADAM:
+        return adam(h, t, g, x);
+    case ZOFF_OPTIMIZER_ADAGRAD:
+        return adagrad(h, t, g, x);
+    case ZOFF_OPTIMIZER_LION:
+        return lion(h, g, x);
+    case ZOFF_OPTIMIZER_SGD:
+        return sgd(h, t, g, x);
+    }
+}
+
+// The states that a rule keeps from step to step.
+inline bool keeps_m(const zoff_adam_hyper &h)
+{
+    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_LION ||
+           (h.optimizer == ZOFF_OPTIMIZER_SGD && h.momentum != 0);
+}
+
+inline bool keeps_v(const zoff_adam_hyper &h)
+{
+    return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_ADAGRAD;
+}
+
 struct result {
     double norm, clip;
     bool skipped;
@@ -87,26 +200,15 @@ inline result step(std::vector<tensor> &tensors, const std::vector<zoff_adam_hyp
         return r;
     if (clip_norm > 0 && r.norm > clip_norm)
         r.clip = clip_norm / (r.norm + 1e-6);
+    const float s = (float)(scale * r.clip);
     for (auto &x : tensors) {
-        const zoff_adam_hyper &h = groups[x.group];
-        const float b1 = (float)h.beta1, one_b1 = (float)(1 - h.beta1), b2 = (float)h.beta2, one_b2 = (float)(1 - h.beta2);
-        const float eps = (float)h.eps, s = (float)(scale * r.clip);
-        const float step_size = (float)(-h.lr / (1 - pow(h.beta1, (double)t)));
-        const float inv_bias2 = (float)(1 / sqrt(1 - pow(h.beta2, (double)t)));
-        const float decoupled = (float)(-h.lr * h.weight_decay), l2 = (float)h.weight_decay;
         for (size_t slice = 0; !x.frozen && slice < x.slices; slice++) {
             for (size_t k = slice * x.count; x.present[slice] && k < (slice + 1) * x.count; k++) {
-                float p = x.master[k], g = x.sum[k] * s;
-                if (h.weight_decay != 0 && h.decay == ZOFF_DECAY_L2)
-                    g = fmaf(l2, p, g);
-                float m = fmaf(one_b1, g, b1 * x.m[k]);
-                float v = fmaf(one_b2 * g, g, b2 * x.v[k]);
-                float u = m / fmaf(sqrtf(v), inv_bias2, eps);
-                if (h.weight_decay != 0 && h.decay == ZOFF_DECAY_DECOUPLED)
-                    p = fmaf(decoupled, p, p);
-                x.master[k] = fmaf(step_size, u, p);
-                x.m[k] = m;
-                x.v[k] = v;
+                element one = {x.master[k], x.m[k], x.v[k]};
+                update(groups[x.group], t, x.sum[k] * s, one);
+                x.master[k] = one.p;
+                x.m[k] = one.m;
+                x.v[k] = one.v;
                 r.updated++;
             }
         }

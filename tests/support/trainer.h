@@ -104,8 +104,7 @@ class trainer
     {
         for (size_t i = 0; i < tensors.size(); i++) {
             for (size_t k = 0; k < tensors[i].total(); k++) {
-                float want = tensors[i].dtype == ZOFF_F32 ? tensors[i].master[k]
-                                                          : reference::from_bf16(reference::to_bf16(tensors[i].master[k]));
+                float want = reference::rounded(tensors[i].dtype, tensors[i].master[k]);
                 float have = get(value(i), tensors[i].dtype, place(i, k));
                 ASSERT_EQ(0, memcmp(&want, &have, sizeof want))
                     << "weight " << k << " of tensor " << i << ": " << have << " != " << want;
@@ -113,16 +112,17 @@ class trainer
         }
     }
 
-    // The engine's states are the reference's.
-    void expect_states(zoff_engine *e)
+    // The engine's states are the reference's; what the optimizers of the groups do not keep (none given: Adam) it does not
+    // have.
+    void expect_states(zoff_engine *e, const std::vector<zoff_adam_hyper> &groups = {})
     {
         for (size_t i = 0; i < tensors.size(); i++) {
             auto &t = tensors[i];
             if (t.frozen)
                 continue;
             expect_state(e, i, ZOFF_STATE_MASTER, t.master);
-            expect_state(e, i, ZOFF_STATE_M, t.m);
-            expect_state(e, i, ZOFF_STATE_V, t.v);
+            expect_moment(e, i, ZOFF_STATE_M, t.m, groups.empty() || reference::keeps_m(groups[t.group]));
+            expect_moment(e, i, ZOFF_STATE_V, t.v, groups.empty() || reference::keeps_v(groups[t.group]));
         }
     }
 
@@ -138,12 +138,12 @@ class trainer
             return f;
         }
         memcpy(&h, base + 2 * index, 2);
-        return reference::from_bf16(h);
+        return reference::from_16(dtype, h);
     }
 
     static void put(char *base, zoff_dtype dtype, size_t index, float f)
     {
-        uint16_t h = reference::to_bf16(f);
+        uint16_t h = reference::to_16(dtype, f);
         if (dtype == ZOFF_F32)
             memcpy(base + 4 * index, &f, 4);
         else
@@ -166,6 +166,16 @@ class trainer
         for (size_t k = 0; k < want.size(); k++)
             ASSERT_EQ(0, memcmp(&want[k], &have[k], 4))
                 << "state " << kind << " of tensor " << i << ", element " << k << ": " << have[k] << " != " << want[k];
+    }
+
+    void expect_moment(zoff_engine *e, size_t i, zoff_state_kind kind, const std::vector<float> &want, bool kept)
+    {
+        if (kept) {
+            expect_state(e, i, kind, want);
+        } else {
+            float one;
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which has no ", zoff_state_read(e, (zoff_param)i, kind, 0, 0, &one));
+        }
     }
 
     std::vector<storage> stores;

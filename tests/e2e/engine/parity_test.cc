@@ -1,11 +1,106 @@
-// parity_test.cc: the parity matrix. Whatever the tier, the type, the accumulation, the cut into chunks, the number of threads
-// or the I/O back-end: weights, masters, moments, norm and clip factor equal the reference bit for bit, step after step.
+// parity_test.cc: the parity matrix. Whatever the optimizer, the tier, the type, the accumulation, the cut into chunks, the
+// number of threads or the I/O back-end: weights, masters, states, norm and clip factor equal the reference bit for bit, step
+// after step.
 #include "trainer.h"
 
 using namespace zoff_test;
 
 namespace
 {
+// Optimizers as configuration and program choose them: one of the file for group 0, another for group 1.
+struct recipe {
+    const char *name;
+    std::string optimizer; // of the configuration
+    std::vector<zoff_adam_hyper> groups;
+    float initial_v = 0;
+};
+
+zoff_adam_hyper hyper_of(zoff_optimizer optimizer, double lr)
+{
+    zoff_adam_hyper h;
+    zoff_adam_hyper_init_for(&h, optimizer);
+    h.lr = lr;
+    return h;
+}
+
+recipe adamw()
+{
+    recipe r = {"adamw",
+                "\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"betas\": [0.9, 0.95], \"weight_decay\": 0.1}",
+                {hyper_of(ZOFF_OPTIMIZER_ADAM, 0.01), hyper_of(ZOFF_OPTIMIZER_ADAM, 0.003)}};
+    r.groups[0].beta2 = 0.95;
+    r.groups[0].weight_decay = 0.1;
+    r.groups[1].eps = 1e-6;
+    return r;
+}
+
+recipe adam_l2()
+{
+    recipe r = adamw();
+    r.name = "l2";
+    r.optimizer = "\"type\": \"Adam\", \"params\": {\"lr\": 0.01, \"betas\": [0.9, 0.95], \"weight_decay\": 0.1, "
+                  "\"adam_w_mode\": false}";
+    r.groups[0].decay = ZOFF_DECAY_L2;
+    return r;
+}
+
+recipe adagrad()
+{
+    recipe r = {"adagrad",
+                "\"type\": \"Adagrad\", \"params\": {\"lr_decay\": 0.1, \"initial_accumulator_value\": 0.125}",
+                {hyper_of(ZOFF_OPTIMIZER_ADAGRAD, 0.01), hyper_of(ZOFF_OPTIMIZER_ADAGRAD, 0.02)},
+                0.125f};
+    r.groups[0].lr_decay = 0.1;
+    r.groups[1].weight_decay = 0.1;
+    r.groups[1].eps = 1e-6;
+    return r;
+}
+
+recipe lion()
+{
+    recipe r = {"lion",
+                "\"type\": \"Lion\", \"params\": {\"betas\": [0.85, 0.99], \"weight_decay\": 0.1}",
+                {hyper_of(ZOFF_OPTIMIZER_LION, 1e-4), hyper_of(ZOFF_OPTIMIZER_LION, 3e-4)}};
+    r.groups[0].beta1 = 0.85;
+    r.groups[0].weight_decay = 0.1;
+    return r;
+}
+
+recipe sgd()
+{
+    recipe r = {"sgd",
+                "\"type\": \"SGD\", \"params\": {\"weight_decay\": 0.1}",
+                {hyper_of(ZOFF_OPTIMIZER_SGD, 1e-3), hyper_of(ZOFF_OPTIMIZER_SGD, 3e-3)}};
+    r.groups[0].weight_decay = 0.1;
+    return r;
+}
+
+// Momentum with dampening in one group, Nesterov's in the other.
+recipe momentum()
+{
+    recipe r = {"momentum",
+                "\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"dampening\": 0.25, \"weight_decay\": 0.1}",
+                {hyper_of(ZOFF_OPTIMIZER_SGD, 1e-3), hyper_of(ZOFF_OPTIMIZER_SGD, 3e-3)}};
+    r.groups[0].momentum = r.groups[1].momentum = 0.9;
+    r.groups[0].dampening = 0.25;
+    r.groups[0].weight_decay = 0.1;
+    r.groups[1].nesterov = true;
+    return r;
+}
+
+// Groups with different states lie side by side in one chunk: v and m; m and v, and nothing.
+recipe adagrad_and_lion()
+{
+    return {"adagradAndLion",
+            "\"type\": \"Adagrad\"",
+            {hyper_of(ZOFF_OPTIMIZER_ADAGRAD, 0.01), hyper_of(ZOFF_OPTIMIZER_LION, 3e-4)}};
+}
+
+recipe adam_and_sgd()
+{
+    return {"adamAndSgd", "\"type\": \"Adam\"", {hyper_of(ZOFF_OPTIMIZER_ADAM, 1e-3), hyper_of(ZOFF_OPTIMIZER_SGD, 3e-3)}};
+}
+
 struct cell {
     zoff_tier tier;
     zoff_dtype dtype, grad_dtype;
@@ -14,17 +109,17 @@ struct cell {
     unsigned threads = 2;
     const char *backend = "auto";
     unsigned paths = 1;
-    bool l2 = false;
+    recipe (*optimizers)() = adamw;
 };
 
 std::string name(const testing::TestParamInfo<cell> &info)
 {
     const cell &c = info.param;
-    auto type = [](zoff_dtype d) { return d == ZOFF_F32 ? std::string("fp32") : std::string("bf16"); };
+    auto type = [](zoff_dtype d) { return std::string(d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16"); };
     return std::string(c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + type(c.dtype) + "_grad_" + type(c.grad_dtype) +
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
-           "_paths" + std::to_string(c.paths) + (c.l2 ? "_l2" : "");
+           "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name;
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -37,10 +132,8 @@ class Parity : public testing::TestWithParam<cell>
         for (unsigned i = 0; i < c.paths; i++)
             paths += (i ? ", \"" : "\"") + folders[i].path + "\"";
         return std::string("{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": ") +
-               std::to_string(c.accumulation) + ", \"optimizer\": {\"type\": \"" + (c.l2 ? "Adam" : "AdamW") +
-               "\", \"params\": {\"lr\": 0.01, \"betas\": [0.9, 0.95], \"weight_decay\": 0.1" +
-               (c.l2 ? ", \"adam_w_mode\": false" : "") +
-               "}}, \"gradient_clipping\": 2.0, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"" +
+               std::to_string(c.accumulation) + ", \"optimizer\": {" + used.optimizer +
+               "}, \"gradient_clipping\": 2.0, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + paths +
                "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend + "\"}}";
     }
@@ -67,34 +160,37 @@ class Parity : public testing::TestWithParam<cell>
                 zoff_param_desc d = t.desc(i);
                 ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
             }
+            ASSERT_ZOFF_OK(zoff_engine_set_group(made, 1, &used.groups[1]));
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(made, &plan));
             if (c.chunks == 0 || plan.chunk_count == c.chunks)
                 break;
         }
-        zoff_adam_hyper second = groups[1];
-        ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &second));
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
 
-    void SetUp() override
+    // What the kernels read and write in a step, added up by hand.
+    void expect_bytes(const trainer &t, const zoff_step_info &info) const
     {
-        groups.resize(2);
-        for (auto &h : groups)
-            zoff_adam_hyper_init(&h);
-        groups[0].lr = 0.01;
-        groups[0].beta2 = 0.95;
-        groups[0].weight_decay = 0.1;
-        groups[0].decay = GetParam().l2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
-        groups[1].lr = 0.003;
-        groups[1].eps = 1e-6;
+        uint64_t read = 0, written = 0;
+        const bool accumulates = GetParam().accumulation > 1;
+        for (const auto &x : t.tensors) {
+            const zoff_adam_hyper &h = used.groups[x.group];
+            const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
+            const uint64_t states = 4 * (1u + reference::keeps_m(h) + reference::keeps_v(h));
+            // Measured and used; with an accumulator, which is fp32, added to it before: read, read, written.
+            read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
+            written += elements * (states + (x.dtype == ZOFF_F32 ? 0 : 2) + (accumulates ? 4 : 0));
+        }
+        EXPECT_EQ(read, info.host_read_bytes);
+        EXPECT_EQ(written, info.host_write_bytes);
     }
 
     scratch_folder folders[2];
     zoff_test::config config;
     engine e;
-    std::vector<zoff_adam_hyper> groups;
+    recipe used = GetParam().optimizers();
 };
 
 TEST_P(Parity, WeightsAndStatesEqualTheReference)
@@ -103,6 +199,8 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
     const cell &c = GetParam();
     trainer t(17);
     add_awkward(t, c.dtype, c.grad_dtype);
+    for (auto &x : t.tensors)
+        x.v.assign(x.total(), used.initial_v);
     ASSERT_NO_FATAL_FAILURE(make(t));
     for (int64_t step = 1; step <= 5; step++) {
         t.next_step();
@@ -116,27 +214,30 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             ASSERT_EQ(micro, info.micro_step);
             ASSERT_EQ(micro < c.accumulation, info.accumulated);
         }
-        auto want = reference::step(t.tensors, groups, step, 1.0, c.accumulation, 2.0);
+        auto want = reference::step(t.tensors, used.groups, step, 1.0, c.accumulation, 2.0);
         EXPECT_EQ(want.norm, info.grad_norm);
         EXPECT_EQ(want.clip, info.clip_factor);
         EXPECT_EQ(want.clip < 1, step % 2 == 1);
         EXPECT_EQ(want.updated, info.elements_updated);
         EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
         EXPECT_EQ(step, info.t);
+        expect_bytes(t, info);
         if (c.tier == ZOFF_TIER_NVME) {
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
             EXPECT_EQ(plan.nvme_bytes, info.nvme_write_bytes);
-            // In the first step states are fresh and only masters are read.
-            EXPECT_EQ(step > 1, plan.nvme_bytes == info.nvme_read_bytes)
+            // In the first step states are fresh and only masters are read, and what Adagrad starts with.
+            const bool all =
+                step > 1 || used.initial_v != 0 || (!reference::keeps_m(used.groups[0]) && !reference::keeps_v(used.groups[0]));
+            EXPECT_EQ(all, plan.nvme_bytes == info.nvme_read_bytes)
                 << "step " << step << ": " << info.nvme_read_bytes << " of " << plan.nvme_bytes;
         } else {
             EXPECT_EQ(0u, info.nvme_read_bytes + info.nvme_write_bytes);
         }
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         if (step == 1 || step == 5) {
-            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get(), used.groups));
         }
     }
 }
@@ -145,22 +246,31 @@ std::vector<cell> matrix()
 {
     std::vector<cell> cells;
     for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
-        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
+        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
             for (unsigned accumulation : {1u, 4u}) {
                 for (unsigned chunks : {1u, 7u, 0u})
                     cells.push_back({tier, dtype, dtype, accumulation, chunks});
             }
+            for (auto optimizers : {adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
+                cells.push_back({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
+        }
+        for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
+            cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
+            cells.push_back({tier, ZOFF_F32, ZOFF_F16, 4, 0, 3, "posix", 2, optimizers});
         }
     }
     // Beside the matrix: mixed types, other thread counts, back-ends, several paths, L2 decay.
     cells.push_back({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F32, 1, 7});
     cells.push_back({ZOFF_TIER_NVME, ZOFF_F32, ZOFF_BF16, 4, 7});
+    cells.push_back({ZOFF_TIER_NVME, ZOFF_F16, ZOFF_F32, 1, 7});
+    cells.push_back({ZOFF_TIER_HOST, ZOFF_F16, ZOFF_BF16, 1, 7});
+    cells.push_back({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F16, 4, 7});
     for (unsigned threads : {1u, 3u, 7u})
         cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, threads});
     cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "posix"});
     cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "io_uring"});
     cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 4, 0, 2, "auto", 2, true});
+    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 4, 0, 2, "auto", 2, adam_l2});
     return cells;
 }
 

@@ -96,6 +96,140 @@ TEST(config_resolve, decay_of_adam_and_adamw)
     }
 }
 
+// What each optimizer takes when the file leaves it open is what the program gets from zoff_adam_hyper_init_for().
+TEST(config_resolve, defaults_are_those_of_the_optimizer)
+{
+    struct {
+        const char *type;
+        zoff_optimizer optimizer;
+        const char *lr, *betas, *eps;
+    } cases[] = {{"Adam", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
+                 {"adamw", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
+                 {"ADAGRAD", ZOFF_OPTIMIZER_ADAGRAD, "0.01", nullptr, "1e-10"},
+                 {"lion", ZOFF_OPTIMIZER_LION, "0.0001", "[0.9, 0.99]", nullptr},
+                 {"SGD", ZOFF_OPTIMIZER_SGD, "0.001", nullptr, nullptr}};
+    zoff_test::log_catcher log;
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.type);
+        for (const char *params : {"{}", "{\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": null}"}) {
+            auto config = resolved("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\", \"params\": " + params + "}}");
+            zoff_adam_hyper want;
+            zoff_adam_hyper_init_for(&want, c.optimizer);
+            zoff_config_values v = values(config);
+            EXPECT_EQ(want.optimizer, v.hyper.optimizer);
+            EXPECT_EQ(want.lr, v.hyper.lr);
+            EXPECT_EQ(want.eps, v.hyper.eps);
+            EXPECT_EQ(want.weight_decay, v.hyper.weight_decay);
+            EXPECT_EQ(want.momentum, v.hyper.momentum);
+            EXPECT_EQ(want.dampening, v.hyper.dampening);
+            EXPECT_EQ(want.nesterov, v.hyper.nesterov);
+            EXPECT_EQ(want.lr_decay, v.hyper.lr_decay);
+            EXPECT_TRUE(!c.betas || (want.beta1 == v.hyper.beta1 && want.beta2 == v.hyper.beta2));
+            EXPECT_EQ(0, v.initial_accumulator);
+            EXPECT_NE(std::string::npos, dump(config).find("optimizer.params.lr = " + std::string(c.lr) + " ")) << dump(config);
+            std::string text = dump(config);
+            // What the optimizer does not have is shown only where it was given.
+            bool given = strcmp(params, "{}") != 0;
+            auto shows = [&](const char *param, const char *value) {
+                return text.find("optimizer.params." + std::string(param) + " = " + (value ? value : "")) != text.npos;
+            };
+            EXPECT_EQ(c.betas || given, shows("betas", c.betas)) << text;
+            EXPECT_EQ(c.eps || given, shows("eps", c.eps)) << text;
+            EXPECT_EQ(c.optimizer == ZOFF_OPTIMIZER_SGD, shows("momentum", "0 ")) << text;
+        }
+    }
+    // The program may change the type: defaults follow it.
+    auto config = parse("{\"optimizer\": {\"type\": \"SGD\"}}");
+    EXPECT_EQ(1e-3, values(config).hyper.lr);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "optimizer.type", "Adagrad"));
+    EXPECT_EQ(1e-2, values(config).hyper.lr);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "optimizer.params.lr", "0.5"));
+    EXPECT_EQ(0.5, values(config).hyper.lr);
+}
+
+TEST(config_values, every_parameter_of_every_optimizer)
+{
+    zoff_test::log_catcher log;
+    zoff_config_values sgd = values(parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9, "
+                                          "\"dampening\": -0.5, \"weight_decay\": 1e-4}}}"));
+    EXPECT_EQ(0.1, sgd.hyper.lr);
+    EXPECT_EQ(0.9, sgd.hyper.momentum);
+    EXPECT_EQ(-0.5, sgd.hyper.dampening);
+    EXPECT_EQ(1e-4, sgd.hyper.weight_decay);
+    EXPECT_FALSE(sgd.hyper.nesterov);
+    EXPECT_TRUE(values(parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}}"))
+                    .hyper.nesterov);
+    zoff_config_values adagrad =
+        values(parse("{\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr_decay\": 0.25, \"eps\": "
+                     "1e-6, \"initial_accumulator_value\": 0.5}}}"));
+    EXPECT_EQ(0.25, adagrad.hyper.lr_decay);
+    EXPECT_EQ(1e-6, adagrad.hyper.eps);
+    EXPECT_EQ(0.5, adagrad.initial_accumulator);
+    zoff_config_values lion = values(parse("{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.95, 0.98]}}}"));
+    EXPECT_EQ(0.95, lion.hyper.beta1);
+    EXPECT_EQ(0.98, lion.hyper.beta2);
+    EXPECT_EQ(1e-4, lion.hyper.lr);
+}
+
+// A parameter that would change the training of another optimizer is not dropped in silence; one that says "none of it" passes.
+TEST(config_resolve, parameters_of_another_optimizer)
+{
+    struct {
+        const char *type, *param, *value, *owners; // NULL: it passes
+    } cases[] = {
+        {"SGD", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
+        {"Adagrad", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
+        {"Lion", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
+        {"SGD", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
+        {"Lion", "adam_w_mode", "true", "\"Adam\" or \"AdamW\""},
+        {"SGD", "bias_correction", "true", "\"Adam\" or \"AdamW\""},
+        {"AdamW", "momentum", "0.9", "\"SGD\""},
+        {"AdamW", "momentum", "0", nullptr},
+        {"Lion", "dampening", "0.1", "\"SGD\""},
+        {"Adam", "nesterov", "true", "\"SGD\""},
+        {"Adam", "nesterov", "false", nullptr},
+        {"Adam", "lr_decay", "0.1", "\"Adagrad\""},
+        {"SGD", "lr_decay", "0.0", nullptr},
+        {"SGD", "initial_accumulator_value", "0.1", "\"Adagrad\""},
+        {"SGD", "eps", "null", nullptr},
+        {"SGD", "betas", "\"auto\"", nullptr},
+        {"Lion", "weight_decay", "0.1", nullptr},
+    };
+    for (const auto &c : cases) {
+        SCOPED_TRACE(std::string(c.type) + " " + c.param);
+        auto config = parse("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\",\n\"params\": {\"" + c.param +
+                            "\": " + c.value + "}}}");
+        if (!c.owners) {
+            EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+            continue;
+        }
+        std::string words = "ds.json:2:12: optimizer.params." + std::string(c.param) + " is a parameter of optimizer.type " +
+                            c.owners + ", and " + c.type + " (ds.json:1:16) has none of this name";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+        ASSERT_ZOFF_OK(zoff_config_set(config.get(), ("optimizer.params." + std::string(c.param)).c_str(), "null"));
+        EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+    }
+}
+
+TEST(config_resolve, an_accumulator_beyond_fp32)
+{
+    auto config = parse("{\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"initial_accumulator_value\": 1e39}}}");
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_INVALID,
+        "ds.json:1:46: optimizer.params.initial_accumulator_value: 1e+39 is beyond fp32, in which states are kept",
+        zoff_config_resolve(config.get(), 1));
+}
+
+TEST(config_resolve, nesterov_needs_momentum)
+{
+    for (const char *params : {"{\"nesterov\": true}", "{\"nesterov\": true, \"momentum\": 0.9, \"dampening\": 0.1}"}) {
+        auto config = parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": " + std::string(params) + "}}");
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "ds.json:1:42: optimizer.params.nesterov needs a momentum above 0 and a dampening of 0",
+                          zoff_config_resolve(config.get(), 1));
+    }
+}
+
 TEST(config_resolve, the_device_decides_the_tier_at_every_stage)
 {
     for (int stage = 0; stage <= 2; stage++) {

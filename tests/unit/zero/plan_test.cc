@@ -1,7 +1,8 @@
 // plan_test.cc: properties of the partition over random lists: every element lies in exactly one piece, pieces do not overlap
-// in any stream, cuts are at units, chunks keep their limits, streams keep their distance.
+// in any stream, cuts are at units, chunks keep their limits, streams keep their distance, whichever of them there are.
 #include "zoff_test.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -34,7 +35,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first + p.count - 1));
                 first += p.count;
                 elements += p.count;
-                state_bytes += p.count * (tensors[i].has_master ? 12 : 8);
+                state_bytes += p.count * 4 * std::count(tensors[i].has, tensors[i].has + ZOFF_STREAM_COUNT, true);
                 owned += (p.count + 15) / 16 * 16;
             }
             ASSERT_EQ(SIZE_MAX, zoff_zero_plan_find(&plan, (uint32_t)i, slice, tensors[i].count));
@@ -50,35 +51,43 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         const zoff_plan_chunk &chunk = plan.chunks[c];
         ASSERT_EQ(next, chunk.first_piece);
         ASSERT_GT(chunk.piece_count, 0u);
-        size_t moments = 0, masters = 0, inside = 0, blocks = 0;
+        size_t lengths[ZOFF_STREAM_COUNT] = {}, inside = 0, blocks = 0;
         for (size_t k = 0; k < chunk.piece_count; k++) {
             const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
-            ASSERT_EQ(moments, p.moment_offset);
-            moments += (p.count + 15) / 16 * 16;
-            if (tensors[p.param].has_master) {
-                ASSERT_EQ(masters, p.master_offset);
-                masters += (p.count + 15) / 16 * 16;
+            for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
+                if (tensors[p.param].has[s]) {
+                    ASSERT_EQ(lengths[s], p.offsets[s]);
+                    lengths[s] += (p.count + 15) / 16 * 16;
+                }
             }
             inside += p.count;
             blocks += (p.count + opts.unit - 1) / opts.unit;
         }
-        EXPECT_EQ(moments, chunk.moment_elements);
-        EXPECT_EQ(masters, chunk.master_elements);
         EXPECT_EQ(inside, chunk.elements);
         EXPECT_EQ(blocks, chunk.blocks);
         EXPECT_LE(blocks, plan.blocks_max);
-        // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB.
-        EXPECT_GE(chunk.m_byte, 4 * masters);
-        EXPECT_GE(chunk.v_byte, chunk.m_byte + 4 * moments);
-        EXPECT_GE(chunk.bytes, chunk.v_byte + 4 * moments);
-        EXPECT_EQ(0u, (chunk.m_byte | chunk.v_byte | chunk.bytes) % 4096);
-        std::set<size_t> places = {chunk.m_byte % 32768, chunk.v_byte % 32768};
-        if (masters)
-            places.insert(0);
-        EXPECT_EQ(masters ? 3u : 2u, places.size());
-        // A chunk is over a limit only when it holds no more than one unit.
+        // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB; masters in front.
+        std::set<size_t> places;
+        size_t end = 0, streams = 0;
+        for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
+            EXPECT_EQ(lengths[s], chunk.lengths[s]);
+            if (lengths[s] == 0)
+                continue;
+            EXPECT_GE(chunk.starts[s], end);
+            EXPECT_LT(chunk.starts[s], end + 32768 + 4096);
+            EXPECT_EQ(0u, chunk.starts[s] % 4096);
+            end = chunk.starts[s] + 4 * lengths[s];
+            places.insert(chunk.starts[s] % 32768);
+            streams++;
+        }
+        EXPECT_EQ(streams, places.size());
+        EXPECT_EQ((end + 4095) / 4096 * 4096, chunk.bytes);
+        EXPECT_EQ(0u, lengths[ZOFF_STREAM_MASTER] ? chunk.starts[ZOFF_STREAM_MASTER] : 0);
+        // A chunk is over a limit only when what has states in it is no more than one unit.
         if (inside > opts.unit) {
             EXPECT_LE(inside, opts.max_chunk_elements);
+        }
+        if (*std::max_element(lengths, lengths + ZOFF_STREAM_COUNT) > opts.unit) {
             EXPECT_LE(chunk.bytes, opts.max_chunk_bytes);
         }
         EXPECT_LE(chunk.bytes, plan.chunk_bytes_max);
@@ -98,7 +107,8 @@ TEST(Plan, PropertiesOverRandomLists)
             t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
             t.slices = random() % 4;
             t.frozen = random() % 8 == 0;
-            t.has_master = random() % 2;
+            for (bool &has : t.has)
+                has = random() % 2;
         }
         zoff_plan_opts opts = {};
         opts.unit = random() % 2 ? 1024 : 16;
@@ -112,9 +122,47 @@ TEST(Plan, PropertiesOverRandomLists)
     }
 }
 
+// One parameter of each set of states that an optimizer has, with and without a master.
+TEST(Plan, EveryCombinationOfStates)
+{
+    for (unsigned states = 0; states < 8; states++) {
+        const size_t streams = (states & 1) + (states >> 1 & 1) + (states >> 2 & 1);
+        std::vector<zoff_plan_tensor> tensors = {{65536, 1, false, {(states & 1) != 0, (states & 2) != 0, (states & 4) != 0}}};
+        zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
+        owned_plan made;
+        ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), 1, &opts, &made.plan));
+        ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan)) << states;
+        ASSERT_EQ(1u, made.plan.chunk_count);
+        EXPECT_EQ(streams * 65536 * 4, made.plan.state_bytes);
+        EXPECT_EQ(streams, zoff_zero_plan_streams(tensors.data()));
+        // 256 KiB a stream: the second and third start 12 KiB further than they could, so that their places differ.
+        EXPECT_EQ(streams * 65536 * 4 + (streams ? streams - 1 : 0) * 12288, made.plan.chunk_bytes_max);
+    }
+}
+
+// A parameter without states rides along in chunks that are full of others, and takes none of their bytes.
+TEST(Plan, WhatHasNoStatesTakesNoBytes)
+{
+    std::vector<zoff_plan_tensor> tensors = {
+        {2048, 1, false, {false, true, false}}, {1000000, 1, false, {}}, {2048, 1, false, {false, true, false}}};
+    zoff_plan_opts opts = {1024, SIZE_MAX, 8192};
+    owned_plan made;
+    ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &made.plan));
+    ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan));
+    ASSERT_EQ(2u, made.plan.chunk_count);
+    EXPECT_EQ(1002048u, made.plan.chunks[0].elements);
+    EXPECT_EQ(8192u, made.plan.chunks[0].bytes);
+    opts.max_chunk_elements = 500000;
+    owned_plan cut;
+    ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &cut.plan));
+    ASSERT_NO_FATAL_FAILURE(check(tensors, opts, cut.plan));
+    ASSERT_EQ(3u, cut.plan.chunk_count);
+    EXPECT_EQ(0u, cut.plan.chunks[1].bytes);
+}
+
 TEST(Plan, MoreThanTwoToThe31Elements)
 {
-    std::vector<zoff_plan_tensor> tensors = {{((size_t)1 << 33) + 5, 2, false, true}};
+    std::vector<zoff_plan_tensor> tensors = {{((size_t)1 << 33) + 5, 2, false, {true, true, true}}};
     zoff_plan_opts opts = {1024, (size_t)1 << 30, SIZE_MAX};
     owned_plan made;
     ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), 1, &opts, &made.plan));
@@ -126,9 +174,9 @@ TEST(Plan, SizesThatOverflowAreRefused)
 {
     zoff_plan_opts opts = {1024, SIZE_MAX, SIZE_MAX};
     zoff_plan plan = {};
-    zoff_plan_tensor product = {SIZE_MAX / 2, 3, false, true};
+    zoff_plan_tensor product = {SIZE_MAX / 2, 3, false, {true, true, true}};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 0", zoff_zero_plan_make(&product, 1, &opts, &plan));
-    zoff_plan_tensor sum[2] = {{(size_t)1 << 57, 1, false, true}, {(size_t)1 << 57, 1, false, true}};
+    zoff_plan_tensor sum[2] = {{(size_t)1 << 57, 1, false, {}}, {(size_t)1 << 57, 1, false, {}}};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "parameter 1", zoff_zero_plan_make(sum, 2, &opts, &plan));
     EXPECT_EQ(nullptr, plan.pieces);
 }

@@ -1,0 +1,134 @@
+/* optimizer.c: optimizer.params that depend on optimizer.type: its defaults, and which of them it has. */
+#include "config_priv.h"
+#include "log.h"
+#include "try.h"
+
+#include <float.h>
+#include <string.h>
+
+#define PARAMS "optimizer.params."
+
+/* Parameters that not every optimizer has. */
+static const struct {
+    const char *path, *types;
+    bool zero_is_nothing; /* 0 or false changes nothing, whoever gives it to whom */
+} USES[] = {
+    {PARAMS "betas", "Adam|AdamW|Lion", false},
+    {PARAMS "eps", "Adam|AdamW|Adagrad", false},
+    {PARAMS "adam_w_mode", "Adam|AdamW", false},
+    {PARAMS "bias_correction", "Adam|AdamW", false},
+    {PARAMS "momentum", "SGD", true},
+    {PARAMS "dampening", "SGD", true},
+    {PARAMS "nesterov", "SGD", true},
+    {PARAMS "lr_decay", "Adagrad", true},
+    {PARAMS "initial_accumulator_value", "Adagrad", true},
+};
+
+static const char *type_of(const zoff_config *config)
+{
+    return zoff_config_resolve_cell(config, "optimizer.type")->texts[0];
+}
+
+zoff_optimizer zoff_config_optimizer_type(const zoff_config *config)
+{
+    static const struct {
+        const char *type;
+        zoff_optimizer optimizer;
+    } NAMES[] = {{"Adagrad", ZOFF_OPTIMIZER_ADAGRAD}, {"Lion", ZOFF_OPTIMIZER_LION}, {"SGD", ZOFF_OPTIMIZER_SGD}};
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        if (strcmp(type_of(config), NAMES[i].type) == 0)
+            return NAMES[i].optimizer;
+    }
+    return ZOFF_OPTIMIZER_ADAM; /* and AdamW */
+}
+
+bool zoff_config_optimizer_has(const zoff_config *config, const char *path)
+{
+    for (size_t i = 0; i < sizeof USES / sizeof USES[0]; i++) {
+        if (strcmp(USES[i].path, path) == 0)
+            return zoff_config_schema_in_list(USES[i].types, type_of(config), NULL, NULL);
+    }
+    return true;
+}
+
+/* The cell of a parameter that nobody gave: a default to be overwritten; NULL where somebody did. */
+static zoff_config_cell *open_cell(const zoff_config *config, const char *path)
+{
+    const size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
+    const bool is_given = config->api[row].kind == ZOFF_CELL_VALUE ||
+                          (config->api[row].kind == ZOFF_CELL_ABSENT && config->file[row].kind == ZOFF_CELL_VALUE);
+    return is_given ? NULL : &config->effective[row];
+}
+
+static void set_default(const zoff_config *config, const char *path, double number)
+{
+    zoff_config_cell *cell = open_cell(config, path);
+    if (cell)
+        cell->number = number;
+}
+
+static void set_defaults(const zoff_config *config)
+{
+    zoff_adam_hyper hyper;
+    zoff_adam_hyper_init_for(&hyper, zoff_config_optimizer_type(config));
+    set_default(config, PARAMS "lr", hyper.lr);
+    set_default(config, PARAMS "eps", hyper.eps);
+    zoff_config_cell *betas = open_cell(config, PARAMS "betas");
+    if (betas) {
+        betas->numbers[0] = hyper.beta1;
+        betas->numbers[1] = hyper.beta2;
+    }
+}
+
+static zoff_status check_uses(const zoff_config *config)
+{
+    const zoff_config_cell *type = zoff_config_resolve_cell(config, "optimizer.type");
+    for (size_t i = 0; i < sizeof USES / sizeof USES[0]; i++) {
+        const zoff_config_cell *cell = zoff_config_resolve_cell(config, USES[i].path);
+        char owners[64];
+        if (open_cell(config, USES[i].path) || zoff_config_optimizer_has(config, USES[i].path) ||
+            (USES[i].zero_is_nothing && cell->number == 0))
+            continue;
+        zoff_config_schema_join(USES[i].types, owners, sizeof owners);
+        return zoff_base_status_fail(
+            ZOFF_ERR_INVALID,
+            "%s: %s is a parameter of optimizer.type %s, and %s (%s) has none of this name; remove it, "
+            "or choose another optimizer",
+            zoff_config_resolve_source(cell), USES[i].path, owners, type->texts[0], zoff_config_resolve_source(type));
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_values(const zoff_config *config)
+{
+    const zoff_config_cell *initial = zoff_config_resolve_cell(config, PARAMS "initial_accumulator_value");
+    ZOFF_FAIL_IF(initial->number > (double)FLT_MAX, ZOFF_ERR_INVALID,
+                 "%s: " PARAMS "initial_accumulator_value: %g is beyond fp32, in which states are kept; expected less",
+                 zoff_config_resolve_source(initial), initial->number);
+    const zoff_config_cell *nesterov = zoff_config_resolve_cell(config, PARAMS "nesterov");
+    const double momentum = zoff_config_resolve_cell(config, PARAMS "momentum")->number;
+    const double dampening = zoff_config_resolve_cell(config, PARAMS "dampening")->number;
+    ZOFF_FAIL_IF(nesterov->integer && (momentum == 0 || dampening != 0), ZOFF_ERR_INVALID,
+                 "%s: " PARAMS "nesterov needs a momentum above 0 and a dampening of 0; they are %g and %g",
+                 zoff_config_resolve_source(nesterov), momentum, dampening);
+    return ZOFF_OK;
+}
+
+static void warn_decay_mode(const zoff_config *config)
+{
+    const zoff_config_cell *mode = zoff_config_resolve_cell(config, PARAMS "adam_w_mode");
+    if (!mode->integer && strcmp(type_of(config), "AdamW") == 0)
+        ZOFF_WARN("%s: " PARAMS "adam_w_mode has no effect with optimizer.type AdamW (%s): the decay stays decoupled. "
+                  "Type Adam with adam_w_mode false adds it to the gradient",
+                  mode->source, zoff_config_resolve_source(zoff_config_resolve_cell(config, "optimizer.type")));
+}
+
+zoff_status zoff_config_optimizer_settle(zoff_config *config)
+{
+    ZOFF_TRY(check_uses(config));
+    ZOFF_TRY(check_values(config));
+    set_defaults(config);
+    if (!config->has_warned)
+        warn_decay_mode(config);
+    return ZOFF_OK;
+}

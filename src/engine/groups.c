@@ -1,0 +1,130 @@
+/* groups.c: hyper-parameters by group: whose they are in a step, and which states they need. The optimizer of a group and its
+ * states are fixed at seal, when the states are laid out; numbers may change from step to step. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group)
+{
+    enum { GROUPS_MAX = 1 << 20 };
+    ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0", group);
+    if (group < e->group_count)
+        return ZOFF_OK;
+    zoff_engine_group *groups;
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)group + 1, sizeof *groups, "the list of groups", &groups));
+    if (e->group_count)
+        memcpy(groups, e->groups, e->group_count * sizeof *groups);
+    zoff_base_mem_free(e->groups);
+    e->groups = groups;
+    e->group_count = (size_t)group + 1;
+    return ZOFF_OK;
+}
+
+const zoff_adam_hyper *zoff_engine_groups_own(const zoff_engine *e, size_t group)
+{
+    return e->groups[group].set ? &e->groups[group].hyper : &e->settings.values.hyper;
+}
+
+zoff_adam_states zoff_engine_groups_states(const zoff_engine *e, size_t group)
+{
+    return e->phase == ZOFF_PHASE_BUILDING ? zoff_adam_hyper_states(zoff_engine_groups_own(e, group)) : e->groups[group].states;
+}
+
+void zoff_engine_groups_fix(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->group_count; i++) {
+        const zoff_adam_hyper *own = zoff_engine_groups_own(e, i);
+        e->groups[i].optimizer = own->optimizer;
+        e->groups[i].states = zoff_adam_hyper_states(own);
+    }
+}
+
+const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states)
+{
+    switch (optimizer) {
+    case ZOFF_OPTIMIZER_ADAGRAD:
+        return "Adagrad";
+    case ZOFF_OPTIMIZER_LION:
+        return "Lion";
+    case ZOFF_OPTIMIZER_SGD:
+        return states.m ? "SGD with momentum" : "SGD without momentum";
+    case ZOFF_OPTIMIZER_ADAM:
+        break;
+    }
+    return "Adam";
+}
+
+/* Whether a sealed group has the states that a step with these hyper-parameters would change. */
+static zoff_status check_states(const zoff_engine *e, const char *call, size_t group, const zoff_adam_hyper *h)
+{
+    const zoff_engine_group *g = &e->groups[group];
+    if (!g->used)
+        return ZOFF_OK;
+    const zoff_adam_states wanted = zoff_adam_hyper_states(h);
+    const bool fits = h->optimizer == g->optimizer && wanted.m <= g->states.m && wanted.v <= g->states.v;
+    ZOFF_FAIL_IF(
+        !fits, ZOFF_ERR_STATE,
+        "%s: group %zu was sealed for %s and has no states for %s; an optimizer is chosen before zoff_engine_seal(), by "
+        "optimizer.type and optimizer.params or with zoff_engine_set_group()%s",
+        call, group, zoff_engine_groups_optimizer(g->optimizer, g->states), zoff_engine_groups_optimizer(h->optimizer, wanted),
+        h->optimizer == g->optimizer ? "" : " (zoff_adam_hyper_init_for() fills in hyper-parameters of each)");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
+{
+    ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
+                 "zoff_engine_set_group: no parameter is in group %u", group);
+    ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
+    zoff_adam_hyper known;
+    zoff_adam_hyper_init(&known);
+    memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
+    ZOFF_TRY(zoff_adam_hyper_check(&known, 1));
+    known.struct_size = sizeof known;
+    ZOFF_TRY(zoff_engine_groups_reserve(e, group));
+    if (e->phase == ZOFF_PHASE_IDLE)
+        ZOFF_TRY(check_states(e, "zoff_engine_set_group", group, &known));
+    e->groups[group].set = true;
+    e->groups[group].hyper = known;
+    return ZOFF_OK;
+}
+
+/* Hyper-parameters that the call gives for a group. */
+static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_adam_hyper *out)
+{
+    size_t index = args->hyper_count == 1 ? 0 : group;
+    ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
+                 "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu", args->hyper_count,
+                 group);
+    size_t stride = args->hyper_stride ? args->hyper_stride : args->hyper->struct_size;
+    const zoff_adam_hyper *given = (const void *)((const char *)args->hyper + index * stride);
+    ZOFF_FAIL_IF(given->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
+    zoff_adam_hyper_init(out);
+    memcpy(out, given, zoff_base_bits_min(given->struct_size, sizeof *out));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
+                                       zoff_adam_hyper *out)
+{
+    zoff_adam_hyper h;
+    /* Hyper-parameters of the call are for groups that have parameters. */
+    if (args->hyper && e->groups[group].used) {
+        ZOFF_TRY(given_hyper(args, group, &h));
+    } else {
+        h = *zoff_engine_groups_own(e, group);
+        h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
+    }
+    ZOFF_TRY(zoff_adam_hyper_check(&h, t));
+    h.struct_size = sizeof h;
+    ZOFF_TRY(check_states(e, "zoff_step", group, &h));
+    *out = h;
+    return ZOFF_OK;
+}

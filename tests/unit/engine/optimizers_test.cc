@@ -1,0 +1,287 @@
+// optimizers_test.cc: which states an engine has is decided by the optimizers of its groups, at seal: what they take, what may
+// change afterwards, and what is refused. That the numbers are right is the parity matrix's.
+#include "small_engine.h"
+
+#include <math.h>
+
+using namespace zoff_test;
+
+namespace
+{
+class Optimizers : public testing::TestWithParam<bool>
+{
+  protected:
+    // A configuration with this optimizer, on the tier of the test.
+    std::string text(const std::string &type, const std::string &params = "") const
+    {
+        std::string all = config_text(GetParam() ? folder.path : "");
+        const std::string adamw = "{\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}";
+        return all.replace(all.find(adamw), adamw.size(), "{\"type\": \"" + type + "\", \"params\": {" + params + "}}");
+    }
+
+    // A step of the engine, and of the reference.
+    zoff_step_info step(engine &e, trainer &t, const std::vector<zoff_adam_hyper> &groups, int64_t number)
+    {
+        auto info = new_info();
+        t.next_step();
+        t.backward_all(0.1f);
+        EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        reference::step(t.tensors, groups, number, 1, 1, 0);
+        t.expect_weights();
+        t.expect_states(e.get(), groups);
+        return info;
+    }
+
+    static zoff_adam_hyper hyper(zoff_optimizer optimizer, double momentum = 0)
+    {
+        zoff_adam_hyper h;
+        zoff_adam_hyper_init_for(&h, optimizer);
+        h.momentum = momentum;
+        return h;
+    }
+
+    scratch_folder folder;
+    log_catcher log;
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, Optimizers, testing::Bool(),
+                         [](const auto &p) { return std::string(p.param ? "nvme" : "host"); });
+
+TEST_P(Optimizers, StatesTakeWhatTheOptimizerKeeps)
+{
+    struct {
+        const char *type, *params;
+        size_t streams; // beside the master
+    } cases[] = {{"Adam", "", 2}, {"AdamW", "", 2}, {"Adagrad", "", 1}, {"Lion", "", 1}, {"SGD", "\"momentum\": 0.9", 1},
+                 {"SGD", "", 0}};
+    for (const auto &c : cases) {
+        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+            SCOPED_TRACE(std::string(c.type) + " " + c.params + " " + std::to_string(dtype));
+            trainer t(1);
+            t.add(65536, 1, dtype, dtype);
+            const size_t streams = c.streams + (dtype != ZOFF_F32);
+            const uint64_t bytes =
+                streams * 65536 * 4 + (streams ? streams - 1 : 0) * 12288; // see Plan.EveryCombinationOfStates
+            engine e = make_engine(t, text(c.type, c.params));
+            zoff_plan_info before = plan_of(e.get());
+            EXPECT_EQ(streams * 65536 * 4, before.state_bytes);
+            EXPECT_EQ(1u, before.chunk_count);
+            EXPECT_EQ(bytes, before.chunk_bytes);
+            EXPECT_EQ(GetParam() ? 3 * bytes : bytes, before.host_bytes);
+            EXPECT_EQ(GetParam() ? bytes : 0, before.nvme_bytes);
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            zoff_plan_info after = plan_of(e.get());
+            EXPECT_EQ(before.state_bytes, after.state_bytes);
+            EXPECT_EQ(before.host_bytes, after.host_bytes);
+            EXPECT_EQ(before.nvme_bytes, after.nvme_bytes);
+            EXPECT_EQ(before.chunk_bytes, after.chunk_bytes);
+            t.backward_all(0.1f);
+            auto info = new_info();
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            EXPECT_EQ(65536u, info.elements_updated);
+            EXPECT_EQ(GetParam() ? bytes : 0, info.nvme_write_bytes);
+        }
+    }
+}
+
+// An engine without any state still trains, pulls, pushes, and shows its weights.
+TEST_P(Optimizers, AnEngineWithoutStatesIsWhole)
+{
+    trainer t(2);
+    add_awkward(t, ZOFF_F32, ZOFF_F16);
+    engine e = seal_engine(t, text("SGD"), 1024);
+    std::vector<zoff_adam_hyper> groups(2, hyper(ZOFF_OPTIMIZER_SGD));
+    for (int number = 1; number <= 3; number++) {
+        zoff_step_info info = step(e, t, groups, number);
+        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+        EXPECT_EQ(0u, info.nvme_read_bytes + info.nvme_write_bytes);
+    }
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    float x = 7, y = 0;
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 8, ZOFF_STATE_MASTER, 30000, 1, &x));
+    ASSERT_ZOFF_OK(zoff_state_read(e.get(), 8, ZOFF_STATE_MASTER, 30000, 1, &y));
+    EXPECT_EQ(7, y);
+    EXPECT_EQ(7, trainer::get(t.value(8), ZOFF_F32, 30000));
+    // A gradient that is not finite skips this step, too.
+    log.expect("step 4 skipped");
+    t.tensors[8].master[30000] = 7;
+    trainer::put(t.grad(8), ZOFF_F16, 123, INFINITY);
+    auto info = new_info();
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    EXPECT_TRUE(info.skipped);
+    EXPECT_EQ(8u, info.nonfinite_param);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+TEST_P(Optimizers, TheSumOfSquaresStartsWhereTheConfigurationSays)
+{
+    trainer t(3);
+    add_awkward(t, ZOFF_BF16, ZOFF_BF16);
+    zoff_adam_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), adagrad = hyper(ZOFF_OPTIMIZER_ADAGRAD);
+    engine e = make_engine(t, text("Adagrad", "\"initial_accumulator_value\": 0.3"), 3000);
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &adam)); // its second moment is another thing and starts with 0
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (auto &x : t.tensors)
+        x.v.assign(x.total(), x.group == 0 ? 0.3f : 0.0f);
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get(), {adagrad, adam}));
+    step(e, t, {adagrad, adam}, 1);
+}
+
+TEST_P(Optimizers, TheProgramChoosesUntilSeal)
+{
+    trainer t(4);
+    add_awkward(t, ZOFF_F16, ZOFF_F32);
+    engine e = make_engine(t, text("AdamW"), 5000);
+    const uint64_t adam_bytes = plan_of(e.get()).state_bytes;
+    std::vector<zoff_adam_hyper> groups = {hyper(ZOFF_OPTIMIZER_LION), hyper(ZOFF_OPTIMIZER_ADAGRAD)};
+    for (unsigned group : {0, 1}) {
+        zoff_adam_hyper other = hyper(ZOFF_OPTIMIZER_SGD);
+        ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), group, &other));
+        ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), group, &groups[group]));
+    }
+    EXPECT_EQ(adam_bytes / 3 * 2, plan_of(e.get()).state_bytes);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    step(e, t, groups, 1);
+    groups[0].lr = 0.5; // numbers may change
+    groups[0].beta1 = 0.5;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 0, &groups[0]));
+    step(e, t, groups, 2);
+}
+
+TEST_P(Optimizers, AnotherOptimizerAfterSealIsRefused)
+{
+    trainer t(5);
+    t.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.add(100, 1, ZOFF_BF16, ZOFF_BF16, 2, true); // frozen: group 2 trains nobody
+    engine e = seal_engine(t, text("Lion"));
+    zoff_adam_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), sgd = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
+                      "zoff_engine_set_group: group 0 was sealed for Lion and has no states for Adam; an optimizer is chosen "
+                      "before zoff_engine_seal(), by optimizer.type and optimizer.params or with zoff_engine_set_group()",
+                      zoff_engine_set_group(e.get(), 0, &adam));
+    // The states of SGD with momentum would fit, but Lion's are not those.
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "group 0 was sealed for Lion and has no states for SGD with momentum",
+                      zoff_engine_set_group(e.get(), 0, &sgd));
+    EXPECT_ZOFF_OK(zoff_engine_set_group(e.get(), 2, &adam));
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.hyper = &adam;
+    args.hyper_count = 1;
+    t.backward_all(0.1f);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_step: group 0 was sealed for Lion and has no states for Adam",
+                      zoff_step(e.get(), &args, nullptr));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), "zoff_adam_hyper_init_for()"));
+    // Nothing has happened, and the engine trains on as it was.
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    step(e, t, {hyper(ZOFF_OPTIMIZER_LION), adam, adam}, 1);
+}
+
+TEST_P(Optimizers, MomentumAfterSealNeedsAPlace)
+{
+    trainer without(6), with(6);
+    without.add(3000, 1, ZOFF_F32, ZOFF_F32);
+    with.add(3000, 1, ZOFF_F32, ZOFF_F32);
+    zoff_adam_hyper none = hyper(ZOFF_OPTIMIZER_SGD), some = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
+    engine poor = seal_engine(without, text("SGD"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "group 0 was sealed for SGD without momentum and has no states for SGD with momentum",
+                      zoff_engine_set_group(poor.get(), 0, &some));
+    step(poor, without, {none}, 1);
+    // A step without momentum leaves the moment as it is, for later steps with it.
+    engine rich = seal_engine(with, text("SGD", "\"momentum\": 0.9"));
+    step(rich, with, {some}, 1);
+    ASSERT_ZOFF_OK(zoff_engine_set_group(rich.get(), 0, &none));
+    with.next_step();
+    with.backward_all(0.1f);
+    auto info = new_info();
+    ASSERT_ZOFF_OK(zoff_step(rich.get(), nullptr, &info));
+    EXPECT_EQ(3000u * 12, info.host_read_bytes) << "the gradient twice, and the weights";
+    reference::step(with.tensors, {none}, 2, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(with.expect_states(rich.get(), {some}));
+    ASSERT_ZOFF_OK(zoff_engine_set_group(rich.get(), 0, &some));
+    step(rich, with, {some}, 3);
+}
+
+TEST_P(Optimizers, StatesThatAreNotThereAreRefusedByName)
+{
+    struct {
+        const char *type;
+        zoff_state_kind kind;
+        const char *words;
+    } cases[] = {
+        {"Adagrad", ZOFF_STATE_M, "the optimizer of param0 is Adagrad, which has no first moment (ZOFF_STATE_M)"},
+        {"Lion", ZOFF_STATE_V, "the optimizer of param0 is Lion, which has no second moment (ZOFF_STATE_V)"},
+        {"SGD", ZOFF_STATE_M, "the optimizer of param0 is SGD without momentum, which has no first moment (ZOFF_STATE_M)"},
+        {"SGD", ZOFF_STATE_V, "which has no second moment (ZOFF_STATE_V)"}};
+    for (const auto &c : cases) {
+        trainer t(7);
+        t.add(10, 1, ZOFF_F16, ZOFF_F16);
+        engine e = seal_engine(t, text(c.type));
+        float x[10] = {};
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, zoff_state_read(e.get(), 0, c.kind, 0, 10, x));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, zoff_state_write(e.get(), 0, c.kind, 0, 10, x));
+        EXPECT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_MASTER, 0, 10, x));
+    }
+}
+
+// A program compiled before there were other optimizers passes a shorter struct: Adam, and refused elsewhere.
+TEST_P(Optimizers, OldHyperParametersAreAdams)
+{
+    const size_t old_bytes = offsetof(zoff_adam_hyper, momentum);
+    trainer t(8);
+    t.add(2000, 1, ZOFF_BF16, ZOFF_BF16);
+    std::vector<char> memory(old_bytes);
+    auto *old = (zoff_adam_hyper *)(void *)memory.data();
+    zoff_adam_hyper_init_sized(old, old_bytes);
+    engine adam = seal_engine(t, text("AdamW"));
+    EXPECT_ZOFF_OK(zoff_engine_set_group(adam.get(), 0, old));
+    step(adam, t, {hyper(ZOFF_OPTIMIZER_ADAM)}, 1);
+    engine lion = seal_engine(t, text("Lion"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "sealed for Lion and has no states for Adam", zoff_engine_set_group(lion.get(), 0, old));
+}
+
+// The way of a trainer in fp16: scaled losses, the scale taken back by grad_scale, an overflow skips the step.
+TEST_P(Optimizers, ScaledLossesInHalfPrecision)
+{
+    trainer t(9);
+    t.add(5000, 1, ZOFF_F16, ZOFF_F16);
+    engine e = seal_engine(t, text("AdamW"), 2048);
+    std::vector<zoff_adam_hyper> groups = {hyper(ZOFF_OPTIMIZER_ADAM)};
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    double loss_scale = 65536;
+    int64_t updates = 0;
+    for (int i = 0; i < 6; i++) {
+        auto info = new_info();
+        t.next_step();
+        t.backward_all((float)(loss_scale * 0.5)); // of 5000 gradients some pass 65504 at the first scales
+        args.grad_scale = 1 / loss_scale;
+        std::vector<float> before = t.tensors[0].sum;
+        bool overflows = false;
+        for (float g : before)
+            overflows = overflows || isinf(g);
+        if (overflows)
+            log.expect("skipped: the gradient of param0");
+        ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
+        EXPECT_EQ(overflows, info.skipped) << i;
+        auto want = reference::step(t.tensors, groups, updates + 1, args.grad_scale, 1, 0);
+        EXPECT_EQ(overflows, want.skipped);
+        updates += !overflows;
+        loss_scale /= overflows ? 4 : 1;
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+    EXPECT_GT(updates, 2);
+    EXPECT_LT(updates, 6);
+}
+
+TEST_P(Optimizers, WeightsInFp16AreToldWhereTheConfigurationSaysBf16)
+{
+    trainer t(10);
+    t.add(10, 1, ZOFF_F16, ZOFF_BF16);
+    log.expect("bf16.enabled is true (test.json:1:");
+    log.expect("), but param0 is fp16: the type of weights is what the program registers");
+    std::string with = text("AdamW");
+    with.insert(1, "\"bf16\": {\"enabled\": true}, ");
+    engine e = seal_engine(t, with);
+}
+} // namespace
