@@ -1,211 +1,78 @@
-/* cpu_adam.c: how fast is the CPU Adam step, and how far from what the memory allows? Every contestant runs once in each round,
- * in an order that rotates; ratios are formed within a round; rounds in which the threads lost their cores are dropped. */
+/* cpu_adam.c: how fast is the CPU step, and how far from what the memory allows? Options, cores, and the order of the parts:
+ * what is asked of the project first, so that a busy machine costs the rest. */
+#include "cores.h"
 #include "cpu_adam_bench.h"
-#include "cpu_adam_loops.h"
-#include "streams.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <math.h>
-#include <sched.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zoff/zoff.h>
 
-#define C(id, name_, bytes_, dtype, yardstick_, what_)                                                                         \
-    [CONTESTANT_##                                                                                                             \
-        id] = {.name = name_, .what = what_, .bytes = bytes_, .dtypes = DTYPE_##dtype, .yardstick = CONTESTANT_##yardstick_},
-const contestant CONTESTANTS[CONTESTANT_COUNT] = {CONTESTANT_LIST(C)};
-#undef C
+static const char USAGE[] =
+    "usage: cpu_adam [OPTION]...\n"
+    "Times zoff's CPU step beside yardsticks, a plain loop, a chain of passes and calls for each tensor.\n"
+    "  --sizes LIST    elements, parted by commas; 64Ki, 64Mi and the like are understood (default 4Ki,256Ki,4Mi,64Mi).\n"
+    "                  Ratios are those of the largest, where the sweep ends too; below 64Mi they are void\n"
+    "  --elements N    one size\n"
+    "  --threads N     run on N of the CPUs that this process may use (default: one of each core)\n"
+    "  --isa NAME      scalar, avx2, avx512, neon or sve (default: the best)\n"
+    "  --dtype LIST    of fp32, bf16, fp16 (default: all; both: fp32,bf16)\n"
+    "  --only LIST     parts: compare, sweep, lists, layout (default: all)\n"
+    "  --rounds N      clean rounds to take of each race, at most 64 (default 15)\n"
+    "  --seconds N     time for all of it (default 600)\n"
+    "  --quick         64Mi only, a thinner sweep, 44 s\n"
+    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
+    "Exit status 3: nothing that is asked of the project could be measured, the machine is too busy.\n";
 
-typedef struct run {
-    loops_arrays arrays;
-    zoff_adam_hyper hyper;
-    loops_adam plain;
-    contestant_id id;
-    double sum; /* of the norm passes, so that they cannot be left out */
-    int failed;
-} run;
+typedef struct word {
+    const char *name;
+    unsigned bits;
+} word;
+static const word DTYPES[] = {{"fp32", DTYPE_FP32}, {"bf16", DTYPE_BF16},
+                              {"fp16", DTYPE_FP16}, {"both", DTYPE_FP32 | DTYPE_BF16},
+                              {"all", DTYPE_ANY},   {NULL, 0}};
+static const word PARTS[] = {{"compare", PART_COMPARE}, {"sweep", PART_SWEEP}, {"lists", PART_LISTS},
+                             {"layout", PART_LAYOUT},   {"all", PART_ANY},     {NULL, 0}};
 
-static void step(run *r, int bf16)
+/* Names only; whether this CPU has such kernels is asked later. */
+static const word ISAS[] = {{"scalar", 1}, {"avx2", 2}, {"avx512", 4}, {"neon", 8}, {"sve", 16}, {NULL, 0}};
+
+static int refuse(const char *option, const char *text, const char *wanted)
 {
-    const loops_arrays *a = &r->arrays;
-    const zoff_adam_tensor tensor = {
-        .struct_size = sizeof tensor,
-        .count = a->count,
-        .master = a->p,
-        .m = a->m,
-        .v = a->v,
-        .grad = bf16 ? (const void *)a->g16 : (const void *)a->g,
-        .grad_dtype = bf16 ? ZOFF_BF16 : ZOFF_F32,
-        .copy_out = bf16 ? a->copy16 : NULL,
-    };
-    /* The step number stays: pow() of a constant costs what pow() of another number does. */
-    if (zoff_adam_step(&r->hyper, 10, 0.5, &tensor) != ZOFF_OK)
-        r->failed = 1;
+    fprintf(stderr, "cpu_adam: --%s %s: %s; see --help\n", option, text, wanted);
+    return -1;
 }
 
-static void work(void *ctx)
+static int parse_words(const char *option, const char *text, const word *words, unsigned *out)
 {
-    run *r = ctx;
-    const loops_arrays *a = &r->arrays;
-    switch (r->id) {
-    case CONTESTANT_NOMATH_FP32:
-        loops_nomath_fp32(a);
-        break;
-    case CONTESTANT_NOMATH_BF16:
-        loops_nomath_bf16(a);
-        break;
-    case CONTESTANT_TRIAD:
-        loops_triad(a);
-        break;
-    case CONTESTANT_MEMCPY:
-        loops_memcpy(a);
-        break;
-    case CONTESTANT_ZOFF_FP32:
-        step(r, 0);
-        break;
-    case CONTESTANT_PLAIN_FP32:
-        loops_plain_adam(a, &r->plain, a->g);
-        break;
-    case CONTESTANT_NORM_ZOFF:
-        r->sum += loops_norm_bf16(a);
-        step(r, 1);
-        break;
-    case CONTESTANT_ZOFF_BF16:
-        step(r, 1);
-        break;
-    case CONTESTANT_CHAIN:
-        loops_upcast(a);
-        r->sum += loops_norm(a);
-        loops_scale(a, 0.5f);
-        loops_plain_adam(a, &r->plain, a->wide);
-        loops_downcast(a);
-        break;
-    case CONTESTANT_UPCAST:
-        loops_upcast(a);
-        break;
-    case CONTESTANT_NORM:
-        r->sum += loops_norm(a);
-        break;
-    case CONTESTANT_SCALE:
-        loops_scale(a, 1.0f); /* not a shrinking one: repeated, it would end in subnormals */
-        break;
-    case CONTESTANT_DOWNCAST:
-        loops_downcast(a);
-        break;
-    case CONTESTANT_COUNT:
-        break;
-    }
-}
-
-/* The same constants for zoff and the loops. */
-static void set_hyper(run *r)
-{
-    zoff_adam_hyper_init(&r->hyper);
-    r->hyper.weight_decay = 0.01;
-    const zoff_adam_hyper *h = &r->hyper;
-    r->plain = (loops_adam){
-        .beta1 = (float)h->beta1,
-        .beta2 = (float)h->beta2,
-        .eps = (float)h->eps,
-        .step_size = (float)(-h->lr / (1 - pow(h->beta1, 10))),
-        .inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow(h->beta2, 10))),
-        .decay = (float)(-h->lr * h->weight_decay),
-    };
-}
-
-/* Sizes below this finish in microseconds; a sample repeats them until it lasts. */
-static const double SAMPLE_SECONDS = 0.004;
-
-/* One round: every contestant once, beginning with another one each time. 1 if all samples were clean. */
-static int run_round(const bench_options *options, run *r, unsigned round, double deadline, bench_result *out)
-{
-    unsigned tries = 25;
-    double seconds[CONTESTANT_COUNT] = {0};
-    for (unsigned k = 0; k < CONTESTANT_COUNT; k++) {
-        r->id = (contestant_id)((k + round * 5) % CONTESTANT_COUNT);
-        if (!(CONTESTANTS[r->id].dtypes & options->dtypes))
-            continue;
-        const bench_sample sample =
-            bench_stopwatch_sample(work, r, out->calls[r->id], out->count < 65536 ? 1 : options->threads, tries, deadline);
-        out->retried_samples += sample.retries;
-        if (!sample.clean || r->failed)
+    *out = 0;
+    for (const char *p = text;; p++) {
+        const size_t length = strcspn(p, ",");
+        const word *w = words;
+        while (w->name && (strlen(w->name) != length || strncmp(w->name, p, length) != 0))
+            w++;
+        if (!w->name)
+            return refuse(option, text, "unknown word");
+        *out |= w->bits;
+        p += length;
+        if (!*p)
             return 0;
-        seconds[r->id] = sample.seconds;
     }
-    for (unsigned id = 0; id < CONTESTANT_COUNT; id++)
-        out->seconds[id][out->rounds] = seconds[id];
-    return 1;
-}
-
-static int open_arrays(const bench_options *options, size_t count, bench_streams *streams, run *out)
-{
-    if (bench_streams_open(count * (5 * sizeof(float) + 2 * sizeof(uint16_t)), 7, streams) != 0) {
-        fprintf(stderr, "cpu_adam: no memory for %zu elements: %s; ask for fewer with --elements\n", count, strerror(errno));
-        return -1;
-    }
-    float *g = NULL;
-    uint16_t *g16 = NULL;
-    loops_arrays *a = &out->arrays;
-    *a = (loops_arrays){.count = count, .threads = count < 65536 ? 1 : options->threads};
-    a->p = bench_streams_take(streams, count * sizeof(float));
-    a->m = bench_streams_take(streams, count * sizeof(float));
-    a->v = bench_streams_take(streams, count * sizeof(float));
-    a->g = g = bench_streams_take(streams, count * sizeof(float));
-    a->wide = bench_streams_take(streams, count * sizeof(float));
-    a->g16 = g16 = bench_streams_take(streams, count * sizeof(uint16_t));
-    a->copy16 = bench_streams_take(streams, count * sizeof(uint16_t));
-    if (!a->p || !a->m || !a->v || !g || !a->wide || !g16 || !a->copy16) {
-        bench_streams_close(streams);
-        return -1;
-    }
-    loops_fill(a, g, g16);
-    return 0;
-}
-
-static int run_size(const bench_options *options, size_t count, double deadline, bench_result *out)
-{
-    bench_streams streams;
-    run r = {0};
-    *out = (bench_result){.count = count};
-    set_hyper(&r);
-    if (open_arrays(options, count, &streams, &r) != 0)
-        return -1;
-    for (unsigned id = 0; id < CONTESTANT_COUNT; id++) { /* also the warm-up */
-        r.id = (contestant_id)id;
-        if (CONTESTANTS[id].dtypes & options->dtypes)
-            out->calls[id] = bench_stopwatch_calls(work, &r, SAMPLE_SECONDS);
-    }
-    out->huge_bytes = bench_streams_huge_bytes();
-    out->total_bytes = streams.bytes;
-    for (unsigned round = 0; out->rounds < options->rounds && !r.failed; round++) {
-        if (bench_stopwatch_now() > deadline)
-            break;
-        if (run_round(options, &r, round, deadline, out))
-            out->rounds++;
-        else
-            out->dropped_rounds++;
-    }
-    out->enough = out->rounds >= options->rounds;
-    bench_streams_close(&streams);
-    if (r.failed || !isfinite(r.sum)) {
-        fprintf(stderr, "cpu_adam: %s\n", r.failed ? zoff_last_error() : "a norm is not finite: the arrays were spoilt");
-        return -1;
-    }
-    return 0;
 }
 
 /* "4096", "64Ki", "64Mi", "1Gi"; 0 for anything else. */
 static size_t parse_count(const char *text, char **end)
 {
     errno = 0;
-    unsigned long long value = strtoull(text, end, 10);
+    unsigned long long value = *text >= '0' && *text <= '9' ? strtoull(text, end, 10) : 0;
+    if (!value)
+        return 0;
     unsigned shift = strncmp(*end, "Ki", 2) == 0 ? 10 : strncmp(*end, "Mi", 2) == 0 ? 20 : strncmp(*end, "Gi", 2) == 0 ? 30 : 0;
     if (shift)
         *end += 2;
-    return errno || *end == text || value >> (40 - shift) ? 0 : (size_t)value << shift;
+    return errno || value >> (40 - shift) ? 0 : (size_t)value << shift;
 }
 
 static int parse_sizes(const char *text, bench_options *out)
@@ -215,120 +82,249 @@ static int parse_sizes(const char *text, bench_options *out)
         char *end;
         size_t count = parse_count(p, &end);
         if (!count || (*end && *end != ','))
-            return -1;
+            break;
         unsigned at = out->size_count++;
-        for (; at && out->sizes[at - 1] > count; at--) /* ascending: the ratios are those of the largest */
+        for (; at && out->sizes[at - 1] > count; at--) /* ascending */
             out->sizes[at] = out->sizes[at - 1];
         out->sizes[at] = count;
         if (!*end)
             return 0;
         p = end;
     }
-    return -1;
+    return refuse("sizes", text, "wanted are at most 32 numbers of elements, like 4096 or 64Mi");
 }
 
-static const char USAGE[] =
-    "usage: cpu_adam [OPTION]...\n"
-    "Times zoff's CPU Adam step beside yardsticks, a plain loop and a chain of passes.\n"
-    "  --elements N    one size; 64Ki, 64Mi and the like are understood\n"
-    "  --sizes LIST    several, parted by commas (default 4Ki,256Ki,4Mi,64Mi); the ratios are those of the largest\n"
-    "  --threads N     run on the first N CPUs that this process may use (default: all)\n"
-    "  --isa NAME      scalar, avx2 or avx512 (default: the best)\n"
-    "  --dtype NAME    fp32, bf16 or both (default)\n"
-    "  --rounds N      clean rounds to take of each size (default 15)\n"
-    "  --quick         64Mi only, 9 rounds, at most 40 s of rounds\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: not one round of the largest size was clean, the machine is too busy to measure.\n";
+static int parse_number(const char *option, const char *text, unsigned long most, unsigned long *out)
+{
+    char *end;
+    errno = 0;
+    *out = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+    if (*out == 0 || *end || errno || *out > most) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "wanted is a number from 1 to %lu", most);
+        return refuse(option, text, wanted);
+    }
+    return 0;
+}
 
 static int parse_options(int argc, char **argv, bench_options *out)
 {
     static const struct option OPTIONS[] = {
         {"elements", required_argument, NULL, 's'}, {"sizes", required_argument, NULL, 's'},
         {"threads", required_argument, NULL, 't'},  {"isa", required_argument, NULL, 'i'},
-        {"dtype", required_argument, NULL, 'd'},    {"rounds", required_argument, NULL, 'r'},
+        {"dtype", required_argument, NULL, 'd'},    {"only", required_argument, NULL, 'o'},
+        {"rounds", required_argument, NULL, 'r'},   {"seconds", required_argument, NULL, 'S'},
         {"quick", no_argument, NULL, 'q'},          {"json", optional_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     const char *sizes = NULL;
-    *out = (bench_options){.dtypes = DTYPE_ANY};
-    for (int c; (c = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1;) {
+    unsigned long rounds = 15, seconds = 0, threads = 0;
+    *out = (bench_options){.dtypes = DTYPE_ANY, .parts = PART_ANY};
+    for (int c, bad = 0; (c = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1;) {
         if (c == 's')
             sizes = optarg;
         else if (c == 't')
-            out->threads = (unsigned)strtoul(optarg, NULL, 10);
-        else if (c == 'i')
+            bad = parse_number("threads", optarg, 1024, &threads);
+        else if (c == 'i') {
+            unsigned one;
             out->isa = optarg;
-        else if (c == 'd')
-            out->dtypes = strcmp(optarg, "fp32") == 0   ? DTYPE_FP32
-                          : strcmp(optarg, "bf16") == 0 ? DTYPE_BF16
-                          : strcmp(optarg, "both") == 0 ? DTYPE_ANY
-                                                        : 0;
+            bad = parse_words("isa", optarg, ISAS, &one);
+            if (!bad && (one & (one - 1)))
+                bad = refuse("isa", optarg, "wanted is one name");
+        } else if (c == 'd')
+            bad = parse_words("dtype", optarg, DTYPES, &out->dtypes);
+        else if (c == 'o')
+            bad = parse_words("only", optarg, PARTS, &out->parts);
         else if (c == 'r')
-            out->rounds = (unsigned)strtoul(optarg, NULL, 10);
+            bad = parse_number("rounds", optarg, RACE_ROUNDS, &rounds);
+        else if (c == 'S')
+            bad = parse_number("seconds", optarg, 86400, &seconds);
         else if (c == 'q')
             out->quick = 1;
         else if (c == 'j')
             out->json_path = optarg ? optarg : "-";
-        else
+        else if (c == 'h') {
+            fputs(USAGE, stdout);
+            exit(0);
+        } else {
+            fputs(USAGE, stderr);
+            return -1;
+        }
+        if (bad)
             return -1;
     }
-    if (!out->rounds)
-        out->rounds = out->quick ? 9 : 15;
-    out->budget_seconds = out->quick ? 40 : 600;
-    return optind < argc || !out->dtypes || out->rounds > MOST_ROUNDS ||
-                   parse_sizes(sizes        ? sizes
-                               : out->quick ? "64Mi"
-                                            : "4Ki,256Ki,4Mi,64Mi",
-                               out) != 0
-               ? -1
-               : 0;
+    if (optind < argc)
+        return refuse("", argv[optind], "not an option");
+    out->rounds = (unsigned)rounds;
+    out->threads = (unsigned)threads;
+    out->seconds = seconds ? (double)seconds : out->quick ? 44 : 600;
+    return parse_sizes(sizes ? sizes : out->quick ? "64Mi" : "4Ki,256Ki,4Mi,64Mi", out);
 }
 
-/* Keep the process on its first `threads` CPUs: zoff's own team then has as many threads as the loops here. */
-static int pin(unsigned *threads)
+/* How many threads the library takes of its own accord, as the plan of an engine tells; 0 with a message. */
+static unsigned library_threads(void)
 {
-    cpu_set_t allowed, wanted;
-    CPU_ZERO(&wanted);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return -1;
-    const unsigned available = (unsigned)CPU_COUNT(&allowed);
-    if (*threads == 0)
-        *threads = available;
-    if (*threads > available) {
-        fprintf(stderr, "cpu_adam: --threads %u, but this process may use %u CPUs\n", *threads, available);
+    float value = 0, grad = 0;
+    const zoff_param_desc param = {.struct_size = sizeof param, .value = &value, .grad = &grad, .count = 1};
+    zoff_plan_info plan = {.struct_size = sizeof plan};
+    zoff_engine *engine = NULL;
+    if (zoff_engine_create(NULL, &engine) != ZOFF_OK || zoff_engine_add_param(engine, &param, NULL) != ZOFF_OK ||
+        zoff_engine_plan(engine, &plan) != ZOFF_OK) {
+        fprintf(stderr, "cpu_adam: %s\n", zoff_last_error());
+        plan.threads = 0;
+    }
+    zoff_engine_destroy(engine);
+    return plan.threads;
+}
+
+/* The same CPUs for everybody: those of options->threads, and the library must take as many. */
+static int choose_cores(bench_options *options)
+{
+    const unsigned allowed = bench_cores_allowed(), asked = options->threads;
+    unsigned pinned = bench_cores_pin(asked);
+    if (!pinned) {
+        if (errno)
+            perror("cpu_adam: affinity");
+        else
+            fprintf(stderr, "cpu_adam: --threads %u, but this process may use %u CPUs\n", asked, allowed);
         return -1;
     }
-    unsigned taken = 0;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE && taken < *threads; cpu++) {
-        if (CPU_ISSET(cpu, &allowed)) {
-            CPU_SET(cpu, &wanted);
-            taken++;
-        }
+    unsigned taken = library_threads();
+    if (!asked && taken && taken < pinned) /* a quota of the cgroup */
+        pinned = bench_cores_pin(taken);
+    options->threads = pinned;
+    if (taken == pinned)
+        return 0;
+    if (taken)
+        fprintf(stderr, "cpu_adam: %u CPUs are to be used, but zoff takes %u threads there; try --threads %u\n", pinned, taken,
+                taken < allowed ? taken : allowed);
+    return -1;
+}
+
+/* Threads that wait must spin, or the CPU time would not show whether they had their cores; and nothing else in the environment
+ * may choose threads. The runtime of OpenMP reads it before main(), so the program starts itself again. */
+static int start_again(const bench_options *options, char **argv)
+{
+    static const char *const OTHERS[] = {"OMP_NUM_THREADS",   "OMP_PROC_BIND",        "OMP_PLACES",   "OMP_DYNAMIC",
+                                         "OMP_NESTED",        "OMP_THREAD_LIMIT",     "OMP_SCHEDULE", "GOMP_SPINCOUNT",
+                                         "GOMP_CPU_AFFINITY", "OMP_MAX_ACTIVE_LEVELS"};
+    const char *policy = getenv("OMP_WAIT_POLICY"), *isa = getenv("ZOFF_ISA");
+    int ready = policy && strcmp(policy, "active") == 0 && (!options->isa || (isa && strcmp(isa, options->isa) == 0));
+    for (unsigned i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++) {
+        ready = ready && !getenv(OTHERS[i]);
+        unsetenv(OTHERS[i]);
     }
-    return sched_setaffinity(0, sizeof wanted, &wanted);
+    if (ready)
+        return 0;
+    setenv("OMP_WAIT_POLICY", "active", 1);
+    if (options->isa)
+        setenv("ZOFF_ISA", options->isa, 1);
+    execv("/proc/self/exe", argv);
+    perror("cpu_adam: cannot start again");
+    return -1;
+}
+
+/* What is asked of the project, each part until its share of the time is over; what it leaves goes to those behind it. A second
+ * time each goes on with the races that it has, as long as there is time. */
+static int run_judged(const bench_options *options, unsigned parts, const bench_arrays *a, int again, bench_book *book)
+{
+    static const double ENDS[] = {0.3, 0.48, 0.68, 0.8, 0.92};
+    const size_t last = options->sizes[options->size_count - 1];
+    double ends[5];
+    int ret = 0;
+    for (unsigned i = 0; i < 5; i++)
+        ends[i] = bench_options_deadline(options, again ? 1 : ENDS[i]);
+    if (parts & PART_COMPARE)
+        ret = bench_compare_step(options, a, last, ends[0], book);
+    if (ret == 0 && parts & PART_COMPARE && options->dtypes & DTYPE_BF16)
+        ret = bench_compare_chain(options, a, last, ends[1], book);
+    if (ret == 0 && parts & PART_SWEEP)
+        ret = bench_sweep(options, a, ends[2], book);
+    if (ret == 0 && parts & PART_LISTS)
+        ret = bench_lists(options, ends[3], book);
+    if (ret == 0 && parts & PART_LAYOUT)
+        ret = bench_layout(options, ends[4], book);
+    return ret;
+}
+
+/* The parts in which a figure still comes from too few clean rounds. */
+static unsigned lacking(const bench_options *options, const bench_book *book)
+{
+    bench_ratio ratios[MOST_RATIOS];
+    const unsigned count = bench_judge(options, book, ratios);
+    unsigned parts = 0;
+    for (unsigned part = 1; part & PART_ANY; part <<= 1) {
+        if (!bench_judge_enough(ratios, count, part))
+            parts |= part;
+    }
+    return parts & options->parts;
+}
+
+/* What is told beside: the other types and optimizers, and the smaller sizes, which a cache may hold. */
+static int run_told(const bench_options *options, const bench_arrays *a, bench_book *book)
+{
+    const double end = bench_options_deadline(options, 1);
+    int ret = bench_compare_others(options, a, a->count, end, book);
+    for (unsigned i = 0; ret == 0 && i + 1 < options->size_count; i++) {
+        ret = bench_compare_step(options, a, options->sizes[i], end, book);
+        if (ret == 0 && options->dtypes & DTYPE_BF16)
+            ret = bench_compare_chain(options, a, options->sizes[i], end, book);
+        if (ret == 0)
+            ret = bench_compare_others(options, a, options->sizes[i], end, book);
+    }
+    return ret;
+}
+
+static int run_parts(const bench_options *options, bench_book *book)
+{
+    bench_arrays a = {0};
+    int ret = 0;
+    if (options->parts & (PART_COMPARE | PART_SWEEP)) {
+        ret = bench_arrays_open(&a, options->sizes[options->size_count - 1], options->threads);
+        book->huge_bytes = bench_streams_huge_bytes();
+    }
+    if (ret == 0)
+        ret = run_judged(options, options->parts, &a, 0, book);
+    if (ret == 0 && options->rounds >= ENOUGH_ROUNDS && bench_stopwatch_now() < bench_options_deadline(options, 0.92))
+        ret = run_judged(options, lacking(options, book), &a, 1, book);
+    if (ret == 0 && options->parts & PART_COMPARE)
+        ret = run_told(options, &a, book);
+    bench_arrays_close(&a);
+    return ret;
+}
+
+static int report(const bench_options *options, const bench_book *book)
+{
+    bench_ratio ratios[MOST_RATIOS];
+    const unsigned count = bench_judge(options, book, ratios);
+    unsigned measured = 0;
+    for (unsigned i = 0; i < count; i++)
+        measured += ratios[i].pairs > 0;
+    bench_report_table(options->json_path && strcmp(options->json_path, "-") == 0 ? stderr : stdout, options, book, ratios,
+                       count);
+    if (options->json_path && bench_report_json(options, book, ratios, count) != 0) {
+        fprintf(stderr, "cpu_adam: cannot write %s\n", options->json_path);
+        return 1;
+    }
+    return measured ? 0 : 3;
+}
+
+/* What the library warns of matters to a measurement; what it tells of each engine does not. */
+static void log_warnings(zoff_log_level level, const char *room, const char *line, void *ctx)
+{
+    (void)ctx;
+    if (level <= ZOFF_LOG_WARN)
+        fprintf(stderr, "zoff %s: %s\n", room, line);
 }
 
 int main(int argc, char **argv)
 {
     bench_options options;
-    if (parse_options(argc, argv, &options) != 0) {
-        fputs(USAGE, stderr);
+    if (parse_options(argc, argv, &options) != 0)
         return 2;
-    }
-    /* Threads that wait must spin, or the CPU time would not show whether they had their cores. The runtime of OpenMP reads
-     * this before main(), so the program starts itself again; by then the CPUs are chosen, and the kernels. */
-    if (!getenv("OMP_WAIT_POLICY")) {
-        setenv("OMP_WAIT_POLICY", "active", 1);
-        unsetenv("OMP_PROC_BIND"); /* it would bind this thread before zoff counts its CPUs */
-        if (options.isa)
-            setenv("ZOFF_ISA", options.isa, 1);
-        if (pin(&options.threads) != 0)
-            return 1;
-        execv("/proc/self/exe", argv);
-        perror("cpu_adam: cannot start again");
-        return 1;
-    }
-    if (pin(&options.threads) != 0)
+    options.start = bench_stopwatch_now();
+    zoff_log_set(log_warnings, NULL);
+    if (start_again(&options, argv) != 0 || choose_cores(&options) != 0)
         return 1;
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
@@ -336,24 +332,18 @@ int main(int argc, char **argv)
         return 1;
     }
 #endif
-    if (options.isa && strcmp(options.isa, "auto") != 0 && strcmp(options.isa, zoff_isa()) != 0) {
+    if (options.isa && strcmp(options.isa, zoff_isa()) != 0) {
         fprintf(stderr, "cpu_adam: --isa %s: this CPU or build has no such kernels; zoff uses %s\n", options.isa, zoff_isa());
         return 1;
     }
-    bench_result *results = calloc(options.size_count, sizeof *results);
-    const double deadline = bench_stopwatch_now() + options.budget_seconds;
-    int ret = results ? 0 : 1;
-    for (unsigned s = 0; s < options.size_count && ret == 0; s++)
-        ret = run_size(&options, options.sizes[s], deadline, &results[s]) != 0;
-    if (ret == 0)
-        bench_report_table(options.json_path && strcmp(options.json_path, "-") == 0 ? stderr : stdout, &options, results,
-                           options.size_count);
-    if (ret == 0 && options.json_path && bench_report_json(&options, results, options.size_count) != 0) {
-        fprintf(stderr, "cpu_adam: cannot write %s\n", options.json_path);
+    omp_set_max_active_levels(1); /* a region inside another has one thread: so steps are timed alone */
+    bench_book *book = calloc(1, sizeof *book);
+    int ret = book ? 0 : 1;
+    if (book && run_parts(&options, book) != 0)
         ret = 1;
-    }
-    if (ret == 0 && !results[options.size_count - 1].rounds)
-        ret = 3; /* nothing was measured */
-    free(results);
-    return ret;
+    const int reported = book && book->count ? report(&options, book) : 1; /* also what a failed run has measured */
+    if (book)
+        bench_book_free(book);
+    free(book);
+    return ret ? ret : reported;
 }

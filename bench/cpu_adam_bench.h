@@ -1,73 +1,107 @@
-/* cpu_adam_bench.h: what the parts of the CPU Adam benchmark share: the options, the contestants, the measurements. */
+/* cpu_adam_bench.h: what the parts of the CPU step's benchmark share: the options, the arrays, the book of races. */
 #ifndef ZOFF_BENCH_CPU_ADAM_BENCH_H
 #define ZOFF_BENCH_CPU_ADAM_BENCH_H
 
-#include "stopwatch.h"
+#include "nomath.h"
+#include "race.h"
+#include "streams.h"
 
 #include <stdio.h>
+#include <zoff/zoff.h>
 
-/* In the order of the table. `bytes` is what the algorithm must move for an element, without reads for ownership. */
-/* clang-format off */
-#define CONTESTANT_LIST(C) /* id    name                    bytes  dtype  yardstick     what it is */ \
-    C(NOMATH_FP32, "nomath_fp32",          28, FP32, NOMATH_FP32, "yardstick: streams of an fp32 step, no math")               \
-    C(NOMATH_BF16, "nomath_bf16",          28, BF16, NOMATH_BF16, "yardstick: streams of a bf16 step, no math")                \
-    C(TRIAD,       "triad",                12, ANY,  TRIAD,       "yardstick: a = b + s*c")                                    \
-    C(MEMCPY,      "memcpy",                8, ANY,  MEMCPY,      "yardstick: libc's memcpy")                                  \
-    C(ZOFF_FP32,   "zoff_fp32",            28, FP32, NOMATH_FP32, "zoff_adam_step, fp32 in place")                             \
-    C(PLAIN_FP32,  "plain_fp32",           28, FP32, NOMATH_FP32, "plain C loop, fp32 in place")                               \
-    C(ZOFF_BF16,   "zoff_bf16",            28, BF16, NOMATH_BF16, "zoff_adam_step, bf16 gradient and copy-out")                \
-    C(NORM_ZOFF,   "norm_zoff_bf16",       30, BF16, NOMATH_BF16, "norm of the bf16 gradient, then zoff_bf16")                 \
-    C(CHAIN,       "chain_bf16",           58, BF16, NOMATH_BF16, "upcast, norm, scale, fp32 Adam, cast: five passes")         \
-    C(UPCAST,      "chain_upcast",          6, BF16, MEMCPY,      "first pass of the chain")                                   \
-    C(NORM,        "chain_norm",            4, BF16, MEMCPY,      "second pass")                                               \
-    C(SCALE,       "chain_scale",           8, BF16, MEMCPY,      "third pass")                                                \
-    C(DOWNCAST,    "chain_cast",            6, BF16, MEMCPY,      "last pass; the fourth is plain_fp32")
-/* clang-format on */
-
-typedef enum contestant_id {
-#define C(id, name, bytes, dtype, yardstick, what) CONTESTANT_##id,
-    CONTESTANT_LIST(C)
-#undef C
-        CONTESTANT_COUNT
-} contestant_id;
-
-enum { DTYPE_FP32 = 1, DTYPE_BF16 = 2, DTYPE_ANY = DTYPE_FP32 | DTYPE_BF16, MOST_ROUNDS = 64, MOST_SIZES = 32 };
-
-typedef struct contestant {
-    const char *name, *what;
-    unsigned bytes, dtypes;
-    contestant_id yardstick;
-} contestant;
-extern const contestant CONTESTANTS[CONTESTANT_COUNT];
+enum { DTYPE_FP32 = 1, DTYPE_BF16 = 2, DTYPE_FP16 = 4, DTYPE_ANY = 7 };
+enum { PART_COMPARE = 1, PART_SWEEP = 2, PART_LISTS = 4, PART_LAYOUT = 8, PART_ANY = 15 };
+enum { MOST_SIZES = 32, MOST_RACES = 1024, ENOUGH_ROUNDS = 9 };
 
 typedef struct bench_options {
-    size_t sizes[MOST_SIZES];
+    size_t sizes[MOST_SIZES]; /* ascending; the ratios are those of the last, and the sweep ends there */
     unsigned size_count;
-    unsigned threads; /* 0: all cores that the affinity mask allows */
-    unsigned dtypes;
-    unsigned rounds; /* clean ones */
-    double budget_seconds;
+    unsigned threads; /* 0: one for each core that the affinity mask allows */
+    unsigned dtypes, parts;
+    unsigned rounds;       /* clean ones that are wanted of each race */
+    double start, seconds; /* of the whole run */
     const char *isa;       /* NULL: the best */
     const char *json_path; /* NULL: no JSON; "-": standard output */
     int quick;
 } bench_options;
 
-/* What came of one size. Rounds that were not clean are not in it. */
-typedef struct bench_result {
+/* The deadline of a race that may go on until `share` of the run's time has passed. */
+double bench_options_deadline(const bench_options *options, double share);
+
+/* All that was measured. */
+typedef struct bench_book {
+    race *races[MOST_RACES];
+    unsigned count;
+    size_t huge_bytes; /* of this process in huge pages, once the large arrays were filled */
+} bench_book;
+
+/* The race of that name, to go on with, or a new one; NULL with a message when there is no memory for it. */
+race *bench_book_open(bench_book *book, const char *part, const char *label);
+/* The race of a part with that label, or NULL. */
+const race *bench_book_find(const bench_book *book, const char *part, const char *label);
+void bench_book_free(bench_book *book);
+
+/* The arrays that compare and sweep walk over, `count` elements each; smaller sizes take their beginnings. */
+typedef struct bench_arrays {
+    bench_streams mapping;
     size_t count;
-    unsigned rounds, dropped_rounds, retried_samples;
-    int enough;                                    /* as many clean rounds as were asked for */
-    double seconds[CONTESTANT_COUNT][MOST_ROUNDS]; /* 0 for a contestant that did not run */
-    unsigned calls[CONTESTANT_COUNT];              /* that a sample repeats */
-    size_t huge_bytes, total_bytes;
-} bench_result;
+    float *p, *m, *v, *g, *wide;
+    uint16_t *g16, *w16;     /* bf16: gradient; weights or copy-out */
+    uint16_t *g_f16, *w_f16; /* the same in fp16 */
+} bench_arrays;
 
-/* Median over the rounds of time(a) / time(b), each ratio from one round; 0 where either did not run. */
-double bench_ratio(const bench_result *result, contestant_id a, contestant_id b);
+/* Map and fill them, each thread its share. 0, or -1 with a message. */
+int bench_arrays_open(bench_arrays *a, size_t count, unsigned threads);
+void bench_arrays_close(bench_arrays *a);
 
-/* `count` >= 1 sizes, ascending; the ratios are those of the last. */
-void bench_report_table(FILE *out, const bench_options *options, const bench_result *results, unsigned count);
+/* fp32 values of a benchmark, about `size` large and of both signs: ordinary numbers that no step spoils. */
+float bench_arrays_value(size_t i, float size);
+uint16_t bench_arrays_bf16(float x);
+
+/* The hyper-parameters of every Adam here, zoff's and the rivals'. */
+void bench_hyper_adam(zoff_adam_hyper *out);
+enum { BENCH_T = 10 }; /* the number of every step: pow() of it costs what pow() of another number does */
+
+/* The parts. Each adds races to the book; -1 with a message when something failed, which slowness is not. */
+int bench_compare_step(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book);
+int bench_compare_chain(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book);
+int bench_compare_others(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book);
+int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, bench_book *book);
+int bench_lists(const bench_options *options, double deadline, bench_book *book);
+int bench_layout(const bench_options *options, double deadline, bench_book *book);
+
+/* The fastest of the no-math kernels of that kind on these arrays, found in a race of its own that the book keeps.
+ * `streaming` allows those whose pure writes go past the caches, beside those whose do not. */
+typedef struct bench_yardstick {
+    nomath_fn fn;
+    const char *kernel;
+} bench_yardstick;
+bench_yardstick bench_yardstick_find(const bench_options *options, const nomath_streams *s, size_t count, nomath_kind kind,
+                                     int streaming, double deadline, bench_book *book);
+
+/* One figure that the run is for. */
+typedef struct bench_ratio {
+    const char *name;
+    const char *meaning;
+    unsigned part; /* that it comes from */
+    double value;  /* NAN: not measured, see `missing` */
+    unsigned pairs;
+    int sense;    /* 1: must be at least `limit`, -1: at most, 0: nothing is asked of it */
+    double limit; /* what the project promises */
+    char missing[160];
+    char spoilt[160]; /* why it proves nothing although it was measured; "" otherwise */
+} bench_ratio;
+
+enum { MOST_RATIOS = 32 };
+/* Form the ratios; how many. */
+unsigned bench_judge(const bench_options *options, const bench_book *book, bench_ratio out[MOST_RATIOS]);
+/* Whether every figure of a part that something is asked of comes from enough clean rounds. */
+int bench_judge_enough(const bench_ratio *ratios, unsigned count, unsigned parts);
+int bench_judge_held(const bench_ratio *ratio);
+
+void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
+                        unsigned ratio_count);
 /* 0, or -1 when the file cannot be written. */
-int bench_report_json(const bench_options *options, const bench_result *results, unsigned count);
+int bench_report_json(const bench_options *options, const bench_book *book, const bench_ratio *ratios, unsigned ratio_count);
 
 #endif

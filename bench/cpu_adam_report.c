@@ -2,37 +2,9 @@
 #include "cpu_adam_bench.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <zoff/zoff.h>
-
-/* The figures that matter: time of the one over time of the other. */
-static const struct {
-    const char *name;
-    contestant_id slower, faster;
-} RATIOS[] = {
-    {"share_fp32", CONTESTANT_NOMATH_FP32, CONTESTANT_ZOFF_FP32},
-    {"share_bf16", CONTESTANT_NOMATH_BF16, CONTESTANT_ZOFF_BF16},
-    {"vs_plain_loop", CONTESTANT_PLAIN_FP32, CONTESTANT_ZOFF_FP32},
-    {"vs_chain", CONTESTANT_CHAIN, CONTESTANT_NORM_ZOFF},
-};
-enum { RATIO_COUNT = sizeof RATIOS / sizeof RATIOS[0] };
-
-double bench_ratio(const bench_result *result, contestant_id a, contestant_id b)
-{
-    double ratios[MOST_ROUNDS];
-    for (unsigned r = 0; r < result->rounds; r++) {
-        if (result->seconds[a][r] <= 0 || result->seconds[b][r] <= 0)
-            return 0;
-        ratios[r] = result->seconds[a][r] / result->seconds[b][r];
-    }
-    return result->rounds ? bench_stopwatch_spread(ratios, result->rounds).median : 0;
-}
-
-static int ran(const bench_result *result, contestant_id id)
-{
-    return result->rounds && result->seconds[id][0] > 0;
-}
 
 /* The processor's name, as the system tells it. */
 static void find_cpu(char *name, size_t bytes)
@@ -52,94 +24,163 @@ static void find_cpu(char *name, size_t bytes)
         fclose(file);
 }
 
-void bench_report_table(FILE *out, const bench_options *options, const bench_result *results, unsigned count)
+static void print_race(FILE *out, const race *r)
+{
+    fprintf(out, "\n%s, %s: %u rounds, %u of them clean throughout%s (%u samples taken again)\n", r->part, r->label, r->rounds,
+            r->clean_rounds, r->clean_rounds < ENOUGH_ROUNDS ? " - FEWER THAN 9" : "", r->retried_samples);
+    fprintf(out, "%-18s %7s  %11s %11s %11s  %8s %9s  %6s\n", "", "B/elem", "min us", "median us", "max us", "GB/s", "Gparam/s",
+            "share");
+    for (unsigned i = 0; i < r->count; i++) {
+        const race_entry *e = &r->entries[i];
+        unsigned clean;
+        const bench_spread spread = race_spread(r, (int)i, &clean);
+        if (!clean) {
+            fprintf(out, "%-18s %7.0f  no clean sample\n", e->name, e->bytes);
+            continue;
+        }
+        fprintf(out, "%-18s %7.0f  %11.3f %11.3f %11.3f  %8.2f %9.4f  ", e->name, e->bytes, 1e6 * spread.min,
+                1e6 * spread.median, 1e6 * spread.max, 1e-9 * e->elements * e->bytes / spread.median,
+                1e-9 * e->elements / spread.median);
+        const double share = race_share(r, (int)i);
+        if (isnan(share))
+            fprintf(out, "%6s", "");
+        else
+            fprintf(out, "%6.3f", share);
+        fprintf(out, "  %s%s%s\n", e->what, e->kernel ? ": " : "", e->kernel ? e->kernel : "");
+    }
+}
+
+/* One line for each size instead of a table of four. */
+static void print_sweep(FILE *out, const bench_book *book)
+{
+    enum { COLUMNS = 5 };
+    int head = 0;
+    for (unsigned i = 0; i < book->count; i++) {
+        const race *r = book->races[i];
+        unsigned clean[COLUMNS];
+        if (strcmp(r->part, "sweep") != 0)
+            continue;
+        if (!head++)
+            fprintf(out, "\nsweep, fp32, medians in us\n%12s %8s %12s %12s %12s %12s %12s  %s\n", "elements", "rounds", "zoff",
+                    "plain", "plain_if", "nomath", "plain_serial", "faster of plain and plain_if / zoff");
+        double medians[COLUMNS];
+        for (int e = 0; e < COLUMNS; e++)
+            medians[e] = e < (int)r->count ? 1e6 * race_spread(r, e, &clean[e]).median : NAN;
+        fprintf(out, "%12s %8u %12.4f %12.4f %12.4f %12.4f %12.4f  %.3f\n", r->label, clean[0], medians[0], medians[1],
+                medians[2], medians[3], medians[4], fmin(race_compare(r, 1, 0).median, race_compare(r, 2, 0).median));
+    }
+}
+
+static void print_ratio(FILE *out, const bench_ratio *r)
+{
+    if (!isfinite(r->value)) {
+        fprintf(out, "%-29s  %8s  %-8s %s\n", r->name, "-", "", r->missing);
+        return;
+    }
+    char asked[32] = "";
+    if (r->sense)
+        snprintf(asked, sizeof asked, "%s %.2f", r->sense > 0 ? ">=" : "<=", r->limit);
+    fprintf(out, "%-29s  %8.*f  %-8s %-7s %s%s%s\n", r->name, r->value >= 1000 ? 0 : 3, r->value, asked,
+            r->spoilt[0]          ? "void"
+            : !r->sense           ? ""
+            : bench_judge_held(r) ? "held"
+                                  : "MISSED",
+            r->meaning, r->spoilt[0] ? "; void: " : "", r->spoilt);
+}
+
+void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
+                        unsigned ratio_count)
 {
     char cpu[256];
     find_cpu(cpu, sizeof cpu);
-    fprintf(out, "%s, %u threads, %s kernels\n", cpu, options->threads, zoff_isa());
-    for (unsigned s = 0; s < count; s++) {
-        const bench_result *r = &results[s];
-        fprintf(out,
-                "\n%zu elements, %u clean rounds%s (%u rounds dropped, %u samples taken again), %zu of %zu MiB in huge pages\n",
-                r->count, r->rounds, r->enough ? "" : " - FEWER THAN ASKED FOR", r->dropped_rounds, r->retried_samples,
-                r->huge_bytes >> 20, r->total_bytes >> 20);
-        fprintf(out, "%-16s %6s  %10s %10s %10s  %8s %9s  %6s  %s\n", "", "B/elem", "min us", "median us", "max us", "GB/s",
-                "Gparam/s", "share", "");
-        for (unsigned id = 0; id < CONTESTANT_COUNT; id++) {
-            const contestant *c = &CONTESTANTS[id];
-            if (!ran(r, id))
-                continue;
-            const bench_spread spread = bench_stopwatch_spread(r->seconds[id], r->rounds);
-            const double elements = (double)r->count;
-            fprintf(out, "%-16s %6u  %10.2f %10.2f %10.2f  %8.2f %9.3f  ", c->name, c->bytes, 1e6 * spread.min,
-                    1e6 * spread.median, 1e6 * spread.max, 1e-9 * elements * c->bytes / spread.median,
-                    1e-9 * elements / spread.median);
-            if (c->yardstick == id)
-                fprintf(out, "%6s", "");
-            else /* in bytes moved: for equal bytes it is the ratio of the times */
-                fprintf(out, "%6.3f", bench_ratio(r, c->yardstick, id) * c->bytes / CONTESTANTS[c->yardstick].bytes);
-            fprintf(out, "  %s\n", c->what);
-        }
+    fprintf(out, "%s, %u threads, %s kernels, %zu MiB in huge pages\n", cpu, options->threads, zoff_isa(),
+            book->huge_bytes >> 20);
+    for (unsigned i = 0; i < book->count; i++) {
+        if (strcmp(book->races[i]->part, "sweep") != 0 && strcmp(book->races[i]->part, "yardstick") != 0)
+            print_race(out, book->races[i]);
     }
-    const bench_result *last = &results[count - 1];
-    if (!last->rounds) {
-        fprintf(out, "\nNo ratios: in no round had the threads their cores. Run again on a quieter machine.\n");
-        return;
-    }
-    fprintf(out, "\nAt %zu elements, medians of paired rounds:", last->count);
-    for (unsigned k = 0; k < RATIO_COUNT; k++) {
-        const double value = bench_ratio(last, RATIOS[k].slower, RATIOS[k].faster);
-        if (value > 0)
-            fprintf(out, "  %s %.3f", RATIOS[k].name, value);
-    }
-    fputc('\n', out);
+    print_sweep(out, book);
+    fprintf(out, "\nratios, medians of paired rounds\n");
+    for (unsigned i = 0; i < ratio_count; i++)
+        print_ratio(out, &ratios[i]);
+    if (!bench_judge_enough(ratios, ratio_count, PART_ANY))
+        fprintf(out, "Some figures come from fewer than %d clean rounds: run again on a quieter machine.\n", ENOUGH_ROUNDS);
+    fprintf(out, "%.1f s\n", bench_stopwatch_now() - options->start);
 }
 
-static json_t *row(const bench_result *r, contestant_id id)
+static json_t *number(double value)
 {
-    const contestant *c = &CONTESTANTS[id];
-    const bench_spread spread = bench_stopwatch_spread(r->seconds[id], r->rounds);
-    const double elements = (double)r->count;
-    json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f}", "name", c->name, "what", c->what,
-                            "bytes_per_element", (int)c->bytes, "calls_per_sample", (int)r->calls[id], "seconds_min",
-                            spread.min, "seconds_median", spread.median, "seconds_max", spread.max, "gb_per_s",
-                            1e-9 * elements * c->bytes / spread.median, "gparam_per_s", 1e-9 * elements / spread.median);
-    if (out && c->yardstick != id)
-        json_object_set_new(out, "share",
-                            json_real(bench_ratio(r, c->yardstick, id) * c->bytes / CONTESTANTS[c->yardstick].bytes));
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *row(const race *r, int index)
+{
+    const race_entry *e = &r->entries[index];
+    unsigned clean;
+    const bench_spread spread = race_spread(r, index, &clean);
+    json_t *out = json_pack("{s:s, s:s, s:f, s:f, s:i, s:i}", "name", e->name, "what", e->what, "elements", e->elements,
+                            "bytes_per_element", e->bytes, "calls_per_sample", (int)e->calls, "clean_samples", (int)clean);
+    json_object_set_new(out, "seconds_min", number(spread.min));
+    json_object_set_new(out, "seconds_median", number(spread.median));
+    json_object_set_new(out, "seconds_max", number(spread.max));
+    json_object_set_new(out, "gb_per_s", number(1e-9 * e->elements * e->bytes / spread.median));
+    json_object_set_new(out, "gparam_per_s", number(1e-9 * e->elements / spread.median));
+    if (e->kernel)
+        json_object_set_new(out, "kernel", json_string(e->kernel));
+    if (e->yardstick >= 0) {
+        json_object_set_new(out, "yardstick", json_string(r->entries[e->yardstick].name));
+        json_object_set_new(out, "share", number(race_share(r, index)));
+    }
     return out;
 }
 
-static json_t *size_object(const bench_result *r)
+static json_t *race_object(const race *r)
 {
     json_t *rows = json_array();
-    for (unsigned id = 0; id < CONTESTANT_COUNT; id++) {
-        if (ran(r, id))
-            json_array_append_new(rows, row(r, id));
-    }
-    return json_pack("{s:I, s:i, s:b, s:i, s:i, s:I, s:I, s:o}", "elements", (json_int_t)r->count, "clean_rounds",
-                     (int)r->rounds, "enough_clean_rounds", r->enough, "dropped_rounds", (int)r->dropped_rounds,
-                     "retried_samples", (int)r->retried_samples, "huge_page_bytes", (json_int_t)r->huge_bytes, "bytes",
-                     (json_int_t)r->total_bytes, "rows", rows);
+    for (unsigned i = 0; i < r->count; i++)
+        json_array_append_new(rows, row(r, (int)i));
+    return json_pack("{s:s, s:s, s:i, s:i, s:b, s:i, s:o}", "part", r->part, "label", r->label, "rounds", (int)r->rounds,
+                     "clean_rounds", (int)r->clean_rounds, "enough_clean_rounds", r->clean_rounds >= ENOUGH_ROUNDS,
+                     "retried_samples", (int)r->retried_samples, "rows", rows);
 }
 
-int bench_report_json(const bench_options *options, const bench_result *results, unsigned count)
+/* What is asked of a figure and whether it was met; `void` says why a figure proves nothing. */
+static json_t *verdict_object(const bench_ratio *r)
+{
+    json_t *out = json_object();
+    json_object_set_new(out, "value", number(r->value));
+    json_object_set_new(out, r->sense > 0 ? "at_least" : "at_most", json_real(r->limit));
+    json_object_set_new(out, "held", json_boolean(bench_judge_held(r)));
+    json_object_set_new(out, "clean_rounds", json_integer(r->pairs));
+    json_object_set_new(out, "void", r->spoilt[0] ? json_string(r->spoilt) : json_null());
+    return out;
+}
+
+int bench_report_json(const bench_options *options, const bench_book *book, const bench_ratio *ratios, unsigned ratio_count)
 {
     char cpu[256];
     struct utsname system = {0};
     find_cpu(cpu, sizeof cpu);
     uname(&system);
-    json_t *sizes = json_array(), *ratios = json_object();
-    for (unsigned s = 0; s < count; s++)
-        json_array_append_new(sizes, size_object(&results[s]));
-    for (unsigned k = 0; k < RATIO_COUNT; k++) { /* of the largest size; one that could not be formed is left out */
-        const double value = bench_ratio(&results[count - 1], RATIOS[k].slower, RATIOS[k].faster);
-        if (value > 0)
-            json_object_set_new(ratios, RATIOS[k].name, json_real(value));
+    json_t *races = json_array(), *figures = json_object(), *verdict = json_object(), *missing = json_object();
+    json_t *meanings = json_object();
+    for (unsigned i = 0; i < book->count; i++)
+        json_array_append_new(races, race_object(book->races[i]));
+    for (unsigned i = 0; i < ratio_count; i++) {
+        const bench_ratio *r = &ratios[i];
+        json_object_set_new(figures, r->name, number(r->value));
+        json_object_set_new(meanings, r->name, json_string(r->meaning));
+        if (!isfinite(r->value))
+            json_object_set_new(missing, r->name, json_string(r->missing));
+        if (r->sense)
+            json_object_set_new(verdict, r->name, verdict_object(r));
     }
-    json_t *root = json_pack("{s:s, s:{s:s, s:s, s:s}, s:i, s:s, s:b, s:o, s:o}", "bench", "cpu_adam", "machine", "cpu", cpu,
-                             "architecture", system.machine, "kernel", system.release, "threads", (int)options->threads, "isa",
-                             zoff_isa(), "quick", options->quick, "sizes", sizes, "ratios", ratios);
+    json_t *root = json_pack("{s:s, s:{s:s, s:s, s:s}, s:i, s:s, s:b, s:f, s:I, s:b, s:o, s:o, s:o, s:o, s:o}", "bench",
+                             "cpu_adam", "machine", "cpu", cpu, "architecture", system.machine, "kernel", system.release,
+                             "threads", (int)options->threads, "isa", zoff_isa(), "quick", options->quick, "seconds",
+                             bench_stopwatch_now() - options->start, "huge_page_bytes", (json_int_t)book->huge_bytes,
+                             "enough_clean_rounds", bench_judge_enough(ratios, ratio_count, PART_ANY), "ratios", figures,
+                             "verdict", verdict, "not_measured", missing, "meanings", meanings, "races", races);
     if (!root)
         return -1;
     FILE *out = strcmp(options->json_path, "-") == 0 ? stdout : fopen(options->json_path, "we");

@@ -25,6 +25,8 @@ bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls,
                                     double deadline)
 {
     bench_sample sample = {0};
+    if (!calls)
+        return sample;
     for (unsigned try = 0; try < tries; try++) {
         const double own = read_clock(CLOCK_THREAD_CPUTIME_ID), all = read_clock(CLOCK_PROCESS_CPUTIME_ID);
         const double start = bench_stopwatch_now();
@@ -38,7 +40,7 @@ bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls,
         sample.retries = try;
         if (sample.clean || bench_stopwatch_now() > deadline)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL); /* let whoever wants the core finish */
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL); /* let whoever wants the core finish */
     }
     return sample;
 }
@@ -47,7 +49,7 @@ unsigned bench_stopwatch_calls(bench_work_fn fn, void *ctx, double seconds)
 {
     for (unsigned calls = 1;; calls *= 2) {
         double best = INFINITY; /* of three: a pause of the machine must not make a sample too short to measure */
-        for (unsigned try = 0; try < 3 && best >= seconds; try++) {
+        for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++) {
             const double start = bench_stopwatch_now();
             for (unsigned i = 0; i < calls; i++)
                 fn(ctx);

@@ -17,8 +17,8 @@ typedef struct bench_sample {
     unsigned retries;
 } bench_sample;
 
-/* Time `calls` calls of fn, which keeps `threads` threads busy (waiting threads must spin: OMP_WAIT_POLICY=active). Takes the
- * sample again, at most `tries` times and not after `deadline`, until it is clean. */
+/* Time `calls` calls of fn (none: no clean sample), which keeps `threads` threads busy (waiting threads must spin:
+ * OMP_WAIT_POLICY=active). Takes the sample again, at most `tries` times and not after `deadline`, until it is clean. */
 bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
                                     double deadline);
 
