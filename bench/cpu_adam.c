@@ -233,7 +233,7 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
     double ends[5];
     int ret = 0;
     for (unsigned i = 0; i < 5; i++)
-        ends[i] = bench_options_deadline(options, again ? 1 : ENDS[i]);
+        ends[i] = bench_options_deadline(options, again ? 0.96 : ENDS[i]);
     if (parts & PART_COMPARE)
         ret = bench_compare_step(options, a, last, ends[0], book);
     if (ret == 0 && parts & PART_COMPARE && options->dtypes & DTYPE_BF16)
@@ -247,8 +247,8 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
     return ret;
 }
 
-/* The parts in which a figure still comes from too few clean rounds. */
-static unsigned lacking(const bench_options *options, const bench_book *book)
+/* The parts in which a figure comes from too few clean rounds, or is so close to its limit that more of them should decide. */
+static unsigned undecided(const bench_options *options, const bench_book *book)
 {
     bench_ratio ratios[MOST_RATIOS];
     const unsigned count = bench_judge(options, book, ratios);
@@ -257,6 +257,8 @@ static unsigned lacking(const bench_options *options, const bench_book *book)
         if (!bench_judge_enough(ratios, count, part))
             parts |= part;
     }
+    for (unsigned i = 0; i < count; i++)
+        parts |= bench_judge_close(&ratios[i]) ? ratios[i].part : 0;
     return parts & options->parts;
 }
 
@@ -285,8 +287,11 @@ static int run_parts(const bench_options *options, bench_book *book)
     }
     if (ret == 0)
         ret = run_judged(options, options->parts, &a, 0, book);
-    if (ret == 0 && options->rounds >= ENOUGH_ROUNDS && bench_stopwatch_now() < bench_options_deadline(options, 0.92))
-        ret = run_judged(options, lacking(options, book), &a, 1, book);
+    if (ret == 0 && options->rounds >= ENOUGH_ROUNDS && bench_stopwatch_now() < bench_options_deadline(options, 0.92)) {
+        bench_options more = *options;
+        more.rounds = options->rounds < RACE_ROUNDS / 3 ? 3 * options->rounds : RACE_ROUNDS;
+        ret = run_judged(&more, undecided(options, book), &a, 1, book);
+    }
     if (ret == 0 && options->parts & PART_COMPARE)
         ret = run_told(options, &a, book);
     bench_arrays_close(&a);

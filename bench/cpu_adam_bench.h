@@ -98,6 +98,8 @@ unsigned bench_judge(const bench_options *options, const bench_book *book, bench
 /* Whether every figure of a part that something is asked of comes from enough clean rounds. */
 int bench_judge_enough(const bench_ratio *ratios, unsigned count, unsigned parts);
 int bench_judge_held(const bench_ratio *ratio);
+/* Whether noise may decide on which side of its limit a figure is, or has put it on the wrong one. */
+int bench_judge_close(const bench_ratio *ratio);
 
 void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
                         unsigned ratio_count);

@@ -195,13 +195,13 @@ static void nomath_norm_step(setting *s, int which)
 
 /* clang-format off */
 static const contestant STEP_TABLE[] = {
+    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", 28, DTYPE_FP32, "nomath_fp32", plain, 0},
     {"nomath_fp32", "streams of an fp32 step, no math", 28, DTYPE_ANY, NULL, nomath, NOMATH_FP32},
     {"zoff_fp32", "zoff_adam_step, fp32 in place", 28, DTYPE_ANY, "nomath_fp32", zoff, STEP_FP32},
-    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", 28, DTYPE_FP32, "nomath_fp32", plain, 0},
     {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", 28, DTYPE_BF16, "nomath_bf16", zoff, STEP_BF16},
     {"nomath_bf16", "streams of a bf16 step, no math", 28, DTYPE_BF16, NULL, nomath, NOMATH_HALF_OUT},
-    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", 22, DTYPE_BF16, "nomath_keep", zoff, KEEP_BF16},
     {"nomath_keep", "streams of 16-bit weights in place, no math", 22, DTYPE_BF16, NULL, nomath, NOMATH_HALF_KEEP},
+    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", 22, DTYPE_BF16, "nomath_keep", zoff, KEEP_BF16},
     {"nomath_fp32_alone", "nomath_fp32 on one thread", 28, DTYPE_FP32, NULL, alone, -1},
     {"zoff_fp32_alone", "zoff_fp32 on one thread", 28, DTYPE_FP32, "nomath_fp32_alone", alone, STEP_FP32},
 };

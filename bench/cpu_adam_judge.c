@@ -117,12 +117,13 @@ static void judge_step(judge *j)
     check_size(j, r);
 
     r = add(j, "bf16_vs_fp32_bytes", 1, 0.95,
-            "bytes a second of zoff's bf16 step, the worse of copy-out and in place / of fp32");
-    if (step) {
-        const race_ratio out = race_compare(step, race_find(step, "zoff_fp32"), race_find(step, "zoff_bf16"));
-        const race_ratio keep = race_compare(step, race_find(step, "zoff_fp32"), race_find(step, "zoff_bf16_keep"));
-        set(r, fmin(out.median, keep.median * 22 / 28), out.pairs < keep.pairs ? out.pairs : keep.pairs);
-    }
+            "bytes a second of zoff's step with bf16 gradient and copy-out / of fp32 in place");
+    set_pair(r, step, "zoff_fp32", "zoff_bf16");
+    check_size(j, r);
+    /* A larger part of its bytes are written, which memory is slower at, with math or without. */
+    r = add(j, "bf16_keep_vs_fp32_bytes", 1, 0.9, "the same for bf16 weights in place, without a master");
+    set_pair(r, step, "zoff_fp32", "zoff_bf16_keep");
+    r->value *= 22.0 / 28;
     check_size(j, r);
 }
 
@@ -183,7 +184,7 @@ static void judge_sweep(judge *j)
         if (sizes && skipped && !both[k]->spoilt[0])
             snprintf(both[k]->spoilt, sizeof both[k]->spoilt, "%u sizes had no clean round", skipped);
         if (last && last_size >= (double)PROMISED_SIZE / 4) /* smaller ones may be in a cache, where the math shows */
-            check_honest(both[k], last, race_compare(last, 1, 2).median <= 1 ? "plain" : "plain_if");
+            check_honest(both[k], last, "plain");
     }
 }
 
@@ -206,7 +207,10 @@ static void judge_lists(judge *j)
             add(j, LISTS[i].serial, 0, 0, "the same, plain-loop calls on the calling thread, without OpenMP / one list call"),
             r, "plain_calls_serial", "zoff_list");
         set_pair(add(j, LISTS[i].steps, 0, 0, "2,000 zoff_adam_step calls / one list call"), r, "zoff_calls", "zoff_list");
-        check_honest(calls, r, "plain_calls");
+        /* What is slow about it are its regions: even without math they would lose by what is asked, or the figure is void. */
+        const double without_math = r ? race_compare(r, race_find(r, "nomath_calls"), race_find(r, "zoff_list")).median : NAN;
+        if (!(without_math >= LISTS[i].limit))
+            check_honest(calls, r, "plain_calls");
     }
     bench_ratio *one = add(j, "list_vs_one_tensor", 1, 0.8, "one tensor of 10,000,000 / a list of 10,000 tensors of 1,000");
     set_pair(one, ending(j, "list_and_one", " x 1000"), "zoff_one", "zoff_list");
@@ -273,6 +277,12 @@ int bench_judge_enough(const bench_ratio *ratios, unsigned count, unsigned parts
     for (unsigned i = 0; i < count; i++)
         all = all && (!ratios[i].sense || !(ratios[i].part & parts) || ratios[i].pairs >= ENOUGH_ROUNDS);
     return all;
+}
+
+int bench_judge_close(const bench_ratio *r)
+{
+    const double margin = 0.05 * r->limit;
+    return r->sense && r->pairs && (r->sense > 0 ? r->value < r->limit + margin : r->value > r->limit - margin);
 }
 
 int bench_judge_held(const bench_ratio *r)

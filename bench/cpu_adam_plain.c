@@ -34,7 +34,7 @@ void plain_adam_if_large(size_t n, float *restrict p, float *restrict m, float *
 {
     ADAM_CONSTANTS
     /* "parallel:", or the clause would forbid vectors too */
-#pragma omp parallel for simd schedule(static) num_threads((int)threads) if (parallel : n >= 32768)
+#pragma omp parallel for simd schedule(static) num_threads((int)threads) if (parallel : n >= PLAIN_SHARED_FROM)
     ADAM_LOOP
 }
 

@@ -12,7 +12,8 @@ typedef struct plain_hyper {
 /* Step t of `n` elements on `threads` threads, in a parallel region of its own. */
 void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const plain_hyper *h, int t, unsigned threads);
 
-/* The same, but small arrays are left to the calling thread. */
+/* The same, but arrays of fewer elements than this are left to the calling thread. */
+enum { PLAIN_SHARED_FROM = 32768 };
 void plain_adam_if_large(size_t n, float *p, float *m, float *v, const float *g, const plain_hyper *h, int t, unsigned threads);
 
 /* The same without a word of OpenMP. */

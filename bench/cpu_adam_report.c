@@ -53,21 +53,25 @@ static void print_race(FILE *out, const race *r)
 /* One line for each size instead of a table of four. */
 static void print_sweep(FILE *out, const bench_book *book)
 {
-    enum { COLUMNS = 5 };
+    static const char *const COLUMNS[] = {"zoff", "plain", "plain_if", "nomath", "plain_serial"};
     int head = 0;
     for (unsigned i = 0; i < book->count; i++) {
         const race *r = book->races[i];
-        unsigned clean[COLUMNS];
+        unsigned clean = 0;
         if (strcmp(r->part, "sweep") != 0)
             continue;
         if (!head++)
-            fprintf(out, "\nsweep, fp32, medians in us\n%12s %8s %12s %12s %12s %12s %12s  %s\n", "elements", "rounds", "zoff",
-                    "plain", "plain_if", "nomath", "plain_serial", "faster of plain and plain_if / zoff");
-        double medians[COLUMNS];
-        for (int e = 0; e < COLUMNS; e++)
-            medians[e] = e < (int)r->count ? 1e6 * race_spread(r, e, &clean[e]).median : NAN;
-        fprintf(out, "%12s %8u %12.4f %12.4f %12.4f %12.4f %12.4f  %.3f\n", r->label, clean[0], medians[0], medians[1],
-                medians[2], medians[3], medians[4], fmin(race_compare(r, 1, 0).median, race_compare(r, 2, 0).median));
+            fprintf(out, "\nsweep, fp32, medians in us\n%12s %8s %12s %12s %12s %12s %12s  %s\n", "elements", "rounds",
+                    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], "faster of plain and plain_if / zoff");
+        fprintf(out, "%12s %8u", r->label, r->clean_rounds);
+        for (unsigned c = 0; c < sizeof COLUMNS / sizeof COLUMNS[0]; c++) {
+            const int e = race_find(r, COLUMNS[c]);
+            fprintf(out, " %12.4f", e < 0 ? NAN : 1e6 * race_spread(r, e, &clean).median);
+        }
+        const int own = race_find(r, "zoff");
+        fprintf(
+            out, "  %.3f\n",
+            fmin(race_compare(r, race_find(r, "plain"), own).median, race_compare(r, race_find(r, "plain_if"), own).median));
     }
 }
 

@@ -2,12 +2,14 @@
  * are the same and never compete. */
 #include "team.h"
 
+#include "clock.h"
 #include "cpu.h"
 #include "log.h"
 
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* Where the threads of this process work, decided once: a thread that moved from one step to the next would find its pages on
  * another node. One of the few pieces of global state: the pool is the process's, and so are its threads' places. */
@@ -125,4 +127,33 @@ void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx)
     }
     pthread_once(&placement.once, place);
     zoff_base_team_run_seated(placement.seated ? &placement.policy : NULL, threads, fn, ctx);
+}
+
+static void do_nothing(void *ctx, unsigned thread, unsigned threads)
+{
+    (void)ctx;
+    (void)thread;
+    (void)threads;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double zoff_base_team_region_seconds(unsigned threads)
+{
+    enum { TRIES = 9 };
+    double seconds[TRIES];
+    if (omp_get_level() > 0)
+        return 0;
+    zoff_base_team_run(threads, do_nothing, NULL); /* starts them */
+    for (int i = 0; i < TRIES; i++) {
+        const double start = zoff_base_clock_seconds();
+        zoff_base_team_run(threads, do_nothing, NULL);
+        seconds[i] = zoff_base_clock_seconds() - start;
+    }
+    qsort(seconds, TRIES, sizeof *seconds, compare);
+    return seconds[TRIES / 2];
 }

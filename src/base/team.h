@@ -22,4 +22,8 @@ void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
 /* The same with the seats of another policy, for tests; NULL leaves the threads where they are. */
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx);
 
+/* Seconds that such a run of threads which are awake takes when there is nothing to do; 0 inside a parallel region of the
+ * caller's program, where that cannot be known. */
+double zoff_base_team_region_seconds(unsigned threads);
+
 #endif

@@ -1,13 +1,15 @@
-/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the three pieces of global mutable
- * state of the library: written once, before the first kernel runs. */
+/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the three pieces of global
+ * mutable state of the library: written once, before the first kernel runs. */
 #include "kernels.h"
 
 #include "cpu.h"
 #include "env.h"
 #include "log.h"
 #include "team.h"
+#include "worth.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +39,8 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
+    atomic_size_t shared_from;    /* elements; see worth.h */
+    atomic_size_t measured_until; /* elements until that is measured again */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 static size_t find_best(void)
@@ -98,6 +102,22 @@ unsigned zoff_adam_dispatch_threads(void)
 {
     pthread_once(&chosen.once, choose);
     return chosen.threads;
+}
+
+bool zoff_adam_dispatch_shares(unsigned threads, size_t elements)
+{
+    if (threads < 2 || elements < ZOFF_WORTH_LEAST || elements >= ZOFF_WORTH_MOST)
+        return threads >= 2 && elements >= ZOFF_WORTH_MOST;
+    /* Callers on several threads may count and measure one over the other: both are estimates. */
+    const size_t left = atomic_load_explicit(&chosen.measured_until, memory_order_relaxed);
+    if (left > elements) {
+        atomic_store_explicit(&chosen.measured_until, left - elements, memory_order_relaxed);
+    } else {
+        const zoff_worth worth = zoff_adam_worth_measure(zoff_adam_dispatch_kernels(), threads);
+        atomic_store_explicit(&chosen.shared_from, worth.from, memory_order_relaxed);
+        atomic_store_explicit(&chosen.measured_until, worth.good, memory_order_relaxed);
+    }
+    return elements >= atomic_load_explicit(&chosen.shared_from, memory_order_relaxed);
 }
 
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa)

@@ -39,12 +39,14 @@ void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size)
     zoff_adam_hyper_init_for_sized(h, struct_size, ZOFF_OPTIMIZER_ADAM);
 }
 
-/* The caller's struct with the defaults behind its end. */
-static zoff_adam_hyper complete(const zoff_adam_hyper *hyper)
+/* The caller's struct; where it is an older one, a copy with the defaults behind its end. */
+static const zoff_adam_hyper *complete(const zoff_adam_hyper *hyper, zoff_adam_hyper *copy)
 {
-    zoff_adam_hyper full = DEFAULTS[ZOFF_OPTIMIZER_ADAM];
-    memcpy(&full, hyper, zoff_base_bits_min(hyper->struct_size, sizeof full));
-    return full;
+    if (hyper->struct_size >= sizeof *copy)
+        return hyper;
+    *copy = DEFAULTS[ZOFF_OPTIMIZER_ADAM];
+    memcpy(copy, hyper, hyper->struct_size);
+    return copy;
 }
 
 /* In range as fp32, in which the kernels compute; false for NaN. */
@@ -81,27 +83,28 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
     ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_adam_hyper_init()");
     ZOFF_FAIL_IF(hyper->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
                  "zoff_adam_hyper.struct_size is %zu; fill the struct with zoff_adam_hyper_init() first", hyper->struct_size);
-    const zoff_adam_hyper h = complete(hyper);
-    ZOFF_FAIL_IF(!is_magnitude(h.lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h.lr);
-    ZOFF_FAIL_IF(!is_magnitude(h.weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
-                 h.weight_decay);
+    zoff_adam_hyper copy;
+    const zoff_adam_hyper *h = complete(hyper, &copy);
+    ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
+    ZOFF_FAIL_IF(!is_magnitude(h->weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
+                 h->weight_decay);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
-    switch (h.optimizer) {
+    switch (h->optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
-        ZOFF_FAIL_IF(h.decay != ZOFF_DECAY_DECOUPLED && h.decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
-                     "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h.decay);
-        ZOFF_TRY(check_betas(&h));
-        return check_eps(&h);
+        ZOFF_FAIL_IF(h->decay != ZOFF_DECAY_DECOUPLED && h->decay != ZOFF_DECAY_L2, ZOFF_ERR_INVALID,
+                     "decay is %d; use ZOFF_DECAY_DECOUPLED or ZOFF_DECAY_L2", (int)h->decay);
+        ZOFF_TRY(check_betas(h));
+        return check_eps(h);
     case ZOFF_OPTIMIZER_ADAGRAD:
-        ZOFF_FAIL_IF(!is_magnitude(h.lr_decay), ZOFF_ERR_INVALID, "lr_decay is %g; it must be finite and 0 or more",
-                     h.lr_decay);
-        return check_eps(&h);
+        ZOFF_FAIL_IF(!is_magnitude(h->lr_decay), ZOFF_ERR_INVALID, "lr_decay is %g; it must be finite and 0 or more",
+                     h->lr_decay);
+        return check_eps(h);
     case ZOFF_OPTIMIZER_LION:
-        return check_betas(&h);
+        return check_betas(h);
     case ZOFF_OPTIMIZER_SGD:
-        return check_sgd(&h);
+        return check_sgd(h);
     }
-    return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h.optimizer);
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h->optimizer);
 }
 
 static zoff_adam_rule rule_of(const zoff_adam_hyper *h)
@@ -137,8 +140,8 @@ zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule)
 
 zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper)
 {
-    const zoff_adam_hyper h = complete(hyper);
-    return zoff_adam_hyper_rule_states(rule_of(&h));
+    zoff_adam_hyper copy;
+    return zoff_adam_hyper_rule_states(rule_of(complete(hyper, &copy)));
 }
 
 /* x^n for n >= 1 by squaring. The pow() of one C library may differ from another's in the last place, which the bits of a step
@@ -163,23 +166,24 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
 {
     /* The caller's thread may flush subnormals or round upwards: constants must not depend on that either. */
     const unsigned saved = zoff_base_cpu_float_enter();
-    const zoff_adam_hyper h = complete(hyper);
-    zoff_adam_consts k = {.rule = rule_of(&h), .grad_scale = (float)grad_scale, .eps = (float)h.eps};
-    double step_size = -h.lr;
-    blend(h.beta1, 1.0 - h.beta1, &k.beta1, &k.one_minus_beta1);
-    blend(h.beta2, 1.0 - h.beta2, &k.beta2, &k.one_minus_beta2);
-    if (h.optimizer == ZOFF_OPTIMIZER_ADAM) {
-        step_size /= 1.0 - power(h.beta1, t);
-        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - power(h.beta2, t)));
-    } else if (h.optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
-        step_size /= 1.0 + (double)(t - 1) * h.lr_decay;
-    } else if (h.optimizer == ZOFF_OPTIMIZER_SGD) {
-        blend(t == 1 ? 0 : h.momentum, t == 1 ? 1 : 1.0 - h.dampening, &k.beta1, &k.one_minus_beta1);
-        k.momentum = (float)h.momentum;
+    zoff_adam_hyper copy;
+    const zoff_adam_hyper *h = complete(hyper, &copy);
+    zoff_adam_consts k = {.rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps};
+    double step_size = -h->lr;
+    blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);
+    blend(h->beta2, 1.0 - h->beta2, &k.beta2, &k.one_minus_beta2);
+    if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+        step_size /= 1.0 - power(h->beta1, t);
+        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - power(h->beta2, t)));
+    } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
+        step_size /= 1.0 + (double)(t - 1) * h->lr_decay;
+    } else if (h->optimizer == ZOFF_OPTIMIZER_SGD) {
+        blend(t == 1 ? 0 : h->momentum, t == 1 ? 1 : 1.0 - h->dampening, &k.beta1, &k.one_minus_beta1);
+        k.momentum = (float)h->momentum;
     }
     k.step_size = (float)step_size;
     const bool shrinks = k.rule == ZOFF_RULE_ADAM_DECOUPLED || k.rule == ZOFF_RULE_LION_DECOUPLED;
-    k.decay = (float)(shrinks ? -h.lr * h.weight_decay : h.weight_decay);
+    k.decay = (float)(shrinks ? -h->lr * h->weight_decay : h->weight_decay);
     *out = k;
     zoff_base_cpu_float_leave(saved);
 }

@@ -30,6 +30,8 @@ extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx
 const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
 /* Threads of the default team, measured at the first call of either function. */
 unsigned zoff_adam_dispatch_threads(void);
+/* Whether so many elements are worth a team of `threads`. Where that is not plain it is measured, now and then. */
+bool zoff_adam_dispatch_shares(unsigned threads, size_t elements);
 /* The table called `isa`, or NULL where this build or CPU has none. */
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
 

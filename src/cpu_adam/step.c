@@ -3,6 +3,7 @@
 
 #include "bits.h"
 #include "mem.h"
+#include "team.h"
 #include "try.h"
 
 #include <float.h>
@@ -34,9 +35,8 @@ static size_t index_of(const step_list *list, const void *tensor)
     return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
 }
 
-static zoff_adam_piece make_piece(const step_list *list, const zoff_adam_tensor *tensor)
+static zoff_adam_piece make_piece(const zoff_adam_tensor *tensor, const zoff_adam_consts *consts, bool stream)
 {
-    const zoff_adam_consts *consts = list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts->rule);
     return (zoff_adam_piece){
         .count = tensor->count,
@@ -49,19 +49,25 @@ static zoff_adam_piece make_piece(const step_list *list, const zoff_adam_tensor 
         .copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16,
         .consts = consts,
         .master_dtype = tensor->master_dtype ? tensor->master_dtype : ZOFF_F32,
-        .stream = list->stream,
+        .stream = stream,
     };
+}
+
+static zoff_adam_piece piece_of(const step_list *list, const zoff_adam_tensor *tensor)
+{
+    const zoff_adam_consts *consts = list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
+    return make_piece(tensor, consts, list->stream);
 }
 
 static size_t cost(const void *ctx, const void *tensor)
 {
-    const zoff_adam_piece piece = make_piece(ctx, tensor);
+    const zoff_adam_piece piece = piece_of(ctx, tensor);
     return zoff_adam_update_cost(&piece);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
 {
-    const zoff_adam_piece piece = make_piece(ctx, tensor);
+    const zoff_adam_piece piece = piece_of(ctx, tensor);
     kernels->update(&piece, begin, count);
 }
 
@@ -193,12 +199,46 @@ static zoff_status step_each(step_list *list, const zoff_adam_hyper *hyper, size
     return status;
 }
 
+/* The step of one tensor. In a small one the time goes into fetching from the caller's core what the other threads need, so
+ * that is two lines, which they find at once. */
+typedef struct lone_step {
+    _Alignas(64) zoff_adam_piece piece;
+    zoff_adam_consts consts;
+    const struct zoff_kernels *kernels;
+} lone_step;
+_Static_assert(sizeof(lone_step) == 128, "two lines");
+
+static size_t lone_share(size_t count, unsigned thread, unsigned threads)
+{
+    enum { GRAIN = 64 };
+    const size_t grains = count / GRAIN;
+    return thread == threads ? count : (grains / threads * thread + grains % threads * thread / threads) * GRAIN;
+}
+
+static void run_share(void *ctx, unsigned thread, unsigned threads)
+{
+    const lone_step *s = ctx;
+    const size_t begin = lone_share(s->piece.count, thread, threads);
+    s->kernels->update(&s->piece, begin, lone_share(s->piece.count, thread + 1, threads) - begin);
+}
+
 zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor)
 {
-    step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_adam_step"};
+    const step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_adam_step"};
+    lone_step step;
     ZOFF_TRY(check_scale(grad_scale));
     ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_adam_step: tensor is NULL");
-    return step_alike(&list, hyper, t, grad_scale);
+    ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
+    ZOFF_TRY(check_tensor(&list, 0, zoff_adam_hyper_states(hyper)));
+    if (!tensor->count)
+        return ZOFF_OK;
+    zoff_adam_hyper_consts(hyper, t, grad_scale, &step.consts);
+    step.piece = make_piece(tensor, &step.consts, false);
+    step.piece.stream = zoff_adam_update_streams(tensor->count * zoff_adam_update_cost(&step.piece));
+    step.kernels = zoff_adam_dispatch_kernels();
+    const unsigned threads = zoff_adam_dispatch_threads();
+    zoff_base_team_run(zoff_adam_dispatch_shares(threads, tensor->count) ? threads : 1, run_share, &step);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_adam_step_list(const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,

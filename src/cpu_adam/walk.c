@@ -3,9 +3,9 @@
 
 #include "bits.h"
 #include "team.h"
+#include "worth.h"
 
 enum {
-    SHARED_FROM = 32 * 1024,   /* elements: below it, waking the team costs more than it saves */
     BETWEEN_EVERY = 64 * 1024, /* elements of thread 0 between two calls of between() */
 };
 _Static_assert(BETWEEN_EVERY % ZOFF_NORM_BLOCK == 0, "kernels start at block borders");
@@ -15,8 +15,9 @@ typedef struct walk_place {
     size_t index, offset;
 } walk_place;
 
+/* A copy of the walk: what a thread must fetch from the core of another before it can begin lies together. */
 typedef struct walk_job {
-    const zoff_adam_walk *walk;
+    zoff_adam_walk walk;
     const struct zoff_kernels *kernels;
     size_t total; /* cost */
 } walk_job;
@@ -41,9 +42,9 @@ static size_t piece_cost(const zoff_adam_walk *walk, const void *piece)
 static walk_place find_border(const walk_job *job, unsigned thread, unsigned threads, walk_place at, size_t *passed)
 {
     const size_t target = job->total / threads * thread + job->total % threads * thread / threads;
-    for (; at.index < job->walk->count; at.index++, at.offset = 0) {
-        const void *piece = piece_at(job->walk, at.index);
-        const size_t count = piece_count(job->walk, piece), cost = piece_cost(job->walk, piece);
+    for (; at.index < job->walk.count; at.index++, at.offset = 0) {
+        const void *piece = piece_at(&job->walk, at.index);
+        const size_t count = piece_count(&job->walk, piece), cost = piece_cost(&job->walk, piece);
         if (thread < threads && target - *passed < count * cost) {
             const size_t offset = (target - *passed) / cost;
             at.offset = offset - offset % ZOFF_NORM_BLOCK;
@@ -57,7 +58,7 @@ static walk_place find_border(const walk_job *job, unsigned thread, unsigned thr
 /* Thread 0's way through a piece, with a breath for I/O where `*io_due` elements have passed. */
 static void run_with_breaths(const walk_job *job, const void *piece, size_t begin, size_t end, size_t *io_due)
 {
-    const zoff_adam_walk *walk = job->walk;
+    const zoff_adam_walk *walk = &job->walk;
     while (begin < end) {
         size_t count = zoff_base_bits_min(end - begin, BETWEEN_EVERY);
         walk->fn(job->kernels, walk->fn_ctx, piece, begin, count);
@@ -73,7 +74,7 @@ static void run_with_breaths(const walk_job *job, const void *piece, size_t begi
 /* The pieces and parts of pieces from one place to another. */
 static void run_between(const walk_job *job, walk_place at, walk_place stop, bool breathes)
 {
-    const zoff_adam_walk *walk = job->walk;
+    const zoff_adam_walk *walk = &job->walk;
     size_t io_due = 0;
     for (; at.index <= stop.index && at.index < walk->count; at.index++) {
         const void *piece = piece_at(walk, at.index);
@@ -89,18 +90,16 @@ static void run_between(const walk_job *job, walk_place at, walk_place stop, boo
 static void run_share(void *ctx, unsigned thread, unsigned threads)
 {
     const walk_job *job = ctx;
-    walk_place at = {0, 0}, stop = {job->walk->count, 0};
+    walk_place at = {0, 0}, stop = {job->walk.count, 0};
     if (threads > 1) {
+        __builtin_prefetch(job->walk.pieces);
+        __builtin_prefetch(job->walk.fn_ctx);
+        __builtin_prefetch((const char *)job->walk.fn_ctx + 64);
         size_t passed = 0;
         at = find_border(job, thread, threads, at, &passed);
         stop = find_border(job, thread + 1, threads, (walk_place){at.index, 0}, &passed);
     }
-    run_between(job, at, stop, thread == 0 && job->walk->between);
-}
-
-bool zoff_adam_walk_shares(size_t count)
-{
-    return count >= SHARED_FROM;
+    run_between(job, at, stop, thread == 0 && job->walk.between);
 }
 
 size_t zoff_adam_walk_total(const zoff_adam_walk *walk)
@@ -115,12 +114,12 @@ size_t zoff_adam_walk_total(const zoff_adam_walk *walk)
 
 void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk)
 {
-    walk_job job = {.walk = walk, .kernels = zoff_adam_dispatch_kernels(), .total = walk->total};
+    walk_job job = {.walk = *walk, .kernels = zoff_adam_dispatch_kernels(), .total = walk->total};
     size_t elements = 0;
-    for (size_t i = 0; threads > 1 && i < walk->count && !zoff_adam_walk_shares(elements); i++)
+    for (size_t i = 0; threads > 1 && i < walk->count && elements < ZOFF_WORTH_MOST; i++)
         elements += piece_count(walk, piece_at(walk, i));
     if (!job.total)
         job.total = zoff_adam_walk_total(walk);
     if (job.total)
-        zoff_base_team_run(zoff_adam_walk_shares(elements) ? threads : 1, run_share, &job);
+        zoff_base_team_run(zoff_adam_dispatch_shares(threads, elements) ? threads : 1, run_share, &job);
 }

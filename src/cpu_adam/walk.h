@@ -26,13 +26,11 @@ typedef struct zoff_adam_walk {
 } zoff_adam_walk;
 
 /* Work through the list on `threads` threads. Shares are equal in what they cost, and cut inside a piece at multiples of
- * ZOFF_NORM_BLOCK; the same list and team give each thread the same share. Little work stays on the calling thread. */
+ * ZOFF_NORM_BLOCK; the same list and team give each thread the same share, save that little work may stay on the calling
+ * thread. */
 void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk);
 
 /* Bytes that the whole list costs; elements where there is no cost function. */
 size_t zoff_adam_walk_total(const zoff_adam_walk *walk);
-
-/* Whether a list of `count` elements in all is worth a team. */
-bool zoff_adam_walk_shares(size_t count);
 
 #endif

@@ -1,0 +1,63 @@
+/* worth.c: how many elements are worth a team. What waking one costs depends on the number of threads, on how they wait and on
+ * where a hypervisor has put them, from half a microsecond to fifty; what it saves depends on the kernels. Both are measured.
+ */
+#include "worth.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "team.h"
+
+enum { SAMPLE = 1024, TRIES = 5 };
+
+typedef struct sample {
+    const struct zoff_kernels *kernels;
+    zoff_adam_piece piece;
+    double seconds; /* of one element, the best of a few tries */
+} sample;
+
+static void measure(void *ctx, unsigned thread, unsigned threads)
+{
+    sample *s = ctx;
+    (void)thread;
+    (void)threads;
+    s->kernels->update(&s->piece, 0, SAMPLE); /* into the cache */
+    for (int i = 0; i < TRIES; i++) {
+        const double start = zoff_base_clock_seconds();
+        s->kernels->update(&s->piece, 0, SAMPLE);
+        const double seconds = (zoff_base_clock_seconds() - start) / SAMPLE;
+        s->seconds = i == 0 || seconds < s->seconds ? seconds : s->seconds;
+    }
+}
+
+/* Seconds that an element of an fp32 AdamW step takes where it need not be fetched from memory. */
+static double element_seconds(const struct zoff_kernels *kernels)
+{
+    float p[SAMPLE], m[SAMPLE], v[SAMPLE], g[SAMPLE];
+    zoff_adam_hyper hyper;
+    zoff_adam_consts consts;
+    zoff_adam_hyper_init(&hyper);
+    hyper.weight_decay = 0.01;
+    zoff_adam_hyper_consts(&hyper, 1, 1, &consts);
+    for (size_t i = 0; i < SAMPLE; i++) {
+        p[i] = g[i] = 0.5f;
+        m[i] = v[i] = 0.25f;
+    }
+    sample s = {.kernels = kernels,
+                .piece = {.count = SAMPLE, .master = p, .m = m, .v = v, .grad = g, .grad_dtype = ZOFF_F32, .consts = &consts}};
+    zoff_base_team_run(1, measure, &s);
+    return s.seconds;
+}
+
+zoff_worth zoff_adam_worth_measure(const struct zoff_kernels *kernels, unsigned threads)
+{
+    const double start = zoff_base_clock_seconds();
+    const double region = zoff_base_team_region_seconds(threads), element = element_seconds(kernels);
+    if (region <= 0 || element <= 0)
+        return (zoff_worth){.from = ZOFF_WORTH_MOST / 2, .good = ZOFF_WORTH_MOST};
+    /* What the threads work on comes from the caller's core too, and that takes about half of what waking them does. */
+    const double from = 1.5 * region / (element * (threads - 1) / threads);
+    return (zoff_worth){
+        .from = from >= ZOFF_WORTH_MOST ? ZOFF_WORTH_MOST : zoff_base_bits_max((size_t)from, ZOFF_WORTH_LEAST),
+        .good = (size_t)(100 * (zoff_base_clock_seconds() - start) / element),
+    };
+}
