@@ -29,14 +29,15 @@ typedef struct zoff_adam_tensor {
  *
  *      g  = grad * grad_scale
  *
- *  Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2):
+ *  Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2), where c1 and c2 are 1 - beta^t
+ *  for the betas as fp32 holds them, (1 - beta) * (1 + beta + ... + beta^(t-1)) with each factor rounded:
  *
- *      g  = fma(weight_decay, p, g)         with ZOFF_DECAY_L2
+ *      g  = fma(weight_decay, p, g)                           with ZOFF_DECAY_L2
  *      m  = fma(1 - beta1, g, beta1 * m)
  *      v  = fma((1 - beta2) * g, g, beta2 * v)
- *      u  = m / fma(sqrt(v), 1 / sqrt(1 - beta2^t), eps)
- *      p  = fma(-lr * weight_decay, p, p)   with ZOFF_DECAY_DECOUPLED
- *      p  = fma(-lr / (1 - beta1^t), u, p)
+ *      u  = m / fma(sqrt(v), 1 / sqrt(c2), eps)
+ *      p  = fma(-lr / c1, u, p)                               or with ZOFF_DECAY_DECOUPLED
+ *      p  = p + fma(-lr / c1, u, (-lr * weight_decay) * p)
  *
  *  Adagrad (Duchi, Hazan and Singer 2011, with the diagonal; lr_decay as in PyTorch):
  *
@@ -48,8 +49,7 @@ typedef struct zoff_adam_tensor {
  *
  *      u  = sign(fma(1 - beta1, g, beta1 * m))
  *      m  = fma(1 - beta2, g, beta2 * m)
- *      p  = fma(-lr * weight_decay, p, p)
- *      p  = fma(-lr, u, p)
+ *      p  = p + fma(-lr, u, (-lr * weight_decay) * p)
  *
  *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening):
  *
@@ -57,7 +57,7 @@ typedef struct zoff_adam_tensor {
  *      m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
  *      p  = fma(-lr, u, p)                           without momentum: u = g
  *
- *  The constants are computed in double and rounded to fp32 once. Without weight decay (0) its line is left out. Subnormals are
+ *  The constants are computed in double and rounded to fp32 once. Without weight decay (0) its part is left out. Subnormals are
  *  honoured whatever the process has set; a NaN stays a NaN.
  *  @threads any, on disjoint memory; uses the default team of threads  @blocks until done
  *  @return ERR_INVALID for a NULL array, an unknown type, or a hyper-parameter out of range; nothing is changed then. The

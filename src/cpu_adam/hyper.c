@@ -156,6 +156,15 @@ static double power(double x, int64_t n)
     return result;
 }
 
+/* A moment is a sum of gradients weighted by (1 - beta) * beta^k, both as the kernels have them, rounded to fp32; this is the
+ * sum of the first t weights. With unrounded ones the correction and what it corrects drift apart: by 6e-6 of an update where
+ * beta2 is 0.999. */
+static double sum_of_weights(float beta, float one_minus_beta, int64_t t)
+{
+    const double gap = 1.0 - (double)beta;
+    return (double)one_minus_beta * (gap > 0 ? (1.0 - power((double)beta, t)) / gap : (double)t);
+}
+
 static void blend(double keep, double rest, float *out_keep, float *out_rest)
 {
     *out_keep = (float)keep;
@@ -173,8 +182,8 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
     blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);
     blend(h->beta2, 1.0 - h->beta2, &k.beta2, &k.one_minus_beta2);
     if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
-        step_size /= 1.0 - power(h->beta1, t);
-        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(1.0 - power(h->beta2, t)));
+        step_size /= sum_of_weights(k.beta1, k.one_minus_beta1, t);
+        k.inv_sqrt_bias2 = (float)(1.0 / sqrt(sum_of_weights(k.beta2, k.one_minus_beta2, t)));
     } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
         step_size /= 1.0 + (double)(t - 1) * h->lr_decay;
     } else if (h->optimizer == ZOFF_OPTIMIZER_SGD) {

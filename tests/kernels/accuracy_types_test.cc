@@ -6,8 +6,8 @@
 //   of the sum   sum of the errors / sum of the updates;
 //   mean         mean of error / update. An update that is a near zero by cancellation of 1,000 steps counts here as any other,
 //                though fp32 cannot hold it: 0.02 + x has the error of 0.02. So the mean leaves out those below one lr.
-// Half of what fp32 masters lose is one and the same for all elements: beta2 is rounded to fp32, which 1,000 steps of v raise
-// to the 1,000th power, while the correction of its bias is of the unrounded one.
+// Most of what fp32 masters lose with weight decay they lose where gradients have died: the decay of a weight is then so many
+// units in its last place and a fraction, and the fraction is rounded the same way in step after step.
 #include "exact_step.h"
 #include "kernel_data.h"
 #include "oracle.h"
@@ -163,13 +163,13 @@ const types MASTERS[] = {{"fp32", ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 1},
                          {"fp16 gradients x 1024, fp32 master", ZOFF_F16, ZOFF_F32, ZOFF_F16, 1024}};
 
 // With fp32 masters the types of gradients and copies cost nothing: what is lost was lost before the step.
-TEST(accuracy_types, masters_keep_the_update_to_3e_6)
+TEST(accuracy_types, masters_keep_the_update_to_3e_6_on_average)
 {
     for (double weight_decay : {0.01, 0.0}) {
         for (const auto &c : MASTERS) {
             const figures f = run(REALISTIC, weight_decay, c);
-            EXPECT_LE(f.of_sum, 3e-6) << c.name;
-            EXPECT_LE(f.mean, 4.5e-6) << c.name;
+            EXPECT_LE(f.of_sum, 1.5e-6) << c.name;
+            EXPECT_LE(f.mean, 3e-6) << c.name;
         }
     }
 }
@@ -178,8 +178,8 @@ TEST(accuracy_types, hard_inputs)
 {
     for (const auto &c : {MASTERS[0], MASTERS[1]}) {
         const figures f = run(HARD, 0.01, c);
-        EXPECT_LE(f.of_sum, 3e-6) << c.name;
-        EXPECT_LE(f.mean, 6.5e-6) << c.name;
+        EXPECT_LE(f.of_sum, 2e-6) << c.name;
+        EXPECT_LE(f.mean, 4.5e-6) << c.name;
     }
 }
 

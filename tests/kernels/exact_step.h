@@ -114,9 +114,10 @@ inline void step(const zoff_adam_hyper &h, int64_t t, double scale, real grad, e
         u = sgd_update(h, t, g, e);
         break;
     }
+    bounded change = product(constant(rate), u);
     if (h.weight_decay != 0 && shrinks)
-        e->p = rounded(sum(product(constant(-(real)h.lr * (real)h.weight_decay), e->p), e->p));
-    e->p = rounded(sum(product(constant(rate), u), e->p));
+        change = rounded(sum(change, rounded(product(constant(-(real)h.lr * (real)h.weight_decay), e->p))));
+    e->p = rounded(sum(change, e->p));
 }
 } // namespace exact
 

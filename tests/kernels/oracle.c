@@ -114,6 +114,14 @@ struct constants {
     float beta1, rest1, beta2, rest2, eps, inv_root, rate, shrink, weight_decay, momentum, keep, take;
 };
 
+/* The weights (1 - beta) * beta^k of t gradients in a moment, added up; both factors as fp32 has them. */
+static double weights_of(float rest, float beta, int64_t t)
+{
+    if (beta == 1)
+        return rest * (double)t;
+    return rest * (1 - pow(beta, (double)t)) / (1 - (double)beta);
+}
+
 static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
 {
     struct constants c = {
@@ -130,8 +138,8 @@ static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
         .take = t == 1 ? 1 : (float)(1 - h->dampening),
     };
     if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
-        c.inv_root = (float)(1 / sqrt(1 - pow(h->beta2, (double)t)));
-        c.rate = (float)(-h->lr / (1 - pow(h->beta1, (double)t)));
+        c.inv_root = (float)(1 / sqrt(weights_of(c.rest2, c.beta2, t)));
+        c.rate = (float)(-h->lr / weights_of(c.rest1, c.beta1, t));
     }
     if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD)
         c.rate = (float)(-h->lr / (1 + (double)(t - 1) * h->lr_decay));
@@ -147,7 +155,7 @@ static float adam(const zoff_adam_hyper *h, const struct constants *c, float p, 
     *v = fmaf(part, g, c->beta2 * *v);
     const float u = *m / fmaf(sqrtf(*v), c->inv_root, c->eps);
     if (h->weight_decay != 0 && h->decay == ZOFF_DECAY_DECOUPLED)
-        p = fmaf(c->shrink, p, p);
+        return p + fmaf(c->rate, u, c->shrink * p);
     return fmaf(c->rate, u, p);
 }
 
@@ -171,7 +179,7 @@ static float lion(const zoff_adam_hyper *h, const struct constants *c, float p, 
     const float u = sign_of(fmaf(c->rest1, g, c->beta1 * *m));
     *m = fmaf(c->rest2, g, c->beta2 * *m);
     if (h->weight_decay != 0)
-        p = fmaf(c->shrink, p, p);
+        return p + fmaf(c->rate, u, c->shrink * p);
     return fmaf(c->rate, u, p);
 }
 

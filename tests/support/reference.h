@@ -115,6 +115,13 @@ struct element {
 
 // The rules take element x from its gradient g, in step t. Constants are made in double and rounded once.
 
+// The weights (1 - beta) * beta^k of t gradients in a moment, added up; both factors rounded to fp32.
+inline double weights_of(double beta, int64_t t)
+{
+    const float keep = (float)beta, take = (float)(1 - beta);
+    return keep == 1 ? take * (double)t : take * (1 - pow(keep, (double)t)) / (1 - (double)keep);
+}
+
 inline void adam(const zoff_adam_hyper &h, int64_t t, float g, element &x)
 {
     const bool decays = h.weight_decay != 0;
@@ -122,10 +129,9 @@ inline void adam(const zoff_adam_hyper &h, int64_t t, float g, element &x)
         g = fmaf((float)h.weight_decay, x.p, g);
     x.m = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
     x.v = fmaf((float)(1 - h.beta2) * g, g, (float)h.beta2 * x.v);
-    const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(1 - pow(h.beta2, (double)t))), (float)h.eps);
-    if (decays && h.decay == ZOFF_DECAY_DECOUPLED)
-        x.p = fmaf((float)(-h.lr * h.weight_decay), x.p, x.p);
-    x.p = fmaf((float)(-h.lr / (1 - pow(h.beta1, (double)t))), u, x.p);
+    const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(weights_of(h.beta2, t))), (float)h.eps);
+    const float rate = (float)(-h.lr / weights_of(h.beta1, t)), shrink = (float)(-h.lr * h.weight_decay);
+    x.p = decays && h.decay == ZOFF_DECAY_DECOUPLED ? x.p + fmaf(rate, u, shrink * x.p) : fmaf(rate, u, x.p);
 }
 
 inline void adagrad(const zoff_adam_hyper &h, int64_t t, float g, element &x)
@@ -141,9 +147,8 @@ inline void lion(const zoff_adam_hyper &h, float g, element &x)
     const float blend = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
     const float u = blend > 0 ? 1.0f : blend < 0 ? -1.0f : blend; // 0 and NaN stay
     x.m = fmaf((float)(1 - h.beta2), g, (float)h.beta2 * x.m);
-    if (h.weight_decay != 0)
-        x.p = fmaf((float)(-h.lr * h.weight_decay), x.p, x.p);
-    x.p = fmaf((float)-h.lr, u, x.p);
+    const float rate = (float)-h.lr, shrink = (float)(-h.lr * h.weight_decay);
+    x.p = h.weight_decay != 0 ? x.p + fmaf(rate, u, shrink * x.p) : fmaf(rate, u, x.p);
 }
 
 inline void sgd(const zoff_adam_hyper &h, int64_t t, float g, element &x)

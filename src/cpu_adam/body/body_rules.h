@@ -69,8 +69,8 @@ ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule
     else if (rule == ZOFF_RULE_NESTEROV || rule == ZOFF_RULE_NESTEROV_L2)
         u = rule_momentum(k, g, m, i, left, true);
 
-    if (rule_decays_weights(rule))
-        p = v_fma(v_set1(k->decay), p, p);
+    if (rule_decays_weights(rule)) /* the weight is rounded once: twice, and the first would be alike in step after step */
+        return v_add(p, v_fma(v_set1(k->step_size), u, v_mul(v_set1(k->decay), p)));
     return v_fma(v_set1(k->step_size), u, p);
 }
 

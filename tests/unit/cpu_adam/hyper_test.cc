@@ -178,6 +178,29 @@ TEST(hyper, choices_and_their_combinations)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_hyper_init", zoff_adam_hyper_check(&h, 1));
 }
 
+// (1 - beta) * beta^k for t gradients, added up.
+static long double weights_of(float beta, float rest, int64_t t)
+{
+    long double sum = 0, weight = rest;
+    for (int64_t k = 0; k < t && k < 100000; k++, weight *= beta) // the rest is nothing
+        sum += weight;
+    return sum;
+}
+
+TEST(hyper, a_beta_that_fp32_rounds_to_1_keeps_a_sum)
+{
+    zoff_adam_hyper h = defaults();
+    h.beta1 = h.beta2 = 1 - 0x1p-40;
+    for (int64_t t : {1, 2, 1000}) {
+        zoff_adam_consts c;
+        zoff_adam_hyper_consts(&h, t, 1, &c);
+        EXPECT_EQ(c.beta1, 1.0f);
+        EXPECT_NEAR(c.step_size, -h.lr / ((double)t * 0x1p-40), -1e-6 * c.step_size)
+            << "m is 2^-40 times the sum of t gradients";
+        EXPECT_NEAR(c.inv_sqrt_bias2, 1 / sqrt((double)t * 0x1p-40), 1e-6 * c.inv_sqrt_bias2);
+    }
+}
+
 TEST(hyper, constants_are_made_in_double_and_rounded_once)
 {
     zoff_adam_hyper h = defaults();
@@ -192,9 +215,12 @@ TEST(hyper, constants_are_made_in_double_and_rounded_once)
         EXPECT_EQ(c.beta2, 0.999f);
         EXPECT_EQ(c.one_minus_beta2, (float)(1 - 0.999));
         EXPECT_EQ(c.eps, 1e-8f);
-        // Against long double, in which 0.9 is another number: to half a unit of fp32 and a little.
-        EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(1 - powl(0.999, (long double)t))), 1e-7 * c.inv_sqrt_bias2);
-        EXPECT_NEAR(c.step_size, (double)(-3e-4L / (1 - powl(0.9, (long double)t))), -1e-7 * c.step_size);
+        // Corrections are those of the rounded betas; to half a unit of fp32 and a little.
+        EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(weights_of(c.beta2, c.one_minus_beta2, t))), 1e-7 * c.inv_sqrt_bias2);
+        EXPECT_NEAR(c.step_size, (double)(-3e-4L / weights_of(c.beta1, c.one_minus_beta1, t)), -1e-7 * c.step_size);
+        // What they are for: 1 - beta^t, to what rounding 1 - beta2 = 0.001 may amount to.
+        EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(1 - powl(0.999, (long double)t))), 1e-5 * c.inv_sqrt_bias2);
+        EXPECT_NEAR(c.step_size, (double)(-3e-4L / (1 - powl(0.9, (long double)t))), -1e-6 * c.step_size);
         EXPECT_EQ(c.decay, (float)(-3e-4 * 0.1));
         EXPECT_EQ(c.rule, ZOFF_RULE_ADAM_DECOUPLED);
     }

@@ -1,5 +1,5 @@
-// worth_test.cc: from how many elements on a team is woken: measured where it must be, and never for lists that are plainly small
-// or large.
+// worth_test.cc: from how many elements on a team is woken: measured where it must be, and never for lists that are plainly
+// small or large.
 #include "zoff_test.h"
 
 #include <omp.h>
