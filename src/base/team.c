@@ -17,6 +17,7 @@ static struct {
     pthread_once_t once;
     bool seated;           /* several nodes, and nobody else has placed the threads */
     atomic_uint preferred; /* node + 1; 0 for none */
+    atomic_bool forked;    /* this process is a child of one that had a team */
     zoff_policy policy;
 } placement = {.once = PTHREAD_ONCE_INIT};
 
@@ -73,8 +74,14 @@ void zoff_base_team_prefer(int node)
         atomic_store(&placement.preferred, (unsigned)node + 1);
 }
 
+static void remember_fork(void)
+{
+    atomic_store(&placement.forked, true);
+}
+
 static void place(void)
 {
+    (void)pthread_atfork(NULL, NULL, remember_fork);
     placement.seated = !runtime_places() && make_policy(&placement.policy) && placement.policy.places;
 }
 
@@ -121,12 +128,13 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
 
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
-    if (threads <= 1) {
+    if (threads > 1)
+        pthread_once(&placement.once, place);
+    /* A child of fork() has none of the pool's threads, but libgomp would wait for them, for ever. */
+    if (threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed))
         run_one(fn, ctx, 0, 1);
-        return;
-    }
-    pthread_once(&placement.once, place);
-    zoff_base_team_run_seated(placement.seated ? &placement.policy : NULL, threads, fn, ctx);
+    else
+        zoff_base_team_run_seated(placement.seated ? &placement.policy : NULL, threads, fn, ctx);
 }
 
 static void do_nothing(void *ctx, unsigned thread, unsigned threads)

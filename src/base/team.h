@@ -16,7 +16,8 @@ void zoff_base_team_prefer(int node);
 
 /* Run fn once on each of `threads` threads and wait for all. Inside a parallel region of the caller's program the runtime
  * may give fewer threads: fn is told how many there are. Floating point is set as the kernels need it. On a machine with
- * several NUMA nodes a thread is kept on the node of its seat for that time. */
+ * several NUMA nodes a thread is kept on the node of its seat for that time. In a child that a process with a team forked, the
+ * calling thread works alone. */
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
 
 /* The same with the seats of another policy, for tests; NULL leaves the threads where they are. */

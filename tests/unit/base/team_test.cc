@@ -4,6 +4,8 @@
 #include <float.h>
 #include <omp.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -140,6 +142,26 @@ TEST(team, teams_of_several_threads_do_not_meet)
         EXPECT_EQ(2u, t.threads);
         t.expect_each_once();
     }
+}
+
+TEST(team, a_child_of_fork_works_alone)
+{
+    tally before, after;
+    zoff_base_team_run(3, tally::count, &before); // now the runtime has threads, which the child will not have
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        alarm(20); // instead of waiting for ever
+        tally t;
+        zoff_base_team_run(3, tally::count, &t);
+        _exit(t.threads == 1 && t.visits[0] == 1 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+    EXPECT_EQ(0, WEXITSTATUS(status));
+    zoff_base_team_run(3, tally::count, &after);
+    EXPECT_EQ(3u, after.threads) << "the parent has its team still";
 }
 
 #if defined(__x86_64__)
