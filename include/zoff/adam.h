@@ -51,17 +51,19 @@ typedef struct zoff_adam_tensor {
  *      m  = fma(1 - beta2, g, beta2 * m)
  *      p  = p + fma(-lr, u, (-lr * weight_decay) * p)
  *
- *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening):
+ *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening; PyTorch counts from
+ *  a parameter's first gradient, here t counts):
  *
  *      g  = fma(weight_decay, p, g)
  *      m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)
  *      p  = fma(-lr, u, p)                           without momentum: u = g
  *
  *  The constants are computed in double and rounded to fp32 once. Without weight decay (0) its part is left out. Subnormals are
- *  honoured whatever the process has set; a NaN stays a NaN.
+ *  honoured whatever the process has set; a NaN stays a NaN, in 16 bits 0x7fc0 (bf16) or 0x7e00 (fp16).
  *  @threads any, on disjoint memory; uses the default team of threads  @blocks until done
- *  @return ERR_INVALID for a NULL array, an unknown type, or a hyper-parameter out of range; nothing is changed then. The
- *  bits of the result do not depend on the instruction set or the number of threads */
+ *  @return ERR_INVALID for a NULL array, an unknown type, a hyper-parameter out of range, or a grad_scale that is not finite in
+ *  fp32; nothing is changed then. The bits of the result do not depend on the instruction set or the number of threads, but for
+ *  sign and payload of an fp32 NaN */
 ZOFF_API zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor);
 
 /** Do the same on a list of `count` tensors in one call: the team is woken once, and its shares are equal in bytes, however

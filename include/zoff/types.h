@@ -49,7 +49,7 @@ typedef struct zoff_adam_hyper {
     double lr;                /**< learning rate; default 1e-3 (Adam, SGD), 1e-2 (Adagrad), 1e-4 (Lion); >= 0 */
     double beta1, beta2;      /**< Adam: default 0.9, 0.999; Lion: 0.9, 0.99; each in [0, 1) */
     double eps;               /**< added to a root; default 1e-8 (Adam), 1e-10 (Adagrad); >= 0 */
-    double weight_decay;      /**< default 0; >= 0 */
+    double weight_decay;      /**< default 0; >= 0, and lr * weight_decay finite in fp32 */
     zoff_decay decay;         /**< Adam: default decoupled */
     double momentum;          /**< SGD: default 0, which needs no state; >= 0 */
     double dampening;         /**< SGD: default 0 */
@@ -63,7 +63,8 @@ typedef struct zoff_adam_hyper {
 ZOFF_API void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size);
 
 #define zoff_adam_hyper_init_for(h, optimizer) zoff_adam_hyper_init_for_sized((h), sizeof *(h), (optimizer))
-/** Fill `h` with the defaults of one of the optimizers.  @threads any */
+/** Fill `h` with the defaults of one of the optimizers: those of PyTorch, for Lion of its paper. (A configuration that leaves
+ *  them open means DeepSpeed's, which for Lion are lr 1e-3 and betas 0.9, 0.999.)  @threads any */
 ZOFF_API void zoff_adam_hyper_init_for_sized(zoff_adam_hyper *h, size_t struct_size, zoff_optimizer optimizer);
 
 #ifdef __cplusplus

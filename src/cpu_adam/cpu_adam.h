@@ -37,7 +37,7 @@ typedef struct zoff_adam_states {
 typedef struct zoff_adam_consts {
     zoff_adam_rule rule;
     float grad_scale;
-    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, in step 1 instead 0 and 1 */
+    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, in step 1 instead -0 and 1 */
     float beta2, one_minus_beta2;
     float eps;
     float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
@@ -65,7 +65,7 @@ typedef struct zoff_adam_piece {
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
     zoff_dtype master_dtype; /* default: fp32 */
-    bool stream;             /* write copy_out past the caches; set by zoff_adam_update_run() */
+    bool stream;             /* write copy_out past the caches; callers leave it to zoff_adam_update_run() */
 } zoff_adam_piece;
 
 /* The step on a list of pieces. */

@@ -1,5 +1,6 @@
-/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits. One of the three pieces of global
- * mutable state of the library: written once, before the first kernel runs. */
+/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits, and holds from how many elements on a
+ * team is worth it. One of the three pieces of global mutable state of the library: the table is written once, before the first
+ * kernel runs; what a team is worth is an estimate that any caller may renew. */
 #include "kernels.h"
 
 #include "cpu.h"
@@ -39,7 +40,7 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
-    atomic_size_t shared_from;    /* elements; see worth.h */
+    atomic_size_t shared_from;    /* elements; see worth.h. Of the team that was measured last */
     atomic_size_t measured_until; /* elements until that is measured again */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 

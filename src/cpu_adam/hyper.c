@@ -55,6 +55,15 @@ static bool is_magnitude(double x)
     return x >= 0 && x <= (double)FLT_MAX;
 }
 
+/* By its bits: a thread that takes subnormals for zero must see the same rule, and ask for the same states, as the constants
+ * are made for with subnormals honoured. */
+static bool is_zero(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits << 1 == 0;
+}
+
 static zoff_status check_betas(const zoff_adam_hyper *h)
 {
     ZOFF_FAIL_IF(!(h->beta1 >= 0 && h->beta1 < 1), ZOFF_ERR_INVALID, "beta1 is %.17g; it must lie in [0, 1)", h->beta1);
@@ -73,7 +82,7 @@ static zoff_status check_sgd(const zoff_adam_hyper *h)
     ZOFF_FAIL_IF(!is_magnitude(h->momentum), ZOFF_ERR_INVALID, "momentum is %g; it must be finite and 0 or more", h->momentum);
     ZOFF_FAIL_IF(!(fabs(h->dampening) <= (double)FLT_MAX), ZOFF_ERR_INVALID, "dampening is %g; it must be finite",
                  h->dampening);
-    ZOFF_FAIL_IF(h->nesterov && (h->momentum == 0 || h->dampening != 0), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(h->nesterov && (is_zero(h->momentum) || !is_zero(h->dampening)), ZOFF_ERR_INVALID,
                  "nesterov needs a momentum above 0 and a dampening of 0; they are %g and %g", h->momentum, h->dampening);
     return ZOFF_OK;
 }
@@ -88,6 +97,8 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
     ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
     ZOFF_FAIL_IF(!is_magnitude(h->weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
                  h->weight_decay);
+    ZOFF_FAIL_IF(!is_magnitude(h->lr * h->weight_decay), ZOFF_ERR_INVALID, "lr * weight_decay is %g; it must be finite in fp32",
+                 h->lr * h->weight_decay);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
     switch (h->optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
@@ -109,7 +120,7 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
 
 static zoff_adam_rule rule_of(const zoff_adam_hyper *h)
 {
-    const bool decays = h->weight_decay != 0;
+    const bool decays = !is_zero(h->weight_decay);
     switch (h->optimizer) {
     case ZOFF_OPTIMIZER_ADAGRAD:
         return decays ? ZOFF_RULE_ADAGRAD_L2 : ZOFF_RULE_ADAGRAD;
@@ -118,7 +129,7 @@ static zoff_adam_rule rule_of(const zoff_adam_hyper *h)
     case ZOFF_OPTIMIZER_SGD:
         if (h->nesterov)
             return decays ? ZOFF_RULE_NESTEROV_L2 : ZOFF_RULE_NESTEROV;
-        if (h->momentum != 0)
+        if (!is_zero(h->momentum))
             return decays ? ZOFF_RULE_MOMENTUM_L2 : ZOFF_RULE_MOMENTUM;
         return decays ? ZOFF_RULE_SGD_L2 : ZOFF_RULE_SGD;
     case ZOFF_OPTIMIZER_ADAM:
@@ -187,7 +198,8 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
     } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {
         step_size /= 1.0 + (double)(t - 1) * h->lr_decay;
     } else if (h->optimizer == ZOFF_OPTIMIZER_SGD) {
-        blend(t == 1 ? 0 : h->momentum, t == 1 ? 1 : 1.0 - h->dampening, &k.beta1, &k.one_minus_beta1);
+        /* In step 1 m becomes g: 0 * 0 + g would make +0 of a g that is -0, -0 * 0 + g does not. */
+        blend(t == 1 ? -0.0 : h->momentum, t == 1 ? 1 : 1.0 - h->dampening, &k.beta1, &k.one_minus_beta1);
         k.momentum = (float)h->momentum;
     }
     k.step_size = (float)step_size;

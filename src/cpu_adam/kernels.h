@@ -28,7 +28,7 @@ extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx
 
 /* The table of this process, chosen at the first call and then fixed. */
 const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
-/* Threads of the default team, measured at the first call of either function. */
+/* Threads of the default team, counted at the first call of either function and then fixed. */
 unsigned zoff_adam_dispatch_threads(void);
 /* Whether so many elements are worth a team of `threads`. Where that is not plain it is measured, now and then. */
 bool zoff_adam_dispatch_shares(unsigned threads, size_t elements);

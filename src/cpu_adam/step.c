@@ -15,6 +15,9 @@
 enum { FIRST_BYTES = 72 };
 _Static_assert(sizeof(zoff_adam_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
 
+/* The same of the hyper-parameters: no array of them has a smaller stride. */
+enum { FIRST_HYPER_BYTES = offsetof(zoff_adam_hyper, momentum) };
+
 /* A list of tensors, in messages "tensor" or "tensors[7]", and the constants of each. */
 typedef struct step_list {
     const zoff_adam_tensor *tensors;
@@ -164,11 +167,17 @@ static zoff_status step_alike(step_list *list, const zoff_adam_hyper *hyper, int
     return ZOFF_OK;
 }
 
+/* The same constants come of both, as far as can be seen from the fields that this library knows. */
+static bool are_alike(const zoff_adam_hyper *a, const zoff_adam_hyper *b)
+{
+    return a->struct_size == b->struct_size && memcmp(a, b, zoff_base_bits_min(a->struct_size, sizeof *a)) == 0;
+}
+
 /* Checks one tensor's hyper-parameters and makes its constants; neighbours often share theirs, and a power is dear. */
 static zoff_status make_consts(const step_list *list, size_t index, const zoff_adam_hyper *hyper, const zoff_adam_hyper *before,
                                int64_t t, double grad_scale, zoff_adam_consts *consts)
 {
-    if (before && hyper->struct_size == before->struct_size && memcmp(hyper, before, hyper->struct_size) == 0) {
+    if (before && are_alike(hyper, before)) {
         consts[index] = consts[index - 1];
     } else {
         const zoff_status status = zoff_adam_hyper_check(hyper, t);
@@ -248,9 +257,10 @@ zoff_status zoff_adam_step_list(const zoff_adam_hyper *hyper, size_t hyper_strid
     ZOFF_TRY(check_scale(grad_scale));
     ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "zoff_adam_step_list: hyper is NULL");
     ZOFF_FAIL_IF(!tensors && count, ZOFF_ERR_INVALID, "zoff_adam_step_list: tensors is NULL, but count is %zu", count);
-    ZOFF_FAIL_IF(count && tensor_stride < FIRST_BYTES, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(count && (tensor_stride < FIRST_BYTES || tensor_stride % _Alignof(zoff_adam_tensor)), ZOFF_ERR_INVALID,
                  "zoff_adam_step_list: tensor_stride is %zu; pass sizeof(zoff_adam_tensor)", tensor_stride);
-    ZOFF_FAIL_IF(hyper_stride && hyper_stride < sizeof hyper->struct_size, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(hyper_stride && (hyper_stride < FIRST_HYPER_BYTES || hyper_stride % _Alignof(zoff_adam_hyper)),
+                 ZOFF_ERR_INVALID,
                  "zoff_adam_step_list: hyper_stride is %zu; pass sizeof(zoff_adam_hyper), or 0 where all tensors share one",
                  hyper_stride);
     return hyper_stride ? step_each(&list, hyper, hyper_stride, t, grad_scale) : step_alike(&list, hyper, t, grad_scale);

@@ -93,8 +93,10 @@ static void run_share(void *ctx, unsigned thread, unsigned threads)
     walk_place at = {0, 0}, stop = {job->walk.count, 0};
     if (threads > 1) {
         __builtin_prefetch(job->walk.pieces);
-        __builtin_prefetch(job->walk.fn_ctx);
-        __builtin_prefetch((const char *)job->walk.fn_ctx + 64);
+        if (job->walk.fn_ctx) {
+            __builtin_prefetch(job->walk.fn_ctx);
+            __builtin_prefetch((const char *)job->walk.fn_ctx + 64);
+        }
         size_t passed = 0;
         at = find_border(job, thread, threads, at, &passed);
         stop = find_border(job, thread + 1, threads, (walk_place){at.index, 0}, &passed);

@@ -51,7 +51,8 @@ static double element_seconds(const struct zoff_kernels *kernels)
 zoff_worth zoff_adam_worth_measure(const struct zoff_kernels *kernels, unsigned threads)
 {
     const double start = zoff_base_clock_seconds();
-    const double region = zoff_base_team_region_seconds(threads), element = element_seconds(kernels);
+    const double region = zoff_base_team_region_seconds(threads);
+    const double element = region > 0 ? element_seconds(kernels) : 0;
     if (region <= 0 || element <= 0)
         return (zoff_worth){.from = ZOFF_WORTH_MOST / 2, .good = ZOFF_WORTH_MOST};
     /* What the threads work on comes from the caller's core too, and that takes about half of what waking them does. */

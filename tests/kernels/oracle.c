@@ -111,7 +111,8 @@ void oracle_store(void *array, zoff_dtype dtype, size_t i, float x)
 
 /* The constants of all rules, in double first. */
 struct constants {
-    float beta1, rest1, beta2, rest2, eps, inv_root, rate, shrink, weight_decay, momentum, keep, take;
+    float beta1, rest1, beta2, rest2, eps, inv_root, rate, shrink, weight_decay, momentum, take;
+    int first; /* step 1 */
 };
 
 /* The weights (1 - beta) * beta^k of t gradients in a moment, added up; both factors as fp32 has them. */
@@ -134,8 +135,8 @@ static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
         .shrink = (float)(-h->lr * h->weight_decay),
         .weight_decay = (float)h->weight_decay,
         .momentum = (float)h->momentum,
-        .keep = t == 1 ? 0 : (float)h->momentum, /* of SGD's m; nothing is there to be kept in step 1 */
-        .take = t == 1 ? 1 : (float)(1 - h->dampening),
+        .take = (float)(1 - h->dampening),
+        .first = t == 1,
     };
     if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
         c.inv_root = (float)(1 / sqrt(weights_of(c.rest2, c.beta2, t)));
@@ -189,7 +190,7 @@ static float sgd(const zoff_adam_hyper *h, const struct constants *c, float p, f
         g = fmaf(c->weight_decay, p, g);
     float u = g;
     if (h->momentum != 0) {
-        *m = fmaf(c->take, g, c->keep * *m);
+        *m = c->first ? g : fmaf(c->take, g, c->momentum * *m);
         u = h->nesterov ? fmaf(c->momentum, *m, g) : *m;
     }
     return fmaf(c->rate, u, p);

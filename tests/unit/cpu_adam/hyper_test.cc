@@ -201,6 +201,15 @@ TEST(hyper, a_beta_that_fp32_rounds_to_1_keeps_a_sum)
     }
 }
 
+TEST(hyper, a_decay_that_fp32_cannot_hold_is_refused)
+{
+    zoff_adam_hyper h = defaults();
+    h.lr = h.weight_decay = 1e30;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lr * weight_decay is 1e+60", zoff_adam_hyper_check(&h, 1));
+    h.weight_decay = 0;
+    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+}
+
 TEST(hyper, constants_are_made_in_double_and_rounded_once)
 {
     zoff_adam_hyper h = defaults();
@@ -265,7 +274,8 @@ TEST(hyper, constants_of_the_other_optimizers)
         EXPECT_EQ(c.step_size, -0.1f);
         EXPECT_EQ(c.decay, 0.4f);
         EXPECT_EQ(c.momentum, 0.8f);
-        EXPECT_EQ(c.beta1, t == 1 ? 0.0f : 0.8f);
+        EXPECT_EQ(c.beta1, t == 1 ? -0.0f : 0.8f);
+        EXPECT_EQ(signbit(c.beta1), t == 1) << "+0 would make +0 of a first gradient that is -0";
         EXPECT_EQ(c.one_minus_beta1, t == 1 ? 1.0f : (float)(1 - 0.3));
     }
 }

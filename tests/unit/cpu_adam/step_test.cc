@@ -1,5 +1,5 @@
 // step_test.cc: the public step on one tensor: every rule and type against the oracle, its errors and their words, its
-// defaults, empty tensors, and that it owns the floating-point control register while it computes.
+// defaults, empty tensors, callers on several threads, and that it owns the floating-point control register while it computes.
 #include "tensors.h"
 #include "zoff_test.h"
 
@@ -9,6 +9,8 @@ extern "C" {
 
 #include <math.h>
 #include <string.h>
+
+#include <thread>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -60,6 +62,83 @@ TEST(step, states_of_other_rules_are_not_touched)
         expect_same(expected, actual);
         for (float x : spare)
             ASSERT_EQ(x, 7.0f) << rule.name;
+    }
+}
+
+// In step 1 SGD's m becomes g whatever the dampening, and is g to the bit: a zero keeps its sign.
+TEST(step, the_first_momentum_is_the_gradient)
+{
+    const size_t n = 100;
+    for (const auto &rule : every_rule()) {
+        if (rule.rule != ZOFF_RULE_MOMENTUM && rule.rule != ZOFF_RULE_NESTEROV)
+            continue;
+        owned_tensor actual(rule, ZOFF_F32, every_weights_kind()[0], n, false), expected = actual;
+        for (size_t i = 0; i < n; i += 3) {
+            oracle_store(actual.grad.data(), ZOFF_F32, i, -0.0f);
+            oracle_store(actual.master.data(), ZOFF_F32, i, i % 2 ? -0.0f : 0.0f);
+        }
+        expected = actual;
+        const zoff_adam_tensor tensor = actual.tensor();
+        ASSERT_ZOFF_OK(zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+        EXPECT_EQ(memcmp(actual.m.data(), actual.grad.data(), n * sizeof(float)), 0) << rule.name;
+        expected.step_by_oracle(1, 1);
+        expect_same(expected, actual);
+    }
+}
+
+// A grad_scale of any sign and size that fp32 has; an infinity or a NaN that comes of it goes where the formula sends it.
+TEST(step, any_finite_grad_scale)
+{
+    for (double scale : {-1.0, 0.0, -0.0, 1e-45, 1e-300, -3e38}) {
+        for (const auto &rule : every_rule()) {
+            owned_tensor actual(rule, ZOFF_F32, every_weights_kind()[1], 100, true), expected = actual;
+            const zoff_adam_tensor tensor = actual.tensor();
+            ASSERT_ZOFF_OK(zoff_adam_step(&rule.hyper, 2, scale, &tensor));
+            expected.step_by_oracle(2, scale);
+            const auto floats = [](const owned_tensor &t) { return (const float *)(const void *)t.master.data(); };
+            EXPECT_TRUE(same_bits(floats(expected), floats(actual), 100)) << rule.name << ", " << scale;
+            EXPECT_TRUE(expected.copy == actual.copy) << rule.name << ", " << scale;
+            EXPECT_TRUE(same_bits(expected.m.data(), actual.m.data(), expected.m.size())) << rule.name << ", " << scale;
+            EXPECT_TRUE(same_bits(expected.v.data(), actual.v.data(), expected.v.size())) << rule.name << ", " << scale;
+        }
+    }
+}
+
+// Tensors of sizes that leave it to measurement whether a team is woken, from several threads of the caller at once, each in
+// turn alone or as a list.
+void step_all(std::vector<owned_tensor> &own)
+{
+    for (size_t i = 0; i < own.size(); i++) {
+        const zoff_adam_tensor tensor = own[i].tensor();
+        const zoff_adam_hyper *hyper = &own[i].rule.hyper;
+        EXPECT_ZOFF_OK(i % 2 ? zoff_adam_step(hyper, 3, 0.5, &tensor)
+                             : zoff_adam_step_list(hyper, 0, 3, 0.5, &tensor, sizeof tensor, 1));
+    }
+}
+
+TEST(step, callers_on_several_threads_and_in_regions_of_their_own)
+{
+    const std::vector<owned_tensor> before = every_tensor({2047, 2048, 9000, 33000, 65536, 70001}, true);
+    std::vector<owned_tensor> expected = before;
+    for (auto &one : expected)
+        one.step_by_oracle(3, 0.5);
+    for (bool region : {false, true}) {
+        std::vector<owned_tensor> actual[3] = {before, before, before};
+        if (region) {
+#pragma omp parallel for num_threads(3)
+            for (int i = 0; i < 3; i++)
+                step_all(actual[i]);
+        } else {
+            std::vector<std::thread> callers;
+            for (auto &own : actual)
+                callers.emplace_back([&own] { step_all(own); });
+            for (auto &caller : callers)
+                caller.join();
+        }
+        for (auto &own : actual) {
+            for (size_t i = 0; i < own.size(); i++)
+                expect_same(expected[i], own[i]);
+        }
     }
 }
 
@@ -189,6 +268,30 @@ TEST(step, flush_to_zero_of_the_process_changes_nothing_and_stays_as_it_was)
         if (HasFailure())
             return;
     }
+#else
+    GTEST_SKIP() << "the test sets MXCSR, which this CPU does not have";
+#endif
+}
+
+// A momentum so small that a process which takes subnormals for zero sees none: the states asked for are those that are used.
+TEST(step, a_subnormal_momentum_asks_for_its_state_whatever_the_process_has_set)
+{
+#if defined(__x86_64__)
+    zoff_adam_hyper hyper;
+    zoff_adam_hyper_init_for(&hyper, ZOFF_OPTIMIZER_SGD);
+    hyper.momentum = 1e-310;
+    float weight = 1, grad = 1;
+    zoff_adam_tensor tensor = {};
+    tensor.struct_size = sizeof tensor;
+    tensor.count = 1;
+    tensor.master = &weight;
+    tensor.grad = &grad;
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(0x8040 | 0x1f80);
+    const zoff_status status = zoff_adam_step(&hyper, 1, 1, &tensor);
+    _mm_setcsr(before);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.m is NULL", status);
+    EXPECT_EQ(weight, 1);
 #else
     GTEST_SKIP() << "the test sets MXCSR, which this CPU does not have";
 #endif
