@@ -62,11 +62,12 @@ enum {
 /** What one step is to do. NULL or a zeroed struct with struct_size set: everything from the configuration. */
 typedef struct zoff_step_args {
     size_t struct_size;           /**< sizeof(zoff_step_args) of the caller; 0 is rejected */
-    int64_t t;                    /**< number of this step, from 1, for bias correction and schedule; 0: the engine counts the
-                                       updates it has made */
+    int64_t t;                    /**< number of this step, from 1, for bias correction and schedule; 0: one more than the
+                                       updates made so far (zoff_step_count()) */
     const zoff_adam_hyper *hyper; /**< one for each group, or a single one for all, each of the optimizer that the group was
                                        sealed for; NULL: configuration and schedule */
-    size_t hyper_stride;          /**< bytes from one to the next; 0 means sizeof(zoff_adam_hyper) of the caller */
+    size_t hyper_stride;          /**< bytes from one to the next, aligned as they are; 0 means sizeof(zoff_adam_hyper) of the
+                                       caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
     double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
     double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale); 0 means 1. The same in all
@@ -115,7 +116,7 @@ typedef struct zoff_plan_info {
     uint64_t elements;          /**< trainable elements of this rank */
     uint64_t state_bytes;       /**< masters and the moments that the optimizers have, without padding */
     uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through */
-    uint64_t nvme_bytes;        /**< size of the files */
+    uint64_t nvme_bytes;        /**< states in files, with padding; each file has a head of 4 KiB more */
     uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
     uint64_t chunk_count;       /**< units in which states are kept and moved */
     uint64_t chunk_bytes;       /**< the largest of them */

@@ -4,6 +4,7 @@
 #include "try.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #define PARAMS "optimizer.params."
@@ -67,10 +68,18 @@ static void set_default(const zoff_config *config, const char *path, double numb
         cell->number = number;
 }
 
+/* Those of DeepSpeed, which are zoff_adam_hyper_init_for()'s, but for Lion: its lr and betas are Adam's there. */
 static void set_defaults(const zoff_config *config)
 {
-    zoff_adam_hyper hyper;
-    zoff_adam_hyper_init_for(&hyper, zoff_config_optimizer_type(config));
+    const zoff_optimizer type = zoff_config_optimizer_type(config);
+    zoff_adam_hyper hyper, adam;
+    zoff_adam_hyper_init(&adam);
+    zoff_adam_hyper_init_for(&hyper, type);
+    if (type == ZOFF_OPTIMIZER_LION) {
+        hyper.lr = adam.lr;
+        hyper.beta1 = adam.beta1;
+        hyper.beta2 = adam.beta2;
+    }
     set_default(config, PARAMS "lr", hyper.lr);
     set_default(config, PARAMS "eps", hyper.eps);
     zoff_config_cell *betas = open_cell(config, PARAMS "betas");
@@ -99,12 +108,29 @@ static zoff_status check_uses(const zoff_config *config)
     return ZOFF_OK;
 }
 
-static zoff_status check_values(const zoff_config *config)
+/* The kernels compute in fp32. A step refuses what that cannot hold, too, but knows no line of a file to name. */
+static zoff_status check_sizes(const zoff_config *config)
 {
-    const zoff_config_cell *initial = zoff_config_resolve_cell(config, PARAMS "initial_accumulator_value");
-    ZOFF_FAIL_IF(initial->number > (double)FLT_MAX, ZOFF_ERR_INVALID,
-                 "%s: " PARAMS "initial_accumulator_value: %g is beyond fp32, in which states are kept; expected less",
-                 zoff_config_resolve_source(initial), initial->number);
+    static const char *const PATHS[] = {PARAMS "lr",
+                                        PARAMS "eps",
+                                        PARAMS "weight_decay",
+                                        PARAMS "momentum",
+                                        PARAMS "dampening",
+                                        PARAMS "lr_decay",
+                                        PARAMS "initial_accumulator_value",
+                                        "scheduler.params.warmup_min_lr",
+                                        "scheduler.params.warmup_max_lr"};
+    for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
+        const zoff_config_cell *cell = zoff_config_resolve_cell(config, PATHS[i]);
+        ZOFF_FAIL_IF(fabs(cell->number) > (double)FLT_MAX, ZOFF_ERR_INVALID,
+                     "%s: %s: %g is beyond fp32, in which steps are computed; expected less", zoff_config_resolve_source(cell),
+                     PATHS[i], cell->number);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_nesterov(const zoff_config *config)
+{
     const zoff_config_cell *nesterov = zoff_config_resolve_cell(config, PARAMS "nesterov");
     const double momentum = zoff_config_resolve_cell(config, PARAMS "momentum")->number;
     const double dampening = zoff_config_resolve_cell(config, PARAMS "dampening")->number;
@@ -126,7 +152,8 @@ static void warn_decay_mode(const zoff_config *config)
 zoff_status zoff_config_optimizer_settle(zoff_config *config)
 {
     ZOFF_TRY(check_uses(config));
-    ZOFF_TRY(check_values(config));
+    ZOFF_TRY(check_sizes(config));
+    ZOFF_TRY(check_nesterov(config));
     set_defaults(config);
     if (!config->has_warned)
         warn_decay_mode(config);

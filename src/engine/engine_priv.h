@@ -122,6 +122,7 @@ struct zoff_engine {
     size_t param_count, param_capacity;
     zoff_engine_group *groups;
     size_t group_count; /* as many as the parameters or the program name */
+    size_t group_capacity;
     size_t slice_count; /* of all parameters */
 
     /* from seal on */

@@ -10,16 +10,20 @@
 zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group)
 {
     enum { GROUPS_MAX = 1 << 20 };
-    ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0", group);
-    if (group < e->group_count)
-        return ZOFF_OK;
-    zoff_engine_group *groups;
-    ZOFF_TRY(zoff_base_mem_alloc((size_t)group + 1, sizeof *groups, "the list of groups", &groups));
-    if (e->group_count)
-        memcpy(groups, e->groups, e->group_count * sizeof *groups);
-    zoff_base_mem_free(e->groups);
-    e->groups = groups;
-    e->group_count = (size_t)group + 1;
+    ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0, and below %u",
+                 group, (unsigned)GROUPS_MAX);
+    const size_t count = zoff_base_bits_max(e->group_count, (size_t)group + 1);
+    if (count > e->group_capacity) {
+        const size_t capacity = zoff_base_bits_max(count, 2 * e->group_capacity);
+        zoff_engine_group *groups;
+        ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *groups, "the list of groups", &groups));
+        if (e->group_count)
+            memcpy(groups, e->groups, e->group_count * sizeof *groups);
+        zoff_base_mem_free(e->groups);
+        e->groups = groups;
+        e->group_capacity = capacity;
+    }
+    e->group_count = count;
     return ZOFF_OK;
 }
 
@@ -85,7 +89,9 @@ zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_ada
     zoff_adam_hyper known;
     zoff_adam_hyper_init(&known);
     memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
-    ZOFF_TRY(zoff_adam_hyper_check(&known, 1));
+    zoff_status status = zoff_adam_hyper_check(&known, 1);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "zoff_engine_set_group: group %u: ", group);
     known.struct_size = sizeof known;
     ZOFF_TRY(zoff_engine_groups_reserve(e, group));
     if (e->phase == ZOFF_PHASE_IDLE)
@@ -102,7 +108,12 @@ static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_ad
     ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
                  "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu", args->hyper_count,
                  group);
-    size_t stride = args->hyper_stride ? args->hyper_stride : args->hyper->struct_size;
+    const size_t bytes = args->hyper->struct_size, stride = args->hyper_stride ? args->hyper_stride : bytes;
+    ZOFF_FAIL_IF(
+        index && (stride < bytes || stride % _Alignof(zoff_adam_hyper)), ZOFF_ERR_INVALID,
+        "zoff_step: hyper_stride is %zu, but hyper[0] has %zu bytes; pass the distance from one to the next, aligned as "
+        "they are, or 0",
+        stride, bytes);
     const zoff_adam_hyper *given = (const void *)((const char *)args->hyper + index * stride);
     ZOFF_FAIL_IF(given->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
@@ -122,7 +133,9 @@ zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_arg
         h = *zoff_engine_groups_own(e, group);
         h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
     }
-    ZOFF_TRY(zoff_adam_hyper_check(&h, t));
+    zoff_status status = zoff_adam_hyper_check(&h, t);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "zoff_step: group %zu: ", group);
     h.struct_size = sizeof h;
     ZOFF_TRY(check_states(e, "zoff_step", group, &h));
     *out = h;

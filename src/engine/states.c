@@ -217,16 +217,20 @@ static size_t copy_piece(const zoff_engine *e, const window *w, size_t index, co
 static zoff_status move_window(zoff_engine *e, const window *w, float *dst, const float *src)
 {
     const zoff_engine_param *p = &e->params[w->param];
+    const bool is_stored =
+        w->kind != ZOFF_STATE_MASTER || p->dtype != ZOFF_F32; /* else it is the caller's: no chunk is needed */
     ZOFF_TRY(zoff_offload_store_retry(e->store));
     for (size_t at = w->first; at < w->first + w->count;) {
         size_t index = zoff_zero_plan_find(&e->plan, w->param, at / p->count, at % p->count);
         size_t number = chunk_of(&e->plan, index);
         const zoff_plan_chunk *chunk = &e->plan.chunks[number];
-        char *base;
-        ZOFF_TRY(borrow(e, number, &base));
+        char *base = NULL;
+        if (is_stored)
+            ZOFF_TRY(borrow(e, number, &base));
         for (; index < chunk->first_piece + chunk->piece_count && at < w->first + w->count; index++)
             at += copy_piece(e, w, index, chunk, base, at, dst, src);
-        ZOFF_TRY(give_back(e, number, w->write));
+        if (is_stored)
+            ZOFF_TRY(give_back(e, number, w->write));
     }
     return zoff_offload_store_drain(e->store);
 }

@@ -18,7 +18,9 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
     ZOFF_FAIL_IF(args->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_step: args->struct_size is 0; set it to sizeof(zoff_step_args), or pass NULL for args");
     memcpy(out, args, zoff_base_bits_min(args->struct_size, sizeof *out));
-    ZOFF_FAIL_IF(out->t < 0, ZOFF_ERR_INVALID, "zoff_step: t is %lld; steps are numbered from 1, 0 lets the engine count",
+    /* The engine counts on from t: the step after it must have a number, too. */
+    ZOFF_FAIL_IF(out->t < 0 || out->t == INT64_MAX, ZOFF_ERR_INVALID,
+                 "zoff_step: t is %lld; steps are numbered from 1 and below 2^63 - 1, 0 lets the engine count",
                  (long long)out->t);
     ZOFF_FAIL_IF(!(fabs(out->grad_scale) <= FLT_MAX), ZOFF_ERR_INVALID, "zoff_step: grad_scale %g is not a finite fp32 number",
                  out->grad_scale);

@@ -9,7 +9,7 @@ typedef struct zoff_store zoff_store;
 
 /* One chunk as the store sees it. */
 typedef struct zoff_store_chunk {
-    size_t bytes;       /* a multiple of 4 KiB */
+    size_t bytes;       /* a multiple of 4 KiB; 0: it keeps nothing, is filled all the same and never borrowed */
     size_t first_bytes; /* what is not zero in the beginning is in front of this; a multiple of 4 KiB */
 } zoff_store_chunk;
 

@@ -333,4 +333,29 @@ TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
+
+// Weights in fp32 are their own masters, in the caller's memory: a window into them asks nothing of the disk.
+TEST_P(Faults, MastersOfTheCallerNeedNoDisk)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(20000, 1, ZOFF_F32, ZOFF_F32);
+    engine e =
+        seal_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // from here on chunks are read
+    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+    aio_fault fault;
+    fault.result = [](int, int, bool, uint64_t, size_t) { return -EIO; };
+    std::vector<float> masters(20000);
+    ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
+    EXPECT_EQ(t.tensors[0].master, masters);
+    t.tensors[0].master[12345] = masters[12345] = 7;
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_MASTER, 0, masters.size(), masters.data()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    EXPECT_EQ(0, fault.results);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error",
+                      zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, masters.size(), masters.data()));
+}
 } // namespace

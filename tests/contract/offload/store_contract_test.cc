@@ -169,6 +169,31 @@ TEST_P(Store, NoChunksAtAll)
     }
 }
 
+// What an optimizer without states has: chunks of no bytes, alone and between others. They are filled, never borrowed.
+TEST_P(Store, ChunksWithoutBytes)
+{
+    log_catcher log;
+    ASSERT_NO_FATAL_FAILURE(make({{0, 0}, {0, 0}, {0, 0}}));
+    EXPECT_EQ((std::vector<size_t>{0, 1, 2}), filled);
+    EXPECT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+    store.reset();
+    filled.clear();
+    ASSERT_NO_FATAL_FAILURE(make({{0, 0}, {8192, 4096}, {0, 0}, {4096, 4096}, {0, 0}}));
+    EXPECT_EQ((std::vector<size_t>{0, 1, 2, 3, 4}), filled);
+    for (size_t c : {3, 1}) {
+        char *base = borrow(c);
+        for (size_t i = 0; i < chunks[c].bytes; i++)
+            ASSERT_EQ(i < chunks[c].first_bytes ? (int)c + 1 : 0, base[i]) << "chunk " << c << " byte " << i;
+        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+    }
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+    zoff_store_stats stats;
+    zoff_offload_store_stats(store.get(), &stats);
+    const bool files = GetParam().tier == ZOFF_TIER_NVME;
+    EXPECT_EQ(files ? 8192u : 0, stats.read_bytes);
+    EXPECT_EQ(files ? 12288u : 0, stats.write_bytes);
+}
+
 TEST_P(Store, FilesAreGoneInTheEnd)
 {
     log_catcher log;

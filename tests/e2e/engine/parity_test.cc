@@ -59,7 +59,7 @@ recipe adagrad()
 recipe lion()
 {
     recipe r = {"lion",
-                "\"type\": \"Lion\", \"params\": {\"betas\": [0.85, 0.99], \"weight_decay\": 0.1}",
+                "\"type\": \"Lion\", \"params\": {\"lr\": 1e-4, \"betas\": [0.85, 0.99], \"weight_decay\": 0.1}",
                 {hyper_of(ZOFF_OPTIMIZER_LION, 1e-4), hyper_of(ZOFF_OPTIMIZER_LION, 3e-4)}};
     r.groups[0].beta1 = 0.85;
     r.groups[0].weight_decay = 0.1;

@@ -96,7 +96,8 @@ TEST(config_resolve, decay_of_adam_and_adamw)
     }
 }
 
-// What each optimizer takes when the file leaves it open is what the program gets from zoff_adam_hyper_init_for().
+// What each optimizer takes when the file leaves it open is what DeepSpeed takes, which is what the program gets from
+// zoff_adam_hyper_init_for(), but for Lion.
 TEST(config_resolve, defaults_are_those_of_the_optimizer)
 {
     struct {
@@ -106,7 +107,7 @@ TEST(config_resolve, defaults_are_those_of_the_optimizer)
     } cases[] = {{"Adam", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
                  {"adamw", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
                  {"ADAGRAD", ZOFF_OPTIMIZER_ADAGRAD, "0.01", nullptr, "1e-10"},
-                 {"lion", ZOFF_OPTIMIZER_LION, "0.0001", "[0.9, 0.99]", nullptr},
+                 {"lion", ZOFF_OPTIMIZER_LION, "0.001", "[0.9, 0.999]", nullptr},
                  {"SGD", ZOFF_OPTIMIZER_SGD, "0.001", nullptr, nullptr}};
     zoff_test::log_catcher log;
     for (const auto &c : cases) {
@@ -115,6 +116,10 @@ TEST(config_resolve, defaults_are_those_of_the_optimizer)
             auto config = resolved("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\", \"params\": " + params + "}}");
             zoff_adam_hyper want;
             zoff_adam_hyper_init_for(&want, c.optimizer);
+            if (c.optimizer == ZOFF_OPTIMIZER_LION) {
+                want.lr = 1e-3;
+                want.beta2 = 0.999;
+            }
             zoff_config_values v = values(config);
             EXPECT_EQ(want.optimizer, v.hyper.optimizer);
             EXPECT_EQ(want.lr, v.hyper.lr);
@@ -168,7 +173,7 @@ TEST(config_values, every_parameter_of_every_optimizer)
     zoff_config_values lion = values(parse("{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.95, 0.98]}}}"));
     EXPECT_EQ(0.95, lion.hyper.beta1);
     EXPECT_EQ(0.98, lion.hyper.beta2);
-    EXPECT_EQ(1e-4, lion.hyper.lr);
+    EXPECT_EQ(1e-3, lion.hyper.lr);
 }
 
 // A parameter that would change the training of another optimizer is not dropped in silence; one that says "none of it" passes.
@@ -211,13 +216,37 @@ TEST(config_resolve, parameters_of_another_optimizer)
     }
 }
 
-TEST(config_resolve, an_accumulator_beyond_fp32)
+// A step would refuse them too, but could not say where they stand.
+TEST(config_resolve, numbers_beyond_fp32)
 {
-    auto config = parse("{\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"initial_accumulator_value\": 1e39}}}");
-    EXPECT_ZOFF_FAILS(
-        ZOFF_ERR_INVALID,
-        "ds.json:1:46: optimizer.params.initial_accumulator_value: 1e+39 is beyond fp32, in which states are kept",
-        zoff_config_resolve(config.get(), 1));
+    zoff_test::log_catcher log;
+    struct {
+        const char *type, *param;
+    } cases[] = {{"AdamW", "lr"},
+                 {"Lion", "weight_decay"},
+                 {"Adam", "eps"},
+                 {"SGD", "momentum"},
+                 {"SGD", "dampening"},
+                 {"Adagrad", "lr_decay"},
+                 {"Adagrad", "initial_accumulator_value"}};
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.param);
+        const std::string path = "optimizer.params." + std::string(c.param);
+        auto config =
+            parse("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\",\n\"params\": {\"" + c.param + "\": 1e39}}}");
+        const std::string words = "ds.json:2:12: " + path + ": 1e+39 is beyond fp32, in which steps are computed";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+        ASSERT_ZOFF_OK(zoff_config_set(config.get(), path.c_str(), "3e38"));
+        EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+    }
+    auto negative = parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"dampening\": -1e39}}}");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "optimizer.params.dampening: -1e+39 is beyond fp32",
+                      zoff_config_resolve(negative.get(), 1));
+    for (const char *param : {"warmup_min_lr", "warmup_max_lr"}) {
+        auto config = parse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"" + std::string(param) + "\": 1e39}}}");
+        const std::string words = "ds.json:1:47: scheduler.params." + std::string(param) + ": 1e+39 is beyond fp32";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+    }
 }
 
 TEST(config_resolve, nesterov_needs_momentum)

@@ -1,6 +1,7 @@
 // lifecycle_test.cc: create, add, seal, destroy: what is legal when, what is left behind, what the plan says.
 #include "small_engine.h"
 
+#include <chrono>
 #include <dirent.h>
 
 using namespace zoff_test;
@@ -166,6 +167,44 @@ TEST(Lifecycle, ThirtyEnginesLeaveNoDescriptorAndNoFile)
     }
     EXPECT_EQ(before, descriptors());
     EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
+}
+
+// Trainers that give each parameter a rate of its own register as many groups. A list that grows by one copies half a minute.
+TEST(Lifecycle, AGroupForEachOfManyParameters)
+{
+    log_catcher log;
+    enum { MANY = 40000 };
+    std::vector<float> value(MANY, 1.0f), grad(MANY, 1.0f);
+    zoff_engine *made = nullptr;
+    const char *text = "{\"optimizer\": {\"type\": \"SGD\"}, \"gradient_clipping\": 0}";
+    zoff_config *config = nullptr;
+    ASSERT_ZOFF_OK(zoff_config_parse(text, strlen(text), "groups.json", &config));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = config;
+    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    zoff_config_close(config);
+    engine e(made);
+    const auto began = std::chrono::steady_clock::now();
+    for (unsigned i = 0; i < MANY; i++) {
+        zoff_param_desc d = {};
+        d.struct_size = sizeof d;
+        d.value = &value[i];
+        d.grad = &grad[i];
+        d.count = 1;
+        d.group = i;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+    zoff_adam_hyper h;
+    zoff_adam_hyper_init_for(&h, ZOFF_OPTIMIZER_SGD);
+    h.lr = 0.5;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(made, MANY - 1, &h));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter is in group 40000", zoff_engine_set_group(made, MANY, &h));
+    ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
+    EXPECT_EQ(1.0f - 1e-3f, value[MANY - 2]);
+    EXPECT_EQ(0.5f, value[MANY - 1]);
 }
 
 TEST(Lifecycle, ALogLevelThatIsNoneIsTold)

@@ -83,6 +83,34 @@ TEST_P(Optimizers, StatesTakeWhatTheOptimizerKeeps)
     }
 }
 
+// Chunks are cut for a fortieth of the states that there are, up to 48 MiB: one moment asks for smaller ones than two.
+TEST(OptimizersPlan, ChunksFollowTheStates)
+{
+    log_catcher log;
+    scratch_folder folder;
+    struct {
+        const char *type;
+        uint64_t state_bytes, chunk_bytes;
+    } cases[] = {{"AdamW", 2ull << 30, 48 << 20}, {"Lion", 1ull << 30, (1ull << 30) / 40}, {"SGD", 0, 0}};
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.type);
+        trainer none(14);
+        std::string text = config_text(folder.path);
+        engine e = make_engine(none, text.replace(text.find("AdamW"), 5, c.type));
+        float one[1]; // the weights are not looked at before seal
+        zoff_param_desc d = {};
+        d.struct_size = sizeof d;
+        d.value = one;
+        d.count = (size_t)1 << 28;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+        zoff_plan_info plan = plan_of(e.get());
+        EXPECT_EQ(c.state_bytes, plan.state_bytes);
+        EXPECT_LE(plan.chunk_bytes, c.chunk_bytes);
+        EXPECT_GE(plan.chunk_bytes, c.chunk_bytes / 16 * 15);
+        EXPECT_EQ(3 * plan.chunk_bytes, plan.host_bytes);
+    }
+}
+
 // An engine without any state still trains, pulls, pushes, and shows its weights.
 TEST_P(Optimizers, AnEngineWithoutStatesIsWhole)
 {
@@ -153,7 +181,7 @@ TEST_P(Optimizers, AnotherOptimizerAfterSealIsRefused)
     trainer t(5);
     t.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
     t.add(100, 1, ZOFF_BF16, ZOFF_BF16, 2, true); // frozen: group 2 trains nobody
-    engine e = seal_engine(t, text("Lion"));
+    engine e = seal_engine(t, text("Lion", "\"lr\": 1e-4, \"betas\": [0.9, 0.99]"));
     zoff_adam_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), sgd = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
                       "zoff_engine_set_group: group 0 was sealed for Lion and has no states for Adam; an optimizer is chosen "
@@ -221,6 +249,80 @@ TEST_P(Optimizers, StatesThatAreNotThereAreRefusedByName)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, zoff_state_write(e.get(), 0, c.kind, 0, 10, x));
         EXPECT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_MASTER, 0, 10, x));
     }
+}
+
+// A checkpoint by hand: masters, what there is of moments, and the number of updates; momentum must not begin anew.
+TEST_P(Optimizers, CopiedIntoAnotherEngineEachTrainsOn)
+{
+    zoff_adam_hyper damped = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
+    damped.dampening = 0.25;
+    zoff_adam_hyper fading = hyper(ZOFF_OPTIMIZER_ADAGRAD);
+    fading.lr_decay = 0.5;
+    const std::vector<std::vector<zoff_adam_hyper>> cases = {{fading, hyper(ZOFF_OPTIMIZER_LION)},
+                                                             {damped, hyper(ZOFF_OPTIMIZER_SGD)}};
+    for (const auto &groups : cases) {
+        SCOPED_TRACE(groups[0].optimizer);
+        trainer a(11), b(12);
+        engine engines[2];
+        for (trainer *t : {&a, &b}) {
+            for (zoff_dtype dtype : {ZOFF_F16, ZOFF_BF16}) {
+                t->add(3000, 2, dtype, dtype, 0, false, 3);
+                t->add(1025, 1, dtype, dtype, 1);
+            }
+            engine &e = engines[t == &b];
+            e = make_engine(*t, text("AdamW"), t == &a ? 1024 : 4096);
+            for (unsigned group : {0, 1})
+                ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), group, &groups[group]));
+            ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        }
+        for (int number = 1; number <= 2; number++)
+            step(engines[0], a, groups, number);
+        for (zoff_param p = 0; p < a.tensors.size(); p++) {
+            const zoff_adam_hyper &h = groups[a.tensors[p].group];
+            for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+                if ((kind == ZOFF_STATE_M && !reference::keeps_m(h)) || (kind == ZOFF_STATE_V && !reference::keeps_v(h)))
+                    continue;
+                std::vector<float> state(a.tensors[p].total());
+                ASSERT_ZOFF_OK(zoff_state_read(engines[0].get(), p, kind, 0, state.size(), state.data()));
+                ASSERT_ZOFF_OK(zoff_state_write(engines[1].get(), p, kind, 0, state.size(), state.data()));
+            }
+        }
+        ASSERT_ZOFF_OK(zoff_params_push(engines[1].get()));
+        ASSERT_ZOFF_OK(zoff_step_count_set(engines[1].get(), 2));
+        b.tensors = a.tensors;
+        ASSERT_NO_FATAL_FAILURE(b.expect_weights());
+        EXPECT_EQ(3, step(engines[1], b, groups, 3).t);
+    }
+}
+
+// The weights may change under the engine; the masters follow, the moments and the sums of squares stay.
+TEST_P(Optimizers, PullTakesHalfPrecisionAsItIs)
+{
+    trainer t(13);
+    t.add(3000, 2, ZOFF_F16, ZOFF_F16, 0, false, 1);
+    engine e = seal_engine(t, text("Adagrad", "\"initial_accumulator_value\": 0.25"), 1024);
+    std::vector<zoff_adam_hyper> groups = {hyper(ZOFF_OPTIMIZER_ADAGRAD)};
+    t.tensors[0].v.assign(6000, 0.25f);
+    step(e, t, groups, 1);
+    const float odd[] = {65504.0f, -0.0f, 0x1p-24f, INFINITY, 1.0f / 3};
+    for (size_t k = 0; k < 6000; k++) {
+        trainer::put(t.value(0), ZOFF_F16, t.place(0, k), odd[k % 5]);
+        t.tensors[0].master[k] = trainer::get(t.value(0), ZOFF_F16, t.place(0, k));
+    }
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get(), groups));
+    // Masters between two halves, and beyond the largest, are rounded to nearest even.
+    const float wide[] = {65519.9f, 65520.0f, 2049.0f, 2051.0f, 0x1p-25f, 0x1.8p-24f};
+    for (size_t k = 0; k < 6000; k++)
+        t.tensors[0].master[k] = wide[k % 6];
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_MASTER, 0, 6000, t.tensors[0].master.data()));
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    EXPECT_EQ(65504, trainer::get(t.value(0), ZOFF_F16, 0));
+    EXPECT_EQ(INFINITY, trainer::get(t.value(0), ZOFF_F16, 1));
+    EXPECT_EQ(2048, trainer::get(t.value(0), ZOFF_F16, 2));
+    EXPECT_EQ(2052, trainer::get(t.value(0), ZOFF_F16, 3));
+    step(e, t, groups, 2);
 }
 
 // A program compiled before there were other optimizers passes a shorter struct: Adam, and refused elsewhere.

@@ -101,6 +101,8 @@ TEST(Refusals, StepsThatCannotBe)
     args.struct_size = sizeof args;
     args.t = -1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "t is -1", zoff_step(e.get(), &args, nullptr));
+    args.t = INT64_MAX; // the step after it would have no number
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "t is 9223372036854775807", zoff_step(e.get(), &args, nullptr));
     args.t = 0;
     args.grad_scale = INFINITY;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale", zoff_step(e.get(), &args, nullptr));
@@ -115,9 +117,19 @@ TEST(Refusals, StepsThatCannotBe)
     args.hyper_count = 2;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "for 2 groups were given, but a parameter is in group 2",
                       zoff_step(e.get(), &args, nullptr));
+    // A stride that is no struct's would read the next hyper-parameters from the middle of these.
+    args.hyper_count = 3;
+    for (size_t stride : {size_t{4}, sizeof h[0] - 8, sizeof h[0] + 4}) {
+        args.hyper_stride = stride;
+        std::string words = "zoff_step: hyper_stride is " + std::to_string(stride) + ", but hyper[0] has " +
+                            std::to_string(sizeof h[0]) + " bytes";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_step(e.get(), &args, nullptr));
+    }
+    args.hyper_stride = 0;
     args.hyper_count = 1;
     h[0].beta1 = 1;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta1", zoff_step(e.get(), &args, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 2: beta1 is 1;", zoff_step(e.get(), &args, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_engine_set_group: group 2: beta1 is 1;", zoff_engine_set_group(e.get(), 2, h));
     h[0].beta1 = 0.9;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 1 of parameter 0", zoff_grad_ready(e.get(), 0, 1, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_grad_ready(e.get(), 0, 0, h));

@@ -85,6 +85,44 @@ TEST(Schedule, GroupsKeepTheirOwnRate)
     }
 }
 
+// The schedule sets lr before the optimizer's rule sees it: Adagrad's own decay comes on top. Without an lr the top of the
+// warm-up is what the optimizer takes by itself.
+TEST(Schedule, ActsOnEveryOptimizer)
+{
+    const std::pair<const char *, zoff_optimizer> cases[] = {{"Adagrad", ZOFF_OPTIMIZER_ADAGRAD},
+                                                             {"Lion", ZOFF_OPTIMIZER_LION},
+                                                             {"SGD", ZOFF_OPTIMIZER_SGD},
+                                                             {"AdamW", ZOFF_OPTIMIZER_ADAM}};
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.first);
+        log_catcher log;
+        trainer t(1);
+        t.add(300, 1, ZOFF_F32, ZOFF_F32);
+        const std::string params = c.second == ZOFF_OPTIMIZER_ADAGRAD ? "\"lr_decay\": 0.5" : "";
+        engine e = seal_engine(t, "{\"optimizer\": {\"type\": \"" + std::string(c.first) + "\", \"params\": {" + params +
+                                      "}}, \"gradient_clipping\": 0, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+                                      "{\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}");
+        zoff_adam_hyper h;
+        zoff_adam_hyper_init_for(&h, c.second);
+        h.lr_decay = params.empty() ? 0 : 0.5;
+        if (c.second == ZOFF_OPTIMIZER_LION) { // a file without them means DeepSpeed's
+            h.lr = 1e-3;
+            h.beta2 = 0.999;
+        }
+        const double top = h.lr;
+        for (int step = 1; step <= 7; step++) {
+            t.next_step();
+            t.backward_all(0.1f);
+            auto info = new_info();
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            h.lr = top * (step < 2 ? 0 : fmin(1, (step - 2) / 4.0));
+            EXPECT_EQ(h.lr, info.lr);
+            reference::step(t.tensors, {h}, step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        }
+    }
+}
+
 TEST(Schedule, HyperParametersOfTheCallAreTakenAsTheyAre)
 {
     log_catcher log;
