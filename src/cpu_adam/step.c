@@ -56,21 +56,22 @@ static zoff_adam_piece make_piece(const zoff_adam_tensor *tensor, const zoff_ada
     };
 }
 
-static zoff_adam_piece piece_of(const step_list *list, const zoff_adam_tensor *tensor)
+static const zoff_adam_consts *consts_of(const step_list *list, const zoff_adam_tensor *tensor)
 {
-    const zoff_adam_consts *consts = list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
-    return make_piece(tensor, consts, list->stream);
+    return list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
 }
 
-static size_t cost(const void *ctx, const void *tensor)
+static size_t cost(const void *ctx, const void *pointer)
 {
-    const zoff_adam_piece piece = piece_of(ctx, tensor);
-    return zoff_adam_update_cost(&piece);
+    const zoff_adam_tensor *tensor = pointer;
+    const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
+    return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, states, tensor->copy_out);
 }
 
 static void update(const struct zoff_kernels *kernels, const void *ctx, const void *tensor, size_t begin, size_t count)
 {
-    const zoff_adam_piece piece = piece_of(ctx, tensor);
+    const step_list *list = ctx;
+    const zoff_adam_piece piece = make_piece(tensor, consts_of(list, tensor), list->stream);
     kernels->update(&piece, begin, count);
 }
 

@@ -9,9 +9,8 @@ enum {
 
 size_t zoff_adam_update_cost(const zoff_adam_piece *piece)
 {
-    const zoff_dtype weights = piece->master_dtype ? piece->master_dtype : ZOFF_F32;
-    return 2 * zoff_adam_dtype_bytes(weights) + zoff_adam_dtype_bytes(piece->grad_dtype) + (piece->m ? 2 * sizeof(float) : 0) +
-           (piece->v ? 2 * sizeof(float) : 0) + (piece->copy_out ? zoff_adam_dtype_bytes(piece->copy_dtype) : 0);
+    const zoff_adam_states states = {.m = piece->m, .v = piece->v};
+    return zoff_adam_update_bytes(piece->master_dtype, piece->grad_dtype, states, piece->copy_out);
 }
 
 bool zoff_adam_update_streams(size_t bytes)

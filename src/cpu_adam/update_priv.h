@@ -4,7 +4,20 @@
 
 #include "walk.h"
 
-/* Bytes that a step reads and writes for one element of a piece. */
+/* Bytes of an element of a type that was checked; the default is fp32. */
+static inline size_t zoff_adam_update_width(zoff_dtype dtype)
+{
+    return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Bytes that a step reads and writes for one element. A list asks for it thrice for each tensor. */
+static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_adam_states states, bool copies)
+{
+    return 2 * zoff_adam_update_width(master) + zoff_adam_update_width(grad) +
+           2 * sizeof(float) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
+}
+
+/* The same of a piece. */
 size_t zoff_adam_update_cost(const zoff_adam_piece *piece);
 
 /* Whether a list that moves so many bytes writes its copies past the caches. */
