@@ -115,13 +115,16 @@ typedef struct zoff_plan_info {
     zoff_tier tier;             /**< home of the states */
     uint64_t elements;          /**< trainable elements of this rank */
     uint64_t state_bytes;       /**< masters and the moments that the optimizers have, without padding */
-    uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through */
+    uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through and
+                                     resident_bytes */
     uint64_t nvme_bytes;        /**< states in files, with padding; each file has a head of 4 KiB more */
     uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
     uint64_t chunk_count;       /**< units in which states are kept and moved */
     uint64_t chunk_bytes;       /**< the largest of them */
     unsigned slots;             /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
     unsigned threads;           /**< of the update */
+    uint64_t resident_bytes;    /**< of the states on the NVMe tier those that stay in DRAM, in what the slots leave of the
+                                     budget: part of host_bytes, and in no file */
 } zoff_plan_info;
 
 /** Which state of a parameter. */

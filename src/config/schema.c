@@ -243,7 +243,7 @@ IGNORE("aio.use_gds", "GPUDirect Storage; states go through DRAM, where the step
 
 /* ---- zoff's own ---- */
 SECTION("zoff", .help = "Keys of zoff's own; DeepSpeed has none of this name and ignores it"),
-HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe"),
+HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe. What buffer_count chunks leave of it keeps other chunks in DRAM from step to step"),
 HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
 HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),

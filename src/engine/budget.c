@@ -32,6 +32,14 @@ static zoff_status make_plan(const zoff_engine *e, const zoff_placement *placeme
     return status;
 }
 
+size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
+{
+    const zoff_settings *s = &e->settings;
+    return s->tier == ZOFF_TIER_NVME
+               ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max, plan->chunk_count)
+               : 0;
+}
+
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
     const zoff_settings *s = &e->settings;
@@ -58,8 +66,14 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     uint64_t stored = 0;
     for (size_t i = 0; i < plan.chunk_count; i++)
         stored += plan.chunks[i].bytes;
-    info.host_bytes = s->tier == ZOFF_TIER_NVME ? (uint64_t)placement.slots * plan.chunk_bytes_max : stored;
-    info.nvme_bytes = s->tier == ZOFF_TIER_NVME ? stored : 0;
+    info.host_bytes = stored;
+    if (s->tier == ZOFF_TIER_NVME) {
+        const size_t residents = zoff_engine_budget_residents(e, &plan);
+        info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
+        for (size_t i = 0; i < plan.chunk_count; i++)
+            info.resident_bytes += zoff_offload_placement_resident(i, residents, plan.chunk_count) ? plan.chunks[i].bytes : 0;
+        info.nvme_bytes = stored - info.resident_bytes;
+    }
     info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
     *out_plan = plan;
     *out_info = info;

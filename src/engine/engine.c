@@ -135,6 +135,7 @@ static zoff_status open_store(zoff_engine *e)
                             .fill = zoff_engine_states_fill,
                             .fill_ctx = e,
                             .slots = s->values.slots,
+                            .residents = zoff_engine_budget_residents(e, &e->plan),
                             .paths = (const char *const *)s->paths,
                             .path_count = s->path_count,
                             .rank = zoff_comm_rank(e->comm),

@@ -181,6 +181,8 @@ zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_arg
 /* budget.c: the plan, and whether it fits */
 /* A parameter as the plan sees it. */
 zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p);
+/* Chunks that stay in DRAM on the NVMe tier. */
+size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 

@@ -37,11 +37,19 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
     return e->run.last ? STEP : ADD;
 }
 
-/* Buckets before this one may be borrowed: the store lends no more than it has slots. */
+/* Buckets before this one may be borrowed: the store lends no more than it has slots, and any number of those that are in DRAM
+ * anyway. */
 size_t zoff_engine_pipeline_window(const zoff_engine *e)
 {
-    size_t slots = e->settings.tier == ZOFF_TIER_NVME ? e->settings.values.slots : 1;
-    return zoff_base_bits_min(e->plan.chunk_count, e->run.first + slots);
+    size_t end = e->run.first, lent = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME)
+        return zoff_base_bits_min(e->plan.chunk_count, end + 1);
+    for (; end < e->plan.chunk_count; end++) {
+        lent += !zoff_offload_store_resident(e->store, end);
+        if (lent > e->settings.values.slots)
+            break;
+    }
+    return end;
 }
 
 void zoff_engine_pipeline_begin(zoff_engine *e)

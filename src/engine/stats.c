@@ -67,11 +67,11 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
         ZOFF_WARN("ZOFF_LOG_LEVEL is \"%s\"; it may be error, warn, info, debug or trace", unknown);
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
-                  "in huge pages), %llu chunks; %u threads, %s",
+                  "in huge pages; %s of the states stay there), %llu chunks; %u threads, %s",
                   e->param_count, (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "",
                   zoff_engine_stats_bytes(info.host_bytes), info.slots, zoff_engine_stats_bytes(e->totals.huge_page_bytes),
-                  (unsigned long long)info.chunk_count, info.threads, zoff_isa());
+                  zoff_engine_stats_bytes(info.resident_bytes), (unsigned long long)info.chunk_count, info.threads, zoff_isa());
     else
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads, %s", e->param_count,
                   (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),

@@ -72,6 +72,13 @@ static void host_forget(zoff_store *store)
     (void)store;
 }
 
+static bool host_resident(const zoff_store *store, size_t chunk)
+{
+    (void)store;
+    (void)chunk;
+    return true;
+}
+
 const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .close = host_close,
                                               .fetch = host_fetch,
@@ -81,4 +88,5 @@ const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .wait = host_idle,
                                               .drain = host_idle,
                                               .retry = host_idle,
-                                              .forget = host_forget};
+                                              .forget = host_forget,
+                                              .resident = host_resident};

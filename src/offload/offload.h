@@ -25,6 +25,7 @@ typedef struct zoff_store_opts {
     void *fill_ctx;
     /* NVME: */
     unsigned slots;           /* chunks in DRAM at a time */
+    size_t residents;         /* and so many stay there, evenly spread over the list: they are in no file */
     const char *const *paths; /* folders; chunks go to them in turn */
     size_t path_count;
     unsigned rank; /* part of the file's name */
@@ -71,6 +72,9 @@ zoff_status zoff_offload_store_retry(zoff_store *store);
 /* Give up what was read ahead and not asked for, with the errors it may have met.  @blocks until reads in flight are done */
 void zoff_offload_store_forget(zoff_store *store);
 
+/* Whether a chunk is in DRAM all the time: borrowing it takes no slot. */
+bool zoff_offload_store_resident(const zoff_store *store, size_t chunk);
+
 void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out);
 
 /* How much of the store's DRAM is in huge pages; see zoff_base_map_huge_bytes(). */
@@ -84,5 +88,11 @@ typedef struct zoff_placement {
 
 /* `budget_bytes` 0: automatic. `state_bytes`: all that is to be stored. */
 void zoff_offload_placement_nvme(uint64_t budget_bytes, unsigned slots, uint64_t state_bytes, zoff_placement *out);
+
+/* How many of `count` chunks, the largest of `chunk_bytes`, can stay in what the slots leave of the budget; 0 without one. */
+size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, size_t chunk_bytes, size_t count);
+
+/* Whether `chunk` is one of them: they are spread evenly, so that the disk has as much to do in each part of a step. */
+bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count);
 
 #endif

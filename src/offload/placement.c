@@ -1,4 +1,4 @@
-/* placement.c: how large chunks are when states are streamed through a budget of DRAM. */
+/* placement.c: how large chunks are when states are streamed through a budget of DRAM, and which of them stay there. */
 #include "offload.h"
 
 #include "bits.h"
@@ -17,4 +17,16 @@ void zoff_offload_placement_nvme(uint64_t budget_bytes, unsigned slots, uint64_t
     if (budget_bytes)
         chunk = zoff_base_bits_min(chunk, budget_bytes / slots);
     *out = (zoff_placement){.slots = slots, .chunk_bytes = chunk};
+}
+
+size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, size_t chunk_bytes, size_t count)
+{
+    const uint64_t room = chunk_bytes ? budget_bytes / chunk_bytes : 0;
+    return room > slots ? zoff_base_bits_min(room - slots, count) : 0;
+}
+
+/* Place k of n goes to a resident where floor(k * residents / n) grows. */
+bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count)
+{
+    return (uint64_t)(chunk + 1) * residents / count != (uint64_t)chunk * residents / count;
 }

@@ -59,6 +59,11 @@ void zoff_offload_store_forget(zoff_store *store)
     store->ops->forget(store);
 }
 
+bool zoff_offload_store_resident(const zoff_store *store, size_t chunk)
+{
+    return store->ops->resident(store, chunk);
+}
+
 void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 {
     *out = store->stats;

@@ -17,13 +17,14 @@ typedef struct zoff_store_ops {
     zoff_status (*drain)(zoff_store *store);
     zoff_status (*retry)(zoff_store *store);
     void (*forget)(zoff_store *store);
+    bool (*resident)(const zoff_store *store, size_t chunk);
 } zoff_store_ops;
 
 /* The first member of each tier's own struct. */
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
-    zoff_map map; /* all chunks, or the slots */
+    zoff_map map; /* all chunks, or the slots and the residents */
 };
 
 extern const zoff_store_ops zoff_offload_host_ops;

@@ -5,9 +5,9 @@
  *       ^                                           |                  |
  *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
- * The memory it takes is that of the slots, whatever the size of the model. Each chunk lies in one piece in one file; several
- * paths take chunks in turn. A chunk that was never flushed is still as it was filled: only its front is read, the rest is
- * zero. */
+ * The memory it takes is that of the slots, whatever the size of the model, and of the chunks that stay in DRAM, residents,
+ * where the budget has room for some: they are in no file. Each other chunk lies in one piece in one file; several paths take
+ * chunks in turn. A chunk that was never flushed is still as it was filled: only its front is read, the rest is zero. */
 #include "store_priv.h"
 #include "swap_file_priv.h"
 
@@ -30,7 +30,8 @@ typedef struct swap_slot {
 } swap_slot;
 
 typedef struct swap_place {
-    uint64_t offset;
+    char *resident;  /* in DRAM; NULL: in a file */
+    uint64_t offset; /* in the file */
     uint32_t file;
     bool fresh; /* never flushed */
 } swap_place;
@@ -156,6 +157,10 @@ static zoff_status swap_pump(zoff_store *store)
 static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
 {
     swap_store *s = (swap_store *)store;
+    if (s->places[chunk].resident) {
+        *out = s->places[chunk].resident;
+        return ZOFF_OK;
+    }
     swap_slot *slot = find_chunk(s, chunk);
     if (!slot) {
         slot = find_slot(s, FREE);
@@ -176,12 +181,19 @@ static zoff_status swap_flush(zoff_store *store, size_t chunk)
 {
     swap_store *s = (swap_store *)store;
     s->places[chunk].fresh = false;
-    return start_write(s, find_chunk(s, chunk));
+    return s->places[chunk].resident ? ZOFF_OK : start_write(s, find_chunk(s, chunk));
 }
 
 static void swap_release(zoff_store *store, size_t chunk)
 {
-    find_chunk((swap_store *)store, chunk)->state = FREE;
+    swap_store *s = (swap_store *)store;
+    if (!s->places[chunk].resident)
+        find_chunk(s, chunk)->state = FREE;
+}
+
+static bool swap_resident(const zoff_store *store, size_t chunk)
+{
+    return ((const swap_store *)store)->places[chunk].resident;
 }
 
 static swap_slot *oldest_in_flight(swap_store *s, bool reads_too)
@@ -256,6 +268,10 @@ static zoff_status write_all(swap_store *s, const zoff_store_opts *opts)
 {
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         swap_slot *slot;
+        if (s->places[chunk].resident) {
+            opts->fill(opts->fill_ctx, chunk, s->places[chunk].resident);
+            continue;
+        }
         while (!(slot = find_slot(s, FREE)))
             ZOFF_TRY(swap_wait(&s->store));
         memset(slot->base, 0, s->chunks[chunk].bytes);
@@ -269,8 +285,22 @@ static zoff_status write_all(swap_store *s, const zoff_store_opts *opts)
     return ZOFF_OK;
 }
 
-/* Chunk i goes to path i mod paths, behind what is there. */
-static zoff_status open_files(swap_store *s, const zoff_store_opts *opts)
+/* Chunks that are not residents go to the paths in turn, each behind what is there: then a file's length is known. */
+static void place_chunks(swap_store *s, size_t paths)
+{
+    size_t turn = 0;
+    for (size_t file = 0; file < paths; file++)
+        s->files[file].bytes = ZOFF_SWAP_HEAD_BYTES;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        if (s->places[chunk].resident)
+            continue;
+        const size_t file = turn++ % paths;
+        s->places[chunk] = (swap_place){.offset = s->files[file].bytes, .file = (uint32_t)file, .fresh = true};
+        s->files[file].bytes += s->chunks[chunk].bytes;
+    }
+}
+
+static zoff_status open_files(swap_store *s, const zoff_store_opts *opts, size_t slot_bytes)
 {
     zoff_aio_opts aio = {.struct_size = sizeof aio,
                          .backend = opts->aio_backend,
@@ -280,16 +310,31 @@ static zoff_status open_files(swap_store *s, const zoff_store_opts *opts)
                          .writable = true};
     for (size_t i = 0; i < opts->path_count; i++)
         zoff_offload_swap_file_clean(opts->paths[i]);
+    place_chunks(s, opts->path_count);
     for (size_t file = 0; file < opts->path_count; file++) {
-        uint64_t bytes = ZOFF_SWAP_HEAD_BYTES;
-        for (size_t chunk = file; chunk < s->chunk_count; chunk += opts->path_count) {
-            s->places[chunk] = (swap_place){.offset = bytes, .file = (uint32_t)file, .fresh = true};
-            bytes += s->chunks[chunk].bytes;
-        }
+        const uint64_t bytes = s->files[file].bytes;
         ZOFF_TRY(zoff_offload_swap_file_open(opts->paths[file], opts->rank, bytes, &aio, &s->files[file]));
         s->file_count = file + 1;
-        if (s->store.map.bytes) /* a rank may own nothing */
-            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->store.map.base, s->store.map.bytes));
+        if (slot_bytes) /* a rank may own nothing */
+            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->store.map.base, slot_bytes));
+    }
+    return ZOFF_OK;
+}
+
+/* The slots, and behind them the residents, in one mapping. */
+static zoff_status map_memory(swap_store *s, const zoff_store_opts *opts, size_t largest)
+{
+    const char *what = opts->residents ? "the slots and the resident chunks of the NVMe tier" : "the slots of the NVMe tier";
+    ZOFF_TRY(zoff_base_map_alloc(largest * (opts->slots + opts->residents), what, ZOFF_MAP_INTERLEAVED, &s->store.map));
+    char *base = s->store.map.base;
+    s->slot_count = opts->slots;
+    for (unsigned i = 0; i < opts->slots; i++, base += largest)
+        s->slots[i].base = base;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        if (!zoff_offload_placement_resident(chunk, opts->residents, s->chunk_count))
+            continue;
+        s->places[chunk].resident = base;
+        base += largest;
     }
     return ZOFF_OK;
 }
@@ -310,12 +355,8 @@ static zoff_status swap_open(const zoff_store_opts *opts, zoff_store **out)
         s->chunks[i] = opts->chunks[i];
         largest = zoff_base_bits_max(largest, opts->chunks[i].bytes);
     }
-    ZOFF_TRY_OR(close_store,
-                zoff_base_map_alloc(largest * opts->slots, "the slots of the NVMe tier", ZOFF_MAP_INTERLEAVED, &s->store.map));
-    s->slot_count = opts->slots;
-    for (unsigned i = 0; i < opts->slots; i++)
-        s->slots[i].base = (char *)s->store.map.base + i * largest;
-    ZOFF_TRY_OR(close_store, open_files(s, opts));
+    ZOFF_TRY_OR(close_store, map_memory(s, opts, largest));
+    ZOFF_TRY_OR(close_store, open_files(s, opts, largest * opts->slots));
     ZOFF_TRY_OR(close_store, write_all(s, opts));
     *out = &s->store;
     return ZOFF_OK;
@@ -347,4 +388,5 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = swap_open,
                                               .wait = swap_wait,
                                               .drain = swap_drain,
                                               .retry = swap_retry,
-                                              .forget = swap_forget};
+                                              .forget = swap_forget,
+                                              .resident = swap_resident};

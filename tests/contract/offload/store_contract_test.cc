@@ -20,6 +20,7 @@ struct kind {
     const char *backend;
     size_t paths;
     unsigned slots;
+    size_t residents = 0;
 };
 
 struct closer_store {
@@ -40,6 +41,7 @@ class Store : public testing::TestWithParam<kind>
         opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<Store *>(ctx)->fill(chunk, (char *)base); };
         opts.fill_ctx = this;
         opts.slots = GetParam().slots;
+        opts.residents = std::min(GetParam().residents, chunks.size());
         opts.paths = paths;
         opts.path_count = GetParam().paths;
         opts.aio_backend = GetParam().backend;
@@ -67,19 +69,30 @@ class Store : public testing::TestWithParam<kind>
         return (char *)base;
     }
 
+    // The chunks that are in files, and their bytes.
+    std::vector<size_t> in_files()
+    {
+        std::vector<size_t> list;
+        for (size_t c = 0; c < chunks.size(); c++) {
+            if (!zoff_offload_store_resident(store.get(), c))
+                list.push_back(c);
+        }
+        return list;
+    }
+
     scratch_folder folders[2];
     std::vector<zoff_store_chunk> chunks;
     std::vector<size_t> filled;
     std::unique_ptr<zoff_store, closer_store> store;
 };
 
-INSTANTIATE_TEST_SUITE_P(Tiers, Store,
-                         testing::Values(kind{"host", ZOFF_TIER_HOST, nullptr, 1, 0},
-                                         kind{"uring", ZOFF_TIER_NVME, "io_uring", 1, 3},
-                                         kind{"posix", ZOFF_TIER_NVME, "posix", 1, 3},
-                                         kind{"two_paths", ZOFF_TIER_NVME, "auto", 2, 4},
-                                         kind{"two_slots", ZOFF_TIER_NVME, "auto", 2, 2}),
-                         [](const auto &p) { return std::string(p.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, Store,
+    testing::Values(kind{"host", ZOFF_TIER_HOST, nullptr, 1, 0}, kind{"uring", ZOFF_TIER_NVME, "io_uring", 1, 3},
+                    kind{"posix", ZOFF_TIER_NVME, "posix", 1, 3}, kind{"two_paths", ZOFF_TIER_NVME, "auto", 2, 4},
+                    kind{"two_slots", ZOFF_TIER_NVME, "auto", 2, 2}, kind{"residents", ZOFF_TIER_NVME, "auto", 2, 2, 3},
+                    kind{"all_resident", ZOFF_TIER_NVME, "posix", 1, 2, 99}),
+    [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Store, AFreshChunkIsAsItWasFilled)
 {
@@ -142,19 +155,38 @@ TEST_P(Store, SeveralAreInFlightAtATime)
         EXPECT_EQ(9u, std::set<void *>(base.begin(), base.end()).size());
         return;
     }
-    unsigned slots = GetParam().slots;
-    // All slots can be borrowed at once, and not one more.
-    for (size_t c = 0; c < slots; c++)
-        base[c] = borrow(c);
-    void *more;
-    EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_fetch(store.get(), slots, &more));
-    ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), 0));
-    EXPECT_NE(nullptr, borrow(slots));
+    const std::vector<size_t> files = in_files();
+    EXPECT_EQ(9 - std::min<size_t>(9, GetParam().residents), files.size());
+    // Residents can be borrowed at any time.
+    for (size_t c = 0; c < 9; c++) {
+        if (zoff_offload_store_resident(store.get(), c)) {
+            ASSERT_ZOFF_OK(zoff_offload_store_fetch(store.get(), c, &base[c]));
+            EXPECT_EQ((char)(c + 1), *(char *)base[c]);
+        }
+    }
+    const unsigned slots = GetParam().slots;
+    if (files.size() > slots) {
+        // All slots can be borrowed at once, and not one more.
+        for (size_t i = 0; i < slots; i++)
+            base[files[i]] = borrow(files[i]);
+        void *more;
+        EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_fetch(store.get(), files[slots], &more));
+        ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), files[0]));
+        EXPECT_NE(nullptr, borrow(files[slots]));
+    }
+    std::set<void *> places(base.begin(), base.end());
+    places.erase(nullptr);
+    EXPECT_EQ(9 - files.size() + std::min<size_t>(slots, files.size()), places.size()) << "each has its own place";
+    for (size_t c = 0; c < 9; c++) {
+        if (zoff_offload_store_resident(store.get(), c)) {
+            ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+        }
+    }
     zoff_store_stats stats;
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     zoff_offload_store_stats(store.get(), &stats);
-    EXPECT_EQ(65536u, stats.write_bytes);
-    EXPECT_EQ(65536u * (slots + 1), stats.read_bytes);
+    EXPECT_EQ(files.empty() ? 0u : 65536u, stats.write_bytes) << "what is resident is not written";
+    EXPECT_EQ(files.empty() ? 0u : 65536u * (slots + 1), stats.read_bytes);
 }
 
 TEST_P(Store, NoChunksAtAll)
@@ -189,9 +221,13 @@ TEST_P(Store, ChunksWithoutBytes)
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     zoff_store_stats stats;
     zoff_offload_store_stats(store.get(), &stats);
-    const bool files = GetParam().tier == ZOFF_TIER_NVME;
-    EXPECT_EQ(files ? 8192u : 0, stats.read_bytes);
-    EXPECT_EQ(files ? 12288u : 0, stats.write_bytes);
+    uint64_t read = 0, written = 0;
+    for (size_t c : in_files()) {
+        read += chunks[c].first_bytes;
+        written += chunks[c].bytes;
+    }
+    EXPECT_EQ(read, stats.read_bytes);
+    EXPECT_EQ(written, stats.write_bytes);
 }
 
 TEST_P(Store, FilesAreGoneInTheEnd)
@@ -203,6 +239,34 @@ TEST_P(Store, FilesAreGoneInTheEnd)
     EXPECT_EQ(0, system((count + std::to_string(files)).c_str()));
     store.reset();
     EXPECT_EQ(0, system((count + "0").c_str()));
+}
+
+TEST(Placement, WhatTheSlotsLeaveIsForResidents)
+{
+    const uint64_t MIB = 1 << 20;
+    EXPECT_EQ(0u, zoff_offload_placement_residents(0, 4, 8 << 20, 100)) << "no budget";
+    EXPECT_EQ(0u, zoff_offload_placement_residents(39 * MIB, 4, 8 << 20, 100)) << "four slots, and not a fifth chunk";
+    EXPECT_EQ(1u, zoff_offload_placement_residents(40 * MIB, 4, 8 << 20, 100));
+    EXPECT_EQ(50u, zoff_offload_placement_residents((4 + 50) * 8 * MIB, 4, 8 << 20, 100));
+    EXPECT_EQ(100u, zoff_offload_placement_residents(UINT64_MAX, 4, 8 << 20, 100)) << "all of them";
+    EXPECT_EQ(0u, zoff_offload_placement_residents(1 << 30, 4, 0, 100)) << "there are no states";
+    EXPECT_EQ(0u, zoff_offload_placement_residents(1 << 30, 4, 8 << 20, 0));
+}
+
+TEST(Placement, ResidentsAreSpreadEvenly)
+{
+    for (size_t count : {1, 2, 7, 40, 1000}) {
+        for (size_t residents = 0; residents <= count; residents += 1 + count / 40) {
+            size_t seen = 0;
+            for (size_t c = 0; c < count; c++) {
+                seen += zoff_offload_placement_resident(c, residents, count);
+                // Up to here as many as their share, to less than one.
+                ASSERT_LE(seen * count, (c + 1) * residents);
+                ASSERT_GT((seen + 1) * count, (c + 1) * residents);
+            }
+            EXPECT_EQ(residents, seen);
+        }
+    }
 }
 
 TEST(Placement, FromABudgetToChunks)

@@ -110,6 +110,7 @@ struct cell {
     const char *backend = "auto";
     unsigned paths = 1;
     recipe (*optimizers)() = adamw;
+    bool residents = false; // NVMe: a budget of DRAM that has room for half of the chunks beside the slots
 };
 
 std::string name(const testing::TestParamInfo<cell> &info)
@@ -119,7 +120,7 @@ std::string name(const testing::TestParamInfo<cell> &info)
     return std::string(c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + type(c.dtype) + "_grad_" + type(c.grad_dtype) +
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
-           "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name;
+           "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "");
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -146,12 +147,14 @@ class Parity : public testing::TestWithParam<cell>
         ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "parity.json", &parsed));
         config.reset(parsed);
         const cell &c = GetParam();
-        for (uint64_t limit = c.chunks == 1 ? 1u << 30 : 1024;; limit += 512) {
+        uint64_t budget = 0;
+        for (uint64_t limit = c.chunks == 1 ? 1u << 30 : 1024;; limit += budget ? 0 : 512) {
             ASSERT_LT(limit, 2u << 30) << "no limit gives " << c.chunks << " chunks";
             zoff_engine_opts opts = {};
             opts.struct_size = sizeof opts;
             opts.config = config.get();
             opts.chunk_elements = limit;
+            opts.host_bytes = budget;
             opts.threads = c.threads;
             zoff_engine *made = nullptr;
             ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
@@ -164,8 +167,13 @@ class Parity : public testing::TestWithParam<cell>
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(made, &plan));
-            if (c.chunks == 0 || plan.chunk_count == c.chunks)
+            if (c.chunks && plan.chunk_count != c.chunks)
+                continue;
+            EXPECT_EQ(budget != 0, plan.resident_bytes != 0);
+            EXPECT_LE(budget ? plan.host_bytes : 0, budget);
+            if (!c.residents || budget)
                 break;
+            budget = (3 + plan.chunk_count / 2) * plan.chunk_bytes;
         }
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
@@ -253,6 +261,12 @@ std::vector<cell> matrix()
             }
             for (auto optimizers : {adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
                 cells.push_back({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
+        }
+        for (auto optimizers : {adamw, adagrad, momentum, adam_and_sgd}) {
+            if (tier == ZOFF_TIER_HOST)
+                break;
+            cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 7, 2, "auto", 1, optimizers, true});
+            cells.push_back({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
             cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
