@@ -247,18 +247,20 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
     return ret;
 }
 
-/* The parts in which a figure comes from too few clean rounds, or is so close to its limit that more of them should decide. */
+/* The parts in which a figure comes from too few clean rounds, or is so close to its limit, or to being void, that more of them
+ * should decide. */
 static unsigned undecided(const bench_options *options, const bench_book *book)
 {
     bench_ratio ratios[MOST_RATIOS];
     const unsigned count = bench_judge(options, book, ratios);
+    const int large = options->sizes[options->size_count - 1] >= 1 << 24; /* in a cache a rival may be slow for good */
     unsigned parts = 0;
     for (unsigned part = 1; part & PART_ANY; part <<= 1) {
         if (!bench_judge_enough(ratios, count, part))
             parts |= part;
     }
     for (unsigned i = 0; i < count; i++)
-        parts |= bench_judge_close(&ratios[i]) ? ratios[i].part : 0;
+        parts |= bench_judge_close(&ratios[i]) || (ratios[i].slow_rival && large) ? ratios[i].part : 0;
     return parts & options->parts;
 }
 

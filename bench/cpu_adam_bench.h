@@ -90,6 +90,7 @@ typedef struct bench_ratio {
     double limit; /* what the project promises */
     char missing[160];
     char spoilt[160]; /* why it proves nothing although it was measured; "" otherwise */
+    int slow_rival;   /* that is the reason */
 } bench_ratio;
 
 enum { MOST_RATIOS = 32 };

@@ -56,8 +56,10 @@ static void check_size(const judge *j, bench_ratio *r)
 static void check_honest(bench_ratio *r, const race *from, const char *rival)
 {
     const double share = from ? race_share(from, race_find(from, rival)) : NAN;
-    if (share < HONEST_SHARE && !r->spoilt[0])
-        snprintf(r->spoilt, sizeof r->spoilt, "%s reached only %.3f of its own no-math kernel: too slow a rival", rival, share);
+    if (!(share < HONEST_SHARE) || r->spoilt[0])
+        return;
+    r->slow_rival = 1;
+    snprintf(r->spoilt, sizeof r->spoilt, "%s reached only %.3f of its own no-math kernel: too slow a rival", rival, share);
 }
 
 /* The race of a part for the largest size. */
