@@ -51,8 +51,8 @@ typedef struct zoff_adam_tensor {
  *      m  = fma(1 - beta2, g, beta2 * m)
  *      p  = p + fma(-lr, u, (-lr * weight_decay) * p)
  *
- *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening; PyTorch counts from
- *  a parameter's first gradient, here t counts):
+ *  SGD (momentum, dampening and Nesterov's form as in PyTorch: in step 1 m becomes g whatever the dampening. PyTorch counts
+ *  from a parameter's first gradient, here t counts):
  *
  *      g  = fma(weight_decay, p, g)
  *      m  = fma(1 - dampening, g, momentum * m)      u = m, or with nesterov u = fma(momentum, m, g)

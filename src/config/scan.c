@@ -2,6 +2,7 @@
  * member stands and which keys stand there twice. */
 #include "scan_priv.h"
 
+#include "array.h"
 #include "mem.h"
 #include "try.h"
 
@@ -179,16 +180,8 @@ static void step_over(walker *w, const char *characters)
 static zoff_status add_member(walker *w, zoff_config_member member, size_t *out_index)
 {
     zoff_config_tree *tree = w->tree;
-    if (tree->count == tree->room) {
-        size_t room = tree->room ? 2 * tree->room : 64;
-        zoff_config_member *members;
-        ZOFF_TRY(zoff_base_mem_alloc(room, sizeof *members, "the members of a configuration", &members));
-        if (tree->count)
-            memcpy(members, tree->members, tree->count * sizeof *members);
-        zoff_base_mem_free(tree->members);
-        tree->members = members;
-        tree->room = room;
-    }
+    ZOFF_TRY(zoff_base_array_reserve(&tree->members, tree->count, &tree->room, tree->count + 1, sizeof member,
+                                     "the members of a configuration"));
     tree->members[tree->count] = member;
     *out_index = tree->count++;
     return ZOFF_OK;

@@ -1,5 +1,5 @@
 /* worth.c: how many elements are worth a team. What waking one costs depends on the number of threads, on how they wait and on
- * where a hypervisor has put them, from half a microsecond to fifty; what it saves depends on the kernels. Both are measured.
+ * where a hypervisor has put them, from half a microsecond to sixty; what it saves depends on the kernels. Both are measured.
  */
 #include "worth.h"
 

@@ -2,6 +2,7 @@
  * states are fixed at seal, when the states are laid out; numbers may change from step to step. */
 #include "engine_priv.h"
 
+#include "array.h"
 #include "bits.h"
 #include "try.h"
 
@@ -13,16 +14,8 @@ zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group)
     ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0, and below %u",
                  group, (unsigned)GROUPS_MAX);
     const size_t count = zoff_base_bits_max(e->group_count, (size_t)group + 1);
-    if (count > e->group_capacity) {
-        const size_t capacity = zoff_base_bits_max(count, 2 * e->group_capacity);
-        zoff_engine_group *groups;
-        ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *groups, "the list of groups", &groups));
-        if (e->group_count)
-            memcpy(groups, e->groups, e->group_count * sizeof *groups);
-        zoff_base_mem_free(e->groups);
-        e->groups = groups;
-        e->group_capacity = capacity;
-    }
+    ZOFF_TRY(zoff_base_array_reserve(&e->groups, e->group_count, &e->group_capacity, count, sizeof *e->groups,
+                                     "the list of groups"));
     e->group_count = count;
     return ZOFF_OK;
 }

@@ -1,6 +1,7 @@
 /* params.c: the list of parameters, where their weights and gradients are, and which gradients have been handed over. */
 #include "engine_priv.h"
 
+#include "array.h"
 #include "bits.h"
 #include "try.h"
 
@@ -12,22 +13,6 @@ const char *zoff_engine_params_phase(const zoff_engine *e)
     static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
                                         "a step has failed; retry it, drop it, or destroy the engine"};
     return WORDS[e->phase];
-}
-
-/* Double the capacity when it is full. */
-static zoff_status make_room(zoff_engine *e)
-{
-    if (e->param_count < e->param_capacity)
-        return ZOFF_OK;
-    size_t capacity = zoff_base_bits_max(16, 2 * e->param_capacity);
-    zoff_engine_param *params;
-    ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *params, "the list of parameters", &params));
-    if (e->param_count)
-        memcpy(params, e->params, e->param_count * sizeof *params);
-    zoff_base_mem_free(e->params);
-    e->params = params;
-    e->param_capacity = capacity;
-    return ZOFF_OK;
 }
 
 enum { SLICES_MAX = 1 << 30 };
@@ -66,7 +51,8 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     const char *name = d->name ? d->name : fallback;
     ZOFF_FAIL_IF(e->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
-    ZOFF_TRY(make_room(e));
+    ZOFF_TRY(zoff_base_array_reserve(&e->params, e->param_count, &e->param_capacity, e->param_count + 1, sizeof *e->params,
+                                     "the list of parameters"));
     ZOFF_TRY(zoff_engine_groups_reserve(e, d->group));
     zoff_engine_param p = {.value = d->value,
                            .grad = d->grad,

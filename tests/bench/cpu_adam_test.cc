@@ -1,5 +1,6 @@
 // cpu_adam_test.cc: the benchmark of the CPU step as a program: its JSON holds every figure that is asked of the project, what
 // is not measured or proves nothing is marked, and wrong options are refused. Nothing here depends on how fast a machine is.
+#include "shell.h"
 #include "zoff_test.h"
 
 #include <jansson.h>
@@ -8,23 +9,11 @@
 
 namespace
 {
-struct result {
-    int status;
-    std::string output;
-};
+using zoff_test::shell_result;
 
-result bench(const std::string &options)
+shell_result bench(const std::string &options)
 {
-    result r = {-1, ""};
-    FILE *pipe = popen(("exec 2>&1; '" CPU_ADAM "' " + options).c_str(), "r");
-    if (!pipe)
-        return r;
-    char piece[4096];
-    for (size_t got; (got = fread(piece, 1, sizeof piece, pipe)) > 0;)
-        r.output.append(piece, got);
-    const int status = pclose(pipe);
-    r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return r;
+    return zoff_test::shell("'" CPU_ADAM "' " + options);
 }
 
 const char *const RATIOS[] = {
@@ -42,7 +31,7 @@ class cpu_adam : public testing::Test
     bool run(const std::string &options)
     {
         const std::string path = folder.file("out.json");
-        const result r = bench("--rounds 1 --json='" + path + "' " + options);
+        const shell_result r = bench("--rounds 1 --json='" + path + "' " + options);
         if (r.output.find("lacks") != std::string::npos)
             return false; // no AVX2
         EXPECT_TRUE(r.status == 0 || r.status == 3) << r.status << "\n" << r.output;
@@ -130,7 +119,7 @@ TEST_F(cpu_adam, obeys_its_options)
 
 TEST(cpu_adam_options, help_tells_them)
 {
-    const result r = bench("--help");
+    const shell_result r = bench("--help");
     EXPECT_EQ(0, r.status);
     for (const char *option :
          {"--sizes", "--threads", "--isa", "--dtype", "--rounds", "--quick", "--json", "--only", "--seconds"})
@@ -143,7 +132,7 @@ TEST(cpu_adam_options, wrong_ones_are_refused)
          {"--sizes 0", "--sizes 12Q", "--sizes 1,,2", "--sizes=-4", "--sizes ''", "--rounds 0", "--rounds 65", "--rounds nine",
           "--threads 0", "--threads -1", "--dtype fp8", "--dtype ''", "--only everything", "--only lists,", "--isa mmx",
           "--isa ''", "--seconds 1h", "--no-such-option", "--json=x extra"}) {
-        const result r = bench(options);
+        const shell_result r = bench(options);
         EXPECT_EQ(2, r.status) << options << "\n" << r.output;
         EXPECT_NE(std::string::npos, r.output.find("cpu_adam: ")) << options << ": no message";
     }
@@ -151,14 +140,14 @@ TEST(cpu_adam_options, wrong_ones_are_refused)
 
 TEST(cpu_adam_options, more_threads_than_cpus_are_refused)
 {
-    const result r = bench("--threads 1024 --sizes 4096");
+    const shell_result r = bench("--threads 1024 --sizes 4096");
     EXPECT_EQ(1, r.status);
     EXPECT_NE(std::string::npos, r.output.find("may use")) << r.output;
 }
 
 TEST(cpu_adam_options, a_file_that_cannot_be_written_is_an_error)
 {
-    const result r = bench("--sizes 64 --only layout --rounds 1 --seconds 5 --json=/no/such/folder/x");
+    const shell_result r = bench("--sizes 64 --only layout --rounds 1 --seconds 5 --json=/no/such/folder/x");
     if (r.output.find("lacks") != std::string::npos)
         GTEST_SKIP() << "the loops to compare with need AVX2";
     EXPECT_EQ(1, r.status);

@@ -136,6 +136,12 @@ class life
 class Faults : public testing::TestWithParam<const char *>
 {
   protected:
+    // States in files in the folder, through the back-end.
+    static std::string on_disk(const scratch_folder &folder)
+    {
+        return config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}");
+    }
+
     // Lives with the nth fault, until one is untouched. Returns how many there were.
     int until_untouched(const std::function<void(aio_fault &, int)> &set)
     {
@@ -239,8 +245,7 @@ TEST_P(Faults, AStepThatFailedBeforeAnythingCanBeDropped)
     scratch_folder folder;
     trainer t(1);
     t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e =
-        seal_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    engine e = seal_engine(t, on_disk(folder), 2048);
     aio_fault fault;
     fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? res : -EIO; };
     t.backward_all(7);
@@ -269,7 +274,7 @@ TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
     for (size_t count : {6000, 7000, 9000, 12000, 30000}) {
         trainer t(1);
         t.add(count, 1, ZOFF_BF16, ZOFF_BF16);
-        std::string text = config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}");
+        std::string text = on_disk(folder);
         text.replace(text.find("\"buffer_count\": 3"), 17, "\"buffer_count\": 2");
         engine e = seal_engine(t, text, 2048);
         t.backward_all(0.1f);
@@ -297,8 +302,7 @@ TEST_P(Faults, TheWordsAreThoseOfTheStatus)
     scratch_folder folder;
     trainer t(1);
     t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e =
-        make_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    engine e = make_engine(t, on_disk(folder), 2048);
     aio_fault fault;
     int nth = 0;
     fault.result = [&](int, int res, bool writes, uint64_t offset, size_t) {
@@ -315,8 +319,7 @@ TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)
     scratch_folder folder;
     trainer t(1);
     t.add(20000, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e =
-        seal_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    engine e = seal_engine(t, on_disk(folder), 2048);
     aio_fault fault;
     fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
     t.backward_all(0.1f);
@@ -341,8 +344,7 @@ TEST_P(Faults, MastersOfTheCallerNeedNoDisk)
     scratch_folder folder;
     trainer t(1);
     t.add(20000, 1, ZOFF_F32, ZOFF_F32);
-    engine e =
-        seal_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}"), 2048);
+    engine e = seal_engine(t, on_disk(folder), 2048);
     t.backward_all(0.1f);
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr)); // from here on chunks are read
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);

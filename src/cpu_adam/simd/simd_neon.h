@@ -75,22 +75,7 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
     v_store_halves(p, vreinterpret_u16_f16(vcvt_f16_f32(v_one_nan(x))), left);
 }
 
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
-{
-    return 0;
-}
-
-ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
-{
-    v_store_bf16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
-{
-    v_store_f16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+#include "simd_plain_stores.h"
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

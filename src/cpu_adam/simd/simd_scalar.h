@@ -82,24 +82,7 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7e00u : sign | rounded);
 }
 
-/* Streaming stores: a whole register to 16-bit elements, past the caches. Where an instruction set has them, v_stream_bytes()
- * is the alignment that they need, and v_stream_end() makes them visible to other threads before whatever follows. */
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
-{
-    return 0;
-}
-
-ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
-{
-    v_store_bf16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
-{
-    v_store_f16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+#include "simd_plain_stores.h"
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

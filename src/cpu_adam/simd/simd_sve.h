@@ -70,22 +70,7 @@ ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
     svst1h_u32(v_mask(left), p, svreinterpret_u32_f16(svcvt_f16_f32_x(svptrue_b32(), v_one_nan(x))));
 }
 
-ZOFF_KERNEL_INLINE size_t v_stream_bytes(void)
-{
-    return 0;
-}
-
-ZOFF_KERNEL_INLINE void v_stream_bf16(uint16_t *p, v_f x)
-{
-    v_store_bf16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_f16(uint16_t *p, v_f x)
-{
-    v_store_f16(p, x, v_lanes());
-}
-
-ZOFF_KERNEL_INLINE void v_stream_end(void) {}
+#include "simd_plain_stores.h"
 
 ZOFF_KERNEL_INLINE v_f v_add(v_f a, v_f b)
 {

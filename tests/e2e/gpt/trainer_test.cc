@@ -1,5 +1,6 @@
 // trainer_test.cc: whole runs of the example trainer: it learns, its losses are the same bits whatever holds the states, its
 // recipe is short, and what goes wrong is said.
+#include "shell.h"
 #include "zoff_test.h"
 
 #include <cmath>
@@ -8,24 +9,8 @@
 
 namespace
 {
-struct result {
-    int status;
-    std::string output;
-};
-
-result shell(const std::string &command)
-{
-    result r = {-1, ""};
-    FILE *pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-    if (!pipe)
-        return r;
-    char piece[4096];
-    for (size_t got; (got = fread(piece, 1, sizeof piece, pipe)) > 0;)
-        r.output.append(piece, got);
-    const int status = pclose(pipe);
-    r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return r;
-}
+using zoff_test::shell;
+using zoff_test::shell_result;
 
 std::string read_file(const std::string &path)
 {
@@ -55,7 +40,7 @@ class trainer : public testing::Test
     }
 
     // Runs gpt; its JSON is in <name>.json.
-    result run(const std::string &name, const std::string &options, const std::string &environment = "")
+    shell_result run(const std::string &name, const std::string &options, const std::string &environment = "")
     {
         return shell("cd '" + folder.path + "' && OMP_WAIT_POLICY=passive " + environment +
                      " '" GPT_BINARY "' --text text --layers 2 --heads 2 --width 32 " +
@@ -108,7 +93,7 @@ class trainer : public testing::Test
 
 TEST_F(trainer, learns_with_its_own_optimizer)
 {
-    const result r = run("plain", "--steps 150 --lr 3e-3");
+    const shell_result r = run("plain", "--steps 150 --lr 3e-3");
     ASSERT_EQ(0, r.status) << r.output;
     EXPECT_LT(number("plain", "final_loss"), number("plain", "unigram_entropy_nats") - 0.4) << r.output;
     EXPECT_GT(number("plain", "tokens_per_second"), 0);
@@ -126,7 +111,7 @@ TEST_F(trainer, has_the_same_losses_with_one_thread_and_two)
 TEST_F(trainer, agrees_with_zoff_in_dram_and_on_nvme)
 {
     ASSERT_EQ(0, run("plain", "--steps 50" + plain_flags).status);
-    result r = run("dram", "--steps 50 --config " + config("dram.ds", ""));
+    shell_result r = run("dram", "--steps 50 --config " + config("dram.ds", ""));
     ASSERT_EQ(0, r.status) << r.output;
     r = run("nvme", "--steps 50 --config " + config("nvme.ds", nvme()));
     ASSERT_EQ(0, r.status) << r.output;
@@ -154,7 +139,8 @@ TEST_F(trainer, agrees_with_zoff_in_dram_and_on_nvme)
 
 TEST_F(trainer, keeps_bf16_weights_with_masters_in_zoff)
 {
-    result r = run("dram", "--steps 60 --dtype bf16 --config " + config("dram.ds", ", \"bf16\": {\"enabled\": true}", 3e-3));
+    shell_result r =
+        run("dram", "--steps 60 --dtype bf16 --config " + config("dram.ds", ", \"bf16\": {\"enabled\": true}", 3e-3));
     ASSERT_EQ(0, r.status) << r.output;
     r = run("nvme", "--steps 60 --dtype bf16 --config " + config("nvme.ds", nvme(", \"bf16\": {\"enabled\": true}"), 3e-3));
     ASSERT_EQ(0, r.status) << r.output;
@@ -179,7 +165,7 @@ TEST_F(trainer, accumulates_when_the_configuration_says_so)
 TEST_F(trainer, says_what_is_wrong)
 {
     const auto expect = [this](const std::string &options, int status, const std::string &words) {
-        const result r = run("bad", options);
+        const shell_result r = run("bad", options);
         EXPECT_EQ(status, r.status) << options;
         EXPECT_NE(r.output.find(words), std::string::npos) << options << ": " << r.output;
     };
@@ -228,7 +214,7 @@ TEST_F(trainer, report_finds_what_does_not_hold)
 {
     // A run against itself: bit-identical, but without a second tier nothing is saved, read or written.
     ASSERT_EQ(0, run("plain", "--steps 4").status);
-    const result r =
+    const shell_result r =
         shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json nvme=plain.json " +
               "big-dram=plain.json big-nvme=plain.json");
     EXPECT_EQ(1, r.status) << r.output;
@@ -245,8 +231,8 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     const size_t at = changed.find('"', changed.find("\"loss_bits\": [") + 15) - 1;
     changed[at] = changed[at] == '0' ? '1' : '0';
     write_file(folder.file("changed.json"), changed);
-    const result other = shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json " +
-                               "nvme=changed.json big-dram=plain.json big-nvme=plain.json");
+    const shell_result other = shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json " +
+                                     "nvme=changed.json big-dram=plain.json big-nvme=plain.json");
     EXPECT_EQ(1, other.status);
     EXPECT_NE(other.output.find("FAIL  losses of DRAM and NVMe are equal to the last bit"), std::string::npos) << other.output;
     EXPECT_NE(read_file(folder.file("out.json")).find("\"bit_identical\": false"), std::string::npos);
