@@ -11,3 +11,9 @@ foreach(module IN ITEMS "liburing;liburing-dev" "numa;libnuma-dev" "jansson;libj
   endif()
 endforeach()
 find_package(Threads REQUIRED)
+
+# xxHash chooses its vectors at run time where the distribution's library was built with that choice (x86 only).
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::libxxhash)
+check_symbol_exists(XXH3_64bits_dispatch "xxhash.h;xxh_x86dispatch.h" ZOFF_HAVE_XXH_DISPATCH)
+unset(CMAKE_REQUIRED_LIBRARIES)

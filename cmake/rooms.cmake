@@ -22,6 +22,9 @@ zoff_room(comm     NEEDS base)
 zoff_room(config   NEEDS base LINKS PkgConfig::jansson)
 zoff_room(zero     NEEDS base)
 zoff_room(offload  NEEDS aio base LINKS PkgConfig::libxxhash)
+if(ZOFF_HAVE_XXH_DISPATCH)
+  target_compile_definitions(zoff_offload PRIVATE ZOFF_HAVE_XXH_DISPATCH)
+endif()
 zoff_room(engine   NEEDS config zero offload cpu_adam accel comm base)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set

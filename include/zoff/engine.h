@@ -79,7 +79,8 @@ typedef struct zoff_step_args {
 typedef enum zoff_outcome {
     ZOFF_OUTCOME_BEFORE = 0, /**< weights and states are those before the step */
     ZOFF_OUTCOME_AFTER = 1,  /**< the step is done in full */
-    ZOFF_OUTCOME_TORN = 2    /**< it failed half way: some chunks are updated, some not; zoff_step_retry() finishes it */
+    ZOFF_OUTCOME_TORN = 2    /**< it failed half way: some chunks are updated, some not; zoff_step_retry() finishes it, and with
+                                  zoff.persist zoff_grads_drop() undoes it */
 } zoff_outcome;
 
 /** What a step did. Output: set struct_size, the library fills the rest. Norms and counts are those of the whole group of ranks
@@ -107,6 +108,8 @@ typedef struct zoff_step_info {
     double io_wait_seconds;     /**< this thread, on the disk: starting, moving, waiting */
     zoff_param nonfinite_param; /**< when skipped: the first parameter with a gradient that is not finite */
     size_t nonfinite_slice;     /**< and its slice */
+    uint64_t nvme_ahead_bytes;  /**< of nvme_read_bytes those whose reading began before the step was asked for */
+    double check_seconds;       /**< checksums of what is read from files and written to them */
 } zoff_step_info;
 
 /** What an engine takes, by tier: planned before seal, allocated after. The same code computes both. */
@@ -117,7 +120,7 @@ typedef struct zoff_plan_info {
     uint64_t state_bytes;       /**< masters and the moments that the optimizers have, without padding */
     uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through and
                                      resident_bytes */
-    uint64_t nvme_bytes;        /**< states in files, with padding; each file has a head of 4 KiB more */
+    uint64_t nvme_bytes;        /**< states in files, with padding: twice with zoff.persist; each file has a head beside them */
     uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
     uint64_t chunk_count;       /**< units in which states are kept and moved */
     uint64_t chunk_bytes;       /**< the largest of them */
@@ -145,7 +148,7 @@ ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engin
 ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_desc *params, size_t param_stride, size_t count,
                                       zoff_engine **out);
 
-/** Wait for what is in flight, remove the files, free everything. NULL is allowed. */
+/** Wait for what is in flight, remove the files unless they persist (zoff.persist), free everything. NULL is allowed. */
 ZOFF_API void zoff_engine_destroy(zoff_engine *e);
 
 /** Register a parameter; same order on every rank.  @units count in elements
@@ -163,8 +166,13 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 
 /** Freeze the list of parameters and the optimizer of each group, take the weights as masters, reserve and allocate the tiers.
  *  @blocks seconds; collective over the ranks
+ *
+ *  With zoff.persist and the files of an earlier engine in the folder, of the same parameters, the states are those after its
+ * last whole step, which zoff_step_count() tells; the weights are left alone. Before the next step call zoff_params_push() to
+ * make the weights theirs, or zoff_params_pull() to take the weights as masters.
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with what is needed, what there is and which key to change; ERR_IO for a path that
- *  cannot be used. After an error the engine is as before and may be sealed again */
+ *  cannot be used; ERR_INVALID or ERR_CORRUPT for persistent files of another model, or damaged ones. After an error the engine
+ * is as before and may be sealed again */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Name other buffers for a parameter, between steps; NULL leaves one as it is.
@@ -194,8 +202,9 @@ ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 
 /** Forget the gradients of this step, or of all its micro-steps so far: the trainer decided to leave the update out. Also ends
- * a failed step of which nothing has happened (ZOFF_OUTCOME_BEFORE).
- *  @return ERR_STATE for a step that is torn */
+ * a failed step of which nothing has happened (ZOFF_OUTCOME_BEFORE). With zoff.persist it undoes a step that is torn: states
+ * and weights are those before it.
+ *  @return ERR_STATE for a step that is torn where states do not persist; ERR_IO: not undone, call it again */
 ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 
 /** Do all of a step: every slice that has a gradient buffer is ready, then begin and wait. args and info may be NULL. */

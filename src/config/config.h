@@ -39,6 +39,9 @@ typedef struct zoff_config_values {
     unsigned aio_depth;       /* aio.queue_depth */
     int direct;               /* zoff.direct_io, a zoff_aio_direct */
     const char *aio_backend;  /* zoff.io_backend; NULL: auto */
+    bool persist;             /* zoff.persist */
+    bool power_safe;          /* zoff.durability is "power" */
+    unsigned verify;          /* zoff.verify: 0 full, 1 sample, 2 off */
     uint64_t steps_per_print; /* 0: never */
     bool wants_bf16;          /* bf16.enabled */
 } zoff_config_values;

@@ -248,6 +248,9 @@ HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; w
 HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),
 HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|posix", .help = "auto: io_uring, or pread and pwrite where the kernel forbids it"),
+HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),
+HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "What a step that has returned survives with zoff.persist: `process`: the end of the process; `power`: also a power cut, for two flushes of the drive a step"),
+HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),
 HONOUR("zoff.strict", BOOL, "true", .help = "false: unknown keys are a warning instead of an error"),
 
 /* ---- several ranks ---- */

@@ -12,21 +12,22 @@ static const size_t UNIT = ZOFF_NORM_BLOCK;
 zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p)
 {
     const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
-    return (zoff_plan_tensor){
-        .count = p->count,
-        .slices = p->slices,
-        .frozen = p->frozen,
-        .has = {[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32, [ZOFF_STREAM_M] = states.m, [ZOFF_STREAM_V] = states.v}};
+    return (zoff_plan_tensor){.count = p->count,
+                              .slices = p->slices,
+                              .frozen = p->frozen,
+                              /* fp32 weights are their own masters; files that persist have a copy of them. */
+                              .has = {[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32 || e->settings.values.persist,
+                                      [ZOFF_STREAM_M] = states.m,
+                                      [ZOFF_STREAM_V] = states.v}};
 }
 
-static zoff_status make_plan(const zoff_engine *e, const zoff_placement *placement, zoff_plan *out)
+static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
     ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
     for (size_t i = 0; i < e->param_count; i++)
         tensors[i] = zoff_engine_budget_tensor(e, &e->params[i]);
-    zoff_plan_opts opts = {
-        .unit = UNIT, .max_chunk_elements = e->settings.chunk_elements, .max_chunk_bytes = placement->chunk_bytes};
+    zoff_plan_opts opts = {.unit = UNIT, .max_chunk_elements = chunk_elements, .max_chunk_bytes = chunk_bytes};
     zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
@@ -54,7 +55,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         }
         zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
     }
-    ZOFF_TRY(make_plan(e, &placement, &plan));
+    size_t chunk_elements = s->chunk_elements;
+    zoff_engine_persist_limits(e, &placement.chunk_bytes, &chunk_elements);
+    ZOFF_TRY(make_plan(e, placement.chunk_bytes, chunk_elements, &plan));
     zoff_plan_info info = {.struct_size = sizeof info,
                            .tier = s->tier,
                            .elements = plan.elements,
@@ -72,7 +75,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
         for (size_t i = 0; i < plan.chunk_count; i++)
             info.resident_bytes += zoff_offload_placement_resident(i, residents, plan.chunk_count) ? plan.chunks[i].bytes : 0;
-        info.nvme_bytes = stored - info.resident_bytes;
+        info.nvme_bytes = s->values.persist ? 2 * stored : stored - info.resident_bytes;
     }
     info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
     *out_plan = plan;

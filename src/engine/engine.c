@@ -134,16 +134,25 @@ static zoff_status open_store(zoff_engine *e)
                             .chunk_count = e->plan.chunk_count,
                             .fill = zoff_engine_states_fill,
                             .fill_ctx = e,
+                            .threads = s->threads,
                             .slots = s->values.slots,
                             .residents = zoff_engine_budget_residents(e, &e->plan),
                             .paths = (const char *const *)s->paths,
                             .path_count = s->path_count,
                             .rank = zoff_comm_rank(e->comm),
+                            .ranks = zoff_comm_size(e->comm),
                             .aio_backend = s->aio_backend,
                             .aio_block_bytes = s->values.aio_block_bytes,
                             .aio_depth = s->values.aio_depth,
-                            .direct = s->values.direct};
-    zoff_status status = zoff_offload_store_open(&opts, &e->store);
+                            .direct = s->values.direct,
+                            .verify = (zoff_store_verify)s->values.verify,
+                            .persist = s->values.persist,
+                            .power_safe = s->values.power_safe,
+                            .limit_bytes = e->plan.max_chunk_bytes,
+                            .limit_elements = e->plan.max_chunk_elements};
+    zoff_status status = zoff_engine_persist_layout(e, &e->plan, &opts.layout);
+    if (status == ZOFF_OK)
+        status = zoff_offload_store_open(&opts, &e->store);
     zoff_base_mem_free(chunks);
     return status;
 }
@@ -172,8 +181,11 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, open_store(e));
     zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;
+    if (zoff_offload_store_reopened(e->store, &e->t))
+        e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
     zoff_engine_stats_log_start(e);
+    zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 undo:
     deallocate(e);

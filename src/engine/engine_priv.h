@@ -6,6 +6,7 @@
  *  pipeline.c  the stages that a bucket walks       stages.c    the stages
  *  gate.c      norm, clip, skip                     states.c    pull, push, read, write
  *  lr_schedule.c                                    stats.c     what was done, and what it took
+ *  budget.c    the plan, and whether it fits        persist.c   states of an earlier process
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -62,6 +63,7 @@ typedef struct zoff_bucket_run {
     size_t chunk;
     unsigned row;
     char *base;   /* of its states, while borrowed */
+    bool checked; /* and compared with their checksum */
     bool flushed; /* given back changed */
 } zoff_bucket_run;
 
@@ -92,8 +94,8 @@ typedef struct zoff_step_run {
 /* Sums since seal. */
 typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
-    uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes;
-    double seconds, measure_seconds, update_seconds, io_wait_seconds;
+    uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes, nvme_ahead_bytes;
+    double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;
 
@@ -117,6 +119,7 @@ struct zoff_engine {
     bool owns_accel, owns_comm;
     zoff_settings settings;
     zoff_phase phase;
+    bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
 
     zoff_engine_param *params;
     size_t param_count, param_capacity;
@@ -186,12 +189,18 @@ size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 
+/* persist.c */
+zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
+/* How the states were cut that are to be opened again; left as they are when there are none. */
+void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
+
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */
 size_t zoff_engine_pipeline_window(const zoff_engine *e);
 void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed, unchanged */
+void zoff_engine_pipeline_ahead(zoff_engine *e);   /* between steps: start to read what the next one begins with */
 
 /* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */
 zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run);
@@ -211,6 +220,10 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e);
 double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double group_lr, int64_t t);
 
 /* states.c */
+/* Weights of the states as they are. */
+zoff_status zoff_engine_states_push(zoff_engine *e);
+/* Copies of the fp32 weights of a bucket into its chunk, of the pieces that have a gradient, or of all. */
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, char *base, bool all);
 /* The initial content of a chunk: masters from the weights, zeros, the accumulators that Adagrad starts with. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
 /* A piece for the kernels, its chunk at `base`: weights and all its states; gradient and constants are the caller's to add. */

@@ -42,6 +42,9 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
         ZOFF_TRY(copy_paths(s, &opts->nvme_path, 1));
     else
         ZOFF_TRY(copy_paths(s, s->values.nvme_paths, s->values.nvme_path_count));
+    ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
+                 "zoff.persist keeps states in files, but they are to live in DRAM: set "
+                 "zero_optimization.offload_optimizer.device to \"nvme\", or persist to false");
     ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->path_count == 0, ZOFF_ERR_INVALID,
                  "states are to live on NVMe, but no folder is named: set zero_optimization.offload_optimizer.nvme_path");
     return ZOFF_OK;

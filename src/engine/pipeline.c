@@ -37,11 +37,11 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
     return e->run.last ? STEP : ADD;
 }
 
-/* Buckets before this one may be borrowed: the store lends no more than it has slots, and any number of those that are in DRAM
- * anyway. */
-size_t zoff_engine_pipeline_window(const zoff_engine *e)
+/* Buckets before this one may be borrowed, when those before `first` are through: the store lends no more than it has slots,
+ * and any number of those that are in DRAM anyway. */
+static size_t window_from(const zoff_engine *e, size_t first)
 {
-    size_t end = e->run.first, lent = 0;
+    size_t end = first, lent = 0;
     if (e->settings.tier != ZOFF_TIER_NVME)
         return zoff_base_bits_min(e->plan.chunk_count, end + 1);
     for (; end < e->plan.chunk_count; end++) {
@@ -52,11 +52,33 @@ size_t zoff_engine_pipeline_window(const zoff_engine *e)
     return end;
 }
 
+size_t zoff_engine_pipeline_window(const zoff_engine *e)
+{
+    return window_from(e, e->run.first);
+}
+
+/* While the trainer makes its gradients. An error comes again when the step asks. */
+void zoff_engine_pipeline_ahead(zoff_engine *e)
+{
+    for (size_t i = 0; i < window_from(e, 0); i++)
+        (void)zoff_offload_store_ahead(e->store, i);
+}
+
+/* What was read ahead for buckets that are left out of this step would keep slots from the others. */
+static void drop_useless(zoff_engine *e)
+{
+    for (size_t i = 0; e->run.last && i < window_from(e, 0); i++) {
+        if (!zoff_engine_stages_borrows(&e->runs[i]))
+            zoff_offload_store_drop(e->store, i);
+    }
+}
+
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
+    drop_useless(e);
     zoff_engine_pipeline_feed(e);
 }
 

@@ -123,16 +123,30 @@ zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
     return status == ZOFF_OK && run->chunk >= zoff_engine_pipeline_window(run->engine) ? ZOFF_PENDING : status;
 }
 
+/* Nothing of a chunk is used before all of it is known to be what was written. */
+static zoff_status check(zoff_bucket_run *run)
+{
+    if (run->checked)
+        return ZOFF_OK;
+    zoff_status status = zoff_offload_store_check(run->engine->store, run->chunk);
+    run->checked = status == ZOFF_OK;
+    run->base = run->checked ? run->base : NULL;
+    return status;
+}
+
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
 {
     void *base;
     ZOFF_TRY(take_fault(run->engine));
-    if (run->base || !zoff_engine_stages_borrows(run))
+    if (!zoff_engine_stages_borrows(run))
         return ZOFF_OK;
-    zoff_status status = zoff_offload_store_fetch(run->engine->store, run->chunk, &base);
-    if (status == ZOFF_OK)
+    if (!run->base) {
+        zoff_status status = zoff_offload_store_fetch(run->engine->store, run->chunk, &base);
+        if (status != ZOFF_OK)
+            return status;
         run->base = base;
-    return status;
+    }
+    return check(run);
 }
 
 /* Bytes that the kernels move for a piece are those of the streams that it names. */
@@ -169,6 +183,7 @@ zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
         count_bytes(&e->run.info, a);
     }
     zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
+    zoff_engine_states_keep_weights(e, run->chunk, run->base, false);
     e->run.updated++;
     e->run.info.update_seconds += worked(e, from, &before);
     return ZOFF_OK;

@@ -11,12 +11,13 @@ static float *stream_of(const zoff_plan_chunk *chunk, const zoff_plan_piece *pie
     return (float *)(void *)(base + chunk->starts[stream]) + piece->offsets[stream];
 }
 
-/* A cast of one piece between weights and masters; false for a piece without a master of its own. */
+/* A cast of one piece between weights and masters; false for a piece without a master of its own. Of fp32 weights, which are
+ * their own masters, files that persist have a copy. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
                       bool to_master, zoff_cast_piece *out)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    if (p->dtype == ZOFF_F32)
+    if (p->dtype == ZOFF_F32 && !e->settings.values.persist)
         return false;
     void *master = stream_of(chunk, piece, base, ZOFF_STREAM_MASTER);
     void *value = zoff_engine_params_value(e, piece);
@@ -34,6 +35,18 @@ static void cast_chunk(zoff_engine *e, size_t chunk, char *base, bool to_master)
     size_t used = 0;
     for (size_t i = 0; i < c->piece_count; i++)
         used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], base, to_master, &e->cast_pieces[used]);
+    zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
+}
+
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, char *base, bool all)
+{
+    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    size_t used = 0;
+    for (size_t i = 0; e->settings.values.persist && i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
+        if (e->params[piece->param].dtype == ZOFF_F32 && (all || *zoff_engine_params_flag(e, piece)))
+            used += make_cast(e, c, piece, base, true, &e->cast_pieces[used]);
+    }
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
 }
 
@@ -68,12 +81,13 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c)
 /* The pieces as an update of the whole chunk sees them, so that its shares are the same. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
-    const zoff_engine *e = ctx;
+    zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     for (size_t i = 0; i < c->piece_count; i++)
         e->adam_pieces[i] = zoff_engine_states_piece(e, c, &e->plan.pieces[c->first_piece + i], base);
     zoff_adam_touch_run(e->settings.threads, e->adam_pieces, c->piece_count);
     fill_accumulators(e, c);
+    zoff_engine_states_keep_weights(e, chunk, base, true);
 }
 
 /* Bring a chunk in and wait for it; NULL for one that has no states. */
@@ -82,6 +96,8 @@ static zoff_status borrow(zoff_engine *e, size_t chunk, char **out)
     void *base = NULL;
     while (e->plan.chunks[chunk].bytes) {
         zoff_status status = zoff_offload_store_fetch(e->store, chunk, &base);
+        if (status == ZOFF_OK)
+            status = zoff_offload_store_check(e->store, chunk);
         if (status == ZOFF_OK)
             break;
         if (status == ZOFF_PENDING)
@@ -116,10 +132,26 @@ static zoff_status give_back(zoff_engine *e, size_t chunk, bool changed)
     return ZOFF_OK;
 }
 
+/* The slots are for the call: what was read ahead for the next step is read again after it. */
+static zoff_status begin_pass(zoff_engine *e)
+{
+    zoff_offload_store_forget(e->store);
+    return zoff_offload_store_retry(e->store);
+}
+
+static zoff_status end_pass(zoff_engine *e, bool changed)
+{
+    ZOFF_TRY(zoff_offload_store_drain(e->store));
+    if (changed)
+        ZOFF_TRY(zoff_offload_store_commit(e->store, e->t));
+    zoff_engine_pipeline_ahead(e);
+    return ZOFF_OK;
+}
+
 /* One pass over all chunks that have masters. */
 static zoff_status cast_all(zoff_engine *e, bool to_master)
 {
-    ZOFF_TRY(zoff_offload_store_retry(e->store));
+    ZOFF_TRY(begin_pass(e));
     for (size_t chunk = 0; chunk < e->plan.chunk_count; chunk++) {
         char *base;
         if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER] == 0)
@@ -128,19 +160,28 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
         cast_chunk(e, chunk, base, to_master);
         ZOFF_TRY(give_back(e, chunk, to_master));
     }
-    return zoff_offload_store_drain(e->store);
+    return end_pass(e, to_master);
+}
+
+zoff_status zoff_engine_states_push(zoff_engine *e)
+{
+    return cast_all(e, false);
 }
 
 zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_TRY(check_idle(e, "zoff_params_pull"));
-    return cast_all(e, true);
+    ZOFF_TRY(cast_all(e, true));
+    e->awaits_weights = false;
+    return ZOFF_OK;
 }
 
 zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_TRY(check_idle(e, "zoff_params_push"));
-    return cast_all(e, false);
+    ZOFF_TRY(cast_all(e, false));
+    e->awaits_weights = false;
+    return ZOFF_OK;
 }
 
 _Static_assert((int)ZOFF_STATE_MASTER == (int)ZOFF_STREAM_MASTER && (int)ZOFF_STATE_M == (int)ZOFF_STREAM_M &&
@@ -208,7 +249,10 @@ static size_t copy_piece(const zoff_engine *e, const window *w, size_t index, co
     float *state = state_of(e, piece, chunk, base, w->kind) + skip;
     if (w->write)
         memcpy(state, src + (at - w->first), run * sizeof *state);
-    else
+    /* Of fp32 weights the file has a copy where it is to persist. */
+    if (w->write && w->kind == ZOFF_STATE_MASTER && e->params[w->param].dtype == ZOFF_F32 && e->settings.values.persist)
+        memcpy(stream_of(chunk, piece, base, ZOFF_STREAM_MASTER) + skip, state, run * sizeof *state);
+    if (!w->write)
         memcpy(dst + (at - w->first), state, run * sizeof *state);
     return run;
 }
@@ -217,9 +261,10 @@ static size_t copy_piece(const zoff_engine *e, const window *w, size_t index, co
 static zoff_status move_window(zoff_engine *e, const window *w, float *dst, const float *src)
 {
     const zoff_engine_param *p = &e->params[w->param];
-    const bool is_stored =
-        w->kind != ZOFF_STATE_MASTER || p->dtype != ZOFF_F32; /* else it is the caller's: no chunk is needed */
-    ZOFF_TRY(zoff_offload_store_retry(e->store));
+    /* Else it is the caller's: no chunk is needed, unless that has a copy. */
+    const bool is_stored = w->kind != ZOFF_STATE_MASTER || p->dtype != ZOFF_F32 || (w->write && e->settings.values.persist);
+    if (is_stored)
+        ZOFF_TRY(begin_pass(e));
     for (size_t at = w->first; at < w->first + w->count;) {
         size_t index = zoff_zero_plan_find(&e->plan, w->param, at / p->count, at % p->count);
         size_t number = chunk_of(&e->plan, index);
@@ -232,7 +277,7 @@ static zoff_status move_window(zoff_engine *e, const window *w, float *dst, cons
         if (is_stored)
             ZOFF_TRY(give_back(e, number, w->write));
     }
-    return zoff_offload_store_drain(e->store);
+    return is_stored ? end_pass(e, w->write) : ZOFF_OK;
 }
 
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)

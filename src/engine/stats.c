@@ -33,6 +33,8 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->host_write_bytes += info->host_write_bytes;
     t->nvme_read_bytes += info->nvme_read_bytes;
     t->nvme_write_bytes += info->nvme_write_bytes;
+    t->nvme_ahead_bytes += info->nvme_ahead_bytes;
+    t->check_seconds += info->check_seconds;
     t->seconds += info->seconds;
     t->measure_seconds += info->measure_seconds;
     t->update_seconds += info->update_seconds;
@@ -86,39 +88,52 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     }
 }
 
+/* Bytes written to the drive so far: by all runs where the files persist, for that is what wears it. */
+static uint64_t lifetime_bytes(const zoff_engine *e)
+{
+    zoff_store_stats now;
+    if (!e->store)
+        return 0;
+    zoff_offload_store_stats(e->store, &now);
+    return now.lifetime_write_bytes ? now.lifetime_write_bytes : e->totals.nvme_write_bytes;
+}
+
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info)
 {
     uint64_t every = e->settings.values.steps_per_print;
     if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every)
         return;
-    ZOFF_INFO(
-        "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written, %.3f s: measure %.3f "
-        "update %.3f wait for disk %.3f",
-        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
-        zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
-        zoff_engine_stats_bytes(info->nvme_write_bytes), info->seconds, info->measure_seconds, info->update_seconds,
-        info->io_wait_seconds);
+    ZOFF_INFO("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
+              "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
+              (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
+              zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
+              zoff_engine_stats_bytes(info->nvme_write_bytes), zoff_engine_stats_bytes(lifetime_bytes(e)), info->seconds,
+              info->measure_seconds, info->update_seconds, info->check_seconds, info->io_wait_seconds);
 }
 
 zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)
 {
     ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
     const zoff_engine_totals *t = &e->totals;
-    const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds};
-    char seconds[4][32];
+    const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds, t->check_seconds};
+    enum { SPENT = sizeof spent / sizeof spent[0] };
+    char seconds[SPENT][32];
     /* By integers: a program may have set a locale with a decimal comma, which is no JSON. */
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < SPENT; i++)
         snprintf(seconds[i], sizeof seconds[i], "%llu.%06llu", (unsigned long long)spent[i],
                  (unsigned long long)((spent[i] - (double)(unsigned long long)spent[i]) * 1e6));
     int length = snprintf(dst, dst_bytes,
                           "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
                           "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
-                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
-                          "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s}",
+                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
+                          "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
+                          "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s, "
+                          "\"check_seconds\": %s}",
                           (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
                           (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
                           (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes,
-                          (unsigned long long)t->huge_page_bytes, seconds[0], seconds[1], seconds[2], seconds[3]);
+                          (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
+                          (unsigned long long)t->huge_page_bytes, seconds[0], seconds[1], seconds[2], seconds[3], seconds[4]);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

@@ -53,6 +53,11 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
     zoff_step_args known;
     ZOFF_TRY(known_args(args, &known));
+    ZOFF_FAIL_IF(
+        e->awaits_weights, ZOFF_ERR_STATE,
+        "zoff_step: the states are those after step %lld and the weights may be others; call zoff_params_push() to make "
+        "the weights theirs, or zoff_params_pull() to take the weights as new masters",
+        (long long)e->t);
     uint32_t micro_steps = e->settings.values.accumulation;
     zoff_step_run run = {.t = known.t ? known.t : e->t + 1,
                          .clip_norm = known.clip_norm == 0 ? e->settings.values.clip_norm : known.clip_norm,
@@ -101,7 +106,9 @@ static void complete_info(zoff_engine *e)
     zoff_offload_store_stats(e->store, &now);
     info->nvme_read_bytes = now.read_bytes - e->run.before.read_bytes;
     info->nvme_write_bytes = now.write_bytes - e->run.before.write_bytes;
+    info->nvme_ahead_bytes = now.ahead_bytes - e->run.before.ahead_bytes;
     info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
+    info->check_seconds = now.check_seconds - e->run.before.check_seconds;
     info->seconds = zoff_base_clock_seconds() - e->run.began;
 }
 
@@ -138,6 +145,7 @@ static zoff_status finish(zoff_engine *e)
         e->t = e->run.t;
     e->phase = ZOFF_PHASE_IDLE;
     zoff_engine_stats_add(e, info);
+    zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 }
 
@@ -152,6 +160,8 @@ static zoff_status check_info(const zoff_step_info *info)
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
     zoff_status status = zoff_engine_pipeline_run(e);
+    if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
+        status = zoff_offload_store_commit(e->store, e->run.t);
     complete_info(e);
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP) {
@@ -169,7 +179,10 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         e->phase = ZOFF_PHASE_FAILED;
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
         zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
-                                torn ? "half way (zoff_step_retry() can finish it)" : "before anything was changed");
+                                !torn ? "before anything was changed"
+                                : zoff_offload_store_can_rollback(e->store)
+                                    ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
+                                    : "half way (zoff_step_retry() can finish it)");
     }
     give_info(&e->run.info, out);
     if (status == ZOFF_OK)
@@ -207,19 +220,33 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     return go_on(e, info);
 }
 
+/* States and weights as they were before a step that is half done. */
+static zoff_status undo(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_offload_store_rollback(e->store));
+    e->awaits_weights = true;
+    ZOFF_TRY(zoff_engine_states_push(e));
+    e->awaits_weights = false;
+    return ZOFF_OK;
+}
+
 zoff_status zoff_grads_drop(zoff_engine *e)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0, ZOFF_ERR_STATE,
+    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
+    ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
         zoff_offload_store_forget(e->store);
     }
+    if (torn)
+        ZOFF_TRY(undo(e));
     memset(e->flags, 0, e->slice_count);
     e->micro = 0;
     e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 }
 
@@ -236,6 +263,8 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);
     ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_step_count_set: a step is open");
+    if (e->store && t != e->t)
+        ZOFF_TRY(zoff_offload_store_commit(e->store, t));
     e->t = t;
     return ZOFF_OK;
 }

@@ -47,7 +47,8 @@ static zoff_status host_fetch(zoff_store *store, size_t chunk, void **out)
     return ZOFF_OK;
 }
 
-static zoff_status host_flush(zoff_store *store, size_t chunk)
+/* What is in DRAM stays as it is: nothing to write, to compare or to fetch early. */
+static zoff_status host_nothing(zoff_store *store, size_t chunk)
 {
     (void)store;
     (void)chunk;
@@ -67,6 +68,12 @@ static zoff_status host_idle(zoff_store *store)
     return ZOFF_OK;
 }
 
+static zoff_status host_commit(zoff_store *store, int64_t t)
+{
+    store->t = t;
+    return ZOFF_OK;
+}
+
 static void host_forget(zoff_store *store)
 {
     (void)store;
@@ -82,11 +89,16 @@ static bool host_resident(const zoff_store *store, size_t chunk)
 const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .close = host_close,
                                               .fetch = host_fetch,
-                                              .flush = host_flush,
+                                              .check = host_nothing,
+                                              .ahead = host_nothing,
+                                              .drop = host_release,
+                                              .flush = host_nothing,
                                               .release = host_release,
                                               .pump = host_idle,
                                               .wait = host_idle,
                                               .drain = host_idle,
+                                              .commit = host_commit,
+                                              .rollback = host_idle,
                                               .retry = host_idle,
                                               .forget = host_forget,
                                               .resident = host_resident};

@@ -17,41 +17,75 @@ typedef struct zoff_store_chunk {
  * `base` has not been touched: which thread writes a page decides on which NUMA node it comes to lie. */
 typedef void (*zoff_store_fill)(void *ctx, size_t chunk, void *base);
 
+/* How chunks that come back from a file are checked against what was written. The values are those of zoff.verify. */
+typedef enum zoff_store_verify {
+    ZOFF_VERIFY_FULL,   /* each time */
+    ZOFF_VERIFY_SAMPLE, /* each chunk in one of ZOFF_VERIFY_SAMPLES commits */
+    ZOFF_VERIFY_OFF
+} zoff_store_verify;
+
+enum { ZOFF_VERIFY_SAMPLES = 16 };
+
 typedef struct zoff_store_opts {
     zoff_tier tier; /* HOST or NVME */
     const zoff_store_chunk *chunks;
     size_t chunk_count;
     zoff_store_fill fill;
     void *fill_ctx;
+    unsigned threads; /* of the team that computes checksums */
     /* NVME: */
     unsigned slots;           /* chunks in DRAM at a time */
-    size_t residents;         /* and so many stay there, evenly spread over the list: they are in no file */
+    size_t residents;         /* and so many stay there, evenly spread over the list: they are not read again */
     const char *const *paths; /* folders; chunks go to them in turn */
     size_t path_count;
-    unsigned rank; /* part of the file's name */
+    unsigned rank, ranks; /* part of the files' names */
     const char *aio_backend;
     size_t aio_block_bytes;
     unsigned aio_depth;
     int direct; /* a zoff_aio_direct */
+    zoff_store_verify verify;
+    bool persist;                       /* the files survive, and are opened again: see swap_keep.c */
+    bool power_safe;                    /* persist: also over a power cut */
+    uint64_t layout;                    /* persist: of whose states they are; another layout is refused */
+    size_t limit_bytes, limit_elements; /* persist: how the states were cut, for zoff_offload_persisted_limits() */
 } zoff_store_opts;
 
 typedef struct zoff_store_stats {
     uint64_t read_bytes, write_bytes; /* of files */
+    uint64_t ahead_bytes;             /* of these, read ahead of the step: zoff_offload_store_ahead() */
+    uint64_t lifetime_write_bytes;    /* persist: into these files, by all runs */
     double wait_seconds;              /* spent on I/O by the calling thread */
+    double check_seconds;             /* spent on checksums by the team */
 } zoff_store_stats;
 
-/* Reserve room, write the initial content, and be ready.  @blocks yes
- * On error nothing is left behind: no file, no memory. */
+/* Reserve room, write the initial content, and be ready; or, with persist, find all of it there.  @blocks yes
+ * On error nothing is left behind: no memory, and no file that was not there. */
 zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out);
 
-/* Wait for writes in flight, remove the files, free. NULL is allowed. */
+/* Wait for writes in flight, remove the files unless they are to persist, free. NULL is allowed. */
 void zoff_offload_store_close(zoff_store *store);
+
+/* Whether the store was opened again, and as it was after which step. */
+bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t);
+
+/* How the states of persistent files in `folder` were cut; false where there are none that would be opened again. */
+bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements);
 
 /* Borrow a chunk. PENDING: a read is on its way or no slot is free; ask again after pump or wait. An error of the read leaves
  * nothing borrowed, and may be asked again.  @blocks never */
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out);
 
-/* Give a borrowed chunk back changed: it is written behind the caller's back. */
+/* Compare a borrowed chunk with the checksum of what was written; nothing to do the second time. Outside of parallel regions.
+ * @return ERR_CORRUPT with file and offset: the chunk is not borrowed any more, and may be fetched again */
+zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk);
+
+/* Start to read a chunk that will be wanted later, if a slot is free. */
+zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk);
+
+/* Give up what was read ahead of one chunk.  @blocks until its read is done */
+void zoff_offload_store_drop(zoff_store *store, size_t chunk);
+
+/* Give a borrowed chunk back changed: it is written behind the caller's back. Outside of parallel regions. */
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 
 /* Give a borrowed chunk back as it was. */
@@ -69,6 +103,16 @@ zoff_status zoff_offload_store_drain(zoff_store *store);
 /* Write again what could not be written.  @blocks never */
 zoff_status zoff_offload_store_retry(zoff_store *store);
 
+/* All that was flushed is written and belongs together: it is what the files hold from now on, after step `t`. Drain before.
+ * @blocks with persist, for the commit record  @return an error: the files hold what they held before; may be called again */
+zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);
+
+/* Whether rollback can be had. */
+bool zoff_offload_store_can_rollback(const zoff_store *store);
+
+/* Forget what was flushed since the last commit. Nothing may be borrowed.  @blocks yes  @return an error: call it again */
+zoff_status zoff_offload_store_rollback(zoff_store *store);
+
 /* Give up what was read ahead and not asked for, with the errors it may have met.  @blocks until reads in flight are done */
 void zoff_offload_store_forget(zoff_store *store);
 
@@ -79,6 +123,9 @@ void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out);
 
 /* How much of the store's DRAM is in huge pages; see zoff_base_map_huge_bytes(). */
 uint64_t zoff_offload_store_huge_bytes(const zoff_store *store);
+
+/* A number for whose states these are, made of whatever describes that. */
+uint64_t zoff_offload_layout(const void *words, size_t bytes);
 
 /* Placement: from a budget of DRAM to the size of chunks. Pure integers. */
 typedef struct zoff_placement {

@@ -24,6 +24,21 @@ zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out
     return store->ops->fetch(store, chunk, out);
 }
 
+zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk)
+{
+    return store->ops->check(store, chunk);
+}
+
+zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk)
+{
+    return store->ops->ahead(store, chunk);
+}
+
+void zoff_offload_store_drop(zoff_store *store, size_t chunk)
+{
+    store->ops->drop(store, chunk);
+}
+
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
 {
     return store->ops->flush(store, chunk);
@@ -47,6 +62,27 @@ zoff_status zoff_offload_store_wait(zoff_store *store)
 zoff_status zoff_offload_store_drain(zoff_store *store)
 {
     return store->ops->drain(store);
+}
+
+zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
+{
+    return store->ops->commit(store, t);
+}
+
+bool zoff_offload_store_can_rollback(const zoff_store *store)
+{
+    return store->can_rollback;
+}
+
+zoff_status zoff_offload_store_rollback(zoff_store *store)
+{
+    return store->ops->rollback(store);
+}
+
+bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
+{
+    *out_t = store->t;
+    return store->reopened;
 }
 
 zoff_status zoff_offload_store_retry(zoff_store *store)

@@ -10,11 +10,16 @@ typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
     zoff_status (*fetch)(zoff_store *store, size_t chunk, void **out);
+    zoff_status (*check)(zoff_store *store, size_t chunk);
+    zoff_status (*ahead)(zoff_store *store, size_t chunk);
+    void (*drop)(zoff_store *store, size_t chunk);
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     void (*release)(zoff_store *store, size_t chunk);
     zoff_status (*pump)(zoff_store *store);
     zoff_status (*wait)(zoff_store *store);
     zoff_status (*drain)(zoff_store *store);
+    zoff_status (*commit)(zoff_store *store, int64_t t);
+    zoff_status (*rollback)(zoff_store *store);
     zoff_status (*retry)(zoff_store *store);
     void (*forget)(zoff_store *store);
     bool (*resident)(const zoff_store *store, size_t chunk);
@@ -24,6 +29,8 @@ typedef struct zoff_store_ops {
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
+    bool can_rollback, reopened;
+    int64_t t;    /* of the last commit */
     zoff_map map; /* all chunks, or the slots and the residents */
 };
 

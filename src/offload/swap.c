@@ -6,97 +6,101 @@
  *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
  * The memory it takes is that of the slots, whatever the size of the model, and of the chunks that stay in DRAM, residents,
- * where the budget has room for some: they are in no file. Each other chunk lies in one piece in one file; several paths take
- * chunks in turn. A chunk that was never flushed is still as it was filled: only its front is read, the rest is zero. */
-#include "store_priv.h"
-#include "swap_file_priv.h"
+ * where the budget has room for some. A resident has a home of its own, and is written only where files are to persist: then
+ * through, each time it is flushed. Each chunk lies in one piece in one file. One that was never flushed is still as it was
+ * filled: only its front is read, the rest is zero.
+ *
+ * What is flushed is known by a checksum, and compared with it when it comes back, before anybody sees it. */
+#include "swap_priv.h"
 
-#include "bits.h"
 #include "clock.h"
-#include "mem.h"
+#include "digest_priv.h"
 #include "try.h"
 
 #include <string.h>
 
-typedef enum slot_state { FREE, READING, LENT, WRITING, DIRTY } slot_state;
-
-typedef struct swap_slot {
-    slot_state state;
-    size_t chunk;
-    uint64_t ticket;
-    size_t request_bytes; /* of the read or write in flight */
-    uint64_t number;      /* of the request: the lowest is the oldest */
-    char *base;
-} swap_slot;
-
-typedef struct swap_place {
-    char *resident;  /* in DRAM; NULL: in a file */
-    uint64_t offset; /* in the file */
-    uint32_t file;
-    bool fresh; /* never flushed */
-} swap_place;
-
-typedef struct swap_store {
-    zoff_store store;
-    swap_slot *slots;
-    unsigned slot_count;
-    zoff_store_chunk *chunks;
-    swap_place *places;
-    size_t chunk_count;
-    zoff_swap_file *files;
-    size_t file_count;
-    uint64_t requests;
-} swap_store;
-
-static swap_slot *find_slot(swap_store *s, slot_state state)
+zoff_swap_slot *zoff_offload_swap_free_slot(zoff_swap_store *s)
 {
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        if (s->slots[i].state == state)
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        if (s->slots[i].state == ZOFF_SLOT_FREE)
             return &s->slots[i];
     }
     return NULL;
 }
 
-static swap_slot *find_chunk(swap_store *s, size_t chunk)
+/* The slot where a chunk is, or is coming to, or was left; NULL: it is only in its file. */
+static zoff_swap_slot *find_chunk(zoff_swap_store *s, size_t chunk)
 {
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        if (s->slots[i].state != FREE && s->slots[i].chunk == chunk)
+    if (s->places[chunk].home)
+        return s->places[chunk].home;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        if (s->slots[i].state != ZOFF_SLOT_FREE && s->slots[i].chunk == chunk)
             return &s->slots[i];
     }
     return NULL;
 }
 
-static zoff_aio *queue_of(swap_store *s, size_t chunk)
+static zoff_aio *queue_of(zoff_swap_store *s, size_t chunk)
 {
     return s->files[s->places[chunk].file].aio;
 }
 
-static zoff_status start_read(swap_store *s, swap_slot *slot, size_t chunk)
+/* Where in its file the content lies that a chunk has now. */
+static uint64_t offset_of(const zoff_swap_store *s, size_t chunk)
 {
-    const swap_place *place = &s->places[chunk];
-    size_t bytes = place->fresh ? s->chunks[chunk].first_bytes : s->chunks[chunk].bytes;
-    ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), place->offset, bytes, slot->base, &slot->ticket));
-    slot->state = READING;
-    slot->chunk = chunk;
+    const zoff_swap_place *place = &s->places[chunk];
+    return place->offset + place->now.slot * (uint64_t)s->chunks[chunk].bytes;
+}
+
+/* ---- what is in flight, oldest first ---- */
+
+static void enlist(zoff_swap_store *s, zoff_swap_slot *slot, zoff_slot_state state, size_t bytes)
+{
+    slot->state = state;
     slot->request_bytes = bytes;
-    slot->number = s->requests++;
+    slot->newer = NULL;
+    slot->older = s->newest;
+    *(s->newest ? &s->newest->newer : &s->oldest) = slot;
+    s->newest = slot;
+}
+
+static void delist(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    *(slot->older ? &slot->older->newer : &s->oldest) = slot->newer;
+    *(slot->newer ? &slot->newer->older : &s->newest) = slot->older;
+}
+
+static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk)
+{
+    const zoff_swap_place *place = &s->places[chunk];
+    const size_t bytes = place->now.fresh ? s->chunks[chunk].first_bytes : s->chunks[chunk].bytes;
+    ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), offset_of(s, chunk), bytes, slot->base, &slot->ticket));
+    slot->chunk = chunk;
+    slot->unchecked = true;
+    slot->ahead = false;
+    enlist(s, slot, ZOFF_SLOT_READING, bytes);
     return ZOFF_OK;
 }
 
 /* A slot whose write cannot even be started keeps its chunk and waits for retry. */
-static zoff_status start_write(swap_store *s, swap_slot *slot)
+zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot)
 {
-    slot->state = DIRTY;
-    ZOFF_TRY(zoff_aio_write(queue_of(s, slot->chunk), s->places[slot->chunk].offset, s->chunks[slot->chunk].bytes, slot->base,
-                            &slot->ticket));
-    slot->state = WRITING;
-    slot->request_bytes = s->chunks[slot->chunk].bytes;
-    slot->number = s->requests++;
+    const size_t bytes = s->chunks[slot->chunk].bytes;
+    slot->state = ZOFF_SLOT_DIRTY;
+    ZOFF_TRY(zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket));
+    enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
     return ZOFF_OK;
 }
 
+static void finish_read(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    s->store.stats.read_bytes += slot->request_bytes;
+    s->store.stats.ahead_bytes += slot->ahead ? slot->request_bytes : 0;
+    memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
+}
+
 /* Take note of a request that is done. */
-static zoff_status finish(swap_store *s, swap_slot *slot)
+static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     /* The posix back-end moves its bytes in here: that, too, is time spent on the disk. */
     double from = zoff_base_clock_seconds();
@@ -104,16 +108,17 @@ static zoff_status finish(swap_store *s, swap_slot *slot)
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     if (status == ZOFF_PENDING)
         return status;
-    if (slot->state == READING) {
-        slot->state = status == ZOFF_OK ? LENT : FREE;
-        if (status == ZOFF_OK) {
-            s->store.stats.read_bytes += slot->request_bytes;
-            memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
-        }
-    } else {
-        slot->state = status == ZOFF_OK ? FREE : DIRTY;
+    delist(s, slot);
+    if (slot->state == ZOFF_SLOT_READING) {
+        slot->state = status == ZOFF_OK ? ZOFF_SLOT_LENT : ZOFF_SLOT_FREE;
         if (status == ZOFF_OK)
+            finish_read(s, slot);
+    } else {
+        slot->state = status == ZOFF_OK ? ZOFF_SLOT_FREE : ZOFF_SLOT_DIRTY;
+        if (status == ZOFF_OK) {
             s->store.stats.write_bytes += slot->request_bytes;
+            s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
+        }
     }
     return status;
 }
@@ -139,36 +144,37 @@ static zoff_status tell(const first_failure *first)
     return first->status;
 }
 
-static zoff_status swap_pump(zoff_store *store)
+zoff_status zoff_offload_swap_pump(zoff_store *store)
 {
-    swap_store *s = (swap_store *)store;
+    zoff_swap_store *s = (zoff_swap_store *)store;
     first_failure first = {.status = ZOFF_OK};
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < s->file_count; i++)
         ZOFF_TRY(zoff_aio_pump(s->files[i].aio));
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        if (s->slots[i].state == WRITING)
-            note(&first, finish(s, &s->slots[i]));
+    for (zoff_swap_slot *slot = s->oldest, *newer; slot; slot = newer) {
+        newer = slot->newer;
+        if (slot->state == ZOFF_SLOT_WRITING)
+            note(&first, finish(s, slot));
     }
     return tell(&first);
 }
 
 static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
 {
-    swap_store *s = (swap_store *)store;
-    if (s->places[chunk].resident) {
-        *out = s->places[chunk].resident;
-        return ZOFF_OK;
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = find_chunk(s, chunk);
+    if (slot && slot->is_home) { /* while it is written through, it must not change */
+        *out = slot->base;
+        return slot->state == ZOFF_SLOT_FREE ? ZOFF_OK : ZOFF_PENDING;
     }
-    swap_slot *slot = find_chunk(s, chunk);
     if (!slot) {
-        slot = find_slot(s, FREE);
+        slot = zoff_offload_swap_free_slot(s);
         if (!slot)
             return ZOFF_PENDING;
         ZOFF_TRY(start_read(s, slot, chunk));
     }
-    if (slot->state != READING)
+    if (slot->state != ZOFF_SLOT_READING)
         return ZOFF_PENDING; /* still being written */
     zoff_status status = finish(s, slot);
     if (status != ZOFF_OK)
@@ -177,38 +183,137 @@ static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
     return ZOFF_OK;
 }
 
+/* ---- checksums ---- */
+
+/* Whether this content of a chunk is one that is compared. A sample comes round to each chunk. */
+static bool is_checked(const zoff_swap_store *s, size_t chunk)
+{
+    return s->verify == ZOFF_VERIFY_FULL ||
+           (s->verify == ZOFF_VERIFY_SAMPLE && (chunk + s->generation) % ZOFF_VERIFY_SAMPLES == 0);
+}
+
+static uint64_t digest(zoff_swap_store *s, size_t chunk, const char *base)
+{
+    double from = zoff_base_clock_seconds();
+    uint64_t sum = zoff_offload_digest(s->threads, base, s->chunks[chunk].bytes, s->scratch);
+    s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
+    return sum;
+}
+
+void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out)
+{
+    out->has_checksum = is_checked(s, chunk);
+    out->checksum = out->has_checksum ? digest(s, chunk, base) : 0;
+}
+
+static zoff_status swap_check(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = find_chunk(s, chunk);
+    const zoff_swap_version *now = &s->places[chunk].now;
+    if (!slot->unchecked)
+        return ZOFF_OK;
+    if (s->verify == ZOFF_VERIFY_OFF || !now->has_checksum || digest(s, chunk, slot->base) == now->checksum) {
+        slot->unchecked = false;
+        return ZOFF_OK;
+    }
+    if (!slot->is_home)
+        slot->state = ZOFF_SLOT_FREE;
+    return zoff_base_status_fail(
+        ZOFF_ERR_CORRUPT,
+        "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong, so a bit has "
+        "changed "
+        "on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on another "
+        "drive (zoff.verify sets what is compared)",
+        chunk, s->chunks[chunk].bytes, (unsigned long long)offset_of(s, chunk), s->files[s->places[chunk].file].name);
+}
+
 static zoff_status swap_flush(zoff_store *store, size_t chunk)
 {
-    swap_store *s = (swap_store *)store;
-    s->places[chunk].fresh = false;
-    return s->places[chunk].resident ? ZOFF_OK : start_write(s, find_chunk(s, chunk));
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_place *place = &s->places[chunk];
+    if (place->home && !s->persist)
+        return ZOFF_OK;
+    zoff_swap_slot *slot = find_chunk(s, chunk);
+    /* What was committed stays where it is until the next commit. */
+    place->now.slot = s->persist ? !place->committed.slot : 0;
+    place->now.fresh = false;
+    zoff_offload_swap_stamp(s, chunk, slot->base, &place->now);
+    return zoff_offload_swap_start_write(s, slot);
 }
 
 static void swap_release(zoff_store *store, size_t chunk)
 {
-    swap_store *s = (swap_store *)store;
-    if (!s->places[chunk].resident)
-        find_chunk(s, chunk)->state = FREE;
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (!s->places[chunk].home)
+        find_chunk(s, chunk)->state = ZOFF_SLOT_FREE;
 }
 
 static bool swap_resident(const zoff_store *store, size_t chunk)
 {
-    return ((const swap_store *)store)->places[chunk].resident;
+    return ((const zoff_swap_store *)store)->places[chunk].home;
 }
 
-static swap_slot *oldest_in_flight(swap_store *s, bool reads_too)
+/* ---- reading ahead ---- */
+
+static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 {
-    swap_slot *oldest = NULL;
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        swap_slot *slot = &s->slots[i];
-        bool in_flight = slot->state == WRITING || (reads_too && slot->state == READING);
-        if (in_flight && (!oldest || slot->number < oldest->number))
-            oldest = slot;
-    }
-    return oldest;
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = find_chunk(s, chunk) ? NULL : zoff_offload_swap_free_slot(s);
+    if (!slot || !s->chunks[chunk].bytes)
+        return ZOFF_OK;
+    ZOFF_TRY(start_read(s, slot, chunk));
+    slot->ahead = true;
+    return ZOFF_OK;
 }
 
-static zoff_status wait_for(swap_store *s, const swap_slot *slot)
+/* Whatever came of it. */
+static void abandon(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
+    delist(s, slot);
+    slot->state = ZOFF_SLOT_FREE;
+}
+
+static void swap_drop(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = find_chunk(s, chunk);
+    if (slot && slot->state == ZOFF_SLOT_READING)
+        abandon(s, slot);
+}
+
+void zoff_offload_swap_forget(zoff_store *store)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        if (s->slots[i].state == ZOFF_SLOT_READING)
+            abandon(s, &s->slots[i]);
+    }
+}
+
+zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
+{
+    ZOFF_TRY(start_read(s, home, home->chunk));
+    zoff_status status;
+    while ((status = finish(s, home)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_aio_wait_any(queue_of(s, home->chunk)));
+    home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
+    ZOFF_TRY(status);
+    return swap_check(&s->store, home->chunk);
+}
+
+/* ---- waiting ---- */
+
+static zoff_swap_slot *oldest_in_flight(zoff_swap_store *s, bool reads_too)
+{
+    zoff_swap_slot *slot = s->oldest;
+    while (slot && !reads_too && slot->state != ZOFF_SLOT_WRITING)
+        slot = slot->newer;
+    return slot;
+}
+
+static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     double from = zoff_base_clock_seconds();
     zoff_status status = zoff_aio_wait_any(queue_of(s, slot->chunk));
@@ -216,25 +321,25 @@ static zoff_status wait_for(swap_store *s, const swap_slot *slot)
     return status;
 }
 
-static zoff_status swap_wait(zoff_store *store)
+zoff_status zoff_offload_swap_wait(zoff_store *store)
 {
-    swap_store *s = (swap_store *)store;
-    const swap_slot *oldest = oldest_in_flight(s, true);
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    const zoff_swap_slot *oldest = oldest_in_flight(s, true);
     /* Whoever waits for nothing would wait for ever. */
     ZOFF_FAIL_IF(!oldest, ZOFF_ERR_STATE,
                  "a wait for I/O while none is in flight; this is a defect of the library, please report it");
     ZOFF_TRY(wait_for(s, oldest));
-    return swap_pump(store);
+    return zoff_offload_swap_pump(store);
 }
 
 /* Also after a failure: a retry must not meet the failures of writes that were on their way before it. */
-static zoff_status swap_drain(zoff_store *store)
+zoff_status zoff_offload_swap_drain(zoff_store *store)
 {
-    swap_store *s = (swap_store *)store;
+    zoff_swap_store *s = (zoff_swap_store *)store;
     first_failure first = {.status = ZOFF_OK};
     for (;;) {
-        note(&first, swap_pump(store));
-        const swap_slot *oldest = oldest_in_flight(s, false);
+        note(&first, zoff_offload_swap_pump(store));
+        const zoff_swap_slot *oldest = oldest_in_flight(s, false);
         if (!oldest)
             return tell(&first);
         ZOFF_TRY(wait_for(s, oldest));
@@ -243,150 +348,27 @@ static zoff_status swap_drain(zoff_store *store)
 
 static zoff_status swap_retry(zoff_store *store)
 {
-    swap_store *s = (swap_store *)store;
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        if (s->slots[i].state == DIRTY)
-            ZOFF_TRY(start_write(s, &s->slots[i]));
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
+        if (s->slots[i].state == ZOFF_SLOT_DIRTY)
+            ZOFF_TRY(zoff_offload_swap_start_write(s, &s->slots[i]));
     }
     return ZOFF_OK;
 }
 
-static void swap_forget(zoff_store *store)
-{
-    swap_store *s = (swap_store *)store;
-    for (unsigned i = 0; i < s->slot_count; i++) {
-        swap_slot *slot = &s->slots[i];
-        if (slot->state != READING)
-            continue;
-        (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
-        slot->state = FREE;
-    }
-}
-
-/* Write every chunk once: the initial content, and no hole or unwritten extent is left that would make the first step slow. */
-static zoff_status write_all(swap_store *s, const zoff_store_opts *opts)
-{
-    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        swap_slot *slot;
-        if (s->places[chunk].resident) {
-            opts->fill(opts->fill_ctx, chunk, s->places[chunk].resident);
-            continue;
-        }
-        while (!(slot = find_slot(s, FREE)))
-            ZOFF_TRY(swap_wait(&s->store));
-        memset(slot->base, 0, s->chunks[chunk].bytes);
-        opts->fill(opts->fill_ctx, chunk, slot->base);
-        slot->chunk = chunk;
-        ZOFF_TRY(start_write(s, slot));
-        ZOFF_TRY(swap_pump(&s->store));
-    }
-    ZOFF_TRY(swap_drain(&s->store));
-    s->store.stats = (zoff_store_stats){0};
-    return ZOFF_OK;
-}
-
-/* Chunks that are not residents go to the paths in turn, each behind what is there: then a file's length is known. */
-static void place_chunks(swap_store *s, size_t paths)
-{
-    size_t turn = 0;
-    for (size_t file = 0; file < paths; file++)
-        s->files[file].bytes = ZOFF_SWAP_HEAD_BYTES;
-    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        if (s->places[chunk].resident)
-            continue;
-        const size_t file = turn++ % paths;
-        s->places[chunk] = (swap_place){.offset = s->files[file].bytes, .file = (uint32_t)file, .fresh = true};
-        s->files[file].bytes += s->chunks[chunk].bytes;
-    }
-}
-
-static zoff_status open_files(swap_store *s, const zoff_store_opts *opts, size_t slot_bytes)
-{
-    zoff_aio_opts aio = {.struct_size = sizeof aio,
-                         .backend = opts->aio_backend,
-                         .block_bytes = opts->aio_block_bytes,
-                         .depth = opts->aio_depth,
-                         .direct = (zoff_aio_direct)opts->direct,
-                         .writable = true};
-    for (size_t i = 0; i < opts->path_count; i++)
-        zoff_offload_swap_file_clean(opts->paths[i]);
-    place_chunks(s, opts->path_count);
-    for (size_t file = 0; file < opts->path_count; file++) {
-        const uint64_t bytes = s->files[file].bytes;
-        ZOFF_TRY(zoff_offload_swap_file_open(opts->paths[file], opts->rank, bytes, &aio, &s->files[file]));
-        s->file_count = file + 1;
-        if (slot_bytes) /* a rank may own nothing */
-            ZOFF_TRY(zoff_aio_register(s->files[file].aio, s->store.map.base, slot_bytes));
-    }
-    return ZOFF_OK;
-}
-
-/* The slots, and behind them the residents, in one mapping. */
-static zoff_status map_memory(swap_store *s, const zoff_store_opts *opts, size_t largest)
-{
-    const char *what = opts->residents ? "the slots and the resident chunks of the NVMe tier" : "the slots of the NVMe tier";
-    ZOFF_TRY(zoff_base_map_alloc(largest * (opts->slots + opts->residents), what, ZOFF_MAP_INTERLEAVED, &s->store.map));
-    char *base = s->store.map.base;
-    s->slot_count = opts->slots;
-    for (unsigned i = 0; i < opts->slots; i++, base += largest)
-        s->slots[i].base = base;
-    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        if (!zoff_offload_placement_resident(chunk, opts->residents, s->chunk_count))
-            continue;
-        s->places[chunk].resident = base;
-        base += largest;
-    }
-    return ZOFF_OK;
-}
-
-static zoff_status swap_open(const zoff_store_opts *opts, zoff_store **out)
-{
-    zoff_status status;
-    swap_store *s;
-    size_t largest = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "the NVMe tier", &s));
-    s->store.ops = &zoff_offload_swap_ops;
-    s->chunk_count = opts->chunk_count;
-    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->chunks, "the table of chunks", &s->chunks));
-    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *s->places, "the table of places", &s->places));
-    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->slots, sizeof *s->slots, "the slots", &s->slots));
-    ZOFF_TRY_OR(close_store, zoff_base_mem_alloc(opts->path_count, sizeof *s->files, "the files", &s->files));
-    for (size_t i = 0; i < opts->chunk_count; i++) {
-        s->chunks[i] = opts->chunks[i];
-        largest = zoff_base_bits_max(largest, opts->chunks[i].bytes);
-    }
-    ZOFF_TRY_OR(close_store, map_memory(s, opts, largest));
-    ZOFF_TRY_OR(close_store, open_files(s, opts, largest * opts->slots));
-    ZOFF_TRY_OR(close_store, write_all(s, opts));
-    *out = &s->store;
-    return ZOFF_OK;
-close_store:
-    zoff_offload_store_close(&s->store);
-    return status;
-}
-
-static void swap_close(zoff_store *store)
-{
-    swap_store *s = (swap_store *)store;
-    /* Closing a queue waits for what is in flight: only then may the slots go. */
-    for (size_t i = 0; i < s->file_count; i++)
-        zoff_offload_swap_file_close(&s->files[i]);
-    zoff_base_map_free(&s->store.map);
-    zoff_base_mem_free(s->slots);
-    zoff_base_mem_free(s->files);
-    zoff_base_mem_free(s->places);
-    zoff_base_mem_free(s->chunks);
-    zoff_base_mem_free(s);
-}
-
-const zoff_store_ops zoff_offload_swap_ops = {.open = swap_open,
-                                              .close = swap_close,
+const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_open,
+                                              .close = zoff_offload_swap_life_close,
                                               .fetch = swap_fetch,
+                                              .check = swap_check,
+                                              .ahead = swap_ahead,
+                                              .drop = swap_drop,
                                               .flush = swap_flush,
                                               .release = swap_release,
-                                              .pump = swap_pump,
-                                              .wait = swap_wait,
-                                              .drain = swap_drain,
+                                              .pump = zoff_offload_swap_pump,
+                                              .wait = zoff_offload_swap_wait,
+                                              .drain = zoff_offload_swap_drain,
+                                              .commit = zoff_offload_swap_keep_commit,
+                                              .rollback = zoff_offload_swap_keep_rollback,
                                               .retry = swap_retry,
-                                              .forget = swap_forget,
+                                              .forget = zoff_offload_swap_forget,
                                               .resident = swap_resident};

@@ -1,7 +1,9 @@
 /* swap_file.c: state files are private to one engine. A lock (flock) on the file says that its engine lives; the kernel drops
- * it when the process ends, however it ends. A file without a lock and with our head page is a leftover and is removed. */
+ * it when the process ends, however it ends. A file without a lock and with our head page is a leftover and is removed; one
+ * that is to persist has another name, and is opened again. */
 #include "swap_file_priv.h"
 
+#include "digest_priv.h"
 #include "log.h"
 #include "map.h"
 #include "mem.h"
@@ -21,7 +23,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 static const char MAGIC[8] = "zoffswp";
 
@@ -38,7 +39,7 @@ typedef struct head {
 
 static uint64_t head_checksum(const head *h)
 {
-    return XXH3_64bits(h, offsetof(head, checksum));
+    return zoff_offload_digest_small(h, offsetof(head, checksum));
 }
 
 /* Exactly the names that create_locked() makes: zoff-<host>-<pid>-<16 hex digits>-r<rank>.swap */
@@ -148,7 +149,7 @@ static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_fi
     }
 }
 
-static zoff_status write_head(zoff_swap_file *file, unsigned rank)
+zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned rank)
 {
     _Static_assert(sizeof(head) <= ZOFF_SWAP_HEAD_BYTES, "the head is one page");
     zoff_status status;
@@ -170,23 +171,22 @@ unmap_page:
     return status;
 }
 
-zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, uint64_t bytes, const zoff_aio_opts *aio,
-                                        zoff_swap_file *out)
+/* The queue, and a word where the folder is not what its name promises. */
+static zoff_status open_queue(const char *folder, const zoff_aio_opts *aio, zoff_swap_file *file)
+{
+    struct statfs fs;
+    ZOFF_TRY(zoff_aio_open(file->name, aio, &file->aio));
+    if (fstatfs(file->lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
+        ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out)
 {
     zoff_status status;
-    zoff_swap_file file = {.lock = -1, .bytes = bytes};
+    zoff_swap_file file = {.lock = -1};
     ZOFF_TRY(create_locked(folder, rank, &file));
-    ZOFF_TRY_OR(close_file, zoff_aio_open(file.name, aio, &file.aio));
-    status = zoff_aio_reserve(file.aio, bytes);
-    if (status < 0) {
-        if (status == ZOFF_ERR_NO_SPACE)
-            zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
-        goto close_file;
-    }
-    ZOFF_TRY_OR(close_file, write_head(&file, rank));
-    struct statfs fs;
-    if (fstatfs(file.lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
-        ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
+    ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
     *out = file;
     return ZOFF_OK;
 close_file:
@@ -194,10 +194,90 @@ close_file:
     return status;
 }
 
+/* The full path of the persistent file of a rank. */
+static zoff_status name_kept(const char *folder, unsigned rank, char **out)
+{
+    char full[PATH_MAX], name[PATH_MAX + 64];
+    if (!realpath(folder, full))
+        return refuse(folder, "open a state file", errno);
+    snprintf(name, sizeof name, "%s/zoff-r%u.states", full, rank);
+    return zoff_base_mem_copy_text(name, out);
+}
+
+/* A power cut must not take the name with it. */
+static void sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) != 0)
+        ZOFF_WARN("%s cannot be flushed to its drive (%s): a power cut soon may lose the new file in it", folder,
+                  zoff_base_status_errno(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+static zoff_status open_locked(const char *folder, zoff_swap_file *file)
+{
+    struct stat st;
+    file->lock = open(file->name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file->lock < 0)
+        return refuse(folder, "open a state file", errno);
+    file->keep = true; /* until it is known to be new */
+    ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "'%s' is not a regular file", file->name);
+    if (flock(file->lock, LOCK_EX | LOCK_NB) != 0) {
+        ZOFF_FAIL_IF(errno == EWOULDBLOCK, ZOFF_ERR_STATE,
+                     "'%s' is in use by another engine, in this process or another; give each its own nvme_path", file->name);
+        ZOFF_WARN("%s cannot be locked (%s): nothing keeps a second run from using it at the same time", file->name,
+                  zoff_base_status_errno(errno));
+    }
+    /* A first run that failed may have removed it between the two calls. */
+    ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || st.st_nlink == 0, ZOFF_ERR_STATE,
+                 "'%s' was removed by another engine a moment ago; try again", file->name);
+    file->keep = st.st_size != 0;
+    if (!file->keep)
+        sync_folder(folder);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out)
+{
+    zoff_status status;
+    zoff_swap_file file = {.lock = -1};
+    ZOFF_TRY(name_kept(folder, rank, &file.name));
+    ZOFF_TRY_OR(close_file, open_locked(folder, &file));
+    ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
+    *out = file;
+    return ZOFF_OK;
+close_file:
+    zoff_offload_swap_file_close(&file);
+    return status;
+}
+
+int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name)
+{
+    zoff_kept_error kept;
+    zoff_base_status_keep(&kept);
+    const bool is_named = name_kept(folder, rank, out_name) == ZOFF_OK;
+    zoff_base_status_restore(&kept);
+    if (!is_named)
+        return -1;
+    int fd = open(*out_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        zoff_base_mem_free(*out_name);
+    return fd;
+}
+
+zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file)
+{
+    zoff_status status = zoff_aio_reserve(file->aio, file->bytes);
+    if (status == ZOFF_ERR_NO_SPACE)
+        zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
+    return status;
+}
+
 void zoff_offload_swap_file_close(zoff_swap_file *file)
 {
     zoff_aio_close(file->aio);
-    if (file->name && unlink(file->name) != 0)
+    if (file->lock >= 0 && !file->keep && unlink(file->name) != 0)
         ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
     if (file->lock >= 0)
         close(file->lock);

@@ -1,5 +1,5 @@
 /* swap_file_priv.h: one state file of the NVMe tier: its name, its lock, its head page, its end. Private to the offload room
- * (swap.c), one for each path and rank. */
+ * (swap_life.c), one for each path and rank. */
 #ifndef ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 
@@ -12,17 +12,32 @@ typedef struct zoff_swap_file {
     int lock;   /* descriptor that holds the lock; -1: none */
     zoff_aio *aio;
     uint64_t bytes;
+    size_t chunk_count;   /* in it */
+    uint64_t write_bytes; /* of chunks; of a persistent file by all runs */
+    bool keep;            /* do not remove it in the end */
 } zoff_swap_file;
 
 /* Remove what dead runs left in `folder`: state files that nobody holds locked. Says what it removed. */
 void zoff_offload_swap_file_clean(const char *folder);
 
-/* Create, lock, reserve `bytes`, write the head page.
+/* Create and lock a file that lives as long as its engine, and open its queue.
  * The name is zoff-<host>-<pid>-<random>-r<rank>.swap; the file is readable by its owner alone. */
-zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, uint64_t bytes, const zoff_aio_opts *aio,
-                                        zoff_swap_file *out);
+zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
-/* Close and remove. A zeroed struct with lock -1 is allowed. */
+/* Open or create, and lock, the file that persists: zoff-r<rank>.states.
+ * @return ERR_STATE when another engine has it */
+zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
+
+/* Open that file for reading, if it is there: a descriptor and its name, which is the caller's; or -1. */
+int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name);
+
+/* Reserve file->bytes. */
+zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file);
+
+/* Write the head page of a file that does not persist. */
+zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned rank);
+
+/* Close, and remove it unless it is to be kept. A zeroed struct with lock -1 is allowed. */
 void zoff_offload_swap_file_close(zoff_swap_file *file);
 
 #endif

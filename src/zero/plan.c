@@ -169,6 +169,8 @@ zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, c
     plan = (zoff_plan){.pieces = plan.pieces, .chunks = plan.chunks};
     w = (walk){.opts = opts, .plan = &plan, .fill = true};
     run(&w, tensors, count);
+    plan.max_chunk_elements = opts->max_chunk_elements;
+    plan.max_chunk_bytes = opts->max_chunk_bytes;
     *out = plan;
     return ZOFF_OK;
 free_plan:

@@ -54,12 +54,13 @@ typedef struct zoff_plan {
     zoff_plan_piece *pieces; /* in order of parameter, slice, first */
     zoff_plan_chunk *chunks;
     size_t piece_count, chunk_count;
-    size_t elements;        /* of this rank, without padding */
-    size_t state_bytes;     /* of all streams, without padding */
-    size_t owned_elements;  /* with padding: length of the gradient accumulator */
-    size_t chunk_bytes_max; /* of the largest chunk */
-    size_t pieces_max;      /* in one chunk */
-    size_t blocks_max;      /* in one chunk: units, a tail counts as one */
+    size_t elements;                            /* of this rank, without padding */
+    size_t state_bytes;                         /* of all streams, without padding */
+    size_t owned_elements;                      /* with padding: length of the gradient accumulator */
+    size_t chunk_bytes_max;                     /* of the largest chunk */
+    size_t pieces_max;                          /* in one chunk */
+    size_t blocks_max;                          /* in one chunk: units, a tail counts as one */
+    size_t max_chunk_elements, max_chunk_bytes; /* the limits that it was made with */
 } zoff_plan;
 
 /* Cut the list into chunks.  @return ERR_INVALID when the sizes overflow; ERR_NO_MEMORY */

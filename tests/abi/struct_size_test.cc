@@ -28,7 +28,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 80, threads);
     SIZE_OF(zoff_param_desc, 80, name);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 152, nonfinite_slice);
+    SIZE_OF(zoff_step_info, 168, check_seconds);
     SIZE_OF(zoff_plan_info, 88, resident_bytes);
 }
 

@@ -99,6 +99,15 @@ class trainer
             t.present.assign(t.slices, false);
     }
 
+    // Other weights, as a process has that starts anew. Frozen ones stay: they are in no engine.
+    void scramble()
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t k = 0; !tensors[i].frozen && k < tensors[i].total(); k++)
+                put(value(i), tensors[i].dtype, place(i, k), 0.125f + (float)(k % 13));
+        }
+    }
+
     // The caller's weights are the reference's masters, rounded.
     void expect_weights()
     {

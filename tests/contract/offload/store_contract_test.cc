@@ -1,4 +1,5 @@
 // store_contract_test.cc: what every tier must do with chunks, on each tier, back-end and number of paths.
+#include "shell.h"
 #include "zoff_test.h"
 
 #include <string.h>
@@ -21,6 +22,8 @@ struct kind {
     size_t paths;
     unsigned slots;
     size_t residents = 0;
+    bool persist = false;
+    zoff_store_verify verify = ZOFF_VERIFY_FULL;
 };
 
 struct closer_store {
@@ -45,6 +48,10 @@ class Store : public testing::TestWithParam<kind>
         opts.paths = paths;
         opts.path_count = GetParam().paths;
         opts.aio_backend = GetParam().backend;
+        opts.threads = 2;
+        opts.ranks = 1;
+        opts.persist = GetParam().persist;
+        opts.verify = GetParam().verify;
         zoff_store *made = nullptr;
         ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &made));
         store.reset(made);
@@ -66,6 +73,7 @@ class Store : public testing::TestWithParam<kind>
         while ((status = zoff_offload_store_fetch(store.get(), chunk, &base)) == ZOFF_PENDING)
             EXPECT_ZOFF_OK(zoff_offload_store_wait(store.get()));
         EXPECT_ZOFF_OK(status);
+        EXPECT_ZOFF_OK(zoff_offload_store_check(store.get(), chunk));
         return (char *)base;
     }
 
@@ -91,7 +99,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(kind{"host", ZOFF_TIER_HOST, nullptr, 1, 0}, kind{"uring", ZOFF_TIER_NVME, "io_uring", 1, 3},
                     kind{"posix", ZOFF_TIER_NVME, "posix", 1, 3}, kind{"two_paths", ZOFF_TIER_NVME, "auto", 2, 4},
                     kind{"two_slots", ZOFF_TIER_NVME, "auto", 2, 2}, kind{"residents", ZOFF_TIER_NVME, "auto", 2, 2, 3},
-                    kind{"all_resident", ZOFF_TIER_NVME, "posix", 1, 2, 99}),
+                    kind{"all_resident", ZOFF_TIER_NVME, "posix", 1, 2, 99},
+                    kind{"sample", ZOFF_TIER_NVME, "auto", 1, 3, 0, false, ZOFF_VERIFY_SAMPLE},
+                    kind{"unverified", ZOFF_TIER_NVME, "auto", 1, 3, 0, false, ZOFF_VERIFY_OFF},
+                    kind{"persist", ZOFF_TIER_NVME, "auto", 1, 3, 0, true},
+                    kind{"persist_residents", ZOFF_TIER_NVME, "posix", 2, 2, 3, true},
+                    kind{"persist_all_resident", ZOFF_TIER_NVME, "auto", 2, 2, 99, true}),
     [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Store, AFreshChunkIsAsItWasFilled)
@@ -132,12 +145,19 @@ TEST_P(Store, WhatIsFlushedComesBack)
         }
         if (random() % 7 == 0) {
             ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+            ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), round));
         }
         // Read ahead something that is then given up.
         void *unused;
         size_t ahead = random() % list.size();
         if (zoff_offload_store_fetch(store.get(), ahead, &unused) == ZOFF_OK)
             zoff_offload_store_release(store.get(), ahead);
+        if (random() % 2) {
+            ahead = random() % list.size();
+            ASSERT_ZOFF_OK(zoff_offload_store_ahead(store.get(), ahead));
+            if (random() % 2)
+                zoff_offload_store_drop(store.get(), ahead);
+        }
         zoff_offload_store_forget(store.get());
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
@@ -185,7 +205,9 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     zoff_store_stats stats;
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
     zoff_offload_store_stats(store.get(), &stats);
-    EXPECT_EQ(files.empty() ? 0u : 65536u, stats.write_bytes) << "what is resident is not written";
+    const size_t through = GetParam().persist ? 9 - files.size() : 0;
+    EXPECT_EQ((files.empty() ? 0 : 65536u) + 65536u * through, stats.write_bytes)
+        << "what is resident is not written, unless it is to persist";
     EXPECT_EQ(files.empty() ? 0u : 65536u * (slots + 1), stats.read_bytes);
 }
 
@@ -227,18 +249,25 @@ TEST_P(Store, ChunksWithoutBytes)
         written += chunks[c].bytes;
     }
     EXPECT_EQ(read, stats.read_bytes);
+    for (size_t c = 0; GetParam().persist && c < chunks.size(); c++)
+        written += zoff_offload_store_resident(store.get(), c) ? chunks[c].bytes : 0;
     EXPECT_EQ(written, stats.write_bytes);
 }
 
-TEST_P(Store, FilesAreGoneInTheEnd)
+TEST_P(Store, FilesAreGoneInTheEndUnlessTheyPersist)
 {
     log_catcher log;
     ASSERT_NO_FATAL_FAILURE(make({{8192, 4096}, {8192, 4096}, {8192, 4096}}));
-    std::string count = "test $(ls '" + folders[0].path + "' '" + folders[1].path + "' | grep -c '[.]swap$') = ";
-    size_t files = GetParam().tier == ZOFF_TIER_HOST ? 0 : GetParam().paths;
-    EXPECT_EQ(0, system((count + std::to_string(files)).c_str()));
+    auto count = [&](const char *ending) {
+        std::string command = "ls '" + folders[0].path + "' '" + folders[1].path + "' | grep -c '[.]" + ending + "$'";
+        return atoi(shell(command).output.c_str());
+    };
+    const int files = GetParam().tier == ZOFF_TIER_HOST ? 0 : (int)GetParam().paths;
+    EXPECT_EQ(GetParam().persist ? 0 : files, count("swap"));
+    EXPECT_EQ(GetParam().persist ? files : 0, count("states"));
     store.reset();
-    EXPECT_EQ(0, system((count + "0").c_str()));
+    EXPECT_EQ(0, count("swap"));
+    EXPECT_EQ(GetParam().persist ? files : 0, count("states"));
 }
 
 TEST(Placement, WhatTheSlotsLeaveIsForResidents)

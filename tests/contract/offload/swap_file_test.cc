@@ -25,6 +25,17 @@ zoff_aio_opts options()
     return opts;
 }
 
+// Opened, with `bytes` reserved and its head page written.
+zoff_status open_file(const char *folder, unsigned rank, uint64_t bytes, const zoff_aio_opts *opts, zoff_swap_file *file)
+{
+    zoff_status status = zoff_offload_swap_file_open(folder, rank, opts, file);
+    if (status != ZOFF_OK)
+        return status;
+    file->bytes = bytes;
+    status = zoff_offload_swap_file_reserve(file);
+    return status == ZOFF_OK ? zoff_offload_swap_file_write_head(file, rank) : status;
+}
+
 bool exists(const std::string &name)
 {
     struct stat st;
@@ -37,7 +48,7 @@ TEST(SwapFile, IsReservedPrivateAndRemoved)
     scratch_folder folder;
     zoff_aio_opts opts = options();
     zoff_swap_file file = {};
-    ASSERT_ZOFF_OK(zoff_offload_swap_file_open(folder.path.c_str(), 3, 1 << 20, &opts, &file));
+    ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 3, 1 << 20, &opts, &file));
     std::string name = file.name;
     struct stat st;
     ASSERT_EQ(0, stat(name.c_str(), &st));
@@ -58,7 +69,7 @@ TEST(SwapFile, AFolderInMemoryIsWarnedOf)
     zoff_aio_opts opts = options();
     opts.direct = ZOFF_DIRECT_OFF;
     zoff_swap_file file = {};
-    ASSERT_ZOFF_OK(zoff_offload_swap_file_open("/dev/shm", 0, 8192, &opts, &file));
+    ASSERT_ZOFF_OK(open_file("/dev/shm", 0, 8192, &opts, &file));
     zoff_offload_swap_file_close(&file);
 }
 
@@ -68,7 +79,7 @@ TEST(SwapFile, ALivingEnginesFileIsLeftAlone)
     scratch_folder folder;
     zoff_aio_opts opts = options();
     zoff_swap_file file = {};
-    ASSERT_ZOFF_OK(zoff_offload_swap_file_open(folder.path.c_str(), 0, 8192, &opts, &file));
+    ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 0, 8192, &opts, &file));
     zoff_offload_swap_file_clean(folder.path.c_str());
     EXPECT_TRUE(exists(file.name));
     EXPECT_EQ(0u, log.lines.size());
@@ -82,7 +93,7 @@ TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
     if (child == 0) {
         zoff_aio_opts opts = options();
         zoff_swap_file file = {};
-        if (zoff_offload_swap_file_open(folder.path.c_str(), 0, 8192, &opts, &file) != ZOFF_OK)
+        if (open_file(folder.path.c_str(), 0, 8192, &opts, &file) != ZOFF_OK)
             _exit(1);
         kill(getpid(), SIGKILL);
     }

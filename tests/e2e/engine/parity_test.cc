@@ -111,6 +111,7 @@ struct cell {
     unsigned paths = 1;
     recipe (*optimizers)() = adamw;
     bool residents = false; // NVMe: a budget of DRAM that has room for half of the chunks beside the slots
+    bool persist = false;   // NVMe: between two steps the engine ends, and another one goes on with its files
 };
 
 std::string name(const testing::TestParamInfo<cell> &info)
@@ -120,7 +121,8 @@ std::string name(const testing::TestParamInfo<cell> &info)
     return std::string(c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + type(c.dtype) + "_grad_" + type(c.grad_dtype) +
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
-           "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "");
+           "_paths" + std::to_string(c.paths) + "_" + c.optimizers().name + (c.residents ? "_residents" : "") +
+           (c.persist ? "_persist" : "");
 }
 
 class Parity : public testing::TestWithParam<cell>
@@ -136,7 +138,8 @@ class Parity : public testing::TestWithParam<cell>
                std::to_string(c.accumulation) + ", \"optimizer\": {" + used.optimizer +
                "}, \"gradient_clipping\": 2.0, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": [" + paths +
-               "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend + "\"}}";
+               "], \"buffer_count\": 3}}, \"zoff\": {\"io_backend\": \"" + c.backend +
+               "\", \"persist\": " + (c.persist ? "true" : "false") + "}}";
     }
 
     // An engine over the trainer's tensors with as many chunks as the cell wants.
@@ -176,6 +179,20 @@ class Parity : public testing::TestWithParam<cell>
             budget = (3 + plan.chunk_count / 2) * plan.chunk_bytes;
         }
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    }
+
+    // Another process, with weights of its own.
+    void start_anew(trainer &t, int64_t after)
+    {
+        int64_t count = -1;
+        e.reset();
+        t.scramble();
+        ASSERT_NO_FATAL_FAILURE(make(t));
+        ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
+        EXPECT_EQ(after, count);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_params_push()", zoff_step(e.get(), nullptr, nullptr));
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
 
     // What the kernels read and write in a step, added up by hand.
@@ -234,18 +251,25 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
-            EXPECT_EQ(plan.nvme_bytes, info.nvme_write_bytes);
+            const uint64_t copies = c.persist ? 2 : 1, stored = plan.nvme_bytes / copies;
+            EXPECT_EQ(stored, info.nvme_write_bytes);
             // In the first step states are fresh and only masters are read, and what Adagrad starts with.
             const bool all =
                 step > 1 || used.initial_v != 0 || (!reference::keeps_m(used.groups[0]) && !reference::keeps_v(used.groups[0]));
-            EXPECT_EQ(all, plan.nvme_bytes == info.nvme_read_bytes)
-                << "step " << step << ": " << info.nvme_read_bytes << " of " << plan.nvme_bytes;
+            const uint64_t streamed = stored - (c.persist ? plan.resident_bytes : 0);
+            if (step > 1 || !c.persist) {
+                EXPECT_EQ(all, streamed == info.nvme_read_bytes)
+                    << "step " << step << ": " << info.nvme_read_bytes << " of " << streamed;
+            }
         } else {
             EXPECT_EQ(0u, info.nvme_read_bytes + info.nvme_write_bytes);
         }
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         if (step == 1 || step == 5) {
             ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get(), used.groups));
+        }
+        if (step == 3 && c.persist) {
+            ASSERT_NO_FATAL_FAILURE(start_anew(t, step));
         }
     }
 }
@@ -267,6 +291,8 @@ std::vector<cell> matrix()
                 break;
             cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 7, 2, "auto", 1, optimizers, true});
             cells.push_back({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
+            cells.push_back({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
+            cells.push_back({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
             cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});

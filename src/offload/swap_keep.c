@@ -1,0 +1,286 @@
+/* swap_keep.c: files that outlive their process. Each chunk has two places in its file. Generation g of the states is what
+ * the record of g names: for each chunk which of the two places, and the checksum of what lies there. What is flushed goes to
+ * the place that is not named; when all of it is written, the record of g + 1 is. Whenever the process ends, one of the last
+ * two generations is whole, and so is every chunk of it.
+ *
+ * Over a power cut this holds only if the drive has really written what it took: `power_safe` flushes the drive's cache before
+ * the record and after it.
+ *
+ * Several files are committed one after the other. The generation to go on with is then the newest that all of them have; no
+ * file can be further than one ahead, for g + 2 is not begun before g + 1 is committed everywhere. */
+#include "swap_priv.h"
+
+#include "clock.h"
+#include "digest_priv.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- commit ---- */
+
+static zoff_status flush_drive(const zoff_swap_store *s, const zoff_swap_file *file)
+{
+    if (!s->power_safe)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(fdatasync(file->lock) != 0, ZOFF_ERR_IO, "cannot flush '%s' to the drive: %s", file->name,
+                 zoff_base_status_errno(errno));
+    return ZOFF_OK;
+}
+
+/* The chunks of one file as they are now, in the order of the list. */
+static void list_entries(const zoff_swap_store *s, uint32_t file, zoff_swap_entry *out)
+{
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        const zoff_swap_place *place = &s->places[chunk];
+        if (!s->chunks[chunk].bytes || place->file != file)
+            continue;
+        *out++ = (zoff_swap_entry){.chunk = chunk,
+                                   .offset = place->offset,
+                                   .bytes = s->chunks[chunk].bytes,
+                                   .checksum = place->now.checksum,
+                                   .slot = place->now.slot,
+                                   .flags = (place->now.fresh ? ZOFF_ENTRY_FRESH : 0) |
+                                            (place->now.has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0)};
+    }
+}
+
+static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t generation, int64_t t)
+{
+    zoff_status status;
+    zoff_swap_entry *entries;
+    zoff_swap_file *file = &s->files[index];
+    zoff_swap_head head = {.generation = generation,
+                           .t = t,
+                           .identity = s->identity,
+                           .entry_count = file->chunk_count,
+                           .file_bytes = file->bytes,
+                           .write_bytes = file->write_bytes};
+    head.identity.file = index;
+    ZOFF_TRY(zoff_base_mem_alloc(file->chunk_count + 1, sizeof *entries, "a commit record", &entries));
+    list_entries(s, index, entries);
+    ZOFF_TRY_OR(free_entries, flush_drive(s, file));
+    ZOFF_TRY_OR(free_entries, zoff_offload_swap_record_write(file->aio, &head, entries));
+    status = flush_drive(s, file);
+free_entries:
+    zoff_base_mem_free(entries);
+    return status;
+}
+
+/* Bytes into all files by all runs. */
+static uint64_t lifetime_bytes(const zoff_swap_store *s)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->file_count; i++)
+        sum += s->files[i].write_bytes;
+    return sum;
+}
+
+zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    double from = zoff_base_clock_seconds();
+    for (uint32_t i = 0; s->persist && i < s->file_count; i++) {
+        zoff_status status = write_record(s, i, s->generation + 1, t);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
+        s->files[i].keep = true;
+    }
+    for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
+        s->places[chunk].committed = s->places[chunk].now;
+    s->generation++;
+    s->store.t = t;
+    s->store.stats.lifetime_write_bytes = lifetime_bytes(s);
+    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+/* ---- roll back ---- */
+
+zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_offload_swap_forget(store);
+    (void)zoff_offload_swap_drain(store); /* a write that fails is not wanted any more */
+    for (size_t i = 0; i < s->ring_count + s->home_count; i++)
+        s->slots[i].state = ZOFF_SLOT_FREE;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        zoff_swap_place *place = &s->places[chunk];
+        place->stale = place->stale || (place->home && s->chunks[chunk].bytes);
+        place->now = place->committed;
+    }
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        if (!s->places[chunk].stale)
+            continue;
+        ZOFF_TRY(zoff_offload_swap_reload(s, s->places[chunk].home));
+        s->places[chunk].stale = false;
+    }
+    return ZOFF_OK;
+}
+
+/* ---- open again ---- */
+
+/* Which generation of a file is to be had: its newest whole one, or the one before that; 0: neither. */
+static uint64_t newest(const zoff_swap_found *found)
+{
+    uint64_t generation = 0;
+    for (unsigned which = 0; which < 2; which++) {
+        if (found->is_whole[which] && found->heads[which].generation > generation)
+            generation = found->heads[which].generation;
+    }
+    return generation;
+}
+
+/* A file whose engine died before its first commit: blank, or torn in the very first record, which is that of generation 1. */
+static bool is_begun(const zoff_swap_found *found)
+{
+    static const zoff_swap_head NONE;
+    return found->is_blank || (!newest(found) && memcmp(&found->heads[0], &NONE, sizeof NONE) == 0);
+}
+
+static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, const zoff_swap_head *head)
+{
+    const zoff_swap_identity *mine = &s->identity, *theirs = &head->identity;
+    const char *name = s->files[index].name;
+    ZOFF_FAIL_IF(theirs->rank != mine->rank || theirs->ranks != mine->ranks, ZOFF_ERR_INVALID,
+                 "'%s' holds the states of rank %u of %u, and this is rank %u of %u; start as many ranks as then, or choose "
+                 "another nvme_path",
+                 name, theirs->rank, theirs->ranks, mine->rank, mine->ranks);
+    ZOFF_FAIL_IF(theirs->files != mine->files || theirs->file != index, ZOFF_ERR_INVALID,
+                 "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",
+                 name, theirs->file + 1, theirs->files, index + 1, mine->files);
+    ZOFF_FAIL_IF(theirs->layout != mine->layout || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
+                 "'%s' holds the states of another model: names, sizes, order or optimizers of the parameters differ; remove "
+                 "the file to start anew, or choose another nvme_path",
+                 name);
+    return ZOFF_OK;
+}
+
+/* Places and contents as a record names them. */
+static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_swap_head *head, const zoff_swap_entry *entries)
+{
+    zoff_swap_file *file = &s->files[index];
+    for (size_t i = 0; i < head->entry_count; i++) {
+        const zoff_swap_entry *entry = &entries[i];
+        ZOFF_FAIL_IF(entry->chunk >= s->chunk_count || entry->bytes != s->chunks[entry->chunk].bytes || entry->slot > 1,
+                     ZOFF_ERR_CORRUPT, "the commit record of '%s' does not fit its model (entry %zu)", file->name, i);
+        zoff_swap_place *place = &s->places[entry->chunk];
+        place->file = index;
+        place->offset = entry->offset;
+        place->now = (zoff_swap_version){.checksum = entry->checksum,
+                                         .slot = entry->slot,
+                                         .fresh = entry->flags & ZOFF_ENTRY_FRESH,
+                                         .has_checksum = entry->flags & ZOFF_ENTRY_HAS_CHECKSUM};
+        place->committed = place->now;
+    }
+    file->chunk_count = head->entry_count;
+    file->bytes = head->file_bytes;
+    file->write_bytes = head->write_bytes;
+    file->keep = true;
+    return ZOFF_OK;
+}
+
+/* Nothing was ever done to these states: the program has all of it itself, and may have become another one. */
+static bool is_before_first_step(const zoff_swap_found *found, uint64_t generation)
+{
+    const unsigned which = generation & 1;
+    return generation && found->is_whole[which] && found->heads[which].generation == generation && found->heads[which].t == 0;
+}
+
+static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *found, uint64_t generation)
+{
+    size_t entries = 0, wanted = 0;
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        const unsigned which = generation & 1;
+        const zoff_swap_head *head = &found[i].heads[which];
+        ZOFF_FAIL_IF(!found[i].is_whole[which] || head->generation != generation, ZOFF_ERR_CORRUPT,
+                     "'%s' does not have generation %" PRIu64
+                     " any more, which is the newest that all files have; go back to a "
+                     "checkpoint, and remove the files to start anew",
+                     s->files[i].name, generation);
+        ZOFF_TRY(check_identity(s, i, head));
+        ZOFF_TRY(take_entries(s, i, head, found[i].tables[which]));
+        entries += head->entry_count;
+        s->store.t = head->t;
+    }
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        wanted += s->chunks[chunk].bytes != 0;
+    ZOFF_FAIL_IF(entries != wanted, ZOFF_ERR_CORRUPT, "the commit records in '%s' name %zu chunks of %zu", s->files[0].name,
+                 entries, wanted);
+    s->generation = generation;
+    s->store.stats.lifetime_write_bytes = lifetime_bytes(s);
+    return ZOFF_OK;
+}
+
+/* Decide from what the files say. */
+static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool *out_found)
+{
+    uint64_t oldest = UINT64_MAX, last = 0;
+    bool is_new = false;
+    for (size_t i = 0; i < s->file_count; i++) {
+        const uint64_t generation = newest(&found[i]);
+        ZOFF_FAIL_IF(!generation && !is_begun(&found[i]), ZOFF_ERR_CORRUPT,
+                     "'%s' is not a state file of this version, or both of its commit records are damaged; go back to a "
+                     "checkpoint, and remove the file to start anew",
+                     s->files[i].name);
+        is_new = is_new || !generation || is_before_first_step(&found[i], generation);
+        oldest = generation < oldest ? generation : oldest;
+        last = generation > last ? generation : last;
+    }
+    ZOFF_FAIL_IF(!oldest && last > 1, ZOFF_ERR_CORRUPT,
+                 "nvme_path has several folders, and one of them has lost its state file ('%s' and the others); go back to a "
+                 "checkpoint, and remove the files to start anew",
+                 s->files[0].name);
+    *out_found = false;
+    if (is_new)
+        return ZOFF_OK;
+    ZOFF_TRY(take_generation(s, found, oldest));
+    *out_found = true;
+    ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
+              s->file_count > 1 ? " and others" : "", s->store.t, s->generation);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, bool *out_found)
+{
+    zoff_status status;
+    zoff_swap_found *found;
+    size_t read = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *found, "commit records", &found));
+    for (; read < s->file_count; read++)
+        ZOFF_TRY_OR(free_found, zoff_offload_swap_record_read(s->files[read].lock, s->files[read].name, &found[read]));
+    status = judge(s, found, out_found);
+free_found:
+    while (read-- > 0)
+        zoff_offload_swap_record_free(&found[read]);
+    zoff_base_mem_free(found);
+    return status;
+}
+
+uint64_t zoff_offload_layout(const void *words, size_t bytes)
+{
+    return zoff_offload_digest_small(words, bytes);
+}
+
+bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements)
+{
+    zoff_swap_found found;
+    char *name;
+    int fd = zoff_offload_swap_file_peek(folder, rank, &name);
+    if (fd < 0)
+        return false;
+    const bool is_read = zoff_offload_swap_record_read(fd, name, &found) == ZOFF_OK;
+    const uint64_t generation = is_read ? newest(&found) : 0;
+    const zoff_swap_head head = generation ? found.heads[generation & 1] : (zoff_swap_head){.t = 0};
+    if (is_read)
+        zoff_offload_swap_record_free(&found);
+    close(fd);
+    zoff_base_mem_free(name);
+    *out_limit_bytes = (size_t)head.identity.limit_bytes;
+    *out_limit_elements = (size_t)head.identity.limit_elements;
+    return head.t != 0;
+}

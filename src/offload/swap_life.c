@@ -1,0 +1,215 @@
+/* swap_life.c: how the NVMe tier comes to be: each chunk gets its place, files are made or found, memory is mapped, and the
+ * first content is written, or read. And how it ends. */
+#include "swap_priv.h"
+
+#include "bits.h"
+#include "digest_priv.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <string.h>
+
+/* ---- places ---- */
+
+/* A resident is in no file unless the files are to persist. */
+static bool is_in_file(const zoff_swap_store *s, size_t chunk)
+{
+    return s->chunks[chunk].bytes && (s->persist || !s->places[chunk].home);
+}
+
+/* Chunks go to the paths in turn, each behind what is there: then a file's length is known. */
+static void place_chunks(zoff_swap_store *s)
+{
+    size_t turn = 0;
+    const unsigned copies = s->persist ? 2 : 1;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        if (is_in_file(s, chunk))
+            s->files[turn++ % s->file_count].chunk_count++;
+    }
+    for (size_t i = 0; i < s->file_count; i++)
+        s->files[i].bytes = s->persist ? zoff_offload_swap_record_room(s->files[i].chunk_count) : ZOFF_SWAP_HEAD_BYTES;
+    turn = 0;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        zoff_swap_place *place = &s->places[chunk];
+        place->now = (zoff_swap_version){.fresh = true};
+        if (!is_in_file(s, chunk))
+            continue;
+        place->file = (uint32_t)(turn++ % s->file_count);
+        place->offset = s->files[place->file].bytes;
+        s->files[place->file].bytes += (uint64_t)s->chunks[chunk].bytes * copies;
+    }
+}
+
+/* ---- files ---- */
+
+static zoff_status open_files(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    zoff_aio_opts aio = {.struct_size = sizeof aio,
+                         .backend = opts->aio_backend,
+                         .block_bytes = opts->aio_block_bytes,
+                         .depth = opts->aio_depth,
+                         .direct = (zoff_aio_direct)opts->direct,
+                         .writable = true};
+    for (size_t i = 0; i < opts->path_count; i++)
+        zoff_offload_swap_file_clean(opts->paths[i]);
+    for (size_t i = 0; i < opts->path_count; i++) {
+        s->files[i].lock = -1;
+        ZOFF_TRY(s->persist ? zoff_offload_swap_file_open_kept(opts->paths[i], opts->rank, &aio, &s->files[i])
+                            : zoff_offload_swap_file_open(opts->paths[i], opts->rank, &aio, &s->files[i]));
+        s->file_count = i + 1;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status reserve_files(zoff_swap_store *s)
+{
+    for (size_t i = 0; i < s->file_count; i++) {
+        ZOFF_TRY(zoff_offload_swap_file_reserve(&s->files[i]));
+        /* Until the first commit there is nothing to open again. */
+        ZOFF_TRY(s->persist ? zoff_offload_swap_record_erase(s->files[i].aio)
+                            : zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
+    }
+    return ZOFF_OK;
+}
+
+/* Homes take part in I/O only where they are written through. */
+static zoff_status register_memory(zoff_swap_store *s)
+{
+    const size_t bytes = s->largest * (s->ring_count + (s->persist ? s->home_count : 0));
+    for (size_t i = 0; bytes && i < s->file_count; i++) /* a rank may own nothing */
+        ZOFF_TRY(zoff_aio_register(s->files[i].aio, s->store.map.base, bytes));
+    return ZOFF_OK;
+}
+
+/* ---- memory ---- */
+
+/* The slots of the ring, and behind them the homes of residents, in one mapping. */
+static zoff_status map_memory(zoff_swap_store *s)
+{
+    const char *what = s->home_count ? "the slots and the resident chunks of the NVMe tier" : "the slots of the NVMe tier";
+    const size_t count = s->ring_count + s->home_count;
+    ZOFF_TRY(zoff_base_map_alloc(s->largest * count, what, ZOFF_MAP_INTERLEAVED, &s->store.map));
+    for (size_t i = 0; i < count; i++)
+        s->slots[i].base = (char *)s->store.map.base + i * s->largest;
+    zoff_swap_slot *home = &s->slots[s->ring_count];
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        if (!zoff_offload_placement_resident(chunk, s->home_count, s->chunk_count))
+            continue;
+        home->is_home = true;
+        home->chunk = chunk;
+        s->places[chunk].home = home++;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    s->chunk_count = opts->chunk_count;
+    s->ring_count = opts->slots;
+    s->home_count = opts->residents;
+    ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->chunks, "the table of chunks", &s->chunks));
+    ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->places, "the table of places", &s->places));
+    ZOFF_TRY(zoff_base_mem_alloc(opts->slots + opts->residents, sizeof *s->slots, "the slots", &s->slots));
+    ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *s->files, "the files", &s->files));
+    for (size_t i = 0; i < opts->chunk_count; i++) {
+        s->chunks[i] = opts->chunks[i];
+        s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
+    }
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_offload_digest_blocks(s->largest), sizeof *s->scratch, "checksums", &s->scratch));
+    return map_memory(s);
+}
+
+/* ---- content ---- */
+
+/* Write every chunk once: the initial content, and no hole or unwritten extent is left that would make the first step slow. */
+static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        zoff_swap_place *place = &s->places[chunk];
+        zoff_swap_slot *slot = place->home;
+        while (!slot && !(slot = zoff_offload_swap_free_slot(s)))
+            ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+        if (!slot->is_home)
+            memset(slot->base, 0, s->chunks[chunk].bytes);
+        opts->fill(opts->fill_ctx, chunk, slot->base);
+        if (!is_in_file(s, chunk))
+            continue;
+        zoff_offload_swap_stamp(s, chunk, slot->base, &place->now);
+        slot->chunk = chunk;
+        ZOFF_TRY(zoff_offload_swap_start_write(s, slot));
+        ZOFF_TRY(zoff_offload_swap_pump(&s->store));
+    }
+    return zoff_offload_swap_drain(&s->store);
+}
+
+static zoff_status load_residents(zoff_swap_store *s)
+{
+    for (size_t i = 0; i < s->home_count; i++) {
+        zoff_swap_slot *home = &s->slots[s->ring_count + i];
+        if (s->chunks[home->chunk].bytes)
+            ZOFF_TRY(zoff_offload_swap_reload(s, home));
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    bool found = false;
+    if (s->persist)
+        ZOFF_TRY(zoff_offload_swap_keep_find(s, &found));
+    if (found) {
+        s->store.reopened = true;
+        return load_residents(s);
+    }
+    place_chunks(s);
+    ZOFF_TRY(reserve_files(s));
+    ZOFF_TRY(write_all(s, opts));
+    ZOFF_TRY(zoff_offload_swap_keep_commit(&s->store, 0));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out)
+{
+    zoff_status status;
+    zoff_swap_store *s;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "the NVMe tier", &s));
+    s->store.ops = &zoff_offload_swap_ops;
+    s->store.can_rollback = s->persist = opts->persist;
+    s->power_safe = opts->power_safe;
+    s->verify = opts->verify;
+    s->threads = opts->threads ? opts->threads : 1;
+    s->identity = (zoff_swap_identity){.layout = opts->layout,
+                                       .limit_bytes = opts->limit_bytes,
+                                       .limit_elements = opts->limit_elements,
+                                       .chunk_count = opts->chunk_count,
+                                       .rank = opts->rank,
+                                       .ranks = opts->ranks,
+                                       .files = (uint32_t)opts->path_count};
+    ZOFF_TRY_OR(close_store, allocate(s, opts));
+    ZOFF_TRY_OR(close_store, open_files(s, opts));
+    ZOFF_TRY_OR(close_store, register_memory(s));
+    ZOFF_TRY_OR(close_store, start_content(s, opts));
+    const uint64_t lifetime = s->store.stats.lifetime_write_bytes;
+    s->store.stats = (zoff_store_stats){.lifetime_write_bytes = lifetime};
+    *out = &s->store;
+    return ZOFF_OK;
+close_store:
+    zoff_offload_store_close(&s->store);
+    return status;
+}
+
+void zoff_offload_swap_life_close(zoff_store *store)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    /* Closing a queue waits for what is in flight: only then may the slots go. */
+    for (size_t i = 0; i < s->file_count; i++)
+        zoff_offload_swap_file_close(&s->files[i]);
+    zoff_base_map_free(&s->store.map);
+    zoff_base_mem_free(s->scratch);
+    zoff_base_mem_free(s->slots);
+    zoff_base_mem_free(s->files);
+    zoff_base_mem_free(s->places);
+    zoff_base_mem_free(s->chunks);
+    zoff_base_mem_free(s);
+}

@@ -1,0 +1,95 @@
+/* swap_priv.h: the NVMe tier's own table, shared by the files that make it:
+ *
+ *  swap.c         the ring of slots: fetch, flush, wait        swap_life.c    places, files and memory; the first content
+ *  swap_keep.c    generations: commit, roll back, open again swap_record.c  what a persistent file says of itself
+ *  swap_file.c    names and locks of files */
+#ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
+#define ZOFF_OFFLOAD_SWAP_PRIV_H
+
+#include "store_priv.h"
+#include "swap_file_priv.h"
+#include "swap_record_priv.h"
+
+typedef enum zoff_slot_state {
+    ZOFF_SLOT_FREE,
+    ZOFF_SLOT_READING,
+    ZOFF_SLOT_LENT,
+    ZOFF_SLOT_WRITING,
+    ZOFF_SLOT_DIRTY /* its write has failed: kept for another try */
+} zoff_slot_state;
+
+/* Memory for a chunk: one of the ring, which any chunk may take, or the home of a resident, whose chunk never changes. */
+typedef struct zoff_swap_slot {
+    zoff_slot_state state;
+    bool is_home;
+    bool unchecked; /* read, and not compared with its checksum yet */
+    bool ahead;     /* read before it was asked for */
+    size_t chunk;
+    uint64_t ticket;
+    size_t request_bytes; /* of the read or write in flight */
+    char *base;
+    struct zoff_swap_slot *older, *newer; /* in the list of those in flight */
+} zoff_swap_slot;
+
+/* One content of a chunk in its file. */
+typedef struct zoff_swap_version {
+    uint64_t checksum;
+    unsigned slot; /* persist: which of its two places in the file */
+    bool fresh;    /* as it was filled: only its front was written, or counts */
+    bool has_checksum;
+} zoff_swap_version;
+
+typedef struct zoff_swap_place {
+    zoff_swap_slot *home; /* of a resident; NULL: it goes through the ring */
+    uint64_t offset;      /* in the file, of slot 0; slot 1 lies behind it */
+    uint32_t file;
+    zoff_swap_version now, committed;
+    bool stale; /* a resident whose memory is not what `now` says: to be read */
+} zoff_swap_place;
+
+typedef struct zoff_swap_store {
+    zoff_store store;
+    zoff_swap_slot *slots; /* the ring, and behind it the homes */
+    unsigned ring_count;
+    size_t home_count;
+    zoff_store_chunk *chunks;
+    zoff_swap_place *places;
+    size_t chunk_count, largest; /* bytes of a slot */
+    zoff_swap_file *files;
+    size_t file_count;
+    zoff_swap_slot *oldest, *newest; /* in flight */
+    bool persist, power_safe;
+    zoff_store_verify verify;
+    unsigned threads;
+    uint64_t *scratch;   /* for digests */
+    uint64_t generation; /* commits so far; persist: of the files */
+    zoff_swap_identity identity;
+} zoff_swap_store;
+
+/* ---- swap.c ---- */
+
+zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot);
+zoff_swap_slot *zoff_offload_swap_free_slot(zoff_swap_store *s);
+zoff_status zoff_offload_swap_pump(zoff_store *store);
+zoff_status zoff_offload_swap_wait(zoff_store *store);
+zoff_status zoff_offload_swap_drain(zoff_store *store);
+void zoff_offload_swap_forget(zoff_store *store);
+/* Read the memory of a resident anew and check it.  @blocks yes */
+zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
+/* What a chunk's content is known by from now on, if this is one of those that are checked. */
+void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out);
+
+/* ---- swap_life.c ---- */
+
+zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out);
+void zoff_offload_swap_life_close(zoff_store *store);
+
+/* ---- swap_keep.c ---- */
+
+zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);
+zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
+/* Look at the records of the files, which are open: *out_found when they hold states to go on with; then places and
+ * generation are theirs. */
+zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, bool *out_found);
+
+#endif

@@ -1,0 +1,149 @@
+/* swap_record.c: heads and tables of persistent state files, to the disk and back. */
+#include "swap_record_priv.h"
+
+#include "bits.h"
+#include "digest_priv.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char MAGIC[8] = "zoffkept";
+
+enum { VERSION = 1, HEADS = 2, PAGE = 4096 };
+
+/* The file is little-endian because the machines are; and these structs have no holes. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "state files are little-endian");
+_Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 40, "no padding in what is written");
+_Static_assert(sizeof(zoff_swap_head) == 128 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
+
+static uint64_t head_checksum(const zoff_swap_head *head)
+{
+    return zoff_offload_digest_small(head, offsetof(zoff_swap_head, checksum));
+}
+
+static size_t table_room(size_t entries)
+{
+    return zoff_base_bits_align(entries * sizeof(zoff_swap_entry), PAGE);
+}
+
+static uint64_t table_offset(const zoff_swap_head *head, unsigned which)
+{
+    return HEADS * ZOFF_RECORD_HEAD_BYTES + which * head->table_room;
+}
+
+uint64_t zoff_offload_swap_record_room(size_t entries)
+{
+    return HEADS * (ZOFF_RECORD_HEAD_BYTES + table_room(entries));
+}
+
+static zoff_status write_wait(zoff_aio *aio, uint64_t offset, const char *base, size_t bytes)
+{
+    uint64_t ticket;
+    ZOFF_TRY(zoff_aio_write(aio, offset, bytes, base, &ticket));
+    return zoff_aio_wait(aio, ticket);
+}
+
+zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries)
+{
+    zoff_status status;
+    zoff_map pages;
+    const unsigned which = head->generation & 1;
+    const size_t table_bytes = (size_t)head->entry_count * sizeof *entries;
+    memcpy(head->magic, MAGIC, sizeof MAGIC);
+    head->version = VERSION;
+    head->entry_bytes = sizeof *entries;
+    head->table_room = table_room(head->entry_count);
+    head->table_checksum = zoff_offload_digest_small(entries, table_bytes);
+    head->checksum = head_checksum(head);
+    ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES + head->table_room, "a commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
+    char *base = pages.base;
+    memcpy(base, head, sizeof *head);
+    if (table_bytes) {
+        memcpy(base + ZOFF_RECORD_HEAD_BYTES, entries, table_bytes);
+        ZOFF_TRY_OR(unmap_pages,
+                    write_wait(aio, table_offset(head, which), base + ZOFF_RECORD_HEAD_BYTES, (size_t)head->table_room));
+    }
+    status = write_wait(aio, (uint64_t)which * ZOFF_RECORD_HEAD_BYTES, base, ZOFF_RECORD_HEAD_BYTES);
+unmap_pages:
+    zoff_base_map_free(&pages);
+    return status;
+}
+
+zoff_status zoff_offload_swap_record_erase(zoff_aio *aio)
+{
+    zoff_map pages;
+    const size_t bytes = HEADS * ZOFF_RECORD_HEAD_BYTES;
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "a blank commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
+    zoff_status status = write_wait(aio, 0, pages.base, bytes);
+    zoff_base_map_free(&pages);
+    return status;
+}
+
+/* As many bytes as there are up to `bytes`; the rest of `dst` is left alone. */
+static zoff_status read_at(int fd, const char *name, uint64_t offset, void *dst, size_t bytes, size_t *out_bytes)
+{
+    size_t got = 0;
+    while (got < bytes) {
+        ssize_t ret = pread(fd, (char *)dst + got, bytes - got, (off_t)(offset + got));
+        if (ret < 0 && errno == EINTR)
+            continue;
+        ZOFF_FAIL_IF(ret < 0, ZOFF_ERR_IO, "cannot read the commit record at offset %llu of '%s': %s",
+                     (unsigned long long)offset, name, zoff_base_status_errno(errno));
+        if (ret == 0)
+            break;
+        got += (size_t)ret;
+    }
+    *out_bytes = got;
+    return ZOFF_OK;
+}
+
+/* A table is only believed as far as memory for it is concerned when the head's checksum holds. */
+static bool head_holds(const zoff_swap_head *head)
+{
+    return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) && head->version == VERSION &&
+           head->entry_bytes == sizeof(zoff_swap_entry) && head->table_room == table_room(head->entry_count);
+}
+
+static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)
+{
+    char page[ZOFF_RECORD_HEAD_BYTES] = {0};
+    zoff_swap_head *head = &out->heads[which];
+    size_t got = 0;
+    ZOFF_TRY(read_at(fd, name, (uint64_t)which * sizeof page, page, sizeof page, &got));
+    for (size_t i = 0; i < sizeof page; i++)
+        out->is_blank = out->is_blank && !page[i];
+    memcpy(head, page, sizeof *head);
+    if (!head_holds(head) || (head->generation & 1) != which)
+        return ZOFF_OK;
+    const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry);
+    ZOFF_TRY(
+        zoff_base_mem_alloc(head->entry_count + 1, sizeof(zoff_swap_entry), "the table of a state file", &out->tables[which]));
+    ZOFF_TRY(read_at(fd, name, table_offset(head, which), out->tables[which], bytes, &got));
+    out->is_whole[which] = got == bytes && zoff_offload_digest_small(out->tables[which], bytes) == head->table_checksum;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_record_read(int fd, const char *name, zoff_swap_found *out)
+{
+    zoff_swap_found found = {.is_blank = true};
+    for (unsigned which = 0; which < HEADS; which++) {
+        zoff_status status = read_one(fd, name, which, &found);
+        if (status < 0) {
+            zoff_offload_swap_record_free(&found);
+            return status;
+        }
+    }
+    *out = found;
+    return ZOFF_OK;
+}
+
+void zoff_offload_swap_record_free(zoff_swap_found *found)
+{
+    for (unsigned which = 0; which < HEADS; which++) {
+        zoff_base_mem_free(found->tables[which]);
+        found->tables[which] = NULL;
+    }
+}

@@ -1,0 +1,254 @@
+// persist_test.cc: states that outlive their engine, as a program sees them: what is kept, what must be said before the next
+// step, what may change between two lives and what may not. That the numbers go on bit for bit is in parity_test.cc.
+#include "small_engine.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class Persist : public testing::Test
+{
+  protected:
+    Persist() : t(3)
+    {
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+        t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+    }
+
+    std::string text(const std::string &more = "")
+    {
+        return config_text(folder.path, 1, ", \"zoff\": {\"persist\": true" + more + "}");
+    }
+
+    void open(uint64_t host_bytes = 0)
+    {
+        e.reset();
+        e = seal_engine(t, text(), 2048, host_bytes);
+    }
+
+    void step(int64_t number)
+    {
+        auto info = new_info();
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        ASSERT_EQ(number, info.t);
+        reference::step(t.tensors, config_groups(), number, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+
+    int64_t count()
+    {
+        int64_t n = -1;
+        EXPECT_ZOFF_OK(zoff_step_count(e.get(), &n));
+        return n;
+    }
+
+    log_catcher log;
+    scratch_folder folder;
+    trainer t;
+    engine e;
+};
+
+TEST_F(Persist, TheCutStaysAndTheBudgetMayChange)
+{
+    open();
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_EQ(0u, plan.resident_bytes);
+    step(1);
+    open((plan.chunk_count + 3) * plan.chunk_bytes);
+    const zoff_plan_info all = plan_of(e.get());
+    EXPECT_EQ(plan.chunk_count, all.chunk_count);
+    EXPECT_EQ(all.nvme_bytes, 2 * all.resident_bytes);
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    step(2);
+    // The size of sub-groups says how states are cut that are not there yet.
+    e.reset();
+    e = seal_engine(t, text(), 1024);
+    EXPECT_EQ(plan.chunk_count, plan_of(e.get()).chunk_count);
+    EXPECT_EQ(2, count());
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    step(3);
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    // A budget that is too small for chunks of that size is refused with the one that would do.
+    e.reset();
+    e = make_engine(t, text(), 2048, 2 * plan.chunk_bytes);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "raise it to " + std::to_string(3 * plan.chunk_bytes) + " bytes",
+                      zoff_engine_seal(e.get()));
+}
+
+TEST_F(Persist, WeightsAreMadeEqualOneWayOrTheOther)
+{
+    open();
+    step(1);
+    t.scramble();
+    open();
+    EXPECT_TRUE(log.contains("the states are those after step 1"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the states are those after step 1 and the weights may be others",
+                      zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    step(2);
+    // The other way: moments stay, the program's weights are the new masters.
+    t.scramble();
+    open();
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        for (size_t k = 0; k < t.tensors[i].total(); k++)
+            t.tensors[i].master[k] = trainer::get(t.value(i), t.tensors[i].dtype, t.place(i, k));
+    }
+    step(3);
+    open(); // and they were kept
+    t.scramble();
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+TEST_F(Persist, WhatIsSetBetweenStepsIsKept)
+{
+    open();
+    step(1);
+    std::vector<float> master(2100, 0.5f), v(9000, 0.25f);
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 1, ZOFF_STATE_MASTER, 0, master.size(), master.data()));
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_V, 0, v.size(), v.data()));
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 41));
+    t.tensors[1].master = master;
+    t.tensors[0].v = v;
+    t.scramble();
+    open();
+    EXPECT_EQ(41, count());
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    step(42);
+}
+
+TEST_F(Persist, AnotherModelIsRefused)
+{
+    open();
+    step(1);
+    e.reset();
+    trainer other(4);
+    other.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    other.add(700, 3, ZOFF_F32, ZOFF_F32);
+    other.add(1501, 1, ZOFF_F16, ZOFF_F16, 1);
+    engine refused = make_engine(other, text(), 2048);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "/zoff-r0.states' holds the states of another model", zoff_engine_seal(refused.get()));
+    // Another optimizer has other states, also where they have the same sizes.
+    zoff_adam_hyper lion;
+    zoff_adam_hyper_init_for(&lion, ZOFF_OPTIMIZER_LION);
+    refused = make_engine(t, text(), 2048);
+    ASSERT_ZOFF_OK(zoff_engine_set_group(refused.get(), 1, &lion));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of another model", zoff_engine_seal(refused.get()));
+    refused.reset();
+    // Another type of weights is the same model: the masters are what they were.
+    trainer wide(3);
+    wide.add(9000, 1, ZOFF_F32, ZOFF_F32);
+    wide.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+    wide.add(1500, 1, ZOFF_BF16, ZOFF_F32, 1);
+    for (size_t i = 0; i < 3; i++)
+        wide.tensors[i].master = t.tensors[i].master;
+    engine another = seal_engine(wide, text(), 2048);
+    ASSERT_ZOFF_OK(zoff_params_push(another.get()));
+    ASSERT_NO_FATAL_FAILURE(wide.expect_weights());
+}
+
+TEST_F(Persist, OneEngineAtATime)
+{
+    open();
+    engine second = make_engine(t, text(), 2048);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is in use by another engine", zoff_engine_seal(second.get()));
+    e.reset();
+    EXPECT_ZOFF_OK(zoff_engine_seal(second.get()));
+}
+
+TEST_F(Persist, StatesInDramDoNotPersist)
+{
+    zoff_config *config = nullptr;
+    const std::string json = "{\"zoff\": {\"persist\": true}}";
+    ASSERT_ZOFF_OK(zoff_config_parse(json.data(), json.size(), "test.json", &config));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = config;
+    zoff_engine *made = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.persist keeps states in files, but they are to live in DRAM",
+                      zoff_engine_create(&opts, &made));
+    zoff_config_close(config);
+}
+
+TEST_F(Persist, ASkippedStepCommitsNothing)
+{
+    open();
+    step(1);
+    t.next_step();
+    t.backward_all(0.1f);
+    trainer::put(t.grad(0), ZOFF_BF16, 17, INFINITY);
+    auto info = new_info();
+    log.expect("step 2 skipped");
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    EXPECT_TRUE(info.skipped);
+    EXPECT_EQ(0u, info.nvme_write_bytes);
+    t.scramble();
+    open();
+    EXPECT_EQ(1, count());
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+// The step line and the statistics tell what wears the drive, over all runs.
+TEST_F(Persist, BytesWrittenAreTold)
+{
+    char json[1024];
+    open();
+    const uint64_t stored = plan_of(e.get()).nvme_bytes / 2;
+    step(1);
+    step(2);
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
+    EXPECT_NE(nullptr, strstr(json, ("\"nvme_lifetime_write_bytes\": " + std::to_string(3 * stored)).c_str())) << json;
+    EXPECT_NE(nullptr, strstr(json, ("\"nvme_write_bytes\": " + std::to_string(2 * stored)).c_str())) << json;
+    open();
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    step(3);
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
+    EXPECT_NE(nullptr, strstr(json, ("\"nvme_lifetime_write_bytes\": " + std::to_string(4 * stored)).c_str())) << json;
+}
+
+// Between two steps the first chunks of the next one are on their way: the trainer's backward pass hides them.
+TEST(ReadAhead, BeginsBeforeTheStepIsAskedFor)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(3);
+    t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text(folder.path), 2048);
+    const zoff_plan_info plan = plan_of(e.get());
+    auto info = new_info();
+    for (int64_t k = 1; k <= 3; k++) {
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        reference::step(t.tensors, config_groups(), k, 1, 1, 0);
+    }
+    EXPECT_EQ(plan.slots * plan.chunk_bytes, info.nvme_ahead_bytes) << "as many as there are slots";
+    EXPECT_EQ(plan.nvme_bytes, info.nvme_read_bytes) << "and nothing is read twice";
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())); // which needs slots, too
+    // A step that leaves the first chunks out gives their slots to others.
+    trainer two(4);
+    two.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    two.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    e = seal_engine(two, config_text(folder.path), 2048);
+    for (int64_t k = 1; k <= 4; k++) {
+        two.next_step();
+        for (size_t i = k % 2; i < 2; i++)
+            two.backward(i, 0, 0.1f);
+        for (size_t i = k % 2; i < 2; i++)
+            ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), (zoff_param)i, 0, nullptr));
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        reference::step(two.tensors, config_groups(), k, 1, 1, 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(two.expect_states(e.get()));
+}
+} // namespace

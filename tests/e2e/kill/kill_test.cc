@@ -1,0 +1,131 @@
+// kill_test.cc: a trainer is killed with SIGKILL at 200 random moments, of its start, its steps and its commits, and started
+// again each time. No step that had returned is lost, no step is taken twice, and in the end all states and weights are those
+// of a trainer that nobody disturbed, bit for bit.
+#include "shell.h"
+#include "zoff_test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+using namespace zoff_test;
+
+namespace
+{
+struct kind {
+    const char *name;
+    unsigned paths;
+    const char *more; // of the section "zoff"
+    int kills;
+};
+
+class Kill : public testing::TestWithParam<kind>
+{
+  protected:
+    // A configuration over folders of its own.
+    std::string config(scratch_folder *folders)
+    {
+        std::string paths;
+        for (unsigned i = 0; i < GetParam().paths; i++)
+            paths += (i ? ", \"" : "\"") + folders[i].path + "\"";
+        const std::string name = folders[0].file("ds_config.json");
+        std::ofstream(name) << "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, "
+                               "\"zero_optimization\": {\"stage\": 1, \"sub_group_size\": 6144, \"offload_optimizer\": "
+                               "{\"device\": \"nvme\", \"nvme_path\": ["
+                            << paths << "]}}, \"zoff\": {\"persist\": true, \"threads\": 1" << GetParam().more << "}}";
+        return name;
+    }
+
+    static std::string content(const std::string &path)
+    {
+        std::ifstream file(path, std::ios::binary);
+        std::stringstream all;
+        all << file.rdbuf();
+        return all.str();
+    }
+
+    // One life. Killed after `usec`, or run to its end with 0. Reads what it says; -1 where it did not come so far.
+    struct life {
+        int64_t opened = -1, done = -1;
+        int status = 0;
+    };
+    static life live(const std::string &config, int64_t last, const std::string &digest, unsigned usec)
+    {
+        int ends[2];
+        EXPECT_EQ(0, pipe(ends));
+        const std::string until = std::to_string(last);
+        const pid_t child = fork();
+        if (child == 0) {
+            dup2(ends[1], STDOUT_FILENO);
+            close(ends[0]);
+            close(ends[1]);
+            setenv("ZOFF_LOG_LEVEL", "warn", 1);
+            execl(ZOFF_VICTIM, "victim", config.c_str(), until.c_str(), digest.c_str(), nullptr);
+            _exit(127);
+        }
+        close(ends[1]);
+        if (usec) {
+            usleep(usec);
+            kill(child, SIGKILL);
+        }
+        std::string said;
+        char buffer[4096];
+        for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+            said.append(buffer, (size_t)got);
+        close(ends[0]);
+        life l;
+        waitpid(child, &l.status, 0);
+        std::istringstream lines(said);
+        std::string word;
+        for (int64_t t; lines >> word >> t;)
+            (word == "open" ? l.opened : l.done) = t;
+        return l;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
+                         testing::Values(kind{"process", 1, ", \"durability\": \"process\"", 100},
+                                         kind{"power_two_paths_residents", 2, ", \"host_memory\": \"700KiB\"", 70},
+                                         kind{"posix", 1, ", \"io_backend\": \"posix\"", 30}),
+                         [](const auto &p) { return std::string(p.param.name); });
+
+TEST_P(Kill, GoesOnBitForBit)
+{
+    scratch_folder folders[2], undisturbed[2], digests;
+    const std::string killed = config(folders), other = config(undisturbed);
+    std::mt19937 random(11);
+    int64_t returned = 0; // the last step that is known to have returned
+    int killed_in_steps = 0, killed_early = 0;
+    for (int i = 0; i < GetParam().kills; i++) {
+        const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % 40000);
+        ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
+        if (l.opened >= 0) {
+            // A step may have been committed in the moment before it could say so; not two.
+            ASSERT_GE(l.opened, returned) << "life " << i << " lost a step that had returned";
+            ASSERT_LE(l.opened, returned + 1) << "life " << i;
+            returned = std::max(l.opened, l.done);
+            killed_in_steps++;
+        } else {
+            killed_early++;
+        }
+    }
+    RecordProperty("killed_in_steps", killed_in_steps);
+    EXPECT_GT(killed_in_steps, GetParam().kills / 4) << killed_early << " were killed before they had opened their engine";
+    EXPECT_GT(returned, GetParam().kills / 4);
+    const life last = live(killed, returned + 3, digests.file("killed"), 0);
+    ASSERT_TRUE(WIFEXITED(last.status) && WEXITSTATUS(last.status) == 0);
+    ASSERT_EQ(returned + 3, last.done);
+    const life whole = live(other, returned + 3, digests.file("undisturbed"), 0);
+    ASSERT_EQ(0, whole.opened);
+    ASSERT_EQ(returned + 3, whole.done);
+    const std::string want = content(digests.file("undisturbed"));
+    EXPECT_EQ(60000u * 14 + 30001u * 16 + 777u * 14, want.size());
+    EXPECT_TRUE(want == content(digests.file("killed"))) << "states or weights differ";
+}
+} // namespace

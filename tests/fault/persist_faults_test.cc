@@ -1,0 +1,242 @@
+// persist_faults_test.cc: with files that persist, a step that fails half way can be undone as well as finished. The nth read,
+// write or flush of a step fails, for n = 1, 2, 3, ... until a step passes untouched; the step is dropped, and weights and
+// states are those before it; taken again, they are those after it; and so they are for the engine that opens the files next.
+#include "aio_fault.h"
+#include "small_engine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <memory>
+
+using namespace zoff_test;
+
+namespace
+{
+enum remedy { DROP, RETRY, ABANDON };
+
+struct kind {
+    const char *name;
+    const char *backend;
+    uint64_t residents; // chunks
+    remedy with;
+};
+
+class PersistFaults : public testing::TestWithParam<kind>
+{
+  protected:
+    PersistFaults() : t(6)
+    {
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+        t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+    }
+
+    void open()
+    {
+        const std::string text = config_text(
+            folder.path, 1, std::string(", \"zoff\": {\"persist\": true, \"io_backend\": \"") + GetParam().backend + "\"}");
+        e.reset();
+        e = make_engine(t, text, 2048);
+        const zoff_plan_info plan = plan_of(e.get());
+        if (GetParam().residents)
+            e = make_engine(t, text, 2048, plan.chunk_bytes * (plan.slots + GetParam().residents));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    }
+
+    // As every process of this program makes them.
+    void first_weights()
+    {
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t k = 0; k < t.tensors[i].total(); k++)
+                trainer::put(t.value(i), t.tensors[i].dtype, t.place(i, k), t.tensors[i].master[k]);
+        }
+    }
+
+    log_catcher log;
+    scratch_folder folder;
+    trainer t;
+    engine e;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PersistFaults,
+                         testing::Values(kind{"drop_uring", "io_uring", 0, DROP}, kind{"drop_posix", "posix", 0, DROP},
+                                         kind{"drop_residents", "auto", 3, DROP}, kind{"retry", "auto", 3, RETRY},
+                                         kind{"abandon", "auto", 3, ABANDON}),
+                         [](const auto &p) { return std::string(p.param.name); });
+
+TEST_P(PersistFaults, EveryTransferOfAStep)
+{
+    ASSERT_NO_FATAL_FAILURE(open());
+    int64_t step = 0;
+    int torn = 0, before = 0, landed = 0, n = 1;
+    for (bool untouched = false; !untouched; n++) {
+        ASSERT_LT(n, 500);
+        auto info = new_info();
+        t.next_step();
+        t.backward_all(0.1f);
+        zoff_status status;
+        {
+            aio_fault fault;
+            int transfers = 0;
+            fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+                return ++transfers == n ? (writes ? -ENOSPC : -EIO) : res;
+            };
+            status = zoff_step(e.get(), nullptr, &info);
+        }
+        untouched = status == ZOFF_OK;
+        torn += !untouched && info.outcome == ZOFF_OUTCOME_TORN;
+        before += !untouched && info.outcome == ZOFF_OUTCOME_BEFORE;
+        if (!untouched && GetParam().with == RETRY) {
+            ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
+        } else if (!untouched) {
+            if (GetParam().with == ABANDON) { // the process ends, and another one begins
+                if (step)
+                    t.scramble();
+                else
+                    first_weights();
+                ASSERT_NO_FATAL_FAILURE(open());
+                ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+                // A commit that is said to have failed may have come to the drive all the same.
+                int64_t count = -1;
+                ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
+                if (count == step + 1) {
+                    reference::step(t.tensors, config_groups(), ++step, 1, 1, 0);
+                    landed++;
+                }
+            } else {
+                ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+            }
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "fault " << n;
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())) << "fault " << n;
+            if (n % 2 || GetParam().with == ABANDON)
+                continue;
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info)); // the gradients are still there
+        }
+        reference::step(t.tensors, config_groups(), ++step, 1, 1, 0);
+        ASSERT_EQ(step, info.t);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "fault " << n;
+    }
+    EXPECT_GT(torn, 5);
+    EXPECT_GT(before, 0);
+    EXPECT_EQ(GetParam().with == ABANDON, landed > 0);
+    t.scramble();
+    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+// The words of a torn step name the way back, and a way back that fails can be tried again.
+TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(6);
+    t.add(20000, 1, ZOFF_BF16, ZOFF_BF16);
+    const std::string text = config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}");
+    engine e = make_engine(t, text, 2048);
+    const zoff_plan_info plan = plan_of(e.get());
+    e = seal_engine(t, text, 2048, plan.chunk_bytes * (plan.slots + 4));
+    t.backward_all(0.1f);
+    {
+        aio_fault fault;
+        int writes_seen = 0;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes && ++writes_seen > 3 ? -EIO : res; };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "zoff_step_retry() can finish it, zoff_grads_drop() undo it",
+                          zoff_step(e.get(), nullptr, nullptr));
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? res : -EIO; };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read", zoff_grads_drop(e.get()));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step(e.get(), nullptr, nullptr));
+    }
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+// Behind the engine's back, as a drive does it: one bit in each 8 KiB of the second half of all state files changes, and
+// changes back where nothing was written meanwhile.
+class rot
+{
+  public:
+    explicit rot(const std::string &folder)
+    {
+        DIR *dir = opendir(folder.c_str());
+        for (dirent *entry; dir && (entry = readdir(dir));) {
+            if (strncmp(entry->d_name, "zoff-", 5) != 0)
+                continue;
+            const int fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC);
+            EXPECT_GE(fd, 0);
+            block b = {fd, lseek(fd, 0, SEEK_END) / 2 / 8192 * 8192, std::string(8192, 0)};
+            for (; pread(fd, b.bytes.data(), 8192, b.at) == 8192; b.at += 8192) {
+                flip(b);
+                blocks.push_back(b);
+            }
+            files.push_back(fd);
+        }
+        closedir(dir);
+    }
+    ~rot()
+    {
+        std::string now(8192, 0);
+        for (block &b : blocks) {
+            EXPECT_EQ(8192, pread(b.fd, now.data(), 8192, b.at));
+            if (now == b.bytes)
+                flip(b);
+        }
+        for (int fd : files)
+            close(fd);
+    }
+
+  private:
+    struct block {
+        int fd;
+        off_t at;
+        std::string bytes;
+    };
+    static void flip(block &b)
+    {
+        b.bytes[5] = (char)(b.bytes[5] ^ 16);
+        EXPECT_EQ(1, pwrite(b.fd, &b.bytes[5], 1, b.at + 5));
+    }
+    std::vector<block> blocks;
+    std::vector<int> files;
+};
+
+// A bit that has changed is an error that names where, and never an update; when it is right again, the step goes on.
+TEST(PersistFault, AFlippedBitIsNeverAnUpdate)
+{
+    for (const char *persist : {"true", "false"}) {
+        log_catcher log;
+        scratch_folder folder;
+        trainer t(6);
+        t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(9000, 1, ZOFF_F32, ZOFF_F32);
+        engine e = seal_engine(t, config_text(folder.path, 1, std::string(", \"zoff\": {\"persist\": ") + persist + "}"), 2048);
+        for (int64_t step = 1; step <= 3; step++) {
+            auto info = new_info();
+            t.next_step();
+            t.backward_all(0.1f);
+            auto rotten = std::make_unique<rot>(folder.path);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "') is not what was written there", zoff_step(e.get(), nullptr, &info));
+            EXPECT_NE(ZOFF_OUTCOME_AFTER, info.outcome);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_step_retry(e.get(), &info));
+            rotten.reset();
+            // Some chunks had been read ahead while they were wrong.
+            zoff_status status = ZOFF_ERR_CORRUPT;
+            for (int i = 0; i < 4 && status == ZOFF_ERR_CORRUPT; i++)
+                status = zoff_step_retry(e.get(), &info);
+            ASSERT_ZOFF_OK(status);
+            reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        }
+    }
+}
+} // namespace
