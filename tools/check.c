@@ -7,23 +7,17 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-static int fail(void)
-{
-    fprintf(stderr, "error: %s\n", zoff_last_error());
-    return EXIT_FAILED;
-}
-
 static int print_effective(zoff_config *config)
 {
     size_t bytes, fitted;
     if (zoff_config_dump(config, NULL, 0, &bytes) < 0)
-        return fail();
+        return library_error();
     char *text = malloc(bytes + 1);
     if (!text) {
         fprintf(stderr, "error: out of memory for %zu bytes of text\n", bytes);
         return EXIT_FAILED;
     }
-    int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? fail() : EXIT_DONE;
+    int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
         fputs(text, stdout);
         result = finish_output();
@@ -32,27 +26,17 @@ static int print_effective(zoff_config *config)
     return result;
 }
 
-/* KEY=VALUE; the argument is cut at its "=". */
-static int set_key(zoff_config *config, char *argument)
-{
-    char *equals = strchr(argument, '=');
-    if (!equals || equals == argument)
-        return usage_error("--set needs KEY=VALUE, not \"%s\"", argument);
-    *equals = 0;
-    return zoff_config_set(config, argument, equals + 1) < 0 ? fail() : EXIT_DONE;
-}
-
 /* The sets must come after the file is read, wherever they stand. */
 static int check(const char *path, unsigned ranks, char **sets, int set_count)
 {
     zoff_config *config;
     if (zoff_config_open(path, &config) < 0)
-        return fail();
+        return library_error();
     int result = EXIT_DONE;
     for (int i = 0; i < set_count && result == EXIT_DONE; i++)
         result = set_key(config, sets[i]);
     if (result == EXIT_DONE)
-        result = zoff_config_resolve(config, ranks) < 0 ? fail() : print_effective(config);
+        result = zoff_config_resolve(config, ranks) < 0 ? library_error() : print_effective(config);
     zoff_config_close(config);
     return result;
 }

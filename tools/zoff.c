@@ -15,6 +15,8 @@ static const struct {
     {"check", verb_check, "FILE [--ranks N] [--set KEY=VALUE]...",
      "read a configuration and print what it comes to, each value with where it is from"},
     {"info", verb_info, "", "print the version, the instruction set in use, and what this machine has"},
+    {"plan", verb_plan, "FILE --elements N [--dtype bf16|fp16|fp32] [--tbw TB] [--set KEY=VALUE]...",
+     "print what the states of N parameters take by tier, and how many steps a drive of so many terabytes written lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
 };
 enum { VERB_COUNT = sizeof VERBS / sizeof VERBS[0] };
@@ -44,6 +46,21 @@ int finish_output(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return EXIT_DONE;
     fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(errno));
+    return EXIT_FAILED;
+}
+
+int set_key(zoff_config *config, char *argument)
+{
+    char *equals = strchr(argument, '=');
+    if (!equals || equals == argument)
+        return usage_error("--set needs KEY=VALUE, not \"%s\"", argument);
+    *equals = 0;
+    return zoff_config_set(config, argument, equals + 1) < 0 ? library_error() : EXIT_DONE;
+}
+
+int library_error(void)
+{
+    fprintf(stderr, "error: %s\n", zoff_last_error());
     return EXIT_FAILED;
 }
 

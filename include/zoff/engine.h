@@ -127,7 +127,9 @@ typedef struct zoff_plan_info {
     unsigned slots;             /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
     unsigned threads;           /**< of the update */
     uint64_t resident_bytes;    /**< of the states on the NVMe tier those that stay in DRAM, in what the slots leave of the
-                                     budget: part of host_bytes, and in no file */
+                                     budget: part of host_bytes, and in no file unless states persist */
+    uint64_t step_read_bytes;   /**< from files in each step in which every parameter takes part */
+    uint64_t step_write_bytes;  /**< to files: what wears the drive */
 } zoff_plan_info;
 
 /** Which state of a parameter. */

@@ -75,7 +75,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
         for (size_t i = 0; i < plan.chunk_count; i++)
             info.resident_bytes += zoff_offload_placement_resident(i, residents, plan.chunk_count) ? plan.chunks[i].bytes : 0;
-        info.nvme_bytes = s->values.persist ? 2 * stored : stored - info.resident_bytes;
+        info.step_read_bytes = stored - info.resident_bytes;
+        info.step_write_bytes = s->values.persist ? stored : info.step_read_bytes;
+        info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
     *out_plan = plan;

@@ -29,7 +29,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_param_desc, 80, name);
     SIZE_OF(zoff_step_args, 64, flags);
     SIZE_OF(zoff_step_info, 168, check_seconds);
-    SIZE_OF(zoff_plan_info, 88, resident_bytes);
+    SIZE_OF(zoff_plan_info, 104, step_write_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

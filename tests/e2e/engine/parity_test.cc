@@ -251,15 +251,14 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
-            const uint64_t copies = c.persist ? 2 : 1, stored = plan.nvme_bytes / copies;
-            EXPECT_EQ(stored, info.nvme_write_bytes);
+            EXPECT_EQ(plan.step_write_bytes, info.nvme_write_bytes);
+            EXPECT_EQ(plan.nvme_bytes, (c.persist ? 2 : 1) * info.nvme_write_bytes);
             // In the first step states are fresh and only masters are read, and what Adagrad starts with.
             const bool all =
                 step > 1 || used.initial_v != 0 || (!reference::keeps_m(used.groups[0]) && !reference::keeps_v(used.groups[0]));
-            const uint64_t streamed = stored - (c.persist ? plan.resident_bytes : 0);
             if (step > 1 || !c.persist) {
-                EXPECT_EQ(all, streamed == info.nvme_read_bytes)
-                    << "step " << step << ": " << info.nvme_read_bytes << " of " << streamed;
+                EXPECT_EQ(all, plan.step_read_bytes == info.nvme_read_bytes)
+                    << "step " << step << ": " << info.nvme_read_bytes << " of " << plan.step_read_bytes;
             }
         } else {
             EXPECT_EQ(0u, info.nvme_read_bytes + info.nvme_write_bytes);
