@@ -16,7 +16,7 @@ endfunction()
 
 zoff_room(base     LINKS OpenMP::OpenMP_C PkgConfig::numa Threads::Threads)
 zoff_room(cpu_adam NEEDS base)
-zoff_room(aio      NEEDS base LINKS PkgConfig::liburing)
+zoff_room(aio      NEEDS base LINKS PkgConfig::liburing PkgConfig::jansson Threads::Threads)
 zoff_room(accel    NEEDS base)
 zoff_room(comm     NEEDS base)
 zoff_room(config   NEEDS base LINKS PkgConfig::jansson)

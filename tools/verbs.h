@@ -12,6 +12,7 @@ int verb_check(int argc, char **argv);
 int verb_info(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_reference(int argc, char **argv);
+int verb_tune(int argc, char **argv);
 
 /* Say on stderr how the command is used wrongly; returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -18,6 +18,7 @@ static const struct {
     {"plan", verb_plan, "FILE --elements N [--dtype bf16|fp16|fp32] [--tbw TB] [--set KEY=VALUE]...",
      "print what the states of N parameters take by tier, and how many steps a drive of so many terabytes written lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
+    {"tune", verb_tune, "FOLDER [--json]", "measure for two seconds how fast a folder is, and which \"aio\" section suits it"},
 };
 enum { VERB_COUNT = sizeof VERBS / sizeof VERBS[0] };
 

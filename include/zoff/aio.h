@@ -1,4 +1,20 @@
-/* aio.h: an asynchronous queue of reads and writes on one file, useful without an engine. */
+/* aio.h: an asynchronous queue of reads and writes on one file, useful without an engine.
+ *
+ *     zoff_aio_opts opts = {.struct_size = sizeof opts, .writable = true, .create = true};
+ *     zoff_aio *q;
+ *     uint64_t ticket;
+ *     if (zoff_aio_open("states.bin", &opts, &q) < 0)
+ *         return fail(zoff_last_error());
+ *     if (zoff_aio_write(q, 0, bytes, states, &ticket) == ZOFF_OK) {
+ *         while (compute_a_little())
+ *             zoff_aio_pump(q);
+ *         if (zoff_aio_wait(q, ticket) < 0) // until here `states` is the queue's
+ *             complain(zoff_last_error());
+ *     }
+ *     zoff_aio_close(q);
+ *
+ * A queue belongs to the process that opened it. In a child of fork() every call that would do I/O is refused;
+ * zoff_aio_close() frees what the child has of it, waits for nothing, and leaves what is in flight to the parent. */
 #ifndef ZOFF_AIO_H
 #define ZOFF_AIO_H
 
@@ -18,7 +34,8 @@ typedef enum zoff_aio_direct {
 /** How to open a queue. A zeroed struct with struct_size set means the defaults. */
 typedef struct zoff_aio_opts {
     size_t struct_size;     /**< sizeof(zoff_aio_opts) of the caller; 0 is rejected */
-    const char *backend;    /**< "io_uring", "posix" (pread and pwrite), or NULL and "auto": the first that works */
+    const char *backend;    /**< "io_uring", "threads" (pread and pwrite by up to 8 threads), "posix" (by the caller),
+                                 or NULL and "auto": the first of them that works */
     size_t block_bytes;     /**< a request is cut into pieces of this size; 0 = 1 MiB; at most 1 GiB */
     unsigned depth;         /**< pieces in flight; 0 = 32 */
     zoff_aio_direct direct; /**< default AUTO */
@@ -29,7 +46,7 @@ typedef struct zoff_aio_opts {
 /** What a queue turned out to be and what it has done so far. */
 typedef struct zoff_aio_info {
     size_t struct_size;      /**< sizeof(zoff_aio_info) of the caller; 0 is rejected */
-    const char *backend;     /**< "io_uring" or "posix"; static text */
+    const char *backend;     /**< "io_uring", "threads" or "posix"; static text */
     bool direct;             /**< O_DIRECT is in force */
     bool registered;         /**< the memory given to zoff_aio_register() is known to the kernel */
     size_t alignment;        /**< bytes: memory, offset and length aligned to this are moved without a copy */
@@ -40,7 +57,7 @@ typedef struct zoff_aio_info {
 } zoff_aio_info;
 
 /** Open a queue on the file at `path`.
- *  @owns caller; zoff_aio_close()  @threads one at a time per queue  @blocks for the open
+ *  @owns caller; zoff_aio_close()  @threads one at a time per queue, not always the same  @blocks for the open
  *  @return ERR_IO with path and reason; ERR_UNSUPPORTED when the back-end named, or O_DIRECT with REQUIRE, is not to be had */
 ZOFF_API zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio **out);
 
@@ -63,7 +80,8 @@ ZOFF_API zoff_status zoff_aio_register(zoff_aio *q, void *base, size_t bytes);
 ZOFF_API zoff_status zoff_aio_read(zoff_aio *q, uint64_t offset, size_t bytes, void *dst, uint64_t *out_ticket);
 
 /** Start moving `bytes` from `src` to the file at `offset`; otherwise like zoff_aio_read().
- *  Reads and writes of one queue that overlap have no order among themselves: wait between them. */
+ *  Reads and writes of one queue that overlap have no order among themselves: wait between them. Where O_DIRECT is refused, a
+ *  write is done when it is in the page cache; if it fails on its way to the disk, every later request says so. */
 ZOFF_API zoff_status zoff_aio_write(zoff_aio *q, uint64_t offset, size_t bytes, const void *src, uint64_t *out_ticket);
 
 /** Submit what is queued and collect what is done, without waiting. Cheap: no system call when nothing changed.
@@ -83,6 +101,44 @@ ZOFF_API zoff_status zoff_aio_wait_any(zoff_aio *q);
 
 /** Tell what the queue is and has done. */
 ZOFF_API zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out);
+
+/** How to measure a folder. A zeroed struct with struct_size set means the defaults. */
+typedef struct zoff_aio_tune_opts {
+    size_t struct_size;     /**< sizeof(zoff_aio_tune_opts) of the caller; 0 is rejected */
+    const char *backend;    /**< as in zoff_aio_opts */
+    double seconds;         /**< to measure, at most; 0 = 2; at most 60 */
+    zoff_aio_direct direct; /**< as in zoff_aio_opts */
+    bool fresh;             /**< measure, whatever the folder has of an earlier time */
+} zoff_aio_tune_opts;
+
+/** What suits a folder, and how fast it is with that. */
+typedef struct zoff_aio_tune_result {
+    size_t struct_size;   /**< sizeof(zoff_aio_tune_result) of the caller; 0 is rejected */
+    size_t block_bytes;   /**< for zoff_aio_opts: 512 KiB, 1 MiB or 4 MiB */
+    const char *backend;  /**< measured with; static text */
+    double read_rate;     /**< bytes per second, reading alone */
+    double write_rate;    /**< writing alone */
+    double mixed_rate;    /**< half reading, half writing: both together. This decided */
+    double seconds;       /**< that it took */
+    uint64_t device;      /**< st_dev of the folder */
+    char file_system[32]; /**< "ext4" */
+    unsigned depth;       /**< for zoff_aio_opts: 8, 16 or 32 */
+    bool direct;          /**< O_DIRECT was in force */
+    bool registered;      /**< the memory was known to the kernel */
+    bool cached;          /**< read from the folder, not measured now */
+} zoff_aio_tune_result;
+
+/** Find the block size and depth with which reading and writing at a time are fastest in `folder`; of those within 3 % of the
+ *  best the one that keeps the fewest bytes in flight. Writes up to 256 MiB to a file that is gone afterwards, and uses up to
+ *  128 MiB of memory. The result stays in the folder as zoff-aio-tune.json, and is used again while device, file system,
+ *  back-end, O_DIRECT and version of the library are the same. Processes that measure one folder at a time take turns.
+ *  @blocks for opts.seconds; before that for up to twice as long and a second more while another process measures the folder
+ *  @return ERR_NO_SPACE when less than 16 MiB are free; ERR_IO with path and reason; as zoff_aio_open() */
+ZOFF_API zoff_status zoff_aio_tune(const char *folder, const zoff_aio_tune_opts *opts, zoff_aio_tune_result *out);
+
+/** Write a result as JSON whose "aio" is ready for a ds_config. The rest of it is a remark there.
+ *  @return OK; *out_bytes (may be NULL) is the full length without the final 0, whatever fitted into dst_bytes */
+ZOFF_API zoff_status zoff_aio_tune_print(const zoff_aio_tune_result *result, char *dst, size_t dst_bytes, size_t *out_bytes);
 
 #ifdef __cplusplus
 }

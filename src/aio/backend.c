@@ -1,5 +1,5 @@
-/* backend.c: which back-end a queue gets: the one that the options name, else the one that ZOFF_AIO names, else io_uring and
- * where that is not to be had pread and pwrite, with one warning that says why. */
+/* backend.c: which back-end a queue gets: the one that the options name, else the one that ZOFF_AIO names, else the first that
+ * is to be had, with a warning at each step down that says why and what it costs. */
 #include "backend_priv.h"
 
 #include "env.h"
@@ -8,8 +8,14 @@
 
 #include <string.h>
 
-static const zoff_aio_backend *const BACKENDS[] = {&zoff_aio_uring_backend, &zoff_aio_posix_backend};
+/* From the best down. */
+static const zoff_aio_backend *const BACKENDS[] = {&zoff_aio_uring_backend, &zoff_aio_threads_backend, &zoff_aio_posix_backend};
 enum { BACKEND_COUNT = sizeof BACKENDS / sizeof BACKENDS[0] };
+
+/* What it costs to have no better one than this. */
+static const char *const COSTS[BACKEND_COUNT] = {
+    "", "pread and pwrite by helper threads: at most 8 at a time, more CPU for each, same results",
+    "pread and pwrite by the caller, one at a time: nothing overlaps with the arithmetic; slower, same results"};
 
 static bool leaves_open(const char *wanted)
 {
@@ -35,7 +41,7 @@ zoff_status zoff_aio_backend_choose(const char *wanted, int fd, unsigned depth, 
     }
     if (!leaves_open(wanted)) {
         const zoff_aio_backend *named = find(wanted);
-        ZOFF_FAIL_IF(!named, ZOFF_ERR_INVALID, "%s is '%s'; it may be auto, io_uring or posix", source, wanted);
+        ZOFF_FAIL_IF(!named, ZOFF_ERR_INVALID, "%s is '%s'; it may be auto, io_uring, threads or posix", source, wanted);
         zoff_status status = named->open(fd, depth, out_self);
         if (status < 0)
             return zoff_base_status_prefix(status, "%s asks for %s: ", source, wanted);
@@ -49,7 +55,6 @@ zoff_status zoff_aio_backend_choose(const char *wanted, int fd, unsigned depth, 
             *out_backend = BACKENDS[i];
             return ZOFF_OK;
         }
-        ZOFF_WARN("%s; falling back to %s (pread and pwrite, one at a time: slower, same results)", zoff_last_error(),
-                  BACKENDS[i + 1]->name);
+        ZOFF_WARN("%s; falling back to %s (%s)", zoff_last_error(), BACKENDS[i + 1]->name, COSTS[i + 1]);
     }
 }

@@ -26,8 +26,9 @@ typedef struct zoff_aio_backend {
     /* At most `depth` transfers will be out at once. ERR_UNSUPPORTED, with the cause in words, where it cannot work here. */
     zoff_status (*open)(int fd, unsigned depth, void **out_self);
 
-    /* Nothing is out any more. */
-    void (*close)(void *self);
+    /* Nothing is out any more. `inherited`: this is a child of fork(), and the queue is its parent's, where transfers may be
+     * out: let go of what this process has of it, wait for nothing, and touch nothing that the two share. */
+    void (*close)(void *self, bool inherited);
 
     /* Make memory known to the kernel. A refusal is a warning and *out_registered = false, not an error. */
     zoff_status (*register_memory)(void *self, void *base, size_t bytes, bool *out_registered);
@@ -45,10 +46,11 @@ typedef struct zoff_aio_backend {
     zoff_status (*wait)(void *self);
 } zoff_aio_backend;
 
-extern const zoff_aio_backend zoff_aio_uring_backend; /* uring.c */
-extern const zoff_aio_backend zoff_aio_posix_backend; /* posix.c */
+extern const zoff_aio_backend zoff_aio_uring_backend;   /* uring.c */
+extern const zoff_aio_backend zoff_aio_threads_backend; /* threads.c */
+extern const zoff_aio_backend zoff_aio_posix_backend;   /* posix.c */
 
-/* Open the back-end that `wanted` names ("io_uring", "posix", "auto" or NULL): backend.c. */
+/* Open the back-end that `wanted` names ("io_uring", "threads", "posix", "auto" or NULL): backend.c. */
 zoff_status zoff_aio_backend_choose(const char *wanted, int fd, unsigned depth, const zoff_aio_backend **out_backend,
                                     void **out_self);
 

@@ -62,12 +62,6 @@ zoff_status zoff_aio_pieces_feed(zoff_aio *q)
     return q->backend->submit(q->backend_self);
 }
 
-static void finish_request(zoff_aio *q, zoff_aio_request *request)
-{
-    request->state = ZOFF_AIO_DONE;
-    zoff_aio_file_drop(&q->file, request->offset, request->bytes);
-}
-
 static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
 {
     zoff_aio_request *request = &q->requests[piece->request];
@@ -76,13 +70,21 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
         *(request->writes ? &q->write_bytes : &q->read_bytes) += piece->user_bytes;
         q->bounce_bytes += piece->stage ? piece->user_bytes : 0;
     }
+    zoff_aio_cache_moved(&q->file, request->writes, request->offset + (uint64_t)(piece->user - request->address),
+                         piece->user_bytes);
+    /* Whoever comes next must not take the file for what was written to it. */
+    if (q->file.late_error && request->fault.kind == ZOFF_AIO_FAULT_NONE)
+        request->fault = (zoff_aio_fault){.kind = ZOFF_AIO_FAULT_LATE,
+                                          .error = q->file.late_error,
+                                          .offset = q->file.late_range.offset,
+                                          .bytes = (size_t)q->file.late_range.bytes};
     zoff_aio_bounce_release(q, piece);
     piece->next_free = q->free_piece;
     q->free_piece = piece;
     q->lanes[lane].out--;
     q->completed_pieces++;
     if (--request->pieces == 0 && request->cut == request->bytes)
-        finish_request(q, request);
+        request->state = ZOFF_AIO_DONE;
 }
 
 static void fail_piece(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind kind, int error)

@@ -1,5 +1,5 @@
 /* posix.c: the back-end of last resort: pread and pwrite, one transfer at a time, done by whoever reaps. It needs nothing from
- * the kernel that could be forbidden. */
+ * the kernel that could be forbidden, not even a thread. */
 #include "backend_priv.h"
 
 #include "mem.h"
@@ -25,8 +25,9 @@ static zoff_status posix_open(int fd, unsigned depth, void **out_self)
     return ZOFF_OK;
 }
 
-static void posix_close(void *self)
+static void posix_close(void *self, bool inherited)
 {
+    (void)inherited;
     zoff_base_mem_free(self);
 }
 

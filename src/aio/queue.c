@@ -79,6 +79,7 @@ zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio 
     ZOFF_TRY(read_opts(opts, &chosen));
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *q, "an I/O queue", &q));
     q->depth = chosen.depth;
+    q->process = zoff_aio_process_number();
     q->free_request = ZOFF_AIO_NONE;
     for (unsigned lane = 0; lane < ZOFF_AIO_LANES; lane++)
         q->lanes[lane].first = q->lanes[lane].last = ZOFF_AIO_NONE;
@@ -115,6 +116,12 @@ static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
                                      "cannot %s %zu bytes at offset %" PRIu64 " of '%s': the file ends at %" PRIu64
                                      "; it is not the file that was written, or was cut since",
                                      verb, request->bytes, request->offset, path, fault->end);
+    case ZOFF_AIO_FAULT_LATE:
+        return zoff_base_status_fail(
+            fault->error == EIO ? ZOFF_ERR_IO : ZOFF_ERR_NO_SPACE,
+            "cannot %s %zu bytes at offset %" PRIu64 " of '%s': the disk has lost %zu bytes at offset %" PRIu64
+            " that were written earlier: %s; the file is not what was written any more",
+            verb, request->bytes, request->offset, path, fault->bytes, fault->offset, zoff_base_status_errno(fault->error));
     case ZOFF_AIO_FAULT_STUCK:
         return zoff_base_status_fail(ZOFF_ERR_IO,
                                      "cannot %s %zu bytes at offset %" PRIu64
@@ -132,11 +139,24 @@ static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
     return ZOFF_OK;
 }
 
-/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. */
-void zoff_aio_close(zoff_aio *q)
+/* Its ring is shared with the parent, or its threads are there alone; and what is in flight is in flight there. */
+static bool is_inherited(const zoff_aio *q)
 {
-    if (!q)
-        return;
+    return q->process != zoff_aio_process_number();
+}
+
+static zoff_status check_process(const zoff_aio *q)
+{
+    ZOFF_FAIL_IF(is_inherited(q), ZOFF_ERR_STATE,
+                 "the queue of '%s' was opened before fork() and belongs to the parent; a child can only close it, and open "
+                 "one of its own",
+                 q->file.path);
+    return ZOFF_OK;
+}
+
+/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. */
+static void finish(zoff_aio *q)
+{
     for (;;) {
         (void)zoff_aio_pieces_advance(q);
         if (!zoff_aio_pieces_out(q))
@@ -147,7 +167,22 @@ void zoff_aio_close(zoff_aio *q)
         if (q->requests[i].state == ZOFF_AIO_DONE && report(q, &q->requests[i]) < 0)
             ZOFF_WARN("a request failed and the queue was closed before anybody asked for its result: %s", zoff_last_error());
     }
-    q->backend->close(q->backend_self);
+    bool known = q->file.late_error;
+    zoff_aio_cache_finish(&q->file);
+    if (q->file.late_error && !known)
+        ZOFF_WARN(
+            "'%s': the disk has lost %" PRIu64 " bytes at offset %" PRIu64 " that were written before the queue was closed: %s",
+            q->file.path, q->file.late_range.bytes, q->file.late_range.offset, zoff_base_status_errno(q->file.late_error));
+}
+
+void zoff_aio_close(zoff_aio *q)
+{
+    if (!q)
+        return;
+    bool inherited = is_inherited(q);
+    if (!inherited)
+        finish(q);
+    q->backend->close(q->backend_self, inherited);
     zoff_aio_file_close(&q->file);
     zoff_base_map_free(&q->staging);
     zoff_base_mem_free(q->requests);
@@ -160,6 +195,7 @@ zoff_status zoff_aio_reserve(zoff_aio *q, uint64_t bytes)
     ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_reserve: the queue is NULL");
     ZOFF_FAIL_IF(!q->file.writable, ZOFF_ERR_INVALID,
                  "cannot reserve room in '%s': it was opened for reading; set opts.writable", q->file.path);
+    ZOFF_TRY(check_process(q));
     ZOFF_FAIL_IF(bytes > INT64_MAX, ZOFF_ERR_INVALID, "cannot reserve %" PRIu64 " bytes for '%s': a file has at most %" PRId64,
                  bytes, q->file.path, INT64_MAX);
     return zoff_aio_file_reserve(&q->file, bytes);
@@ -169,6 +205,7 @@ zoff_status zoff_aio_register(zoff_aio *q, void *base, size_t bytes)
 {
     ZOFF_FAIL_IF(!q || !base || !bytes, ZOFF_ERR_INVALID, "zoff_aio_register: %s",
                  !q ? "the queue is NULL" : "there is no memory to register");
+    ZOFF_TRY(check_process(q));
     ZOFF_FAIL_IF(q->register_called, ZOFF_ERR_STATE,
                  "zoff_aio_register: the queue of '%s' has its memory already; once per queue", q->file.path);
     ZOFF_TRY(q->backend->register_memory(q->backend_self, base, bytes, &q->registered));
@@ -194,6 +231,7 @@ static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t byte
     ZOFF_FAIL_IF(bytes > INT64_MAX || offset > (uint64_t)INT64_MAX - bytes, ZOFF_ERR_INVALID,
                  "cannot %s %zu bytes at offset %" PRIu64 " of '%s': beyond the largest offset of a file, %" PRId64, verb,
                  bytes, offset, q->file.path, INT64_MAX);
+    ZOFF_TRY(check_process(q));
     if (q->free_request == ZOFF_AIO_NONE)
         ZOFF_TRY(grow_requests(q, 2 * q->request_count));
     ZOFF_TRY(zoff_aio_bounce_prepare(q, offset, bytes, address));
@@ -261,6 +299,7 @@ static zoff_status end_ticket(zoff_aio *q, zoff_aio_request *request)
 zoff_status zoff_aio_pump(zoff_aio *q)
 {
     ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_pump: the queue is NULL");
+    ZOFF_TRY(check_process(q));
     return zoff_aio_pieces_advance(q);
 }
 
@@ -269,6 +308,7 @@ zoff_status zoff_aio_poll(zoff_aio *q, uint64_t ticket)
     zoff_aio_request *request = find(q, ticket);
     if (!request)
         return ZOFF_ERR_INVALID;
+    ZOFF_TRY(check_process(q));
     if (request->state != ZOFF_AIO_DONE)
         (void)zoff_aio_pieces_advance(q);
     return request->state == ZOFF_AIO_DONE ? end_ticket(q, request) : ZOFF_PENDING;
@@ -279,6 +319,7 @@ zoff_status zoff_aio_wait(zoff_aio *q, uint64_t ticket)
     zoff_aio_request *request = find(q, ticket);
     if (!request)
         return ZOFF_ERR_INVALID;
+    ZOFF_TRY(check_process(q));
     while (request->state != ZOFF_AIO_DONE) {
         (void)zoff_aio_pieces_advance(q);
         if (request->state != ZOFF_AIO_DONE)
@@ -290,6 +331,7 @@ zoff_status zoff_aio_wait(zoff_aio *q, uint64_t ticket)
 zoff_status zoff_aio_wait_any(zoff_aio *q)
 {
     ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_wait_any: the queue is NULL");
+    ZOFF_TRY(check_process(q));
     uint64_t completed = q->completed_pieces;
     while (zoff_aio_pieces_out(q) && q->completed_pieces == completed) {
         ZOFF_TRY(q->backend->wait(q->backend_self));

@@ -26,14 +26,15 @@ typedef enum zoff_aio_fault_kind {
     ZOFF_AIO_FAULT_NONE,
     ZOFF_AIO_FAULT_SYSTEM, /* the system said why: error */
     ZOFF_AIO_FAULT_END,    /* the file ends before the range does */
+    ZOFF_AIO_FAULT_LATE,   /* what was written before has failed since: error, and where */
     ZOFF_AIO_FAULT_STUCK   /* tried again and again, nothing moved */
 } zoff_aio_fault_kind;
 
 /* Why a request failed, in figures: the words are made when somebody asks. */
 typedef struct zoff_aio_fault {
     zoff_aio_fault_kind kind;
-    int error;       /* SYSTEM: errno */
-    uint64_t offset; /* of the piece */
+    int error;       /* SYSTEM, LATE: errno */
+    uint64_t offset; /* of the piece; of what was written before */
     size_t bytes;
     uint64_t end; /* END: where the file ends */
 } zoff_aio_fault;
@@ -84,6 +85,7 @@ struct zoff_aio {
     void *backend_self;
     size_t block_bytes; /* a multiple of file.unit */
     unsigned depth;
+    unsigned process; /* that opened it */
 
     zoff_aio_request *requests; /* moves when it grows: others hold indices */
     unsigned request_count;
@@ -106,6 +108,9 @@ struct zoff_aio {
     uint64_t read_bytes, write_bytes, bounce_bytes, resumed_pieces;
     uint64_t completed_pieces;
 };
+
+/* process.c: changes with every fork() between one process and another. */
+unsigned zoff_aio_process_number(void);
 
 /* pieces.c: collect what is done, cut what fits, submit. An error: the back-end takes nothing any more. */
 zoff_status zoff_aio_pieces_advance(zoff_aio *q);

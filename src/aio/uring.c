@@ -130,14 +130,14 @@ free_self:
     return status;
 }
 
-static void uring_close(void *ctx)
+static void uring_close(void *ctx, bool inherited)
 {
     uring *self = ctx;
     /* The ring itself is torn down later, by the kernel; these are let go of now, so that the file system can be unmounted and
-     * the memory reused. */
-    if (self->base)
+     * the memory reused. A child of fork() shares the ring with its parent, who goes on using them. */
+    if (self->base && !inherited)
         io_uring_unregister_buffers(&self->ring);
-    if (self->file_known)
+    if (self->file_known && !inherited)
         io_uring_unregister_files(&self->ring);
     io_uring_queue_exit(&self->ring);
     zoff_base_mem_free(self);

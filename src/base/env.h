@@ -9,7 +9,7 @@
 #define ZOFF_ENV_LIST(E) /* id         variable          default   help */                                              \
     E(LOG_LEVEL,  "ZOFF_LOG_LEVEL", "info",   "how much is logged: error, warn, info, debug, trace")                    \
     E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                  \
-    E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, posix")
+    E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, threads, posix")
 /* clang-format on */
 
 typedef enum zoff_env {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -169,7 +170,7 @@ zoff_status zoff_config_set(zoff_config *config, const char *key, const char *va
     const zoff_config_key *row = NULL;
     zoff_config_cell cell = {0};
     ZOFF_TRY(find_key("zoff_config_set", key, &row));
-    ZOFF_FAIL_IF(row->type == ZOFF_KEY_SECTION, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(row->type == ZOFF_KEY_SECTION && strcasecmp(value, "auto") != 0, ZOFF_ERR_INVALID,
                  "api: %s: this is a section; expected one of its keys, as in %s.%s", key, key, "key");
     ZOFF_TRY(zoff_config_value_from_text(row, value, (zoff_config_where){"api", key}, &cell));
     zoff_status status;

@@ -70,7 +70,7 @@ static zoff_config_cell *file_cell(const parser *p, const char *path)
 
 /* The same key under two names. Only aio is known to stand in two places; there the top level wins. */
 static zoff_status second_name(parser *p, size_t member, const char *place, const char *path, zoff_config_cell *old,
-                               bool *out_keep)
+                               const zoff_config_cell *cell, bool *out_keep)
 {
     const zoff_config_key *row = p->verdicts[member].row;
     *out_keep = false;
@@ -79,7 +79,7 @@ static zoff_status second_name(parser *p, size_t member, const char *place, cons
                                      "%s: %s: another name of %s, which is given at %s; expected one of the two", place, path,
                                      row->path, zoff_config_value_place(old));
     bool nested = strncmp(path, "zero_optimization.", 18) == 0;
-    if (row->type != ZOFF_KEY_SECTION)
+    if (row->type != ZOFF_KEY_SECTION || (cell->kind == ZOFF_CELL_AUTO) != (old->kind == ZOFF_CELL_AUTO))
         ZOFF_WARN(
             "%s: %s is given twice, at the top level and inside zero_optimization (the other is at %s): the top level wins",
             place, row->path, zoff_config_value_place(old));
@@ -98,7 +98,7 @@ static zoff_status take_cell(parser *p, size_t member, const char *path)
     place_text(p, m->value_at, value_place);
     ZOFF_TRY(zoff_config_value_from_json(row, m->value, (zoff_config_where){value_place, path}, &cell));
     bool keep_old = false;
-    zoff_status status = slot->kind == ZOFF_CELL_ABSENT ? ZOFF_OK : second_name(p, member, place, path, slot, &keep_old);
+    zoff_status status = slot->kind == ZOFF_CELL_ABSENT ? ZOFF_OK : second_name(p, member, place, path, slot, &cell, &keep_old);
     if (status == ZOFF_OK && !keep_old)
         status = zoff_config_value_set_source(&cell, place);
     if (status < 0 || keep_old) {

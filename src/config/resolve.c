@@ -65,6 +65,21 @@ static void apply_cpu_offload(zoff_config *config)
     cell->source = old->source;
 }
 
+/* ---- what is measured ---- */
+
+/* "aio": "auto" leaves to measuring what nobody has given. */
+static void leave_to_tuning(zoff_config *config)
+{
+    static const char *const TUNED[] = {"aio.block_size", "aio.queue_depth"};
+    const zoff_config_cell *section = given(config, "aio");
+    if (!section || section->kind != ZOFF_CELL_AUTO)
+        return;
+    for (size_t i = 0; i < sizeof TUNED / sizeof TUNED[0]; i++) {
+        if (!has_value(given(config, TUNED[i])))
+            *zoff_config_resolve_cell(config, TUNED[i]) = (zoff_config_cell){.kind = ZOFF_CELL_AUTO, .source = section->source};
+    }
+}
+
 /* ---- ranks ---- */
 
 static zoff_status check_ranks(const zoff_config *config, unsigned world_size)
@@ -162,6 +177,7 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     config->is_resolved = false;
     merge_layers(config);
     apply_cpu_offload(config);
+    leave_to_tuning(config);
     ZOFF_TRY(check_ranks(config, world_size));
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));
     ZOFF_TRY(gather_paths(config));

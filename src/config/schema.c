@@ -233,10 +233,10 @@ ALIAS("zero_optimization.aio", "aio", "where Hugging Face's examples have it; th
 ALIAS("bfloat16", "bf16", "old name"),
 
 /* ---- aio ---- */
-SECTION("aio", .help = "How files are read and written"),
+SECTION("aio", .help = "How files are read and written. `\"aio\": \"auto\"` measures the folders of the state files for two seconds, once, and takes what suits them; keys that are given elsewhere (`zoff_config_set()`, `--set`) stay. `zoff tune FOLDER` prints the same as a section"),
 HONOUR("aio.block_size", BYTES, "1MiB", RANGE(4096, 1073741824.0), .help = "Bytes of one request to the disk"),
 HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
-IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one io_uring queue"),
+IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one queue per file"),
 IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "what DeepSpeed's tuner prints and DeepSpeed does not read"),
 IGNORE("aio.single_submit", "how requests are handed to the kernel"), IGNORE("aio.overlap_events", "how requests are handed to the kernel"),
 IGNORE("aio.use_gds", "GPUDirect Storage; states go through DRAM, where the step is taken"),
@@ -247,7 +247,7 @@ HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that opt
 HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
 HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),
-HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|posix", .help = "auto: io_uring, or pread and pwrite where the kernel forbids it"),
+HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: the same by the caller, one at a time. auto: the first of the three that works"),
 HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),
 HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "What a step that has returned survives with zoff.persist: `process`: the end of the process; `power`: also a power cut, for two flushes of the drive a step"),
 HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),

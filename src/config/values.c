@@ -26,6 +26,11 @@ static const char *text(const zoff_config *config, const char *path)
     return cell->kind == ZOFF_CELL_VALUE ? cell->texts[0] : NULL;
 }
 
+static bool is_auto(const zoff_config *config, const char *path)
+{
+    return zoff_config_resolve_cell(config, path)->kind == ZOFF_CELL_AUTO;
+}
+
 static bool is_text(const zoff_config *config, const char *path, const char *wanted)
 {
     const char *found = text(config, path);
@@ -87,6 +92,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .chunk_elements = integer(config, "zero_optimization.sub_group_size"),
         .slots = (unsigned)integer(config, "zero_optimization.offload_optimizer.buffer_count"),
         .threads = (unsigned)integer(config, "zoff.threads"),
+        .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),
         .aio_block_bytes = integer(config, "aio.block_size"),
         .aio_depth = (unsigned)integer(config, "aio.queue_depth"),
         .direct = is_text(config, "zoff.direct_io", "require") ? ZOFF_DIRECT_REQUIRE

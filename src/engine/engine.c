@@ -142,6 +142,7 @@ static zoff_status open_store(zoff_engine *e)
                             .rank = zoff_comm_rank(e->comm),
                             .ranks = zoff_comm_size(e->comm),
                             .aio_backend = s->aio_backend,
+                            .aio_tune = s->values.aio_tune,
                             .aio_block_bytes = s->values.aio_block_bytes,
                             .aio_depth = s->values.aio_depth,
                             .direct = s->values.direct,

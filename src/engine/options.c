@@ -58,6 +58,9 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, "bf16.enabled"), &s->bf16_source));
+    /* A depth that nobody has chosen is one that the ranks of a host may share. */
+    if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
+        s->values.aio_depth = 0;
     s->values.nvme_paths = NULL;
     s->values.aio_backend = NULL;
     s->host_bytes = opts->host_bytes ? opts->host_bytes : s->values.host_bytes;

@@ -36,13 +36,14 @@ typedef struct zoff_store_opts {
     /* NVME: */
     unsigned slots;           /* chunks in DRAM at a time */
     size_t residents;         /* and so many stay there, evenly spread over the list: they are not read again */
-    const char *const *paths; /* folders; chunks go to them in turn */
+    const char *const *paths; /* folders; chunks go to them by their measured rates */
     size_t path_count;
     unsigned rank, ranks; /* part of the files' names */
     const char *aio_backend;
-    size_t aio_block_bytes;
-    unsigned aio_depth;
-    int direct; /* a zoff_aio_direct */
+    bool aio_tune;          /* measure what is 0 of these two */
+    size_t aio_block_bytes; /* 0: 1 MiB, or measured */
+    unsigned aio_depth;     /* 0: this rank's part of 32, or of what was measured */
+    int direct;             /* a zoff_aio_direct */
     zoff_store_verify verify;
     bool persist;                       /* the files survive, and are opened again: see swap_keep.c */
     bool power_safe;                    /* persist: also over a power cut */
@@ -141,5 +142,9 @@ size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, s
 
 /* Whether `chunk` is one of them: they are spread evenly, so that the disk has as much to do in each part of a step. */
 bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count);
+
+/* From rates of several devices to their shares of the states, which add up to 1. Rates that are about the same are the same:
+ * what is measured differs by a little each time. A device of which nothing is known makes all shares equal. */
+void zoff_offload_placement_shares(double *rates, size_t count);
 
 #endif

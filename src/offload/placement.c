@@ -10,6 +10,8 @@ enum {
     CHUNKS_WANTED = 40  /* so that the first read and the last write are small against the step */
 };
 
+static const double ABOUT_THE_SAME = 0.75; /* of the fastest */
+
 void zoff_offload_placement_nvme(uint64_t budget_bytes, unsigned slots, uint64_t state_bytes, zoff_placement *out)
 {
     size_t chunk = zoff_base_bits_max(SMALLEST, state_bytes / CHUNKS_WANTED);
@@ -23,6 +25,22 @@ size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, s
 {
     const uint64_t room = chunk_bytes ? budget_bytes / chunk_bytes : 0;
     return room > slots ? zoff_base_bits_min(room - slots, count) : 0;
+}
+
+void zoff_offload_placement_shares(double *rates, size_t count)
+{
+    double fastest = 0, sum = 0;
+    bool known = true;
+    for (size_t i = 0; i < count; i++) {
+        known = known && rates[i] > 0;
+        fastest = rates[i] > fastest ? rates[i] : fastest;
+    }
+    for (size_t i = 0; i < count; i++) {
+        rates[i] = !known || rates[i] >= ABOUT_THE_SAME * fastest ? (known ? fastest : 1) : rates[i];
+        sum += rates[i];
+    }
+    for (size_t i = 0; i < count; i++)
+        rates[i] /= sum;
 }
 
 /* Place k of n goes to a resident where floor(k * residents / n) grows. */

@@ -18,24 +18,23 @@ static bool is_in_file(const zoff_swap_store *s, size_t chunk)
     return s->chunks[chunk].bytes && (s->persist || !s->places[chunk].home);
 }
 
-/* Chunks go to the paths in turn, each behind what is there: then a file's length is known. */
+/* Chunks go to the files by their shares, each behind what is there: then a file's length is known. */
 static void place_chunks(zoff_swap_store *s)
 {
-    size_t turn = 0;
     const unsigned copies = s->persist ? 2 : 1;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        if (is_in_file(s, chunk))
-            s->files[turn++ % s->file_count].chunk_count++;
+        s->places[chunk].now = (zoff_swap_version){.fresh = true};
+        if (!is_in_file(s, chunk))
+            continue;
+        s->places[chunk].file = zoff_offload_swap_stripe_next(s, s->chunks[chunk].bytes);
+        s->files[s->places[chunk].file].chunk_count++;
     }
     for (size_t i = 0; i < s->file_count; i++)
         s->files[i].bytes = s->persist ? zoff_offload_swap_record_room(s->files[i].chunk_count) : ZOFF_SWAP_HEAD_BYTES;
-    turn = 0;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         zoff_swap_place *place = &s->places[chunk];
-        place->now = (zoff_swap_version){.fresh = true};
         if (!is_in_file(s, chunk))
             continue;
-        place->file = (uint32_t)(turn++ % s->file_count);
         place->offset = s->files[place->file].bytes;
         s->files[place->file].bytes += (uint64_t)s->chunks[chunk].bytes * copies;
     }
@@ -45,16 +44,15 @@ static void place_chunks(zoff_swap_store *s)
 
 static zoff_status open_files(zoff_swap_store *s, const zoff_store_opts *opts)
 {
-    zoff_aio_opts aio = {.struct_size = sizeof aio,
-                         .backend = opts->aio_backend,
-                         .block_bytes = opts->aio_block_bytes,
-                         .depth = opts->aio_depth,
-                         .direct = (zoff_aio_direct)opts->direct,
-                         .writable = true};
+    zoff_aio_opts aio = {
+        .struct_size = sizeof aio, .backend = opts->aio_backend, .direct = (zoff_aio_direct)opts->direct, .writable = true};
     for (size_t i = 0; i < opts->path_count; i++)
         zoff_offload_swap_file_clean(opts->paths[i]);
+    ZOFF_TRY(zoff_offload_swap_stripe_measure(s, opts));
     for (size_t i = 0; i < opts->path_count; i++) {
         s->files[i].lock = -1;
+        aio.block_bytes = s->stripes[i].block_bytes;
+        aio.depth = s->stripes[i].depth;
         ZOFF_TRY(s->persist ? zoff_offload_swap_file_open_kept(opts->paths[i], opts->rank, &aio, &s->files[i])
                             : zoff_offload_swap_file_open(opts->paths[i], opts->rank, &aio, &s->files[i]));
         s->file_count = i + 1;
@@ -112,6 +110,7 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
     ZOFF_TRY(zoff_base_mem_alloc(opts->chunk_count, sizeof *s->places, "the table of places", &s->places));
     ZOFF_TRY(zoff_base_mem_alloc(opts->slots + opts->residents, sizeof *s->slots, "the slots", &s->slots));
     ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *s->files, "the files", &s->files));
+    ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *s->stripes, "the folders", &s->stripes));
     for (size_t i = 0; i < opts->chunk_count; i++) {
         s->chunks[i] = opts->chunks[i];
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
@@ -209,6 +208,7 @@ void zoff_offload_swap_life_close(zoff_store *store)
     zoff_base_mem_free(s->scratch);
     zoff_base_mem_free(s->slots);
     zoff_base_mem_free(s->files);
+    zoff_base_mem_free(s->stripes);
     zoff_base_mem_free(s->places);
     zoff_base_mem_free(s->chunks);
     zoff_base_mem_free(s);

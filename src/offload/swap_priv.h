@@ -2,7 +2,7 @@
  *
  *  swap.c         the ring of slots: fetch, flush, wait        swap_life.c    places, files and memory; the first content
  *  swap_keep.c    generations: commit, roll back, open again swap_record.c  what a persistent file says of itself
- *  swap_file.c    names and locks of files */
+ *  swap_file.c    names and locks of files                     swap_stripe.c  what folders are measured to give */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
@@ -47,6 +47,13 @@ typedef struct zoff_swap_place {
     bool stale; /* a resident whose memory is not what `now` says: to be read */
 } zoff_swap_place;
 
+/* One folder: how it is used, and its part of the states. */
+typedef struct zoff_swap_stripe {
+    size_t block_bytes;
+    unsigned depth;
+    double share, credit; /* credit in bytes: what it should have had by now, less what it has */
+} zoff_swap_stripe;
+
 typedef struct zoff_swap_store {
     zoff_store store;
     zoff_swap_slot *slots; /* the ring, and behind it the homes */
@@ -56,6 +63,7 @@ typedef struct zoff_swap_store {
     zoff_swap_place *places;
     size_t chunk_count, largest; /* bytes of a slot */
     zoff_swap_file *files;
+    zoff_swap_stripe *stripes; /* one for each path */
     size_t file_count;
     zoff_swap_slot *oldest, *newest; /* in flight */
     bool persist, power_safe;
@@ -83,6 +91,12 @@ void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base,
 
 zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out);
 void zoff_offload_swap_life_close(zoff_store *store);
+
+/* ---- swap_stripe.c ---- */
+
+zoff_status zoff_offload_swap_stripe_measure(zoff_swap_store *s, const zoff_store_opts *opts);
+/* The file for the next chunk. */
+uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
 
 /* ---- swap_keep.c ---- */
 

@@ -17,6 +17,7 @@ STATE = {
     ("log.c.o", "sink"): "where log lines go",
     ("dispatch.c.o", "chosen"): "the table of kernels, chosen once",
     ("dispatch.c.o", "once"): "and that it is chosen once",
+    ("process.c.o", "forks"): "how many forks this process is away from the first, to tell whose a queue is",
     ("team.c.o", "placement"): "on which nodes the team's threads work, decided once",
 }
 

@@ -24,6 +24,8 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_adam_tensor, 72, master_dtype);
     SIZE_OF(zoff_aio_opts, 40, create);
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
+    SIZE_OF(zoff_aio_tune_opts, 32, fresh);
+    SIZE_OF(zoff_aio_tune_result, 104, cached);
     SIZE_OF(zoff_comm_opts, 16, backend);
     SIZE_OF(zoff_engine_opts, 80, threads);
     SIZE_OF(zoff_param_desc, 80, name);

@@ -15,6 +15,8 @@ int __real_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t b
 int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
+int __real_sync_file_range(int fd, off_t offset, off_t bytes, unsigned how);
+int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned how);
 int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
 zoff_status __real_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
@@ -67,6 +69,16 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
         return -1;
     }
     return __real_fallocate(fd, mode, offset, bytes);
+}
+
+int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned how)
+{
+    int ret = __real_sync_file_range(fd, offset, bytes, how);
+    if (active && active->lose_writes && (how & SYNC_FILE_RANGE_WAIT_AFTER)) {
+        errno = active->lose_writes;
+        return -1;
+    }
+    return ret;
 }
 
 static bool allocation_fails()

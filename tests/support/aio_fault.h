@@ -23,6 +23,7 @@ struct aio_fault {
     int fail_allocation = 0;      // the nth allocation or mapping of the library fails; 0: none
     int allocations = 0;          // seen so far
     int refuse_fallocate = 0;     // errno that fallocate() gives
+    int lose_writes = 0;          // errno with which what is in the page cache fails on its way to the disk
 };
 } // namespace zoff_test
 

@@ -51,7 +51,7 @@ long mapped_mib()
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, AioBackend,
-                         testing::Combine(testing::Values<std::string>("io_uring", "posix"),
+                         testing::Combine(testing::Values<std::string>("io_uring", "threads", "posix"),
                                           testing::Values(ZOFF_DIRECT_AUTO, ZOFF_DIRECT_OFF)),
                          [](const auto &each) {
                              return std::get<0>(each.param) +

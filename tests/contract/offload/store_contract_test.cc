@@ -298,6 +298,20 @@ TEST(Placement, ResidentsAreSpreadEvenly)
     }
 }
 
+TEST(Placement, SharesFollowMeasuredRates)
+{
+    std::vector<double> r = {2e9, 1e9, 1e9};
+    zoff_offload_placement_shares(r.data(), 3);
+    EXPECT_DOUBLE_EQ(0.5, r[0]);
+    EXPECT_DOUBLE_EQ(0.25, r[2]);
+    r = {2e9, 1.8e9};
+    zoff_offload_placement_shares(r.data(), 2);
+    EXPECT_DOUBLE_EQ(0.5, r[0]) << "about the same is the same";
+    r = {3e9, 0, 1e9};
+    zoff_offload_placement_shares(r.data(), 3);
+    EXPECT_DOUBLE_EQ(1.0 / 3, r[0]) << "nothing is known of one";
+}
+
 TEST(Placement, FromABudgetToChunks)
 {
     zoff_placement p;

@@ -45,15 +45,15 @@ class AioChoice : public testing::Test
             if (message.find(words) == message.npos || message.find("io_uring") == message.npos)
                 return "message: " + message;
             log_catcher log;
-            log.expect("falling back to posix");
+            log.expect("falling back to threads (pread and pwrite by helper threads");
             for (const char *choice : {static_cast<const char *>(nullptr), "auto"}) {
                 if (open(choice) != ZOFF_OK)
                     return zoff_last_error();
             }
             if (log.count(words) != 2 || log.warnings.size() != 2)
                 return "warnings: " + (log.warnings.empty() ? "none" : log.warnings[0]);
-            if (std::string(aio_info(q.get()).backend) != "posix")
-                return "not posix";
+            if (std::string(aio_info(q.get()).backend) != "threads")
+                return "not threads";
             std::string wrong = round_trip();
             q.reset();
             return wrong;
@@ -79,11 +79,13 @@ TEST_F(AioChoice, TakesIoUringWhereItIs)
 
 TEST_F(AioChoice, TheEnvironmentDecidesWhatIsLeftOpen)
 {
-    setenv("ZOFF_AIO", "posix", 1);
-    ASSERT_ZOFF_OK(open(nullptr));
-    EXPECT_STREQ(aio_info(q.get()).backend, "posix");
-    ASSERT_ZOFF_OK(open("auto"));
-    EXPECT_STREQ(aio_info(q.get()).backend, "posix");
+    for (const char *name : {"threads", "posix"}) {
+        setenv("ZOFF_AIO", name, 1);
+        ASSERT_ZOFF_OK(open(nullptr));
+        EXPECT_STREQ(aio_info(q.get()).backend, name);
+        ASSERT_ZOFF_OK(open("auto"));
+        EXPECT_STREQ(aio_info(q.get()).backend, name);
+    }
     if (have_uring()) {
         ASSERT_ZOFF_OK(open("io_uring"));
         EXPECT_STREQ(aio_info(q.get()).backend, "io_uring") << "options go before the environment";
@@ -91,7 +93,7 @@ TEST_F(AioChoice, TheEnvironmentDecidesWhatIsLeftOpen)
     setenv("ZOFF_AIO", "libaio", 1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "ZOFF_AIO is 'libaio'", open(nullptr));
     unlink(path.c_str());
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "auto, io_uring or posix", open("Posix"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "auto, io_uring, threads or posix", open("Posix"));
 }
 
 TEST_F(AioChoice, SeccompWithEpermFallsBack)
@@ -211,7 +213,7 @@ TEST_F(AioChoice, MemoryThatCannotBeRegisteredIsAWarning)
 // RLIMIT_FSIZE is the cheapest way to a write that fails for real.
 TEST_F(AioChoice, WritesBeyondTheFileSizeLimitFail)
 {
-    for (const char *backend : {"io_uring", "posix"}) {
+    for (const char *backend : {"io_uring", "threads", "posix"}) {
         if (!have_uring() && std::string(backend) == "io_uring")
             continue;
         EXPECT_EQ(

@@ -38,7 +38,7 @@ class AioBounce : public testing::TestWithParam<std::string>
     aio q;
 };
 
-INSTANTIATE_TEST_SUITE_P(Each, AioBounce, testing::Values<std::string>("io_uring", "posix"),
+INSTANTIATE_TEST_SUITE_P(Each, AioBounce, testing::Values<std::string>("io_uring", "threads", "posix"),
                          [](const auto &each) { return each.param; });
 
 TEST_P(AioBounce, TheEndIsWhereTheLastByteIs)

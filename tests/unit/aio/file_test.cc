@@ -136,7 +136,7 @@ TEST_F(AioFile, KeepsWhatAFileHolds)
 
 TEST_F(AioFile, RefusalOfODirectIsOneWarning)
 {
-    for (const char *backend : {"posix", static_cast<const char *>(nullptr)}) {
+    for (const char *backend : {"posix", "threads", static_cast<const char *>(nullptr)}) {
         aio_fault fault;
         fault.refuse_o_direct = true;
         log_catcher log;
@@ -191,7 +191,7 @@ TEST_F(AioFile, AlignmentIsThatOfTheDevice)
         mounted disk(folder.file("disk" + std::to_string(sector)), sector, 64);
         if (!disk.why_not.empty())
             GTEST_SKIP() << disk.why_not;
-        for (const char *backend : {"posix", static_cast<const char *>(nullptr)}) {
+        for (const char *backend : {"posix", "threads", static_cast<const char *>(nullptr)}) {
             log_catcher log;
             ASSERT_ZOFF_OK(open(disk.file("file"), aio_opts(backend, ZOFF_DIRECT_REQUIRE)));
             EXPECT_EQ(aio_info(q.get()).alignment, sector);
@@ -256,7 +256,7 @@ TEST_F(AioFile, FullFileSystem)
     mounted small(folder.file("small"), "tmpfs", "size=2m");
     if (!small.why_not.empty())
         GTEST_SKIP() << small.why_not;
-    for (const char *backend : {"posix", static_cast<const char *>(nullptr)}) {
+    for (const char *backend : {"posix", "threads", static_cast<const char *>(nullptr)}) {
         log_catcher log; // the tmpfs of an older kernel refuses O_DIRECT
         ASSERT_ZOFF_OK(open(small.file("file"), aio_opts(backend)));
         if (log.contains("refuses O_DIRECT"))

@@ -52,7 +52,7 @@ class AioPieces : public testing::TestWithParam<std::string>
     aio q;
 };
 
-INSTANTIATE_TEST_SUITE_P(Each, AioPieces, testing::Values<std::string>("io_uring", "posix"),
+INSTANTIATE_TEST_SUITE_P(Each, AioPieces, testing::Values<std::string>("io_uring", "threads", "posix"),
                          [](const auto &each) { return each.param; });
 
 TEST_P(AioPieces, AnErrorOfAnyPieceIsTheResult)

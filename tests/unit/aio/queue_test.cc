@@ -79,7 +79,7 @@ TEST(AioQueue, WaitAnyWaitsForOnePiece)
 // flight, nothing open, nothing lost (the address sanitizer watches).
 TEST(AioQueue, OutOfMemoryAnywhere)
 {
-    for (const char *backend : {"io_uring", "posix"}) {
+    for (const char *backend : {"io_uring", "threads", "posix"}) {
         scratch_folder folder;
         std::string path = folder.file("file");
         zoff_aio_opts opts = aio_opts(backend);

@@ -31,6 +31,7 @@ TEST(config_values, defaults_are_deepspeeds_except_where_the_docs_say_so)
     EXPECT_EQ(0u, v.threads);
     EXPECT_EQ(1u << 20, v.aio_block_bytes);
     EXPECT_EQ(32u, v.aio_depth);
+    EXPECT_FALSE(v.aio_tune);
     EXPECT_EQ(ZOFF_DIRECT_AUTO, v.direct);
     EXPECT_EQ(nullptr, v.aio_backend);
     EXPECT_EQ(0u, v.steps_per_print);
@@ -75,6 +76,82 @@ TEST(config_values, everything_given)
     EXPECT_STREQ("posix", v.aio_backend);
     EXPECT_EQ(4u << 20, v.aio_block_bytes);
     EXPECT_EQ(64u, v.aio_depth);
+}
+
+// The section as a whole: what nobody gives is left to measuring, which 0 says.
+TEST(config_values, aio_auto_leaves_to_tuning_what_is_not_given)
+{
+    struct expected {
+        const char *text;
+        bool tune;
+        uint64_t block;
+        unsigned depth;
+    };
+    const expected cases[] = {
+        {R"({"aio": "auto"})", true, 0, 0},
+        {R"({"aio": "AUTO", "zoff": {"io_backend": "threads"}})", true, 0, 0},
+        {R"({"zero_optimization": {"aio": "auto"}})", true, 0, 0},
+        {R"({"aio": {}})", false, 1 << 20, 32},
+        {R"({"aio": null})", false, 1 << 20, 32},
+        {R"({"aio": {"block_size": "auto", "queue_depth": "auto"}})", false, 1 << 20, 32}, // of a key it is the default
+    };
+    for (const expected &e : cases) {
+        zoff_config_values v = values(resolved(e.text));
+        EXPECT_EQ(e.tune, v.aio_tune) << e.text;
+        EXPECT_EQ(e.block, v.aio_block_bytes) << e.text;
+        EXPECT_EQ(e.depth, v.aio_depth) << e.text;
+    }
+    auto config = parse("{\n  \"aio\": \"auto\"\n}");
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "aio.queue_depth", "16"));
+    zoff_config_values v = values(config);
+    EXPECT_TRUE(v.aio_tune);
+    EXPECT_EQ(0u, v.aio_block_bytes);
+    EXPECT_EQ(16u, v.aio_depth);
+    EXPECT_NE(std::string::npos, dump(config).find("aio.block_size = auto ")) << dump(config);
+    EXPECT_NE(std::string::npos, dump(config).find("# auto at ds.json:2:3")) << dump(config);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "aio.block_size", "2MiB"));
+    v = values(config);
+    EXPECT_FALSE(v.aio_tune) << "nothing is left to measure";
+    EXPECT_EQ(2u << 20, v.aio_block_bytes);
+    EXPECT_EQ(16u, v.aio_depth);
+}
+
+TEST(config_values, aio_auto_from_the_program_and_beside_a_section)
+{
+    auto config = parse(R"({"aio": {"block_size": 8192}})");
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "aio", "auto"));
+    zoff_config_values v = values(config);
+    EXPECT_TRUE(v.aio_tune);
+    EXPECT_EQ(8192u, v.aio_block_bytes) << "what the file gives stays";
+    EXPECT_EQ(0u, v.aio_depth);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "this is a section", zoff_config_set(config.get(), "aio", "tune"));
+    EXPECT_NE(std::string::npos, error_of(R"({"aio": "tune"})").find("expected an object")) << "only \"auto\" is a word for it";
+    for (const char *text : {R"({"aio": "auto", "zero_optimization": {"aio": {"queue_depth": 4}}})",
+                             R"({"zero_optimization": {"aio": {"queue_depth": 4}}, "aio": "auto"})"}) {
+        zoff_test::log_catcher log;
+        log.expect("aio is given twice");
+        v = values(resolved(text));
+        EXPECT_TRUE(v.aio_tune) << text;
+        EXPECT_EQ(0u, v.aio_block_bytes) << text;
+        EXPECT_EQ(4u, v.aio_depth) << text;
+    }
+    zoff_test::log_catcher log;
+    log.expect("aio is given twice");
+    EXPECT_FALSE(values(resolved(R"({"zero_optimization": {"aio": "auto"}, "aio": {"queue_depth": 4}})")).aio_tune);
+}
+
+// Keys of DeepSpeed's own threads: whatever they hold.
+TEST(config_values, aio_keys_that_are_ignored_are_not_looked_into)
+{
+    for (const char *value : {"1", "8", "\"x\"", "[1, 2]", "{\"a\": 1}", "true", "null", "-1.5", "\"auto\""}) {
+        zoff_test::log_catcher log;
+        log.expect("known keys that zoff ignores");
+        std::string text = "{\"aio\": {\"queue_depth\": 4";
+        for (const char *key : {"intra_op_parallelism", "single_submit", "overlap_events", "thread_count", "use_gds"})
+            text += std::string(", \"") + key + "\": " + value;
+        EXPECT_EQ(4u, values(resolved(text + "}}")).aio_depth) << value;
+        EXPECT_EQ(1u, log.warnings.size()) << value;
+    }
 }
 
 TEST(config_resolve, decay_of_adam_and_adamw)

@@ -81,7 +81,8 @@ TEST_F(tool, wrong_use_ends_with_2)
          {std::string(""), std::string("frobnicate"), std::string("check"), "check " + path + " " + path,
           "check " + path + " --ranks", "check " + path + " --ranks 0", "check " + path + " --ranks 2x",
           "check " + path + " --ranks -1", "check " + path + " --set", "check " + path + " --set lr",
-          "check " + path + " --set =1", "check " + path + " --frob", std::string("info x"), std::string("reference x")}) {
+          "check " + path + " --set =1", "check " + path + " --frob", std::string("info x"), std::string("reference x"),
+          std::string("tune"), std::string("tune a b"), std::string("tune --yaml .")}) {
         outcome result = run(arguments);
         EXPECT_EQ(2, result.exit) << arguments << ": " << result.err;
         EXPECT_NE("", result.err) << arguments;
@@ -103,9 +104,27 @@ TEST_F(tool, info_and_help)
     EXPECT_HAS(info.out, "instruction set  " + std::string(zoff_isa()));
     EXPECT_HAS(info.out, "memory");
     EXPECT_EQ(0, help.exit);
-    for (const char *verb : {"zoff check FILE", "zoff info", "zoff reference"})
+    for (const char *verb : {"zoff check FILE", "zoff info", "zoff reference", "zoff tune FOLDER"})
         EXPECT_HAS(help.out, verb);
     EXPECT_EQ("zoff 0.1.0\n", run("--version").out);
+}
+
+// What it finds is ready to be pasted, and to be used by whoever says "aio": "auto".
+TEST_F(tool, tune_measures_a_folder)
+{
+    outcome json = run("tune --json " + folder.path);
+    ASSERT_EQ(0, json.exit) << json.err;
+    zoff_config_values v = values(parse(json.out));
+    EXPECT_HAS(json.out, "\"block_size\": " + std::to_string(v.aio_block_bytes));
+    EXPECT_HAS(json.out, "\"queue_depth\": " + std::to_string(v.aio_depth));
+    EXPECT_EQ(json.out, file_text(folder.file("zoff-aio-tune.json")));
+    outcome table = run("tune " + folder.path);
+    EXPECT_EQ(0, table.exit) << table.err;
+    for (const char *words : {"reading", "writing", "GB/s together", "\"aio\": {\"block_size\": "})
+        EXPECT_HAS(table.out, words);
+    outcome absent = run("tune " + folder.file("absent"));
+    EXPECT_EQ(1, absent.exit);
+    EXPECT_HAS(absent.err, "error: cannot open the folder '" + folder.file("absent") + "'");
 }
 
 TEST_F(tool, output_that_cannot_be_written_is_a_failure)

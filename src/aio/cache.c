@@ -1,0 +1,84 @@
+/* cache.c: the page cache where O_DIRECT was wanted and refused: what has been moved is dropped again, because the memory is
+ * the run's and nobody asks for a block twice in a row.
+ *
+ * Not at once, but a little later, for two reasons. What was written is dirty, and the advice to drop a dirty page does no more
+ * than begin to write it: so its writing is begun when the piece comes back, and waited for before the drop. And what was read
+ * ahead lies in large folios, of which none is dropped while a part of it is outside of the range. A disk that is slower than
+ * the run makes the run wait here, as it does with O_DIRECT.
+ *
+ * There is no advice about reading ahead: the kernel's own is the best there is. On one machine, pieces of 1 MiB by pread, GB/s
+ * (CPU s/GB): 1.4 to 1.6 (0.2) without advice, 1.0 to 1.1 (0.7) with WILLNEED for each piece, 0.6 (0.7) with RANDOM, because
+ * both make small pages. */
+#include "file_priv.h"
+
+#include "bits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+enum {
+    FOLIO_MOST = 2 << 20, /* bytes that the kernel keeps, and drops, as one */
+    INTERRUPTIONS = 100   /* EINTR in a row that we put up with */
+};
+
+/* The kernel tells of a failed write once, and drops what it could not write: whoever waits for it must remember. Other errors
+ * are those of a file system that does not know the call. */
+static void sync_range(zoff_aio_file *file, zoff_aio_range range, unsigned how)
+{
+    int ret = -1;
+    errno = EINTR;
+    for (unsigned i = 0; ret != 0 && errno == EINTR && i < INTERRUPTIONS; i++)
+        ret = sync_file_range(file->fd, (off_t)range.offset, (off_t)range.bytes, how);
+    if (ret != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT) && !file->late_error) {
+        file->late_error = errno;
+        file->late_range = range;
+    }
+}
+
+static void drop_oldest(zoff_aio_file *file)
+{
+    zoff_aio_range range = file->behind[file->behind_first];
+    uint64_t from = range.offset / FOLIO_MOST * FOLIO_MOST;
+    file->behind_first = (file->behind_first + 1) % ZOFF_AIO_BEHIND_RANGES;
+    file->behind_count--;
+    file->behind_bytes -= range.bytes;
+    sync_range(file, range, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    /* Advice: what it comes to is the kernel's business. */
+    (void)posix_fadvise(file->fd, (off_t)from,
+                        (off_t)zoff_base_bits_align((size_t)(range.offset + range.bytes - from), FOLIO_MOST),
+                        POSIX_FADV_DONTNEED);
+}
+
+/* A range that goes on where the last one ends is one with it. */
+static void remember(zoff_aio_file *file, uint64_t offset, uint64_t bytes)
+{
+    zoff_aio_range *last = NULL;
+    if (file->behind_count)
+        last = &file->behind[(file->behind_first + file->behind_count - 1) % ZOFF_AIO_BEHIND_RANGES];
+    if (last && last->offset + last->bytes == offset && last->bytes + bytes <= ZOFF_AIO_BEHIND_BYTES / 4) {
+        last->bytes += bytes;
+    } else {
+        if (file->behind_count == ZOFF_AIO_BEHIND_RANGES)
+            drop_oldest(file);
+        file->behind[(file->behind_first + file->behind_count++) % ZOFF_AIO_BEHIND_RANGES] = (zoff_aio_range){offset, bytes};
+    }
+    file->behind_bytes += bytes;
+}
+
+void zoff_aio_cache_moved(zoff_aio_file *file, bool writes, uint64_t offset, size_t bytes)
+{
+    if (!file->drops_cache)
+        return;
+    if (writes)
+        sync_range(file, (zoff_aio_range){offset, bytes}, SYNC_FILE_RANGE_WRITE);
+    remember(file, offset, bytes);
+    while (file->behind_bytes > ZOFF_AIO_BEHIND_BYTES)
+        drop_oldest(file);
+}
+
+void zoff_aio_cache_finish(zoff_aio_file *file)
+{
+    while (file->behind_count)
+        drop_oldest(file);
+}

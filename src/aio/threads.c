@@ -1,0 +1,210 @@
+/* threads.c: pread and pwrite by a few threads of the queue's own, for kernels and containers that forbid io_uring: transfers
+ * are on their way while the caller computes, at the price of a switch between threads for each.
+ *
+ *   caller:  start -> taken        submit -> todo                         reap <- done
+ *   threads:                                 todo -> pread, pwrite -> done
+ *
+ * Both lists have one lock, which is never held over a system call that moves data. A helper waits only while there is nothing
+ * to do, the caller only while nothing is done, each looking under the lock first: no wake-up can be lost. */
+#include "backend_priv.h"
+
+#include "bits.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { THREADS_MOST = 8 };
+
+/* One place of each list. */
+typedef struct place {
+    zoff_aio_io *taken, *todo;
+    zoff_aio_done done;
+} place;
+
+typedef struct threads {
+    int fd;
+    unsigned depth;
+    /* Of the caller alone: */
+    unsigned out; /* taken and not handed back */
+    unsigned taken_count;
+    /* Under the lock: */
+    pthread_mutex_t lock;
+    pthread_cond_t work, finished;
+    bool stopping, caller_waits;
+    unsigned idle;                   /* threads that wait for work */
+    unsigned todo_first, todo_count; /* a ring: first come, first served */
+    atomic_uint done_count;          /* a stack; also read without the lock */
+    unsigned thread_count;
+    pthread_t threads[THREADS_MOST];
+    place places[]; /* depth of them */
+} threads;
+
+static int move(int fd, const zoff_aio_io *io)
+{
+    ssize_t ret = io->writes ? pwrite(fd, io->address, io->bytes, (off_t)io->offset)
+                             : pread(fd, io->address, io->bytes, (off_t)io->offset);
+    return ret < 0 ? -errno : (int)ret;
+}
+
+static void *help(void *ctx)
+{
+    threads *self = ctx;
+    pthread_mutex_lock(&self->lock);
+    for (;;) {
+        while (!self->todo_count && !self->stopping) {
+            self->idle++;
+            pthread_cond_wait(&self->work, &self->lock);
+            self->idle--;
+        }
+        if (!self->todo_count)
+            break;
+        zoff_aio_io *io = self->places[self->todo_first].todo;
+        self->todo_first = (self->todo_first + 1) % self->depth;
+        self->todo_count--;
+        pthread_mutex_unlock(&self->lock);
+        int res = move(self->fd, io);
+        pthread_mutex_lock(&self->lock);
+        self->places[atomic_fetch_add(&self->done_count, 1)].done = (zoff_aio_done){.io = io, .res = res};
+        if (self->caller_waits)
+            pthread_cond_signal(&self->finished);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return NULL;
+}
+
+/* As many as the system gives. Signals are for the threads of the program: ours take none. */
+static int start_threads(threads *self, unsigned wanted)
+{
+    sigset_t all, before;
+    int error = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (self->thread_count < wanted && !error) {
+        error = pthread_create(&self->threads[self->thread_count], NULL, help, self);
+        if (!error)
+            (void)pthread_setname_np(self->threads[self->thread_count++], "zoff-aio");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static zoff_status threads_open(int fd, unsigned depth, void **out_self)
+{
+    threads *self;
+    unsigned wanted = depth < THREADS_MOST ? depth : THREADS_MOST;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *self + depth * sizeof self->places[0], "the threads of an I/O queue", &self));
+    self->fd = fd;
+    self->depth = depth;
+    /* With default attributes none of the three can fail. */
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->work, NULL);
+    pthread_cond_init(&self->finished, NULL);
+    int error = start_threads(self, wanted);
+    if (!self->thread_count) {
+        zoff_base_mem_free(self);
+        return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
+                                     "threads for I/O are not to be had: %s; the limit may be RLIMIT_NPROC (ulimit -u) or "
+                                     "pids.max of the cgroup (--pids-limit of docker)",
+                                     zoff_base_status_errno(error));
+    }
+    if (error)
+        ZOFF_WARN("%u of %u threads for I/O could be started: %s; fewer reads and writes are on their way at a time",
+                  self->thread_count, wanted, zoff_base_status_errno(error));
+    *out_self = self;
+    return ZOFF_OK;
+}
+
+static void threads_close(void *ctx, bool inherited)
+{
+    threads *self = ctx;
+    /* A child of fork() has a copy of the lists and none of the threads. Whoever held the lock then holds it in the copy. */
+    if (!inherited) {
+        pthread_mutex_lock(&self->lock);
+        self->stopping = true;
+        pthread_cond_broadcast(&self->work);
+        pthread_mutex_unlock(&self->lock);
+        for (unsigned i = 0; i < self->thread_count; i++)
+            pthread_join(self->threads[i], NULL);
+        pthread_cond_destroy(&self->finished);
+        pthread_cond_destroy(&self->work);
+        pthread_mutex_destroy(&self->lock);
+    }
+    zoff_base_mem_free(self);
+}
+
+/* pread and pwrite pin nothing, so there is nothing to save. */
+static zoff_status threads_register_memory(void *self, void *base, size_t bytes, bool *out_registered)
+{
+    (void)self;
+    (void)base;
+    (void)bytes;
+    *out_registered = false;
+    return ZOFF_OK;
+}
+
+static void threads_start(void *ctx, zoff_aio_io *io)
+{
+    threads *self = ctx;
+    self->places[self->taken_count++].taken = io;
+    self->out++;
+}
+
+static zoff_status threads_submit(void *ctx)
+{
+    threads *self = ctx;
+    if (!self->taken_count)
+        return ZOFF_OK;
+    pthread_mutex_lock(&self->lock);
+    for (unsigned i = 0; i < self->taken_count; i++)
+        self->places[(self->todo_first + self->todo_count++) % self->depth].todo = self->places[i].taken;
+    /* A thread that is not idle looks for more before it waits. */
+    for (size_t i = zoff_base_bits_min(self->taken_count, self->idle); i > 0; i--)
+        pthread_cond_signal(&self->work);
+    pthread_mutex_unlock(&self->lock);
+    self->taken_count = 0;
+    return ZOFF_OK;
+}
+
+static size_t threads_reap(void *ctx, zoff_aio_done *out, size_t capacity)
+{
+    threads *self = ctx;
+    size_t count = 0;
+    if (!atomic_load_explicit(&self->done_count, memory_order_relaxed))
+        return 0;
+    pthread_mutex_lock(&self->lock);
+    while (count < capacity && atomic_load(&self->done_count))
+        out[count++] = self->places[atomic_fetch_sub(&self->done_count, 1) - 1].done;
+    pthread_mutex_unlock(&self->lock);
+    self->out -= (unsigned)count;
+    return count;
+}
+
+static zoff_status threads_wait(void *ctx)
+{
+    threads *self = ctx;
+    (void)threads_submit(self);
+    pthread_mutex_lock(&self->lock);
+    self->caller_waits = true;
+    while (self->out && !atomic_load(&self->done_count))
+        pthread_cond_wait(&self->finished, &self->lock);
+    self->caller_waits = false;
+    pthread_mutex_unlock(&self->lock);
+    return ZOFF_OK;
+}
+
+const zoff_aio_backend zoff_aio_threads_backend = {
+    .name = "threads",
+    .open = threads_open,
+    .close = threads_close,
+    .register_memory = threads_register_memory,
+    .start = threads_start,
+    .submit = threads_submit,
+    .reap = threads_reap,
+    .wait = threads_wait,
+};

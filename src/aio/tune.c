@@ -1,0 +1,315 @@
+/* tune.c: finds the block size and the depth that suit a folder, by trying: reading and writing at a time, because that is what
+ * a step does, and a disk may be fast at each alone and slow at both.
+ *
+ *   fill      the scratch file is reserved and written once: the first write of a block is slower than any later one
+ *   rounds    each way in turn, three times, so that a disturbance hits all of them alike; the median of each counts
+ *   choice    of the ways within 3 % of the best the one with the fewest bytes in flight
+ *   ends      reading alone and writing alone, with that */
+#include "tune_priv.h"
+
+#include "bits.h"
+#include "budget.h"
+#include "clock.h"
+#include "log.h"
+#include "map.h"
+#include "mem.h"
+#include "queue_priv.h"
+#include "try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    ROUNDS = 3,
+    EXTENT_MOST = 256 << 20,
+    MEMORY_SHARE = 8, /* of what this process may still take, one part in so many */
+    TURN_WAIT_NS = 10000000
+};
+
+static const double SECONDS_DEFAULT = 2, SECONDS_MOST = 60;
+static const double FILL_SHARE = 0.25; /* of the seconds, at most, go into the first writing */
+static const double NEAR_BEST = 0.97;
+static const double SAMPLE_SHARE = 0.9; /* of the time that a sample has: the end of it is a guess */
+
+/* From the fewest bytes in flight up; of equals the one with fewer requests. */
+static const zoff_aio_tune_way WAYS[] = {{512 << 10, 8, true, true}, {1 << 20, 8, true, true},    {512 << 10, 16, true, true},
+                                         {1 << 20, 16, true, true},  {512 << 10, 32, true, true}, {4 << 20, 8, true, true},
+                                         {1 << 20, 32, true, true},  {4 << 20, 16, true, true},   {4 << 20, 32, true, true}};
+enum { WAY_COUNT = sizeof WAYS / sizeof WAYS[0] };
+
+typedef struct rates {
+    double values[ROUNDS];
+    unsigned count;
+} rates;
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(rates r)
+{
+    if (!r.count)
+        return 0;
+    qsort(r.values, r.count, sizeof r.values[0], compare);
+    return (r.values[r.count / 2] + r.values[(r.count - 1) / 2]) / 2;
+}
+
+static zoff_status read_opts(const zoff_aio_tune_opts *opts, zoff_aio_tune_opts *out)
+{
+    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID, "zoff_aio_tune: opts is NULL; pass a zeroed zoff_aio_tune_opts with struct_size set");
+    ZOFF_FAIL_IF(opts->struct_size < sizeof opts->struct_size, ZOFF_ERR_INVALID,
+                 "zoff_aio_tune: opts.struct_size is %zu; set it to sizeof(zoff_aio_tune_opts)", opts->struct_size);
+    for (size_t i = sizeof *opts; i < opts->struct_size; i++)
+        ZOFF_FAIL_IF(((const char *)opts)[i], ZOFF_ERR_UNSUPPORTED,
+                     "zoff_aio_tune: opts has settings of a newer version of the library than %u", zoff_version());
+    memset(out, 0, sizeof *out);
+    memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+    if (out->seconds == 0)
+        out->seconds = SECONDS_DEFAULT;
+    ZOFF_FAIL_IF(!(out->seconds > 0 && out->seconds <= SECONDS_MOST), ZOFF_ERR_INVALID,
+                 "zoff_aio_tune: seconds is %g; expected a number above 0 and up to %g", out->seconds, SECONDS_MOST);
+    return ZOFF_OK;
+}
+
+/* ---- the scratch file ---- */
+
+/* In a folder of its own, which nobody else can put anything into; gone from there as soon as it is open, so that it is gone
+ * for good however we end. */
+static zoff_status open_scratch(const char *folder, const zoff_aio_tune_opts *opts, zoff_aio **out)
+{
+    static const char NAME[] = "zoff-aio-tune-XXXXXX/file";
+    zoff_aio_opts queue = {.struct_size = sizeof queue,
+                           .backend = opts->backend,
+                           .block_bytes = ZOFF_AIO_TUNE_BLOCK_MOST,
+                           .depth = ZOFF_AIO_TUNE_DEPTH_MOST,
+                           .direct = opts->direct,
+                           .writable = true,
+                           .create = true};
+    char *path;
+    size_t bytes = strlen(folder) + sizeof NAME + 1;
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a path", &path));
+    snprintf(path, bytes, "%s/%s", folder, NAME);
+    char *slash = strrchr(path, '/');
+    zoff_status status;
+    *slash = 0;
+    if (!mkdtemp(path)) {
+        status = zoff_base_status_fail(errno == ENOSPC || errno == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO,
+                                       "cannot make a scratch file in '%s': %s", folder, zoff_base_status_errno(errno));
+    } else {
+        *slash = '/';
+        status = zoff_aio_open(path, &queue, out);
+        unlink(path);
+        *slash = 0;
+        rmdir(path);
+    }
+    zoff_base_mem_free(path);
+    return status;
+}
+
+/* As many bytes as there may be, at most a half of what is free. */
+static zoff_status reserve(const char *folder, zoff_aio_tuner *t)
+{
+    struct statvfs fs;
+    uint64_t room = EXTENT_MOST;
+    if (fstatvfs(t->q->file.fd, &fs) == 0 && fs.f_blocks)
+        room = zoff_base_bits_min(room, (uint64_t)fs.f_bavail * fs.f_frsize / 2);
+    zoff_status status = ZOFF_ERR_NO_SPACE;
+    for (room -= room % ZOFF_AIO_TUNE_EXTENT_LEAST; status == ZOFF_ERR_NO_SPACE && room >= ZOFF_AIO_TUNE_EXTENT_LEAST;) {
+        status = zoff_aio_reserve(t->q, room);
+        t->extent = room;
+        room = room / 2 - room / 2 % ZOFF_AIO_TUNE_EXTENT_LEAST;
+    }
+    ZOFF_FAIL_IF(status == ZOFF_ERR_NO_SPACE, ZOFF_ERR_NO_SPACE,
+                 "'%s' has too little room to be measured: %d MiB must be free; free some space, or give aio.block_size and "
+                 "aio.queue_depth",
+                 folder, 2 * ZOFF_AIO_TUNE_EXTENT_LEAST >> 20);
+    return status;
+}
+
+/* Write the file once. Where the time does not suffice for all of it, what has been written is enough. */
+static zoff_status fill(zoff_aio_tuner *t, double seconds)
+{
+    static const zoff_aio_tune_way WAY = {1 << 20, ZOFF_AIO_TUNE_EXTENT_LEAST >> 20, false, true};
+    double start = zoff_base_clock_seconds(), rate;
+    uint64_t written = 0;
+    while (written < t->extent && (!written || zoff_base_clock_seconds() - start < seconds)) {
+        ZOFF_TRY(zoff_aio_tune_run(t, &WAY, seconds, ZOFF_AIO_TUNE_EXTENT_LEAST, &rate, NULL));
+        written += ZOFF_AIO_TUNE_EXTENT_LEAST;
+    }
+    t->extent = written;
+    t->read_at = 0;
+    t->write_at = written / 2;
+    return ZOFF_OK;
+}
+
+/* ---- measuring ---- */
+
+/* Not zeros, and not the same in any two places: some disks take less time for such. */
+static void make_noise(char *memory, size_t bytes)
+{
+    uint64_t state = 0x9E3779B97F4A7C15u;
+    for (size_t i = 0; i + sizeof state <= bytes; i += sizeof state) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        memcpy(memory + i, &state, sizeof state);
+    }
+}
+
+/* Whether a sample of so many seconds is more than the first requests of this way, in memory that there is. */
+static bool can_try(const zoff_aio_tuner *t, const zoff_aio_tune_way *way, double seconds)
+{
+    double in_flight = (double)way->block * way->depth;
+    return in_flight <= (double)t->memory_bytes && (way == WAYS || in_flight <= t->rate * seconds);
+}
+
+static zoff_status run_rounds(zoff_aio_tuner *t, double seconds, double deadline, rates found[WAY_COUNT])
+{
+    double rate;
+    bool tried[WAY_COUNT];
+    ZOFF_TRY(
+        zoff_aio_tune_run(t, WAYS, seconds, 0, &rate, NULL)); /* the first is slower than the rest; only the rate is used */
+    for (unsigned i = 0; i < WAY_COUNT; i++)
+        tried[i] = can_try(t, &WAYS[i], seconds);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned i = 0; i < WAY_COUNT; i++) {
+            /* Even when nothing is left, one result there must be. */
+            if (!tried[i] || (found[0].count && zoff_base_clock_seconds() + seconds > deadline))
+                continue;
+            ZOFF_TRY(zoff_aio_tune_run(t, &WAYS[i], seconds, 0, &found[i].values[found[i].count], NULL));
+            found[i].count++;
+        }
+    }
+    return ZOFF_OK;
+}
+
+static unsigned choose(const rates found[WAY_COUNT])
+{
+    unsigned chosen = 0;
+    double best = 0;
+    for (unsigned i = 0; i < WAY_COUNT; i++)
+        best = fmax(best, median(found[i]));
+    while (median(found[chosen]) < NEAR_BEST * best)
+        chosen++;
+    return chosen;
+}
+
+/* Reading alone and writing alone. */
+static zoff_status run_ends(zoff_aio_tuner *t, const zoff_aio_tune_way *way, double seconds, double deadline,
+                            zoff_aio_tune_result *out)
+{
+    rates reads = {.count = 0}, writes = {.count = 0};
+    zoff_aio_tune_way reading = {way->block, way->depth, true, false}, writing = {way->block, way->depth, false, true};
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        if (round && zoff_base_clock_seconds() + 2 * seconds > deadline)
+            break;
+        ZOFF_TRY(zoff_aio_tune_run(t, &reading, seconds, 0, &reads.values[reads.count++], NULL));
+        ZOFF_TRY(zoff_aio_tune_run(t, &writing, seconds, 0, &writes.values[writes.count++], NULL));
+    }
+    out->read_rate = median(reads);
+    out->write_rate = median(writes);
+    return ZOFF_OK;
+}
+
+static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds, zoff_aio_tune_result *out)
+{
+    const char *source;
+    zoff_kept_error kept;
+    zoff_map memory = {0};
+    zoff_status status;
+    rates found[WAY_COUNT] = {{.count = 0}};
+    const double start = zoff_base_clock_seconds(), deadline = start + seconds;
+    const size_t least = WAYS[0].block * WAYS[0].depth, most = (size_t)ZOFF_AIO_TUNE_BLOCK_MOST * ZOFF_AIO_TUNE_DEPTH_MOST;
+    const uint64_t share = zoff_base_budget_memory(&source) / MEMORY_SHARE;
+    ZOFF_TRY(reserve(folder, t));
+    t->memory_bytes = zoff_base_bits_max(zoff_base_bits_min(share, most), least);
+    ZOFF_TRY(zoff_base_map_alloc(t->memory_bytes, "measuring a folder", ZOFF_MAP_FIRST_TOUCH, &memory));
+    t->memory = memory.base;
+    make_noise(t->memory, t->memory_bytes);
+    ZOFF_TRY_OR(free_memory, zoff_aio_register(t->q, t->memory, t->memory_bytes));
+    out->registered = t->q->registered;
+    ZOFF_TRY_OR(free_memory, fill(t, seconds * FILL_SHARE));
+    /* What is left, for the rounds, the one before them, and the two ends of three rounds. */
+    const double each = SAMPLE_SHARE * fmax(deadline - zoff_base_clock_seconds(), 0) / (WAY_COUNT * ROUNDS + 1 + 2 * ROUNDS);
+    ZOFF_TRY_OR(free_memory, run_rounds(t, each, deadline - 2 * ROUNDS * each, found));
+    const unsigned chosen = choose(found);
+    ZOFF_TRY_OR(free_memory, run_ends(t, &WAYS[chosen], each, deadline, out));
+    out->block_bytes = WAYS[chosen].block;
+    out->depth = WAYS[chosen].depth;
+    out->mixed_rate = median(found[chosen]);
+    out->seconds = zoff_base_clock_seconds() - start;
+
+free_memory:
+    /* The queue may have some of it in flight after a failure, and the kernel has it registered. */
+    zoff_base_status_keep(&kept);
+    zoff_aio_close(t->q);
+    zoff_base_status_restore(&kept);
+    t->q = NULL;
+    zoff_base_map_free(&memory);
+    return status;
+}
+
+/* ---- the call ---- */
+
+/* Ranks come here all at once; the first measures, the others find its result. They wait for it as long as it may take on a
+ * slow disk, but not for ever: who stopped holding the lock stops nobody. Where a file system has no locks, nobody waits. */
+static zoff_status lock_folder(const char *folder, double seconds, int *out_fd)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    double deadline = zoff_base_clock_seconds() + 2 * seconds + 1;
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "cannot open the folder '%s': %s", folder, zoff_base_status_errno(errno));
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && zoff_base_clock_seconds() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = TURN_WAIT_NS}, NULL);
+    *out_fd = fd;
+    return ZOFF_OK;
+}
+
+static zoff_status describe(const zoff_aio *q, zoff_aio_tune_result *out)
+{
+    struct stat st;
+    char buffer[32];
+    ZOFF_FAIL_IF(fstat(q->file.fd, &st) != 0, ZOFF_ERR_IO, "cannot examine '%s': %s", q->file.path,
+                 zoff_base_status_errno(errno));
+    *out = (zoff_aio_tune_result){.backend = q->backend->name, .device = (uint64_t)st.st_dev, .direct = q->file.direct};
+    snprintf(out->file_system, sizeof out->file_system, "%s", zoff_aio_file_system(&q->file, buffer));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_aio_tune(const char *folder, const zoff_aio_tune_opts *opts, zoff_aio_tune_result *out)
+{
+    int lock = -1;
+    zoff_status status;
+    zoff_aio_tune_opts chosen;
+    zoff_aio_tune_result result;
+    zoff_aio_tuner tuner = {0};
+    ZOFF_FAIL_IF(!folder || !*folder || !out, ZOFF_ERR_INVALID, "zoff_aio_tune: %s", out ? "name a folder" : "out is NULL");
+    ZOFF_FAIL_IF(out->struct_size < sizeof out->struct_size, ZOFF_ERR_INVALID,
+                 "zoff_aio_tune: out.struct_size is %zu; set it to sizeof(zoff_aio_tune_result)", out->struct_size);
+    ZOFF_TRY(read_opts(opts, &chosen));
+    ZOFF_TRY(lock_folder(folder, chosen.seconds, &lock));
+    ZOFF_TRY_OR(close_lock, open_scratch(folder, &chosen, &tuner.q));
+    ZOFF_TRY_OR(close_queue, describe(tuner.q, &result));
+    if (chosen.fresh || !zoff_aio_tune_keep_load(folder, &result)) {
+        ZOFF_TRY_OR(close_queue, measure(folder, &tuner, chosen.seconds, &result));
+        zoff_aio_tune_keep_store(folder, &result);
+    }
+    result.struct_size = out->struct_size;
+    memcpy(out, &result, zoff_base_bits_min(out->struct_size, sizeof result));
+
+close_queue:
+    zoff_aio_close(tuner.q);
+close_lock:
+    close(lock);
+    return status;
+}

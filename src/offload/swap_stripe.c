@@ -1,0 +1,99 @@
+/* swap_stripe.c: what each folder is measured to give: the block size and depth that suit it where the configuration leaves
+ * that open ("aio": "auto"), and how much of the states it takes where there are several. */
+#include "swap_priv.h"
+
+#include "env.h"
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <stdio.h>
+
+enum {
+    STRIPE_FROM = 256 << 20, /* bytes of states; less than that is not worth the time to measure */
+    DEPTH_DEFAULT = 32,
+    DEPTH_LEAST = 4
+};
+
+static const double STRIPE_SECONDS = 0.5; /* for each folder, when it is only for its rate */
+
+/* One folder. A measurement that fails is no reason to stop: the queue or the reservation will tell what is wrong. */
+static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tune_result *out)
+{
+    const zoff_aio_tune_opts tune = {.struct_size = sizeof tune,
+                                     .backend = opts->aio_backend,
+                                     .direct = (zoff_aio_direct)opts->direct,
+                                     .seconds = opts->aio_tune ? 0 : STRIPE_SECONDS};
+    char json[2048];
+    *out = (zoff_aio_tune_result){.struct_size = sizeof *out};
+    if (zoff_aio_tune(folder, &tune, out) < 0) {
+        ZOFF_WARN("%s could not be measured (%s): going on with the defaults", folder, zoff_last_error());
+        return false;
+    }
+    if (opts->aio_tune && zoff_aio_tune_print(out, json, sizeof json, NULL) == ZOFF_OK)
+        ZOFF_INFO("%s %s: %s", out->cached ? "kept from an earlier measurement of" : "measured", folder, json);
+    return true;
+}
+
+/* Ranks on this host share the devices: each keeps its part of what one would have in flight. */
+static unsigned fair_depth(unsigned depth)
+{
+    zoff_env_ranks ranks;
+    zoff_base_env_ranks(&ranks);
+    const unsigned part = depth / (ranks.count ? ranks.count : 1);
+    return part > DEPTH_LEAST ? part : DEPTH_LEAST;
+}
+
+/* Shares are worth measuring only where chunks are to be placed. */
+static bool wants_rates(const zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    size_t limit_bytes, limit_elements;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->chunk_count; i++)
+        bytes += s->chunks[i].bytes;
+    return opts->path_count > 1 && bytes >= STRIPE_FROM &&
+           !(s->persist && zoff_offload_persisted_limits(opts->paths[0], opts->rank, &limit_bytes, &limit_elements));
+}
+
+zoff_status zoff_offload_swap_stripe_measure(zoff_swap_store *s, const zoff_store_opts *opts)
+{
+    double *rates;
+    const bool stripes = wants_rates(s, opts);
+    bool all = stripes;
+    ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *rates, "the rates of folders", &rates));
+    for (size_t i = 0; i < opts->path_count; i++) {
+        zoff_swap_stripe *stripe = &s->stripes[i];
+        zoff_aio_tune_result result = {.depth = 0};
+        *stripe = (zoff_swap_stripe){.block_bytes = opts->aio_block_bytes, .depth = opts->aio_depth, .share = 1};
+        if (opts->aio_tune || stripes)
+            all = measure(opts, opts->paths[i], &result) && all;
+        rates[i] = result.mixed_rate;
+        if (!stripe->block_bytes && opts->aio_tune)
+            stripe->block_bytes = result.block_bytes;
+        if (!stripe->depth)
+            stripe->depth = fair_depth(opts->aio_tune && result.depth ? result.depth : DEPTH_DEFAULT);
+    }
+    if (all)
+        zoff_offload_placement_shares(rates, opts->path_count);
+    for (size_t i = 0; all && i < opts->path_count; i++) {
+        s->stripes[i].share = rates[i];
+        ZOFF_INFO("%s takes %.0f %% of the states, by its measured rate", opts->paths[i], 100 * rates[i]);
+    }
+    zoff_base_mem_free(rates);
+    return ZOFF_OK;
+}
+
+uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < s->file_count; i++) {
+        s->stripes[i].credit += s->stripes[i].share * (double)bytes;
+        if (s->stripes[i].credit > s->stripes[most].credit)
+            most = i;
+    }
+    double sum = 0;
+    for (size_t i = 0; i < s->file_count; i++)
+        sum += s->stripes[i].share;
+    s->stripes[most].credit -= sum * (double)bytes;
+    return (uint32_t)most;
+}

@@ -1,0 +1,220 @@
+// threads_test.cc: the back-end made of threads: that the caller computes while it works, whose signals are whose, and what it
+// does where no threads are to be had.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+
+#include "aio_place.h"
+
+using namespace zoff_test;
+
+namespace
+{
+// By name: sanitizers have threads too.
+int thread_count()
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    while (const dirent *entry = folder ? readdir(folder) : nullptr)
+        count += file_content(std::string("/proc/self/task/") + entry->d_name + "/comm") == "zoff-aio\n";
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+class AioThreads : public testing::Test
+{
+  protected:
+    zoff_status open(unsigned depth = 0, const char *backend = "threads", const char *name = nullptr)
+    {
+        zoff_aio_opts opts = aio_opts(backend);
+        opts.depth = depth;
+        zoff_aio *raw = nullptr;
+        zoff_status status = zoff_aio_open(name ? name : path.c_str(), &opts, &raw);
+        q.reset(raw);
+        return status;
+    }
+    std::string round_trip()
+    {
+        aio_buffer out(3000001, 1), in(3000001);
+        if (aio_write(q.get(), 5, out.data, out.bytes) != ZOFF_OK || aio_read(q.get(), 5, in.data, in.bytes) != ZOFF_OK)
+            return zoff_last_error();
+        return in == out ? "" : "other bytes came back";
+    }
+    void SetUp() override { unsetenv("ZOFF_AIO"); }
+    scratch_folder folder;
+    std::string path = folder.file("file");
+    aio q;
+};
+
+TEST_F(AioThreads, AreAsManyAsThereArePiecesAndAtMost8)
+{
+    for (auto [depth, threads] : {std::pair<unsigned, int>{1, 1}, {3, 3}, {8, 8}, {200, 8}}) {
+        ASSERT_ZOFF_OK(open(depth));
+        EXPECT_EQ(thread_count(), threads) << "depth " << depth;
+        EXPECT_EQ(round_trip(), "");
+        q.reset();
+        for (int i = 0; i < 1000 && thread_count() != 0; i++)
+            usleep(1000); // the kernel shows a thread for a moment after it is joined
+        EXPECT_EQ(thread_count(), 0) << "closing leaves a thread behind";
+    }
+}
+
+// Nobody pumps: bytes that appear in the file were written by others than the caller.
+TEST_F(AioThreads, WorkWhileTheCallerDoesNot)
+{
+    aio_buffer out(8 << 20, 3);
+    uint64_t ticket = 0;
+    ASSERT_ZOFF_OK(open());
+    ASSERT_ZOFF_OK(zoff_aio_write(q.get(), 0, out.bytes, out.data, &ticket));
+    for (int i = 0; i < 10000 && file_bytes(path) < static_cast<off_t>(out.bytes); i++)
+        usleep(1000);
+    EXPECT_EQ(file_bytes(path), static_cast<off_t>(out.bytes));
+    EXPECT_ZOFF_OK(zoff_aio_wait(q.get(), ticket));
+}
+
+// Thousands of small pieces, each of which wakes somebody, from one caller that waits in every way there is.
+TEST_F(AioThreads, LoseNoWakeUp)
+{
+    const size_t pieces = 64, block = 4096;
+    zoff_aio_opts opts = aio_opts("threads");
+    opts.block_bytes = block;
+    aio_buffer memory(pieces * block, 4);
+    for (unsigned depth : {1u, 2u, 5u, 64u}) {
+        zoff_aio *raw = nullptr;
+        opts.depth = depth;
+        ASSERT_ZOFF_OK(zoff_aio_open(path.c_str(), &opts, &raw));
+        q.reset(raw);
+        ASSERT_ZOFF_OK(aio_write(q.get(), 0, memory.data, memory.bytes));
+        for (int round = 0; round < 60; round++) {
+            uint64_t tickets[4];
+            for (size_t i = 0; i < 4; i++)
+                ASSERT_ZOFF_OK(zoff_aio_read(q.get(), i * 16 * block, 16 * block, memory.data + i * 16 * block, &tickets[i]));
+            zoff_status status;
+            ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[2]));
+            while ((status = zoff_aio_poll(q.get(), tickets[0])) == ZOFF_PENDING)
+                ASSERT_ZOFF_OK(zoff_aio_wait_any(q.get()));
+            ASSERT_ZOFF_OK(status);
+            while ((status = zoff_aio_poll(q.get(), tickets[3])) == ZOFF_PENDING) {
+            }
+            ASSERT_ZOFF_OK(status);
+            ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[1]));
+        }
+    }
+}
+
+// A signal to the process is for the threads of the program, even when all of those block it.
+TEST_F(AioThreads, TakeNoSignals)
+{
+    static std::atomic<int> taken{0};
+    ASSERT_ZOFF_OK(open());
+    struct sigaction action = {}, before;
+    action.sa_handler = [](int) { taken++; };
+    ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+    sigset_t usr1, mask;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &usr1, &mask), 0);
+    ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+    EXPECT_EQ(round_trip(), "");
+    usleep(50000);
+    EXPECT_EQ(taken, 0) << "a helper has run the program's handler";
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    EXPECT_EQ(taken, 1) << "opening a queue has changed the caller's own mask";
+    sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(AioThreads, FallBackToPosixWhereThereAreNone)
+{
+    EXPECT_EQ(in_child([&]() -> std::string {
+                  if (!forbid_call(SYS_io_uring_setup, EPERM) || !forbid_call(SYS_clone3, EAGAIN) ||
+                      !forbid_call(SYS_clone, EAGAIN))
+                      return "cannot set a seccomp filter";
+                  if (open() != ZOFF_ERR_UNSUPPORTED)
+                      return "threads were started";
+                  std::string message = zoff_last_error();
+                  for (const char *words : {"asks for threads", "Resource temporarily unavailable", "RLIMIT_NPROC"})
+                      if (message.find(words) == message.npos)
+                          return "message: " + message;
+                  log_catcher log;
+                  log.expect("seccomp");
+                  log.expect("falling back to threads");
+                  log.expect("threads for I/O are not to be had: Resource temporarily unavailable");
+                  log.expect("falling back to posix (pread and pwrite by the caller");
+                  if (open(0, nullptr) != ZOFF_OK)
+                      return zoff_last_error();
+                  if (log.warnings.size() != 2)
+                      return std::to_string(log.warnings.size()) + " warnings";
+                  if (std::string(aio_info(q.get()).backend) != "posix")
+                      return "not posix";
+                  std::string wrong = round_trip();
+                  q.reset();
+                  return wrong;
+              }),
+              "");
+}
+
+// A limit that leaves room for some: as a user of this test alone, because root has no limit and others have processes.
+TEST_F(AioThreads, MakeDoWithFewer)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "becoming a user with few processes needs root";
+    EXPECT_EQ(in_child([&]() -> std::string {
+                  rlimit limit = {4, 4}; // this process and three threads
+                  if (chmod(folder.path.c_str(), 0777) != 0 || chdir(folder.path.c_str()) != 0 ||
+                      setrlimit(RLIMIT_NPROC, &limit) != 0 || setuid(54321) != 0)
+                      return "cannot prepare";
+                  log_catcher log;
+                  log.expect(" of 8 threads for I/O could be started: Resource temporarily unavailable");
+                  if (open(0, "threads", "file") != ZOFF_OK)
+                      return zoff_last_error();
+                  if (log.warnings.size() != 1)
+                      return std::to_string(log.warnings.size()) + " warnings";
+                  std::string wrong = round_trip();
+                  q.reset();
+                  return wrong;
+              }),
+              "");
+}
+
+// A child of fork() has the queue and neither its threads nor its ring: calls are refused, closing does not wait for anybody,
+// and the parent does not notice.
+TEST_F(AioThreads, ForkedChildIsRefusedAndTheParentGoesOn)
+{
+    for (const char *backend : {"io_uring", "threads", "posix"}) {
+        SCOPED_TRACE(backend);
+        zoff_status status = open(0, backend);
+        if (status == ZOFF_ERR_UNSUPPORTED)
+            continue; // io_uring is forbidden here
+        ASSERT_ZOFF_OK(status);
+        aio_buffer out(32 << 20, 5), in(32 << 20);
+        uint64_t ticket = 0;
+        ASSERT_ZOFF_OK(zoff_aio_register(q.get(), out.data, out.bytes));
+        ASSERT_ZOFF_OK(zoff_aio_write(q.get(), 0, out.bytes, out.data, &ticket));
+        EXPECT_EQ(in_child([&]() -> std::string {
+                      uint64_t other = 0;
+                      const zoff_status results[] = {zoff_aio_poll(q.get(), ticket),
+                                                     zoff_aio_wait(q.get(), ticket),
+                                                     zoff_aio_wait_any(q.get()),
+                                                     zoff_aio_pump(q.get()),
+                                                     zoff_aio_reserve(q.get(), 1),
+                                                     zoff_aio_register(q.get(), in.data, 4096),
+                                                     zoff_aio_read(q.get(), 0, 4096, in.data, &other)};
+                      for (zoff_status result : results)
+                          if (result != ZOFF_ERR_STATE ||
+                              std::string(zoff_last_error()).find("opened before fork()") == std::string::npos)
+                              return std::to_string(result) + ": " + zoff_last_error();
+                      q.reset();
+                      return open(0, backend) == ZOFF_OK ? round_trip() : "no queue of its own";
+                  }),
+                  "");
+        ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), ticket));
+        ASSERT_ZOFF_OK(aio_write(q.get(), 0, out.data, out.bytes)); // over what the child wrote
+        ASSERT_ZOFF_OK(aio_read(q.get(), 0, in.data, in.bytes));
+        EXPECT_TRUE(in == out);
+        q.reset();
+    }
+}
+} // namespace

@@ -1,0 +1,356 @@
+// tune_test.cc: measuring a folder: what comes of it, what stays in the folder and when that is believed, and what is left
+// behind when it fails. How fast the folder is, no test says.
+#include <sys/file.h>
+
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "aio_fault.h"
+#include "aio_place.h"
+
+using namespace zoff_test;
+
+namespace
+{
+double now()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::set<std::string> entries(const std::string &path)
+{
+    std::set<std::string> found;
+    DIR *folder = opendir(path.c_str());
+    while (const dirent *entry = folder ? readdir(folder) : nullptr)
+        if (entry->d_name[0] != '.')
+            found.insert(entry->d_name);
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+class AioTune : public testing::Test
+{
+  protected:
+    zoff_status tune(bool fresh = false, double seconds = 0.06, const std::string &where = "")
+    {
+        zoff_aio_tune_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.seconds = seconds;
+        opts.fresh = fresh;
+        opts.backend = backend;
+        opts.direct = direct;
+        result = {};
+        result.struct_size = sizeof result;
+        return zoff_aio_tune(where.empty() ? folder.path.c_str() : where.c_str(), &opts, &result);
+    }
+    static std::string print(const zoff_aio_tune_result &printed)
+    {
+        size_t bytes = 0;
+        char text[2048];
+        EXPECT_ZOFF_OK(zoff_aio_tune_print(&printed, text, sizeof text, &bytes));
+        EXPECT_EQ(strlen(text), bytes);
+        return text;
+    }
+    static void expect_sense(const zoff_aio_tune_result &r)
+    {
+        EXPECT_TRUE(r.block_bytes == 512 << 10 || r.block_bytes == 1 << 20 || r.block_bytes == 4 << 20) << r.block_bytes;
+        EXPECT_TRUE(r.depth == 8 || r.depth == 16 || r.depth == 32) << r.depth;
+        for (double rate : {r.read_rate, r.write_rate, r.mixed_rate})
+            EXPECT_TRUE(std::isfinite(rate) && rate > 1e5) << rate;
+        EXPECT_NE(r.file_system[0], 0);
+        EXPECT_GT(r.seconds, 0);
+    }
+    std::string kept() const { return folder.file("zoff-aio-tune.json"); }
+    void keep(const std::string &text) const
+    {
+        FILE *file = fopen(kept().c_str(), "w");
+        ASSERT_TRUE(file && fwrite(text.data(), 1, text.size(), file) == text.size() && fclose(file) == 0);
+    }
+    void SetUp() override { unsetenv("ZOFF_AIO"); }
+    const char *backend = "posix"; // without words where memory may not be locked, and everywhere
+    zoff_aio_direct direct = ZOFF_DIRECT_AUTO;
+    zoff_aio_tune_result result = {};
+    scratch_folder folder;
+};
+
+TEST_F(AioTune, FindsWhatSuitsAFolderAndLeavesOnlyItsResult)
+{
+    int before = open_descriptors();
+    for (const char *name : {"auto", "threads", "posix"}) {
+        backend = name;
+        double start = now();
+        ASSERT_ZOFF_OK(tune(true, 0.5));
+        EXPECT_LT(now() - start, 10) << "half a second, on a machine with other work and a slow disk";
+        expect_sense(result);
+        EXPECT_FALSE(result.cached);
+        if (std::string(name) != "auto") {
+            EXPECT_STREQ(result.backend, name);
+        }
+        EXPECT_EQ(entries(folder.path), std::set<std::string>{"zoff-aio-tune.json"});
+        EXPECT_EQ(open_descriptors(), before);
+    }
+    struct stat st;
+    ASSERT_EQ(stat(kept().c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 0600u);
+    EXPECT_EQ(result.device, static_cast<uint64_t>(st.st_dev));
+}
+
+TEST_F(AioTune, BelievesWhatTheFolderHasKept)
+{
+    ASSERT_ZOFF_OK(tune());
+    zoff_aio_tune_result measured = result;
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_TRUE(result.cached);
+    EXPECT_EQ(print(result), print(measured));
+    EXPECT_EQ(print(result), file_content(kept()));
+    EXPECT_EQ(entries(folder.path), std::set<std::string>{"zoff-aio-tune.json"});
+    ASSERT_ZOFF_OK(tune(true));
+    EXPECT_FALSE(result.cached) << "unless it is not wanted";
+    backend = "threads";
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_FALSE(result.cached) << "of another back-end";
+    direct = ZOFF_DIRECT_OFF;
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_FALSE(result.cached) << "O_DIRECT or not";
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_TRUE(result.cached);
+}
+
+TEST_F(AioTune, MeasuresAnewWhereWhatIsKeptIsDamagedOrForeign)
+{
+    ASSERT_ZOFF_OK(tune());
+    const std::string good = file_content(kept());
+    auto changed = [&](const std::string &key, const std::string &value) {
+        size_t at = good.find("\"" + key + "\": "), from = at + key.size() + 4;
+        EXPECT_NE(at, good.npos) << key;
+        return good.substr(0, from) + value + good.substr(good.find_first_of(",}\n", from));
+    };
+    std::vector<std::string> bad = {
+        "", "{", "[]", "null", good.substr(0, good.size() / 2), good + "x", std::string(70000, ' ')};
+    for (const char *key : {"block_size", "queue_depth", "read_bytes_per_second", "write_bytes_per_second",
+                            "mixed_bytes_per_second", "milliseconds"})
+        for (const char *value : {"-1", "\"8\"", "1.5", "9223372036854775807"})
+            bad.push_back(changed(key, value));
+    for (auto [key, value] : {std::pair<const char *, const char *>{"zoff_version", "1"},
+                              {"device", "1"},
+                              {"file_system", "\"minix\""},
+                              {"back_end", "\"io_uring\""},
+                              {"direct", "null"},
+                              {"registered", "0"},
+                              {"block_size", "0"},
+                              {"queue_depth", "0"}})
+        bad.push_back(changed(key, value));
+    for (const std::string &text : bad) {
+        keep(text);
+        ASSERT_ZOFF_OK(tune(false, 0.01)) << text;
+        EXPECT_FALSE(result.cached) << text;
+        expect_sense(result);
+        EXPECT_EQ(print(result), file_content(kept())) << "and keeps what it has found, in place of " << text;
+    }
+    keep(changed("read_bytes_per_second", "123456789"));
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_TRUE(result.cached) << "none of this is because a file was written by another than us";
+    EXPECT_EQ(result.read_rate, 123456789);
+}
+
+TEST_F(AioTune, WhatIsNoFileIsNotReadAndNotWaitedFor)
+{
+    ASSERT_ZOFF_OK(tune());
+    ASSERT_EQ(rename(kept().c_str(), folder.file("elsewhere").c_str()), 0);
+    ASSERT_EQ(symlink("elsewhere", kept().c_str()), 0);
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_FALSE(result.cached);
+    unlink(kept().c_str());
+    ASSERT_EQ(mkfifo(kept().c_str(), 0600), 0);
+    ASSERT_ZOFF_OK(tune());
+    EXPECT_FALSE(result.cached);
+    unlink(kept().c_str());
+    ASSERT_EQ(mkdir(kept().c_str(), 0700), 0);
+    log_catcher log;
+    log.expect("zoff-aio-tune.json': Is a directory; the folder will be measured again");
+    ASSERT_ZOFF_OK(tune());
+    expect_sense(result);
+    EXPECT_EQ(entries(folder.path), (std::set<std::string>{"elsewhere", "zoff-aio-tune.json"}));
+}
+
+TEST_F(AioTune, PrintsASectionThatAConfigurationTakes)
+{
+    ASSERT_ZOFF_OK(tune());
+    std::string text = print(result);
+    zoff_config *raw = nullptr;
+    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "tuned", &raw));
+    config parsed(raw);
+    double block = 0, depth = 0;
+    ASSERT_ZOFF_OK(zoff_config_resolve(raw, 1));
+    EXPECT_ZOFF_OK(zoff_config_number(raw, "aio.block_size", &block));
+    EXPECT_ZOFF_OK(zoff_config_number(raw, "aio.queue_depth", &depth));
+    EXPECT_EQ(block, static_cast<double>(result.block_bytes));
+    EXPECT_EQ(depth, result.depth);
+    for (size_t room : {size_t(0), size_t(1), size_t(9), text.size(), text.size() + 1}) {
+        std::vector<char> buffer(room + 1, 'X');
+        size_t bytes = 0;
+        ASSERT_ZOFF_OK(zoff_aio_tune_print(&result, room ? buffer.data() : nullptr, room, &bytes));
+        EXPECT_EQ(bytes, text.size());
+        EXPECT_EQ(buffer[room], 'X');
+        if (room) {
+            EXPECT_EQ(std::string(buffer.data()), text.substr(0, room - 1));
+        }
+    }
+    EXPECT_EQ(zoff_aio_tune_print(nullptr, nullptr, 0, nullptr), ZOFF_ERR_INVALID);
+    EXPECT_EQ(zoff_aio_tune_print(&result, nullptr, 1, nullptr), ZOFF_ERR_INVALID);
+    result.struct_size = 8;
+    EXPECT_EQ(zoff_aio_tune_print(&result, nullptr, 0, nullptr), ZOFF_ERR_INVALID);
+}
+
+TEST_F(AioTune, WrongArgumentsAreRefused)
+{
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot open the folder", tune(false, 0.1, folder.file("absent")));
+    keep("x");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Not a directory", tune(false, 0.1, kept()));
+    for (double seconds : {-1.0, 61.0, std::nan(""), static_cast<double>(INFINITY)})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "seconds", tune(false, seconds));
+    backend = "libaio";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "libaio", tune());
+    zoff_aio_tune_opts opts = {};
+    EXPECT_EQ(zoff_aio_tune(folder.path.c_str(), &opts, &result), ZOFF_ERR_INVALID);
+    opts.struct_size = sizeof opts;
+    EXPECT_EQ(zoff_aio_tune(nullptr, &opts, &result), ZOFF_ERR_INVALID);
+    EXPECT_EQ(zoff_aio_tune("", &opts, &result), ZOFF_ERR_INVALID);
+    EXPECT_EQ(zoff_aio_tune(folder.path.c_str(), nullptr, &result), ZOFF_ERR_INVALID);
+    EXPECT_EQ(zoff_aio_tune(folder.path.c_str(), &opts, nullptr), ZOFF_ERR_INVALID);
+    result.struct_size = 0;
+    EXPECT_EQ(zoff_aio_tune(folder.path.c_str(), &opts, &result), ZOFF_ERR_INVALID);
+    EXPECT_EQ(entries(folder.path), std::set<std::string>{"zoff-aio-tune.json"});
+}
+
+// A caller compiled with a struct that ends earlier gets what fits and not a byte more.
+TEST_F(AioTune, KnowsOlderCallers)
+{
+    ASSERT_ZOFF_OK(tune());
+    zoff_aio_tune_opts opts = {};
+    opts.struct_size = offsetof(zoff_aio_tune_opts, seconds);
+    opts.backend = "posix";
+    zoff_aio_tune_result older;
+    memset(&older, 0x55, sizeof older);
+    older.struct_size = offsetof(zoff_aio_tune_result, read_rate);
+    ASSERT_ZOFF_OK(zoff_aio_tune(folder.path.c_str(), &opts, &older));
+    EXPECT_EQ(older.block_bytes, result.block_bytes);
+    const auto rest = reinterpret_cast<const unsigned char *>(&older) + older.struct_size;
+    for (size_t i = 0; i < sizeof older - older.struct_size; i++)
+        ASSERT_EQ(rest[i], 0x55) << i;
+}
+
+TEST_F(AioTune, TinyFileSystems)
+{
+    mounted small(folder.file("small"), "tmpfs", "size=20m"), tiny(folder.file("tiny"), "tmpfs", "size=15m");
+    if (!small.why_not.empty() || !tiny.why_not.empty())
+        GTEST_SKIP() << small.why_not << tiny.why_not;
+    log_catcher log; // the tmpfs of an older kernel refuses O_DIRECT
+    EXPECT_ZOFF_OK(tune(false, 0.1, small.folder)) << "with fewer bytes";
+    expect_sense(result);
+    EXPECT_STREQ(result.file_system, "tmpfs");
+    EXPECT_EQ(entries(small.folder), std::set<std::string>{"zoff-aio-tune.json"});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "16 MiB must be free", tune(false, 0.1, tiny.folder));
+    EXPECT_NE(std::string(zoff_last_error()).find(tiny.folder), std::string::npos);
+    EXPECT_EQ(entries(tiny.folder), std::set<std::string>{});
+    if (log.contains("refuses O_DIRECT"))
+        log.expect("refuses O_DIRECT");
+}
+
+TEST_F(AioTune, RoomThatGoesBetweenAskingAndTakingIsAnError)
+{
+    aio_fault fault;
+    fault.refuse_fallocate = ENOSPC;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "too little room", tune());
+    fault.refuse_fallocate = EIO;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot reserve", tune());
+    EXPECT_EQ(entries(folder.path), std::set<std::string>{});
+}
+
+TEST_F(AioTune, ErrorsOfTheDiskAreTold)
+{
+    for (const char *name : {"auto", "threads", "posix"}) {
+        backend = name;
+        for (int which : {1, 2, 9, 60}) {
+            SCOPED_TRACE(testing::Message() << name << ", transfer " << which);
+            aio_fault fault;
+            int before = open_descriptors();
+            fault.result = [which](int nth, int res, bool, uint64_t, size_t) { return nth == which ? -EIO : res; };
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", tune(true, 0.2));
+            EXPECT_EQ(entries(folder.path), std::set<std::string>{}) << "nothing is kept of a failure";
+            EXPECT_EQ(open_descriptors(), before);
+        }
+    }
+}
+
+TEST_F(AioTune, MemoryThatIsNotThereIsAnError)
+{
+    bool succeeded = false;
+    log_catcher log;
+    for (int nth = 1; !succeeded && nth < 100; nth++) {
+        aio_fault fault;
+        fault.fail_allocation = nth;
+        int before = open_descriptors();
+        zoff_status status = tune(true, 0.01);
+        // Reading and keeping what was measured are no reason to fail.
+        succeeded = status == ZOFF_OK && fault.allocations < nth;
+        if (status != ZOFF_OK) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", status);
+            EXPECT_EQ(entries(folder.path), std::set<std::string>{}) << nth;
+        }
+        unlink(kept().c_str());
+        EXPECT_EQ(open_descriptors(), before) << nth;
+    }
+    EXPECT_TRUE(succeeded);
+    log.expect("zoff-aio-tune.json': Cannot allocate memory; the folder will be measured again");
+}
+
+TEST_F(AioTune, FoldersThatMayNotBeWrittenAreRefused)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "becoming nobody needs root";
+    EXPECT_EQ(in_child([&]() -> std::string {
+                  if (chmod(folder.path.c_str(), 0755) != 0 || chdir(folder.path.c_str()) != 0 || setuid(65534) != 0)
+                      return "cannot prepare";
+                  if (tune(false, 0.1, ".") != ZOFF_ERR_IO)
+                      return "it did not fail";
+                  std::string message = zoff_last_error();
+                  return message.find("cannot make a scratch file in '.': Permission denied") == message.npos ? message : "";
+              }),
+              "");
+}
+
+TEST_F(AioTune, ThoseWhoComeTogetherTakeTurns)
+{
+    zoff_aio_tune_result results[3] = {};
+    std::vector<std::thread> threads;
+    for (auto &each : results)
+        threads.emplace_back([&] {
+            zoff_aio_tune_opts opts = {};
+            opts.struct_size = sizeof opts;
+            opts.backend = "posix";
+            opts.seconds = 1;
+            each.struct_size = sizeof each;
+            EXPECT_ZOFF_OK(zoff_aio_tune(folder.path.c_str(), &opts, &each));
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(results[0].cached + results[1].cached + results[2].cached, 2) << "one measures, the others read";
+    EXPECT_EQ(print(results[0]), print(results[1]));
+    EXPECT_EQ(print(results[0]), print(results[2]));
+}
+
+TEST_F(AioTune, NobodyIsWaitedForForEver)
+{
+    int fd = open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ASSERT_EQ(flock(fd, LOCK_EX), 0);
+    double start = now();
+    ASSERT_ZOFF_OK(tune(false, 0.1));
+    EXPECT_GE(now() - start, 0.1);
+    expect_sense(result);
+    close(fd);
+}
+} // namespace

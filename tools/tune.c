@@ -1,0 +1,56 @@
+/* tune.c: `zoff tune FOLDER`: how fast a folder is, and which "aio" section suits it. */
+#include "verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <zoff/zoff.h>
+
+static int print_json(const zoff_aio_tune_result *result)
+{
+    char text[2048];
+    size_t bytes;
+    if (zoff_aio_tune_print(result, text, sizeof text, &bytes) < 0 || bytes >= sizeof text) {
+        fprintf(stderr, "error: %s\n", zoff_last_error());
+        return EXIT_FAILED;
+    }
+    fputs(text, stdout);
+    return finish_output();
+}
+
+static int print_table(const char *folder, const zoff_aio_tune_result *result)
+{
+    printf("%-12s %s (%s)\n", "folder", folder, result->file_system);
+    printf("%-12s %s, %s, memory %s\n", "measured by", result->backend, result->direct ? "O_DIRECT" : "through the page cache",
+           result->registered ? "registered" : "not registered");
+    printf("%-12s %.2f GB/s\n", "reading", result->read_rate * 1e-9);
+    printf("%-12s %.2f GB/s\n", "writing", result->write_rate * 1e-9);
+    printf("%-12s %.2f GB/s together\n", "both", result->mixed_rate * 1e-9);
+    printf("\"aio\": {\"block_size\": %zu, \"queue_depth\": %u}\n", result->block_bytes, result->depth);
+    return finish_output();
+}
+
+/* Whoever asks by hand wants to know how it is now; the folder keeps it for those who ask by "aio": "auto". */
+int verb_tune(int argc, char **argv)
+{
+    const char *folder = NULL;
+    bool json = false;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else if (argv[i][0] == '-' && argv[i][1])
+            return usage_error("tune: there is no option \"%s\"", argv[i]);
+        else if (folder)
+            return usage_error("tune: one folder at a time: \"%s\" or \"%s\"", folder, argv[i]);
+        else
+            folder = argv[i];
+    }
+    if (!folder)
+        return usage_error("tune: which folder?");
+    zoff_aio_tune_opts opts = {.struct_size = sizeof opts, .fresh = true};
+    zoff_aio_tune_result result = {.struct_size = sizeof result};
+    if (zoff_aio_tune(folder, &opts, &result) < 0) {
+        fprintf(stderr, "error: %s\n", zoff_last_error());
+        return EXIT_FAILED;
+    }
+    return json ? print_json(&result) : print_table(folder, &result);
+}
