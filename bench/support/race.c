@@ -40,7 +40,7 @@ static void run_round(race *r, unsigned threads, double deadline)
         race_entry *e = &r->entries[round % 2 ? r->count - 1 - turn : turn];
         bench_sample sample = bench_stopwatch_sample(e->work, e->ctx, e->calls, threads, TRIES, deadline);
         /* A busy moment may have hidden how short a call is. */
-        while (sample.clean && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {
+        while (!e->fixed && sample.clean && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {
             e->calls *= 2;
             sample = bench_stopwatch_sample(e->work, e->ctx, e->calls, threads, TRIES, deadline);
         }

@@ -17,6 +17,7 @@ typedef struct race_entry {
     bench_work_fn work;
     void *ctx;
     unsigned calls;              /* that a sample repeats */
+    bool fixed;                  /* as many as the entry came with, however short they are */
     double seconds[RACE_ROUNDS]; /* of one call; NAN where no sample was clean */
 } race_entry;
 

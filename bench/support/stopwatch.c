@@ -4,12 +4,18 @@
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Share of the wall time that must be CPU time, of each thread. */
 static const double CLEAN_SHARE = 0.975;
+
+/* Share of the CPUs that others may have meanwhile, where the threads do not keep them busy. */
+static const double OTHERS_SHARE = 0.08;
 
 enum { MOST_THREADS = 1024 };
 static clockid_t clocks[MOST_THREADS]; /* of the pool's threads; each of its own, since the clock of the process lags behind */
@@ -43,6 +49,42 @@ static void read_clocks(double *out)
         out[i] = read_clock(clocks[i]);
 }
 
+/* Seconds that the CPUs of this process have worked, for whomever; how many they are. The system counts in ticks. */
+static double read_cpus(unsigned *out_count)
+{
+    FILE *file = fopen("/proc/stat", "re");
+    char line[512];
+    unsigned long long ticks = 0;
+    cpu_set_t allowed;
+    *out_count = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        CPU_ZERO(&allowed);
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned cpu;
+        unsigned long long user, nice, system, irq, softirq, steal;
+        if (sscanf(line, "cpu%u %llu %llu %llu %*u %*u %llu %llu %llu", &cpu, &user, &nice, &system, &irq, &softirq, &steal) !=
+                7 ||
+            cpu >= CPU_SETSIZE || !CPU_ISSET((size_t)cpu, &allowed))
+            continue;
+        ticks += user + nice + system + irq + softirq + steal;
+        ++*out_count;
+    }
+    if (file)
+        fclose(file);
+    return (double)ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Share that others have had of the CPUs since `busy` and `own` were read; a few ticks are lost in counting. */
+static double others_share(double busy, double own, double wall)
+{
+    enum { LOST_TICKS = 2 };
+    unsigned cpus;
+    const double now = read_cpus(&cpus), lost = LOST_TICKS / (double)sysconf(_SC_CLK_TCK);
+    if (!cpus)
+        return 0; /* the system does not tell */
+    return (now - busy - (read_clock(CLOCK_PROCESS_CPUTIME_ID) - own) - lost * cpus) / (wall * cpus);
+}
+
 bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
                                     double deadline)
 {
@@ -52,14 +94,16 @@ bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls,
         return sample;
     find_clocks(threads);
     for (unsigned try = 0; try < tries; try++) {
+        unsigned cpus;
         read_clocks(before);
+        const double busy = threads ? 0 : read_cpus(&cpus), own = read_clock(CLOCK_PROCESS_CPUTIME_ID);
         const double start = bench_stopwatch_now();
         for (unsigned i = 0; i < calls; i++)
             fn(ctx);
         const double wall = bench_stopwatch_now() - start;
         read_clocks(after);
         sample.seconds = wall / calls;
-        sample.clean = true;
+        sample.clean = threads || others_share(busy, own, wall) < OTHERS_SHARE;
         for (unsigned i = 0; i < threads; i++)
             sample.clean = sample.clean && after[i] - before[i] >= CLEAN_SHARE * wall;
         sample.retries = try;

@@ -13,12 +13,14 @@ typedef void (*bench_work_fn)(void *ctx);
 
 typedef struct bench_sample {
     double seconds; /* of one call */
-    bool clean;     /* the threads held their cores */
+    bool clean;     /* the threads held their cores, or others left the CPUs alone */
     unsigned retries;
 } bench_sample;
 
 /* Time `calls` calls of fn (none: no clean sample), which keeps `threads` threads busy (waiting threads must spin:
- * OMP_WAIT_POLICY=active). Takes the sample again, at most `tries` times and not after `deadline`, until it is clean. */
+ * OMP_WAIT_POLICY=active). Where fn waits for a disk, `threads` is 0: then a sample is clean if other processes had next to
+ * nothing of the CPUs that this one may use. Takes the sample again, at most `tries` times and not after `deadline`, until it
+ * is clean. */
 bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
                                     double deadline);
 

@@ -183,8 +183,15 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
 
 /** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
  *  @param native_stream the device stream that computed it; NULL on the host
- *  @blocks never  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
+ *  @blocks never, but for the reads of the "posix" I/O back-end  @return ERR_STATE when it is not sealed, was said twice, or
+ * has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Let what the engine does between steps go on: reading the states that the next step begins with. zoff_grad_ready() does it,
+ *  too; a trainer that calls zoff_step() alone may call this now and then while it computes. Costs next to nothing.
+ *  @blocks never, but for the reads of the "posix" I/O back-end
+ *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. A read that fails is told by the step */
+ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
 
 /** Start the step with the gradients said to be ready. A slice without one is left out: its weights and states stay as they
  *  are. Starts reading states; from here to zoff_step_wait() weights and gradients are the engine's.

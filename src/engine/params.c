@@ -148,5 +148,6 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  slice, param->name);
     if (!param->frozen && param->count)
         *flag |= ZOFF_SLICE_READY;
+    (void)zoff_offload_store_pump(e->store); /* nothing is written between steps; a failed read is told by who asks for it */
     return ZOFF_OK;
 }

@@ -90,6 +90,14 @@ static void start(zoff_engine *e)
     zoff_engine_pipeline_begin(e);
 }
 
+zoff_status zoff_engine_progress(zoff_engine *e)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
+    (void)zoff_offload_store_pump(e->store); /* what fails is told by the step, which asks for it again */
+    return zoff_offload_store_idle(e->store) ? ZOFF_OK : ZOFF_PENDING;
+}
+
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));

@@ -68,6 +68,12 @@ static zoff_status host_idle(zoff_store *store)
     return ZOFF_OK;
 }
 
+static bool host_is_idle(const zoff_store *store)
+{
+    (void)store;
+    return true;
+}
+
 static zoff_status host_commit(zoff_store *store, int64_t t)
 {
     store->t = t;
@@ -97,6 +103,7 @@ const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .pump = host_idle,
                                               .wait = host_idle,
                                               .drain = host_idle,
+                                              .idle = host_is_idle,
                                               .commit = host_commit,
                                               .rollback = host_idle,
                                               .retry = host_idle,

@@ -104,6 +104,9 @@ zoff_status zoff_offload_store_drain(zoff_store *store);
 /* Write again what could not be written.  @blocks never */
 zoff_status zoff_offload_store_retry(zoff_store *store);
 
+/* Whether nothing is in flight, as far as pump has seen. */
+bool zoff_offload_store_idle(const zoff_store *store);
+
 /* All that was flushed is written and belongs together: it is what the files hold from now on, after step `t`. Drain before.
  * @blocks with persist, for the commit record  @return an error: the files hold what they held before; may be called again */
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);

@@ -64,6 +64,11 @@ zoff_status zoff_offload_store_drain(zoff_store *store)
     return store->ops->drain(store);
 }
 
+bool zoff_offload_store_idle(const zoff_store *store)
+{
+    return store->ops->idle(store);
+}
+
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
 {
     return store->ops->commit(store, t);

@@ -78,6 +78,7 @@ static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t c
     slot->chunk = chunk;
     slot->unchecked = true;
     slot->ahead = false;
+    slot->result = ZOFF_PENDING;
     enlist(s, slot, ZOFF_SLOT_READING, bytes);
     return ZOFF_OK;
 }
@@ -99,7 +100,7 @@ static void finish_read(zoff_swap_store *s, zoff_swap_slot *slot)
     memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
 }
 
-/* Take note of a request that is done. */
+/* Take note of a request that is done. A failed read is told to whoever asks for the chunk. */
 static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     /* The posix back-end moves its bytes in here: that, too, is time spent on the disk. */
@@ -110,17 +111,30 @@ static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
         return status;
     delist(s, slot);
     if (slot->state == ZOFF_SLOT_READING) {
-        slot->state = status == ZOFF_OK ? ZOFF_SLOT_LENT : ZOFF_SLOT_FREE;
+        slot->result = status;
         if (status == ZOFF_OK)
             finish_read(s, slot);
-    } else {
-        slot->state = status == ZOFF_OK ? ZOFF_SLOT_FREE : ZOFF_SLOT_DIRTY;
-        if (status == ZOFF_OK) {
-            s->store.stats.write_bytes += slot->request_bytes;
-            s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
-        }
+        else
+            zoff_base_status_keep(&slot->words);
+        return ZOFF_OK;
+    }
+    slot->state = status == ZOFF_OK ? ZOFF_SLOT_FREE : ZOFF_SLOT_DIRTY;
+    if (status == ZOFF_OK) {
+        s->store.stats.write_bytes += slot->request_bytes;
+        s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
     }
     return status;
+}
+
+/* What a read came to, if it is done; then the slot is lent, or free again. */
+static zoff_status take_read(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    if (slot->result == ZOFF_PENDING && finish(s, slot) == ZOFF_PENDING)
+        return ZOFF_PENDING;
+    slot->state = slot->result == ZOFF_OK ? ZOFF_SLOT_LENT : ZOFF_SLOT_FREE;
+    if (slot->result < 0)
+        zoff_base_status_restore(&slot->words);
+    return slot->result;
 }
 
 /* Keep the first failure of several, status and words. */
@@ -154,8 +168,7 @@ zoff_status zoff_offload_swap_pump(zoff_store *store)
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     for (zoff_swap_slot *slot = s->oldest, *newer; slot; slot = newer) {
         newer = slot->newer;
-        if (slot->state == ZOFF_SLOT_WRITING)
-            note(&first, finish(s, slot));
+        note(&first, finish(s, slot));
     }
     return tell(&first);
 }
@@ -176,11 +189,10 @@ static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
     }
     if (slot->state != ZOFF_SLOT_READING)
         return ZOFF_PENDING; /* still being written */
-    zoff_status status = finish(s, slot);
-    if (status != ZOFF_OK)
-        return status;
-    *out = slot->base;
-    return ZOFF_OK;
+    zoff_status status = take_read(s, slot);
+    if (status == ZOFF_OK)
+        *out = slot->base;
+    return status;
 }
 
 /* ---- checksums ---- */
@@ -270,8 +282,10 @@ static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 /* Whatever came of it. */
 static void abandon(zoff_swap_store *s, zoff_swap_slot *slot)
 {
-    (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
-    delist(s, slot);
+    if (slot->result == ZOFF_PENDING) {
+        (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
+        delist(s, slot);
+    }
     slot->state = ZOFF_SLOT_FREE;
 }
 
@@ -296,11 +310,16 @@ zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
 {
     ZOFF_TRY(start_read(s, home, home->chunk));
     zoff_status status;
-    while ((status = finish(s, home)) == ZOFF_PENDING)
+    while ((status = take_read(s, home)) == ZOFF_PENDING)
         ZOFF_TRY(zoff_aio_wait_any(queue_of(s, home->chunk)));
     home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
     ZOFF_TRY(status);
     return swap_check(&s->store, home->chunk);
+}
+
+static bool swap_idle(const zoff_store *store)
+{
+    return !((const zoff_swap_store *)store)->oldest;
 }
 
 /* ---- waiting ---- */
@@ -367,6 +386,7 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                               .pump = zoff_offload_swap_pump,
                                               .wait = zoff_offload_swap_wait,
                                               .drain = zoff_offload_swap_drain,
+                                              .idle = swap_idle,
                                               .commit = zoff_offload_swap_keep_commit,
                                               .rollback = zoff_offload_swap_keep_rollback,
                                               .retry = swap_retry,

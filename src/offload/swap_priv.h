@@ -9,6 +9,7 @@
 #include "store_priv.h"
 #include "swap_file_priv.h"
 #include "swap_record_priv.h"
+#include "try.h"
 
 typedef enum zoff_slot_state {
     ZOFF_SLOT_FREE,
@@ -27,6 +28,8 @@ typedef struct zoff_swap_slot {
     size_t chunk;
     uint64_t ticket;
     size_t request_bytes; /* of the read or write in flight */
+    zoff_status result;   /* READING: PENDING, or what came of it, kept until the chunk is asked for */
+    zoff_kept_error words;
     char *base;
     struct zoff_swap_slot *older, *newer; /* in the list of those in flight */
 } zoff_swap_slot;

@@ -5,6 +5,7 @@
 #include "small_engine.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -294,6 +295,45 @@ TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
         reference::step(t.tensors, config_groups(), 2, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
     }
+}
+
+// Whatever a trainer does between two steps, the next one's first chunks are read meanwhile; a read that fails there is told by
+// the step, which can be tried again.
+TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, on_disk(folder), 2048);
+    aio_fault fault;
+    const int slots = (int)plan_of(e.get()).slots;
+    for (int64_t step = 1; step <= 3; step++) {
+        int reads = 0;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+            reads += !writes;
+            return step == 3 && reads == 2 ? -EIO : res;
+        };
+        t.next_step();
+        t.backward_all(0.1f);
+        zoff_status status = ZOFF_PENDING;
+        for (int i = 0; i < 5000 && status == ZOFF_PENDING; i++) {
+            status = zoff_engine_progress(e.get());
+            usleep(1000);
+        }
+        ASSERT_ZOFF_OK(status);
+        EXPECT_EQ(slots, reads) << "each of these chunks is one transfer";
+        auto info = new_info();
+        if (step == 3) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step(e.get(), nullptr, &info));
+            ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
+        } else {
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        }
+        reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
 TEST_P(Faults, TheWordsAreThoseOfTheStatus)
