@@ -16,11 +16,11 @@ static const char USAGE[] =
     "alone,\n"
     "half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over libaio.\n"
     "  --path FOLDER   on the disk in question; needs room for 8 times the states (default: the current folder)\n"
-    "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 44Mi; --full: 128Mi).\n"
-    "                  Below 40Mi ratios are void\n"
+    "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 32Mi; --full: 128Mi).\n"
+    "                  Below 32Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths (default: all; throttle and paths need root)\n"
-    "  --rounds N      of each race, at most 64 (default 5; --full: 15)\n"
+    "  --rounds N      of each race, at most 64 (default 4; --full: 15)\n"
     "  --seconds N     time for all of it: there are fewer rounds then (default 44; --full: 600)\n"
     "  --quick         the defaults\n"
     "  --full          more of everything\n"
@@ -121,9 +121,9 @@ static int parse_options(int argc, char **argv, step_options *out)
     }
     if (optind < argc)
         return refuse("", argv[optind], "not an option");
-    out->elements = elements ? (size_t)elements : (size_t)(out->quick ? 44 : 128) << 20;
+    out->elements = elements ? (size_t)elements : (size_t)(out->quick ? 32 : 128) << 20;
     out->budget_share = (unsigned)budget;
-    out->rounds = rounds ? (unsigned)rounds : out->quick ? 5 : 15;
+    out->rounds = rounds ? (unsigned)rounds : out->quick ? 4 : 15;
     out->seconds = seconds ? (double)seconds : out->quick ? 44 : 600;
     return 0;
 }

@@ -5,7 +5,7 @@
 
 /* States are this many times the DRAM that they go through, in so many chunks, or nothing is streamed to speak of. */
 enum { LEAST_RATIO = 8, LEAST_CHUNKS = 40 };
-static const size_t LEAST_ELEMENTS = (size_t)40 << 20;
+static const size_t LEAST_ELEMENTS = (size_t)32 << 20;
 
 static const char LEFT_OUT[] = "not among the parts of this run, or no round in its time";
 

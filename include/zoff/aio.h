@@ -36,7 +36,7 @@ typedef struct zoff_aio_opts {
     size_t struct_size;     /**< sizeof(zoff_aio_opts) of the caller; 0 is rejected */
     const char *backend;    /**< "io_uring", "threads" (pread and pwrite by up to 8 threads), "posix" (by the caller),
                                  or NULL and "auto": the first of them that works */
-    size_t block_bytes;     /**< a request is cut into pieces of this size; 0 = 1 MiB; at most 1 GiB */
+    size_t block_bytes;     /**< a request is cut into pieces of this size; 0 = 2 MiB; at most 1 GiB */
     unsigned depth;         /**< pieces in flight; 0 = 32 */
     zoff_aio_direct direct; /**< default AUTO */
     bool writable;          /**< open for writing too */

@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-    BLOCK_DEFAULT = 1 << 20,
-    BLOCK_MOST = 1 << 30, /* the kernel moves a little less than 2 GiB at once, io_uring registers 1 GiB at once */
+    BLOCK_DEFAULT = 2 << 20, /* pieces of 1 MiB keep a disk a little less busy with writes, at twice the CPU */
+    BLOCK_MOST = 1 << 30,    /* the kernel moves a little less than 2 GiB at once, io_uring registers 1 GiB at once */
     DEPTH_DEFAULT = 32,
     DEPTH_MOST = 4096,
     REQUESTS_AT_FIRST = 64

@@ -57,7 +57,7 @@ size_t zoff_engine_pipeline_window(const zoff_engine *e)
     return window_from(e, e->run.first);
 }
 
-/* While the trainer makes its gradients. An error comes again when the step asks. */
+/* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_pipeline_ahead(zoff_engine *e)
 {
     for (size_t i = 0; i < window_from(e, 0); i++)
@@ -130,6 +130,17 @@ static zoff_status advance(zoff_bucket_run *run, const stage *stages, unsigned r
     return ZOFF_OK;
 }
 
+/* Wait for the last writes; slots that they leave begin to read what the next step begins with, so that the disk is never read
+ * from alone, or written to alone. */
+static zoff_status drain(zoff_engine *e)
+{
+    while (e->run.gate != ZOFF_GATE_SKIP && zoff_offload_store_busy(e->store, true)) {
+        zoff_engine_pipeline_ahead(e);
+        ZOFF_TRY(zoff_offload_store_wait(e->store));
+    }
+    return zoff_offload_store_drain(e->store);
+}
+
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)
 {
     unsigned rows;
@@ -149,5 +160,5 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         if (!moved)
             ZOFF_TRY(zoff_offload_store_wait(e->store));
     }
-    return e->run.last ? zoff_offload_store_drain(e->store) : ZOFF_OK;
+    return e->run.last ? drain(e) : ZOFF_OK;
 }

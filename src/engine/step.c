@@ -95,7 +95,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
     (void)zoff_offload_store_pump(e->store); /* what fails is told by the step, which asks for it again */
-    return zoff_offload_store_idle(e->store) ? ZOFF_OK : ZOFF_PENDING;
+    return zoff_offload_store_busy(e->store, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)

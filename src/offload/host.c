@@ -68,10 +68,11 @@ static zoff_status host_idle(zoff_store *store)
     return ZOFF_OK;
 }
 
-static bool host_is_idle(const zoff_store *store)
+static bool host_busy(const zoff_store *store, bool writes_only)
 {
     (void)store;
-    return true;
+    (void)writes_only;
+    return false;
 }
 
 static zoff_status host_commit(zoff_store *store, int64_t t)
@@ -103,7 +104,7 @@ const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .pump = host_idle,
                                               .wait = host_idle,
                                               .drain = host_idle,
-                                              .idle = host_is_idle,
+                                              .busy = host_busy,
                                               .commit = host_commit,
                                               .rollback = host_idle,
                                               .retry = host_idle,

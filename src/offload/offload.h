@@ -41,7 +41,7 @@ typedef struct zoff_store_opts {
     unsigned rank, ranks; /* part of the files' names */
     const char *aio_backend;
     bool aio_tune;          /* measure what is 0 of these two */
-    size_t aio_block_bytes; /* 0: 1 MiB, or measured */
+    size_t aio_block_bytes; /* 0: 2 MiB, or measured */
     unsigned aio_depth;     /* 0: this rank's part of 32, or of what was measured */
     int direct;             /* a zoff_aio_direct */
     zoff_store_verify verify;
@@ -104,8 +104,8 @@ zoff_status zoff_offload_store_drain(zoff_store *store);
 /* Write again what could not be written.  @blocks never */
 zoff_status zoff_offload_store_retry(zoff_store *store);
 
-/* Whether nothing is in flight, as far as pump has seen. */
-bool zoff_offload_store_idle(const zoff_store *store);
+/* Whether reads or writes, or only writes, are in flight, as far as pump has seen. */
+bool zoff_offload_store_busy(const zoff_store *store, bool writes_only);
 
 /* All that was flushed is written and belongs together: it is what the files hold from now on, after step `t`. Drain before.
  * @blocks with persist, for the commit record  @return an error: the files hold what they held before; may be called again */

@@ -64,9 +64,9 @@ zoff_status zoff_offload_store_drain(zoff_store *store)
     return store->ops->drain(store);
 }
 
-bool zoff_offload_store_idle(const zoff_store *store)
+bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 {
-    return store->ops->idle(store);
+    return store->ops->busy(store, writes_only);
 }
 
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)

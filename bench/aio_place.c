@@ -1,0 +1,196 @@
+/* aio_place.c: the one file that everybody reads and writes, and the memory. First uses are slow (blocks that were never
+ * written, pages that the system has yet to find), so all of both is used once before anything is timed. */
+#include "aio_bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+#include <zoff/zoff.h>
+
+#include "streams.h"
+
+static const char PAGES_FILE[] = "/proc/sys/vm/nr_hugepages";
+enum { HUGE_PAGE = 2 << 20, FIO_BYTES = 160 << 20 }; /* what the largest setting of fio takes, and some to spare */
+
+/* --- huge pages that fio maps by itself --- */
+
+static long read_figure(const char *path, const char *format)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    long value = -1;
+    while (file && fgets(line, sizeof line, file) && sscanf(line, format, &value) != 1)
+        value = -1;
+    if (file)
+        fclose(file);
+    return value;
+}
+
+static int write_pages(long pages)
+{
+    FILE *file = fopen(PAGES_FILE, "we");
+    if (!file)
+        return -1;
+    const int printed = fprintf(file, "%ld\n", pages);
+    return fclose(file) == 0 && printed > 0 ? 0 : -1;
+}
+
+static int enough_pages(void)
+{
+    const long free_pages = read_figure("/proc/meminfo", "HugePages_Free: %ld");
+    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
+    return free_pages > 0 && kib > 0 && free_pages * kib >= FIO_BYTES / 1024;
+}
+
+/* The first use of a page is dear where a hypervisor has taken it back; fio's clock must not see that. */
+static void use_pages_once(void)
+{
+    char *base = mmap(NULL, FIO_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+    if (base == MAP_FAILED)
+        return;
+    for (size_t i = 0; i < FIO_BYTES; i += 4096)
+        base[i] = 1;
+    munmap(base, FIO_BYTES);
+}
+
+static void set_pages_aside(bench_place *place)
+{
+    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
+    place->pages_lock = open(PAGES_FILE, O_RDONLY | O_CLOEXEC);
+    if (place->pages_lock >= 0 && flock(place->pages_lock, LOCK_EX | LOCK_NB) == 0 && !enough_pages() && kib > 0) {
+        const long before = read_figure(PAGES_FILE, "%ld");
+        if (before >= 0 && write_pages(before + FIO_BYTES / 1024 / kib) == 0)
+            place->pages_before = before;
+    }
+    place->pages_for_fio = enough_pages();
+    if (place->pages_for_fio)
+        use_pages_once();
+}
+
+/* --- the memory --- */
+
+static char *map(uint64_t bytes, int advice)
+{
+    char *base = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    const size_t skip = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
+    if (skip)
+        munmap(base, skip);
+    munmap(base + skip + bytes, HUGE_PAGE - skip);
+    madvise(base + skip, bytes, advice); /* a wish; what came of it is reported */
+    return base + skip;
+}
+
+/* Not zeros: there are disks that save themselves the work of those. */
+static void fill(char *memory, uint64_t bytes)
+{
+    uint64_t x = 88172645463325252u;
+    for (uint64_t i = 0; i < bytes && i < MIB; i += sizeof x) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        memcpy(memory + i, &x, sizeof x);
+    }
+    for (uint64_t i = MIB; i < bytes; i += MIB)
+        memcpy(memory + i, memory, MIB);
+}
+
+static int open_memory(const bench_options *options, bench_place *place)
+{
+    place->huge = map(options->bytes, MADV_HUGEPAGE);
+    place->small = map(SMALL_BYTES, MADV_NOHUGEPAGE);
+    if (!place->huge || !place->small) {
+        fprintf(stderr, "aio: no memory for %llu MiB: %s; ask for less with --size\n",
+                (unsigned long long)((options->bytes + SMALL_BYTES) / MIB), strerror(errno));
+        return -1;
+    }
+    fill(place->huge, options->bytes);
+    fill(place->small, SMALL_BYTES);
+    place->huge_bytes = bench_streams_huge_bytes();
+    return 0;
+}
+
+/* --- the file --- */
+
+static int write_file(const bench_options *options, bench_place *place)
+{
+    zoff_aio_info info = {.struct_size = sizeof info};
+    const zoff_aio_opts opts = {.struct_size = sizeof opts, .writable = true, .create = true};
+    zoff_aio *queue = NULL;
+    uint64_t ticket;
+    const int ok = zoff_aio_open(place->path, &opts, &queue) == ZOFF_OK && zoff_aio_reserve(queue, options->bytes) == ZOFF_OK &&
+                   zoff_aio_write(queue, 0, options->bytes, place->huge, &ticket) == ZOFF_OK &&
+                   zoff_aio_wait(queue, ticket) == ZOFF_OK && zoff_aio_get_info(queue, &info) == ZOFF_OK;
+    place->direct = info.direct; /* fio goes the same way */
+    snprintf(place->backend, sizeof place->backend, "%s", ok ? info.backend : "");
+    if (!ok)
+        fprintf(stderr, "aio: cannot make the file: %s; choose another folder with --folder\n", zoff_last_error());
+    zoff_aio_close(queue);
+    return ok ? 0 : -1;
+}
+
+/* Of the whole disk, also where the file lies on a partition. */
+static void find_disk(bench_place *place)
+{
+    struct stat info;
+    char partition[64];
+    if (stat(place->path, &info) != 0)
+        return;
+    snprintf(partition, sizeof partition, "/sys/dev/block/%u:%u/partition", major(info.st_dev), minor(info.st_dev));
+    snprintf(place->disk_stat, sizeof place->disk_stat, "/sys/dev/block/%u:%u/%sstat", major(info.st_dev), minor(info.st_dev),
+             access(partition, F_OK) == 0 ? "../" : "");
+    if (access(place->disk_stat, R_OK) != 0)
+        place->disk_stat[0] = 0;
+}
+
+double bench_place_moved(const bench_place *place)
+{
+    double reads, writes;
+    FILE *file = place->disk_stat[0] ? fopen(place->disk_stat, "re") : NULL;
+    const int got = file ? fscanf(file, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) : 0;
+    if (file)
+        fclose(file);
+    return got == 2 ? 512 * (reads + writes) : NAN;
+}
+
+static int choose_path(const bench_options *options, char *out)
+{
+    if (snprintf(out, BENCH_PATH, "%s/zoff-bench-aio-%ld", options->folder, (long)getpid()) < BENCH_PATH)
+        return 0;
+    fprintf(stderr, "aio: --folder %s: too long a path\n", options->folder);
+    return -1;
+}
+
+int bench_place_open(const bench_options *options, int fio, bench_place *out)
+{
+    *out = (bench_place){.pages_before = -1, .pages_lock = -1, .registered = 1};
+    if (choose_path(options, out->path) != 0 || open_memory(options, out) != 0)
+        return -1;
+    out->made = 1;
+    if (write_file(options, out) != 0)
+        return -1;
+    find_disk(out);
+    if (fio)
+        set_pages_aside(out);
+    return 0;
+}
+
+void bench_place_close(bench_place *place)
+{
+    if (place->made)
+        unlink(place->path);
+    if (place->pages_before >= 0 && write_pages(place->pages_before) != 0)
+        fprintf(stderr, "aio: cannot put %s back to %ld\n", PAGES_FILE, place->pages_before);
+    if (place->pages_lock >= 0)
+        close(place->pages_lock);
+    place->made = 0;
+    place->pages_before = place->pages_lock = -1;
+}

@@ -1,0 +1,117 @@
+// throttle_test.cc: the disk of known speed that benchmarks use: the process goes into a cgroup and comes back, the bound
+// binds, and where it cannot be had the reason is told.
+#include "shell.h"
+#include "throttle.h"
+#include "zoff_test.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace
+{
+std::string own_cgroups()
+{
+    std::stringstream all;
+    all << std::ifstream("/proc/self/cgroup").rdbuf();
+    return all.str();
+}
+
+bool there(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+double now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+class throttled : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        home = own_cgroups();
+        if (throttle_open(&t, folder.path.c_str(), RATE) != 0)
+            GTEST_SKIP() << t.reason;
+    }
+    void TearDown() override { throttle_close(&t); }
+
+    static constexpr uint64_t RATE = 100 * 1000 * 1000;
+    zoff_test::scratch_folder folder;
+    throttle t;
+    std::string home;
+};
+
+TEST_F(throttled, the_process_goes_in_and_comes_back)
+{
+    EXPECT_NE(home, own_cgroups());
+    EXPECT_NE(std::string::npos, own_cgroups().find("zoff-bench-"));
+    EXPECT_TRUE(there(t.own));
+    const std::string own = t.own;
+    throttle_close(&t);
+    EXPECT_EQ(home, own_cgroups());
+    EXPECT_FALSE(there(own.c_str()));
+    throttle_close(&t); // nothing left to do
+}
+
+TEST_F(throttled, a_child_that_still_runs_goes_home_too)
+{
+    const std::string own = t.own;
+    ASSERT_EQ(0, system("sleep 5 >/dev/null 2>&1 &"));
+    throttle_close(&t);
+    EXPECT_FALSE(there(own.c_str()));
+}
+
+TEST_F(throttled, the_bound_binds)
+{
+    // A slow machine is slower still, so only the time that it must take at least says anything: 0.67 s, less what the kernel
+    // gives in advance.
+    const size_t bytes = (size_t)64 << 20;
+    void *memory = nullptr;
+    ASSERT_EQ(0, posix_memalign(&memory, 4096, bytes));
+    memset(memory, 1, bytes);
+    zoff_aio_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.writable = opts.create = true;
+    opts.direct = ZOFF_DIRECT_REQUIRE;
+    zoff_aio *q = nullptr;
+    uint64_t ticket;
+    ASSERT_ZOFF_OK(zoff_aio_open(folder.file("data").c_str(), &opts, &q));
+    const double start = now();
+    EXPECT_ZOFF_OK(zoff_aio_write(q, 0, bytes, memory, &ticket));
+    EXPECT_ZOFF_OK(zoff_aio_wait(q, ticket));
+    EXPECT_GT(now() - start, 0.3);
+    zoff_aio_close(q);
+    free(memory);
+}
+
+TEST_F(throttled, another_bound_for_another_file)
+{
+    EXPECT_EQ(0, throttle_add(&t, folder.path.c_str(), 2 * RATE)) << t.reason;
+    EXPECT_EQ(-1, throttle_add(&t, "/proc", RATE));
+    EXPECT_NE(std::string::npos, std::string(t.reason).find("/proc")) << t.reason;
+    EXPECT_NE(home, own_cgroups()) << "the first bound is still in force";
+}
+
+TEST(throttle, a_file_on_no_disk_is_refused_with_the_reason)
+{
+    throttle t;
+    const std::string before = own_cgroups();
+    EXPECT_EQ(-1, throttle_open(&t, "/proc", 1000));
+    EXPECT_NE(std::string::npos, std::string(t.reason).find("no block device")) << t.reason;
+    EXPECT_EQ(-1, throttle_open(&t, "/no/such/file", 1000));
+    EXPECT_NE(std::string::npos, std::string(t.reason).find("/no/such/file")) << t.reason;
+    EXPECT_EQ(before, own_cgroups());
+    EXPECT_EQ(-1, throttle_add(&t, "/proc", 1000));
+    EXPECT_NE(std::string::npos, std::string(t.reason).find("no throttle is open")) << t.reason;
+}
+} // namespace
