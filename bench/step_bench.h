@@ -53,8 +53,9 @@ typedef struct step_engine {
     size_t aio_block_bytes; /* as the configuration has them */
     unsigned aio_depth;
     int64_t steps;
+    unsigned sample_steps, in_sample; /* a sample has so many steps, and what is in flight after it belongs to it */
     uint64_t read_bytes, write_bytes; /* of the last step, from files */
-    double io_wait_seconds, update_seconds;
+    double io_wait_seconds, update_seconds, measure_seconds, check_seconds;
     bool failed;
     char reason[STEP_REASON]; /* why there is none */
 } step_engine;
@@ -64,7 +65,7 @@ typedef struct step_engine_opts {
     unsigned path_count;
     uint64_t host_bytes;   /* zoff.host_memory; 0: the default */
     size_t chunk_elements; /* sub_group_size; 0: the default */
-    bool persist;
+    bool persist, unverified;
 } step_engine_opts;
 
 /* 0, or -1 with `reason`. `name` is that of its folder. */

@@ -29,7 +29,7 @@ static void set_over_io(bench_figure *f, const race *r)
     for (unsigned k = 0; own >= 0 && io >= 0 && k < r->rounds; k++) {
         const double *const seconds[] = {r->entries[own].seconds, r->entries[io].seconds};
         const double bound = update < 0 ? seconds[1][k] : fmax(seconds[1][k], r->entries[update].seconds[k]);
-        if (isfinite(seconds[0][k] / bound))
+        if (isfinite(seconds[0][k] / bound) && isfinite(seconds[1][k]))
             ratios[count++] = seconds[0][k] / bound;
     }
     if (count)
@@ -77,6 +77,10 @@ static void judge_step(const step_options *options, const step_book *book, bench
     f = bench_figures_add(out, "update_over_io", 0, 0, "update alone / transfers alone: above 1 the disk is not what bounds",
                           LEFT_OUT);
     set_pair(f, r, "update_only", "io_only");
+    f = bench_figures_add(out, "checksums", -1, 1.03, "step / the same without checksums of what is read and written",
+                          LEFT_OUT);
+    set_pair(f, r, "zoff", "zoff_unverified");
+    check_disk(options, book, f);
     f = bench_figures_add(out, "cached50_over_uncached", -1, 0.58,
                           "step with half of the states in DRAM / with the small budget", LEFT_OUT);
     set_pair(f, r, "zoff_cached50", "zoff");

@@ -96,6 +96,8 @@ static int write_config(const char *name, const step_engine_opts *opts, step_eng
         append(text, bytes, ", \"host_memory\": %llu", (unsigned long long)opts->host_bytes);
     if (opts->persist)
         append(text, bytes, ", \"persist\": true");
+    if (opts->unverified)
+        append(text, bytes, ", \"verify\": \"off\"");
     append(text, bytes, "}}");
     return 0;
 }
@@ -125,7 +127,7 @@ int step_engine_open(const step_model *m, const char *name, const step_engine_op
 {
     char text[4 * STEP_PATH];
     zoff_config *config = NULL;
-    *out = (step_engine){0};
+    *out = (step_engine){.sample_steps = 1};
     if (write_config(name, opts, out, text, sizeof text) != 0)
         return -1;
     step_model_reset(m);
@@ -152,14 +154,17 @@ void step_engine_step(void *engine)
         e->failed = true;
         fprintf(stderr, "step: %s\n", zoff_last_error());
     }
-    /* What the next step begins with is read now already, while a trainer computes. Nobody computes here: each turn moves all
-     * bytes of a step, and leaves the disk alone when it is over. */
-    while (!e->failed && zoff_engine_progress(e->engine) == ZOFF_PENDING)
+    /* What the next step begins with is read already. That counts, too: a sample moves all bytes of its steps, and leaves the
+     * disk alone when it is over. */
+    while (++e->in_sample >= e->sample_steps && !e->failed && zoff_engine_progress(e->engine) == ZOFF_PENDING)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    e->in_sample %= e->sample_steps;
     e->read_bytes = info.nvme_read_bytes;
     e->write_bytes = info.nvme_write_bytes;
     e->io_wait_seconds = info.io_wait_seconds;
     e->update_seconds = info.update_seconds;
+    e->measure_seconds = info.measure_seconds;
+    e->check_seconds = info.check_seconds;
 }
 
 void step_engine_close(step_engine *e)

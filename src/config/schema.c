@@ -234,7 +234,7 @@ ALIAS("bfloat16", "bf16", "old name"),
 
 /* ---- aio ---- */
 SECTION("aio", .help = "How files are read and written. `\"aio\": \"auto\"` measures the folders of the state files for two seconds, once, and takes what suits them; keys that are given elsewhere (`zoff_config_set()`, `--set`) stay. `zoff tune FOLDER` prints the same as a section"),
-HONOUR("aio.block_size", BYTES, "1MiB", RANGE(4096, 1073741824.0), .help = "Bytes of one request to the disk"),
+HONOUR("aio.block_size", BYTES, "2MiB", RANGE(4096, 1073741824.0), .help = "Bytes of one request to the disk; DeepSpeed's default is 1 MiB"),
 HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
 IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one queue per file"),
 IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "what DeepSpeed's tuner prints and DeepSpeed does not read"),

@@ -41,7 +41,7 @@ TEST(config_dump, gives_every_value_and_its_source)
         {"zero_optimization.stage = 2", "ds.json:3:55"},
         {"zero_optimization.sub_group_size = 1000000000", "default"},
         {"zero_optimization.offload_optimizer.nvme_path = [\"/a\", \"/b \\\"x\\\"\"]", "ds.json:3:107"},
-        {"aio.block_size = 1048576", "default"},
+        {"aio.block_size = 2097152", "default"},
         {"zoff.host_memory = auto", "default"},
         {"zoff.strict = true", "default"},
     };

@@ -29,7 +29,7 @@ TEST(config_values, defaults_are_deepspeeds_except_where_the_docs_say_so)
     EXPECT_EQ(1000000000u, v.chunk_elements);
     EXPECT_EQ(4u, v.slots);
     EXPECT_EQ(0u, v.threads);
-    EXPECT_EQ(1u << 20, v.aio_block_bytes);
+    EXPECT_EQ(2u << 20, v.aio_block_bytes);
     EXPECT_EQ(32u, v.aio_depth);
     EXPECT_FALSE(v.aio_tune);
     EXPECT_EQ(ZOFF_DIRECT_AUTO, v.direct);
@@ -91,9 +91,9 @@ TEST(config_values, aio_auto_leaves_to_tuning_what_is_not_given)
         {R"({"aio": "auto"})", true, 0, 0},
         {R"({"aio": "AUTO", "zoff": {"io_backend": "threads"}})", true, 0, 0},
         {R"({"zero_optimization": {"aio": "auto"}})", true, 0, 0},
-        {R"({"aio": {}})", false, 1 << 20, 32},
-        {R"({"aio": null})", false, 1 << 20, 32},
-        {R"({"aio": {"block_size": "auto", "queue_depth": "auto"}})", false, 1 << 20, 32}, // of a key it is the default
+        {R"({"aio": {}})", false, 2 << 20, 32},
+        {R"({"aio": null})", false, 2 << 20, 32},
+        {R"({"aio": {"block_size": "auto", "queue_depth": "auto"}})", false, 2 << 20, 32}, // of a key it is the default
     };
     for (const expected &e : cases) {
         zoff_config_values v = values(resolved(e.text));
