@@ -306,10 +306,12 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
     trainer t(1);
     t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
     engine e = seal_engine(t, on_disk(folder), 2048);
-    aio_fault fault;
     const int slots = (int)plan_of(e.get()).slots;
-    for (int64_t step = 1; step <= 3; step++) {
-        int reads = 0;
+    int reads = 0;
+    int64_t step = 1;
+    aio_fault fault;
+    for (; step <= 3; step++) {
+        reads = 0;
         fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
             return !writes && ++reads == 1 && step == 3 ? -EIO : res;
         };

@@ -75,7 +75,7 @@ static const char *real_path(const char *path, char dst[4096])
 
 static bool is_control(const char *path)
 {
-    return strcmp(path, CONTROL) == 0;
+    return path && strcmp(path, CONTROL) == 0; /* a file that was removed while it was open has no name */
 }
 
 static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *info)
