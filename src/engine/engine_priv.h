@@ -3,7 +3,7 @@
  *  engine.c    create, seal, destroy               options.c   options and configuration to settings
  *  params.c    the list of parameters, gradients    groups.c    hyper-parameters, and the states that they need
  *  step.c      begin, wait, retry: what the caller sees
- *  pipeline.c  the stages that a bucket walks       stages.c    the stages
+ *  pipeline.c  the stages that a bucket walks       stages.c, update.c  the stages
  *  gate.c      norm, clip, skip                     states.c    pull, push, read, write
  *  lr_schedule.c                                    stats.c     what was done, and what it took
  *  budget.c    the plan, and whether it fits        persist.c   states of an earlier process
@@ -207,10 +207,18 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_measure(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_gate(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
-zoff_status zoff_engine_stages_update(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
+/* Whether a slice of the bucket has a gradient in this step. */
+bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
+/* The gradient that the norm and the update see. */
+const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
+/* Seconds since `from`, without those that went to I/O and to checksums in between. */
+double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before);
 /* Whether the bucket needs its states in this step: a slice of it takes part, and there are states. */
 bool zoff_engine_stages_borrows(const zoff_bucket_run *run);
+
+/* update.c: the row between fetch and flush */
+zoff_status zoff_engine_update_run(zoff_bucket_run *run);
 
 /* gate.c */
 void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count); /* a bucket's block sums */

@@ -27,7 +27,7 @@ static const stage STEP[] = {
     {"measure", zoff_engine_stages_measure},       /* cpu_adam: square sums, finite or not */
     {"gate", zoff_engine_stages_gate},             /* engine: opens when all are measured and the ranks have voted */
     {"fetch", zoff_engine_stages_fetch},           /* offload: starts for later buckets while this one waits or updates */
-    {"update", zoff_engine_stages_update},         /* cpu_adam, on the team; pumps I/O in between */
+    {"update", zoff_engine_update_run},            /* cpu_adam, on the team; pumps I/O in between */
     {"flush", zoff_engine_stages_flush},           /* offload: write-behind, never waited for here */
 };
 

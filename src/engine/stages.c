@@ -13,7 +13,7 @@ static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_
     return &run->engine->plan.pieces[chunk->first_piece];
 }
 
-static bool takes_part(const zoff_bucket_run *run)
+bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
 {
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
@@ -26,15 +26,15 @@ static bool takes_part(const zoff_bucket_run *run)
 
 bool zoff_engine_stages_borrows(const zoff_bucket_run *run)
 {
-    return run->engine->plan.chunks[run->chunk].bytes && takes_part(run);
+    return run->engine->plan.chunks[run->chunk].bytes && zoff_engine_stages_takes_part(run);
 }
 
-/* Seconds since `from`, without those that went to I/O in between. */
-static double worked(const zoff_engine *e, double from, const zoff_store_stats *before)
+double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before)
 {
     zoff_store_stats now;
     zoff_offload_store_stats(e->store, &now);
-    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds);
+    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds) -
+           (now.check_seconds - before->check_seconds);
 }
 
 static bool accumulates(const zoff_engine *e)
@@ -42,8 +42,7 @@ static bool accumulates(const zoff_engine *e)
     return e->accumulator.base != NULL;
 }
 
-/* The gradient that the norm and the update see. */
-static const void *gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
     *out_dtype = accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
     return accumulates(e) ? (const void *)((const float *)e->accumulator.base + piece->owned_offset)
@@ -89,7 +88,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
         e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
     }
     zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, between, e);
-    e->run.info.measure_seconds += worked(e, from, &before);
+    e->run.info.measure_seconds += zoff_engine_stages_worked(e, from, &before);
     return ZOFF_OK;
 }
 
@@ -107,12 +106,12 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
         zoff_norm_piece *n = &e->norm_pieces[used++];
         *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = e->block_sums + blocks};
         blocks += zoff_base_bits_ceil_div(n->count, ZOFF_NORM_BLOCK);
-        n->grad = gradient(e, &pieces[i], &n->dtype);
+        n->grad = zoff_engine_stages_gradient(e, &pieces[i], &n->dtype);
         e->run.info.host_read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
     zoff_adam_norm_run(e->settings.threads, e->norm_pieces, used, between, e);
     zoff_engine_gate_add(e, pieces, count);
-    e->run.info.measure_seconds += worked(e, from, &before);
+    e->run.info.measure_seconds += zoff_engine_stages_worked(e, from, &before);
     return ZOFF_OK;
 }
 
@@ -147,46 +146,6 @@ zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
         run->base = base;
     }
     return check(run);
-}
-
-/* Bytes that the kernels move for a piece are those of the streams that it names. */
-static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
-{
-    const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
-    info->host_read_bytes += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
-    info->host_write_bytes += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
-}
-
-zoff_status zoff_engine_stages_update(zoff_bucket_run *run)
-{
-    zoff_engine *e = run->engine;
-    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
-    size_t count, used = 0;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
-    if (!takes_part(run))
-        return ZOFF_OK;
-    zoff_store_stats before;
-    zoff_offload_store_stats(e->store, &before);
-    double from = zoff_base_clock_seconds();
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
-            continue;
-        zoff_adam_piece *a = &e->adam_pieces[used++];
-        *a = zoff_engine_states_piece(e, chunk, &pieces[i], run->base);
-        a->consts = &e->consts[e->params[pieces[i].param].group];
-        a->grad = gradient(e, &pieces[i], &a->grad_dtype);
-        /* SGD sealed with momentum may leave it out of a step. */
-        const zoff_adam_states touched = zoff_adam_hyper_rule_states(a->consts->rule);
-        a->m = touched.m ? a->m : NULL;
-        a->v = touched.v ? a->v : NULL;
-        e->run.info.elements_updated += a->count;
-        count_bytes(&e->run.info, a);
-    }
-    zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
-    zoff_engine_states_keep_weights(e, run->chunk, run->base, false);
-    e->run.updated++;
-    e->run.info.update_seconds += worked(e, from, &before);
-    return ZOFF_OK;
 }
 
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)

@@ -5,18 +5,19 @@
 #include "bits.h"
 #include "team.h"
 
+#include <string.h>
 #include <xxhash.h>
 /* The library's own choice of vector width at run time, where the distribution ships it. */
 #ifdef ZOFF_HAVE_XXH_DISPATCH
 #include <xxh_x86dispatch.h>
 #endif
 
-enum { SHARED_FROM = 4 }; /* blocks: below that a team costs more than it saves */
+enum { SHARED_FROM = 8 }; /* blocks: below that a team costs more than it saves */
 
 typedef struct work {
+    zoff_digest *digest;
     const char *base;
-    size_t bytes, blocks;
-    uint64_t *hashes;
+    size_t bytes, first, end; /* bytes of the chunk; blocks */
 } work;
 
 size_t zoff_offload_digest_blocks(size_t bytes)
@@ -27,21 +28,46 @@ size_t zoff_offload_digest_blocks(size_t bytes)
 static void hash_share(void *ctx, unsigned thread, unsigned threads)
 {
     const work *w = ctx;
-    const size_t end = w->blocks * (thread + 1) / threads;
-    for (size_t i = w->blocks * thread / threads; i < end; i++) {
+    const size_t count = w->end - w->first, end = w->first + count * (thread + 1) / threads;
+    for (size_t i = w->first + count * thread / threads; i < end; i++) {
         const size_t at = i * ZOFF_DIGEST_BLOCK;
-        w->hashes[i] = XXH3_64bits(w->base + at, zoff_base_bits_min(w->bytes - at, ZOFF_DIGEST_BLOCK));
+        if (w->digest->done[i])
+            continue;
+        w->digest->hashes[i] = XXH3_64bits(w->base + at, zoff_base_bits_min(w->bytes - at, ZOFF_DIGEST_BLOCK));
+        w->digest->done[i] = true;
     }
 }
 
-uint64_t zoff_offload_digest(unsigned threads, const void *base, size_t bytes, uint64_t *scratch)
+void zoff_offload_digest_begin(zoff_digest *d, size_t bytes)
 {
-    work w = {.base = base, .bytes = bytes, .blocks = zoff_offload_digest_blocks(bytes), .hashes = scratch};
-    if (threads > 1 && w.blocks >= SHARED_FROM)
+    memset(d->done, 0, zoff_offload_digest_blocks(bytes) * sizeof *d->done);
+}
+
+static void hash(zoff_digest *d, unsigned threads, const void *base, size_t bytes, size_t first, size_t end)
+{
+    work w = {.digest = d, .base = base, .bytes = bytes, .first = first, .end = end};
+    size_t left = 0;
+    for (size_t i = first; i < end; i++)
+        left += !d->done[i];
+    if (threads > 1 && left >= SHARED_FROM)
         zoff_base_team_run(threads, hash_share, &w);
-    else
+    else if (left)
         hash_share(&w, 0, 1);
-    return XXH3_64bits(scratch, w.blocks * sizeof *scratch);
+}
+
+void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base, size_t bytes, size_t from, size_t to)
+{
+    const size_t first = zoff_base_bits_ceil_div(from, ZOFF_DIGEST_BLOCK);
+    const size_t end = to >= bytes ? zoff_offload_digest_blocks(bytes) : to / ZOFF_DIGEST_BLOCK;
+    if (first < end)
+        hash(d, threads, base, bytes, first, end);
+}
+
+uint64_t zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base, size_t bytes)
+{
+    const size_t blocks = zoff_offload_digest_blocks(bytes);
+    hash(d, threads, base, bytes, 0, blocks);
+    return XXH3_64bits(d->hashes, blocks * sizeof *d->hashes);
 }
 
 uint64_t zoff_offload_digest_small(const void *base, size_t bytes)

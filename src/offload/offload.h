@@ -86,6 +86,12 @@ zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk);
 /* Give up what was read ahead of one chunk.  @blocks until its read is done */
 void zoff_offload_store_drop(zoff_store *store, size_t chunk);
 
+/* Bytes [from, to) of a borrowed chunk have what they will be flushed with: their checksum is computed now, while they are in
+ * a cache. Worth its call where wants_settle says so; ranges may overlap. What was not settled is done by flush. Nothing may
+ * change them any more, and nothing else be checked or flushed in between. Outside of parallel regions. */
+bool zoff_offload_store_wants_settle(const zoff_store *store);
+void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
+
 /* Give a borrowed chunk back changed: it is written behind the caller's back. Outside of parallel regions. */
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 

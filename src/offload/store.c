@@ -39,6 +39,17 @@ void zoff_offload_store_drop(zoff_store *store, size_t chunk)
     store->ops->drop(store, chunk);
 }
 
+bool zoff_offload_store_wants_settle(const zoff_store *store)
+{
+    return store->wants_settle;
+}
+
+void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
+{
+    if (store->wants_settle)
+        store->ops->settle(store, chunk, from, to);
+}
+
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
 {
     return store->ops->flush(store, chunk);

@@ -13,6 +13,7 @@ typedef struct zoff_store_ops {
     zoff_status (*check)(zoff_store *store, size_t chunk);
     zoff_status (*ahead)(zoff_store *store, size_t chunk);
     void (*drop)(zoff_store *store, size_t chunk);
+    void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: of no use */
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     void (*release)(zoff_store *store, size_t chunk);
     zoff_status (*pump)(zoff_store *store);
@@ -30,7 +31,7 @@ typedef struct zoff_store_ops {
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
-    bool can_rollback, reopened;
+    bool can_rollback, reopened, wants_settle;
     int64_t t;    /* of the last commit */
     zoff_map map; /* all chunks, or the slots and the residents */
 };

@@ -14,7 +14,6 @@
 #include "swap_priv.h"
 
 #include "clock.h"
-#include "digest_priv.h"
 #include "try.h"
 
 #include <string.h>
@@ -207,12 +206,31 @@ static bool is_checked(const zoff_swap_store *s, size_t chunk)
            (s->verify == ZOFF_VERIFY_SAMPLE && (chunk + s->generation) % ZOFF_VERIFY_SAMPLES == 0);
 }
 
+/* The rest of it, where settle has been given the beginning. */
 static uint64_t digest(zoff_swap_store *s, size_t chunk, const char *base)
 {
+    const size_t bytes = s->chunks[chunk].bytes;
     double from = zoff_base_clock_seconds();
-    uint64_t sum = zoff_offload_digest(s->threads, base, s->chunks[chunk].bytes, s->scratch);
+    if (s->digested != chunk)
+        zoff_offload_digest_begin(&s->digest, bytes);
+    s->digested = SIZE_MAX;
+    uint64_t sum = zoff_offload_digest_end(&s->digest, s->threads, base, bytes);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
     return sum;
+}
+
+/* A chunk that nobody will compare is not hashed either. */
+static void swap_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (!is_checked(s, chunk) || (s->places[chunk].home && !s->persist))
+        return;
+    double start = zoff_base_clock_seconds();
+    if (s->digested != chunk)
+        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].bytes);
+    s->digested = chunk;
+    zoff_offload_digest_add(&s->digest, s->threads, find_chunk(s, chunk)->base, s->chunks[chunk].bytes, from, to);
+    s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 
 void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out)
@@ -224,6 +242,7 @@ void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base,
 static zoff_status swap_check(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
+    s->digested = SIZE_MAX;
     zoff_swap_slot *slot = find_chunk(s, chunk);
     const zoff_swap_version *now = &s->places[chunk].now;
     if (!slot->unchecked)
@@ -384,6 +403,7 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                               .check = swap_check,
                                               .ahead = swap_ahead,
                                               .drop = swap_drop,
+                                              .settle = swap_settle,
                                               .flush = swap_flush,
                                               .release = swap_release,
                                               .pump = zoff_offload_swap_pump,

@@ -115,7 +115,10 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
         s->chunks[i] = opts->chunks[i];
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_offload_digest_blocks(s->largest), sizeof *s->scratch, "checksums", &s->scratch));
+    s->digest.room = zoff_offload_digest_blocks(s->largest);
+    s->digested = SIZE_MAX;
+    ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.hashes, "checksums", &s->digest.hashes));
+    ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.done, "checksums", &s->digest.done));
     return map_memory(s);
 }
 
@@ -177,6 +180,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->store.can_rollback = s->persist = opts->persist;
     s->power_safe = opts->power_safe;
     s->verify = opts->verify;
+    s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->threads = opts->threads ? opts->threads : 1;
     s->identity = (zoff_swap_identity){.layout = opts->layout,
                                        .limit_bytes = opts->limit_bytes,
@@ -205,7 +209,8 @@ void zoff_offload_swap_life_close(zoff_store *store)
     for (size_t i = 0; i < s->file_count; i++)
         zoff_offload_swap_file_close(&s->files[i]);
     zoff_base_map_free(&s->store.map);
-    zoff_base_mem_free(s->scratch);
+    zoff_base_mem_free(s->digest.hashes);
+    zoff_base_mem_free(s->digest.done);
     zoff_base_mem_free(s->slots);
     zoff_base_mem_free(s->files);
     zoff_base_mem_free(s->stripes);

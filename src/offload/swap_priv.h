@@ -6,6 +6,7 @@
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
+#include "digest_priv.h"
 #include "store_priv.h"
 #include "swap_file_priv.h"
 #include "swap_record_priv.h"
@@ -72,7 +73,8 @@ typedef struct zoff_swap_store {
     bool persist, power_safe;
     zoff_store_verify verify;
     unsigned threads;
-    uint64_t *scratch;   /* for digests */
+    zoff_digest digest;  /* of one chunk at a time */
+    size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
     uint64_t generation; /* commits so far; persist: of the files */
     zoff_swap_identity identity;
 } zoff_swap_store;

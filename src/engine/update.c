@@ -1,0 +1,158 @@
+/* update.c: the row of the pipeline where weights and states become new.
+ *
+ * States that go to a file are known there by a checksum, and to read them once more for it, from DRAM, would cost half as much
+ * as the update itself. So a bucket is updated tile by tile, and what a tile has made final is hashed while a cache has it. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+
+#include <string.h>
+
+enum { TILE = 256 * 1024 }; /* elements: 3 MiB of states and a little more */
+_Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "kernels start at block borders");
+
+/* A bucket on its way through its tiles. */
+typedef struct tiling {
+    zoff_bucket_run *run;
+    const zoff_plan_chunk *chunk;
+    size_t used, elements;               /* of the tile: pieces, and elements of them */
+    size_t final_end[ZOFF_STREAM_COUNT]; /* elements of each stream that are as they will be flushed */
+    bool settles[ZOFF_STREAM_COUNT];
+} tiling;
+
+/* Bytes that the kernels move for a piece are those of the streams that it names. */
+static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
+{
+    const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
+    info->host_read_bytes += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
+    info->host_write_bytes += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
+}
+
+/* A piece of the bucket as the kernels take it in this step. */
+static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece)
+{
+    zoff_engine *e = run->engine;
+    zoff_adam_piece a = zoff_engine_states_piece(e, chunk, piece, run->base);
+    a.consts = &e->consts[e->params[piece->param].group];
+    a.grad = zoff_engine_stages_gradient(e, piece, &a.grad_dtype);
+    /* SGD sealed with momentum may leave it out of a step. */
+    const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
+    a.m = touched.m ? a.m : NULL;
+    a.v = touched.v ? a.v : NULL;
+    return a;
+}
+
+/* Elements [first, first + count) of a piece. */
+static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t count)
+{
+    zoff_adam_piece part = *a;
+    part.count = count;
+    part.master = (float *)a->master + first;
+    part.m = a->m ? a->m + first : NULL;
+    part.v = a->v ? a->v + first : NULL;
+    part.grad = (const char *)a->grad + first * zoff_adam_dtype_bytes(a->grad_dtype);
+    part.copy_out = a->copy_out ? (char *)a->copy_out + first * zoff_adam_dtype_bytes(a->copy_dtype) : NULL;
+    return part;
+}
+
+/* Called by the kernels in between. */
+static void between(void *ctx)
+{
+    zoff_engine_pipeline_feed(ctx);
+}
+
+static void run_tile(tiling *t)
+{
+    zoff_engine *e = t->run->engine;
+    zoff_adam_update_run(e->settings.threads, e->adam_pieces, t->used, between, e);
+    for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
+        const size_t from = t->chunk->starts[stream];
+        if (t->settles[stream])
+            zoff_offload_store_settle(e->store, t->run->chunk, from, from + t->final_end[stream] * sizeof(float));
+    }
+    t->used = 0;
+    t->elements = 0;
+}
+
+/* A piece goes into as many tiles as it takes; one that has no gradient only passes: it is as it was, and so it is final. */
+static void add_piece(tiling *t, const zoff_plan_piece *piece)
+{
+    zoff_engine *e = t->run->engine;
+    const bool takes_part = *zoff_engine_params_flag(e, piece);
+    const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, &e->params[piece->param]);
+    const zoff_adam_piece a = make_piece(t->run, t->chunk, piece);
+    if (takes_part) {
+        e->run.info.elements_updated += a.count;
+        count_bytes(&e->run.info, &a);
+    }
+    for (size_t at = 0; at < piece->count;) {
+        size_t count = zoff_base_bits_min(piece->count - at, TILE - t->elements);
+        if (at + count < piece->count)
+            count -= count % ZOFF_NORM_BLOCK;
+        if (takes_part && count)
+            e->adam_pieces[t->used++] = part_of(&a, at, count);
+        at += count;
+        t->elements += count;
+        for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
+            if (tensor.has[stream])
+                t->final_end[stream] = piece->offsets[stream] + at;
+        }
+        if (at < piece->count || t->elements == TILE)
+            run_tile(t);
+    }
+}
+
+/* Which streams are final as soon as they are updated: copies of fp32 weights are not, they are made after it. */
+static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
+{
+    const zoff_engine *e = t->run->engine;
+    for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
+        t->settles[stream] = t->chunk->lengths[stream] != 0;
+    for (size_t i = 0; i < t->chunk->piece_count; i++) {
+        if (e->params[pieces[i].param].dtype == ZOFF_F32)
+            t->settles[ZOFF_STREAM_MASTER] = false;
+    }
+}
+
+/* All of it at once, where nobody wants checksums. */
+static void update_whole(zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *pieces)
+{
+    zoff_engine *e = run->engine;
+    size_t used = 0;
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        if (!*zoff_engine_params_flag(e, &pieces[i]))
+            continue;
+        const zoff_adam_piece a = make_piece(run, chunk, &pieces[i]);
+        e->adam_pieces[used++] = a;
+        e->run.info.elements_updated += a.count;
+        count_bytes(&e->run.info, &a);
+    }
+    zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
+}
+
+zoff_status zoff_engine_update_run(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
+    zoff_store_stats before;
+    if (!zoff_engine_stages_takes_part(run))
+        return ZOFF_OK;
+    zoff_offload_store_stats(e->store, &before);
+    double from = zoff_base_clock_seconds();
+    if (chunk->bytes && zoff_offload_store_wants_settle(e->store)) {
+        tiling t = {.run = run, .chunk = chunk};
+        choose_streams(&t, pieces);
+        for (size_t i = 0; i < chunk->piece_count; i++)
+            add_piece(&t, &pieces[i]);
+        if (t.elements)
+            run_tile(&t);
+    } else {
+        update_whole(run, chunk, pieces);
+    }
+    zoff_engine_states_keep_weights(e, run->chunk, run->base, false);
+    e->run.updated++;
+    e->run.info.update_seconds += zoff_engine_stages_worked(e, from, &before);
+    return ZOFF_OK;
+}
