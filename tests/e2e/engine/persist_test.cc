@@ -215,6 +215,23 @@ TEST_F(Persist, BytesWrittenAreTold)
     EXPECT_NE(nullptr, strstr(json, ("\"nvme_lifetime_write_bytes\": " + std::to_string(4 * stored)).c_str())) << json;
 }
 
+// "aio": "auto": the first engine measures its folder and says what it found, ready to be pasted; the next one knows.
+TEST(MeasuredFolder, OnceForAllEngines)
+{
+    scratch_folder folder;
+    for (const char *said : {"measured ", "kept from an earlier measurement of "}) {
+        log_catcher log;
+        trainer t(3);
+        t.add(40000, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, config_text(folder.path, 1, ", \"aio\": \"auto\""), 2048);
+        EXPECT_TRUE(log.contains(said + folder.path + ": {\"aio\": {\"block_size\": ")) << said;
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+}
+
 // Buckets of more than one tile: what is hashed while it is updated is what is written, whatever the mixture of types, of
 // optimizers, and of slices with and without a gradient. A checksum of anything else would be an error in the next step.
 TEST(Tiles, AreHashedAsTheyAreWritten)
