@@ -2,8 +2,6 @@
  * Options, and the order of the parts: what is asked of the project first. */
 #include "aio_bench.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,127 +26,64 @@ static const char USAGE[] =
     "Exit status 3: nothing that is asked of the project could be measured.\n";
 
 typedef struct part {
-    const char *name;
     unsigned bit;
     double quick, full; /* share of the time */
     int (*run)(const bench_options *options, double deadline, bench_book *book);
 } part;
 static const part PARTS[] = {
-    {"contest", PART_CONTEST, 0.77, 0.5, bench_contest},
-    {"throttle", PART_THROTTLE, 0.19, 0.2, bench_throttle},
-    {"pages", PART_PAGES, 0.04, 0.1, bench_pages},
-    {"sweep", PART_SWEEP, 0.2, 0.2, bench_sweep},
+    {PART_CONTEST, 0.77, 0.5, bench_contest},
+    {PART_THROTTLE, 0.19, 0.2, bench_throttle},
+    {PART_PAGES, 0.04, 0.1, bench_pages},
+    {PART_SWEEP, 0.2, 0.2, bench_sweep},
 };
 enum { PART_COUNT = sizeof PARTS / sizeof PARTS[0] };
-
-static int refuse(const char *option, const char *text, const char *wanted)
-{
-    fprintf(stderr, "aio: --%s %s: %s; see --help\n", option, text, wanted);
-    return -1;
-}
-
-static int parse_parts(const char *text, unsigned *out)
-{
-    *out = 0;
-    for (const char *p = text;; p++) {
-        const size_t length = strcspn(p, ",");
-        unsigned i = 0;
-        while (i < PART_COUNT && (strlen(PARTS[i].name) != length || strncmp(PARTS[i].name, p, length) != 0))
-            i++;
-        if (i == PART_COUNT)
-            return refuse("only", text, "unknown word");
-        *out |= PARTS[i].bit;
-        p += length;
-        if (!*p)
-            return 0;
-    }
-}
-
-static int parse_number(const char *option, const char *text, unsigned long most, unsigned long *out)
-{
-    char *end;
-    errno = 0;
-    *out = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
-    if (*out == 0 || *end || errno || *out > most) {
-        char wanted[64];
-        snprintf(wanted, sizeof wanted, "wanted is a number from 1 to %lu", most);
-        return refuse(option, text, wanted);
-    }
-    return 0;
-}
+static const bench_word PART_NAMES[] = {
+    {"contest", PART_CONTEST}, {"throttle", PART_THROTTLE}, {"pages", PART_PAGES}, {"sweep", PART_SWEEP}, {NULL, 0}};
 
 static int parse_bytes(const char *option, const char *text, uint64_t unit, uint64_t most, const char *wanted, uint64_t *out)
 {
-    char *end = NULL;
-    errno = 0;
-    const uint64_t value = *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
-    const uint64_t scale = !value ? 0 : !strcmp(end, "Gi") ? GIB : !strcmp(end, "Mi") ? MIB : !strcmp(end, "Ki") ? KIB : !*end;
-    *out = value * scale;
-    return !scale || errno || value > most / scale || *out % unit ? refuse(option, text, wanted) : 0;
+    const char *end = bench_program_quantity(text, out);
+    return !end || *end || !*out || *out > most || *out % unit ? bench_program_refuse(option, text, wanted) : 0;
 }
 
-static int parse_option(int c, bench_options *out, unsigned long *rounds, unsigned long *seconds)
+static int parse_option(int letter, const char *text, void *ctx)
 {
-    unsigned long number;
-    int ret;
-    switch (c) {
+    bench_options *out = ctx;
+    uint64_t number = 0;
+    switch (letter) {
     case 'f':
-        out->folder = optarg;
-        return *optarg ? 0 : refuse("folder", optarg, "wanted is a folder");
+        out->folder = text;
+        return *text ? 0 : bench_program_refuse("folder", text, "wanted is a folder");
     case 's':
-        return parse_bytes("size", optarg, FILE_UNIT, 64 * GIB, "wanted is a multiple of 64Mi, at most 64Gi, like 512Mi or 2Gi",
+        return parse_bytes("size", text, FILE_UNIT, 64 * GIB, "wanted is a multiple of 64Mi, at most 64Gi, like 512Mi or 2Gi",
                            &out->bytes);
     case 'b':
-        return parse_bytes("block", optarg, 4 * KIB, GIB, "wanted is a multiple of 4Ki, at most 1Gi, like 512Ki or 4Mi",
+        return parse_bytes("block", text, 4 * KIB, GIB, "wanted is a multiple of 4Ki, at most 1Gi, like 512Ki or 4Mi",
                            &out->block);
-    case 'd':
-        ret = parse_number("depth", optarg, 4096, &number);
-        out->depth = (unsigned)number;
-        return ret;
-    case 'o':
-        return parse_parts(optarg, &out->parts);
-    case 'r':
-        return parse_number("rounds", optarg, RACE_ROUNDS, rounds);
-    case 'S':
-        return parse_number("seconds", optarg, 86400, seconds);
-    case 'q':
-    case 'F':
-        out->quick = c == 'q';
-        return 0;
-    case 'j':
-        out->json_path = optarg ? optarg : "-";
-        return 0;
-    case 'h':
-        fputs(USAGE, stdout);
-        exit(0);
     default:
-        fputs(USAGE, stderr);
-        return -1;
+        if (bench_program_number("depth", text, 1, 4096, &number) != 0)
+            return -1;
+        out->depth = (unsigned)number;
+        return 0;
     }
 }
 
 static int parse_options(int argc, char **argv, bench_options *out)
 {
     static const struct option OPTIONS[] = {
-        {"folder", required_argument, NULL, 'f'},  {"size", required_argument, NULL, 's'},
-        {"only", required_argument, NULL, 'o'},    {"block", required_argument, NULL, 'b'},
-        {"depth", required_argument, NULL, 'd'},   {"rounds", required_argument, NULL, 'r'},
-        {"seconds", required_argument, NULL, 'S'}, {"quick", no_argument, NULL, 'q'},
-        {"full", no_argument, NULL, 'F'},          {"json", optional_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"folder", required_argument, NULL, 'f'}, {"size", required_argument, NULL, 's'},
+        {"block", required_argument, NULL, 'b'},  {"depth", required_argument, NULL, 'd'},
+        {"full", no_argument, NULL, 'F'},         {NULL, 0, NULL, 0},
     };
-    unsigned long rounds = 15, seconds = 0;
-    *out = (bench_options){.bytes = GIB};
-    for (int c; (c = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1;) {
-        if (parse_option(c, out, &rounds, &seconds) != 0)
-            return -1;
-    }
-    if (optind < argc)
-        return refuse("", argv[optind], "not an option");
-    out->rounds = (unsigned)rounds;
-    out->seconds = seconds ? (double)seconds : out->quick ? 47 : 600;
-    if (!out->parts)
-        out->parts = out->quick ? PART_ANY & ~(unsigned)PART_SWEEP : PART_ANY;
+    const bench_program program = {.usage = USAGE, .options = OPTIONS, .parts = PART_NAMES, .own = parse_option, .ctx = out};
+    *out = (bench_options){.bytes = GIB, .run = {.rounds = 15}};
+    bench_run *run = &out->run;
+    if (bench_program_parse(&program, argc, argv, run) != 0)
+        return -1;
+    if (run->seconds == 0)
+        run->seconds = run->quick ? 47 : 600;
+    if (!run->parts)
+        run->parts = run->quick ? PART_ANY & ~(unsigned)PART_SWEEP : PART_ANY;
     return 0;
 }
 
@@ -171,12 +106,12 @@ static int run_parts(const bench_options *options, bench_book *book)
     double sum = 0, done = 0;
     int ret = 0;
     for (unsigned i = 0; i < PART_COUNT; i++)
-        sum += options->parts & PARTS[i].bit ? options->quick ? PARTS[i].quick : PARTS[i].full : 0;
-    const double begin = bench_stopwatch_now(), left = options->start + options->seconds - begin;
+        sum += options->run.parts & PARTS[i].bit ? options->run.quick ? PARTS[i].quick : PARTS[i].full : 0;
+    const double begin = bench_stopwatch_now(), left = bench_run_deadline(&options->run, 1) - begin;
     for (unsigned i = 0; ret == 0 && i < PART_COUNT && !bench_stopped; i++) {
-        if (!(options->parts & PARTS[i].bit))
+        if (!(options->run.parts & PARTS[i].bit))
             continue;
-        done += options->quick ? PARTS[i].quick : PARTS[i].full;
+        done += options->run.quick ? PARTS[i].quick : PARTS[i].full;
         ret = PARTS[i].run(options, begin + left * done / sum, book);
     }
     return ret;
@@ -184,29 +119,12 @@ static int run_parts(const bench_options *options, bench_book *book)
 
 static int report(const bench_options *options, const bench_book *book)
 {
-    bench_ratio ratios[MOST_RATIOS];
-    const unsigned count = bench_judge(options, book, ratios);
-    unsigned measured = 0;
-    for (unsigned i = 0; i < count; i++)
-        measured += ratios[i].sense && ratios[i].rounds;
-    bench_report_table(options->json_path && strcmp(options->json_path, "-") == 0 ? stderr : stdout, options, book, ratios,
-                       count);
-    if (options->json_path && bench_report_json(options, book, ratios, count) != 0) {
-        fprintf(stderr, "aio: cannot write %s\n", options->json_path);
+    bench_figures figures;
+    bench_judge(options, book, &figures);
+    bench_report_table(bench_run_table(&options->run), options, book, &figures);
+    if (options->run.json_path && bench_report_json(options, book, &figures) != 0)
         return 1;
-    }
-    return measured ? 0 : 3;
-}
-
-/* What the library warns of matters to a measurement, once; what it tells of each queue does not. */
-static void log_warnings(zoff_log_level level, const char *room, const char *line, void *ctx)
-{
-    static char last[512];
-    (void)ctx;
-    if (level > ZOFF_LOG_WARN || strncmp(line, last, sizeof last - 1) == 0)
-        return;
-    snprintf(last, sizeof last, "%s", line);
-    fprintf(stderr, "zoff %s: %s\n", room, line);
+    return bench_figures_any(&figures) ? 0 : 3;
 }
 
 /* The file, the huge pages and the cgroup are given back before the program ends. */
@@ -221,8 +139,8 @@ int main(int argc, char **argv)
     if (parse_options(argc, argv, &options) != 0)
         return 2;
     choose_folder(&options);
-    options.start = bench_stopwatch_now();
-    zoff_log_set(log_warnings, NULL);
+    options.run.start = bench_stopwatch_now();
+    zoff_log_set(bench_program_log, NULL);
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
     bench_book *book = calloc(1, sizeof *book);

@@ -3,13 +3,15 @@
 #ifndef ZOFF_BENCH_AIO_BENCH_H
 #define ZOFF_BENCH_AIO_BENCH_H
 
+#include "figures.h"
+#include "program.h"
 #include "race.h"
 
 #include <stdint.h>
 #include <stdio.h>
 
 enum { PART_CONTEST = 1, PART_THROTTLE = 2, PART_PAGES = 4, PART_SWEEP = 8, PART_ANY = 15 };
-enum { ENOUGH_ROUNDS = 5, ENOUGH_THROTTLED = 1, MOST_RACES = 24, MOST_RATIOS = 32, BENCH_PATH = 512 };
+enum { ENOUGH_ROUNDS = 5, ENOUGH_THROTTLED = 1, MOST_RACES = 24, BENCH_PATH = 512 };
 
 /* What is moved: all of the file read, all of it written, or half of it read while the other half is written. */
 typedef enum bench_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } bench_way;
@@ -25,11 +27,8 @@ typedef struct bench_options {
     uint64_t bytes; /* of the file */
     uint64_t block; /* of our queue's pieces; 0: the library's default */
     unsigned depth; /* and of them in flight; 0: the library's default */
-    unsigned parts, rounds;
-    double start, seconds;
     const char *folder;
-    const char *json_path; /* NULL: no JSON; "-": standard output */
-    int quick;
+    bench_run run;
 } bench_options;
 
 /* One contestant: fio with one of its engines, or our queue. */
@@ -124,25 +123,13 @@ int bench_pages(const bench_options *options, double deadline, bench_book *book)
 int bench_sweep(const bench_options *options, double deadline, bench_book *book);
 
 /* --- aio_judge.c --- */
-/* One figure that the run is for. */
-typedef struct bench_ratio {
-    char name[48];
-    const char *meaning;
-    double value; /* NAN: not measured, see `missing` */
-    unsigned rounds, enough;
-    int sense;    /* 1: must be at least `limit`, -1: at most, 0: nothing is asked of it */
-    double limit; /* what the project promises */
-    char missing[1280];
-    char spoilt[160]; /* why it proves nothing although it was measured; "" otherwise */
-} bench_ratio;
-unsigned bench_judge(const bench_options *options, const bench_book *book, bench_ratio out[MOST_RATIOS]);
-int bench_judge_held(const bench_ratio *ratio);
-int bench_judge_enough(const bench_ratio *ratios, unsigned count);
+void bench_judge(const bench_options *options, const bench_book *book, bench_figures *out);
+/* Whether every figure that was measured comes from enough rounds. */
+int bench_judge_enough(const bench_figures *figures);
 
 /* --- aio_report.c --- */
-void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
-                        unsigned ratio_count);
-/* 0, or -1 when the file cannot be written. */
-int bench_report_json(const bench_options *options, const bench_book *book, const bench_ratio *ratios, unsigned ratio_count);
+void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_figures *figures);
+/* 0, or -1 with a message. */
+int bench_report_json(const bench_options *options, const bench_book *book, const bench_figures *figures);
 
 #endif

@@ -159,18 +159,19 @@ static void take_best(const bench_match *from, unsigned wanted, bench_match *to)
 int bench_contest(const bench_options *options, double deadline, bench_book *book)
 {
     bench_match *scouts[WAYS], *races[WAYS];
-    const unsigned finalists = options->quick ? 2 : 4;
+    const unsigned finalists = options->run.quick ? 2 : 4;
     int ret = 0;
     if (book->fio_version[0]) {
-        if (open_races(book, "scouting", options->quick ? options->bytes / 4 : options->bytes, scouts) != 0)
+        if (open_races(book, "scouting", options->run.quick ? options->bytes / 4 : options->bytes, scouts) != 0)
             return -1;
         for (unsigned way = 0; way < WAYS; way++)
-            add_settings(scouts[way], options->quick);
+            add_settings(scouts[way], options->run.quick);
         const double left = deadline - bench_stopwatch_now();
-        ret = run_rounds(
-            scouts,
-            &(pace){.rounds = options->quick ? 1 : at_most(options->rounds, 3), .tries = 2, .deadline = deadline - 0.6 * left},
-            &book->place);
+        ret = run_rounds(scouts,
+                         &(pace){.rounds = options->run.quick ? 1 : at_most(options->run.rounds, 3),
+                                 .tries = 2,
+                                 .deadline = deadline - 0.6 * left},
+                         &book->place);
     }
     if (ret != 0 || open_races(book, "contest", options->bytes, races) != 0)
         return -1;
@@ -179,7 +180,7 @@ int bench_contest(const bench_options *options, double deadline, bench_book *boo
         if (book->fio_version[0])
             take_best(scouts[way], finalists, races[way]);
     }
-    return run_rounds(races, &(pace){.rounds = options->rounds, .tries = 3, .deadline = deadline}, &book->place);
+    return run_rounds(races, &(pace){.rounds = options->run.rounds, .tries = 3, .deadline = deadline}, &book->place);
 }
 
 /* --- on a disk of known speed --- */
@@ -206,9 +207,9 @@ int bench_throttle(const bench_options *options, double deadline, bench_book *bo
             bench_match_add(races[way], (bench_line){.engine = "io_uring", .block = MIB, .depth = 16});
     }
     if (ret == 0)
-        ret = run_rounds(races,
-                         &(pace){.rounds = at_most(options->rounds, 5), .tries = 1, .pause = FIO_START, .deadline = deadline},
-                         &book->place);
+        ret = run_rounds(
+            races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 1, .pause = FIO_START, .deadline = deadline},
+            &book->place);
     throttle_close(&bound);
     return ret;
 }
@@ -220,7 +221,7 @@ int bench_pages(const bench_options *options, double deadline, bench_book *book)
 {
     bench_match *races[WAYS];
     const uint64_t quarter = options->bytes / 4 / FILE_UNIT * FILE_UNIT;
-    if (open_races(book, "pages", !options->quick ? options->bytes : quarter ? quarter : FILE_UNIT, races) != 0)
+    if (open_races(book, "pages", !options->run.quick ? options->bytes : quarter ? quarter : FILE_UNIT, races) != 0)
         return -1;
     for (unsigned way = 0; way < WAYS; way++) {
         bench_match_add(races[way], (bench_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES});
@@ -230,7 +231,8 @@ int bench_pages(const bench_options *options, double deadline, bench_book *book)
         if (book->fio_version[0])
             bench_match_add(races[way], (bench_line){.engine = "libaio", .block = MIB, .depth = 8, .small_pages = 1});
     }
-    return run_rounds(races, &(pace){.rounds = at_most(options->rounds, 5), .tries = 2, .deadline = deadline}, &book->place);
+    return run_rounds(races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 2, .deadline = deadline},
+                      &book->place);
 }
 
 /* Our queue by the size of its pieces and their number in flight. */
@@ -247,5 +249,6 @@ int bench_sweep(const bench_options *options, double deadline, bench_book *book)
                 bench_match_add(races[way], (bench_line){.block = BLOCKS[b], .depth = DEPTHS[d]});
         }
     }
-    return run_rounds(races, &(pace){.rounds = at_most(options->rounds, 5), .tries = 2, .deadline = deadline}, &book->place);
+    return run_rounds(races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 2, .deadline = deadline},
+                      &book->place);
 }

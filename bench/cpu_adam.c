@@ -4,7 +4,6 @@
 #include "cpu_adam_bench.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,85 +25,57 @@ static const char USAGE[] =
     "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
     "Exit status 3: nothing that is asked of the project could be measured, the machine is too busy.\n";
 
-typedef struct word {
-    const char *name;
-    unsigned bits;
-} word;
-static const word DTYPES[] = {{"fp32", DTYPE_FP32}, {"bf16", DTYPE_BF16},
-                              {"fp16", DTYPE_FP16}, {"both", DTYPE_FP32 | DTYPE_BF16},
-                              {"all", DTYPE_ANY},   {NULL, 0}};
-static const word PARTS[] = {{"compare", PART_COMPARE}, {"sweep", PART_SWEEP}, {"lists", PART_LISTS},
-                             {"layout", PART_LAYOUT},   {"all", PART_ANY},     {NULL, 0}};
+static const bench_word DTYPES[] = {{"fp32", DTYPE_FP32}, {"bf16", DTYPE_BF16},
+                                    {"fp16", DTYPE_FP16}, {"both", DTYPE_FP32 | DTYPE_BF16},
+                                    {"all", DTYPE_ANY},   {NULL, 0}};
+static const bench_word PARTS[] = {{"compare", PART_COMPARE}, {"sweep", PART_SWEEP}, {"lists", PART_LISTS},
+                                   {"layout", PART_LAYOUT},   {"all", PART_ANY},     {NULL, 0}};
 
 /* Names only; whether this CPU has such kernels is asked later. */
-static const word ISAS[] = {{"scalar", 1}, {"avx2", 2}, {"avx512", 4}, {"neon", 8}, {"sve", 16}, {NULL, 0}};
+static const bench_word ISAS[] = {{"scalar", 1}, {"avx2", 2}, {"avx512", 4}, {"neon", 8}, {"sve", 16}, {NULL, 0}};
 
-static int refuse(const char *option, const char *text, const char *wanted)
-{
-    fprintf(stderr, "cpu_adam: --%s %s: %s; see --help\n", option, text, wanted);
-    return -1;
-}
-
-static int parse_words(const char *option, const char *text, const word *words, unsigned *out)
-{
-    *out = 0;
-    for (const char *p = text;; p++) {
-        const size_t length = strcspn(p, ",");
-        const word *w = words;
-        while (w->name && (strlen(w->name) != length || strncmp(w->name, p, length) != 0))
-            w++;
-        if (!w->name)
-            return refuse(option, text, "unknown word");
-        *out |= w->bits;
-        p += length;
-        if (!*p)
-            return 0;
-    }
-}
-
-/* "4096", "64Ki", "64Mi", "1Gi"; 0 for anything else. */
-static size_t parse_count(const char *text, char **end)
-{
-    errno = 0;
-    unsigned long long value = *text >= '0' && *text <= '9' ? strtoull(text, end, 10) : 0;
-    if (!value)
-        return 0;
-    unsigned shift = strncmp(*end, "Ki", 2) == 0 ? 10 : strncmp(*end, "Mi", 2) == 0 ? 20 : strncmp(*end, "Gi", 2) == 0 ? 30 : 0;
-    if (shift)
-        *end += 2;
-    return errno || value >> (40 - shift) ? 0 : (size_t)value << shift;
-}
-
+/* Ascending; "4096", "64Ki,64Mi". */
 static int parse_sizes(const char *text, bench_options *out)
 {
+    static const uint64_t MOST_ELEMENTS = 1ull << 40;
     out->size_count = 0;
     for (const char *p = text; out->size_count < MOST_SIZES; p++) {
-        char *end;
-        size_t count = parse_count(p, &end);
-        if (!count || (*end && *end != ','))
+        uint64_t count;
+        const char *end = bench_program_quantity(p, &count);
+        if (!end || !count || count >= MOST_ELEMENTS || (*end && *end != ','))
             break;
         unsigned at = out->size_count++;
-        for (; at && out->sizes[at - 1] > count; at--) /* ascending */
+        for (; at && out->sizes[at - 1] > count; at--)
             out->sizes[at] = out->sizes[at - 1];
         out->sizes[at] = count;
         if (!*end)
             return 0;
         p = end;
     }
-    return refuse("sizes", text, "wanted are at most 32 numbers of elements, like 4096 or 64Mi");
+    return bench_program_refuse("sizes", text, "wanted are at most 32 numbers of elements, like 4096 or 64Mi");
 }
 
-static int parse_number(const char *option, const char *text, unsigned long most, unsigned long *out)
+static int parse_option(int letter, const char *text, void *ctx)
 {
-    char *end;
-    errno = 0;
-    *out = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
-    if (*out == 0 || *end || errno || *out > most) {
-        char wanted[64];
-        snprintf(wanted, sizeof wanted, "wanted is a number from 1 to %lu", most);
-        return refuse(option, text, wanted);
+    bench_options *out = ctx;
+    uint64_t number = 0;
+    unsigned one;
+    switch (letter) {
+    case 's':
+        return parse_sizes(text, out);
+    case 't':
+        if (bench_program_number("threads", text, 1, 1024, &number) != 0)
+            return -1;
+        out->threads = (unsigned)number;
+        return 0;
+    case 'i':
+        out->isa = text;
+        if (bench_program_words("isa", text, ISAS, &one) != 0)
+            return -1;
+        return one & (one - 1) ? bench_program_refuse("isa", text, "wanted is one name") : 0;
+    default:
+        return bench_program_words("dtype", text, DTYPES, &out->dtypes);
     }
-    return 0;
 }
 
 static int parse_options(int argc, char **argv, bench_options *out)
@@ -112,53 +83,15 @@ static int parse_options(int argc, char **argv, bench_options *out)
     static const struct option OPTIONS[] = {
         {"elements", required_argument, NULL, 's'}, {"sizes", required_argument, NULL, 's'},
         {"threads", required_argument, NULL, 't'},  {"isa", required_argument, NULL, 'i'},
-        {"dtype", required_argument, NULL, 'd'},    {"only", required_argument, NULL, 'o'},
-        {"rounds", required_argument, NULL, 'r'},   {"seconds", required_argument, NULL, 'S'},
-        {"quick", no_argument, NULL, 'q'},          {"json", optional_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+        {"dtype", required_argument, NULL, 'd'},    {NULL, 0, NULL, 0},
     };
-    const char *sizes = NULL;
-    unsigned long rounds = 15, seconds = 0, threads = 0;
-    *out = (bench_options){.dtypes = DTYPE_ANY, .parts = PART_ANY};
-    for (int c, bad = 0; (c = getopt_long(argc, argv, "h", OPTIONS, NULL)) != -1;) {
-        if (c == 's')
-            sizes = optarg;
-        else if (c == 't')
-            bad = parse_number("threads", optarg, 1024, &threads);
-        else if (c == 'i') {
-            unsigned one;
-            out->isa = optarg;
-            bad = parse_words("isa", optarg, ISAS, &one);
-            if (!bad && (one & (one - 1)))
-                bad = refuse("isa", optarg, "wanted is one name");
-        } else if (c == 'd')
-            bad = parse_words("dtype", optarg, DTYPES, &out->dtypes);
-        else if (c == 'o')
-            bad = parse_words("only", optarg, PARTS, &out->parts);
-        else if (c == 'r')
-            bad = parse_number("rounds", optarg, RACE_ROUNDS, &rounds);
-        else if (c == 'S')
-            bad = parse_number("seconds", optarg, 86400, &seconds);
-        else if (c == 'q')
-            out->quick = 1;
-        else if (c == 'j')
-            out->json_path = optarg ? optarg : "-";
-        else if (c == 'h') {
-            fputs(USAGE, stdout);
-            exit(0);
-        } else {
-            fputs(USAGE, stderr);
-            return -1;
-        }
-        if (bad)
-            return -1;
-    }
-    if (optind < argc)
-        return refuse("", argv[optind], "not an option");
-    out->rounds = (unsigned)rounds;
-    out->threads = (unsigned)threads;
-    out->seconds = seconds ? (double)seconds : out->quick ? 44 : 600;
-    return parse_sizes(sizes ? sizes : out->quick ? "64Mi" : "4Ki,256Ki,4Mi,64Mi", out);
+    const bench_program program = {.usage = USAGE, .options = OPTIONS, .parts = PARTS, .own = parse_option, .ctx = out};
+    *out = (bench_options){.dtypes = DTYPE_ANY, .run = {.parts = PART_ANY, .rounds = 15}};
+    if (bench_program_parse(&program, argc, argv, &out->run) != 0)
+        return -1;
+    if (out->run.seconds == 0)
+        out->run.seconds = out->run.quick ? 44 : 600;
+    return out->size_count ? 0 : parse_sizes(out->run.quick ? "64Mi" : "4Ki,256Ki,4Mi,64Mi", out);
 }
 
 /* How many threads the library takes of its own accord, as the plan of an engine tells; 0 with a message. */
@@ -233,7 +166,7 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
     double ends[5];
     int ret = 0;
     for (unsigned i = 0; i < 5; i++)
-        ends[i] = bench_options_deadline(options, again ? 0.96 : ENDS[i]);
+        ends[i] = bench_run_deadline(&options->run, again ? 0.96 : ENDS[i]);
     if (parts & PART_COMPARE)
         ret = bench_compare_step(options, a, last, ends[0], book);
     if (ret == 0 && parts & PART_COMPARE && options->dtypes & DTYPE_BF16)
@@ -251,23 +184,25 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
  * should decide. */
 static unsigned undecided(const bench_options *options, const bench_book *book)
 {
-    bench_ratio ratios[MOST_RATIOS];
-    const unsigned count = bench_judge(options, book, ratios);
+    bench_figures figures;
+    bench_judge(options, book, &figures);
     const int large = options->sizes[options->size_count - 1] >= 1 << 24; /* in a cache a rival may be slow for good */
     unsigned parts = 0;
     for (unsigned part = 1; part & PART_ANY; part <<= 1) {
-        if (!bench_judge_enough(ratios, count, part))
+        if (!bench_judge_enough(&figures, part))
             parts |= part;
     }
-    for (unsigned i = 0; i < count; i++)
-        parts |= bench_judge_close(&ratios[i]) || (ratios[i].slow_rival && large) ? ratios[i].part : 0;
-    return parts & options->parts;
+    for (unsigned i = 0; i < figures.count; i++) {
+        const bench_figure *f = &figures.list[i];
+        parts |= bench_judge_close(f) || (f->slow_rival && large) ? f->part : 0;
+    }
+    return parts & options->run.parts;
 }
 
 /* What is told beside: the other types and optimizers, and the smaller sizes, which a cache may hold. */
 static int run_told(const bench_options *options, const bench_arrays *a, bench_book *book)
 {
-    const double end = bench_options_deadline(options, 1);
+    const double end = bench_run_deadline(&options->run, 1);
     int ret = bench_compare_others(options, a, a->count, end, book);
     for (unsigned i = 0; ret == 0 && i + 1 < options->size_count; i++) {
         ret = bench_compare_step(options, a, options->sizes[i], end, book);
@@ -283,18 +218,18 @@ static int run_parts(const bench_options *options, bench_book *book)
 {
     bench_arrays a = {0};
     int ret = 0;
-    if (options->parts & (PART_COMPARE | PART_SWEEP)) {
+    if (options->run.parts & (PART_COMPARE | PART_SWEEP)) {
         ret = bench_arrays_open(&a, options->sizes[options->size_count - 1], options->threads);
         book->huge_bytes = bench_streams_huge_bytes();
     }
     if (ret == 0)
-        ret = run_judged(options, options->parts, &a, 0, book);
-    if (ret == 0 && options->rounds >= ENOUGH_ROUNDS && bench_stopwatch_now() < bench_options_deadline(options, 0.92)) {
+        ret = run_judged(options, options->run.parts, &a, 0, book);
+    if (ret == 0 && options->run.rounds >= ENOUGH_ROUNDS && bench_stopwatch_now() < bench_run_deadline(&options->run, 0.92)) {
         bench_options more = *options;
-        more.rounds = options->rounds < RACE_ROUNDS / 3 ? 3 * options->rounds : RACE_ROUNDS;
+        more.run.rounds = options->run.rounds < RACE_ROUNDS / 3 ? 3 * options->run.rounds : RACE_ROUNDS;
         ret = run_judged(&more, undecided(options, book), &a, 1, book);
     }
-    if (ret == 0 && options->parts & PART_COMPARE)
+    if (ret == 0 && options->run.parts & PART_COMPARE)
         ret = run_told(options, &a, book);
     bench_arrays_close(&a);
     return ret;
@@ -302,26 +237,15 @@ static int run_parts(const bench_options *options, bench_book *book)
 
 static int report(const bench_options *options, const bench_book *book)
 {
-    bench_ratio ratios[MOST_RATIOS];
-    const unsigned count = bench_judge(options, book, ratios);
-    unsigned measured = 0;
-    for (unsigned i = 0; i < count; i++)
-        measured += ratios[i].pairs > 0;
-    bench_report_table(options->json_path && strcmp(options->json_path, "-") == 0 ? stderr : stdout, options, book, ratios,
-                       count);
-    if (options->json_path && bench_report_json(options, book, ratios, count) != 0) {
-        fprintf(stderr, "cpu_adam: cannot write %s\n", options->json_path);
+    bench_figures figures;
+    bool measured = false;
+    bench_judge(options, book, &figures);
+    for (unsigned i = 0; i < figures.count; i++) /* what is only told counts too */
+        measured = measured || figures.list[i].rounds;
+    bench_report_table(bench_run_table(&options->run), options, book, &figures);
+    if (options->run.json_path && bench_report_json(options, book, &figures) != 0)
         return 1;
-    }
     return measured ? 0 : 3;
-}
-
-/* What the library warns of matters to a measurement; what it tells of each engine does not. */
-static void log_warnings(zoff_log_level level, const char *room, const char *line, void *ctx)
-{
-    (void)ctx;
-    if (level <= ZOFF_LOG_WARN)
-        fprintf(stderr, "zoff %s: %s\n", room, line);
 }
 
 int main(int argc, char **argv)
@@ -329,8 +253,8 @@ int main(int argc, char **argv)
     bench_options options;
     if (parse_options(argc, argv, &options) != 0)
         return 2;
-    options.start = bench_stopwatch_now();
-    zoff_log_set(log_warnings, NULL);
+    options.run.start = bench_stopwatch_now();
+    zoff_log_set(bench_program_log, NULL);
     if (start_again(&options, argv) != 0 || choose_cores(&options) != 0)
         return 1;
 #if defined(__x86_64__)

@@ -2,7 +2,9 @@
 #ifndef ZOFF_BENCH_CPU_ADAM_BENCH_H
 #define ZOFF_BENCH_CPU_ADAM_BENCH_H
 
+#include "figures.h"
 #include "nomath.h"
+#include "program.h"
 #include "race.h"
 #include "streams.h"
 
@@ -17,16 +19,10 @@ typedef struct bench_options {
     size_t sizes[MOST_SIZES]; /* ascending; the ratios are those of the last, and the sweep ends there */
     unsigned size_count;
     unsigned threads; /* 0: one for each core that the affinity mask allows */
-    unsigned dtypes, parts;
-    unsigned rounds;       /* clean ones that are wanted of each race */
-    double start, seconds; /* of the whole run */
-    const char *isa;       /* NULL: the best */
-    const char *json_path; /* NULL: no JSON; "-": standard output */
-    int quick;
+    unsigned dtypes;
+    const char *isa; /* NULL: the best */
+    bench_run run;
 } bench_options;
-
-/* The deadline of a race that may go on until `share` of the run's time has passed. */
-double bench_options_deadline(const bench_options *options, double share);
 
 /* All that was measured. */
 typedef struct bench_book {
@@ -79,32 +75,15 @@ typedef struct bench_yardstick {
 bench_yardstick bench_yardstick_find(const bench_options *options, const nomath_streams *s, size_t count, nomath_kind kind,
                                      int streaming, double deadline, bench_book *book);
 
-/* One figure that the run is for. */
-typedef struct bench_ratio {
-    const char *name;
-    const char *meaning;
-    unsigned part; /* that it comes from */
-    double value;  /* NAN: not measured, see `missing` */
-    unsigned pairs;
-    int sense;    /* 1: must be at least `limit`, -1: at most, 0: nothing is asked of it */
-    double limit; /* what the project promises */
-    char missing[160];
-    char spoilt[160]; /* why it proves nothing although it was measured; "" otherwise */
-    int slow_rival;   /* that is the reason */
-} bench_ratio;
-
-enum { MOST_RATIOS = 32 };
-/* Form the ratios; how many. */
-unsigned bench_judge(const bench_options *options, const bench_book *book, bench_ratio out[MOST_RATIOS]);
+/* Form the figures. */
+void bench_judge(const bench_options *options, const bench_book *book, bench_figures *out);
 /* Whether every figure of a part that something is asked of comes from enough clean rounds. */
-int bench_judge_enough(const bench_ratio *ratios, unsigned count, unsigned parts);
-int bench_judge_held(const bench_ratio *ratio);
+int bench_judge_enough(const bench_figures *figures, unsigned parts);
 /* Whether noise may decide on which side of its limit a figure is, or has put it on the wrong one. */
-int bench_judge_close(const bench_ratio *ratio);
+int bench_judge_close(const bench_figure *figure);
 
-void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
-                        unsigned ratio_count);
-/* 0, or -1 when the file cannot be written. */
-int bench_report_json(const bench_options *options, const bench_book *book, const bench_ratio *ratios, unsigned ratio_count);
+void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_figures *figures);
+/* 0, or -1 with a message. */
+int bench_report_json(const bench_options *options, const bench_book *book, const bench_figures *figures);
 
 #endif

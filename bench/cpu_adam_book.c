@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-double bench_options_deadline(const bench_options *options, double share)
-{
-    return options->start + share * options->seconds;
-}
-
 race *bench_book_open(bench_book *book, const char *part, const char *label)
 {
     for (unsigned i = 0; i < book->count; i++) {

@@ -317,7 +317,7 @@ static int run_table(setting *s, const char *part, const contestant *table, size
             c++;
         r->entries[i].yardstick = c->yardstick ? race_find(r, c->yardstick) : -1;
     }
-    race_run(r, s->options->rounds, s->threads, deadline);
+    race_run(r, s->options->run.rounds, s->threads, deadline);
     for (unsigned i = 0; i < r->count; i++)
         r->entries[i].ctx = NULL; /* the race outlives what it ran on */
     if (s->failed)

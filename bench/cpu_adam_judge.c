@@ -13,53 +13,32 @@ static const size_t PROMISED_SIZE = (size_t)64 << 20;
 typedef struct judge {
     const bench_options *options;
     const bench_book *book;
-    bench_ratio *out;
-    unsigned count;
+    bench_figures *out;
     unsigned part; /* of the figures that are being named */
 } judge;
 
-/* Name a figure; `sense` and `limit` as in bench_ratio. */
-static bench_ratio *add(judge *j, const char *name, int sense, double limit, const char *meaning)
+static bench_figure *add(judge *j, const char *name, int sense, double limit, const char *meaning)
 {
-    if (j->count == MOST_RATIOS)
-        abort(); /* a mistake in this file */
-    bench_ratio *r = &j->out[j->count++];
-    *r = (bench_ratio){.name = name, .meaning = meaning, .part = j->part, .value = NAN, .sense = sense, .limit = limit};
-    snprintf(r->missing, sizeof r->missing, "not among the parts, types or threads of this run, or no clean round in its time");
-    return r;
+    bench_figure *f = bench_figures_add(j->out, name, sense, limit, meaning,
+                                        "not among the parts, types or threads of this run, or no clean round in its time");
+    f->part = j->part;
+    return f;
 }
 
-static void set(bench_ratio *r, double value, unsigned pairs)
-{
-    if (!isfinite(value))
-        return;
-    r->value = value;
-    r->pairs = pairs;
-    r->missing[0] = 0;
-}
-
-static void set_pair(bench_ratio *r, const race *from, const char *slower, const char *faster)
-{
-    if (!from)
-        return;
-    const race_ratio ratio = race_compare(from, race_find(from, slower), race_find(from, faster));
-    set(r, ratio.median, ratio.pairs);
-}
-
-static void check_size(const judge *j, bench_ratio *r)
+static void check_size(const judge *j, bench_figure *r)
 {
     const size_t last = j->options->sizes[j->options->size_count - 1];
-    if (last != PROMISED_SIZE && !r->spoilt[0])
-        snprintf(r->spoilt, sizeof r->spoilt, "measured at %zu elements; what is asked is about %zu", last, PROMISED_SIZE);
+    if (last != PROMISED_SIZE)
+        bench_figures_spoil(r, "measured at %zu elements; what is asked is about %zu", last, PROMISED_SIZE);
 }
 
-static void check_honest(bench_ratio *r, const race *from, const char *rival)
+static void check_honest(bench_figure *r, const race *from, const char *rival)
 {
     const double share = from ? race_share(from, race_find(from, rival)) : NAN;
     if (!(share < HONEST_SHARE) || r->spoilt[0])
         return;
-    r->slow_rival = 1;
-    snprintf(r->spoilt, sizeof r->spoilt, "%s reached only %.3f of its own no-math kernel: too slow a rival", rival, share);
+    r->slow_rival = true;
+    bench_figures_spoil(r, "%s reached only %.3f of its own no-math kernel: too slow a rival", rival, share);
 }
 
 /* The race of a part for the largest size. */
@@ -83,7 +62,7 @@ static const race *ending(const judge *j, const char *part, const char *end)
 }
 
 /* Scaling of zoff over scaling of its no-math kernel: four samples of one round. */
-static void set_scaling(bench_ratio *out, const race *r)
+static void set_scaling(bench_figure *out, const race *r)
 {
     double ratios[RACE_ROUNDS];
     unsigned pairs = 0;
@@ -98,33 +77,33 @@ static void set_scaling(bench_ratio *out, const race *r)
             ratios[pairs++] = ratio;
     }
     if (pairs)
-        set(out, bench_stopwatch_spread(ratios, pairs).median, pairs);
+        bench_figures_set(out, bench_stopwatch_spread(ratios, pairs).median, pairs);
 }
 
 static void judge_step(judge *j)
 {
     const race *step = largest(j, "step");
-    bench_ratio *r = add(j, "share_bf16", 1, 0.95, "time of the no-math kernel / zoff's step, bf16 gradient and copy-out");
-    set_pair(r, step, "nomath_bf16", "zoff_bf16");
+    bench_figure *r = add(j, "share_bf16", 1, 0.95, "time of the no-math kernel / zoff's step, bf16 gradient and copy-out");
+    bench_figures_set_pair(r, step, "nomath_bf16", "zoff_bf16");
     check_size(j, r);
     r = add(j, "share_fp32", 1, 0.95, "time of the no-math kernel / zoff's step, fp32 in place");
-    set_pair(r, step, "nomath_fp32", "zoff_fp32");
+    bench_figures_set_pair(r, step, "nomath_fp32", "zoff_fp32");
     check_size(j, r);
     r = add(j, "share_bf16_keep", 0, 0, "the same for bf16 weights in place, without a master");
-    set_pair(r, step, "nomath_keep", "zoff_bf16_keep");
+    bench_figures_set_pair(r, step, "nomath_keep", "zoff_bf16_keep");
     r = add(j, "share_fp32_alone", 0, 0, "share_fp32 on one thread");
-    set_pair(r, step, "nomath_fp32_alone", "zoff_fp32_alone");
+    bench_figures_set_pair(r, step, "nomath_fp32_alone", "zoff_fp32_alone");
     r = add(j, "scaling_1_to_2", 1, 0.95, "speed-up of zoff's fp32 step from one thread to all / that of its no-math kernel");
     set_scaling(r, step);
     check_size(j, r);
 
     r = add(j, "bf16_vs_fp32_bytes", 1, 0.95,
             "bytes a second of zoff's step with bf16 gradient and copy-out / of fp32 in place");
-    set_pair(r, step, "zoff_fp32", "zoff_bf16");
+    bench_figures_set_pair(r, step, "zoff_fp32", "zoff_bf16");
     check_size(j, r);
     /* A larger part of its bytes are written, which memory is slower at, with math or without. */
     r = add(j, "bf16_keep_vs_fp32_bytes", 1, 0.9, "the same for bf16 weights in place, without a master");
-    set_pair(r, step, "zoff_fp32", "zoff_bf16_keep");
+    bench_figures_set_pair(r, step, "zoff_fp32", "zoff_bf16_keep");
     r->value *= 22.0 / 28;
     check_size(j, r);
 }
@@ -133,10 +112,10 @@ static void judge_chain(judge *j)
 {
     static const char *const PASSES[] = {"chain_upcast", "chain_norm", "chain_scale", "chain_adam", "chain_cast"};
     const race *chain = largest(j, "chain");
-    bench_ratio *plain = add(j, "vs_chain", 1, 1.75, "five passes with plain stores / norm and zoff's fused bf16 step");
-    bench_ratio *best = add(j, "vs_chain_streaming", 0, 0, "the same, the chain's casts with streaming stores");
-    set_pair(plain, chain, "chain", "norm_zoff_bf16");
-    set_pair(best, chain, "chain_streaming", "norm_zoff_bf16");
+    bench_figure *plain = add(j, "vs_chain", 1, 1.75, "five passes with plain stores / norm and zoff's fused bf16 step");
+    bench_figure *best = add(j, "vs_chain_streaming", 0, 0, "the same, the chain's casts with streaming stores");
+    bench_figures_set_pair(plain, chain, "chain", "norm_zoff_bf16");
+    bench_figures_set_pair(best, chain, "chain_streaming", "norm_zoff_bf16");
     for (unsigned i = 0; i < sizeof PASSES / sizeof PASSES[0]; i++)
         check_honest(plain, chain, PASSES[i]);
     check_size(j, plain);
@@ -169,22 +148,22 @@ static void judge_sweep(judge *j)
         if (r->entries[0].elements > last_size)
             last = r, last_size = r->entries[0].elements;
     }
-    bench_ratio *mean = add(j, "vs_plain_loop", 1, 1, "faster plain loop / zoff's fp32 step, geometric mean over the sweep");
-    bench_ratio *least = add(j, "vs_plain_loop_worst", 1, 0.95, "smallest of the sweep");
-    bench_ratio *where = add(j, "vs_plain_loop_worst_elements", 0, 0, "the size of that");
-    bench_ratio *serial =
+    bench_figure *mean = add(j, "vs_plain_loop", 1, 1, "faster plain loop / zoff's fp32 step, geometric mean over the sweep");
+    bench_figure *least = add(j, "vs_plain_loop_worst", 1, 0.95, "smallest of the sweep");
+    bench_figure *where = add(j, "vs_plain_loop_worst_elements", 0, 0, "the size of that");
+    bench_figure *serial =
         add(j, "vs_serial_loop_worst", 0, 0, "below 32768 elements, the loop without OpenMP / zoff, smallest");
-    set(serial, serial_worst, pairs);
+    bench_figures_set(serial, serial_worst, pairs);
     if (sizes) {
-        set(mean, exp(logs / sizes), pairs);
-        set(least, worst, worst_pairs);
-        set(where, worst_size, worst_pairs);
+        bench_figures_set(mean, exp(logs / sizes), pairs);
+        bench_figures_set(least, worst, worst_pairs);
+        bench_figures_set(where, worst_size, worst_pairs);
     }
-    bench_ratio *const both[] = {mean, least};
+    bench_figure *const both[] = {mean, least};
     for (unsigned k = 0; k < 2; k++) {
         check_size(j, both[k]);
-        if (sizes && skipped && !both[k]->spoilt[0])
-            snprintf(both[k]->spoilt, sizeof both[k]->spoilt, "%u sizes had no clean round", skipped);
+        if (sizes && skipped)
+            bench_figures_spoil(both[k], "%u sizes had no clean round", skipped);
         if (last && last_size >= (double)PROMISED_SIZE / 4) /* smaller ones may be in a cache, where the math shows */
             check_honest(both[k], last, "plain");
     }
@@ -201,26 +180,27 @@ static void judge_lists(judge *j)
     };
     for (unsigned i = 0; i < 2; i++) {
         const race *r = ending(j, "lists", LISTS[i].end);
-        bench_ratio *calls = add(j, LISTS[i].calls, LISTS[i].limit > 0, LISTS[i].limit,
-                                 "2,000 plain-loop calls, each its own OpenMP region / one zoff_adam_step_list");
-        set_pair(calls, r, "plain_calls", "zoff_list");
+        bench_figure *calls = add(j, LISTS[i].calls, LISTS[i].limit > 0, LISTS[i].limit,
+                                  "2,000 plain-loop calls, each its own OpenMP region / one zoff_adam_step_list");
+        bench_figures_set_pair(calls, r, "plain_calls", "zoff_list");
         check_size(j, calls);
-        set_pair(
+        bench_figures_set_pair(
             add(j, LISTS[i].serial, 0, 0, "the same, plain-loop calls on the calling thread, without OpenMP / one list call"),
             r, "plain_calls_serial", "zoff_list");
-        set_pair(add(j, LISTS[i].steps, 0, 0, "2,000 zoff_adam_step calls / one list call"), r, "zoff_calls", "zoff_list");
+        bench_figures_set_pair(add(j, LISTS[i].steps, 0, 0, "2,000 zoff_adam_step calls / one list call"), r, "zoff_calls",
+                               "zoff_list");
         /* What is slow about it are its regions: even without math they would lose by what is asked, or the figure is void. */
         const double without_math = r ? race_compare(r, race_find(r, "nomath_calls"), race_find(r, "zoff_list")).median : NAN;
         if (!(without_math >= LISTS[i].limit))
             check_honest(calls, r, "plain_calls");
     }
-    bench_ratio *one = add(j, "list_vs_one_tensor", 1, 0.8, "one tensor of 10,000,000 / a list of 10,000 tensors of 1,000");
-    set_pair(one, ending(j, "list_and_one", " x 1000"), "zoff_one", "zoff_list");
+    bench_figure *one = add(j, "list_vs_one_tensor", 1, 0.8, "one tensor of 10,000,000 / a list of 10,000 tensors of 1,000");
+    bench_figures_set_pair(one, ending(j, "list_and_one", " x 1000"), "zoff_one", "zoff_list");
     check_size(j, one);
 }
 
 /* Time of an element in each partition against the middle of its round; then the worst over the best. */
-static void set_layout(bench_ratio *out, const race *r)
+static void set_layout(bench_figure *out, const race *r)
 {
     double worst = 0, best = INFINITY;
     unsigned pairs = RACE_ROUNDS;
@@ -246,21 +226,22 @@ static void set_layout(bench_ratio *out, const race *r)
         pairs = clean < pairs ? clean : pairs;
     }
     if (r && r->count)
-        set(out, worst / best, pairs);
+        bench_figures_set(out, worst / best, pairs);
 }
 
 static void judge_layout(judge *j)
 {
-    bench_ratio *r =
+    bench_figure *r =
         add(j, "layout_worst_over_best", -1, 1.1, "time of an element, engines with streams of 2^k .. 2^k + 8 KiB");
     set_layout(r, ending(j, "layout", ""));
     check_size(j, r);
     r = add(j, "layout_naive_over_staggered", 0, 0, "zoff_adam_step on arrays of 2^k bytes back to back / with 4 KiB between");
-    set_pair(r, ending(j, "spacing", ""), "naive", "staggered");
+    bench_figures_set_pair(r, ending(j, "spacing", ""), "naive", "staggered");
 }
 
-unsigned bench_judge(const bench_options *options, const bench_book *book, bench_ratio out[MOST_RATIOS])
+void bench_judge(const bench_options *options, const bench_book *book, bench_figures *out)
 {
+    *out = (bench_figures){0};
     judge j = {.options = options, .book = book, .out = out, .part = PART_COMPARE};
     judge_step(&j);
     judge_chain(&j);
@@ -270,24 +251,20 @@ unsigned bench_judge(const bench_options *options, const bench_book *book, bench
     judge_lists(&j);
     j.part = PART_LAYOUT;
     judge_layout(&j);
-    return j.count;
 }
 
-int bench_judge_enough(const bench_ratio *ratios, unsigned count, unsigned parts)
+int bench_judge_enough(const bench_figures *figures, unsigned parts)
 {
     int all = 1;
-    for (unsigned i = 0; i < count; i++)
-        all = all && (!ratios[i].sense || !(ratios[i].part & parts) || ratios[i].pairs >= ENOUGH_ROUNDS);
+    for (unsigned i = 0; i < figures->count; i++) {
+        const bench_figure *f = &figures->list[i];
+        all = all && (!f->sense || !(f->part & parts) || f->rounds >= ENOUGH_ROUNDS);
+    }
     return all;
 }
 
-int bench_judge_close(const bench_ratio *r)
+int bench_judge_close(const bench_figure *f)
 {
-    const double margin = 0.05 * r->limit;
-    return r->sense && r->pairs && (r->sense > 0 ? r->value < r->limit + margin : r->value > r->limit - margin);
-}
-
-int bench_judge_held(const bench_ratio *r)
-{
-    return isfinite(r->value) && !r->spoilt[0] && (r->sense >= 0 ? r->value >= r->limit : r->value <= r->limit);
+    const double margin = 0.05 * f->limit;
+    return f->sense && f->rounds && (f->sense > 0 ? f->value < f->limit + margin : f->value > f->limit - margin);
 }

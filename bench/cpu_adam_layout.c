@@ -88,7 +88,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
             ret = 0;
             goto out;
         }
-        if (options->quick && !EXTRA[i].quick)
+        if (options->run.quick && !EXTRA[i].quick)
             continue;
         partition *p = &partitions[i];
         const size_t count = (stream_bytes + EXTRA[i].bytes) / sizeof(float);
@@ -102,7 +102,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
                                  .work = engine_step,
                                  .ctx = p});
     }
-    race_run(r, options->rounds, options->threads, deadline);
+    race_run(r, options->run.rounds, options->threads, deadline);
     ret = 0;
 out:
     for (unsigned i = 0; i < EXTRAS; i++) {
@@ -178,7 +178,7 @@ static int run_arrays(const bench_options *options, size_t bytes, double deadlin
     race_add(r, e);
     e.name = "staggered", e.what = "the same, 4 KiB between them", e.ctx = &staggered;
     race_add(r, e);
-    race_run(r, options->rounds, options->threads, deadline);
+    race_run(r, options->run.rounds, options->threads, deadline);
     for (unsigned i = 0; i < r->count; i++)
         r->entries[i].ctx = NULL;
     if (naive.failed || staggered.failed)

@@ -176,7 +176,7 @@ static int run_list(const bench_options *options, size_t count, size_t elements,
         e.name = "zoff_one", e.what = "zoff_adam_step on one tensor of all elements", e.work = one_call;
         race_add(r, e);
     }
-    race_run(r, options->rounds, options->threads, deadline);
+    race_run(r, options->run.rounds, options->threads, deadline);
     for (unsigned i = 0; i < r->count; i++)
         r->entries[i].ctx = NULL;
     if (t.failed)

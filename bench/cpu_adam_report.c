@@ -1,28 +1,10 @@
 /* cpu_adam_report.c: the table for people and the JSON for programs. */
 #include "cpu_adam_bench.h"
 
-#include <jansson.h>
+#include "json.h"
+
 #include <math.h>
 #include <string.h>
-#include <sys/utsname.h>
-
-/* The processor's name, as the system tells it. */
-static void find_cpu(char *name, size_t bytes)
-{
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    char line[512];
-    snprintf(name, bytes, "unknown");
-    while (file && fgets(line, sizeof line, file)) {
-        char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) == 0 && colon) {
-            line[strcspn(line, "\n")] = 0;
-            snprintf(name, bytes, "%s", colon + 2);
-            break;
-        }
-    }
-    if (file)
-        fclose(file);
-}
 
 static void print_race(FILE *out, const race *r)
 {
@@ -75,28 +57,10 @@ static void print_sweep(FILE *out, const bench_book *book)
     }
 }
 
-static void print_ratio(FILE *out, const bench_ratio *r)
-{
-    if (!isfinite(r->value)) {
-        fprintf(out, "%-29s  %8s  %-8s %s\n", r->name, "-", "", r->missing);
-        return;
-    }
-    char asked[32] = "";
-    if (r->sense)
-        snprintf(asked, sizeof asked, "%s %.2f", r->sense > 0 ? ">=" : "<=", r->limit);
-    fprintf(out, "%-29s  %8.*f  %-8s %-7s %s%s%s\n", r->name, r->value >= 1000 ? 0 : 3, r->value, asked,
-            r->spoilt[0]          ? "void"
-            : !r->sense           ? ""
-            : bench_judge_held(r) ? "held"
-                                  : "MISSED",
-            r->meaning, r->spoilt[0] ? "; void: " : "", r->spoilt);
-}
-
-void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_ratio *ratios,
-                        unsigned ratio_count)
+void bench_report_table(FILE *out, const bench_options *options, const bench_book *book, const bench_figures *figures)
 {
     char cpu[256];
-    find_cpu(cpu, sizeof cpu);
+    bench_json_cpu(cpu, sizeof cpu);
     fprintf(out, "%s, %u threads, %s kernels, %zu MiB in huge pages\n", cpu, options->threads, zoff_isa(),
             book->huge_bytes >> 20);
     for (unsigned i = 0; i < book->count; i++) {
@@ -105,16 +69,10 @@ void bench_report_table(FILE *out, const bench_options *options, const bench_boo
     }
     print_sweep(out, book);
     fprintf(out, "\nratios, medians of paired rounds\n");
-    for (unsigned i = 0; i < ratio_count; i++)
-        print_ratio(out, &ratios[i]);
-    if (!bench_judge_enough(ratios, ratio_count, PART_ANY))
+    bench_figures_print(out, figures);
+    if (!bench_judge_enough(figures, PART_ANY))
         fprintf(out, "Some figures come from fewer than %d clean rounds: run again on a quieter machine.\n", ENOUGH_ROUNDS);
-    fprintf(out, "%.1f s\n", bench_stopwatch_now() - options->start);
-}
-
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
+    fprintf(out, "%.1f s\n", bench_stopwatch_now() - options->run.start);
 }
 
 static json_t *row(const race *r, int index)
@@ -124,16 +82,14 @@ static json_t *row(const race *r, int index)
     const bench_spread spread = race_spread(r, index, &clean);
     json_t *out = json_pack("{s:s, s:s, s:f, s:f, s:i, s:i}", "name", e->name, "what", e->what, "elements", e->elements,
                             "bytes_per_element", e->bytes, "calls_per_sample", (int)e->calls, "clean_samples", (int)clean);
-    json_object_set_new(out, "seconds_min", number(spread.min));
-    json_object_set_new(out, "seconds_median", number(spread.median));
-    json_object_set_new(out, "seconds_max", number(spread.max));
-    json_object_set_new(out, "gb_per_s", number(1e-9 * e->elements * e->bytes / spread.median));
-    json_object_set_new(out, "gparam_per_s", number(1e-9 * e->elements / spread.median));
+    bench_json_spread(out, spread);
+    json_object_set_new(out, "gb_per_s", bench_json_number(1e-9 * e->elements * e->bytes / spread.median));
+    json_object_set_new(out, "gparam_per_s", bench_json_number(1e-9 * e->elements / spread.median));
     if (e->kernel)
         json_object_set_new(out, "kernel", json_string(e->kernel));
     if (e->yardstick >= 0) {
         json_object_set_new(out, "yardstick", json_string(r->entries[e->yardstick].name));
-        json_object_set_new(out, "share", number(race_share(r, index)));
+        json_object_set_new(out, "share", bench_json_number(race_share(r, index)));
     }
     return out;
 }
@@ -148,51 +104,16 @@ static json_t *race_object(const race *r)
                      "retried_samples", (int)r->retried_samples, "rows", rows);
 }
 
-/* What is asked of a figure and whether it was met; `void` says why a figure proves nothing. */
-static json_t *verdict_object(const bench_ratio *r)
+int bench_report_json(const bench_options *options, const bench_book *book, const bench_figures *figures)
 {
-    json_t *out = json_object();
-    json_object_set_new(out, "value", number(r->value));
-    json_object_set_new(out, r->sense > 0 ? "at_least" : "at_most", json_real(r->limit));
-    json_object_set_new(out, "held", json_boolean(bench_judge_held(r)));
-    json_object_set_new(out, "clean_rounds", json_integer(r->pairs));
-    json_object_set_new(out, "void", r->spoilt[0] ? json_string(r->spoilt) : json_null());
-    return out;
-}
-
-int bench_report_json(const bench_options *options, const bench_book *book, const bench_ratio *ratios, unsigned ratio_count)
-{
-    char cpu[256];
-    struct utsname system = {0};
-    find_cpu(cpu, sizeof cpu);
-    uname(&system);
-    json_t *races = json_array(), *figures = json_object(), *verdict = json_object(), *missing = json_object();
-    json_t *meanings = json_object();
+    json_t *root = json_pack("{s:s, s:o, s:i, s:s, s:b, s:f, s:I, s:b}", "bench", "cpu_adam", "machine", bench_json_machine(),
+                             "threads", (int)options->threads, "isa", zoff_isa(), "quick", options->run.quick, "seconds",
+                             bench_stopwatch_now() - options->run.start, "huge_page_bytes", (json_int_t)book->huge_bytes,
+                             "enough_clean_rounds", bench_judge_enough(figures, PART_ANY));
+    json_t *races = json_array();
     for (unsigned i = 0; i < book->count; i++)
         json_array_append_new(races, race_object(book->races[i]));
-    for (unsigned i = 0; i < ratio_count; i++) {
-        const bench_ratio *r = &ratios[i];
-        json_object_set_new(figures, r->name, number(r->value));
-        json_object_set_new(meanings, r->name, json_string(r->meaning));
-        if (!isfinite(r->value))
-            json_object_set_new(missing, r->name, json_string(r->missing));
-        if (r->sense)
-            json_object_set_new(verdict, r->name, verdict_object(r));
-    }
-    json_t *root = json_pack("{s:s, s:{s:s, s:s, s:s}, s:i, s:s, s:b, s:f, s:I, s:b, s:o, s:o, s:o, s:o, s:o}", "bench",
-                             "cpu_adam", "machine", "cpu", cpu, "architecture", system.machine, "kernel", system.release,
-                             "threads", (int)options->threads, "isa", zoff_isa(), "quick", options->quick, "seconds",
-                             bench_stopwatch_now() - options->start, "huge_page_bytes", (json_int_t)book->huge_bytes,
-                             "enough_clean_rounds", bench_judge_enough(ratios, ratio_count, PART_ANY), "ratios", figures,
-                             "verdict", verdict, "not_measured", missing, "meanings", meanings, "races", races);
-    if (!root)
-        return -1;
-    FILE *out = strcmp(options->json_path, "-") == 0 ? stdout : fopen(options->json_path, "we");
-    int ret = out ? json_dumpf(root, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : -1;
-    if (out)
-        fputc('\n', out);
-    if (out && out != stdout && fclose(out) != 0)
-        ret = -1;
-    json_decref(root);
-    return ret;
+    bench_figures_put(root, figures, "clean_rounds");
+    json_object_set_new(root, "races", races);
+    return bench_json_write(root, options->run.json_path);
 }

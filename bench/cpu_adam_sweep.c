@@ -108,13 +108,14 @@ static int open_race(sweep_size *s, bench_book *book)
  */
 static unsigned wanted_rounds(const bench_options *options, size_t count)
 {
-    return options->quick && count < PLAIN_SHARED_FROM && options->rounds > ENOUGH_ROUNDS ? ENOUGH_ROUNDS : options->rounds;
+    return options->run.quick && count < PLAIN_SHARED_FROM && options->run.rounds > ENOUGH_ROUNDS ? ENOUGH_ROUNDS
+                                                                                                  : options->run.rounds;
 }
 
 int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, bench_book *book)
 {
     size_t sizes[64];
-    const unsigned count = list_sizes(a->count, options->quick, sizes);
+    const unsigned count = list_sizes(a->count, options->run.quick, sizes);
     const nomath_table *tables[NOMATH_TABLES];
     const nomath_table *widest = tables[nomath_tables(tables) - 1];
     sweep_size *all = calloc(count, sizeof *all);
@@ -143,7 +144,7 @@ int bench_sweep(const bench_options *options, const bench_arrays *a, double dead
     /* The smallest of many noisy ratios is too small. Where zoff seems to lose, more rounds decide, with the first ones. */
     for (unsigned i = 0; i < count && !failed; i++) {
         if (race_compare(all[i].race, 1, 0).median < 1)
-            race_run(all[i].race, 3 * options->rounds, options->threads, deadline);
+            race_run(all[i].race, 3 * options->run.rounds, options->threads, deadline);
     }
     for (unsigned i = 0; i < count && all; i++) {
         for (unsigned k = 0; all[i].race && k < all[i].race->count; k++)

@@ -66,7 +66,7 @@ bench_yardstick bench_yardstick_find(const bench_options *options, const nomath_
                                  .work = run,
                                  .ctx = &heats[used++]});
     }
-    race_run(r, options->rounds < ROUNDS ? options->rounds : ROUNDS, options->threads, deadline);
+    race_run(r, options->run.rounds < ROUNDS ? options->run.rounds : ROUNDS, options->threads, deadline);
     double fastest = INFINITY;
     for (unsigned i = 0; i < r->count; i++) {
         unsigned clean;

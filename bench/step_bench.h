@@ -3,6 +3,7 @@
 #define ZOFF_BENCH_STEP_BENCH_H
 
 #include "figures.h"
+#include "program.h"
 #include "race.h"
 #include "streams.h"
 #include "throttle.h"
@@ -17,16 +18,11 @@ enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3 };
 typedef struct step_options {
     size_t elements;       /* of the model; 12 bytes of states each */
     unsigned budget_share; /* states / this are the DRAM that may hold them */
-    unsigned rounds, parts;
     const char *path;      /* an existing folder on the disk in question */
-    const char *json_path; /* NULL: no JSON; "-": standard output */
-    double start, seconds;
-    bool quick;
+    bench_run run;
 } step_options;
 
-/* The moment when `share` of the run's time has passed. */
-double step_options_deadline(const step_options *options, double share);
-/* Whether that moment is over; then `reason`, STEP_REASON long, says so. */
+/* Whether `share` of the run's time has passed; then `reason`, STEP_REASON long, says so. */
 bool step_options_late(const step_options *options, double share, char *reason);
 
 /* Weights and gradients, bf16, that all contestants share: each writes the same weights. */
@@ -151,6 +147,7 @@ void step_judge(const step_options *options, const step_book *book, bench_figure
 /* Whether every race that was run had enough clean rounds. */
 bool step_judge_enough(const step_book *book);
 void step_report_table(FILE *out, const step_options *options, const step_book *book, const bench_figures *figures);
+/* 0, or -1 with a message. */
 int step_report_json(const step_options *options, const step_book *book, const bench_figures *figures);
 
 #endif

@@ -14,12 +14,6 @@ static const char *reason(const char *text)
     return text[0] ? text : LEFT_OUT;
 }
 
-static void set_pair(bench_figure *f, const race *r, const char *slower, const char *faster)
-{
-    const race_ratio ratio = race_compare(r, race_find(r, slower), race_find(r, faster));
-    bench_figures_set(f, ratio.median, ratio.pairs);
-}
-
 /* Time of the step over that of the longer of its two halves, in each round. */
 static void set_over_io(bench_figure *f, const race *r)
 {
@@ -40,6 +34,8 @@ static void set_over_io(bench_figure *f, const race *r)
 static void check_disk(const step_options *options, const step_book *book, bench_figure *f)
 {
     const double host = (double)book->small.host_bytes, states = (double)book->small.state_bytes;
+    if (!bench_figures_measured(f))
+        return;
     if (book->in_memory)
         bench_figures_spoil(f, "the folder is in memory, not on a disk; name one with --path");
     if (!book->direct)
@@ -70,34 +66,35 @@ static void judge_step(const step_options *options, const step_book *book, bench
                           reason(book->no_throttle));
     set_over_io(f, &book->throttled);
     if (book->throttled.rounds && !book->throttled.clean_rounds)
-        snprintf(f->missing, sizeof f->missing,
-                 "in none of %u rounds were the CPUs idle and the disk below as fast as 1 GB/s each way",
-                 book->throttled.rounds);
+        bench_figures_excuse(f, "in none of %u rounds were the CPUs idle and the disk below as fast as 1 GB/s each way",
+                             book->throttled.rounds);
     check_disk(options, book, f);
     f = bench_figures_add(out, "update_over_io", 0, 0, "update alone / transfers alone: above 1 the disk is not what bounds",
                           LEFT_OUT);
-    set_pair(f, r, "update_only", "io_only");
+    bench_figures_set_pair(f, r, "update_only", "io_only");
     f = bench_figures_add(out, "checksums", -1, 1.03, "step / the same without checksums of what is read and written",
                           LEFT_OUT);
-    set_pair(f, r, "zoff", "zoff_unverified");
+    bench_figures_set_pair(f, r, "zoff", "zoff_unverified");
     check_disk(options, book, f);
     f = bench_figures_add(out, "cached50_over_uncached", -1, 0.58,
                           "step with half of the states in DRAM / with the small budget", LEFT_OUT);
-    set_pair(f, r, "zoff_cached50", "zoff");
+    bench_figures_set_pair(f, r, "zoff_cached50", "zoff");
     check_disk(options, book, f);
     f = bench_figures_add(out, "persist_cached50_over_uncached", -1, 0.78, "the same, both kept on the disk after each step",
                           reason(book->no_persist));
-    set_pair(f, r, "zoff_persist_cached50", "zoff_persist");
+    bench_figures_set_pair(f, r, "zoff_persist_cached50", "zoff_persist");
     check_disk(options, book, f);
     f = bench_figures_add(out, "persist_over_plain", 0, 0, "step that keeps its states / one that does not",
                           reason(book->no_persist));
-    set_pair(f, r, "zoff_persist", "zoff");
+    bench_figures_set_pair(f, r, "zoff_persist", "zoff");
 }
 
 /* A yardstick with plain pages has plain pages, one with huge pages has those. */
 static void check_pages(const step_book *book, bench_figure *f, bool huge)
 {
     const double plain = (double)book->plain_huge, thp = (double)book->thp_huge, bytes = (double)book->buffer_bytes;
+    if (!bench_figures_measured(f))
+        return;
     if (!huge && plain > 0.1 * bytes)
         bench_figures_spoil(f, "this system gave the yardstick's plain buffers huge pages (transparent_hugepage is always?)");
     if (huge && thp < 0.9 * bytes)
@@ -124,7 +121,7 @@ static void judge_rivals(const step_options *options, const step_book *book, ben
     for (unsigned i = 0; i < sizeof LINES / sizeof LINES[0]; i++) {
         bench_figure *f =
             bench_figures_add(out, LINES[i].name, LINES[i].sense, LINES[i].limit, LINES[i].meaning, reason(book->no_rivals));
-        set_pair(f, LINES[i].sense ? &book->free_race : &book->extra, LINES[i].entry, "zoff");
+        bench_figures_set_pair(f, LINES[i].sense ? &book->free_race : &book->extra, LINES[i].entry, "zoff");
         if (LINES[i].sense)
             check_disk(options, book, f);
         check_pages(book, f, LINES[i].huge);
@@ -141,14 +138,14 @@ void step_judge(const step_options *options, const step_book *book, bench_figure
                                         reason(book->no_rss));
     if (book->rss[1] > 0)
         bench_figures_set(f, book->rss[1] - book->rss[0], 1);
-    if (options->elements < LEAST_ELEMENTS)
+    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
         bench_figures_spoil(f, "ten times %zu elements are a small model", options->elements / 20);
     f = bench_figures_add(out, "two_paths_speedup", 1, 1.8, "step on one drive of 300 MB/s each way / on two of them",
                           reason(book->no_paths));
-    set_pair(f, &book->paths, "one_path", "two_paths");
-    if (f->rounds < ENOUGH_ROUNDS)
+    bench_figures_set_pair(f, &book->paths, "one_path", "two_paths");
+    if (bench_figures_measured(f) && f->rounds < ENOUGH_ROUNDS)
         bench_figures_spoil(f, "%u rounds are too few", f->rounds);
-    if (options->elements < LEAST_ELEMENTS / 4)
+    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS / 4)
         bench_figures_spoil(f, "%zu elements are too few", options->elements);
 }
 

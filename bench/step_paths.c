@@ -132,8 +132,8 @@ int step_paths(const step_options *options, const char *folder, step_book *book)
     r->part = "paths";
     snprintf(r->label, sizeof r->label, "%zu, %.1f GB/s each way of each", elements, 1e-9 * (double)RATE);
     snprintf(count, sizeof count, "%zu", elements);
-    snprintf(rounds, sizeof rounds, "%u", options->quick ? ENOUGH_ROUNDS : options->rounds);
-    snprintf(seconds, sizeof seconds, "%.0f", ceil(options->seconds / 8));
+    snprintf(rounds, sizeof rounds, "%u", options->run.quick ? ENOUGH_ROUNDS : options->run.rounds);
+    snprintf(seconds, sizeof seconds, "%.0f", ceil(options->run.seconds / 8));
     snprintf(path, sizeof path, "%s", folder);
     char program[] = "/proc/self/exe", option[] = "--paths-of";
     char *const argv[] = {program, option, path, count, rounds, seconds, NULL};

@@ -60,7 +60,7 @@ static int open_engines(contest *c)
         fprintf(stderr, "step: %s\n", c->host.reason[0] ? c->host.reason : c->small.reason);
         return -1;
     }
-    if (!(c->options->parts & PART_RACE))
+    if (!(c->options->run.parts & PART_RACE))
         return 0;
     disk.unverified = true;
     if (add_engine(c, "zoff_unverified", "the small budget, without checksums", &disk, &c->unverified) != 0) {
@@ -215,10 +215,11 @@ static void check_round(const contest *c, race *r)
 static int run_throttled(contest *c)
 {
     enum { STEPS = 3, QUICK_ROUNDS = 3 };
-    const unsigned wanted = c->options->quick && c->options->rounds > QUICK_ROUNDS ? QUICK_ROUNDS : c->options->rounds;
+    const unsigned wanted =
+        c->options->run.quick && c->options->run.rounds > QUICK_ROUNDS ? QUICK_ROUNDS : c->options->run.rounds;
     throttle *const t = &step_throttle;
     race *r = &c->book->throttled;
-    const double end = step_options_deadline(c->options, 0.8);
+    const double end = bench_run_deadline(&c->options->run, 0.8);
     r->part = "throttled";
     snprintf(r->label, sizeof r->label, "%.1f GB/s each way", 1e-9 * (double)THROTTLE_RATE);
     if (throttle_open(t, c->folder, THROTTLE_RATE) != 0) {
@@ -253,10 +254,10 @@ static int run_free(contest *c)
     }
     /* Two, because a trainer takes one after the other: the beginning of the second belongs to the end of the first. */
     set_sample(c, r, 2);
-    race_run(r, options->rounds, 0, step_options_deadline(options, 0.5));
+    race_run(r, options->run.rounds, 0, bench_run_deadline(&options->run, 0.5));
     set_sample(c, extra, 1);
     if (extra->count)
-        race_run(extra, options->quick ? 2 : options->rounds, 0, step_options_deadline(options, 0.6));
+        race_run(extra, options->run.quick ? 2 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.6));
     note_bytes(c);
     return failed(c) ? -1 : compare_all(c);
 }
@@ -264,7 +265,7 @@ static int run_free(contest *c)
 static int run(contest *c)
 {
     race *r = &c->book->free_race;
-    const unsigned parts = c->options->parts;
+    const unsigned parts = c->options->run.parts;
     r->part = "race";
     snprintf(r->label, sizeof r->label, "%zu elements", c->model.elements);
     if (open_engines(c) != 0 || warm_up(c) != 0 || (parts & PART_RACE && run_free(c) != 0))

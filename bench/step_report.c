@@ -1,4 +1,5 @@
 /* step_report.c: the table for people and the JSON for programs. */
+#include "json.h"
 #include "step_bench.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ void step_report_table(FILE *out, const step_options *options, const step_book *
     bench_figures_print(out, figures);
     if (!step_judge_enough(book))
         fprintf(out, "Some figures come from fewer than %d clean rounds: run again on a quieter machine.\n", ENOUGH_ROUNDS);
-    fprintf(out, "%.1f s\n", bench_stopwatch_now() - options->start);
+    fprintf(out, "%.1f s\n", bench_stopwatch_now() - options->run.start);
 }
 
 static json_t *race_object(const race *r)
@@ -58,12 +59,9 @@ static json_t *race_object(const race *r)
         unsigned count;
         const bench_spread spread = race_spread(r, (int)i, &count);
         json_t *row = json_pack("{s:s, s:s, s:f}", "name", e->name, "what", e->what, "bytes_per_element", e->bytes);
-        json_t *seconds = json_array();
-        for (unsigned k = 0; k < r->rounds; k++)
-            json_array_append_new(seconds, bench_figures_number(e->seconds[k]));
-        json_object_set_new(row, "seconds_median", bench_figures_number(spread.median));
-        json_object_set_new(row, "gb_per_s", bench_figures_number(1e-9 * e->elements * e->bytes / spread.median));
-        json_object_set_new(row, "seconds", seconds);
+        json_object_set_new(row, "seconds_median", bench_json_number(spread.median));
+        json_object_set_new(row, "gb_per_s", bench_json_number(1e-9 * e->elements * e->bytes / spread.median));
+        json_object_set_new(row, "seconds", bench_json_samples(r, i));
         json_array_append_new(rows, row);
     }
     return json_pack("{s:s, s:s, s:i, s:i, s:o}", "part", r->part, "label", r->label, "rounds", (int)r->rounds, "clean_rounds",
@@ -102,20 +100,17 @@ static void put_findings(json_t *root, const step_book *book)
                                       (json_int_t)book->plain_huge, "thp_in_huge_pages", (json_int_t)book->thp_huge, "locked",
                                       book->locked));
     json_object_set_new(root, "rss_mib",
-                        json_pack("{s:o, s:o}", "model", bench_figures_number(book->rss[0] > 0 ? book->rss[0] : NAN),
-                                  "ten_times_the_model", bench_figures_number(book->rss[1] > 0 ? book->rss[1] : NAN)));
+                        json_pack("{s:o, s:o}", "model", bench_json_number(book->rss[0] > 0 ? book->rss[0] : NAN),
+                                  "ten_times_the_model", bench_json_number(book->rss[1] > 0 ? book->rss[1] : NAN)));
 }
 
 int step_report_json(const step_options *options, const step_book *book, const bench_figures *figures)
 {
-    json_t *root = json_pack("{s:s, s:o, s:I, s:i, s:s, s:b, s:s, s:f}", "bench", "step", "machine", bench_figures_machine(),
-                             "elements", (json_int_t)options->elements, "threads", (int)book->threads, "isa", zoff_isa(),
-                             "quick", options->quick, "path", options->path, "seconds", bench_stopwatch_now() - options->start);
-    if (!root)
-        return -1;
-    bench_figures_put(root, figures);
+    json_t *root =
+        json_pack("{s:s, s:o, s:I, s:i, s:s, s:b, s:s, s:f}", "bench", "step", "machine", bench_json_machine(), "elements",
+                  (json_int_t)options->elements, "threads", (int)book->threads, "isa", zoff_isa(), "quick", options->run.quick,
+                  "path", options->path, "seconds", bench_stopwatch_now() - options->run.start);
+    bench_figures_put(root, figures, "rounds");
     put_findings(root, book);
-    const int ret = bench_figures_write(root, options->json_path);
-    json_decref(root);
-    return ret;
+    return bench_json_write(root, options->run.json_path);
 }

@@ -10,16 +10,7 @@ enum { LARGER = 10, STEPS = 2 };
 /* The most memory that this process ever had, in bytes; 0 where the system does not tell. */
 static size_t most_memory(void)
 {
-    FILE *file = fopen("/proc/self/status", "re");
-    char line[256];
-    size_t kib = 0;
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "VmHWM: %zu kB", &kib) == 1)
-            break;
-    }
-    if (file)
-        fclose(file);
-    return kib * 1024;
+    return bench_streams_process_bytes("/proc/self/status", "VmHWM");
 }
 
 int step_rss_child(const char *folder, size_t elements, uint64_t budget)

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { HUGE_PAGE = 2 << 20, STAGGER = 4096 };
@@ -41,16 +42,22 @@ void *bench_streams_take(bench_streams *streams, size_t bytes)
     return streams->base + start;
 }
 
-size_t bench_streams_huge_bytes(void)
+size_t bench_streams_process_bytes(const char *path, const char *key)
 {
-    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    FILE *file = fopen(path, "re");
+    const size_t length = strlen(key);
     char line[256];
     size_t kib = 0;
     while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "AnonHugePages: %zu kB", &kib) == 1)
+        if (strncmp(line, key, length) == 0 && sscanf(line + length, ": %zu kB", &kib) == 1)
             break;
     }
     if (file)
         fclose(file);
     return kib * 1024;
+}
+
+size_t bench_streams_huge_bytes(void)
+{
+    return bench_streams_process_bytes("/proc/self/smaps_rollup", "AnonHugePages");
 }

@@ -18,6 +18,9 @@ void bench_streams_close(bench_streams *streams);
  * table or a cache. NULL when the room is used up. */
 void *bench_streams_take(bench_streams *streams, size_t bytes);
 
+/* What a file below /proc/self tells of this process under `key`, in bytes; 0 where the system does not tell. */
+size_t bench_streams_process_bytes(const char *path, const char *key);
+
 /* Bytes of this process that are in huge pages. */
 size_t bench_streams_huge_bytes(void);
 

@@ -1,20 +1,14 @@
 // cpu_adam_test.cc: the benchmark of the CPU step as a program: its JSON holds every figure that is asked of the project, what
 // is not measured or proves nothing is marked, and wrong options are refused. Nothing here depends on how fast a machine is.
-#include "shell.h"
-#include "zoff_test.h"
-
-#include <jansson.h>
-
-#include <cmath>
+#include "bench_program.h"
 
 namespace
 {
+using zoff_test::json_text;
+using zoff_test::shell;
 using zoff_test::shell_result;
 
-shell_result bench(const std::string &options)
-{
-    return zoff_test::shell("'" CPU_ADAM "' " + options);
-}
+const std::string PROGRAM = "'" CPU_ADAM "'";
 
 const char *const RATIOS[] = {
     "share_bf16",        "share_fp32",          "scaling_1_to_2",         "vs_chain",
@@ -22,36 +16,17 @@ const char *const RATIOS[] = {
     "list_vs_calls_256", "list_vs_one_tensor",  "layout_worst_over_best", "layout_naive_over_staggered",
 };
 
-class cpu_adam : public testing::Test
+class cpu_adam : public zoff_test::bench_program
 {
   protected:
-    ~cpu_adam() override { json_decref(root); }
-
-    // Few rounds and little time: on a busy machine no round may be clean, which is status 3 and no fault of the program.
+    // False where this machine cannot run it.
     bool run(const std::string &options)
     {
-        const std::string path = folder.file("out.json");
-        const shell_result r = bench("--rounds 1 --json='" + path + "' " + options);
-        if (r.output.find("lacks") != std::string::npos)
+        if (start(PROGRAM + " " + options).output.find("lacks") != std::string::npos)
             return false; // no AVX2
-        EXPECT_TRUE(r.status == 0 || r.status == 3) << r.status << "\n" << r.output;
-        json_error_t error;
-        json_decref(root);
-        root = json_load_file(path.c_str(), 0, &error);
-        EXPECT_TRUE(root) << error.text << "\n" << r.output;
-        output = r.output;
+        load();
         return root != nullptr;
     }
-    json_t *at(const char *object, const char *key) const { return json_object_get(json_object_get(root, object), key); }
-    std::string text(const char *object, const char *key, const char *field) const
-    {
-        const char *value = json_string_value(json_object_get(at(object, key), field));
-        return value ? value : "";
-    }
-
-    zoff_test::scratch_folder folder;
-    json_t *root = nullptr;
-    std::string output;
 };
 
 TEST_F(cpu_adam, writes_every_figure)
@@ -60,19 +35,11 @@ TEST_F(cpu_adam, writes_every_figure)
         GTEST_SKIP() << "the loops to compare with need AVX2";
     EXPECT_STREQ("cpu_adam", json_string_value(json_object_get(root, "bench")));
     EXPECT_TRUE(json_is_boolean(json_object_get(root, "enough_clean_rounds")));
-    for (const char *name : RATIOS) {
-        const json_t *value = at("ratios", name);
-        ASSERT_TRUE(value) << name;
-        if (json_is_null(value))
-            EXPECT_TRUE(json_is_string(at("not_measured", name))) << name << " is neither measured nor excused";
-        else
-            EXPECT_TRUE(std::isfinite(json_real_value(value)) && json_real_value(value) > 0) << name;
-        EXPECT_TRUE(json_is_string(at("meanings", name))) << name;
-        EXPECT_NE(std::string::npos, output.find(name)) << "the table lacks " << name;
-    }
+    for (const char *name : RATIOS)
+        expect_ratio(name);
     // What was measured at 64 Ki elements is not what is asked for, and says so.
     EXPECT_TRUE(json_is_false(json_object_get(at("verdict", "share_bf16"), "held")));
-    EXPECT_NE(std::string::npos, text("verdict", "share_bf16", "void").find("65536 elements"));
+    EXPECT_NE(std::string::npos, json_text(at("verdict", "share_bf16"), "void").find("65536 elements"));
     EXPECT_DOUBLE_EQ(1.75, json_real_value(json_object_get(at("verdict", "vs_chain"), "at_least")));
     EXPECT_DOUBLE_EQ(1.1, json_real_value(json_object_get(at("verdict", "layout_worst_over_best"), "at_most")));
     // One round is not enough for anything.
@@ -84,18 +51,10 @@ TEST_F(cpu_adam, lists_all_contestants)
     if (!run("--sizes 4096 --only compare --seconds 6"))
         GTEST_SKIP() << "the loops to compare with need AVX2";
     std::string names = " ";
-    size_t index;
-    json_t *race;
-    json_array_foreach(json_object_get(root, "races"), index, race)
-    {
-        size_t line;
-        json_t *row;
-        json_array_foreach(json_object_get(race, "rows"), line, row)
-        {
-            names += json_string_value(json_object_get(row, "name")) + std::string(" ");
-            EXPECT_GT(json_real_value(json_object_get(row, "bytes_per_element")), 0);
-        }
-    }
+    for_each_row([&](json_t *, json_t *row) {
+        names += json_text(row, "name") + " ";
+        EXPECT_GT(json_real_value(json_object_get(row, "bytes_per_element")), 0);
+    });
     for (const char *name :
          {"nomath_fp32",    "nomath_bf16",   "triad",        "memcpy",     "zoff_fp32",         "zoff_bf16", "zoff_f16",
           "zoff_bf16_keep", "zoff_f16_keep", "zoff_adagrad", "zoff_lion",  "zoff_sgd_momentum", "zoff_sgd",  "plain_fp32",
@@ -119,35 +78,29 @@ TEST_F(cpu_adam, obeys_its_options)
 
 TEST(cpu_adam_options, help_tells_them)
 {
-    const shell_result r = bench("--help");
-    EXPECT_EQ(0, r.status);
-    for (const char *option :
-         {"--sizes", "--threads", "--isa", "--dtype", "--rounds", "--quick", "--json", "--only", "--seconds"})
-        EXPECT_NE(std::string::npos, r.output.find(option)) << option;
+    zoff_test::expect_help(
+        PROGRAM, {"--sizes", "--threads", "--isa", "--dtype", "--rounds", "--quick", "--json", "--only", "--seconds"});
 }
 
 TEST(cpu_adam_options, wrong_ones_are_refused)
 {
-    for (const char *options :
-         {"--sizes 0", "--sizes 12Q", "--sizes 1,,2", "--sizes=-4", "--sizes ''", "--rounds 0", "--rounds 65", "--rounds nine",
-          "--threads 0", "--threads -1", "--dtype fp8", "--dtype ''", "--only everything", "--only lists,", "--isa mmx",
-          "--isa ''", "--seconds 1h", "--no-such-option", "--json=x extra"}) {
-        const shell_result r = bench(options);
-        EXPECT_EQ(2, r.status) << options << "\n" << r.output;
-        EXPECT_NE(std::string::npos, r.output.find("cpu_adam: ")) << options << ": no message";
-    }
+    zoff_test::expect_refused(PROGRAM, "cpu_adam",
+                              {"--sizes 0", "--sizes 12Q", "--sizes 1,,2", "--sizes=-4", "--sizes ''", "--rounds 0",
+                               "--rounds 65", "--rounds nine", "--threads 0", "--threads -1", "--dtype fp8", "--dtype ''",
+                               "--only everything", "--only lists,", "--isa mmx", "--isa ''", "--seconds 1h",
+                               "--no-such-option", "--json=x extra"});
 }
 
 TEST(cpu_adam_options, more_threads_than_cpus_are_refused)
 {
-    const shell_result r = bench("--threads 1024 --sizes 4096");
+    const shell_result r = shell(PROGRAM + " --threads 1024 --sizes 4096");
     EXPECT_EQ(1, r.status);
     EXPECT_NE(std::string::npos, r.output.find("may use")) << r.output;
 }
 
 TEST(cpu_adam_options, a_file_that_cannot_be_written_is_an_error)
 {
-    const shell_result r = bench("--sizes 64 --only layout --rounds 1 --seconds 5 --json=/no/such/folder/x");
+    const shell_result r = shell(PROGRAM + " --sizes 64 --only layout --rounds 1 --seconds 5 --json=/no/such/folder/x");
     if (r.output.find("lacks") != std::string::npos)
         GTEST_SKIP() << "the loops to compare with need AVX2";
     EXPECT_EQ(1, r.status);

@@ -1,66 +1,37 @@
 // step_test.cc: the benchmark of the whole step as a program: its JSON holds every figure that is asked of the project, what is
 // not measured or proves nothing is marked, all contestants compute the same, nothing is left on the disk, and wrong options
 // are refused. Nothing here depends on how fast a machine is.
-#include "shell.h"
-#include "zoff_test.h"
-
-#include <jansson.h>
-
-#include <cmath>
+#include "bench_program.h"
 
 namespace
 {
+using zoff_test::json_text;
+using zoff_test::shell;
 using zoff_test::shell_result;
 
-shell_result bench(const std::string &options)
-{
-    return zoff_test::shell("'" STEP "' " + options);
-}
+const std::string PROGRAM = "'" STEP "'";
 
 const char *const RATIOS[] = {
     "wall_over_io",      "wall_over_io_throttled", "cached50_over_uncached",  "persist_cached50_over_uncached",
     "vs_libaio_pattern", "vs_libaio_pipelined",    "vs_libaio_pipelined_thp", "rss_growth_mib",
     "two_paths_speedup"};
 
-class step : public testing::Test
+class step : public zoff_test::bench_program
 {
   protected:
-    ~step() override { json_decref(root); }
-
-    // On a busy machine no round may be clean, which is status 3 and no fault of the program.
     void run(const std::string &options)
     {
-        const std::string path = folder.file("out.json");
-        const shell_result r =
-            bench("--elements 512Ki --rounds 1 --path '" + folder.path + "' --json='" + path + "' " + options);
-        EXPECT_TRUE(r.status == 0 || r.status == 3) << r.status << "\n" << r.output;
-        json_error_t error;
-        json_decref(root);
-        root = json_load_file(path.c_str(), 0, &error);
-        ASSERT_TRUE(root) << error.text << "\n" << r.output;
-        output = r.output;
+        start(PROGRAM + " --elements 512Ki --path '" + folder.path + "' " + options);
+        load();
     }
-    json_t *at(const char *object, const char *key) const { return json_object_get(json_object_get(root, object), key); }
-    bool has_row(const char *part, const char *name) const
+    bool has_row(const std::string &part, const std::string &name) const
     {
-        size_t index, line;
-        json_t *race, *row;
-        json_array_foreach(json_object_get(root, "races"), index, race)
-        {
-            if (json_string_value(json_object_get(race, "part")) != std::string(part))
-                continue;
-            json_array_foreach(json_object_get(race, "rows"), line, row)
-            {
-                if (json_string_value(json_object_get(row, "name")) == std::string(name))
-                    return true;
-            }
-        }
-        return false;
+        bool found = false;
+        for_each_row([&](json_t *race, json_t *row) {
+            found = found || (json_text(race, "part") == part && json_text(row, "name") == name);
+        });
+        return found;
     }
-
-    zoff_test::scratch_folder folder;
-    json_t *root = nullptr;
-    std::string output;
 };
 
 TEST_F(step, writes_every_figure)
@@ -69,17 +40,10 @@ TEST_F(step, writes_every_figure)
     EXPECT_STREQ("step", json_string_value(json_object_get(root, "bench")));
     EXPECT_TRUE(json_is_boolean(json_object_get(root, "enough_clean_rounds")));
     for (const char *name : RATIOS) {
-        const json_t *value = at("ratios", name);
-        ASSERT_TRUE(value) << name;
-        if (json_is_null(value))
-            EXPECT_LT(0u, json_string_length(at("not_measured", name))) << name << " is neither measured nor excused";
-        else
-            EXPECT_TRUE(std::isfinite(json_real_value(value))) << name;
+        expect_figure(name);
         // What was measured with such a model is not what is asked for, and says so.
         EXPECT_TRUE(json_is_false(json_object_get(at("verdict", name), "held"))) << name;
-        EXPECT_TRUE(json_is_null(value) || json_is_string(json_object_get(at("verdict", name), "void"))) << name;
-        EXPECT_TRUE(json_is_string(at("meanings", name))) << name;
-        EXPECT_NE(std::string::npos, output.find(name)) << "the table lacks " << name;
+        EXPECT_TRUE(json_is_null(at("ratios", name)) || json_is_string(json_object_get(at("verdict", name), "void"))) << name;
     }
     EXPECT_DOUBLE_EQ(1.12, json_real_value(json_object_get(at("verdict", "wall_over_io"), "at_most")));
     EXPECT_DOUBLE_EQ(2.0, json_real_value(json_object_get(at("verdict", "vs_libaio_pattern"), "at_least")));
@@ -103,7 +67,7 @@ TEST_F(step, contestants_have_the_same_states_and_leave_nothing_behind)
     EXPECT_NEAR(0.5, (double)json_integer_value(at("plan_cached50", "resident_bytes")) / (double)states, 0.05);
     // A part that did not run is told as such.
     EXPECT_TRUE(json_is_null(at("ratios", "two_paths_speedup")));
-    EXPECT_EQ("out.json\n", zoff_test::shell("ls '" + folder.path + "'").output);
+    EXPECT_EQ("out.json\n", shell("ls '" + folder.path + "'").output);
 }
 
 TEST_F(step, measures_memory_in_processes_of_their_own)
@@ -117,37 +81,30 @@ TEST_F(step, measures_memory_in_processes_of_their_own)
 TEST_F(step, a_signal_removes_its_files)
 {
     const std::string program =
-        "'" STEP "' --path '" + folder.path + "' --elements 16Mi --only race --seconds 60 >/dev/null 2>&1";
-    const shell_result r =
-        zoff_test::shell("cd '" + folder.path + "'; " + program + " & pid=$!; " +
-                         "for i in $(seq 100); do ls zoff-step-*/*/* >/dev/null 2>&1 && break; sleep 0.1; done; " +
-                         "kill -TERM $pid; wait $pid; echo $?; ls");
+        PROGRAM + " --path '" + folder.path + "' --elements 16Mi --only race --seconds 60 >/dev/null 2>&1";
+    const shell_result r = shell("cd '" + folder.path + "'; " + program + " & pid=$!; " +
+                                 "for i in $(seq 100); do ls zoff-step-*/*/* >/dev/null 2>&1 && break; sleep 0.1; done; " +
+                                 "kill -TERM $pid; wait $pid; echo $?; ls");
     EXPECT_EQ("143\n", r.output);
 }
 
 TEST(step_options, help_tells_them)
 {
-    const shell_result r = bench("--help");
-    EXPECT_EQ(0, r.status);
-    for (const char *option :
-         {"--path", "--elements", "--budget", "--only", "--rounds", "--seconds", "--quick", "--full", "--json"})
-        EXPECT_NE(std::string::npos, r.output.find(option)) << option;
+    zoff_test::expect_help(
+        PROGRAM, {"--path", "--elements", "--budget", "--only", "--rounds", "--seconds", "--quick", "--full", "--json"});
 }
 
 TEST(step_options, wrong_ones_are_refused)
 {
-    for (const char *options :
-         {"--elements 0", "--elements 1Mb", "--elements 1Ki", "--elements ''", "--budget 1", "--rounds 0", "--rounds 65",
-          "--rounds nine", "--only everything", "--only race,", "--seconds 1h", "--no-such-option", "--json=x extra"}) {
-        const shell_result r = bench(options);
-        EXPECT_EQ(2, r.status) << options << "\n" << r.output;
-        EXPECT_NE(std::string::npos, r.output.find("step: ")) << options << ": no message";
-    }
+    zoff_test::expect_refused(PROGRAM, "step",
+                              {"--elements 0", "--elements 1Mb", "--elements 1Ki", "--elements ''", "--budget 1", "--rounds 0",
+                               "--rounds 65", "--rounds nine", "--only everything", "--only race,", "--seconds 1h",
+                               "--no-such-option", "--json=x extra"});
 }
 
 TEST(step_options, a_folder_that_is_not_there_is_an_error)
 {
-    const shell_result r = bench("--path /no/such/folder");
+    const shell_result r = shell(PROGRAM + " --path /no/such/folder");
     EXPECT_EQ(1, r.status);
     EXPECT_NE(std::string::npos, r.output.find("/no/such/folder: No such file")) << r.output;
 }

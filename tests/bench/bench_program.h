@@ -1,0 +1,104 @@
+// bench_program.h: a benchmark run as a program, and what its JSON and its table must hold. Nothing here depends on how fast a
+// machine is.
+#ifndef ZOFF_TESTS_BENCH_PROGRAM_H
+#define ZOFF_TESTS_BENCH_PROGRAM_H
+
+#include "shell.h"
+#include "zoff_test.h"
+
+#include <jansson.h>
+
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace zoff_test
+{
+// What a JSON says under a key; "" where that is no text.
+inline std::string json_text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+class bench_program : public testing::Test
+{
+  protected:
+    ~bench_program() override { json_decref(root); }
+
+    // Run a command line that names a benchmark and most of its options.
+    shell_result start(const std::string &command)
+    {
+        const shell_result r = shell(command + " --rounds 1 --json='" + path() + "'");
+        output = r.output;
+        status = r.status;
+        return r;
+    }
+    // Take what it wrote. On a busy machine no round may be clean, which is status 3 and no fault of the program.
+    void load()
+    {
+        ASSERT_TRUE(status == 0 || status == 3) << status << "\n" << output;
+        json_error_t error;
+        json_decref(root);
+        root = json_load_file(path().c_str(), 0, &error);
+        ASSERT_TRUE(root) << error.text << "\n" << output;
+    }
+
+    std::string path() const { return folder.file("out.json"); }
+    json_t *at(const char *object, const char *key) const { return json_object_get(json_object_get(root, object), key); }
+    void for_each_row(const std::function<void(json_t *race, json_t *row)> &look) const
+    {
+        size_t index, line;
+        json_t *race, *row;
+        json_array_foreach(json_object_get(root, "races"), index, race)
+        {
+            json_array_foreach(json_object_get(race, "rows"), line, row) look(race, row);
+        }
+    }
+
+    // Each figure has a number or says why not, what it means, and a line in the table.
+    void expect_figure(const char *name) const
+    {
+        const json_t *value = at("ratios", name);
+        ASSERT_TRUE(value) << name;
+        if (json_is_null(value))
+            EXPECT_LT(0u, json_string_length(at("not_measured", name))) << name << " is neither measured nor excused";
+        else
+            EXPECT_TRUE(std::isfinite(json_real_value(value))) << name;
+        EXPECT_TRUE(json_is_string(at("meanings", name))) << name;
+        EXPECT_NE(std::string::npos, output.find(name)) << "the table lacks " << name;
+    }
+    // And is no number that a ratio of times cannot be.
+    void expect_ratio(const char *name) const
+    {
+        expect_figure(name);
+        EXPECT_TRUE(json_is_null(at("ratios", name)) || json_real_value(at("ratios", name)) > 0) << name;
+    }
+
+    scratch_folder folder;
+    json_t *root = nullptr;
+    std::string output;
+    int status = -1;
+};
+
+inline void expect_help(const std::string &program, std::initializer_list<const char *> options)
+{
+    const shell_result r = shell(program + " --help");
+    EXPECT_EQ(0, r.status);
+    for (const char *option : options)
+        EXPECT_NE(std::string::npos, r.output.find(option)) << option;
+}
+
+// Each is refused with status 2 and a message that begins with the program's name.
+inline void expect_refused(const std::string &program, const std::string &name, std::initializer_list<const char *> options)
+{
+    for (const char *option : options) {
+        const shell_result r = shell(program + " " + option);
+        EXPECT_EQ(2, r.status) << option << "\n" << r.output;
+        EXPECT_NE(std::string::npos, r.output.find(name + ": ")) << option << ": no message";
+    }
+}
+} // namespace zoff_test
+
+#endif
