@@ -219,7 +219,7 @@ static int run_throttled(contest *c)
         c->options->run.quick && c->options->run.rounds > QUICK_ROUNDS ? QUICK_ROUNDS : c->options->run.rounds;
     throttle *const t = &step_throttle;
     race *r = &c->book->throttled;
-    const double end = bench_run_deadline(&c->options->run, 0.8);
+    const double end = bench_run_deadline(&c->options->run, 0.9);
     r->part = "throttled";
     snprintf(r->label, sizeof r->label, "%.1f GB/s each way", 1e-9 * (double)THROTTLE_RATE);
     if (throttle_open(t, c->folder, THROTTLE_RATE) != 0) {
@@ -257,7 +257,7 @@ static int run_free(contest *c)
     race_run(r, options->run.rounds, 0, bench_run_deadline(&options->run, 0.5));
     set_sample(c, extra, 1);
     if (extra->count)
-        race_run(extra, options->run.quick ? 2 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.6));
+        race_run(extra, options->run.quick ? 1 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.6));
     note_bytes(c);
     return failed(c) ? -1 : compare_all(c);
 }
