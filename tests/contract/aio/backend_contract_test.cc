@@ -101,7 +101,8 @@ TEST_P(AioBackend, RoundTripsAnySizeOffsetAndAddress)
     EXPECT_EQ(info.read_bytes, info.write_bytes);
     EXPECT_EQ(info.read_bytes, 15 * std::accumulate(std::begin(sizes), std::end(sizes), uint64_t(0)));
     EXPECT_EQ(info.bounce_bytes > 0, info.direct);
-    EXPECT_EQ(info.resumed_pieces, 0u);
+    // An edge that is read while another piece of its write makes the file longer may be cut short, and is read again.
+    EXPECT_LT(info.resumed_pieces, std::size(sizes));
 }
 
 TEST_P(AioBackend, AlignedRequestsAreNotCopied)

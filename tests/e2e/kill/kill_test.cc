@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -97,13 +98,18 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
 
 TEST_P(Kill, GoesOnBitForBit)
 {
-    scratch_folder folders[2], undisturbed[2], digests;
+    scratch_folder folders[2], undisturbed[2], first[2], digests;
     const std::string killed = config(folders), other = config(undisturbed);
     std::mt19937 random(11);
+    // Moments of a life's first steps: of 40 ms, or more where a life takes longer to begin (an emulator, a busy machine).
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(2, live(config(first), 2, digests.file("none"), 0).done);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    const unsigned moments = std::max(40000u, (unsigned)took.count());
     int64_t returned = 0; // the last step that is known to have returned
     int killed_in_steps = 0, killed_early = 0;
     for (int i = 0; i < GetParam().kills; i++) {
-        const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % 40000);
+        const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % moments);
         ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
         if (l.opened >= 0) {
             // A step may have been committed in the moment before it could say so; not two.

@@ -9,11 +9,11 @@ programs and busybox as its whole file system; there they run with AVX-512, and 
 passes when every file of the guest has the checksum of this CPU's own. When one differs, the guest computes the scalar results
 as well and shows the first bytes that differ.
 
-WORK_DIR keeps the kernel image, which is taken out of a Debian package once and never installed, and the logs of the last run.
+WORK_DIR keeps the logs of the last run. The folder above it keeps the kernel image, which is taken out of a Debian package once and
+never installed.
 Exit code 77, with the reason, where this CPU can do it without an emulator (ZOFF_TEST_BOCHS=1 runs it all the same), or where a
 tool or the kernel image is not to be had.
 """
-import glob
 import gzip
 import hashlib
 import os
@@ -24,25 +24,24 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 
-SKIP = 77
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "support"))
+from guest import INIT_HEAD, SAYS, Archive, check_tools, fail, kernel_image, read_text, said, skip
+
 REFERENCE = "scalar"
 # What zoff asks of a CPU before it takes its kernels for an ISA, in Linux' names.
 ISAS = {"avx2": {"avx2", "fma", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 LIMIT_SECONDS = 480  # below ctest's own limit, so that the log is printed
 GUEST_MIB = 512
-METAPACKAGE = "linux-image-cloud-amd64"
 
 # File or command, and the package of Debian and Ubuntu that has it.
-BUSYBOX = "/bin/busybox"
 ISOLINUX = "/usr/lib/ISOLINUX/isolinux.bin"
 LDLINUX = "/usr/lib/syslinux/modules/bios/ldlinux.c32"
 BIOS = "/usr/share/bochs/BIOS-bochs-latest"
 VGABIOS = "/usr/share/bochs/VGABIOS-lgpl-latest"
-TOOLS = (("bochs", "bochs"), (BIOS, "bochsbios"), (VGABIOS, "vgabios"), (BUSYBOX, "busybox-static"), (ISOLINUX, "isolinux"),
+TOOLS = (("bochs", "bochs"), (BIOS, "bochsbios"), (VGABIOS, "vgabios"), (ISOLINUX, "isolinux"),
          (LDLINUX, "syslinux-common"), ("xorriso", "xorriso"))
 
 # noxsaves and clearcpuid=321,323 (XSAVEC and XSAVES): Linux finds bochs' compacted XSAVE area too small and would switch all of
@@ -73,21 +72,12 @@ private_colormap: enabled=0
 sound: driver=dummy
 """
 
-# What the guest says to us starts with this; the rest of its words are for people.
-SAYS = "guest: "
 GUEST_INIT = """\
-#!/bin/busybox sh
-export PATH=/bin
-busybox mkdir -p /proc /sys /dev /results
-busybox mount -t proc proc /proc
-busybox mount -t sysfs sysfs /sys
-busybox mount -t devtmpfs dev /dev
-busybox --install -s /bin
-say() {{ echo "{says}$*"; }}
 say "system $(cat /sys/class/dmi/id/bios_vendor)"
 say "cpu $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo)"
 say "flags $(sed -n 's/^flags[^:]*: //p' /proc/cpuinfo)"
 say "booted after $(cut -d ' ' -f 1 /proc/uptime) s of its own time"
+mkdir /results
 cd /results
 run() {{ # program, isa, checksum of the reference
     /programs/$1 $2 $2
@@ -109,16 +99,6 @@ poweroff -f
 """
 
 
-def skip(reason):
-    print("SKIPPED:", reason)
-    sys.exit(SKIP)
-
-
-def fail(reason):
-    print("FAILED:", reason)
-    sys.exit(1)
-
-
 def cpu_flags():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -127,93 +107,22 @@ def cpu_flags():
     return set()
 
 
-def check_tools():
-    missing = [package for place, package in TOOLS if not (os.path.exists(place) if "/" in place else shutil.which(place))]
-    if missing:
-        skip(f"needs the packages {' '.join(missing)} (scripts/install-deps takes them on Debian where the CPU has no AVX-512)")
-    with open(BUSYBOX, "rb") as file:
-        if b"/ld-linux" in file.read(4096):
-            skip(f"{BUSYBOX} needs shared libraries; the package busybox-static has one that does not")
+def check_bochs():
+    check_tools(TOOLS, "on Debian where the CPU has no AVX-512")
     words = subprocess.run(["bochs", "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     version = re.search(r"Bochs x86 Emulator (\S+)", words.stdout)
     if version and version.group(1) == "3.0":
         skip("bochs 3.0 does not boot Debian's kernels; 2.7 does")
 
 
-def said(done):
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("E: ")]
-    return (errors or lines or ["no message"])[-1]
-
-
-def kernel_image(work):
-    """Path of a kernel image of Debian: of the last run, or out of the package that the metapackage names today."""
-    kept = sorted(glob.glob(os.path.join(work, "vmlinuz-*")))
-    if kept:
-        return kept[-1]
-    missing = [tool for tool in ("apt-cache", "apt-get", "dpkg-deb") if not shutil.which(tool)]
-    if missing:
-        skip(f"no kernel image to boot: it comes from a Debian package, and there is no {' '.join(missing)}")
-    asked = subprocess.run(["apt-cache", "depends", METAPACKAGE], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
-    package = re.search(r"Depends: (linux-image-\S+)", asked.stdout)
-    if not package:
-        skip(f"no kernel image to boot: apt knows no package {METAPACKAGE}, which Debian has (is an apt-get update due?)")
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        command = ["apt-get", "-q", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30",
-                   "download", package.group(1)]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, env={**os.environ, "LC_ALL": "C"})
-        except subprocess.TimeoutExpired:
-            skip(f"no kernel image to boot: apt-get download {package.group(1)} took more than 100 s")
-        debs = glob.glob(os.path.join(folder, "*.deb"))
-        if done.returncode or not debs:
-            skip(f"no kernel image to boot: apt-get download {package.group(1)}: {said(done)}")
-        image = take_image(debs[0], folder)
-        if not image:
-            skip(f"no kernel image to boot: none in {os.path.basename(debs[0])}")
-        path = os.path.join(work, os.path.basename(image))
-        os.replace(image, path)  # whole or not at all
-        return path
-
-
-def take_image(deb, folder):
-    """The file boot/vmlinuz-* of a package, without unpacking its hundreds of modules."""
-    image = None
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as archive:
-        with tarfile.open(fileobj=archive.stdout, mode="r|") as tar:
-            for member in tar:
-                name = re.fullmatch(r"(?:\./)?boot/(vmlinuz-[^/]+)", member.name)
-                if name and member.isfile():
-                    image = os.path.join(folder, name.group(1))
-                    with open(image, "wb") as out:
-                        shutil.copyfileobj(tar.extractfile(member), out)
-                    break
-        archive.kill()  # nobody reads the rest
-    return image
-
-
-def cpio(entries):
-    """An archive in the format of an initramfs ("newc"); entries are (name, mode, content)."""
-    parts = []
-    for number, (name, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
-        head = b"070701" + b"".join(b"%08x" % field for field in
-                                    (number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0))
-        for part in (head + name.encode() + b"\0", content):
-            parts.append(part + b"\0" * (-len(part) % 4))
-    return b"".join(parts)
-
-
 def make_iso(work, kernel, programs, runs):
     """boot.iso in WORK_DIR: boot loader, kernel, and an initramfs with busybox, the programs and an init that runs them."""
-    folder, executable = 0o040755, 0o100755
-    entries = [("bin", folder, b""), ("programs", folder, b"")]
-    for path in [BUSYBOX, *programs]:
-        with open(path, "rb") as file:
-            place = "bin/" if path == BUSYBOX else "programs/"
-            entries.append((place + os.path.basename(path), executable, file.read()))
+    archive = Archive()
+    for program in programs:
+        archive.add_file(program, "programs/" + os.path.basename(program))
     calls = "\n".join(f"run {name} {isa} {checksum}" for name, isa, checksum in runs)
-    init = GUEST_INIT.format(says=SAYS, reference=REFERENCE, runs=calls)
-    entries.append(("init", executable, init.encode()))
+    init = INIT_HEAD + GUEST_INIT.format(reference=REFERENCE, runs=calls)
+    archive.add("init", init.encode())
 
     tree = os.path.join(work, "iso")
     shutil.rmtree(tree, ignore_errors=True)
@@ -221,7 +130,7 @@ def make_iso(work, kernel, programs, runs):
     for path, name in ((ISOLINUX, "isolinux.bin"), (LDLINUX, "ldlinux.c32"), (kernel, "vmlinuz")):
         shutil.copyfile(path, os.path.join(tree, name))
     with open(os.path.join(tree, "initrd.gz"), "wb") as file:
-        file.write(gzip.compress(cpio(entries), 1))
+        file.write(gzip.compress(archive.content(), 1))
     with open(os.path.join(tree, "isolinux.cfg"), "w", encoding="utf-8") as file:
         file.write(f"DEFAULT guest\nPROMPT 0\nTIMEOUT 1\nLABEL guest\n KERNEL /vmlinuz\n INITRD /initrd.gz\n APPEND {KERNEL_OPTIONS}\n")
     done = subprocess.run(["xorriso", "-as", "mkisofs", "-quiet", "-o", os.path.join(work, "boot.iso"), "-b", "isolinux.bin",
@@ -229,14 +138,6 @@ def make_iso(work, kernel, programs, runs):
                           stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         fail(f"xorriso could not write boot.iso: {said(done)}")
-
-
-def read_text(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().replace("\r", "")
-    except FileNotFoundError:
-        return ""
 
 
 def boot(work, limit):
@@ -318,9 +219,9 @@ def main():
         skip("this CPU runs AVX-512 itself")
     if not programs:
         skip("this compiler cannot link a program with OpenMP statically")
-    check_tools()
+    check_bochs()
     os.makedirs(work, exist_ok=True)
-    kernel = kernel_image(work)
+    kernel = kernel_image(os.path.dirname(work))
     isas = [isa for isa in ISAS if isa == "avx512" or not ISAS[isa] <= flags]
     checksums = [(os.path.basename(program), reference(work, program)) for program in programs]
     runs = [(name, isa, checksum) for name, checksum in checksums for isa in isas]
