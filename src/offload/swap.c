@@ -87,6 +87,7 @@ zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *sl
 {
     const size_t bytes = s->chunks[slot->chunk].bytes;
     slot->state = ZOFF_SLOT_DIRTY;
+    ZOFF_TRY(zoff_offload_swap_keep_take_back(s));
     ZOFF_TRY(zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket));
     enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
     return ZOFF_OK;

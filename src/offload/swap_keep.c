@@ -84,6 +84,7 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     double from = zoff_base_clock_seconds();
+    s->in_doubt = s->persist;
     for (uint32_t i = 0; s->persist && i < s->file_count; i++) {
         zoff_status status = write_record(s, i, s->generation + 1, t);
         if (status < 0)
@@ -92,10 +93,23 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     }
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
+    s->in_doubt = false;
     s->generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = lifetime_bytes(s);
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+/* The places that a record in doubt names are those that will be written next: a process that died then would leave a record
+ * of things that are not there. */
+zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s)
+{
+    for (size_t i = 0; s->in_doubt && i < s->file_count; i++) {
+        ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, s->generation + 1));
+        ZOFF_TRY(flush_drive(s, &s->files[i]));
+    }
+    s->in_doubt = false;
     return ZOFF_OK;
 }
 

@@ -65,8 +65,10 @@ static zoff_status reserve_files(zoff_swap_store *s)
     for (size_t i = 0; i < s->file_count; i++) {
         ZOFF_TRY(zoff_offload_swap_file_reserve(&s->files[i]));
         /* Until the first commit there is nothing to open again. */
-        ZOFF_TRY(s->persist ? zoff_offload_swap_record_erase(s->files[i].aio)
-                            : zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
+        for (uint64_t generation = 0; s->persist && generation < 2; generation++)
+            ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, generation));
+        if (!s->persist)
+            ZOFF_TRY(zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
     }
     return ZOFF_OK;
 }

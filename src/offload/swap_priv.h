@@ -76,6 +76,7 @@ typedef struct zoff_swap_store {
     zoff_digest digest;  /* of one chunk at a time */
     size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
     uint64_t generation; /* commits so far; persist: of the files */
+    bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
     zoff_swap_identity identity;
 } zoff_swap_store;
 
@@ -107,6 +108,8 @@ uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
 
 zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
+/* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
+zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s);
 /* Look at the records of the files, which are open: *out_found when they hold states to go on with; then places and
  * generation are theirs. */
 zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, bool *out_found);

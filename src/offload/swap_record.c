@@ -72,13 +72,12 @@ unmap_pages:
     return status;
 }
 
-zoff_status zoff_offload_swap_record_erase(zoff_aio *aio)
+zoff_status zoff_offload_swap_record_erase(zoff_aio *aio, uint64_t generation)
 {
-    zoff_map pages;
-    const size_t bytes = HEADS * ZOFF_RECORD_HEAD_BYTES;
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "a blank commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
-    zoff_status status = write_wait(aio, 0, pages.base, bytes);
-    zoff_base_map_free(&pages);
+    zoff_map page;
+    ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES, "a blank commit record", ZOFF_MAP_FIRST_TOUCH, &page));
+    zoff_status status = write_wait(aio, (generation & 1) * ZOFF_RECORD_HEAD_BYTES, page.base, ZOFF_RECORD_HEAD_BYTES);
+    zoff_base_map_free(&page);
     return status;
 }
 

@@ -60,8 +60,8 @@ uint64_t zoff_offload_swap_record_room(size_t entries);
  */
 zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries);
 
-/* Make both records of a file those of a blank one.  @blocks yes */
-zoff_status zoff_offload_swap_record_erase(zoff_aio *aio);
+/* Make the record of a generation that of a blank file.  @blocks yes */
+zoff_status zoff_offload_swap_record_erase(zoff_aio *aio, uint64_t generation);
 
 /* Read both. An error is one of reading; what does not hold is told in *out.  @owns out: zoff_offload_swap_record_free() */
 zoff_status zoff_offload_swap_record_read(int fd, const char *name, zoff_swap_found *out);
