@@ -35,11 +35,11 @@ static void enter(race *r, const char *name, const char *what, const contest *c,
                              .fixed = true});
 }
 
-static int add_engine(contest *c, const char *name, const char *what, const step_engine_opts *opts, step_engine *out)
+static int add_engine(contest *c, race *r, const char *name, const char *what, const step_engine_opts *opts, step_engine *out)
 {
     if (step_engine_open(&c->model, name, opts, out) != 0)
         return -1;
-    enter(&c->book->free_race, name, what, c, 0, step_engine_step, out);
+    enter(r, name, what, c, 0, step_engine_step, out);
     c->states[c->state_count++] = step_engine_states(name, out);
     return 0;
 }
@@ -55,32 +55,34 @@ static int open_engines(contest *c)
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
     const char *const paths[] = {c->folder};
     step_engine_opts host = {0}, disk = {.paths = paths, .path_count = 1, .host_bytes = small};
-    if (add_engine(c, "update_only", "the same engine, states in DRAM", &host, &c->host) != 0 ||
-        add_engine(c, "zoff", "states on the disk, the small budget", &disk, &c->small) != 0) {
+    if (add_engine(c, &c->book->free_race, "update_only", "the same engine, states in DRAM", &host, &c->host) != 0 ||
+        add_engine(c, &c->book->free_race, "zoff", "states on the disk, the small budget", &disk, &c->small) != 0) {
         fprintf(stderr, "step: %s\n", c->host.reason[0] ? c->host.reason : c->small.reason);
         return -1;
     }
     if (!(c->options->run.parts & PART_RACE))
         return 0;
     disk.unverified = true;
-    if (add_engine(c, "zoff_unverified", "the small budget, without checksums", &disk, &c->unverified) != 0) {
+    if (add_engine(c, &c->book->extra, "zoff_unverified", "the small budget, without checksums", &disk, &c->unverified) != 0) {
         fprintf(stderr, "step: %s\n", c->unverified.reason);
         return -1;
     }
     disk.unverified = false;
     disk.host_bytes = large_budget(c, small);
     disk.chunk_elements = c->small.plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT; /* the same chunks for all */
-    if (add_engine(c, "zoff_cached50", "half of the states stay in DRAM", &disk, &c->cached) != 0) {
+    if (add_engine(c, &c->book->free_race, "zoff_cached50", "half of the states stay in DRAM", &disk, &c->cached) != 0) {
         fprintf(stderr, "step: %s\n", c->cached.reason);
         return -1;
     }
     disk.persist = true;
-    if (add_engine(c, "zoff_persist_cached50", "the same, kept on the disk after each step", &disk, &c->persist_cached) != 0) {
+    if (add_engine(c, &c->book->free_race, "zoff_persist_cached50", "the same, kept on the disk after each step", &disk,
+                   &c->persist_cached) != 0) {
         snprintf(c->book->no_persist, STEP_REASON, "%s", c->persist_cached.reason);
         return 0;
     }
     disk.host_bytes = small;
-    if (add_engine(c, "zoff_persist", "the small budget, kept on the disk after each step", &disk, &c->persist) != 0)
+    if (add_engine(c, &c->book->free_race, "zoff_persist", "the small budget, kept on the disk after each step", &disk,
+                   &c->persist) != 0)
         snprintf(c->book->no_persist, STEP_REASON, "%s", c->persist.reason);
     return 0;
 }
@@ -139,12 +141,13 @@ static void set_sample(contest *c, race *r, unsigned steps)
 /* Bytes that each engine really moved, for the table. */
 static void note_bytes(contest *c)
 {
-    race *r = &c->book->free_race;
+    race *const races[] = {&c->book->free_race, &c->book->extra};
     const step_engine *const engines[] = {&c->small, &c->unverified, &c->cached, &c->persist, &c->persist_cached};
     for (unsigned i = 0; i < sizeof engines / sizeof engines[0]; i++) {
-        for (unsigned k = 0; k < r->count; k++) {
-            if (r->entries[k].ctx == engines[i])
-                r->entries[k].bytes = (double)(engines[i]->read_bytes + engines[i]->write_bytes) / (double)c->model.elements;
+        for (unsigned k = 0; k < 2 * RACE_ENTRIES; k++) {
+            race_entry *entry = &races[k % 2]->entries[k / 2];
+            if (k / 2 < races[k % 2]->count && entry->ctx == engines[i])
+                entry->bytes = (double)(engines[i]->read_bytes + engines[i]->write_bytes) / (double)c->model.elements;
         }
     }
 }
@@ -254,10 +257,10 @@ static int run_free(contest *c)
     }
     /* Two, because a trainer takes one after the other: the beginning of the second belongs to the end of the first. */
     set_sample(c, r, 2);
-    race_run(r, options->run.rounds, 0, bench_run_deadline(&options->run, 0.5));
+    race_run(r, options->run.rounds, 0, bench_run_deadline(&options->run, 0.45));
     set_sample(c, extra, 1);
     if (extra->count)
-        race_run(extra, options->run.quick ? 1 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.6));
+        race_run(extra, options->run.quick ? 1 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.55));
     note_bytes(c);
     return failed(c) ? -1 : compare_all(c);
 }
