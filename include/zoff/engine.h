@@ -169,12 +169,12 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 /** Freeze the list of parameters and the optimizer of each group, take the weights as masters, reserve and allocate the tiers.
  *  @blocks seconds; collective over the ranks
  *
- *  With zoff.persist and the files of an earlier engine in the folder, of the same parameters, the states are those after its
- * last whole step, which zoff_step_count() tells; the weights are left alone. Before the next step call zoff_params_push() to
- * make the weights theirs, or zoff_params_pull() to take the weights as masters.
+ *  With zoff.persist and the files of an earlier engine of the same parameters in the folder, the states are those after its
+ *  last whole step, which zoff_step_count() tells; the weights are left alone. Before the next step call zoff_params_push()
+ *  to make the weights theirs, or zoff_params_pull() to take the weights as masters.
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with what is needed, what there is and which key to change; ERR_IO for a path that
- *  cannot be used; ERR_INVALID or ERR_CORRUPT for persistent files of another model, or damaged ones. After an error the engine
- * is as before and may be sealed again */
+ *  cannot be used; ERR_INVALID or ERR_CORRUPT for persistent files of another model, or damaged ones. After an error the
+ *  engine is as before and may be sealed again */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Name other buffers for a parameter, between steps; NULL leaves one as it is.
@@ -183,8 +183,8 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
 
 /** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
  *  @param native_stream the device stream that computed it; NULL on the host
- *  @blocks never, but for the reads of the "posix" I/O back-end  @return ERR_STATE when it is not sealed, was said twice, or
- * has no gradient buffer */
+ *  @blocks never, but for the reads of the "posix" I/O back-end
+ *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Let what the engine does between steps go on: reading the states that the next step begins with. zoff_grad_ready() does it,

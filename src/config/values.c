@@ -101,7 +101,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .aio_backend = backend && strcmp(backend, "auto") != 0 ? backend : NULL,
         .persist = integer(config, "zoff.persist") != 0,
         .power_safe = is_text(config, "zoff.durability", "power"),
-        .verify = is_text(config, "zoff.verify", "off") ? 2 : is_text(config, "zoff.verify", "sample") ? 1 : 0,
+        .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),
         .wants_bf16 = integer(config, "bf16.enabled") != 0,

@@ -80,6 +80,7 @@ typedef struct zoff_step_run {
     size_t first;      /* buckets before it are through */
     size_t measured;   /* buckets */
     size_t updated;    /* buckets whose weights are new */
+    bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
     zoff_comm_work vote;
     double sums[1]; /* square sum: of the buckets measured so far, then over the ranks */

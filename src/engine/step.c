@@ -209,6 +209,9 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
+    ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
+                 "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
+                 (long long)e->run.t);
     ZOFF_TRY(check_info(info));
     zoff_status status = zoff_offload_store_retry(e->store);
     if (status < 0) {
@@ -231,6 +234,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
 /* States and weights as they were before a step that is half done. */
 static zoff_status undo(zoff_engine *e)
 {
+    e->run.undone = true;
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
     e->awaits_weights = true;
     ZOFF_TRY(zoff_engine_states_push(e));

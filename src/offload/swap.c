@@ -257,9 +257,8 @@ static zoff_status swap_check(zoff_store *store, size_t chunk)
     return zoff_base_status_fail(
         ZOFF_ERR_CORRUPT,
         "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong, so a bit has "
-        "changed "
-        "on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on another "
-        "drive (zoff.verify sets what is compared)",
+        "changed on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on "
+        "another drive (zoff.verify sets what is compared)",
         chunk, s->chunks[chunk].bytes, (unsigned long long)offset_of(s, chunk), s->files[s->places[chunk].file].name);
 }
 

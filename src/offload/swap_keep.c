@@ -89,8 +89,9 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
         zoff_status status = write_record(s, i, s->generation + 1, t);
         if (status < 0)
             return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
-        s->files[i].keep = true;
     }
+    for (size_t i = 0; s->persist && i < s->file_count; i++)
+        s->files[i].keep = true; /* all of them or, when the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->in_doubt = false;

@@ -85,7 +85,13 @@ TEST_P(AioBackend, RoundTripsAnySizeOffsetAndAddress)
             for (size_t skew : skews) {
                 SCOPED_TRACE(testing::Message() << size << " bytes at " << offset << ", address + " << skew);
                 aio_buffer out(size, ++seed, skew), in(size, 0, skew);
+                const bool lengthens = offset + size > model.size();
+                const uint64_t resumed = aio_info(q.get()).resumed_pieces;
                 ASSERT_ZOFF_OK(aio_write(q.get(), offset, out.data, size));
+                // The edge where the file ended may be read while later pieces of the same write make the file longer: it is
+                // then cut short, and read again. Nothing else ever is.
+                ASSERT_LE(aio_info(q.get()).resumed_pieces, resumed + lengthens);
+                const uint64_t after = aio_info(q.get()).resumed_pieces;
                 if (size) {
                     model.resize(std::max(model.size(), static_cast<size_t>(offset) + size));
                     model.replace(offset, size, reinterpret_cast<const char *>(out.data), size);
@@ -93,6 +99,7 @@ TEST_P(AioBackend, RoundTripsAnySizeOffsetAndAddress)
                 ASSERT_EQ(file_bytes(path), static_cast<off_t>(model.size()));
                 ASSERT_ZOFF_OK(aio_read(q.get(), offset, in.data, size));
                 ASSERT_TRUE(in == out);
+                ASSERT_EQ(after, aio_info(q.get()).resumed_pieces);
             }
         }
     }
@@ -101,8 +108,6 @@ TEST_P(AioBackend, RoundTripsAnySizeOffsetAndAddress)
     EXPECT_EQ(info.read_bytes, info.write_bytes);
     EXPECT_EQ(info.read_bytes, 15 * std::accumulate(std::begin(sizes), std::end(sizes), uint64_t(0)));
     EXPECT_EQ(info.bounce_bytes > 0, info.direct);
-    // An edge that is read while another piece of its write makes the file longer may be cut short, and is read again.
-    EXPECT_LT(info.resumed_pieces, std::size(sizes));
 }
 
 TEST_P(AioBackend, AlignedRequestsAreNotCopied)
