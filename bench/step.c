@@ -19,8 +19,8 @@ static const char USAGE[] =
     "                  Below 32Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths (default: all; throttle and paths need root)\n"
-    "  --rounds N      of each race, at most 64 (default 4; --full: 15)\n"
-    "  --seconds N     time for all of it: there are fewer rounds then (default 44; --full: 600)\n"
+    "  --rounds N      of each race, at most 64 (default 3; --full: 15)\n"
+    "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
     "  --quick         the defaults\n"
     "  --full          more of everything\n"
     "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
@@ -67,9 +67,9 @@ static int parse_options(int argc, char **argv, step_options *out)
     if (!out->elements)
         out->elements = (size_t)(run->quick ? 32 : 128) << 20;
     if (!run->rounds)
-        run->rounds = run->quick ? 4 : 15;
+        run->rounds = run->quick ? 3 : 15;
     if (run->seconds == 0)
-        run->seconds = run->quick ? 44 : 600;
+        run->seconds = run->quick ? 46 : 600;
     return 0;
 }
 
