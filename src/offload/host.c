@@ -22,7 +22,8 @@ static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
         total += opts->chunks[i].bytes;
     }
     /* Pages belong to the node of the thread that touches them first: fill() does, with the shares of the update. */
-    ZOFF_TRY_OR(free_store, zoff_base_map_alloc(total, "the optimizer states", ZOFF_MAP_FIRST_TOUCH, &h->store.map));
+    ZOFF_TRY_OR(free_store,
+                zoff_base_map_alloc(total, opts->what ? opts->what : "the chunks", ZOFF_MAP_FIRST_TOUCH, &h->store.map));
     for (size_t i = 0; i < opts->chunk_count; i++)
         opts->fill(opts->fill_ctx, i, (char *)h->store.map.base + h->offsets[i]);
     *out = &h->store;
@@ -96,6 +97,7 @@ static bool host_resident(const zoff_store *store, size_t chunk)
 const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .close = host_close,
                                               .fetch = host_fetch,
+                                              .claim = host_fetch,
                                               .check = host_nothing,
                                               .ahead = host_nothing,
                                               .drop = host_release,

@@ -27,7 +27,8 @@ typedef enum zoff_store_verify {
 enum { ZOFF_VERIFY_SAMPLES = 16 };
 
 typedef struct zoff_store_opts {
-    zoff_tier tier; /* HOST or NVME */
+    zoff_tier tier;   /* HOST or NVME */
+    const char *what; /* is stored, for messages */
     const zoff_store_chunk *chunks;
     size_t chunk_count;
     zoff_store_fill fill;
@@ -75,6 +76,10 @@ bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *ou
 /* Borrow a chunk. PENDING: a read is on its way or no slot is free; ask again after pump or wait. An error of the read leaves
  * nothing borrowed, and may be asked again.  @blocks never */
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out);
+
+/* Borrow a chunk that will be written anew as a whole: otherwise like fetch, but nothing is read, and what it holds is
+ * anything. Given back by release it is in its file as it was. */
+zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out);
 
 /* Compare a borrowed chunk with the checksum of what was written; nothing to do the second time. Outside of parallel regions.
  * @return ERR_CORRUPT with file and offset: the chunk is not borrowed any more, and may be fetched again */

@@ -24,6 +24,11 @@ zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out
     return store->ops->fetch(store, chunk, out);
 }
 
+zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out)
+{
+    return store->ops->claim(store, chunk, out);
+}
+
 zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk)
 {
     return store->ops->check(store, chunk);

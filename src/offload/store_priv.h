@@ -10,6 +10,7 @@ typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
     zoff_status (*fetch)(zoff_store *store, size_t chunk, void **out);
+    zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
     zoff_status (*check)(zoff_store *store, size_t chunk);
     zoff_status (*ahead)(zoff_store *store, size_t chunk);
     void (*drop)(zoff_store *store, size_t chunk);

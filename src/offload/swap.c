@@ -198,6 +198,22 @@ static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
     return status;
 }
 
+/* A read of it that is on its way is waited for like any other: its memory cannot be had before. */
+static zoff_status swap_claim(zoff_store *store, size_t chunk, void **out)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (find_chunk(s, chunk))
+        return swap_fetch(store, chunk, out);
+    zoff_swap_slot *slot = zoff_offload_swap_free_slot(s);
+    if (!slot)
+        return ZOFF_PENDING;
+    slot->state = ZOFF_SLOT_LENT;
+    slot->chunk = chunk;
+    slot->unchecked = false;
+    *out = slot->base;
+    return ZOFF_OK;
+}
+
 /* ---- checksums ---- */
 
 /* Whether this content of a chunk is one that is compared. A sample comes round to each chunk. */
@@ -400,6 +416,7 @@ static zoff_status swap_retry(zoff_store *store)
 const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_open,
                                               .close = zoff_offload_swap_life_close,
                                               .fetch = swap_fetch,
+                                              .claim = swap_claim,
                                               .check = swap_check,
                                               .ahead = swap_ahead,
                                               .drop = swap_drop,

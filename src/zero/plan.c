@@ -41,6 +41,7 @@ static void lay_out(zoff_plan_chunk *c)
         place += STEP;
     }
     c->bytes = zoff_base_bits_align(byte, PAGE);
+    c->weight_bytes = zoff_base_bits_align(c->weight_bytes, PAGE);
 }
 
 /* Make room for so many elements of a tensor in the streams that it has. */
@@ -48,6 +49,7 @@ static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t 
 {
     for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
         c->lengths[s] += tensor->has[s] ? zoff_base_bits_align(count, PAD) : 0;
+    c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, PAD * sizeof(float));
 }
 
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
@@ -94,6 +96,7 @@ static void close_chunk(walk *w)
         plan->chunks[plan->chunk_count] = *c;
     plan->chunk_count++;
     plan->chunk_bytes_max = zoff_base_bits_max(plan->chunk_bytes_max, c->bytes);
+    plan->chunk_weights_max = zoff_base_bits_max(plan->chunk_weights_max, c->weight_bytes);
     plan->blocks_max = zoff_base_bits_max(plan->blocks_max, c->blocks);
     plan->pieces_max = zoff_base_bits_max(plan->pieces_max, c->piece_count);
     *c = (zoff_plan_chunk){.first_piece = plan->piece_count};
@@ -105,14 +108,19 @@ static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_
     zoff_plan_chunk *c = &w->chunk;
     if (w->fill) {
         zoff_plan_piece *piece = &plan->pieces[plan->piece_count];
-        *piece = (zoff_plan_piece){
-            .param = param, .slice = slice, .first = first, .count = count, .owned_offset = plan->owned_elements};
+        *piece = (zoff_plan_piece){.param = param,
+                                   .slice = slice,
+                                   .first = first,
+                                   .count = count,
+                                   .weight_offset = c->weight_bytes,
+                                   .owned_offset = plan->owned_elements};
         memcpy(piece->offsets, c->lengths, sizeof piece->offsets);
     }
     plan->piece_count++;
-    plan->elements += count;
     plan->state_bytes += count * sizeof(float) * zoff_zero_plan_streams(tensor);
-    plan->owned_elements += zoff_base_bits_align(count, PAD);
+    plan->weight_bytes += count * tensor->weight_bytes;
+    plan->elements += tensor->frozen ? 0 : count;
+    plan->owned_elements += tensor->frozen ? 0 : zoff_base_bits_align(count, PAD);
     c->blocks += zoff_base_bits_ceil_div(count, w->opts->unit);
     c->piece_count++;
     c->elements += count;
@@ -137,7 +145,8 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
 static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        for (size_t slice = 0; !tensors[i].frozen && tensors[i].count && slice < tensors[i].slices; slice++)
+        const bool is_kept = !tensors[i].frozen || tensors[i].weight_bytes;
+        for (size_t slice = 0; is_kept && tensors[i].count && slice < tensors[i].slices; slice++)
             add_slice(w, (uint32_t)i, slice, &tensors[i]);
     }
     close_chunk(w);
@@ -211,4 +220,18 @@ size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, 
             high = middle;
     }
     return SIZE_MAX;
+}
+
+/* The last one that starts at or before it. */
+size_t zoff_zero_plan_chunk_of(const zoff_plan *plan, size_t piece)
+{
+    size_t low = 0, high = plan->chunk_count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->chunks[middle].first_piece <= piece)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }

@@ -14,6 +14,7 @@ typedef struct zoff_plan_tensor {
     size_t count, slices;
     bool frozen;
     bool has[ZOFF_STREAM_COUNT];
+    size_t weight_bytes; /* of an element whose weight the engine keeps; 0: it is in the caller's memory */
 } zoff_plan_tensor;
 
 /* A run of elements of one slice of one parameter that lies in one chunk. Offsets are in elements. */
@@ -23,6 +24,7 @@ typedef struct zoff_plan_piece {
     size_t first; /* in the slice; a multiple of the unit of the plan */
     size_t count;
     size_t offsets[ZOFF_STREAM_COUNT]; /* in the chunk's streams; of no use where the parameter has no such state */
+    size_t weight_offset;              /* in the chunk's weights, in bytes; of no use where they are the caller's */
     size_t owned_offset;               /* in the rank's gradient accumulator; padded like the streams */
 } zoff_plan_piece;
 
@@ -34,14 +36,18 @@ typedef struct zoff_plan_piece {
  * each starting at another page of the 32 KiB that it starts in: streams that start at the same place fight for the same
  * sets of the cache (docs/adr/0005-state-layout.md). Each has the elements of those pieces whose parameter has that state, so
  * their lengths may differ, and a stream that nobody needs is not there. A chunk of parameters that have no states at all (SGD
- * without momentum on fp32 weights) takes no bytes. */
+ * without momentum on fp32 weights) takes no bytes.
+ *
+ * Weights that the engine keeps are beside it, in a memory of their own: they may live on another tier, and are read without
+ * the states. Of a frozen parameter there is nothing else; where its weights are the caller's it is in no chunk at all. */
 typedef struct zoff_plan_chunk {
     size_t first_piece, piece_count;
-    size_t elements;                   /* without padding */
+    size_t elements;                   /* without padding, frozen ones too */
     size_t blocks;                     /* units, a tail counts as one */
     size_t lengths[ZOFF_STREAM_COUNT]; /* of the streams in elements, with padding; 0: it is not there */
     size_t starts[ZOFF_STREAM_COUNT];  /* where they start, in bytes */
     size_t bytes;                      /* all of it, a multiple of 4 KiB */
+    size_t weight_bytes;               /* likewise of its weights */
 } zoff_plan_chunk;
 
 typedef struct zoff_plan_opts {
@@ -54,10 +60,12 @@ typedef struct zoff_plan {
     zoff_plan_piece *pieces; /* in order of parameter, slice, first */
     zoff_plan_chunk *chunks;
     size_t piece_count, chunk_count;
-    size_t elements;                            /* of this rank, without padding */
+    size_t elements;                            /* of this rank that are trained, without padding */
+    size_t weight_bytes;                        /* of weights that the engine keeps, without padding */
     size_t state_bytes;                         /* of all streams, without padding */
     size_t owned_elements;                      /* with padding: length of the gradient accumulator */
     size_t chunk_bytes_max;                     /* of the largest chunk */
+    size_t chunk_weights_max;                   /* of the largest chunk of weights */
     size_t pieces_max;                          /* in one chunk */
     size_t blocks_max;                          /* in one chunk: units, a tail counts as one */
     size_t max_chunk_elements, max_chunk_bytes; /* the limits that it was made with */
@@ -70,7 +78,11 @@ void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
 /* How many of the streams a parameter has. */
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
 
-/* Index of the piece that holds element `first` of a slice; SIZE_MAX when none does (frozen, empty, or out of range). */
+/* Index of the piece that holds element `first` of a slice; SIZE_MAX when none does (empty, out of range, or frozen with its
+ * weights elsewhere). */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
+
+/* Number of the chunk that holds a piece. */
+size_t zoff_zero_plan_chunk_of(const zoff_plan *plan, size_t piece);
 
 #endif

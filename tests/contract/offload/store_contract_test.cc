@@ -163,6 +163,49 @@ TEST_P(Store, WhatIsFlushedComesBack)
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
 }
 
+// A chunk that is written anew is not read; what was there counts again when it is given back as it was.
+TEST_P(Store, WhatIsClaimedIsWrittenAnewOrAsItWas)
+{
+    log_catcher log;
+    ASSERT_NO_FATAL_FAILURE(make(std::vector<zoff_store_chunk>(7, {65536, 65536})));
+    std::vector<char> want(7);
+    for (size_t c = 0; c < 7; c++)
+        want[c] = (char)(c + 1);
+    std::mt19937 random(5);
+    for (int round = 0; round < 200; round++) {
+        const size_t c = random() % 7;
+        void *base = nullptr;
+        zoff_status status;
+        zoff_store_stats before, after;
+        if (random() % 3 == 0) { // then its read is on its way already
+            ASSERT_ZOFF_OK(zoff_offload_store_ahead(store.get(), c));
+        }
+        zoff_offload_store_stats(store.get(), &before);
+        while ((status = zoff_offload_store_claim(store.get(), c, &base)) == ZOFF_PENDING)
+            ASSERT_ZOFF_OK(zoff_offload_store_wait(store.get()));
+        ASSERT_ZOFF_OK(status);
+        ASSERT_ZOFF_OK(zoff_offload_store_check(store.get(), c));
+        zoff_offload_store_stats(store.get(), &after);
+        ASSERT_EQ(after.ahead_bytes - before.ahead_bytes, after.read_bytes - before.read_bytes) << "it was read";
+        const bool in_dram = zoff_offload_store_resident(store.get(), c);
+        if (random() % 2) {
+            want[c] = (char)random();
+            memset(base, want[c], chunks[c].bytes);
+            ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
+        } else {
+            if (!in_dram)
+                memset(base, 0x55, chunks[c].bytes);
+            zoff_offload_store_release(store.get(), c);
+        }
+        const size_t other = random() % 7;
+        const char *read = borrow(other);
+        ASSERT_TRUE(std::all_of(read, read + chunks[other].bytes, [&](char x) { return x == want[other]; }))
+            << "round " << round << " chunk " << other;
+        zoff_offload_store_release(store.get(), other);
+    }
+    ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
+}
+
 TEST_P(Store, SeveralAreInFlightAtATime)
 {
     log_catcher log;

@@ -19,9 +19,10 @@ struct owned_plan {
 
 void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const zoff_plan &plan)
 {
-    size_t piece = 0, elements = 0, state_bytes = 0, owned = 0;
+    size_t piece = 0, elements = 0, state_bytes = 0, weight_bytes = 0, owned = 0;
     for (size_t i = 0; i < tensors.size(); i++) {
-        for (size_t slice = 0; !tensors[i].frozen && slice < tensors[i].slices; slice++) {
+        const bool is_kept = !tensors[i].frozen || tensors[i].weight_bytes;
+        for (size_t slice = 0; is_kept && slice < tensors[i].slices; slice++) {
             for (size_t first = 0; first < tensors[i].count; piece++) {
                 ASSERT_LT(piece, plan.piece_count);
                 const zoff_plan_piece &p = plan.pieces[piece];
@@ -34,9 +35,12 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first));
                 ASSERT_EQ(piece, zoff_zero_plan_find(&plan, (uint32_t)i, slice, first + p.count - 1));
                 first += p.count;
-                elements += p.count;
                 state_bytes += p.count * 4 * std::count(tensors[i].has, tensors[i].has + ZOFF_STREAM_COUNT, true);
-                owned += (p.count + 15) / 16 * 16;
+                weight_bytes += p.count * tensors[i].weight_bytes;
+                if (!tensors[i].frozen) {
+                    elements += p.count;
+                    owned += (p.count + 15) / 16 * 16;
+                }
             }
             ASSERT_EQ(SIZE_MAX, zoff_zero_plan_find(&plan, (uint32_t)i, slice, tensors[i].count));
         }
@@ -44,6 +48,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
     ASSERT_EQ(piece, plan.piece_count);
     EXPECT_EQ(elements, plan.elements);
     EXPECT_EQ(state_bytes, plan.state_bytes);
+    EXPECT_EQ(weight_bytes, plan.weight_bytes);
     EXPECT_EQ(owned, plan.owned_elements);
 
     size_t next = 0;
@@ -51,7 +56,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         const zoff_plan_chunk &chunk = plan.chunks[c];
         ASSERT_EQ(next, chunk.first_piece);
         ASSERT_GT(chunk.piece_count, 0u);
-        size_t lengths[ZOFF_STREAM_COUNT] = {}, inside = 0, blocks = 0;
+        size_t lengths[ZOFF_STREAM_COUNT] = {}, inside = 0, blocks = 0, weights = 0;
         for (size_t k = 0; k < chunk.piece_count; k++) {
             const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
             for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
@@ -60,10 +65,15 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
                     lengths[s] += (p.count + 15) / 16 * 16;
                 }
             }
+            ASSERT_EQ(weights, p.weight_offset);
+            weights += (p.count * tensors[p.param].weight_bytes + 63) / 64 * 64;
+            ASSERT_EQ(c, zoff_zero_plan_chunk_of(&plan, chunk.first_piece + k));
             inside += p.count;
             blocks += (p.count + opts.unit - 1) / opts.unit;
         }
         EXPECT_EQ(inside, chunk.elements);
+        EXPECT_EQ((weights + 4095) / 4096 * 4096, chunk.weight_bytes);
+        EXPECT_LE(chunk.weight_bytes, plan.chunk_weights_max);
         EXPECT_EQ(blocks, chunk.blocks);
         EXPECT_LE(blocks, plan.blocks_max);
         // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB; masters in front.
@@ -108,7 +118,8 @@ TEST(Plan, PropertiesOverRandomLists)
             t.slices = random() % 4;
             t.frozen = random() % 8 == 0;
             for (bool &has : t.has)
-                has = random() % 2;
+                has = !t.frozen && random() % 2;
+            t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
         }
         zoff_plan_opts opts = {};
         opts.unit = random() % 2 ? 1024 : 16;
