@@ -4,9 +4,10 @@
  *  The short form:          open   ->                          { step } ...                                -> destroy
  *
  *  Weights and gradients are the caller's memory, aligned to their element and no more; the engine never frees, moves or
- *  keeps them after destroy. The optimizer states (fp32 masters of 16-bit weights, and of first and second moments those that
- *  the optimizer has) are the engine's: in DRAM, or in files streamed through a DRAM budget. Where they live, how many threads
- *  work and how the list is cut never changes a bit of the result.
+ *  keeps them after destroy. Weights may also be the engine's (zoff_param_desc.engine_owned): then they live in DRAM or on
+ *  NVMe, and the caller fetches a slice where it uses it and releases it after. The optimizer states (fp32 masters of 16-bit
+ * weights, and of first and second moments those that the optimizer has) are the engine's: in DRAM, or in files streamed
+ * through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
  *
  *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
  *  returns a status, and zoff_last_error() has the words.
@@ -52,6 +53,8 @@ typedef struct zoff_param_desc {
     unsigned group;        /**< index of its hyper-parameters */
     bool frozen;           /**< never updated: costs no state */
     const char *name;      /**< for messages; copied; NULL: "param<index>" */
+    bool engine_owned; /**< the weights are the engine's: see zoff_param_fetch(). Then value, if given, holds the first ones,
+                            read at seal and never again; NULL: they start as zeros, and zoff_param_write() sets them */
 } zoff_param_desc;
 
 /** zoff_step_args.flags */
@@ -100,8 +103,8 @@ typedef struct zoff_step_info {
     uint64_t elements_owned;    /**< elements of this rank that have states */
     uint64_t host_read_bytes;   /**< states, weights and gradients read from DRAM by the kernels */
     uint64_t host_write_bytes;  /**< states and weights written to DRAM by the kernels */
-    uint64_t nvme_read_bytes;   /**< states read from files */
-    uint64_t nvme_write_bytes;  /**< states written to files */
+    uint64_t nvme_read_bytes;   /**< states read from files; and weights that the engine keeps, since the step before */
+    uint64_t nvme_write_bytes;  /**< and written to files */
     double seconds;             /**< from zoff_step_begin() to the end of zoff_step_wait() */
     double measure_seconds;     /**< accumulation, norm and finite check */
     double update_seconds;      /**< the kernels of the update */
@@ -130,6 +133,10 @@ typedef struct zoff_plan_info {
                                      budget: part of host_bytes, and in no file unless states persist */
     uint64_t step_read_bytes;   /**< from files in each step in which every parameter takes part */
     uint64_t step_write_bytes;  /**< to files: what wears the drive */
+    uint64_t weight_bytes;      /**< weights that the engine keeps, without padding */
+    uint64_t weight_host_bytes; /**< DRAM for them, beside host_bytes: all of them, or buffers and what is cached, and the
+                                   slices that may be whole at a time */
+    uint64_t weight_nvme_bytes; /**< of them in files */
 } zoff_plan_info;
 
 /** Which state of a parameter. */
@@ -218,6 +225,28 @@ ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 
 /** Do all of a step: every slice that has a gradient buffer is ready, then begin and wait. args and info may be NULL. */
 ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info);
+
+/** Lend the weights of one slice of a parameter that is engine_owned: all of it, in one piece, aligned to 64 bytes. They are
+ *  those after the last step, to be read only: zoff_param_write() changes them. A slice may be lent several times.
+ *
+ *  The order of calls is learned: in the next pass, from one zoff_step() to the next, slices are read before they are asked
+ *  for, stage3_prefetch_bucket_size ahead. What fits into stage3_max_live_parameters stays at hand for its next use.
+ *  @param native_stream the device stream that uses them; NULL on the host
+ *  @owns the engine; valid until the release that undoes this call  @blocks for what was not read ahead
+ *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time; ERR_STATE while a step is open;
+ * ERR_IO or ERR_CORRUPT when they cannot be read: nothing is lent, call it again */
+ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
+
+/** Give back what one zoff_param_fetch() has lent. Before a step that updates all must be given back. */
+ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Set a window of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,
+ *  and its masters with them. Moments stay. Nothing of it may be lent.
+ *  @units elements of the parameter's type  @blocks yes */
+ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src);
+
+/** Copy a window of the weights of a parameter that is engine_owned; otherwise like zoff_param_write(). */
+ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
 
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.  @blocks yes */
 ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);

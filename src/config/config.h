@@ -19,6 +19,20 @@ typedef struct zoff_schedule_values {
     bool linear;      /* warmup_type "linear" instead of "log" */
 } zoff_schedule_values;
 
+/* offload_param.* and stage3_*: of the weights that the engine keeps. Counts are elements. */
+typedef struct zoff_weight_values {
+    zoff_tier tier;           /* offload_param.device; HOST or NVME */
+    const char *const *paths; /* its nvme_path, or the folders of the states; owned by the configuration */
+    size_t path_count;
+    unsigned slots;        /* buffer_count */
+    uint64_t chunk_count;  /* buffer_size */
+    uint64_t cached_count; /* max_in_cpu */
+    uint64_t ahead_count;  /* stage3_prefetch_bucket_size */
+    uint64_t pinned_slice; /* stage3_param_persistence_threshold */
+    uint64_t pinned_count; /* stage3_model_persistence_threshold */
+    uint64_t live_count;   /* stage3_max_live_parameters */
+} zoff_weight_values;
+
 typedef struct zoff_config_values {
     zoff_adam_hyper hyper;         /* optimizer.* */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */
@@ -27,7 +41,7 @@ typedef struct zoff_config_values {
     uint32_t accumulation;         /* gradient_accumulation_steps */
     uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0 when the configuration gives no batch key at all */
     uint32_t train_batch;          /* train_batch_size; likewise */
-    unsigned zero_stage;           /* 0, 1, 2 */
+    unsigned zero_stage;           /* 0 to 3 */
     zoff_tier state_tier;          /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;
@@ -45,6 +59,7 @@ typedef struct zoff_config_values {
     unsigned verify;          /* zoff.verify: 0 full, 1 sample, 2 off */
     uint64_t steps_per_print; /* 0: never */
     bool wants_bf16;          /* bf16.enabled */
+    zoff_weight_values weights;
 } zoff_config_values;
 
 /* Resolve for `world_size` ranks and hand out the values; they live until the configuration is set, resolved again or closed.

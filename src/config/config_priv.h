@@ -33,11 +33,13 @@ struct zoff_config {
     char *name;
     size_t key_count;
     zoff_config_cell *defaults, *file, *api, *effective;
-    zoff_config_cell cpu_device; /* what the old key cpu_offload stands for */
+    zoff_config_cell cpu_device; /* what the old keys cpu_offload and cpu_offload_params stand for */
     bool is_resolved, has_warned;
     unsigned world_size;
     const char **paths; /* of the state files; texts of some cell */
     size_t path_count;
+    const char **weight_paths; /* likewise of weights: a list of their own, or that of the states */
+    size_t weight_path_count;
 };
 
 /* Who speaks: "ds_config.json:3:17: optimizer.params.lr", ready for messages. */

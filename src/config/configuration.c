@@ -67,6 +67,7 @@ void zoff_config_close(zoff_config *config)
     zoff_config_value_free(&config->cpu_device);
     zoff_base_mem_free(config->effective);
     zoff_base_mem_free(config->paths);
+    zoff_base_mem_free(config->weight_paths);
     zoff_base_mem_free(config->name);
     zoff_base_mem_free(config);
 }

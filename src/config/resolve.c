@@ -10,6 +10,8 @@
 
 #define DEVICE "zero_optimization.offload_optimizer.device"
 #define NVME_PATH "zero_optimization.offload_optimizer.nvme_path"
+#define WEIGHT_DEVICE "zero_optimization.offload_param.device"
+#define WEIGHT_PATH "zero_optimization.offload_param.nvme_path"
 
 zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char *path)
 {
@@ -53,16 +55,30 @@ static bool is_from_api(const zoff_config *config, const zoff_config_cell *cell)
     return cell >= config->api && cell < config->api + config->key_count;
 }
 
-static void apply_cpu_offload(zoff_config *config)
+static void apply_cpu_offload(zoff_config *config, const char *old_path, const char *device_path)
 {
-    const zoff_config_cell *old = given(config, "zero_optimization.cpu_offload"), *device = given(config, DEVICE);
+    const zoff_config_cell *old = given(config, old_path), *device = given(config, device_path);
     if (!has_value(old) || !old->integer)
         return;
     if (has_value(device) && (is_from_api(config, device) || !is_from_api(config, old)))
         return;
-    zoff_config_cell *cell = zoff_config_resolve_cell(config, DEVICE);
+    zoff_config_cell *cell = zoff_config_resolve_cell(config, device_path);
     *cell = config->cpu_device;
     cell->source = old->source;
+}
+
+/* As in DeepSpeed, weights are offloaded at stage 3 only. */
+static void settle_weights(zoff_config *config)
+{
+    zoff_config_cell *device = zoff_config_resolve_cell(config, WEIGHT_DEVICE);
+    const zoff_config_cell *stage = zoff_config_resolve_cell(config, "zero_optimization.stage");
+    if (stage->integer == 3 || strcmp(device->texts[0], "none") == 0)
+        return;
+    if (!config->has_warned)
+        ZOFF_WARN("%s: " WEIGHT_DEVICE " \"%s\" has no effect at stage %lld; weights are offloaded at stage 3", device->source,
+                  device->texts[0], (long long)stage->integer);
+    const size_t row = zoff_config_schema_index(zoff_config_schema_find(WEIGHT_DEVICE));
+    *device = config->defaults[row];
 }
 
 /* ---- what is measured ---- */
@@ -99,6 +115,20 @@ static zoff_status check_ranks(const zoff_config *config, unsigned world_size)
 
 /* ---- paths ---- */
 
+static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths, size_t *count)
+{
+    zoff_base_mem_free(*paths);
+    *paths = NULL;
+    *count = 0;
+    if (!has_value(cell))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(cell->count, sizeof **paths, "the folders for state files", paths));
+    for (size_t i = 0; i < cell->count; i++)
+        (*paths)[i] = cell->texts[i];
+    *count = cell->count;
+    return ZOFF_OK;
+}
+
 /* Two keys give folders; who set it last counts: the program before the file, zoff's own key before DeepSpeed's. */
 static zoff_status gather_paths(zoff_config *config)
 {
@@ -108,21 +138,18 @@ static zoff_status gather_paths(zoff_config *config)
     if (has_value(ours) && has_value(theirs) && !config->has_warned)
         ZOFF_WARN("zoff.nvme_paths (%s) and " NVME_PATH " (%s) are both given: the folders of %s are used", ours->source,
                   theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
-    zoff_base_mem_free(config->paths);
-    config->paths = NULL;
-    config->path_count = 0;
-    if (has_value(cell)) {
-        ZOFF_TRY(zoff_base_mem_alloc(cell->count, sizeof *config->paths, "the folders for state files", &config->paths));
-        for (size_t i = 0; i < cell->count; i++)
-            config->paths[i] = cell->texts[i];
-        config->path_count = cell->count;
-    }
-    return ZOFF_OK;
+    const zoff_config_cell *weights = given(config, WEIGHT_PATH);
+    ZOFF_TRY(take_paths(cell, &config->paths, &config->path_count));
+    return take_paths(has_value(weights) ? weights : cell, &config->weight_paths, &config->weight_path_count);
 }
 
 static zoff_status check_paths(const zoff_config *config)
 {
     const zoff_config_cell *device = zoff_config_resolve_cell(config, DEVICE);
+    const zoff_config_cell *weights = zoff_config_resolve_cell(config, WEIGHT_DEVICE);
+    ZOFF_FAIL_IF(strcmp(weights->texts[0], "nvme") == 0 && config->weight_path_count == 0, ZOFF_ERR_INVALID,
+                 "%s: " WEIGHT_DEVICE ": \"nvme\" needs a folder for its files; expected " WEIGHT_PATH,
+                 zoff_config_resolve_source(weights));
     ZOFF_FAIL_IF(strcmp(device->texts[0], "nvme") == 0 && config->path_count == 0, ZOFF_ERR_INVALID,
                  "%s: " DEVICE ": \"nvme\" needs a folder for its files; expected " NVME_PATH " (or zoff.nvme_paths)",
                  zoff_config_resolve_source(device));
@@ -176,7 +203,9 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     ZOFF_FAIL_IF(world_size == 0, ZOFF_ERR_INVALID, "zoff_config_resolve: world_size must be at least 1");
     config->is_resolved = false;
     merge_layers(config);
-    apply_cpu_offload(config);
+    apply_cpu_offload(config, "zero_optimization.cpu_offload", DEVICE);
+    apply_cpu_offload(config, "zero_optimization.cpu_offload_params", WEIGHT_DEVICE);
+    settle_weights(config);
     leave_to_tuning(config);
     ZOFF_TRY(check_ranks(config, world_size));
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));

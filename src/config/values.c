@@ -72,6 +72,23 @@ static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
     };
 }
 
+static void fill_weights(const zoff_config *config, zoff_weight_values *out)
+{
+    const bool nvme = is_text(config, "zero_optimization.offload_param.device", "nvme");
+    *out = (zoff_weight_values){
+        .tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
+        .paths = config->weight_paths,
+        .path_count = config->weight_path_count,
+        .slots = (unsigned)integer(config, "zero_optimization.offload_param.buffer_count"),
+        .chunk_count = integer(config, "zero_optimization.offload_param.buffer_size"),
+        .cached_count = integer(config, "zero_optimization.offload_param.max_in_cpu"),
+        .ahead_count = integer(config, "zero_optimization.stage3_prefetch_bucket_size"),
+        .pinned_slice = integer(config, "zero_optimization.stage3_param_persistence_threshold"),
+        .pinned_count = integer(config, "zero_optimization.stage3_model_persistence_threshold"),
+        .live_count = integer(config, "zero_optimization.stage3_max_live_parameters"),
+    };
+}
+
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
 {
     ZOFF_FAIL_IF(!config || !out, ZOFF_ERR_INVALID, "zoff_config_values_get: config and out must not be NULL");
@@ -108,6 +125,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
     };
     fill_hyper(config, &values.hyper);
     fill_schedule(config, &values.schedule);
+    fill_weights(config, &values.weights);
     *out = values;
     return ZOFF_OK;
 }

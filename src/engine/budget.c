@@ -12,13 +12,17 @@ static const size_t UNIT = ZOFF_NORM_BLOCK;
 zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p)
 {
     const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
-    return (zoff_plan_tensor){.count = p->count,
-                              .slices = p->slices,
-                              .frozen = p->frozen,
-                              /* fp32 weights are their own masters; files that persist have a copy of them. */
-                              .has = {[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32 || e->settings.values.persist,
-                                      [ZOFF_STREAM_M] = states.m,
-                                      [ZOFF_STREAM_V] = states.v}};
+    zoff_plan_tensor tensor = {.count = p->count,
+                               .slices = p->slices,
+                               .frozen = p->frozen,
+                               .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
+    if (p->frozen)
+        return tensor;
+    /* fp32 weights are their own masters; files that persist have a copy of them. */
+    tensor.has[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32 || e->settings.values.persist;
+    tensor.has[ZOFF_STREAM_M] = states.m;
+    tensor.has[ZOFF_STREAM_V] = states.v;
+    return tensor;
 }
 
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
@@ -41,6 +45,74 @@ size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
                : 0;
 }
 
+/* max_in_cpu, in whole chunks. */
+size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan *plan)
+{
+    const zoff_weight_values *values = &e->settings.values.weights;
+    size_t most = 0;
+    if (values->tier != ZOFF_TIER_NVME)
+        return 0;
+    for (size_t i = 0; i < plan->chunk_count; i++)
+        most = zoff_base_bits_max(most, plan->chunks[i].elements);
+    return most ? zoff_base_bits_min(values->cached_count / most, plan->chunk_count) : 0;
+}
+
+/* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted. */
+static size_t chunk_elements_of(const zoff_engine *e)
+{
+    enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
+    const zoff_weight_values *values = &e->settings.values.weights;
+    const uint64_t elements = e->settings.chunk_elements;
+    if (values->tier != ZOFF_TIER_NVME || !zoff_engine_params_any_owned(e))
+        return elements;
+    return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
+}
+
+/* Whether a step writes the weights of a chunk without reading them: see stages.c. */
+static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
+{
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        const zoff_engine_param *p = &e->params[plan->pieces[chunk->first_piece + i].param];
+        if (p->engine_owned && (p->frozen || p->dtype == ZOFF_F32))
+            return false;
+    }
+    return true;
+}
+
+static bool trains(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
+{
+    bool trained = false;
+    for (size_t i = 0; i < chunk->piece_count; i++)
+        trained = trained || !e->params[plan->pieces[chunk->first_piece + i].param].frozen;
+    return trained;
+}
+
+static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
+{
+    const zoff_weight_values *values = &e->settings.values.weights;
+    const size_t residents = zoff_engine_budget_weight_residents(e, plan);
+    uint64_t stored = 0, cached = 0;
+    if (!zoff_engine_params_any_owned(e))
+        return;
+    info->weight_bytes = plan->weight_bytes;
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        const zoff_plan_chunk *chunk = &plan->chunks[i];
+        const bool resident = zoff_offload_placement_resident(i, residents, plan->chunk_count);
+        stored += chunk->weight_bytes;
+        cached += resident ? chunk->weight_bytes : 0;
+        if (values->tier != ZOFF_TIER_NVME || resident || !trains(e, plan, chunk))
+            continue;
+        info->step_write_bytes += chunk->weight_bytes;
+        info->step_read_bytes += writes_all_weights(e, plan, chunk) ? 0 : chunk->weight_bytes;
+    }
+    info->weight_host_bytes = stored;
+    if (values->tier == ZOFF_TIER_NVME) {
+        info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->chunk_weights_max;
+        info->weight_nvme_bytes = stored - cached;
+    }
+    info->weight_host_bytes += zoff_engine_live_room(e, plan);
+}
+
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
 {
     const zoff_settings *s = &e->settings;
@@ -55,7 +127,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         }
         zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
     }
-    size_t chunk_elements = s->chunk_elements;
+    size_t chunk_elements = chunk_elements_of(e);
     zoff_engine_persist_limits(e, &placement.chunk_bytes, &chunk_elements);
     ZOFF_TRY(make_plan(e, placement.chunk_bytes, chunk_elements, &plan));
     zoff_plan_info info = {.struct_size = sizeof info,
@@ -79,6 +151,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.step_write_bytes = s->values.persist ? stored : info.step_read_bytes;
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
+    plan_weights(e, &plan, &info);
     info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
     *out_plan = plan;
     *out_info = info;
@@ -102,13 +175,16 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                                      zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
                                      zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
-    uint64_t need = info->host_bytes + info->accumulator_bytes;
+    uint64_t need = info->host_bytes + info->accumulator_bytes + info->weight_host_bytes;
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
-                 "not enough DRAM: need %s (states %s, gradient accumulation %s), have %s (%s); %s",
+                 "not enough DRAM: need %s (states %s, gradient accumulation %s, weights of the engine %s), have %s (%s); %s",
                  zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
-                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(have), source,
-                 info->tier == ZOFF_TIER_NVME ? "lower zoff.host_memory or gradient_accumulation_steps"
-                                              : "set offload_optimizer.device to \"nvme\", or free memory");
+                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
+                 zoff_engine_stats_bytes(have), source,
+                 info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
+                                                      "stage3_max_live_parameters, or free memory"
+                 : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
+                                                    : "set offload_optimizer.device to \"nvme\", or free memory");
     return ZOFF_OK;
 }

@@ -92,14 +92,14 @@ static zoff_status allocate(zoff_engine *e)
 
 static void deallocate(zoff_engine *e)
 {
-    zoff_offload_store_close(e->store);
+    zoff_engine_stores_close(e);
+    zoff_engine_live_close(e);
     zoff_base_map_free(&e->accumulator);
     void *blocks[] = {e->flags,       e->block_sums, e->runs,  e->adam_pieces, e->norm_pieces, e->accumulate_pieces,
                       e->cast_pieces, e->hyper,      e->consts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
-    e->store = NULL;
     e->flags = NULL;
     e->block_sums = NULL;
     e->runs = NULL;
@@ -111,62 +111,24 @@ static void deallocate(zoff_engine *e)
     e->consts = NULL;
 }
 
-/* How much of a chunk may be other than zero in the beginning: the masters; and what Adagrad starts with lies at the end. */
-static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
-{
-    enum { PAGE = 4096 };
-    if (e->settings.values.initial_accumulator != 0 && c->lengths[ZOFF_STREAM_V])
-        return c->bytes;
-    return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
-}
-
-static zoff_status open_store(zoff_engine *e)
-{
-    const zoff_settings *s = &e->settings;
-    zoff_store_chunk *chunks;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
-    for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        const zoff_plan_chunk *c = &e->plan.chunks[i];
-        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
-    }
-    zoff_store_opts opts = {.tier = s->tier,
-                            .chunks = chunks,
-                            .chunk_count = e->plan.chunk_count,
-                            .fill = zoff_engine_states_fill,
-                            .fill_ctx = e,
-                            .threads = s->threads,
-                            .slots = s->values.slots,
-                            .residents = zoff_engine_budget_residents(e, &e->plan),
-                            .paths = (const char *const *)s->paths,
-                            .path_count = s->path_count,
-                            .rank = zoff_comm_rank(e->comm),
-                            .ranks = zoff_comm_size(e->comm),
-                            .aio_backend = s->aio_backend,
-                            .aio_tune = s->values.aio_tune,
-                            .aio_block_bytes = s->values.aio_block_bytes,
-                            .aio_depth = s->values.aio_depth,
-                            .direct = s->values.direct,
-                            .verify = (zoff_store_verify)s->values.verify,
-                            .persist = s->values.persist,
-                            .power_safe = s->values.power_safe,
-                            .limit_bytes = e->plan.max_chunk_bytes,
-                            .limit_elements = e->plan.max_chunk_elements};
-    zoff_status status = zoff_engine_persist_layout(e, &e->plan, &opts.layout);
-    if (status == ZOFF_OK)
-        status = zoff_offload_store_open(&opts, &e->store);
-    zoff_base_mem_free(chunks);
-    return status;
-}
-
 /* Every parameter that has states must have weights to start them from. */
 static zoff_status check_values(const zoff_engine *e)
 {
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        ZOFF_FAIL_IF(!p->value && p->count && !p->frozen, ZOFF_ERR_INVALID,
+        ZOFF_FAIL_IF(!p->value && p->count && !p->frozen && !p->engine_owned, ZOFF_ERR_INVALID,
                      "zoff_engine_seal: %s has %zu elements but value is NULL", p->name, p->count);
     }
     return ZOFF_OK;
+}
+
+/* They are in the store now, and the caller may free them. */
+static void forget_first_weights(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        if (e->params[i].engine_owned)
+            e->params[i].value = NULL;
+    }
 }
 
 zoff_status zoff_engine_seal(zoff_engine *e)
@@ -179,12 +141,17 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     ZOFF_TRY_OR(undo, zoff_engine_budget_check(e, &info));
     ZOFF_TRY_OR(undo, allocate(e));
-    ZOFF_TRY_OR(undo, open_store(e));
+    ZOFF_TRY_OR(undo, zoff_engine_live_open(e));
+    ZOFF_TRY_OR(undo, zoff_engine_stores_open(e));
+    zoff_engine_live_attach(e);
+    forget_first_weights(e);
     zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
+    if (e->weights)
+        e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->weights);
     zoff_engine_stats_log_start(e);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;

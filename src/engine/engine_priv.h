@@ -4,9 +4,11 @@
  *  params.c    the list of parameters, gradients    groups.c    hyper-parameters, and the states that they need
  *  step.c      begin, wait, retry: what the caller sees
  *  pipeline.c  the stages that a bucket walks       stages.c, update.c  the stages
- *  gate.c      norm, clip, skip                     states.c    pull, push, read, write
- *  lr_schedule.c                                    stats.c     what was done, and what it took
- *  budget.c    the plan, and whether it fits        persist.c   states of an earlier process
+ *  gate.c      norm, clip, skip                     states.c    first values, pull, push
+ *  window.c    read and write a part of a parameter live.c, order.c     weights that are lent to the caller
+ *  stores.c    the stores of states and of weights  lr_schedule.c
+ *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
+ *  persist.c   states of an earlier process
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -45,6 +47,7 @@ typedef struct zoff_engine_param {
     zoff_dtype dtype, grad_dtype;
     unsigned group;
     bool frozen;
+    bool engine_owned; /* its weights are in the store of weights; `value` holds the first ones until seal */
     size_t first_flag; /* of its slices, in the engine's flags */
 } zoff_engine_param;
 
@@ -57,15 +60,63 @@ typedef struct zoff_engine_group {
     zoff_adam_states states;  /* likewise */
 } zoff_engine_group;
 
+/* What a bucket has borrowed of a store. */
+typedef struct zoff_loan {
+    char *base;   /* NULL: nothing */
+    bool checked; /* compared with its checksum */
+    bool done;    /* given back changed */
+} zoff_loan;
+
 /* One bucket on its way through the stages: a chunk, and the row where it is. */
 typedef struct zoff_bucket_run {
     zoff_engine *engine;
     size_t chunk;
     unsigned row;
-    char *base;   /* of its states, while borrowed */
-    bool checked; /* and compared with their checksum */
-    bool flushed; /* given back changed */
+    zoff_loan states, weights;
 } zoff_bucket_run;
+
+/* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
+typedef struct zoff_chunk_memory {
+    char *states, *weights;
+} zoff_chunk_memory;
+
+/* A slice of weights, whole in one place. Its neighbours are those in the arena, by number of slice. */
+typedef struct zoff_live_slice {
+    char *at;           /* NULL: it is only in its chunks */
+    size_t first_piece; /* of the plan; SIZE_MAX: nothing of it is the engine's */
+    size_t count, bytes;
+    uint64_t used; /* when it was asked for last */
+    uint32_t below, above;
+    uint32_t lent; /* times */
+    bool pinned;   /* always at hand */
+    bool direct;   /* and that in the store itself, in one piece */
+} zoff_live_slice;
+
+/* The order in which slices were asked for in a pass. */
+typedef struct zoff_use_order {
+    uint32_t *slices;
+    size_t count, capacity;
+} zoff_use_order;
+
+enum { ZOFF_HELD_MAX = 8 };
+
+/* What of the weights is whole for the caller. */
+typedef struct zoff_live {
+    zoff_map arena;          /* pinned slices, and behind them the others */
+    zoff_live_slice *slices; /* as the flags */
+    size_t pinned_bytes;
+    size_t elements; /* of those that are not pinned */
+    uint32_t lowest; /* of these, in the arena */
+    uint64_t clock;
+    size_t lent; /* slices, each as often as it is lent */
+    struct {
+        size_t chunk;
+        char *base;
+    } held[ZOFF_HELD_MAX]; /* chunks of weights, the last used one first */
+    unsigned held_count;
+    zoff_use_order before, now;
+    size_t next; /* in `before`: the use that comes next */
+} zoff_live;
 
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
@@ -106,6 +157,8 @@ typedef struct zoff_settings {
     zoff_tier tier;
     char **paths;
     size_t path_count;
+    char **weight_paths;
+    size_t weight_path_count;
     char *aio_backend;
     char *bf16_source; /* where bf16.enabled was set */
     uint64_t host_bytes;
@@ -132,9 +185,12 @@ struct zoff_engine {
     /* from seal on */
     zoff_plan plan;
     zoff_store *store;
-    zoff_map accumulator; /* fp32, plan.owned_elements; empty without accumulation */
-    uint8_t *flags;       /* per slice */
-    double *block_sums;   /* plan.blocks_max, of the bucket that is measured */
+    zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
+    zoff_live live;
+    zoff_store_stats counted; /* of the weights, by the steps so far */
+    zoff_map accumulator;     /* fp32, plan.owned_elements; empty without accumulation */
+    uint8_t *flags;           /* per slice */
+    double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
     zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
     zoff_norm_piece *norm_pieces;
@@ -160,8 +216,12 @@ void zoff_engine_params_free(zoff_engine *e);
 void zoff_engine_params_ready_all(zoff_engine *e);          /* every slice that has a gradient buffer */
 void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices that are READY */
 const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
-/* Where the elements of a piece are in the caller's memory. */
-char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece);
+/* Whether the engine keeps weights. */
+bool zoff_engine_params_any_owned(const zoff_engine *e);
+/* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
+ * no first values either. */
+char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
+/* Where its gradients are in the caller's memory. */
 char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
 {
@@ -185,8 +245,9 @@ zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_arg
 /* budget.c: the plan, and whether it fits */
 /* A parameter as the plan sees it. */
 zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p);
-/* Chunks that stay in DRAM on the NVMe tier. */
+/* Chunks that stay in DRAM on the NVMe tier: of states, and of weights. */
 size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan);
+size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan *plan);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 
@@ -194,6 +255,43 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
 zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
 /* How the states were cut that are to be opened again; left as they are when there are none. */
 void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
+
+/* stores.c: the store of the states and that of the weights, as one */
+zoff_status zoff_engine_stores_open(zoff_engine *e);
+void zoff_engine_stores_close(zoff_engine *e);
+zoff_status zoff_engine_stores_pump(zoff_engine *e);
+zoff_status zoff_engine_stores_wait(zoff_engine *e);
+zoff_status zoff_engine_stores_drain(zoff_engine *e);
+zoff_status zoff_engine_stores_retry(zoff_engine *e);
+zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t);
+void zoff_engine_stores_forget(zoff_engine *e);
+bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only);
+void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
+/* From where a step counts, and up to where. */
+void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
+void zoff_engine_stores_end_count(zoff_engine *e);
+
+/* live.c */
+/* Decide what is pinned, and reserve memory. */
+zoff_status zoff_engine_live_open(zoff_engine *e);
+/* The weights are there: what can be lent where it lies is at hand from now on. */
+void zoff_engine_live_attach(zoff_engine *e);
+void zoff_engine_live_close(zoff_engine *e);
+/* DRAM that the slices may take; 0 where the engine keeps no weights. */
+uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan);
+/* Nothing of these parameters may be lent when their weights change. */
+zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call);
+/* Weights are about to change: what is whole and in nobody's hands is forgotten, and no chunk is held. */
+void zoff_engine_live_clear(zoff_engine *e);
+/* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
+void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all);
+
+/* order.c: what is asked for, and read before it is */
+void zoff_engine_order_note(zoff_engine *e, uint32_t slice);
+void zoff_engine_order_ahead(zoff_engine *e); /* read what the pass before used next */
+void zoff_engine_order_turn(zoff_engine *e);  /* a pass is over */
+/* Start to read the chunks of so many elements of a slice from a piece on, as far as there is room. */
+void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count);
 
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
@@ -217,6 +315,8 @@ const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_pi
 double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before);
 /* Whether the bucket needs its states in this step: a slice of it takes part, and there are states. */
 bool zoff_engine_stages_borrows(const zoff_bucket_run *run);
+/* Ask for what the bucket needs, without waiting.  @return OK when it is all there */
+zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run);
 
 /* update.c: the row between fetch and flush */
 zoff_status zoff_engine_update_run(zoff_bucket_run *run);
@@ -232,12 +332,29 @@ double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double g
 /* Weights of the states as they are. */
 zoff_status zoff_engine_states_push(zoff_engine *e);
 /* Copies of the fp32 weights of a bucket into its chunk, of the pieces that have a gradient, or of all. */
-void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, char *base, bool all);
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool all);
 /* The initial content of a chunk: masters from the weights, zeros, the accumulators that Adagrad starts with. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
-/* A piece for the kernels, its chunk at `base`: weights and all its states; gradient and constants are the caller's to add. */
+/* The first weights of a chunk. */
+void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
+/* A piece for the kernels: weights and all its states; gradient and constants are the caller's to add. */
 zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
-                                         char *base);
+                                         zoff_chunk_memory memory);
+/* Where a state of a piece is, of those that its chunk has. */
+float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
+                                 zoff_plan_stream stream);
+
+/* Outside of a step: a pass over chunks, each borrowed, changed or not, and given back. */
+typedef struct zoff_pass {
+    bool states, weights;                 /* what it borrows, where a chunk has that */
+    bool changes_states, changes_weights; /* and gives back changed */
+} zoff_pass;
+
+zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call);
+zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
+zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out); /* waits */
+zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
+zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass);
 
 /* stats.c */
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

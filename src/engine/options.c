@@ -23,14 +23,21 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
 
 enum { THREADS_MAX = 1024 };
 
-static zoff_status copy_paths(zoff_settings *s, const char *const *paths, size_t count)
+static zoff_status copy_paths(const char *const *paths, size_t count, char ***out, size_t *out_count)
 {
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *s->paths, "the list of paths", &s->paths));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof **out, "the list of paths", out));
     for (size_t i = 0; i < count; i++) {
-        ZOFF_TRY(zoff_base_mem_copy_text(paths[i], &s->paths[i]));
-        s->path_count = i + 1;
+        ZOFF_TRY(zoff_base_mem_copy_text(paths[i], &(*out)[i]));
+        *out_count = i + 1;
     }
     return ZOFF_OK;
+}
+
+static void free_paths(char **paths, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        zoff_base_mem_free(paths[i]);
+    zoff_base_mem_free(paths);
 }
 
 static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
@@ -39,9 +46,17 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
     ZOFF_FAIL_IF(s->tier != ZOFF_TIER_HOST && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff_engine_create: state_tier %d is not a zoff_tier", (int)opts->state_tier);
     if (opts->nvme_path)
-        ZOFF_TRY(copy_paths(s, &opts->nvme_path, 1));
+        ZOFF_TRY(copy_paths(&opts->nvme_path, 1, &s->paths, &s->path_count));
     else
-        ZOFF_TRY(copy_paths(s, s->values.nvme_paths, s->values.nvme_path_count));
+        ZOFF_TRY(copy_paths(s->values.nvme_paths, s->values.nvme_path_count, &s->paths, &s->path_count));
+    /* Without a folder of their own weights go where the states go. */
+    const zoff_weight_values *weights = &s->values.weights;
+    if (opts->nvme_path && weights->path_count == 0)
+        ZOFF_TRY(copy_paths(&opts->nvme_path, 1, &s->weight_paths, &s->weight_path_count));
+    else
+        ZOFF_TRY(copy_paths(weights->paths, weights->path_count, &s->weight_paths, &s->weight_path_count));
+    ZOFF_FAIL_IF(weights->tier == ZOFF_TIER_NVME && s->weight_path_count == 0, ZOFF_ERR_INVALID,
+                 "weights are to live on NVMe, but no folder is named: set zero_optimization.offload_param.nvme_path");
     ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff.persist keeps states in files, but they are to live in DRAM: set "
                  "zero_optimization.offload_optimizer.device to \"nvme\", or persist to false");
@@ -62,6 +77,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
     s->values.nvme_paths = NULL;
+    s->values.weights.paths = NULL;
     s->values.aio_backend = NULL;
     s->host_bytes = opts->host_bytes ? opts->host_bytes : s->values.host_bytes;
     s->host_bytes_key = opts->host_bytes ? "zoff_engine_opts.host_bytes" : "zoff.host_memory";
@@ -101,9 +117,8 @@ void zoff_engine_options_free(zoff_engine *e)
         zoff_accel_close(e->accel);
     if (e->owns_comm)
         zoff_comm_close(e->comm);
-    for (size_t i = 0; i < s->path_count; i++)
-        zoff_base_mem_free(s->paths[i]);
-    zoff_base_mem_free(s->paths);
+    free_paths(s->paths, s->path_count);
+    free_paths(s->weight_paths, s->weight_path_count);
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->bf16_source);
 }

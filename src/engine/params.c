@@ -61,6 +61,7 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
                            .dtype = d->dtype ? d->dtype : ZOFF_F32,
                            .group = d->group,
                            .frozen = d->frozen,
+                           .engine_owned = d->engine_owned,
                            .first_flag = e->slice_count};
     p.grad_dtype = d->grad_dtype ? d->grad_dtype : p.dtype;
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
@@ -83,9 +84,22 @@ void zoff_engine_params_free(zoff_engine *e)
     zoff_base_mem_free(e->groups);
 }
 
-char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece)
+bool zoff_engine_params_any_owned(const zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        if (e->params[i].engine_owned)
+            return true;
+    }
+    return false;
+}
+
+char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
 {
     const zoff_engine_param *p = &e->params[piece->param];
+    if (p->engine_owned && weights)
+        return weights + piece->weight_offset;
+    if (!p->value)
+        return NULL;
     return p->value + piece->slice * p->value_stride + piece->first * zoff_adam_dtype_bytes(p->dtype);
 }
 
@@ -127,6 +141,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     zoff_engine_param *param = &e->params[p];
     ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(param->grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
+    ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
+                 "zoff_param_bind: the weights of %s are the engine's; zoff_param_write() sets them", param->name);
     param->value = value ? value : param->value;
     param->grad = grad ? grad : param->grad;
     return ZOFF_OK;
@@ -148,6 +164,6 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  slice, param->name);
     if (!param->frozen && param->count)
         *flag |= ZOFF_SLICE_READY;
-    (void)zoff_offload_store_pump(e->store); /* nothing is written between steps; a failed read is told by who asks for it */
+    (void)zoff_engine_stores_pump(e); /* nothing is written between steps; a failed read is told by who asks for it */
     return ZOFF_OK;
 }

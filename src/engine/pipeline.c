@@ -37,16 +37,19 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
     return e->run.last ? STEP : ADD;
 }
 
-/* Buckets before this one may be borrowed, when those before `first` are through: the store lends no more than it has slots,
+/* Buckets before this one may be borrowed, when those before `first` are through: a store lends no more than it has slots,
  * and any number of those that are in DRAM anyway. */
 static size_t window_from(const zoff_engine *e, size_t first)
 {
-    size_t end = first, lent = 0;
-    if (e->settings.tier != ZOFF_TIER_NVME)
+    const zoff_config_values *values = &e->settings.values;
+    const bool streams_weights = e->weights && values->weights.tier == ZOFF_TIER_NVME;
+    size_t end = first, states = 0, weights = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights)
         return zoff_base_bits_min(e->plan.chunk_count, end + 1);
     for (; end < e->plan.chunk_count; end++) {
-        lent += !zoff_offload_store_resident(e->store, end);
-        if (lent > e->settings.values.slots)
+        states += !zoff_offload_store_resident(e->store, end);
+        weights += streams_weights && !zoff_offload_store_resident(e->weights, end);
+        if (states > values->slots || weights > values->weights.slots)
             break;
     }
     return end;
@@ -78,6 +81,8 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
+    if (e->run.last)
+        zoff_engine_live_clear(e);
     drop_useless(e);
     zoff_engine_pipeline_feed(e);
 }
@@ -93,25 +98,23 @@ static void keep_fault(zoff_engine *e, zoff_status status)
 
 void zoff_engine_pipeline_feed(zoff_engine *e)
 {
-    keep_fault(e, zoff_offload_store_pump(e->store));
-    for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++) {
-        zoff_bucket_run *run = &e->runs[i];
-        void *base;
-        if (run->base || run->flushed || !zoff_engine_stages_borrows(run))
-            continue;
-        zoff_status status = zoff_offload_store_fetch(e->store, run->chunk, &base);
-        if (status == ZOFF_OK)
-            run->base = base;
-        keep_fault(e, status);
-    }
+    keep_fault(e, zoff_engine_stores_pump(e));
+    for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++)
+        keep_fault(e, zoff_engine_stages_borrow(&e->runs[i]));
+}
+
+static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
+{
+    if (loan->base)
+        zoff_offload_store_release(store, chunk);
+    loan->base = NULL;
 }
 
 void zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        if (e->runs[i].base)
-            zoff_offload_store_release(e->store, e->runs[i].chunk);
-        e->runs[i].base = NULL;
+        release(e->store, i, &e->runs[i].states);
+        release(e->weights, i, &e->runs[i].weights);
     }
 }
 
@@ -134,11 +137,11 @@ static zoff_status advance(zoff_bucket_run *run, const stage *stages, unsigned r
  * from alone, or written to alone. */
 static zoff_status drain(zoff_engine *e)
 {
-    while (e->run.gate != ZOFF_GATE_SKIP && zoff_offload_store_busy(e->store, true)) {
+    while (e->run.gate != ZOFF_GATE_SKIP && zoff_engine_stores_busy(e, true)) {
         zoff_engine_pipeline_ahead(e);
-        ZOFF_TRY(zoff_offload_store_wait(e->store));
+        ZOFF_TRY(zoff_engine_stores_wait(e));
     }
-    return zoff_offload_store_drain(e->store);
+    return zoff_engine_stores_drain(e);
 }
 
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)
@@ -158,7 +161,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         while (e->run.first < count && e->runs[e->run.first].row == rows)
             e->run.first++;
         if (!moved)
-            ZOFF_TRY(zoff_offload_store_wait(e->store));
+            ZOFF_TRY(zoff_engine_stores_wait(e));
     }
     return e->run.last ? drain(e) : ZOFF_OK;
 }

@@ -32,7 +32,7 @@ bool zoff_engine_stages_borrows(const zoff_bucket_run *run)
 double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before)
 {
     zoff_store_stats now;
-    zoff_offload_store_stats(e->store, &now);
+    zoff_engine_stores_stats(e, &now);
     return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds) -
            (now.check_seconds - before->check_seconds);
 }
@@ -71,7 +71,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     if (!accumulates(e))
         return ZOFF_OK;
     zoff_store_stats before;
-    zoff_offload_store_stats(e->store, &before);
+    zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
@@ -98,7 +98,7 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
     size_t count, used = 0, blocks = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     zoff_store_stats before;
-    zoff_offload_store_stats(e->store, &before);
+    zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
         if (!*zoff_engine_params_flag(e, &pieces[i]))
@@ -122,39 +122,84 @@ zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
     return status == ZOFF_OK && run->chunk >= zoff_engine_pipeline_window(run->engine) ? ZOFF_PENDING : status;
 }
 
-/* Nothing of a chunk is used before all of it is known to be what was written. */
-static zoff_status check(zoff_bucket_run *run)
+static bool borrows_weights(const zoff_bucket_run *run)
 {
-    if (run->checked)
+    return run->engine->plan.chunks[run->chunk].weight_bytes && zoff_engine_stages_takes_part(run);
+}
+
+/* Whether the step writes all the weights of the bucket and reads none: each has a master, and a gradient. */
+static bool writes_all_weights(const zoff_bucket_run *run)
+{
+    const zoff_engine *e = run->engine;
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    for (size_t i = 0; i < count; i++) {
+        const zoff_engine_param *p = &e->params[pieces[i].param];
+        if (p->engine_owned && (p->dtype == ZOFF_F32 || !*zoff_engine_params_flag(run->engine, &pieces[i])))
+            return false;
+    }
+    return true;
+}
+
+/* An error leaves nothing borrowed. */
+static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_loan *loan)
+{
+    void *base;
+    if (loan->base || loan->done)
         return ZOFF_OK;
-    zoff_status status = zoff_offload_store_check(run->engine->store, run->chunk);
-    run->checked = status == ZOFF_OK;
-    run->base = run->checked ? run->base : NULL;
+    zoff_status status =
+        as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
+    loan->base = status == ZOFF_OK ? base : NULL;
+    return status;
+}
+
+/* Both are asked for before either is waited for. */
+zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    zoff_status states = ZOFF_OK, weights = ZOFF_OK;
+    if (zoff_engine_stages_borrows(run))
+        states = ask(e->store, run->chunk, false, &run->states);
+    if (states >= 0 && borrows_weights(run))
+        weights = ask(e->weights, run->chunk, writes_all_weights(run), &run->weights);
+    return states != ZOFF_OK ? states : weights;
+}
+
+/* Nothing of a chunk is used before all of it is known to be what was written. */
+static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
+{
+    if (loan->checked || !loan->base)
+        return ZOFF_OK;
+    zoff_status status = zoff_offload_store_check(store, chunk);
+    loan->checked = status == ZOFF_OK;
+    loan->base = loan->checked ? loan->base : NULL;
     return status;
 }
 
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
 {
-    void *base;
-    ZOFF_TRY(take_fault(run->engine));
-    if (!zoff_engine_stages_borrows(run))
+    zoff_engine *e = run->engine;
+    ZOFF_TRY(take_fault(e));
+    zoff_status status = zoff_engine_stages_borrow(run);
+    if (status != ZOFF_OK)
+        return status;
+    ZOFF_TRY(check(e->weights, run->chunk, &run->weights));
+    return check(e->store, run->chunk, &run->states);
+}
+
+static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
+{
+    if (!loan->base)
         return ZOFF_OK;
-    if (!run->base) {
-        zoff_status status = zoff_offload_store_fetch(run->engine->store, run->chunk, &base);
-        if (status != ZOFF_OK)
-            return status;
-        run->base = base;
-    }
-    return check(run);
+    loan->base = NULL;
+    loan->done = true;
+    return zoff_offload_store_flush(store, chunk);
 }
 
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     ZOFF_TRY(take_fault(e));
-    if (!run->base)
-        return ZOFF_OK;
-    run->base = NULL;
-    run->flushed = true;
-    return zoff_offload_store_flush(e->store, run->chunk);
+    ZOFF_TRY(give(e->store, run->chunk, &run->states));
+    return give(e->weights, run->chunk, &run->weights);
 }

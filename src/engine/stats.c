@@ -57,6 +57,21 @@ static void log_surroundings(void)
         ZOFF_INFO("OMP_WAIT_POLICY is active: threads that wait for the next step spin and take their cores from the trainer");
 }
 
+static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
+{
+    const bool streams = e->settings.values.weights.tier == ZOFF_TIER_NVME;
+    if (streams && !e->weights)
+        ZOFF_WARN(
+            "offload_param.device is \"nvme\", but no parameter is engine_owned: all weights stay in the program's memory");
+    else if (e->weights && streams)
+        ZOFF_INFO("weights of %s are the engine's: %s in files under %s%s, %s of DRAM for what is read, cached and lent",
+                  zoff_engine_stats_bytes(info->weight_bytes), zoff_engine_stats_bytes(info->weight_nvme_bytes),
+                  e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
+                  zoff_engine_stats_bytes(info->weight_host_bytes));
+    else if (e->weights)
+        ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_engine_stats_bytes(info->weight_bytes));
+}
+
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
     zoff_plan plan;
@@ -78,6 +93,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads, %s", e->param_count,
                   (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, zoff_isa());
+    log_weights(e, &info);
     log_surroundings();
     for (size_t i = 0; e->settings.values.wants_bf16 && i < e->param_count; i++) {
         if (e->params[i].dtype != ZOFF_BF16 && !e->params[i].frozen) {
@@ -94,7 +110,7 @@ static uint64_t lifetime_bytes(const zoff_engine *e)
     zoff_store_stats now;
     if (!e->store)
         return 0;
-    zoff_offload_store_stats(e->store, &now);
+    zoff_engine_stores_stats(e, &now);
     return now.lifetime_write_bytes ? now.lifetime_write_bytes : e->totals.nvme_write_bytes;
 }
 

@@ -70,8 +70,10 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                  run.grad_scale, e->micro_scale);
     for (size_t group = 0; group < e->group_count; group++)
         ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
-    ZOFF_TRY(zoff_offload_store_retry(e->store));
-    zoff_offload_store_stats(e->store, &run.before);
+    if (run.last)
+        ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_step"));
+    ZOFF_TRY(zoff_engine_stores_retry(e));
+    zoff_engine_stores_begin_count(e, &run.before);
     run.info = (zoff_step_info){.micro_step = e->micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
@@ -94,8 +96,8 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
-    (void)zoff_offload_store_pump(e->store); /* what fails is told by the step, which asks for it again */
-    return zoff_offload_store_busy(e->store, false) ? ZOFF_PENDING : ZOFF_OK;
+    (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
+    return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
@@ -111,7 +113,7 @@ static void complete_info(zoff_engine *e)
 {
     zoff_step_info *info = &e->run.info;
     zoff_store_stats now;
-    zoff_offload_store_stats(e->store, &now);
+    zoff_engine_stores_stats(e, &now);
     info->nvme_read_bytes = now.read_bytes - e->run.before.read_bytes;
     info->nvme_write_bytes = now.write_bytes - e->run.before.write_bytes;
     info->nvme_ahead_bytes = now.ahead_bytes - e->run.before.ahead_bytes;
@@ -153,7 +155,9 @@ static zoff_status finish(zoff_engine *e)
         e->t = e->run.t;
     e->phase = ZOFF_PHASE_IDLE;
     zoff_engine_stats_add(e, info);
+    zoff_engine_stores_end_count(e);
     zoff_engine_pipeline_ahead(e);
+    zoff_engine_order_turn(e);
     return ZOFF_OK;
 }
 
@@ -169,19 +173,19 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
     zoff_status status = zoff_engine_pipeline_run(e);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
-        status = zoff_offload_store_commit(e->store, e->run.t);
+        status = zoff_engine_stores_commit(e, e->run.t);
     complete_info(e);
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP) {
             zoff_engine_pipeline_release(e);
-            zoff_offload_store_forget(e->store);
+            zoff_engine_stores_forget(e);
         }
         status = finish(e);
     }
     if (status < 0) {
         zoff_kept_error first;
         zoff_base_status_keep(&first);
-        (void)zoff_offload_store_drain(e->store); /* what else fails is retried with it */
+        (void)zoff_engine_stores_drain(e); /* what else fails is retried with it */
         zoff_base_status_restore(&first);
         bool torn = e->run.updated > 0;
         e->phase = ZOFF_PHASE_FAILED;
@@ -213,7 +217,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
                  "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
                  (long long)e->run.t);
     ZOFF_TRY(check_info(info));
-    zoff_status status = zoff_offload_store_retry(e->store);
+    zoff_status status = zoff_engine_stores_retry(e);
     if (status < 0) {
         give_info(&e->run.info, info);
         return status;
@@ -251,7 +255,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
-        zoff_offload_store_forget(e->store);
+        zoff_engine_stores_forget(e);
     }
     if (torn)
         ZOFF_TRY(undo(e));

@@ -33,7 +33,8 @@ static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece)
 {
     zoff_engine *e = run->engine;
-    zoff_adam_piece a = zoff_engine_states_piece(e, chunk, piece, run->base);
+    const zoff_chunk_memory memory = {run->states.base, run->weights.base};
+    zoff_adam_piece a = zoff_engine_states_piece(e, chunk, piece, memory);
     a.consts = &e->consts[e->params[piece->param].group];
     a.grad = zoff_engine_stages_gradient(e, piece, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
@@ -81,7 +82,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
     zoff_engine *e = t->run->engine;
     const bool takes_part = *zoff_engine_params_flag(e, piece);
     const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, &e->params[piece->param]);
-    const zoff_adam_piece a = make_piece(t->run, t->chunk, piece);
+    const zoff_adam_piece a = takes_part ? make_piece(t->run, t->chunk, piece) : (zoff_adam_piece){0};
     if (takes_part) {
         e->run.info.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
@@ -139,7 +140,7 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
     zoff_store_stats before;
     if (!zoff_engine_stages_takes_part(run))
         return ZOFF_OK;
-    zoff_offload_store_stats(e->store, &before);
+    zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     if (chunk->bytes && zoff_offload_store_wants_settle(e->store)) {
         tiling t = {.run = run, .chunk = chunk};
@@ -151,7 +152,8 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
     } else {
         update_whole(run, chunk, pieces);
     }
-    zoff_engine_states_keep_weights(e, run->chunk, run->base, false);
+    zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
+    zoff_engine_live_refresh(e, run->chunk, run->weights.base, false);
     e->run.updated++;
     e->run.info.update_seconds += zoff_engine_stages_worked(e, from, &before);
     return ZOFF_OK;

@@ -28,10 +28,10 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_aio_tune_result, 104, cached);
     SIZE_OF(zoff_comm_opts, 16, backend);
     SIZE_OF(zoff_engine_opts, 80, threads);
-    SIZE_OF(zoff_param_desc, 80, name);
+    SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
     SIZE_OF(zoff_step_info, 168, check_seconds);
-    SIZE_OF(zoff_plan_info, 104, step_write_bytes);
+    SIZE_OF(zoff_plan_info, 128, weight_nvme_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

@@ -23,6 +23,7 @@ struct kind {
     const char *backend;
     uint64_t residents; // chunks
     remedy with;
+    bool owned = false; // weights are the engine's, and in files too
 };
 
 class PersistFaults : public testing::TestWithParam<kind>
@@ -37,8 +38,12 @@ class PersistFaults : public testing::TestWithParam<kind>
 
     void open()
     {
-        const std::string text = config_text(
+        std::string text = config_text(
             folder.path, 1, std::string(", \"zoff\": {\"persist\": true, \"io_backend\": \"") + GetParam().backend + "\"}");
+        if (GetParam().owned)
+            text = with_offloaded_weights(text, folder.path);
+        for (size_t i = 0; GetParam().owned && i < t.tensors.size(); i++)
+            t.give_away(i);
         e.reset();
         e = make_engine(t, text, 2048);
         const zoff_plan_info plan = plan_of(e.get());
@@ -56,6 +61,12 @@ class PersistFaults : public testing::TestWithParam<kind>
         }
     }
 
+    void expect_weights()
+    {
+        t.fetch_all(e.get());
+        t.expect_weights();
+    }
+
     log_catcher log;
     scratch_folder folder;
     trainer t;
@@ -65,7 +76,9 @@ class PersistFaults : public testing::TestWithParam<kind>
 INSTANTIATE_TEST_SUITE_P(Kinds, PersistFaults,
                          testing::Values(kind{"drop_uring", "io_uring", 0, DROP}, kind{"drop_posix", "posix", 0, DROP},
                                          kind{"drop_residents", "auto", 3, DROP}, kind{"retry", "auto", 3, RETRY},
-                                         kind{"abandon", "auto", 3, ABANDON}),
+                                         kind{"abandon", "auto", 3, ABANDON}, kind{"drop_owned", "auto", 0, DROP, true},
+                                         kind{"retry_owned", "posix", 3, RETRY, true},
+                                         kind{"abandon_owned", "auto", 0, ABANDON, true}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(PersistFaults, EveryTransferOfAStep)
@@ -112,7 +125,7 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
             } else {
                 ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
             }
-            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "fault " << n;
+            ASSERT_NO_FATAL_FAILURE(expect_weights()) << "fault " << n;
             ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())) << "fault " << n;
             if (n % 2 || GetParam().with == ABANDON)
                 continue;
@@ -120,7 +133,7 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
         }
         reference::step(t.tensors, config_groups(), ++step, 1, 1, 0);
         ASSERT_EQ(step, info.t);
-        ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "fault " << n;
+        ASSERT_NO_FATAL_FAILURE(expect_weights()) << "fault " << n;
     }
     EXPECT_GT(torn, 5);
     EXPECT_GT(before, 0);
@@ -128,7 +141,7 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
     ASSERT_NO_FATAL_FAILURE(open());
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(expect_weights());
 }
 
 // The write of a commit record is said to have failed, but has come to the drive: the step can be taken back, or committed

@@ -18,6 +18,8 @@ class sequence
         accumulation = 1 + random() % 3;
         clip = random() % 2 ? 0.5 : 0.0;
         std::string text = config_text(folder, accumulation);
+        if (!folder.empty())
+            text = with_offloaded_weights(text, folder);
         if (clip > 0)
             text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
         zoff_config *config = nullptr;
@@ -39,7 +41,12 @@ class sequence
             zoff_dtype dtype = TYPES[random() % 3];
             t.add(SIZES[random() % 10], 1 + random() % 3, dtype, random() % 4 ? dtype : TYPES[random() % 3], random() % 3,
                   random() % 6 == 0, random() % 3);
+            if (random() % 3 == 0)
+                t.give_away(i);
         }
+        lent.resize(t.tensors.size());
+        for (size_t i = 0; i < lent.size(); i++)
+            lent[i].assign(t.tensors[i].slices, 0);
         ready.resize(t.tensors.size());
         for (size_t i = 0; i < ready.size(); i++)
             ready[i].assign(t.tensors[i].slices, false);
@@ -66,7 +73,7 @@ class sequence
 
     void call()
     {
-        switch (random() % 14) {
+        switch (random() % 17) {
         case 0:
         case 1:
             return add();
@@ -92,6 +99,11 @@ class sequence
             return read_state();
         case 12:
             return write_state();
+        case 13:
+        case 14:
+            return fetch();
+        case 15:
+            return release();
         default:
             return set_group();
         }
@@ -154,7 +166,7 @@ class sequence
     void begin()
     {
         zoff_step_args a = args();
-        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : ZOFF_OK;
+        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : stopped_by_loans();
         expect(want, zoff_step_begin(e.get(), &a), "begin");
         if (want == ZOFF_OK)
             phase = OPEN;
@@ -172,7 +184,7 @@ class sequence
     {
         auto info = new_info();
         zoff_step_args a = args();
-        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : ZOFF_OK;
+        zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : stopped_by_loans();
         if (want == ZOFF_OK) {
             // Everything that is not ready yet gets a gradient now; sometimes one that is not finite.
             for (size_t i = 0; i < added; i++) {
@@ -223,8 +235,85 @@ class sequence
         int64_t count = -1;
         expect(ZOFF_OK, zoff_step_count(e.get(), &count), "count");
         EXPECT_EQ(updates, count);
-        // Weights of tensors that the engine does not know are compared too: nobody may touch them.
+        expect_weights();
+    }
+
+    // Weights of tensors that the engine does not know are compared too: nobody may touch them.
+    void expect_weights()
+    {
+        for (size_t i = 0; i < added; i++) {
+            auto &x = t.tensors[i];
+            std::vector<char> weights(x.total() * 4 + 1);
+            if (!t.is_given_away(i))
+                continue;
+            ASSERT_ZOFF_OK(zoff_param_read(e.get(), (zoff_param)i, 0, x.total(), weights.data()));
+            for (size_t k = 0; k < x.total(); k++)
+                trainer::put(t.value(i), x.dtype, t.place(i, k), trainer::get(weights.data(), x.dtype, k));
+        }
         t.expect_weights();
+    }
+
+    // Weights that are lent must not change.
+    bool any_lent() const
+    {
+        for (auto &slices : lent) {
+            for (int times : slices) {
+                if (times)
+                    return true;
+            }
+        }
+        return false;
+    }
+
+    // A micro-step that only adds up changes none.
+    zoff_status stopped_by_loans() const { return micro + 1 == accumulation && any_lent() ? ZOFF_ERR_STATE : ZOFF_OK; }
+
+    zoff_status loan(size_t &p, size_t &slice)
+    {
+        p = random() % (t.tensors.size() + 1);
+        slice = random() % 3;
+        if (phase != IDLE)
+            return ZOFF_ERR_STATE;
+        if (p >= added || slice >= t.tensors[p].slices || !t.is_given_away(p))
+            return ZOFF_ERR_INVALID;
+        return ZOFF_OK;
+    }
+
+    void fetch()
+    {
+        size_t p, slice;
+        zoff_status want = loan(p, slice);
+        const void *weights = nullptr;
+        expect(want, zoff_param_fetch(e.get(), (zoff_param)p, slice, nullptr, &weights), "fetch");
+        if (want != ZOFF_OK)
+            return;
+        lent[p][slice]++;
+        auto &x = t.tensors[p];
+        for (size_t k = 0; k < x.count; k++)
+            ASSERT_EQ(reference::rounded(x.dtype, x.master[slice * x.count + k]),
+                      trainer::get((const char *)weights, x.dtype, k))
+                << "weight " << k << " of slice " << slice << " of " << p;
+    }
+
+    void release()
+    {
+        size_t p, slice;
+        zoff_status want = loan(p, slice);
+        if (want == ZOFF_OK && !lent[p][slice])
+            want = ZOFF_ERR_STATE;
+        expect(want, zoff_param_release(e.get(), (zoff_param)p, slice, nullptr), "release");
+        if (want == ZOFF_OK)
+            lent[p][slice]--;
+    }
+
+    void release_all()
+    {
+        for (size_t i = 0; i < lent.size(); i++) {
+            for (size_t slice = 0; slice < lent[i].size(); slice++) {
+                for (; lent[i][slice]; lent[i][slice]--)
+                    expect(ZOFF_OK, zoff_param_release(e.get(), (zoff_param)i, slice, nullptr), "release");
+            }
+        }
     }
 
     void drop()
@@ -241,8 +330,11 @@ class sequence
 
     void pull()
     {
-        expect(phase == IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_pull(e.get()), "pull");
-        for (size_t i = 0; phase == IDLE && i < added; i++) {
+        const bool may = phase == IDLE && !any_lent();
+        expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_pull(e.get()), "pull");
+        if (may)
+            expect_weights();
+        for (size_t i = 0; may && i < added; i++) {
             auto &x = t.tensors[i];
             for (size_t k = 0; !x.frozen && k < x.total(); k++)
                 x.master[k] = trainer::get(t.value(i), x.dtype, t.place(i, k));
@@ -251,9 +343,10 @@ class sequence
 
     void push()
     {
-        expect(phase == IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_push(e.get()), "push");
-        if (phase == IDLE)
-            t.expect_weights();
+        const bool may = phase == IDLE && !any_lent();
+        expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_push(e.get()), "push");
+        if (may)
+            expect_weights();
     }
 
     std::vector<float> &state(size_t i, zoff_state_kind kind)
@@ -296,6 +389,8 @@ class sequence
         size_t p, first, count;
         zoff_state_kind kind;
         zoff_status want = window(p, kind, first, count);
+        if (want == ZOFF_OK && kind == ZOFF_STATE_MASTER)
+            release_all(); // masters are pushed at once, and that changes weights
         std::vector<float> fresh(count + 1);
         for (auto &x : fresh)
             x = (float)(random() % 256) / 128; // exact in 16 bits; v stays positive
@@ -352,6 +447,7 @@ class sequence
     std::vector<zoff_adam_hyper> groups, sealed; // of now; of when it was sealed
     std::vector<unsigned> set;                   // groups named by set_group
     std::vector<std::vector<bool>> ready;
+    std::vector<std::vector<int>> lent; // times
     std::string history;
     enum phase phase = BUILDING;
     size_t added = 0;

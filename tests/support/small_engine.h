@@ -32,6 +32,16 @@ inline std::string config_text(const std::string &folder, unsigned accumulation 
     return text + "}";
 }
 
+// The same with the weights that are given away on NVMe too: two buffers, none cached, small slices pinned.
+inline std::string with_offloaded_weights(std::string text, const std::string &folder)
+{
+    const std::string from = "\"stage\": 1";
+    return text.replace(text.find(from), from.size(),
+                        "\"stage\": 3, \"stage3_param_persistence_threshold\": 1000, \"offload_param\": {\"device\": \"nvme\", "
+                        "\"nvme_path\": \"" +
+                            folder + "\", \"buffer_count\": 2, \"max_in_cpu\": 0}");
+}
+
 // The groups that go with config_text().
 inline std::vector<zoff_adam_hyper> config_groups(unsigned count = 2)
 {

@@ -6,7 +6,9 @@
 #include "reference.h"
 #include "zoff_test.h"
 
+#include <algorithm>
 #include <random>
+#include <utility>
 
 namespace zoff_test
 {
@@ -62,7 +64,33 @@ class trainer
         d.grad_dtype = tensors[i].grad_dtype;
         d.group = tensors[i].group;
         d.frozen = tensors[i].frozen;
+        d.engine_owned = stores[i].owned;
         return d;
+    }
+
+    // Leave the weights of a tensor to the engine: the caller's memory has the first ones, and what fetch_all() brings.
+    void give_away(size_t i) { stores[i].owned = true; }
+    bool is_given_away(size_t i) const { return stores[i].owned; }
+
+    // What a forward pass sees: each slice of the engine's weights, lent one at a time, first to last or last to first.
+    void fetch_all(zoff_engine *e, bool backwards = false)
+    {
+        std::vector<std::pair<size_t, size_t>> order;
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t slice = 0; stores[i].owned && slice < tensors[i].slices; slice++)
+                order.emplace_back(i, slice);
+        }
+        if (backwards)
+            std::reverse(order.begin(), order.end());
+        for (auto [i, slice] : order) {
+            const void *lent = nullptr;
+            ASSERT_ZOFF_OK(zoff_param_fetch(e, (zoff_param)i, slice, nullptr, &lent));
+            ASSERT_EQ(0u, (size_t)lent % 64);
+            const size_t bytes = size(tensors[i].dtype);
+            if (tensors[i].count)
+                memcpy(value(i) + slice * stores[i].stride * bytes, lent, tensors[i].count * bytes);
+            ASSERT_ZOFF_OK(zoff_param_release(e, (zoff_param)i, slice, nullptr));
+        }
     }
 
     std::vector<zoff_param_desc> descs()
@@ -166,6 +194,7 @@ class trainer
     struct storage {
         std::vector<char> value, grad;
         size_t stride;
+        bool owned = false; // by the engine
     };
 
     void expect_state(zoff_engine *e, size_t i, zoff_state_kind kind, const std::vector<float> &want)

@@ -21,12 +21,11 @@ struct file_case {
 };
 
 const char FP16[] = "fp16.enabled: true is not supported";
-const char STAGE3[] = "zero_optimization.stage: 3 is not supported";
 const char NO_BIAS[] = "optimizer.params.bias_correction: false is not supported";
 const char TEMPLATE[] = "is this a template whose placeholders have not been filled in?";
 
 const file_case FILES[] = {
-    // bf16 or fp32, Adam or AdamW or none named, stage 0 to 2: what zoff is for.
+    // bf16 or fp32, Adam or AdamW or none named, every stage: what zoff is for.
     {"benchmarks_autosp_configs_torchcompile_config.json", LOADS, 1, "wall_clock_breakdown"},
     {"tests_accelerator_ds_config.json", LOADS, 1, "fp16.loss_scale (14:5), fp16.loss_scale_window"},
     {"tests_torch_compile_ds_config_z2.json", LOADS, 8, "zero_optimization.overlap_comm"}, // 8 samples, 1 for each rank
@@ -49,18 +48,18 @@ const file_case FILES[] = {
     // Sequence parallelism changes what a batch is.
     {"benchmarks_autosp_configs_autosp_config.json", REFUSED, 0, "sequence_parallel_size: 2 is not supported"},
     // Stage 3 and weights off the device.
-    {"examples_sdma_allgather_ds_config_zero3.json", REFUSED, 0, STAGE3},
-    {"inference_sglang_ds_offload_cpu.json", REFUSED, 0, STAGE3},
-    {"inference_sglang_ds_offload_nvme_aio.json", REFUSED, 0, STAGE3},
-    {"inference_sglang_ds_offload_nvme_gds.json", REFUSED, 0, STAGE3},
-    {"tests_torch_compile_ds_config_z3.json", REFUSED, 0, STAGE3},
-    {"tests_torch_compile_ds_config_z3_deepcompile_no_persist.json", REFUSED, 0, STAGE3},
-    {"training_autotuning_hf_dsconfigs_ds_config_z3.json", REFUSED, 0, STAGE3},
-    {"training_bf16_master_weight_configs_baseline.json", REFUSED, 0, STAGE3},
-    {"training_autotuning_hf_dsconfigs_ds_config_fp16_z3.json", REFUSED, 0, "refused too: fp16.enabled"},
+    {"examples_sdma_allgather_ds_config_zero3.json", LOADS, 4, "stage3_max_reuse_distance"},
+    {"inference_sglang_ds_offload_cpu.json", LOADS, 1, "offload_param.pin_memory"},
+    {"inference_sglang_ds_offload_nvme_aio.json", LOADS, 1, "aio.intra_op_parallelism"},
+    {"inference_sglang_ds_offload_nvme_gds.json", LOADS, 1, "aio.use_gds"},
+    {"tests_torch_compile_ds_config_z3.json", LOADS, 8, "zero_optimization.overlap_comm"},
+    {"tests_torch_compile_ds_config_z3_deepcompile_no_persist.json", LOADS, 8, "compile"},
+    {"training_autotuning_hf_dsconfigs_ds_config_z3.json", LOADS, 1, ""},
+    {"training_bf16_master_weight_configs_baseline.json", LOADS, 2, "zero_optimization.reduce_bucket_size"},
+    {"training_autotuning_hf_dsconfigs_ds_config_fp16_z3.json", REFUSED, 0, FP16},
     {"training_bf16_master_weight_configs_bf16_full.json", REFUSED, 0,
      "bf16.bf16_master_weights_and_grads: true is not supported"},
-    {"tests_hybrid_engine_hybrid_engine_config.json", REFUSED, 0, "offload_param.device: \"cpu\" is not supported"},
+    {"tests_hybrid_engine_hybrid_engine_config.json", REFUSED, 0, FP16},
     // fp16 needs loss scaling.
     {"tests_model_Megatron_GPT2_ds_config_func_bs4_zero1.json", REFUSED, 0, FP16},
     {"tests_model_Megatron_GPT2_ds_config_func_bs4_zero2.json", REFUSED, 0, FP16},

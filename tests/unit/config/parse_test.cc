@@ -136,16 +136,16 @@ const error_case ERRORS[] = {
      ZOFF_ERR_INVALID,
      "ds.json:1:38: fp16.enabled: ",
      {"bf16.enabled is true too, at ds.json:1:11"}},
-    {"stage3",
-     "{\"zero_optimization\": {\"stage\": 3}}",
-     ZOFF_ERR_UNSUPPORTED,
-     "ds.json:1:33: zero_optimization.stage: ",
-     {"3 is not supported", "expected 0, 1 or 2", "use stage 2"}},
     {"offload_param",
-     "{\"zero_optimization\": {\"offload_param\": {\"device\": \"nvme\"}}}",
-     ZOFF_ERR_UNSUPPORTED,
+     "{\"zero_optimization\": {\"offload_param\": {\"device\": \"disk\"}}}",
+     ZOFF_ERR_INVALID,
      "ds.json:1:52: ",
-     {"\"nvme\" is not supported", "expected \"none\""}},
+     {"\"none\", \"cpu\" or \"nvme\""}},
+    {"param_buffer_count",
+     "{\"zero_optimization\": {\"offload_param\": {\"buffer_count\": 1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:58: ",
+     {"1 is out of range", "from 2 to 1024"}},
     {"lamb",
      "{\"optimizer\": {\"type\": \"Lamb\", \"params\": {\"max_coeff\": 0.3}}}",
      ZOFF_ERR_UNSUPPORTED,
@@ -177,10 +177,10 @@ const error_case ERRORS[] = {
      "ds.json:1:35: zero_optimization.zenflow: ",
      {"this section is not supported", "expected no such key"}},
     {"two_refusals",
-     "{\"fp16\": {\"enabled\": true},\n\"zero_optimization\": {\"stage\": 3}}",
+     "{\"fp16\": {\"enabled\": true},\n\"zero_optimization\": {\"zero_quantized_weights\": true}}",
      ZOFF_ERR_UNSUPPORTED,
      "ds.json:1:22: fp16.enabled: ",
-     {"refused too: zero_optimization.stage (2:23)"}},
+     {"refused too: zero_optimization.zero_quantized_weights (2:23)"}},
     {"cpu_offload_twice",
      "{\"zero_optimization\": {\"cpu_offload\": true,\n \"offload_optimizer\": {}}}",
      ZOFF_ERR_INVALID,
@@ -251,11 +251,11 @@ TEST(config_parse, ignored_keys_come_in_one_warning)
     log.expect("ds.json: known keys that zoff ignores");
     resolved(
         "{\"tensorboard\": {\"enabled\": true, \"whatever\": {}}, \"wall_clock_breakdown\": 3,\n \"prescale_gradients\": true,"
-        "\"zero_optimization\": {\"overlap_comm\": \"yes\", \"prefetch_bucket_size\": 1}, \"amp\": {\"opt_level\": \"O1\"}}");
+        "\"zero_optimization\": {\"overlap_comm\": \"yes\", \"max_reuse_distance\": 1}, \"amp\": {\"opt_level\": \"O1\"}}");
     EXPECT_EQ(1u, log.warnings.size());
     EXPECT_TRUE(log.contains("tensorboard (1:2), wall_clock_breakdown (1:52), prescale_gradients (2:2), "
-                             "zero_optimization.overlap_comm (2:51), zero_optimization.prefetch_bucket_size (2:74), "
-                             "amp.opt_level (2:110)"))
+                             "zero_optimization.overlap_comm (2:51), zero_optimization.max_reuse_distance (2:74), "
+                             "amp.opt_level (2:108)"))
         << log.warnings[0];
 }
 

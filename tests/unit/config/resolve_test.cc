@@ -338,7 +338,7 @@ TEST(config_resolve, nesterov_needs_momentum)
 
 TEST(config_resolve, the_device_decides_the_tier_at_every_stage)
 {
-    for (int stage = 0; stage <= 2; stage++) {
+    for (int stage = 0; stage <= 3; stage++) {
         for (const char *device : {"none", "cpu", "nvme"}) {
             zoff_test::log_catcher log;
             auto config = parse("{\"zero_optimization\": {\"stage\": " + std::to_string(stage) +
@@ -346,6 +346,55 @@ TEST(config_resolve, the_device_decides_the_tier_at_every_stage)
             EXPECT_EQ(strcmp(device, "nvme") == 0 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST, values(config).state_tier) << device;
         }
     }
+}
+
+TEST(config_resolve, weights_are_offloaded_at_stage_3)
+{
+    zoff_test::log_catcher log;
+    zoff_weight_values none = values(resolved("{\"zero_optimization\": {\"stage\": 3}}")).weights;
+    EXPECT_EQ(ZOFF_TIER_HOST, none.tier);
+    EXPECT_EQ(5u, none.slots);
+    EXPECT_EQ(100000000u, none.chunk_count);
+    EXPECT_EQ(1000000000u, none.cached_count);
+    EXPECT_EQ(50000000u, none.ahead_count);
+    EXPECT_EQ(100000u, none.pinned_slice);
+    EXPECT_EQ(1000000000u, none.live_count);
+    auto config =
+        parse("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"nvme_path\": \"/o\"}, "
+              "\"stage3_prefetch_bucket_size\": 7, \"stage3_param_persistence_threshold\": 8, "
+              "\"stage3_model_persistence_threshold\": 9, \"stage3_max_live_parameters\": 10, "
+              "\"offload_param\": {\"device\": \"nvme\", \"buffer_count\": 2, \"buffer_size\": 1e6, \"max_in_cpu\": 0}}}");
+    zoff_weight_values v = values(config).weights;
+    EXPECT_EQ(ZOFF_TIER_NVME, v.tier);
+    EXPECT_EQ(2u, v.slots);
+    EXPECT_EQ(1000000u, v.chunk_count);
+    EXPECT_EQ(0u, v.cached_count);
+    EXPECT_EQ(7u, v.ahead_count);
+    EXPECT_EQ(8u, v.pinned_slice);
+    EXPECT_EQ(9u, v.pinned_count);
+    EXPECT_EQ(10u, v.live_count);
+    ASSERT_EQ(1u, v.path_count); // those of the states, where it has none of its own
+    EXPECT_STREQ("/o", v.paths[0]);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "zero_optimization.offload_param.nvme_path", "/p"));
+    EXPECT_STREQ("/p", values(config).weights.paths[0]);
+    EXPECT_STREQ("/o", values(config).nvme_paths[0]);
+}
+
+TEST(config_resolve, below_stage_3_weights_stay)
+{
+    zoff_test::log_catcher log;
+    log.expect("ds.json:1:54: zero_optimization.offload_param.device \"cpu\" has no effect at stage 2");
+    auto config = resolved("{\"zero_optimization\": {\"stage\": 2, \"offload_param\": {\"device\": \"cpu\"}}}");
+    EXPECT_EQ("none", word(config, "zero_optimization.offload_param.device"));
+}
+
+TEST(config_resolve, weights_on_nvme_need_a_folder)
+{
+    auto config = parse("{\"zero_optimization\": {\"stage\": 3,\n \"offload_param\": {\"device\": \"nvme\"}}}");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "ds.json:2:20: zero_optimization.offload_param.device: \"nvme\" needs a folder for its files; expected "
+                      "zero_optimization.offload_param.nvme_path",
+                      zoff_config_resolve(config.get(), 1));
 }
 
 TEST(config_resolve, nvme_needs_a_folder)
@@ -395,7 +444,8 @@ TEST(config_resolve, old_names)
     EXPECT_EQ(1, number(resolved("{\"bfloat16\": {\"enabled\": true}}"), "bf16.enabled"));
     EXPECT_EQ(5,
               number(resolved("{\"zero_optimization\": {\"stage3_sub_group_size\": 5}}"), "zero_optimization.sub_group_size"));
-    EXPECT_NE("", error_of("{\"zero_optimization\": {\"cpu_offload_param\": true}}", ZOFF_ERR_UNSUPPORTED));
+    auto weights = resolved("{\"zero_optimization\": {\"stage\": 3, \"cpu_offload_param\": true}}");
+    EXPECT_EQ("cpu", word(weights, "zero_optimization.offload_param.device"));
     // The program has the last word over the old name, too.
     ASSERT_ZOFF_OK(zoff_config_set(old.get(), "zero_optimization.offload_optimizer.device", "none"));
     ASSERT_ZOFF_OK(zoff_config_resolve(old.get(), 1));

@@ -1,0 +1,389 @@
+/* live.c: weights that the engine keeps, made whole for the caller slice by slice.
+ *
+ * Where a slice lies in one piece in the DRAM of its store it is lent there. Any other is copied together into an arena,
+ *
+ *      | pinned slices | the others, first fit ............ |
+ *                      ^ no more than stage3_max_live_parameters elements
+ *
+ * and stays there after it is given back, until its room is needed: the one that was asked for longest ago goes first. Pinned
+ * slices, the small ones, are there from seal on and are brought up to date by each step; all others are gone when a step
+ * changes the weights. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { ALIGN = 64, NONE = UINT32_MAX };
+
+static zoff_live_slice *slice_of(zoff_engine *e, zoff_param p, size_t slice)
+{
+    return &e->live.slices[e->params[p].first_flag + slice];
+}
+
+/* ---- what there is ---- */
+
+static bool is_streamed(const zoff_engine *e)
+{
+    return e->settings.values.weights.tier == ZOFF_TIER_NVME;
+}
+
+static bool is_pinned(const zoff_engine *e, const zoff_live_slice *s, size_t pinned_elements)
+{
+    const zoff_weight_values *values = &e->settings.values.weights;
+    return s->direct || (s->count <= values->pinned_slice && pinned_elements + s->count <= values->pinned_count);
+}
+
+/* One slice as the plan cuts it. */
+static zoff_live_slice describe(const zoff_engine *e, const zoff_plan *plan, size_t param, size_t slice)
+{
+    const zoff_engine_param *p = &e->params[param];
+    zoff_live_slice s = {.first_piece = SIZE_MAX, .below = NONE, .above = NONE};
+    if (!p->engine_owned || !p->count)
+        return s;
+    s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
+    s.count = p->count;
+    s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
+    s.direct = !is_streamed(e) && plan->pieces[s.first_piece].count == p->count;
+    return s;
+}
+
+/* Sums over all slices; those of `out` where it is given. */
+typedef struct room {
+    size_t pinned_elements, pinned_bytes;
+    uint64_t other_bytes;
+    size_t element_bytes; /* the largest */
+} room;
+
+static room measure(const zoff_engine *e, const zoff_plan *plan, zoff_live_slice *out)
+{
+    room r = {.element_bytes = 0};
+    for (size_t i = 0; i < e->param_count; i++) {
+        for (size_t slice = 0; e->params[i].engine_owned && slice < e->params[i].slices; slice++) {
+            zoff_live_slice s = describe(e, plan, i, slice);
+            s.pinned = s.count && is_pinned(e, &s, r.pinned_elements);
+            r.pinned_elements += s.pinned && !s.direct ? s.count : 0;
+            r.pinned_bytes += s.pinned && !s.direct ? s.bytes : 0;
+            r.other_bytes += s.pinned ? 0 : s.bytes;
+            r.element_bytes = zoff_base_bits_max(r.element_bytes, zoff_adam_dtype_bytes(e->params[i].dtype));
+            if (out)
+                out[e->params[i].first_flag + slice] = s;
+        }
+    }
+    return r;
+}
+
+/* Of the others no more than what may be live at a time. */
+static uint64_t arena_bytes(const zoff_engine *e, const room *r)
+{
+    uint64_t most;
+    if (__builtin_mul_overflow(e->settings.values.weights.live_count, (uint64_t)r->element_bytes, &most))
+        most = UINT64_MAX;
+    return r->pinned_bytes + zoff_base_bits_min(r->other_bytes, most);
+}
+
+uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan)
+{
+    const room r = measure(e, plan, NULL);
+    return arena_bytes(e, &r);
+}
+
+/* A slice that can never be lent is found before the work of hours begins. */
+static zoff_status check_largest(const zoff_engine *e)
+{
+    const uint64_t most = e->settings.values.weights.live_count;
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
+            const zoff_live_slice *s = &e->live.slices[p->first_flag + slice];
+            ZOFF_FAIL_IF(!s->pinned && s->count > most, ZOFF_ERR_INVALID,
+                         "a slice of %s has %zu elements, and stage3_max_live_parameters is %llu: it could never be fetched; "
+                         "raise that key",
+                         p->name, s->count, (unsigned long long)most);
+        }
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_live_open(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    *live = (zoff_live){.lowest = NONE};
+    if (!zoff_engine_params_any_owned(e))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *live->slices, "the table of slices", &live->slices));
+    const room r = measure(e, &e->plan, live->slices);
+    ZOFF_TRY(check_largest(e));
+    const uint64_t bytes = arena_bytes(e, &r);
+    if (bytes)
+        ZOFF_TRY(zoff_base_map_alloc(bytes, "weights that are whole", ZOFF_MAP_INTERLEAVED, &live->arena));
+    for (size_t i = 0; i < e->slice_count; i++) {
+        zoff_live_slice *s = &live->slices[i];
+        if (!s->pinned || s->direct)
+            continue;
+        s->at = (char *)live->arena.base + live->pinned_bytes;
+        live->pinned_bytes += s->bytes;
+    }
+    return ZOFF_OK;
+}
+
+void zoff_engine_live_attach(zoff_engine *e)
+{
+    for (size_t i = 0; e->weights && i < e->slice_count; i++) {
+        zoff_live_slice *s = &e->live.slices[i];
+        void *base;
+        if (!s->direct)
+            continue;
+        const size_t chunk = zoff_zero_plan_chunk_of(&e->plan, s->first_piece);
+        if (zoff_offload_store_fetch(e->weights, chunk, &base) == ZOFF_OK) /* which in DRAM it always is */
+            s->at = (char *)base + e->plan.pieces[s->first_piece].weight_offset;
+        zoff_offload_store_release(e->weights, chunk);
+    }
+}
+
+void zoff_engine_live_close(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    zoff_base_map_free(&live->arena);
+    zoff_base_mem_free(live->slices);
+    zoff_base_mem_free(live->before.slices);
+    zoff_base_mem_free(live->now.slices);
+    *live = (zoff_live){.lowest = NONE};
+}
+
+/* ---- the arena ---- */
+
+/* Between two neighbours, or before the first, or behind the last. */
+static bool place(zoff_live *live, uint32_t number)
+{
+    zoff_live_slice *s = &live->slices[number];
+    char *at = (char *)live->arena.base + live->pinned_bytes;
+    const char *end = (char *)live->arena.base + live->arena.bytes;
+    uint32_t below = NONE, above = live->lowest;
+    while (above != NONE && (size_t)(live->slices[above].at - at) < s->bytes) {
+        at = live->slices[above].at + live->slices[above].bytes;
+        below = above;
+        above = live->slices[above].above;
+    }
+    if (above == NONE && (size_t)(end - at) < s->bytes)
+        return false;
+    s->at = at;
+    s->below = below;
+    s->above = above;
+    *(below == NONE ? &live->lowest : &live->slices[below].above) = number;
+    if (above != NONE)
+        live->slices[above].below = number;
+    live->elements += s->count;
+    return true;
+}
+
+static void remove_slice(zoff_live *live, zoff_live_slice *s)
+{
+    *(s->below == NONE ? &live->lowest : &live->slices[s->below].above) = s->above;
+    if (s->above != NONE)
+        live->slices[s->above].below = s->below;
+    s->at = NULL;
+    live->elements -= s->count;
+}
+
+/* The one that nobody has and that was asked for longest ago. */
+static zoff_live_slice *oldest_idle(zoff_live *live)
+{
+    zoff_live_slice *oldest = NULL;
+    for (uint32_t i = live->lowest; i != NONE; i = live->slices[i].above) {
+        zoff_live_slice *s = &live->slices[i];
+        if (!s->lent && (!oldest || s->used < oldest->used))
+            oldest = s;
+    }
+    return oldest;
+}
+
+static zoff_status find_room(zoff_engine *e, uint32_t number, const char *name)
+{
+    zoff_live *live = &e->live;
+    const uint64_t most = e->settings.values.weights.live_count;
+    const size_t count = live->slices[number].count;
+    while (live->elements + count > most || !place(live, number)) {
+        zoff_live_slice *idle = oldest_idle(live);
+        ZOFF_FAIL_IF(!idle, ZOFF_ERR_NO_MEMORY,
+                     "%zu elements of %s do not fit beside the %zu that are lent: release what is not in use, or raise "
+                     "stage3_max_live_parameters, which is %llu",
+                     count, name, live->elements, (unsigned long long)most);
+        remove_slice(live, idle);
+    }
+    return ZOFF_OK;
+}
+
+/* ---- chunks ---- */
+
+/* Chunks that stay borrowed, so that many small slices of one are one read; the other half of the slots reads ahead. */
+static unsigned held_most(const zoff_engine *e)
+{
+    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(e->settings.values.weights.slots / 2, 1), ZOFF_HELD_MAX);
+}
+
+static zoff_status borrow_chunk(zoff_engine *e, size_t chunk, size_t piece, size_t count, char **out)
+{
+    void *base;
+    zoff_status status;
+    while ((status = zoff_offload_store_fetch(e->weights, chunk, &base)) == ZOFF_PENDING) {
+        zoff_engine_order_read(e, piece, count); /* what comes after it, while it is on its way */
+        /* Slots full of what was read ahead and is not what is asked for: the order has changed. */
+        if (zoff_offload_store_busy(e->weights, false))
+            ZOFF_TRY(zoff_offload_store_wait(e->weights));
+        else
+            zoff_offload_store_forget(e->weights);
+    }
+    ZOFF_TRY(status);
+    ZOFF_TRY(zoff_offload_store_check(e->weights, chunk));
+    *out = base;
+    return ZOFF_OK;
+}
+
+static void release_last(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    zoff_offload_store_release(e->weights, live->held[--live->held_count].chunk);
+}
+
+/* Bring a chunk to the front of those that are held: the one of a piece, from which on `count` elements are wanted. */
+static zoff_status hold(zoff_engine *e, size_t chunk, size_t piece, size_t count, char **out)
+{
+    zoff_live *live = &e->live;
+    unsigned i = 0;
+    char *base;
+    while (i < live->held_count && live->held[i].chunk != chunk)
+        i++;
+    if (i == live->held_count) {
+        if (live->held_count == held_most(e))
+            release_last(e);
+        ZOFF_TRY(borrow_chunk(e, chunk, piece, count, &base));
+        i = live->held_count++;
+    } else {
+        base = live->held[i].base;
+    }
+    memmove(&live->held[1], &live->held[0], i * sizeof live->held[0]);
+    live->held[0].chunk = chunk;
+    live->held[0].base = base;
+    *out = base;
+    return ZOFF_OK;
+}
+
+static zoff_status copy_together(zoff_engine *e, const zoff_live_slice *s, size_t element_bytes)
+{
+    size_t piece = s->first_piece, chunk = zoff_zero_plan_chunk_of(&e->plan, piece);
+    for (size_t done = 0; done < s->count; piece++) {
+        const zoff_plan_piece *p = &e->plan.pieces[piece];
+        char *base;
+        while (piece >= e->plan.chunks[chunk].first_piece + e->plan.chunks[chunk].piece_count)
+            chunk++;
+        ZOFF_TRY(hold(e, chunk, piece, s->count - done, &base));
+        memcpy(s->at + done * element_bytes, base + p->weight_offset, p->count * element_bytes);
+        done += p->count;
+    }
+    return ZOFF_OK;
+}
+
+/* ---- for the rest of the room ---- */
+
+zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call)
+{
+    for (size_t i = first; e->live.lent && i < first + count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
+            ZOFF_FAIL_IF(e->live.slices[p->first_flag + slice].lent, ZOFF_ERR_STATE,
+                         "%s: slice %zu of %s is still lent (zoff_param_fetch()), and its weights would change; call "
+                         "zoff_param_release() first",
+                         call, slice, p->name);
+        }
+    }
+    return ZOFF_OK;
+}
+
+void zoff_engine_live_clear(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    if (!e->weights)
+        return;
+    while (live->held_count)
+        release_last(e);
+    zoff_offload_store_forget(e->weights);
+    for (zoff_live_slice *idle; (idle = oldest_idle(live));)
+        remove_slice(live, idle);
+}
+
+void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all)
+{
+    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    for (size_t i = 0; weights && i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
+        const zoff_engine_param *p = &e->params[piece->param];
+        const zoff_live_slice *s = &e->live.slices[p->first_flag + piece->slice];
+        const size_t element_bytes = zoff_adam_dtype_bytes(p->dtype);
+        if (p->engine_owned && s->pinned && !s->direct && (all || *zoff_engine_params_flag(e, piece)))
+            memcpy(s->at + piece->first * element_bytes, weights + piece->weight_offset, piece->count * element_bytes);
+    }
+}
+
+/* ---- the caller's calls ---- */
+
+static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
+                 "%s: there is no slice %zu of parameter %u", call, slice, p);
+    ZOFF_FAIL_IF(!e->params[p].engine_owned, ZOFF_ERR_INVALID,
+                 "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
+                 e->params[p].name);
+    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "%s: accelerator \"%s\" has no streams; pass NULL", call,
+                 zoff_accel_name(e->accel));
+    return ZOFF_OK;
+}
+
+/* Make it whole in the arena; or leave it as it was. */
+static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
+{
+    zoff_live_slice *s = &e->live.slices[number];
+    ZOFF_TRY(find_room(e, number, e->params[p].name));
+    zoff_status status = copy_together(e, s, zoff_adam_dtype_bytes(e->params[p].dtype));
+    if (status < 0) {
+        remove_slice(&e->live, s);
+        return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", e->params[p].name);
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+{
+    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
+    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+                 "zoff_param_fetch: the states are those after step %lld and the weights are not; call zoff_params_push() "
+                 "first",
+                 (long long)e->t);
+    zoff_live_slice *s = slice_of(e, p, slice);
+    const uint32_t number = (uint32_t)(s - e->live.slices);
+    if (!s->at && s->count)
+        ZOFF_TRY(load(e, p, number));
+    s->used = ++e->live.clock;
+    s->lent++;
+    e->live.lent++;
+    *out = s->at;
+    if (s->count && !s->pinned)
+        zoff_engine_order_note(e, number);
+    zoff_engine_order_ahead(e);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
+    zoff_live_slice *s = slice_of(e, p, slice);
+    ZOFF_FAIL_IF(!s->lent, ZOFF_ERR_STATE, "zoff_param_release: slice %zu of %s is not lent", slice, e->params[p].name);
+    s->lent--;
+    e->live.lent--;
+    zoff_engine_order_ahead(e);
+    return ZOFF_OK;
+}

@@ -1,0 +1,70 @@
+/* order.c: in which order the caller uses weights, learned in one pass and read ahead in the next. A pass is what lies between
+ * two calls of zoff_step(). When a pass takes another way than the one before, what it asks for is looked for further on. */
+#include "engine_priv.h"
+
+#include "array.h"
+#include "bits.h"
+#include "try.h"
+
+enum { LONGEST = 1 << 20 }; /* uses of a pass: 4 MiB; a longer one is read ahead as far as it is known */
+
+void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
+{
+    zoff_live *live = &e->live;
+    zoff_use_order *now = &live->now;
+    zoff_kept_error kept;
+    if (now->count < LONGEST) {
+        zoff_base_status_keep(&kept);
+        if (zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
+                                    "the order of weights") == ZOFF_OK)
+            now->slices[now->count++] = slice;
+        else
+            zoff_base_status_restore(&kept); /* it is only for speed */
+    }
+    for (size_t i = live->next; i < live->before.count; i++) {
+        if (live->before.slices[i] == slice) {
+            live->next = i + 1;
+            return;
+        }
+    }
+}
+
+void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count)
+{
+    size_t chunk = zoff_zero_plan_chunk_of(&e->plan, piece);
+    for (size_t done = 0; done < count; done += e->plan.pieces[piece++].count) {
+        while (piece >= e->plan.chunks[chunk].first_piece + e->plan.chunks[chunk].piece_count)
+            chunk++;
+        (void)zoff_offload_store_ahead(e->weights, chunk); /* what fails is told by the fetch */
+    }
+}
+
+void zoff_engine_order_ahead(zoff_engine *e)
+{
+    const zoff_live *live = &e->live;
+    uint64_t left = e->settings.values.weights.ahead_count;
+    if (!e->weights || e->settings.values.weights.tier != ZOFF_TIER_NVME)
+        return;
+    (void)zoff_engine_stores_pump(e); /* what fails is told by whoever asks for it */
+    for (size_t i = live->next; left && i < live->before.count; i++) {
+        const zoff_live_slice *s = &live->slices[live->before.slices[i]];
+        if (!s->at)
+            zoff_engine_order_read(e, s->first_piece, s->count);
+        left -= zoff_base_bits_min(left, s->count);
+    }
+}
+
+void zoff_engine_order_turn(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    if (!e->weights)
+        return;
+    if (live->now.count) {
+        const zoff_use_order before = live->before;
+        live->before = live->now;
+        live->now = before;
+    }
+    live->now.count = 0;
+    live->next = 0;
+    zoff_engine_order_ahead(e);
+}

@@ -1,0 +1,188 @@
+/* stores.c: the store of the states and that of the weights that the engine keeps, as one: opened side by side with the same
+ * chunks, pumped, waited for and committed together. Weights can be made again from the masters, so their files never persist.
+ */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+/* How much of a chunk may be other than zero in the beginning: the masters; and what Adagrad starts with lies at the end. */
+static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
+{
+    enum { PAGE = 4096 };
+    if (e->settings.values.initial_accumulator != 0 && c->lengths[ZOFF_STREAM_V])
+        return c->bytes;
+    return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
+}
+
+/* What both have in common. */
+static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
+{
+    const zoff_settings *s = &e->settings;
+    return (zoff_store_opts){.chunks = chunks,
+                             .chunk_count = e->plan.chunk_count,
+                             .fill_ctx = (void *)(uintptr_t)e,
+                             .threads = s->threads,
+                             .rank = zoff_comm_rank(e->comm),
+                             .ranks = zoff_comm_size(e->comm),
+                             .aio_backend = s->aio_backend,
+                             .aio_tune = s->values.aio_tune,
+                             .aio_block_bytes = s->values.aio_block_bytes,
+                             .aio_depth = s->values.aio_depth,
+                             .direct = s->values.direct,
+                             .verify = (zoff_store_verify)s->values.verify};
+}
+
+static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
+{
+    const zoff_settings *s = &e->settings;
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        const zoff_plan_chunk *c = &e->plan.chunks[i];
+        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
+    }
+    zoff_store_opts opts = common_opts(e, chunks);
+    opts.tier = s->tier;
+    opts.what = "the optimizer states";
+    opts.fill = zoff_engine_states_fill;
+    opts.slots = s->values.slots;
+    opts.residents = zoff_engine_budget_residents(e, &e->plan);
+    opts.paths = (const char *const *)s->paths;
+    opts.path_count = s->path_count;
+    opts.persist = s->values.persist;
+    opts.power_safe = s->values.power_safe;
+    opts.limit_bytes = e->plan.max_chunk_bytes;
+    opts.limit_elements = e->plan.max_chunk_elements;
+    ZOFF_TRY(zoff_engine_persist_layout(e, &e->plan, &opts.layout));
+    return zoff_offload_store_open(&opts, &e->store);
+}
+
+static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
+{
+    const zoff_weight_values *values = &e->settings.values.weights;
+    for (size_t i = 0; i < e->plan.chunk_count; i++) {
+        const size_t bytes = e->plan.chunks[i].weight_bytes;
+        chunks[i] = (zoff_store_chunk){.bytes = bytes, .first_bytes = bytes};
+    }
+    zoff_store_opts opts = common_opts(e, chunks);
+    opts.tier = values->tier;
+    opts.what = "the weights";
+    opts.fill = zoff_engine_states_fill_weights;
+    opts.slots = values->slots;
+    opts.residents = zoff_engine_budget_weight_residents(e, &e->plan);
+    opts.paths = (const char *const *)e->settings.weight_paths;
+    opts.path_count = e->settings.weight_path_count;
+    return zoff_offload_store_open(&opts, &e->weights);
+}
+
+zoff_status zoff_engine_stores_open(zoff_engine *e)
+{
+    zoff_store_chunk *chunks;
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
+    zoff_status status = zoff_engine_params_any_owned(e) ? open_weights(e, chunks) : ZOFF_OK;
+    if (status == ZOFF_OK)
+        status = open_states(e, chunks);
+    zoff_base_mem_free(chunks);
+    return status;
+}
+
+void zoff_engine_stores_close(zoff_engine *e)
+{
+    zoff_offload_store_close(e->store);
+    zoff_offload_store_close(e->weights);
+    e->store = NULL;
+    e->weights = NULL;
+}
+
+/* Do it to both, whatever comes of the first; its error counts. */
+static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store))
+{
+    zoff_kept_error kept;
+    zoff_status status = call(e->store);
+    if (!e->weights)
+        return status;
+    if (status >= 0)
+        return call(e->weights);
+    zoff_base_status_keep(&kept);
+    (void)call(e->weights);
+    zoff_base_status_restore(&kept);
+    return status;
+}
+
+zoff_status zoff_engine_stores_pump(zoff_engine *e)
+{
+    return to_both(e, zoff_offload_store_pump);
+}
+
+zoff_status zoff_engine_stores_drain(zoff_engine *e)
+{
+    return to_both(e, zoff_offload_store_drain);
+}
+
+zoff_status zoff_engine_stores_retry(zoff_engine *e)
+{
+    return to_both(e, zoff_offload_store_retry);
+}
+
+/* For either: whoever waits asks again for what he needs. */
+zoff_status zoff_engine_stores_wait(zoff_engine *e)
+{
+    if (!e->weights || !zoff_offload_store_busy(e->weights, false))
+        return zoff_offload_store_wait(e->store);
+    if (!zoff_offload_store_busy(e->store, false))
+        return zoff_offload_store_wait(e->weights);
+    ZOFF_TRY(zoff_offload_store_wait(e->store));
+    return zoff_offload_store_pump(e->weights);
+}
+
+/* The states last: they are what counts, and weights are made of them. */
+zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
+{
+    if (e->weights)
+        ZOFF_TRY(zoff_offload_store_commit(e->weights, t));
+    return zoff_offload_store_commit(e->store, t);
+}
+
+void zoff_engine_stores_forget(zoff_engine *e)
+{
+    zoff_offload_store_forget(e->store);
+    if (e->weights)
+        zoff_offload_store_forget(e->weights);
+}
+
+bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)
+{
+    return zoff_offload_store_busy(e->store, writes_only) || (e->weights && zoff_offload_store_busy(e->weights, writes_only));
+}
+
+/* What was read of the weights since the last step was read for this one: its trainer has fetched it. */
+void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
+{
+    zoff_store_stats weights;
+    zoff_engine_stores_stats(e, out);
+    if (!e->weights)
+        return;
+    zoff_offload_store_stats(e->weights, &weights);
+    out->read_bytes -= weights.read_bytes - e->counted.read_bytes;
+    out->ahead_bytes -= weights.ahead_bytes - e->counted.ahead_bytes;
+}
+
+void zoff_engine_stores_end_count(zoff_engine *e)
+{
+    if (e->weights)
+        zoff_offload_store_stats(e->weights, &e->counted);
+}
+
+void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
+{
+    zoff_store_stats weights;
+    zoff_offload_store_stats(e->store, out);
+    if (!e->weights)
+        return;
+    zoff_offload_store_stats(e->weights, &weights);
+    out->read_bytes += weights.read_bytes;
+    out->write_bytes += weights.write_bytes;
+    out->ahead_bytes += weights.ahead_bytes;
+    out->lifetime_write_bytes += out->lifetime_write_bytes ? weights.write_bytes : 0;
+    out->wait_seconds += weights.wait_seconds;
+    out->check_seconds += weights.check_seconds;
+}

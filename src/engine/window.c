@@ -1,0 +1,188 @@
+/* window.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine keeps. A
+ * window goes through the slices of the parameter, one after the other. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+_Static_assert((int)ZOFF_STATE_MASTER == (int)ZOFF_STREAM_MASTER && (int)ZOFF_STATE_M == (int)ZOFF_STREAM_M &&
+                   (int)ZOFF_STATE_V == (int)ZOFF_STREAM_V,
+               "a state is the stream of its number");
+
+/* Elements [first, first + count) of a parameter, cut at slices and pieces. */
+typedef struct window {
+    zoff_param param;
+    bool is_weights; /* in the type of the parameter; otherwise a state, in fp32 */
+    zoff_state_kind kind;
+    size_t first, count;
+    bool write;
+    const char *src; /* to write */
+    char *dst;       /* to read into */
+} window;
+
+/* ---- checks ---- */
+
+static zoff_status check_range(const zoff_engine *e, const window *w, const char *call)
+{
+    ZOFF_TRY(zoff_engine_states_check_idle(e, call));
+    ZOFF_FAIL_IF(w->param >= e->param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
+                 w->param, e->param_count);
+    const zoff_engine_param *p = &e->params[w->param];
+    size_t total = p->count * p->slices;
+    ZOFF_FAIL_IF(w->first > total || w->count > total - w->first, ZOFF_ERR_INVALID,
+                 "%s: %s has %zu elements; a window of %zu from %zu is outside", call, p->name, total, w->count, w->first);
+    ZOFF_FAIL_IF(!(w->write ? (const void *)w->src : w->dst) && w->count, ZOFF_ERR_INVALID, "%s: %s must not be NULL", call,
+                 w->write ? "src" : "dst");
+    return ZOFF_OK;
+}
+
+static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
+{
+    ZOFF_TRY(check_range(e, w, call));
+    const zoff_engine_param *p = &e->params[w->param];
+    ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
+                 "%s: kind %d is not a zoff_state_kind", call, (int)w->kind);
+    ZOFF_FAIL_IF(p->frozen, ZOFF_ERR_INVALID, "%s: %s is frozen and has no states", call, p->name);
+    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
+    const bool has = w->kind == ZOFF_STATE_MASTER || (w->kind == ZOFF_STATE_M ? states.m : states.v);
+    ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
+                 zoff_engine_groups_optimizer(e->groups[p->group].optimizer, states),
+                 w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
+    return ZOFF_OK;
+}
+
+static zoff_status check_weights(const zoff_engine *e, const window *w, const char *call)
+{
+    ZOFF_TRY(check_range(e, w, call));
+    ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
+                 "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
+                 e->params[w->param].name);
+    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
+                 (long long)e->t);
+    return w->write ? zoff_engine_live_check(e, w->param, 1, call) : ZOFF_OK;
+}
+
+/* ---- what a window touches ---- */
+
+/* fp32 weights are their own masters: setting one sets the other. */
+static bool is_own_master(const zoff_engine *e, const window *w)
+{
+    return e->params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+}
+
+/* Of fp32 weights the file has a copy where it is to persist. */
+static zoff_pass pass_of(const zoff_engine *e, const window *w)
+{
+    const zoff_engine_param *p = &e->params[w->param];
+    const bool keeps_copy = w->write && e->settings.values.persist;
+    zoff_pass pass = {.weights = p->engine_owned && (w->is_weights || is_own_master(e, w))};
+    if (is_own_master(e, w))
+        pass.states = keeps_copy && !p->frozen;
+    else
+        pass.states = w->is_weights ? w->write && !p->frozen : true;
+    pass.changes_states = w->write && pass.states;
+    pass.changes_weights = w->write && pass.weights;
+    return pass;
+}
+
+/* Where the elements of a piece are: weights, or a state in its chunk. */
+static char *elements_of(const zoff_engine *e, const window *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
+                         zoff_chunk_memory memory)
+{
+    if (w->is_weights || is_own_master(e, w))
+        return zoff_engine_params_value(e, piece, memory.weights);
+    return (char *)zoff_engine_states_stream(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
+}
+
+/* Weights that were set become masters, and what is pinned of them is brought up to date. */
+static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
+                   zoff_chunk_memory memory, const char *weights, size_t skip, size_t count)
+{
+    if (!memory.states || !(w->is_weights || is_own_master(e, w)))
+        return;
+    const zoff_cast_piece cast = {.count = count,
+                                  .dst = zoff_engine_states_stream(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
+                                  .src = weights,
+                                  .dst_dtype = ZOFF_F32,
+                                  .src_dtype = e->params[w->param].dtype};
+    zoff_adam_cast_run(e->settings.threads, &cast, 1);
+}
+
+/* Copy the part of the window from element `at` on that lies in one piece; tells how much that was. */
+static size_t copy_piece(zoff_engine *e, const window *w, size_t index, const zoff_plan_chunk *chunk, zoff_chunk_memory memory,
+                         size_t at)
+{
+    const zoff_plan_piece *piece = &e->plan.pieces[index];
+    const zoff_engine_param *p = &e->params[w->param];
+    const size_t element_bytes = w->is_weights ? zoff_adam_dtype_bytes(p->dtype) : sizeof(float);
+    const size_t skip = at % p->count - piece->first;
+    const size_t count = zoff_base_bits_min(piece->count - skip, w->first + w->count - at);
+    char *elements = elements_of(e, w, piece, chunk, memory) + skip * element_bytes;
+    if (w->write) {
+        memcpy(elements, w->src + (at - w->first) * element_bytes, count * element_bytes);
+        follow(e, w, piece, chunk, memory, elements, skip, count);
+    } else {
+        memcpy(w->dst + (at - w->first) * element_bytes, elements, count * element_bytes);
+    }
+    return count;
+}
+
+/* Pieces of one parameter follow one another, so each chunk is borrowed once. */
+static zoff_status move(zoff_engine *e, const window *w)
+{
+    const size_t slice_count = e->params[w->param].count;
+    const zoff_pass pass = pass_of(e, w);
+    const bool is_stored = pass.states || pass.weights;
+    if (is_stored)
+        ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
+    for (size_t at = w->first; at < w->first + w->count;) {
+        size_t index = zoff_zero_plan_find(&e->plan, w->param, at / slice_count, at % slice_count);
+        const size_t number = zoff_zero_plan_chunk_of(&e->plan, index);
+        const zoff_plan_chunk *chunk = &e->plan.chunks[number];
+        zoff_chunk_memory memory = {.states = NULL};
+        if (is_stored)
+            ZOFF_TRY(zoff_engine_states_borrow(e, &pass, number, &memory));
+        for (; index < chunk->first_piece + chunk->piece_count && at < w->first + w->count; index++)
+            at += copy_piece(e, w, index, chunk, memory, at);
+        if (pass.changes_weights)
+            zoff_engine_live_refresh(e, number, memory.weights, true);
+        if (is_stored)
+            ZOFF_TRY(zoff_engine_states_give_back(e, &pass, number, memory));
+    }
+    return is_stored ? zoff_engine_states_end_pass(e, &pass) : ZOFF_OK;
+}
+
+/* ---- the caller's calls ---- */
+
+zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
+{
+    const window w = {.param = p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
+    ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
+    return move(e, &w);
+}
+
+zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
+{
+    const window w = {.param = p, .kind = kind, .first = first, .count = count, .write = true, .src = (const char *)src};
+    ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
+    if (is_own_master(e, &w))
+        ZOFF_TRY(zoff_engine_live_check(e, p, 1, "zoff_state_write"));
+    return move(e, &w);
+}
+
+zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst)
+{
+    const window w = {.param = p, .is_weights = true, .first = first, .count = count, .dst = dst};
+    ZOFF_TRY(check_weights(e, &w, "zoff_param_read"));
+    return move(e, &w);
+}
+
+zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src)
+{
+    const window w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
+    ZOFF_TRY(check_weights(e, &w, "zoff_param_write"));
+    return move(e, &w);
+}

@@ -1,0 +1,331 @@
+// owned_test.cc: weights that the engine keeps, and offload_param: wherever they live, however they are cut, whatever is pinned
+// or read ahead, what a trainer fetches and the states behind it equal the reference bit for bit. And what such a trainer may
+// not do, and what it takes of DRAM and of the disk.
+#include "small_engine.h"
+
+#include <filesystem>
+
+using namespace zoff_test;
+
+namespace
+{
+struct cell {
+    const char *name;
+    zoff_tier states, weights;
+    zoff_dtype dtype;
+    const char *more = ""; // of zero_optimization
+    unsigned accumulation = 1;
+    bool mixed = false; // every other tensor stays with the caller
+    bool late = false;  // weights come by zoff_param_write()
+    const char *zoff = "";
+    const char *offload_param = ""; // more of it
+};
+
+const char NOTHING_PINNED[] = ", \"stage3_param_persistence_threshold\": 0";
+const char SMALL_ONES_PINNED[] = ", \"stage3_param_persistence_threshold\": 1024";
+// The largest slice has 33,333 elements: little more than that at a time.
+const char LITTLE_ROOM[] = ", \"stage3_param_persistence_threshold\": 10, \"stage3_max_live_parameters\": 34000";
+const char NO_AHEAD[] = ", \"stage3_param_persistence_threshold\": 0, \"stage3_prefetch_bucket_size\": 0";
+
+std::string text_of(const cell &c, const std::string &states, const std::string &weights)
+{
+    const std::string device[] = {"cpu", "nvme"};
+    return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) +
+           ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+           "\"zoff\": {\"io_backend\": \"auto\"" +
+           c.zoff + "}, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"" +
+           device[c.states == ZOFF_TIER_NVME] + "\", \"nvme_path\": \"" + states +
+           "\", \"buffer_count\": 3}, \"offload_param\": {\"device\": \"" + device[c.weights == ZOFF_TIER_NVME] +
+           "\", \"nvme_path\": \"" + weights + "\", \"buffer_count\": 3" + c.offload_param + "}" + c.more + "}}";
+}
+
+class Owned : public testing::TestWithParam<cell>
+{
+  protected:
+    void give_away(trainer &t)
+    {
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            if (!GetParam().mixed || i % 2 == 0)
+                t.give_away(i);
+        }
+    }
+
+    std::string text() { return text_of(GetParam(), folders[0].path, folders[1].path); }
+    scratch_folder folders[2];
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Cells, Owned,
+    testing::Values(cell{"host_host_bf16", ZOFF_TIER_HOST, ZOFF_TIER_HOST, ZOFF_BF16},
+                    cell{"host_host_fp32_nothing_pinned", ZOFF_TIER_HOST, ZOFF_TIER_HOST, ZOFF_F32, NOTHING_PINNED},
+                    cell{"host_nvme_bf16", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false, false, "",
+                         ", \"max_in_cpu\": 0"},
+                    cell{"host_nvme_fp32_mixed", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_F32, SMALL_ONES_PINNED, 1, true, false,
+                         "", ", \"max_in_cpu\": 0"},
+                    cell{"nvme_host_fp16", ZOFF_TIER_NVME, ZOFF_TIER_HOST, ZOFF_F16},
+                    cell{"nvme_nvme_bf16", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, SMALL_ONES_PINNED, 1, false, false, "",
+                         ", \"max_in_cpu\": 0"},
+                    cell{"nvme_nvme_bf16_accumulate3", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 3, true,
+                         false, "", ", \"max_in_cpu\": 0"},
+                    cell{"nvme_nvme_fp16_little_room_late", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_F16, LITTLE_ROOM, 1, false,
+                         true, "", ", \"max_in_cpu\": 0"},
+                    cell{"nvme_nvme_fp32_late", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_F32, NO_AHEAD, 1, false, true, "",
+                         ", \"max_in_cpu\": 0"},
+                    cell{"nvme_nvme_bf16_all_cached", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED},
+                    cell{"nvme_nvme_bf16_some_cached", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false,
+                         false, "", ", \"max_in_cpu\": 12000"},
+                    cell{"nvme_nvme_bf16_small_buffers", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false,
+                         false, "", ", \"max_in_cpu\": 0, \"buffer_size\": 2048"},
+                    cell{"nvme_nvme_fp32_persist", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_F32, LITTLE_ROOM, 1, true, false,
+                         ", \"persist\": true", ", \"max_in_cpu\": 0"},
+                    cell{"nvme_host_bf16_persist", ZOFF_TIER_NVME, ZOFF_TIER_HOST, ZOFF_BF16, SMALL_ONES_PINNED, 1, false, true,
+                         ", \"persist\": true"}),
+    [](const auto &p) { return std::string(p.param.name); });
+
+TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
+{
+    log_catcher log;
+    const cell &c = GetParam();
+    trainer t(23);
+    add_awkward(t, c.dtype, c.dtype);
+    give_away(t);
+    trainer first = t;
+    if (c.late)
+        t.scramble(); // what seal sees is not what counts
+    engine e = seal_engine(t, text(), 4096);
+    for (size_t i = 0; c.late && i < t.tensors.size(); i++) {
+        // In two windows, the second across the slices.
+        std::vector<char> weights(t.tensors[i].total() * trainer::size(c.dtype));
+        for (size_t k = 0; k < t.tensors[i].total(); k++)
+            trainer::put(weights.data(), c.dtype, k, trainer::get(first.value(i), c.dtype, first.place(i, k)));
+        const size_t half = t.tensors[i].total() / 2;
+        ASSERT_ZOFF_OK(zoff_param_write(e.get(), (zoff_param)i, 0, half, weights.data()));
+        ASSERT_ZOFF_OK(zoff_param_write(e.get(), (zoff_param)i, half, t.tensors[i].total() - half,
+                                        weights.data() + half * trainer::size(c.dtype)));
+    }
+    for (int64_t step = 1; step <= 4; step++) {
+        t.next_step();
+        for (unsigned micro = 1; micro <= c.accumulation; micro++) {
+            t.scramble(); // of the caller's memory only what fetch brings is true
+            for (size_t i = 0; i < t.tensors.size(); i++) {
+                for (size_t k = 0; !t.is_given_away(i) && k < t.tensors[i].total(); k++)
+                    trainer::put(t.value(i), c.dtype, t.place(i, k), reference::rounded(c.dtype, t.tensors[i].master[k]));
+            }
+            ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "step " << step;
+            ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get(), true));
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights()) << "backwards, step " << step;
+            t.backward_all(0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        }
+        reference::step(t.tensors, config_groups(), step, 1.0, c.accumulation, 0);
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    }
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+// With files that persist another process goes on: the weights are made of the masters.
+TEST(OwnedPersist, AnotherProcessGoesOn)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"",    ZOFF_TIER_NVME,        ZOFF_TIER_NVME,       ZOFF_BF16, SMALL_ONES_PINNED, 1, false,
+                    false, ", \"persist\": true", ", \"max_in_cpu\": 0"};
+    const std::string text = text_of(c, folders[0].path, folders[1].path);
+    trainer t(29);
+    add_awkward(t, ZOFF_BF16, ZOFF_BF16);
+    for (size_t i = 0; i < t.tensors.size(); i++)
+        t.give_away(i);
+    engine e = seal_engine(t, text, 4096);
+    for (int64_t step = 1; step <= 4; step++) {
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+        reference::step(t.tensors, config_groups(), step, 1.0, 1, 0);
+        e.reset();
+        t.scramble();
+        e = seal_engine(t, text, 4096);
+        const void *lent = nullptr;
+        uint16_t one = 0;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_params_push() first", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_params_push() first", zoff_param_read(e.get(), 0, 0, 1, &one));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call zoff_params_push()", zoff_params_pull(e.get()));
+        ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+}
+
+// Push and pull, and windows of weights, also where they go across slices and chunks.
+TEST_P(Owned, WindowsPushAndPull)
+{
+    log_catcher log;
+    const cell &c = GetParam();
+    trainer t(31);
+    add_awkward(t, c.dtype, c.dtype);
+    give_away(t);
+    engine e = seal_engine(t, text(), 4096);
+    const size_t bytes = trainer::size(c.dtype);
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        auto &x = t.tensors[i];
+        std::vector<char> have(x.total() * bytes + 1);
+        if (!t.is_given_away(i)) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "are in the caller's memory",
+                              zoff_param_read(e.get(), (zoff_param)i, 0, x.total(), have.data()));
+            continue;
+        }
+        ASSERT_ZOFF_OK(zoff_param_read(e.get(), (zoff_param)i, 0, x.total(), have.data()));
+        for (size_t k = 0; k < x.total(); k++)
+            ASSERT_EQ(trainer::get(t.value(i), c.dtype, t.place(i, k)), trainer::get(have.data(), c.dtype, k)) << i << " " << k;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is outside", zoff_param_read(e.get(), (zoff_param)i, 1, x.total(), have.data()));
+        if (x.frozen || x.total() < 3)
+            continue;
+        // Masters that were set are not the weights until they are pushed.
+        std::vector<float> masters(x.total() - 2, 1.5f);
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)i, ZOFF_STATE_MASTER, 1, masters.size(), masters.data()));
+        std::fill_n(x.master.begin() + 1, masters.size(), 1.5f);
+    }
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        for (size_t k = 0; t.is_given_away(i) && k < t.tensors[i].total(); k++)
+            ASSERT_EQ(t.tensors[i].master[k], trainer::get(t.value(i), c.dtype, t.place(i, k))) << i << " " << k;
+    }
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
+// What may not be done, and is undone by nothing: each refusal leaves all as it was.
+TEST(OwnedRefusals, EachNamesTheWayOut)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, LITTLE_ROOM, 1, false, false, "", ", \"max_in_cpu\": 0"};
+    const std::string text = text_of(c, folders[0].path, folders[1].path);
+    trainer t(37);
+    t.add(20000, 3, ZOFF_BF16, ZOFF_BF16);
+    t.add(100, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e = make_engine(t, text, 4096);
+    const void *a = nullptr, *b = nullptr, *again = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not sealed", zoff_param_fetch(e.get(), 0, 0, nullptr, &a));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine must not be NULL", zoff_param_fetch(nullptr, 0, 0, nullptr, &a));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 3", zoff_param_fetch(e.get(), 0, 3, nullptr, &a));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 0 of parameter 2", zoff_param_fetch(e.get(), 2, 0, nullptr, &a));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_param_fetch(e.get(), 0, 0, nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_param_fetch(e.get(), 0, 0, &a, &a));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine_owned is false", zoff_param_fetch(e.get(), 1, 0, nullptr, &a));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is not lent", zoff_param_release(e.get(), 0, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_param_write() sets them", zoff_param_bind(e.get(), 0, t.value(0), nullptr));
+    // 34,000 elements may be live: one slice of 20,000.
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &a));
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &again));
+    EXPECT_EQ(a, again);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "stage3_max_live_parameters, which is 34000",
+                      zoff_param_fetch(e.get(), 0, 0, nullptr, &b));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 1 of param0 is still lent", zoff_step(e.get(), nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is still lent", zoff_params_push(e.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is still lent", zoff_params_pull(e.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is still lent", zoff_param_write(e.get(), 0, 0, 1, a));
+    ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is still lent", zoff_step(e.get(), nullptr, nullptr));
+    ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, 1, nullptr));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    t.next_step();
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr)); // of gradients that nobody has handed over: nothing is updated
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_param_fetch(e.get(), 0, 0, nullptr, &a));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+TEST(OwnedRefusals, ASliceThatCanNeverBeWholeIsFoundAtSeal)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, LITTLE_ROOM};
+    trainer t(41);
+    t.add(34001, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e = make_engine(t, text_of(c, folders[0].path, folders[1].path));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "stage3_max_live_parameters is 34000", zoff_engine_seal(e.get()));
+    EXPECT_TRUE(std::filesystem::is_empty(folders[1].path));
+}
+
+// Frozen weights on NVMe, as under an adapter that is trained: they cost no states, and no step reads or writes them.
+TEST(OwnedFrozen, IsReadAndNeverWritten)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"", ZOFF_TIER_NVME, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false, false, "", ", \"max_in_cpu\": 0"};
+    trainer t(43);
+    t.add(50000, 2, ZOFF_BF16, ZOFF_BF16, 0, true);
+    t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    t.give_away(1);
+    engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_EQ(4096u, plan.elements);
+    EXPECT_EQ(2u * 104096, plan.weight_bytes);
+    EXPECT_GE(plan.weight_nvme_bytes, plan.weight_bytes);
+    for (int64_t step = 1; step <= 3; step++) {
+        zoff_step_info info = new_info();
+        t.next_step();
+        t.backward(1, 0, 0.1f);
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_EQ(plan.step_write_bytes, info.nvme_write_bytes);
+        reference::step(t.tensors, config_groups(), step, 1.0, 1, 0);
+    }
+}
+
+// DRAM is that of the plan, each chunk is read once in a pass, and a pass that is like the one before is read ahead of its
+// caller; whether a slice is one chunk or several, or several slices are one.
+class OwnedMemory : public testing::TestWithParam<size_t>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Chunks, OwnedMemory, testing::Values(1 << 16, 1 << 18, 1 << 19),
+                         [](const auto &p) { return std::to_string(p.param); });
+
+TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const size_t chunk = GetParam(), slice = 1 << 18, count = 12;
+    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, ", \"stage3_max_live_parameters\": 600000",
+                    1,  false,          false,          "",        ", \"max_in_cpu\": 0"};
+    trainer t(47);
+    for (size_t i = 0; i < count; i++) {
+        t.add(slice, 1, ZOFF_BF16, ZOFF_BF16);
+        t.give_away(i);
+    }
+    engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), chunk);
+    const zoff_plan_info plan = plan_of(e.get());
+    // Three buffers, and two slices and a little that may be whole.
+    EXPECT_EQ(3 * 2 * chunk + 2u * 600000, plan.weight_host_bytes);
+    EXPECT_EQ(count * 2 * slice, plan.weight_nvme_bytes);
+    EXPECT_EQ(plan.weight_nvme_bytes, plan.step_write_bytes);
+    EXPECT_EQ(0u, plan.step_read_bytes);
+    zoff_step_info info = new_info();
+    for (int pass = 0; pass < 3; pass++) {
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_EQ(plan.weight_nvme_bytes, info.nvme_write_bytes);
+        EXPECT_EQ(plan.weight_nvme_bytes, info.nvme_read_bytes);
+        // In the first pass nobody knows which slice comes next.
+        if (pass == 0 && chunk >= slice) {
+            EXPECT_EQ(0u, info.nvme_ahead_bytes);
+        } else if (pass) {
+            EXPECT_GE(info.nvme_ahead_bytes, plan.weight_nvme_bytes / 2);
+        }
+        reference::step(t.tensors, config_groups(1), pass + 1, 1.0, 1, 0);
+    }
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+} // namespace
