@@ -15,11 +15,11 @@ static const char USAGE[] =
     "alone,\n"
     "half of the states in DRAM, and the ways in which DeepSpeed's swappers move the same bytes over libaio.\n"
     "  --path FOLDER   on the disk in question; needs room for 8 times the states (default: the current folder)\n"
-    "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 32Mi; --full: 128Mi).\n"
-    "                  Below 32Mi ratios are void\n"
+    "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
+    "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths (default: all; throttle and paths need root)\n"
-    "  --rounds N      of each race, at most 64 (default 3; --full: 15)\n"
+    "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
     "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
     "  --quick         the defaults\n"
     "  --full          more of everything\n"
@@ -65,9 +65,9 @@ static int parse_options(int argc, char **argv, step_options *out)
     if (bench_program_parse(&program, argc, argv, run) != 0)
         return -1;
     if (!out->elements)
-        out->elements = (size_t)(run->quick ? 32 : 128) << 20;
+        out->elements = (size_t)(run->quick ? 16 : 128) << 20;
     if (!run->rounds)
-        run->rounds = run->quick ? 3 : 15;
+        run->rounds = run->quick ? 9 : 15;
     if (run->seconds == 0)
         run->seconds = run->quick ? 46 : 600;
     return 0;

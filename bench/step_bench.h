@@ -100,9 +100,9 @@ step_states step_engine_states(const char *name, step_engine *e);
 
 /* Everything that a run found out. */
 typedef struct step_book {
-    race free_race, extra, throttled, paths; /* extra: what is only told */
-    zoff_plan_info small, cached;            /* of the engines with the small and the large budget */
-    uint64_t step_bytes;                     /* read from files by a step of the small one, and as many written */
+    race free_race, rivals, extra, throttled, paths; /* extra: what is only told */
+    zoff_plan_info small, cached;                    /* of the engines with the small and the large budget */
+    uint64_t step_bytes;                             /* read from files by a step of the small one, and as many written */
     unsigned threads;
     bool direct;     /* O_DIRECT is in force */
     bool in_memory;  /* the folder is a tmpfs */
@@ -117,7 +117,7 @@ typedef struct step_book {
 } step_book;
 
 /* Optimizer states in files of their own for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its
- * contestants to book->free_race and book->extra, takes a turn to warm up, and tells the book about its buffers.
+ * contestants to book->rivals and book->extra, takes a turn to warm up, and tells the book about its buffers.
  * `group_elements` is a multiple of 1024. 0, or -1 with book->no_rivals. */
 int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_book *book, step_states *out);
 

@@ -5,7 +5,7 @@
 
 /* States are this many times the DRAM that they go through, in so many chunks, or nothing is streamed to speak of. */
 enum { LEAST_RATIO = 8, LEAST_CHUNKS = 40 };
-static const size_t LEAST_ELEMENTS = (size_t)32 << 20;
+static const size_t LEAST_ELEMENTS = (size_t)16 << 20; /* chunks of 4.8 MiB */
 
 static const char LEFT_OUT[] = "not among the parts of this run, or no round in its time";
 
@@ -73,7 +73,7 @@ static void judge_step(const step_options *options, const step_book *book, bench
                           LEFT_OUT);
     bench_figures_set_pair(f, r, "update_only", "io_only");
     f = bench_figures_add(out, "checksums", 0, 0, "step / the same without checksums of what is read and written", LEFT_OUT);
-    bench_figures_set_pair(f, &book->extra, "zoff", "zoff_unverified");
+    bench_figures_set_pair(f, r, "zoff", "zoff_unverified");
     f = bench_figures_add(out, "cached50_over_uncached", -1, 0.58,
                           "step with half of the states in DRAM / with the small budget", LEFT_OUT);
     bench_figures_set_pair(f, r, "zoff_cached50", "zoff");
@@ -119,7 +119,7 @@ static void judge_rivals(const step_options *options, const step_book *book, ben
     for (unsigned i = 0; i < sizeof LINES / sizeof LINES[0]; i++) {
         bench_figure *f =
             bench_figures_add(out, LINES[i].name, LINES[i].sense, LINES[i].limit, LINES[i].meaning, reason(book->no_rivals));
-        bench_figures_set_pair(f, LINES[i].sense ? &book->free_race : &book->extra, LINES[i].entry, "zoff");
+        bench_figures_set_pair(f, LINES[i].sense ? &book->rivals : &book->extra, LINES[i].entry, "zoff");
         if (LINES[i].sense)
             check_disk(options, book, f);
         check_pages(book, f, LINES[i].huge);
@@ -137,19 +137,19 @@ void step_judge(const step_options *options, const step_book *book, bench_figure
     if (book->rss[1] > 0)
         bench_figures_set(f, book->rss[1] - book->rss[0], 1);
     if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
-        bench_figures_spoil(f, "ten times %zu elements are a small model", options->elements / 20);
+        bench_figures_spoil(f, "%zu elements are few for the large model", options->elements);
     f = bench_figures_add(out, "two_paths_speedup", 1, 1.8, "step on one drive of 300 MB/s each way / on two of them",
                           reason(book->no_paths));
     bench_figures_set_pair(f, &book->paths, "one_path", "two_paths");
     if (bench_figures_measured(f) && f->rounds < ENOUGH_ROUNDS)
         bench_figures_spoil(f, "%u rounds are too few", f->rounds);
-    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS / 4)
+    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
         bench_figures_spoil(f, "%zu elements are too few", options->elements);
 }
 
 bool step_judge_enough(const step_book *book)
 {
-    const race *const races[] = {&book->free_race, &book->throttled, &book->paths};
+    const race *const races[] = {&book->free_race, &book->rivals, &book->throttled, &book->paths};
     bool all = true;
     for (unsigned i = 0; i < sizeof races / sizeof races[0]; i++)
         all = all && (!races[i]->rounds || races[i]->clean_rounds >= ENOUGH_ROUNDS);

@@ -44,45 +44,55 @@ static int add_engine(contest *c, race *r, const char *name, const char *what, c
     return 0;
 }
 
-/* Half of the chunks stay in DRAM, beside the slots of the small budget. */
+/* Half of the states stay in DRAM, beside the slots of the small budget. The last chunk is always one of those that stay: where
+ * it is short, it comes on top. */
 static uint64_t large_budget(const contest *c, uint64_t small)
 {
-    return small + c->small.plan.chunk_count / 2 * c->small.plan.chunk_bytes;
+    const zoff_plan_info *p = &c->small.plan;
+    const bool short_one = p->nvme_bytes < (p->chunk_count - 1) * p->chunk_bytes + p->chunk_bytes / 2;
+    return small + (p->chunk_count / 2 + short_one) * p->chunk_bytes;
 }
 
+/* In the order in which they run: those whose times are compared are neighbours. */
 static int open_engines(contest *c)
 {
+    race *const r = &c->book->free_race;
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
     const char *const paths[] = {c->folder};
     step_engine_opts host = {0}, disk = {.paths = paths, .path_count = 1, .host_bytes = small};
-    if (add_engine(c, &c->book->free_race, "update_only", "the same engine, states in DRAM", &host, &c->host) != 0 ||
-        add_engine(c, &c->book->free_race, "zoff", "states on the disk, the small budget", &disk, &c->small) != 0) {
-        fprintf(stderr, "step: %s\n", c->host.reason[0] ? c->host.reason : c->small.reason);
+    if (add_engine(c, r, "update_only", "the same engine, states in DRAM", &host, &c->host) != 0) {
+        fprintf(stderr, "step: %s\n", c->host.reason);
+        return -1;
+    }
+    enter(r, "io_only", "the same reads and writes, no update", c, 24, step_io_turn, &c->io); /* opened in warm_up() */
+    if (add_engine(c, r, "zoff", "states on the disk, the small budget", &disk, &c->small) != 0) {
+        fprintf(stderr, "step: %s\n", c->small.reason);
         return -1;
     }
     if (!(c->options->run.parts & PART_RACE))
         return 0;
+    disk.host_bytes = large_budget(c, small);
+    disk.chunk_elements = c->small.plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT; /* the same chunks for all */
+    if (add_engine(c, r, "zoff_cached50", "half of the states stay in DRAM", &disk, &c->cached) != 0) {
+        fprintf(stderr, "step: %s\n", c->cached.reason);
+        return -1;
+    }
+    disk.host_bytes = small;
     disk.unverified = true;
-    if (add_engine(c, &c->book->extra, "zoff_unverified", "the small budget, without checksums", &disk, &c->unverified) != 0) {
+    if (add_engine(c, r, "zoff_unverified", "the small budget, without checksums", &disk, &c->unverified) != 0) {
         fprintf(stderr, "step: %s\n", c->unverified.reason);
         return -1;
     }
     disk.unverified = false;
     disk.host_bytes = large_budget(c, small);
-    disk.chunk_elements = c->small.plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT; /* the same chunks for all */
-    if (add_engine(c, &c->book->free_race, "zoff_cached50", "half of the states stay in DRAM", &disk, &c->cached) != 0) {
-        fprintf(stderr, "step: %s\n", c->cached.reason);
-        return -1;
-    }
     disk.persist = true;
-    if (add_engine(c, &c->book->free_race, "zoff_persist_cached50", "the same, kept on the disk after each step", &disk,
+    if (add_engine(c, r, "zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", &disk,
                    &c->persist_cached) != 0) {
         snprintf(c->book->no_persist, STEP_REASON, "%s", c->persist_cached.reason);
         return 0;
     }
     disk.host_bytes = small;
-    if (add_engine(c, &c->book->free_race, "zoff_persist", "the small budget, kept on the disk after each step", &disk,
-                   &c->persist) != 0)
+    if (add_engine(c, r, "zoff_persist", "the small budget, kept on the disk after each step", &disk, &c->persist) != 0)
         snprintf(c->book->no_persist, STEP_REASON, "%s", c->persist.reason);
     return 0;
 }
@@ -111,7 +121,6 @@ static int warm_up(contest *c)
     if (step_io_open(&c->small, &c->io) != 0)
         return -1;
     c->book->direct = c->io.direct;
-    enter(&c->book->free_race, "io_only", "the same reads and writes, no update", c, 24, step_io_turn, &c->io);
     step_io_turn(&c->io);
     return c->io.failed ? -1 : 0;
 }
@@ -125,28 +134,36 @@ static int failed(const contest *c)
 }
 
 /* From now on a sample of an engine, and of the transfers alone, is so many steps. */
-static void set_sample(contest *c, race *r, unsigned steps)
+static void set_sample(contest *c, unsigned steps)
 {
+    race *const races[] = {&c->book->free_race, &c->book->rivals, &c->book->extra, &c->book->throttled};
     step_engine *const engines[] = {&c->host, &c->small, &c->unverified, &c->cached, &c->persist, &c->persist_cached};
     for (unsigned i = 0; i < sizeof engines / sizeof engines[0]; i++) {
         engines[i]->sample_steps = steps;
         engines[i]->in_sample = 0;
-        for (unsigned k = 0; k < r->count; k++) {
-            if (r->entries[k].ctx == engines[i] || r->entries[k].ctx == &c->io)
-                r->entries[k].calls = steps;
-        }
     }
+    for (unsigned i = 0; i < sizeof races / sizeof races[0]; i++) {
+        for (race_entry *e = races[i]->entries; e < races[i]->entries + races[i]->count; e++)
+            e->calls = e->work == step_engine_step || e->work == step_io_turn ? steps : e->calls;
+    }
+}
+
+/* Rounds of a race that is dear. */
+static unsigned fewer(const step_options *options)
+{
+    return (options->run.rounds + 1) / 2;
 }
 
 /* Bytes that each engine really moved, for the table. */
 static void note_bytes(contest *c)
 {
-    race *const races[] = {&c->book->free_race, &c->book->extra};
+    race *const races[] = {&c->book->free_race, &c->book->rivals, &c->book->extra};
+    enum { RACES = sizeof races / sizeof races[0] };
     const step_engine *const engines[] = {&c->small, &c->unverified, &c->cached, &c->persist, &c->persist_cached};
     for (unsigned i = 0; i < sizeof engines / sizeof engines[0]; i++) {
-        for (unsigned k = 0; k < 2 * RACE_ENTRIES; k++) {
-            race_entry *entry = &races[k % 2]->entries[k / 2];
-            if (k / 2 < races[k % 2]->count && entry->ctx == engines[i])
+        for (unsigned k = 0; k < RACES * RACE_ENTRIES; k++) {
+            race_entry *entry = &races[k % RACES]->entries[k / RACES];
+            if (k / RACES < races[k % RACES]->count && entry->ctx == engines[i])
                 entry->bytes = (double)(engines[i]->read_bytes + engines[i]->write_bytes) / (double)c->model.elements;
         }
     }
@@ -217,13 +234,13 @@ static void check_round(const contest *c, race *r)
  * sample is several steps. */
 static int run_throttled(contest *c)
 {
-    enum { STEPS = 3, QUICK_ROUNDS = 3 };
-    const unsigned wanted =
-        c->options->run.quick && c->options->run.rounds > QUICK_ROUNDS ? QUICK_ROUNDS : c->options->run.rounds;
+    enum { STEPS = 3 };
+    const unsigned wanted = fewer(c->options);
     throttle *const t = &step_throttle;
     race *r = &c->book->throttled;
-    const double end = bench_run_deadline(&c->options->run, 0.9);
+    const double end = bench_run_deadline(&c->options->run, 0.72);
     r->part = "throttled";
+    r->neighbours = true;
     snprintf(r->label, sizeof r->label, "%.1f GB/s each way", 1e-9 * (double)THROTTLE_RATE);
     if (throttle_open(t, c->folder, THROTTLE_RATE) != 0) {
         snprintf(c->book->no_throttle, STEP_REASON, "%.250s", t->reason);
@@ -231,7 +248,7 @@ static int run_throttled(contest *c)
     }
     enter(r, "zoff", "states on the disk, the small budget", c, 24, step_engine_step, &c->small);
     enter(r, "io_only", "the same reads and writes, no update", c, 24, step_io_turn, &c->io);
-    set_sample(c, r, STEPS);
+    set_sample(c, STEPS);
     step_io_turn(&c->io);
     while (r->clean_rounds < wanted && r->rounds < RACE_ROUNDS && bench_stopwatch_now() < end && !failed(c)) {
         const unsigned clean = r->clean_rounds;
@@ -243,24 +260,37 @@ static int run_throttled(contest *c)
     return failed(c) ? -1 : 0;
 }
 
-/* What is judged; then what is only told, in fewer rounds; then whether all of them computed the same. */
+/* A race on the free disk beside the first one: what zoff's step is compared with there. */
+static void begin(contest *c, race *r, const char *part)
+{
+    r->part = part;
+    r->neighbours = true;
+    snprintf(r->label, sizeof r->label, "%zu elements", c->model.elements);
+    enter(r, "zoff", "states on the disk, the small budget", c, 24, step_engine_step, &c->small);
+}
+
+/* What is judged, in turns; then what is only told, in fewer rounds; then whether all of them computed the same. */
 static int run_free(contest *c)
 {
-    const step_options *options = c->options;
-    race *r = &c->book->free_race, *extra = &c->book->extra;
-    step_states rivals;
-    extra->part = "extra";
-    snprintf(extra->label, sizeof extra->label, "%s", r->label);
-    if (step_swapper_open(&c->model, c->folder, group_elements(c), c->book, &rivals) == 0) {
-        c->states[c->state_count++] = rivals;
-        enter(extra, "zoff", "states on the disk, the small budget", c, 24, step_engine_step, &c->small);
-    }
+    const bench_run *run = &c->options->run;
+    race *r = &c->book->free_race, *rivals = &c->book->rivals, *extra = &c->book->extra;
+    const double end = bench_run_deadline(run, 0.47);
+    step_states theirs;
+    begin(c, rivals, "rivals");
+    begin(c, extra, "extra");
+    if (step_swapper_open(&c->model, c->folder, group_elements(c), c->book, &theirs) == 0)
+        c->states[c->state_count++] = theirs;
+    else
+        rivals->count = extra->count = 0;
     /* Two, because a trainer takes one after the other: the beginning of the second belongs to the end of the first. */
-    set_sample(c, r, 2);
-    race_run(r, options->run.rounds, 0, bench_run_deadline(&options->run, 0.45));
-    set_sample(c, extra, 1);
+    set_sample(c, 2);
+    while (r->clean_rounds < run->rounds && r->rounds < RACE_ROUNDS && bench_stopwatch_now() < end) {
+        race_run(r, r->clean_rounds + 1, 0, end);
+        if (rivals->count && rivals->clean_rounds < (r->clean_rounds + 1) / 2)
+            race_run(rivals, rivals->clean_rounds + 1, 0, end);
+    }
     if (extra->count)
-        race_run(extra, options->run.quick ? 1 : options->run.rounds, 0, bench_run_deadline(&options->run, 0.55));
+        race_run(extra, run->quick ? 1 : fewer(c->options), 0, bench_run_deadline(run, 0.52));
     note_bytes(c);
     return failed(c) ? -1 : compare_all(c);
 }
@@ -270,6 +300,7 @@ static int run(contest *c)
     race *r = &c->book->free_race;
     const unsigned parts = c->options->run.parts;
     r->part = "race";
+    r->neighbours = true;
     snprintf(r->label, sizeof r->label, "%zu elements", c->model.elements);
     if (open_engines(c) != 0 || warm_up(c) != 0 || (parts & PART_RACE && run_free(c) != 0))
         return -1;
@@ -282,7 +313,7 @@ int step_race(const step_options *options, const char *folder, step_book *book)
     if (step_model_open(options->elements, &c.model) != 0)
         return -1;
     const int ret = run(&c);
-    race *const races[] = {&book->free_race, &book->extra, &book->throttled};
+    race *const races[] = {&book->free_race, &book->rivals, &book->extra, &book->throttled};
     for (unsigned k = 0; k < sizeof races / sizeof races[0]; k++) {
         for (unsigned i = 0; i < races[k]->count; i++)
             races[k]->entries[i].ctx = NULL;

@@ -36,6 +36,7 @@ void step_report_table(FILE *out, const step_options *options, const step_book *
                 zoff_isa());
     fprintf(out, "\nGB/s are bytes read and written in files\n");
     print_race(out, &book->free_race);
+    print_race(out, &book->rivals);
     print_race(out, &book->extra);
     print_race(out, &book->throttled);
     print_race(out, &book->paths);
@@ -79,7 +80,7 @@ static json_t *plan_object(const zoff_plan_info *p)
 static void put_findings(json_t *root, const step_book *book)
 {
     json_t *races = json_array();
-    const race *const all[] = {&book->free_race, &book->extra, &book->throttled, &book->paths};
+    const race *const all[] = {&book->free_race, &book->rivals, &book->extra, &book->throttled, &book->paths};
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (all[i]->count)
             json_array_append_new(races, race_object(all[i]));

@@ -58,11 +58,10 @@ static double measure(const char *folder, size_t elements, uint64_t budget, step
 
 int step_rss(const step_options *options, const char *folder, step_book *book)
 {
-    if (step_options_late(options, 0.95, book->no_rss))
+    if (step_options_late(options, 0.85, book->no_rss))
         return 0;
-    /* The larger one is half of what the other parts have, to spare time. Half of the small model's states fit: it streams,
-     * too. */
-    const size_t large = options->elements / 2;
+    /* Half of the small model's states fit: it streams, too. */
+    const size_t large = options->elements;
     const uint64_t budget = 3 * sizeof(float) * large / LARGER / 2;
     book->rss[0] = measure(folder, large / LARGER, budget, book);
     if (book->rss[0] > 0)

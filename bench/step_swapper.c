@@ -196,26 +196,29 @@ static void take_turn_in_order(void *ctx)
 static void enter(swapper *s, step_book *book)
 {
     static const struct {
+        order order;
         const char *name, *what;
         double bytes;
+        unsigned calls;
         bool told; /* and not judged */
     } LINES[ORDERS] = {
-        {"libaio_pattern", "sub-group by sub-group: read, update, write", 24, false},
-        {"libaio_pattern_grads", "the same, fp32 gradients by way of the disk too", 32, true},
-        {"libaio_pipelined", "next read and last write during the update", 24, false},
-        {"libaio_pipelined_qd32", "libaio_pipelined with a queue depth of 32", 24, true},
-        {"libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", 24, false},
+        /* The closest one next to zoff, and for as long. */
+        {PIPELINED_THP, "libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", 24, 2, false},
+        {PATTERN, "libaio_pattern", "sub-group by sub-group: read, update, write", 24, 1, false},
+        {PIPELINED, "libaio_pipelined", "next read and last write during the update", 24, 1, false},
+        {PATTERN_GRADS, "libaio_pattern_grads", "libaio_pattern, fp32 gradients by way of the disk too", 32, 1, true},
+        {PIPELINED_QD32, "libaio_pipelined_qd32", "libaio_pipelined with a queue depth of 32", 24, 1, true},
     };
     for (unsigned i = 0; i < ORDERS; i++)
-        race_add(LINES[i].told ? &book->extra : &book->free_race, (race_entry){.name = LINES[i].name,
-                                                                               .what = LINES[i].what,
-                                                                               .elements = (double)s->model->elements,
-                                                                               .bytes = LINES[i].bytes,
-                                                                               .yardstick = -1,
-                                                                               .work = take_turn,
-                                                                               .ctx = &s->turns[i],
-                                                                               .calls = 1,
-                                                                               .fixed = true});
+        race_add(LINES[i].told ? &book->extra : &book->rivals, (race_entry){.name = LINES[i].name,
+                                                                            .what = LINES[i].what,
+                                                                            .elements = (double)s->model->elements,
+                                                                            .bytes = LINES[i].bytes,
+                                                                            .yardstick = -1,
+                                                                            .work = take_turn,
+                                                                            .ctx = &s->turns[LINES[i].order],
+                                                                            .calls = LINES[i].calls,
+                                                                            .fixed = true});
 }
 
 /* --- life --- */

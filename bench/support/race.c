@@ -36,8 +36,10 @@ static void run_round(race *r, unsigned threads, double deadline)
     const unsigned round = r->rounds;
     unsigned clean = 0;
     for (unsigned k = 0; k < r->count; k++) {
-        const unsigned turn = (k + round / 2 * 3) % r->count;
+        const unsigned turn = r->neighbours ? k : (k + round / 2 * 3) % r->count;
         race_entry *e = &r->entries[round % 2 ? r->count - 1 - turn : turn];
+        if (e->before)
+            e->before(e->ctx);
         bench_sample sample = bench_stopwatch_sample(e->work, e->ctx, e->calls, threads, TRIES, deadline);
         /* A busy moment may have hidden how short a call is. */
         while (!e->fixed && sample.clean && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {

@@ -15,6 +15,7 @@ typedef struct race_entry {
     double bytes;            /* that an element must move, without reads for ownership */
     int yardstick;           /* the entry that moves the same and computes nothing; -1: none */
     bench_work_fn work;
+    bench_work_fn before; /* each sample, once and untimed; NULL: nothing */
     void *ctx;
     unsigned calls;              /* that a sample repeats */
     bool fixed;                  /* as many as the entry came with, however short they are */
@@ -24,6 +25,7 @@ typedef struct race_entry {
 typedef struct race {
     const char *part; /* static text */
     char label[64];
+    bool neighbours; /* rounds go forwards and backwards from end to end: who follows whom stays as it was entered */
     race_entry entries[RACE_ENTRIES];
     unsigned count;
     unsigned rounds, clean_rounds; /* all, and those in which every sample was clean */

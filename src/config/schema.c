@@ -256,7 +256,7 @@ IGNORE("aio.use_gds", "GPUDirect Storage; states go through DRAM, where the step
 SECTION("zoff", .help = "Keys of zoff's own; DeepSpeed has none of this name and ignores it"),
 HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe. What buffer_count chunks leave of it keeps other chunks in DRAM from step to step"),
 HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
-HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them"),
+HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them. With `nvme` an update takes fewer where the disk keeps it waiting"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),
 HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: the same by the caller, one at a time. auto: the first of the three that works"),
 HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),

@@ -203,6 +203,7 @@ struct zoff_engine {
     uint32_t micro;     /* micro-steps done of the current step */
     double micro_scale; /* their grad_scale */
     zoff_step_run run;
+    unsigned update_threads; /* see update.c; 0: all that there are */
     zoff_engine_totals totals;
 };
 
@@ -320,6 +321,10 @@ zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run);
 
 /* update.c: the row between fetch and flush */
 zoff_status zoff_engine_update_run(zoff_bucket_run *run);
+/* From a step that is over: how many threads will work on a bucket in the next one. */
+void zoff_engine_update_learn(zoff_engine *e);
+/* How many of `most` are enough where `used` have worked and waited for the disk so many seconds. */
+unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
 void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count); /* a bucket's block sums */

@@ -156,6 +156,7 @@ static zoff_status finish(zoff_engine *e)
     e->phase = ZOFF_PHASE_IDLE;
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
+    zoff_engine_update_learn(e);
     zoff_engine_pipeline_ahead(e);
     zoff_engine_order_turn(e);
     return ZOFF_OK;

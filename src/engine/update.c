@@ -1,7 +1,11 @@
 /* update.c: the row of the pipeline where weights and states become new.
  *
  * States that go to a file are known there by a checksum, and to read them once more for it, from DRAM, would cost half as much
- * as the update itself. So a bucket is updated tile by tile, and what a tile has made final is hashed while a cache has it. */
+ * as the update itself. So a bucket is updated tile by tile, and what a tile has made final is hashed while a cache has it.
+ *
+ * Where the disk is what a step waits for, more threads than it takes to keep up with it make nothing faster. They make it
+ * slower: each bucket finds them asleep, for the caller has waited in between, or spinning on the very CPU that the caller was
+ * woken on by the disk's interrupt. So an update has as many as the last step had work for. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -20,6 +24,33 @@ typedef struct tiling {
     size_t final_end[ZOFF_STREAM_COUNT]; /* elements of each stream that are as they will be flushed */
     bool settles[ZOFF_STREAM_COUNT];
 } tiling;
+
+static unsigned threads_now(const zoff_engine *e)
+{
+    return e->update_threads ? e->update_threads : e->settings.threads;
+}
+
+unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most)
+{
+    const double busy = 2.0 / 3; /* of the time that is not the trainer's: so much work still hides behind the disk */
+    const double room = busy * (worked + waited);
+    if (!(room > 0))
+        return used;
+    const double wanted = worked * used / room;
+    return wanted < most ? 1 + (unsigned)wanted : most;
+}
+
+void zoff_engine_update_learn(zoff_engine *e)
+{
+    const zoff_step_info *info = &e->run.info;
+    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
+        return;
+    e->update_threads = zoff_engine_update_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
+                                                  threads_now(e), e->settings.threads);
+    zoff_offload_store_set_threads(e->store, e->update_threads);
+    if (e->weights)
+        zoff_offload_store_set_threads(e->weights, e->update_threads);
+}
 
 /* Bytes that the kernels move for a piece are those of the streams that it names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
@@ -66,7 +97,7 @@ static void between(void *ctx)
 static void run_tile(tiling *t)
 {
     zoff_engine *e = t->run->engine;
-    zoff_adam_update_run(e->settings.threads, e->adam_pieces, t->used, between, e);
+    zoff_adam_update_run(threads_now(e), e->adam_pieces, t->used, between, e);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
@@ -129,7 +160,7 @@ static void update_whole(zoff_bucket_run *run, const zoff_plan_chunk *chunk, con
         e->run.info.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
-    zoff_adam_update_run(e->settings.threads, e->adam_pieces, used, between, e);
+    zoff_adam_update_run(threads_now(e), e->adam_pieces, used, between, e);
 }
 
 zoff_status zoff_engine_update_run(zoff_bucket_run *run)

@@ -134,6 +134,12 @@ void zoff_offload_store_forget(zoff_store *store);
 /* Whether a chunk is in DRAM all the time: borrowing it takes no slot. */
 bool zoff_offload_store_resident(const zoff_store *store, size_t chunk);
 
+/* Whether chunks are read and written while the caller does other things. */
+bool zoff_offload_store_overlaps(const zoff_store *store);
+
+/* From now on checksums are computed by so many threads. No checksum depends on it. */
+void zoff_offload_store_set_threads(zoff_store *store, unsigned threads);
+
 void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out);
 
 /* How much of the store's DRAM is in huge pages; see zoff_base_map_huge_bytes(). */

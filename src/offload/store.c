@@ -121,6 +121,16 @@ bool zoff_offload_store_resident(const zoff_store *store, size_t chunk)
     return store->ops->resident(store, chunk);
 }
 
+bool zoff_offload_store_overlaps(const zoff_store *store)
+{
+    return store->overlaps;
+}
+
+void zoff_offload_store_set_threads(zoff_store *store, unsigned threads)
+{
+    store->threads = threads;
+}
+
 void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 {
     *out = store->stats;

@@ -32,9 +32,10 @@ typedef struct zoff_store_ops {
 struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
-    bool can_rollback, reopened, wants_settle;
-    int64_t t;    /* of the last commit */
-    zoff_map map; /* all chunks, or the slots and the residents */
+    bool can_rollback, reopened, wants_settle, overlaps;
+    unsigned threads; /* of the team that computes checksums */
+    int64_t t;        /* of the last commit */
+    zoff_map map;     /* all chunks, or the slots and the residents */
 };
 
 extern const zoff_store_ops zoff_offload_host_ops;

@@ -231,7 +231,7 @@ static uint64_t digest(zoff_swap_store *s, size_t chunk, const char *base)
     if (s->digested != chunk)
         zoff_offload_digest_begin(&s->digest, bytes);
     s->digested = SIZE_MAX;
-    uint64_t sum = zoff_offload_digest_end(&s->digest, s->threads, base, bytes);
+    uint64_t sum = zoff_offload_digest_end(&s->digest, s->store.threads, base, bytes);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
     return sum;
 }
@@ -246,7 +246,7 @@ static void swap_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
     if (s->digested != chunk)
         zoff_offload_digest_begin(&s->digest, s->chunks[chunk].bytes);
     s->digested = chunk;
-    zoff_offload_digest_add(&s->digest, s->threads, find_chunk(s, chunk)->base, s->chunks[chunk].bytes, from, to);
+    zoff_offload_digest_add(&s->digest, s->store.threads, find_chunk(s, chunk)->base, s->chunks[chunk].bytes, from, to);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 

@@ -173,6 +173,17 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     return ZOFF_OK;
 }
 
+/* The posix back-end moves its bytes in the caller's calls and nowhere else. */
+static bool overlaps(const zoff_swap_store *s)
+{
+    for (size_t i = 0; i < s->file_count; i++) {
+        zoff_aio_info info = {.struct_size = sizeof info};
+        if (zoff_aio_get_info(s->files[i].aio, &info) != ZOFF_OK || strcmp(info.backend, "posix") == 0)
+            return false;
+    }
+    return true;
+}
+
 zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out)
 {
     zoff_status status;
@@ -183,7 +194,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->power_safe = opts->power_safe;
     s->verify = opts->verify;
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
-    s->threads = opts->threads ? opts->threads : 1;
+    s->store.threads = opts->threads ? opts->threads : 1;
     s->identity = (zoff_swap_identity){.layout = opts->layout,
                                        .limit_bytes = opts->limit_bytes,
                                        .limit_elements = opts->limit_elements,
@@ -195,6 +206,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     ZOFF_TRY_OR(close_store, open_files(s, opts));
     ZOFF_TRY_OR(close_store, register_memory(s));
     ZOFF_TRY_OR(close_store, start_content(s, opts));
+    s->store.overlaps = overlaps(s);
     const uint64_t lifetime = s->store.stats.lifetime_write_bytes;
     s->store.stats = (zoff_store_stats){.lifetime_write_bytes = lifetime};
     *out = &s->store;

@@ -72,7 +72,6 @@ typedef struct zoff_swap_store {
     zoff_swap_slot *oldest, *newest; /* in flight */
     bool persist, power_safe;
     zoff_store_verify verify;
-    unsigned threads;
     zoff_digest digest;  /* of one chunk at a time */
     size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
     uint64_t generation; /* commits so far; persist: of the files */

@@ -52,10 +52,10 @@ TEST_F(step, writes_every_figure)
 TEST_F(step, contestants_have_the_same_states_and_leave_nothing_behind)
 {
     run("--only race --seconds 10");
-    for (const char *name : {"update_only", "zoff", "zoff_cached50", "io_only"})
+    for (const char *name : {"update_only", "zoff", "zoff_unverified", "zoff_cached50", "io_only"})
         EXPECT_TRUE(has_row("race", name)) << name;
     const bool rivals = json_is_object(json_object_get(root, "libaio_buffers"));
-    EXPECT_EQ(rivals, has_row("race", "libaio_pattern"));
+    EXPECT_EQ(rivals, has_row("rivals", "libaio_pattern"));
     EXPECT_EQ(rivals, has_row("extra", "libaio_pattern_grads"));
     EXPECT_TRUE(json_is_true(json_object_get(root, "states_agree"))) << output;
     EXPECT_LE(rivals ? 3 : 2, json_integer_value(json_object_get(root, "states_compared")));

@@ -1,0 +1,43 @@
+// threads_test.cc: how many threads are enough for an update that waits for the disk.
+#include <gtest/gtest.h>
+
+extern "C" {
+#include "engine_priv.h"
+}
+
+TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
+{
+    struct {
+        double worked, waited;
+        unsigned used, most, want;
+    } const cases[] = {
+        {0, 0, 2, 2, 2},         // nothing is known
+        {0.02, 0.18, 2, 2, 1},   // one alone keeps up with the disk
+        {0.04, 0.16, 1, 2, 1},   // and stays alone
+        {0.10, 0.10, 1, 2, 1},   // half of the time: a third is still free
+        {0.14, 0.06, 1, 2, 2},   // more than two thirds: the work would show
+        {0.20, 0, 2, 2, 2},      // the disk waits: all there are
+        {0.20, 0, 16, 16, 16},   // likewise
+        {1, 1, 16, 16, 13},      // half of the time with sixteen: 8 / (2/3) and the rest
+        {0.28, 0.72, 16, 16, 7}, // a fast array of drives
+        {0.001, 10, 16, 16, 1},  // hardly anything to do
+        {1, 0.3, 7, 16, 9},      // seven were too few: nine next time
+    };
+    for (const auto &c : cases)
+        EXPECT_EQ(c.want, zoff_engine_update_enough(c.worked, c.waited, c.used, c.most))
+            << c.worked << " s of work, " << c.waited << " s of waiting, " << c.used << " of " << c.most;
+}
+
+// Whatever is measured there is at least one, and none that was not asked for.
+TEST(UpdateThreads, AreBetweenOneAndAll)
+{
+    for (double worked = 1e-6; worked < 100; worked *= 1.7) {
+        for (double waited = 1e-6; waited < 100; waited *= 1.9) {
+            for (unsigned most : {1u, 2u, 5u, 64u}) {
+                const unsigned enough = zoff_engine_update_enough(worked, waited, most, most);
+                EXPECT_GE(enough, 1u);
+                EXPECT_LE(enough, most);
+            }
+        }
+    }
+}
