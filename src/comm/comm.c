@@ -1,26 +1,50 @@
-/* comm.c: the list of communicators, and the checks that all of them share. */
+/* comm.c: the list of communicators, and what all of them share but their operations (call.c). */
 #include "comm.h"
 
+#include "bits.h"
 #include "try.h"
 
+#include <math.h>
 #include <string.h>
 
-static const zoff_comm_ops *const BACKENDS[] = {&zoff_comm_self_ops};
+static const zoff_comm_ops *const BACKENDS[] = {&zoff_comm_self_ops, &zoff_comm_threads_ops};
+
+enum { TIMEOUT_SECONDS = 600 };
+
+static zoff_status known_opts(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out)
+{
+    *out = (zoff_comm_opts){.struct_size = sizeof *out};
+    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
+                 "%s: opts->struct_size is 0; set it to sizeof(zoff_comm_opts)", call);
+    if (opts)
+        memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+    ZOFF_FAIL_IF(isnan(out->timeout_seconds), ZOFF_ERR_INVALID, "%s: timeout_seconds is not a number", call);
+    out->timeout_seconds = out->timeout_seconds == 0 ? TIMEOUT_SECONDS : out->timeout_seconds;
+    return ZOFF_OK;
+}
 
 zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
+    zoff_comm_opts known;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open: out must not be NULL");
-    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_comm_open: opts->struct_size is 0; set it to sizeof(zoff_comm_opts)");
-    zoff_comm_opts known = {.struct_size = sizeof known};
-    if (opts)
-        memcpy(&known, opts, opts->struct_size < sizeof known ? opts->struct_size : sizeof known);
+    ZOFF_TRY(known_opts(opts, "zoff_comm_open", &known));
     const char *name = known.backend ? known.backend : "self";
     for (size_t i = 0; i < sizeof BACKENDS / sizeof BACKENDS[0]; i++) {
         if (strcmp(BACKENDS[i]->name, name) == 0)
             return BACKENDS[i]->open(&known, out);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no communicator \"%s\"; it has: self", name);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no communicator \"%s\"; it has: self, threads", name);
+}
+
+zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
+{
+    enum { SIZE_MOST = 1024 };
+    zoff_comm_opts known;
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open_threads: out must not be NULL");
+    ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: %u ranks; it makes 1 to %d", size,
+                 SIZE_MOST);
+    ZOFF_TRY(known_opts(opts, "zoff_comm_open_threads", &known));
+    return zoff_comm_threads_open(&known, size, out);
 }
 
 void zoff_comm_close(zoff_comm *comm)
@@ -39,20 +63,16 @@ unsigned zoff_comm_size(const zoff_comm *comm)
     return comm->size;
 }
 
-zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work)
+zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
 {
-    ZOFF_FAIL_IF(work->active, ZOFF_ERR_STATE, "a second operation was started before the first was done");
-    ZOFF_TRY(comm->ops->sum_scalars(comm, inout, count, work));
-    work->active = true;
+    ZOFF_FAIL_IF(!comm || !out, ZOFF_ERR_INVALID, "zoff_comm_get_info: comm and out must not be NULL");
+    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_comm_get_info: out->struct_size is 0; set it to sizeof(zoff_comm_info)");
+    zoff_comm_info info = comm->info;
+    info.struct_size = out->struct_size;
+    info.backend = comm->ops->name;
+    info.rank = comm->rank;
+    info.size = comm->size;
+    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
     return ZOFF_OK;
-}
-
-zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
-{
-    if (!work->active)
-        return ZOFF_OK;
-    zoff_status status = comm->ops->poll(comm, work);
-    if (status != ZOFF_PENDING)
-        work->active = false;
-    return status;
 }

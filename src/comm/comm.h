@@ -5,31 +5,83 @@
 
 #include <zoff/comm.h>
 
-/* One operation in flight. The back-end keeps what it needs here; the caller keeps the struct until poll says it is done. */
+typedef enum zoff_comm_kind {
+    ZOFF_COMM_EXCHANGE,  /* all_to_all: a piece for each rank, and one from each */
+    ZOFF_COMM_GATHER,    /* all_gather: a piece of each rank, to all */
+    ZOFF_COMM_SUM,       /* all_reduce of doubles */
+    ZOFF_COMM_BROADCAST, /* from one to all */
+    ZOFF_COMM_BARRIER
+} zoff_comm_kind;
+
+/* One operation, which every rank of the group starts, all in the same order. What is named here belongs to the operation until
+ * it is done: nobody writes `in`, nobody looks at `out`. */
+typedef struct zoff_comm_call {
+    zoff_comm_kind kind;
+    const void *in;              /* EXCHANGE: pieces for rank 0, 1, ..., one after the other. GATHER: this rank's piece */
+    void *out;                   /* EXCHANGE, GATHER: pieces of rank 0, 1, ...; SUM, BROADCAST: in place */
+    const size_t *send_bytes;    /* EXCHANGE: of each piece of `in` */
+    const size_t *receive_bytes; /* EXCHANGE, GATHER: of each piece of `out`; GATHER: own rank's is that of `in`, too */
+    size_t count;                /* SUM: doubles; BROADCAST: bytes */
+    unsigned root;               /* BROADCAST: from whom */
+} zoff_comm_call;
+
+/* One operation in flight. The caller keeps the struct, zeroed at first, until poll says that it is done. */
 typedef struct zoff_comm_work {
     bool active;
+    zoff_comm_call call;
+    uint64_t number; /* of the operation in this communicator, from 1 */
+    double began;
+    bool arrived;  /* of back-ends: every rank has started it */
+    bool taken;    /* this rank has what it gets */
+    void *scratch; /* from zoff_base_mem_alloc(); freed by call.c */
 } zoff_comm_work;
 
-/* What a back-end implements. Exchange, gather and broadcast join this table with the first communicator of more than one rank
- * (docs/adr/0010-public-header.md draws it whole). */
+/* What a back-end implements. No slot is NULL. */
 typedef struct zoff_comm_ops {
     const char *name;
     zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
     void (*close)(zoff_comm *comm);
-    /* inout[i] becomes the sum over the ranks, added up in rank order: the same bits on every rank. */
-    zoff_status (*sum_scalars)(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);
+    zoff_status (*start)(zoff_comm *comm, zoff_comm_work *work);
     zoff_status (*poll)(zoff_comm *comm, zoff_comm_work *work);
+    bool (*has_arrived)(zoff_comm *comm, const zoff_comm_work *work, unsigned rank); /* for messages */
+    /* Give up: nothing of it will go on, and other ranks are told where that is possible. When it returns, nobody uses the
+     * memory of operations in flight any more. */
+    void (*give_up)(zoff_comm *comm, const char *words);
 } zoff_comm_ops;
 
 /* The first member of every back-end's own struct. */
 struct zoff_comm {
     const zoff_comm_ops *ops;
     unsigned rank, size;
+    double timeout_seconds; /* negative: none */
+    uint64_t started;       /* operations so far */
+    zoff_comm_info info;
+    bool is_broken;
+    char words[1024]; /* why */
 };
 
 extern const zoff_comm_ops zoff_comm_self_ops;
+extern const zoff_comm_ops zoff_comm_threads_ops;
 
-zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);
+/* threads.c: all ranks of a group at a time */
+zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
+
+/* ---- call.c: what all back-ends share of an operation ---- */
+
+/* A rank that does not come within the communicator's timeout, leaves, or calls something else is an error that names it, on
+ * every other rank; from then on the communicator is broken, and every call says why. */
+zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work);
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work);
+/* Poll until it is done.  @blocks until then, or until the timeout */
+zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
+
+/* inout[i] becomes the sum over the ranks, added up in rank order: the same bits on every rank. */
+zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);
+
+/* "all_gather number 7 (4096 bytes)", in a buffer of this thread */
+const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work);
+
+/* Bytes of all pieces of a list. */
+size_t zoff_comm_call_total(const zoff_comm *comm, const size_t *bytes);
 
 #endif

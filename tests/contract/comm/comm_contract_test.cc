@@ -1,49 +1,336 @@
-// comm_contract_test.cc: what every communicator must do, on each one that this build has.
+// comm_contract_test.cc: what every communicator must do, on each one that this build has and several numbers of ranks. Ranks
+// that are threads run side by side; whatever a rank expects it checks itself.
 #include "zoff_test.h"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
 
 extern "C" {
 #include "comm.h"
 }
 
+using namespace zoff_test;
+
 namespace
 {
-class Comm : public testing::TestWithParam<const char *>
+struct kind {
+    const char *backend;
+    unsigned size;
+};
+
+class Comm : public testing::TestWithParam<kind>
 {
   protected:
-    void SetUp() override
+    void SetUp() override { open(0); }
+
+    void open(double timeout_seconds)
     {
+        const kind &k = GetParam();
         zoff_comm_opts opts = {};
         opts.struct_size = sizeof opts;
-        opts.backend = GetParam();
-        zoff_comm *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made));
-        comm.reset(made);
+        opts.backend = k.backend;
+        opts.timeout_seconds = timeout_seconds;
+        std::vector<zoff_comm *> made(k.size);
+        comms.clear();
+        if (k.size > 1)
+            ASSERT_ZOFF_OK(zoff_comm_open_threads(&opts, k.size, made.data()));
+        else
+            ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made[0]));
+        for (zoff_comm *comm : made)
+            comms.emplace_back(comm);
     }
-    zoff_test::comm comm;
+
+    // Every rank at a time, each on a thread of its own.
+    void on_each(const std::function<void(zoff_comm *, unsigned)> &run)
+    {
+        std::vector<std::thread> threads;
+        for (unsigned rank = 0; rank < comms.size(); rank++)
+            threads.emplace_back([&, rank] { run(comms[rank].get(), rank); });
+        for (auto &thread : threads)
+            thread.join();
+    }
+
+    std::vector<comm> comms;
 };
-INSTANTIATE_TEST_SUITE_P(BackEnds, Comm, testing::Values("self"), [](const auto &p) { return std::string(p.param); });
+
+INSTANTIATE_TEST_SUITE_P(BackEnds, Comm,
+                         testing::Values(kind{"self", 1}, kind{"threads", 1}, kind{"threads", 2}, kind{"threads", 3},
+                                         kind{"threads", 5}),
+                         [](const auto &p) { return std::string(p.param.backend) + std::to_string(p.param.size); });
+
+zoff_comm_info info_of(const zoff_comm *comm)
+{
+    zoff_comm_info info = {};
+    info.struct_size = sizeof info;
+    EXPECT_ZOFF_OK(zoff_comm_get_info(comm, &info));
+    return info;
+}
+
+// Byte `at` of the piece of `from` for `to` in a round.
+char byte_of(unsigned round, unsigned from, unsigned to, size_t at)
+{
+    return (char)(round * 31 + from * 7 + to * 3 + at);
+}
 
 TEST_P(Comm, RanksAreDense)
 {
-    EXPECT_GE(zoff_comm_size(comm.get()), 1u);
-    EXPECT_LT(zoff_comm_rank(comm.get()), zoff_comm_size(comm.get()));
+    for (unsigned rank = 0; rank < comms.size(); rank++) {
+        EXPECT_EQ(comms.size(), zoff_comm_size(comms[rank].get()));
+        EXPECT_EQ(rank, zoff_comm_rank(comms[rank].get()));
+        const zoff_comm_info info = info_of(comms[rank].get());
+        EXPECT_STREQ(GetParam().backend, info.backend);
+        EXPECT_EQ(rank, info.rank);
+        EXPECT_EQ(0u, info.operations);
+    }
 }
 
-TEST_P(Comm, ScalarsAreSummed)
+TEST_P(Comm, ScalarsAreSummedInRankOrder)
 {
-    double size = zoff_comm_size(comm.get());
-    double x[3] = {1.0, -0.5, 3e200};
+    const unsigned size = GetParam().size;
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        // The order shows in the last bit: 1, then 2^-53 several times.
+        double x[3] = {rank ? 0x1p-53 : 1.0, -0.5, rank + 3e200}, want = 1.0;
+        for (unsigned i = 1; i < size; i++)
+            want += 0x1p-53;
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, x, 3, &work));
+        double other[1] = {7};
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "before the first was done", zoff_comm_sum_scalars(comm, other, 1, &work));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        EXPECT_EQ(want, x[0]);
+        EXPECT_EQ(-0.5 * size, x[1]);
+        EXPECT_EQ(ZOFF_OK, zoff_comm_poll(comm, &work)) << "polling what is done is legal";
+    });
+}
+
+// Pieces of any size, none among them, several operations in flight, in two orders of polling.
+TEST_P(Comm, PiecesComeToWhomTheyAreFor)
+{
+    const unsigned size = GetParam().size;
+    enum { ROUNDS = 40, FLIGHT = 5 };
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        struct operation {
+            std::vector<char> in, out;
+            std::vector<size_t> send, receive;
+            zoff_comm_work work = {};
+        };
+        uint64_t sent = 0;
+        for (unsigned round = 0; round < ROUNDS; round++) {
+            std::vector<operation> all(FLIGHT);
+            std::mt19937 random(round); // the same on each rank
+            for (unsigned k = 0; k < FLIGHT; k++) {
+                operation &o = all[k];
+                const bool gathers = random() % 2;
+                std::vector<size_t> bytes(size * size);
+                for (auto &b : bytes)
+                    b = random() % 4 ? random() % 3000 : 0;
+                for (unsigned other = 0; other < size; other++) {
+                    o.send.push_back(gathers ? bytes[rank] : bytes[rank * size + other]);
+                    o.receive.push_back(gathers ? bytes[other] : bytes[other * size + rank]);
+                    sent += other == rank ? 0 : o.send.back();
+                    for (size_t at = 0; at < o.send.back() && (other == 0 || !gathers); at++)
+                        o.in.push_back(byte_of(round + k, rank, gathers ? 99 : other, at));
+                    o.out.resize(o.out.size() + o.receive.back());
+                }
+                zoff_comm_call call = {};
+                call.kind = gathers ? ZOFF_COMM_GATHER : ZOFF_COMM_EXCHANGE;
+                call.in = o.in.data();
+                call.out = o.out.data();
+                call.send_bytes = o.send.data();
+                call.receive_bytes = o.receive.data();
+                ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &o.work));
+            }
+            for (unsigned k = 0; k < FLIGHT; k++) {
+                operation &o = all[round % 2 ? FLIGHT - 1 - k : k];
+                ASSERT_ZOFF_OK(zoff_comm_wait(comm, &o.work));
+                const char *piece = o.out.data();
+                for (unsigned other = 0; other < size; piece += o.receive[other++]) {
+                    for (size_t at = 0; at < o.receive[other]; at++)
+                        ASSERT_EQ(byte_of(round + (unsigned)(&o - all.data()), other,
+                                          o.work.call.kind == ZOFF_COMM_GATHER ? 99 : rank, at),
+                                  piece[at])
+                            << "round " << round << " from " << other << " byte " << at;
+                }
+            }
+        }
+        const zoff_comm_info info = info_of(comm);
+        EXPECT_EQ(sent, info.sent_bytes);
+        EXPECT_EQ(uint64_t{ROUNDS * FLIGHT}, info.operations);
+    });
+}
+
+// A gather where each rank's piece is in its place already.
+TEST_P(Comm, GathersInPlace)
+{
+    const unsigned size = GetParam().size;
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        std::vector<unsigned> all(size, 0);
+        std::vector<size_t> bytes(size, sizeof all[0]);
+        all[rank] = rank + 100;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_GATHER;
+        call.in = &all[rank];
+        call.out = all.data();
+        call.receive_bytes = bytes.data();
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        for (unsigned other = 0; other < size; other++)
+            EXPECT_EQ(other + 100, all[other]);
+    });
+}
+
+TEST_P(Comm, BroadcastsAndBarriers)
+{
+    const unsigned size = GetParam().size;
+    std::atomic<unsigned> arrived{0};
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        for (unsigned root = 0; root < size; root++) {
+            std::vector<char> text(1000, rank == root ? (char)(root + 1) : 0);
+            zoff_comm_call call = {};
+            call.kind = ZOFF_COMM_BROADCAST;
+            call.out = text.data();
+            call.count = text.size();
+            call.root = root;
+            zoff_comm_work work = {};
+            ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+            ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
+            EXPECT_EQ(std::vector<char>(1000, (char)(root + 1)), text);
+        }
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_BROADCAST;
+        call.root = size;
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a broadcast from rank", zoff_comm_start(comm, &call, &work));
+        for (unsigned round = 1; round <= 50; round++) {
+            call = {};
+            call.kind = ZOFF_COMM_BARRIER;
+            arrived++;
+            ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+            ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
+            EXPECT_GE(arrived.load(), round * size) << "passed before all had come";
+        }
+    });
+}
+
+// ---- ranks that do not do as the others do ----
+
+class Several : public Comm
+{
+};
+INSTANTIATE_TEST_SUITE_P(BackEnds, Several, testing::Values(kind{"threads", 2}, kind{"threads", 3}, kind{"threads", 5}),
+                         [](const auto &p) { return std::string(p.param.backend) + std::to_string(p.param.size); });
+
+double seconds_of(const std::function<void()> &run)
+{
+    const auto from = std::chrono::steady_clock::now();
+    run();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+}
+
+zoff_status run_barrier(zoff_comm *comm)
+{
+    zoff_comm_call call = {};
+    call.kind = ZOFF_COMM_BARRIER;
     zoff_comm_work work = {};
-    ASSERT_ZOFF_OK(zoff_comm_sum_scalars(comm.get(), x, 3, &work));
-    double other[1] = {7};
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "before the first was done", zoff_comm_sum_scalars(comm.get(), other, 1, &work));
-    zoff_status status;
-    while ((status = zoff_comm_poll(comm.get(), &work)) == ZOFF_PENDING) {
-    }
-    ASSERT_EQ(ZOFF_OK, status);
-    EXPECT_EQ(1.0 * size, x[0]);
-    EXPECT_EQ(-0.5 * size, x[1]);
-    EXPECT_EQ(3e200 * size, x[2]);
-    EXPECT_EQ(ZOFF_OK, zoff_comm_poll(comm.get(), &work)) << "polling what is done is legal";
+    const zoff_status status = zoff_comm_start(comm, &call, &work);
+    return status < 0 ? status : zoff_comm_wait(comm, &work);
+}
+
+TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
+{
+    const unsigned size = GetParam().size, late = size - 1;
+    ASSERT_NO_FATAL_FAILURE(open(0.3));
+    std::atomic<unsigned> over{0};
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        EXPECT_ZOFF_OK(run_barrier(comm));
+        if (rank == late) {
+            while (over < size - 1)
+                std::this_thread::yield();
+            // It comes when the others have given up: it learns why, at once.
+            EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); }), 0.2);
+        } else {
+            const double took = seconds_of([&] {
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
+                                  "sum number 2 (8 bytes) has waited for 0.3 s: rank " + std::to_string(late) + " of " +
+                                      std::to_string(size) + " did not arrive",
+                                  ([&] {
+                                      double x = 1;
+                                      zoff_comm_work work = {};
+                                      const zoff_status status = zoff_comm_sum_scalars(comm, &x, 1, &work);
+                                      return status < 0 ? status : zoff_comm_wait(comm, &work);
+                                  }()));
+            });
+            EXPECT_LT(took, 5.0);
+            over++;
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // broken, and says why
+    });
+}
+
+TEST_P(Several, ARankThatCallsSomethingElseIsNamed)
+{
+    const unsigned size = GetParam().size;
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        std::vector<char> in(size * 8), out(size * 8);
+        std::vector<size_t> bytes(size, 8);
+        zoff_comm_call call = {};
+        call.kind = rank == 1 ? ZOFF_COMM_GATHER : ZOFF_COMM_EXCHANGE;
+        call.in = in.data();
+        call.out = out.data();
+        call.send_bytes = call.receive_bytes = bytes.data();
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "every rank must make the same calls in the same order", zoff_comm_wait(comm, &work));
+    });
+}
+
+TEST_P(Several, PiecesOfAnotherSizeAreNamed)
+{
+    const unsigned size = GetParam().size;
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        std::vector<char> in(size * 8), out(size * 8);
+        std::vector<size_t> send(size, 8), receive(size, 8);
+        send[0] = rank == 1 ? 4 : 8;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_EXCHANGE;
+        call.in = in.data();
+        call.out = out.data();
+        call.send_bytes = send.data();
+        call.receive_bytes = receive.data();
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        // Rank 0 sees it, and nobody is done before rank 0 is.
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has 4 bytes for rank 0, which expects 8", zoff_comm_wait(comm, &work));
+    });
+}
+
+TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        EXPECT_ZOFF_OK(run_barrier(comm));
+        if (rank == 0)
+            comms[0].reset();
+        else
+            EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group", run_barrier(comm)); }),
+                      5.0);
+    });
+}
+
+TEST(CommOpen, WhatIsWrongIsSaid)
+{
+    zoff_comm *comm = nullptr;
+    zoff_comm_opts opts = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_comm_open(&opts, &comm));
+    opts.struct_size = sizeof opts;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "0 ranks", zoff_comm_open_threads(&opts, 0, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "1025 ranks", zoff_comm_open_threads(&opts, 1025, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_comm_open_threads(&opts, 2, nullptr));
+    opts.backend = "carrier pigeons";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "it has: self, threads", zoff_comm_open(&opts, &comm));
+    EXPECT_EQ(nullptr, comm);
 }
 } // namespace

@@ -318,9 +318,24 @@ TEST(Refusals, BackEndsThatAreNotThere)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_comm_opts)", zoff_comm_open(&opts, &comm));
     opts.struct_size = sizeof opts;
     opts.backend = "nccl";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"nccl\"; it has: self", zoff_comm_open(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"nccl\"; it has: self, threads", zoff_comm_open(&opts, &comm));
     EXPECT_EQ(nullptr, accel);
     EXPECT_EQ(nullptr, comm);
+}
+
+// A group of ranks can be made and tried; an engine that only did a part of what they need would be worse than none.
+TEST(Refusals, AnEngineOverSeveralRanks)
+{
+    zoff_comm *ranks[2] = {};
+    ASSERT_ZOFF_OK(zoff_comm_open_threads(nullptr, 2, ranks));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.comm = ranks[0];
+    zoff_engine *made = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "an engine over 2 ranks is not there yet", zoff_engine_create(&opts, &made));
+    EXPECT_EQ(nullptr, made);
+    for (zoff_comm *comm : ranks)
+        zoff_comm_close(comm);
 }
 
 TEST(Refusals, NullIsNeverFatal)

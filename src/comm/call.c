@@ -1,0 +1,170 @@
+/* call.c: an operation as its caller sees it, whatever the back-end: arguments, numbers, deadlines, counts, and what becomes of
+ * a communicator when one fails. */
+#include "comm.h"
+
+#include "clock.h"
+#include "mem.h"
+#include "try.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
+
+size_t zoff_comm_call_total(const zoff_comm *comm, const size_t *bytes)
+{
+    size_t total = 0;
+    for (unsigned rank = 0; rank < comm->size; rank++)
+        total += bytes[rank];
+    return total;
+}
+
+/* What the operation is about: bytes of its result. */
+static size_t size_of(const zoff_comm *comm, const zoff_comm_call *call)
+{
+    switch (call->kind) {
+    case ZOFF_COMM_EXCHANGE:
+    case ZOFF_COMM_GATHER:
+        return zoff_comm_call_total(comm, call->receive_bytes);
+    case ZOFF_COMM_SUM:
+        return call->count * sizeof(double);
+    case ZOFF_COMM_BROADCAST:
+        return call->count;
+    default:
+        return 0;
+    }
+}
+
+const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
+{
+    static _Thread_local char text[80];
+    snprintf(text, sizeof text, "%s number %llu (%zu bytes)", NAMES[work->call.kind], (unsigned long long)work->number,
+             size_of(comm, &work->call));
+    return text;
+}
+
+/* From now on nothing goes on here; the first reason stays. Returns ERR_COMM with the words. */
+static zoff_status break_off(zoff_comm *comm)
+{
+    if (!comm->is_broken) {
+        comm->is_broken = true;
+        snprintf(comm->words, sizeof comm->words, "%s", zoff_last_error());
+        comm->ops->give_up(comm, comm->words);
+    }
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words);
+}
+
+/* The ranks that have not come, as "1, 3"; how many they are. */
+static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes)
+{
+    unsigned missing = 0;
+    size_t used = 0;
+    dst[0] = 0;
+    for (unsigned rank = 0; rank < comm->size; rank++) {
+        if (rank == comm->rank || comm->ops->has_arrived(comm, work, rank))
+            continue;
+        if (used < dst_bytes)
+            used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", rank);
+        missing++;
+    }
+    return missing;
+}
+
+static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
+{
+    char list[256];
+    const unsigned missing = list_missing(comm, work, list, sizeof list);
+    const char *name = zoff_comm_call_name(comm, work);
+    if (missing)
+        return zoff_base_status_fail(
+            ZOFF_ERR_COMM,
+            "rank %u: %s has waited for %g s: rank%s %s of %u did not arrive (they are stopped, ended, or call something else)",
+            comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and one does not go on",
+                                 comm->rank, name, comm->timeout_seconds);
+}
+
+/* What went to others and came from them. */
+static void count(zoff_comm *comm, const zoff_comm_call *call)
+{
+    const uint64_t others = comm->size - 1;
+    zoff_comm_info *info = &comm->info;
+    info->operations++;
+    switch (call->kind) {
+    case ZOFF_COMM_EXCHANGE:
+        info->sent_bytes += zoff_comm_call_total(comm, call->send_bytes) - call->send_bytes[comm->rank];
+        info->received_bytes += zoff_comm_call_total(comm, call->receive_bytes) - call->receive_bytes[comm->rank];
+        break;
+    case ZOFF_COMM_GATHER:
+        info->sent_bytes += others * call->receive_bytes[comm->rank];
+        info->received_bytes += zoff_comm_call_total(comm, call->receive_bytes) - call->receive_bytes[comm->rank];
+        break;
+    case ZOFF_COMM_SUM:
+        info->sent_bytes += others * call->count * sizeof(double);
+        info->received_bytes += others * call->count * sizeof(double);
+        break;
+    case ZOFF_COMM_BROADCAST:
+        info->sent_bytes += comm->rank == call->root ? others * call->count : 0;
+        info->received_bytes += comm->rank == call->root ? 0 : call->count;
+        break;
+    case ZOFF_COMM_BARRIER:
+        break;
+    }
+}
+
+zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
+{
+    ZOFF_FAIL_IF(work->active, ZOFF_ERR_STATE, "a second operation was started before the first was done");
+    ZOFF_FAIL_IF(comm->is_broken, ZOFF_ERR_COMM, "%s", comm->words);
+    ZOFF_FAIL_IF(call->kind == ZOFF_COMM_BROADCAST && call->root >= comm->size, ZOFF_ERR_INVALID,
+                 "a broadcast from rank %u of %u", call->root, comm->size);
+    *work = (zoff_comm_work){.call = *call, .number = comm->started + 1, .began = zoff_base_clock_seconds()};
+    ZOFF_TRY(comm->ops->start(comm, work));
+    comm->started++;
+    work->active = true;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
+{
+    if (!work->active)
+        return ZOFF_OK;
+    zoff_status status =
+        comm->is_broken ? zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words) : comm->ops->poll(comm, work);
+    if (status == ZOFF_PENDING && comm->timeout_seconds >= 0 && zoff_base_clock_seconds() - work->began > comm->timeout_seconds)
+        status = expire(comm, work);
+    if (status == ZOFF_PENDING)
+        return status;
+    if (status < 0)
+        status = break_off(comm);
+    work->active = false;
+    zoff_base_mem_free(work->scratch);
+    work->scratch = NULL;
+    if (status < 0)
+        return status;
+    count(comm, &work->call);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
+{
+    static const struct timespec NAP = {.tv_nsec = 20000};
+    enum { YIELDS = 200 };
+    for (unsigned turn = 0;; turn++) {
+        zoff_status status = zoff_comm_poll(comm, work);
+        if (status != ZOFF_PENDING)
+            return status;
+        if (turn < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&NAP, NULL);
+    }
+}
+
+zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work)
+{
+    const zoff_comm_call call = {.kind = ZOFF_COMM_SUM, .out = inout, .count = count};
+    return zoff_comm_start(comm, &call, work);
+}

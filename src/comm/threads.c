@@ -1,0 +1,307 @@
+/* threads.c: ranks that are threads of one process. They meet at a board where each posts what it has started; when all have
+ * posted an operation, each takes its part out of the memory of the others, and says so; when all have taken theirs, it is done
+ * and everybody may have his memory back.
+ *
+ *      started --- posted on the board ---> all have arrived --- pieces copied ---> taken ---> all have taken: done
+ *
+ * Nothing sleeps in here and no thread is made: who polls does the work. The lock guards the board; pieces are read without it,
+ * for what is posted does not change until all have taken it. */
+#include "comm.h"
+
+#include "mem.h"
+#include "try.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH = 64 }; /* operations that a rank has in flight at a time */
+
+/* An operation of one rank, as the others see it. */
+typedef struct posting {
+    uint64_t number; /* 0: none, or done */
+    zoff_comm_call call;
+    bool taken;
+} posting;
+
+typedef struct member {
+    posting postings[DEPTH]; /* by number */
+    uint64_t started;
+    bool has_left;
+} member;
+
+typedef struct board {
+    pthread_mutex_t lock;
+    pthread_cond_t nobody_takes;
+    unsigned size, open; /* ranks; those that have not left */
+    unsigned taking;     /* ranks that copy right now, without the lock */
+    bool is_broken;
+    char words[1024];
+    member *members;
+} board;
+
+typedef struct threads_comm {
+    zoff_comm comm;
+    board *board;
+} threads_comm;
+
+/* ---- life ---- */
+
+static void free_board(board *b)
+{
+    pthread_cond_destroy(&b->nobody_takes);
+    pthread_mutex_destroy(&b->lock);
+    zoff_base_mem_free(b->members);
+    zoff_base_mem_free(b);
+}
+
+static zoff_status make_board(unsigned size, board **out)
+{
+    board *b;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *b, "the ranks' board", &b));
+    zoff_status status = zoff_base_mem_alloc(size, sizeof *b->members, "the ranks' board", &b->members);
+    if (status < 0) {
+        zoff_base_mem_free(b);
+        return status;
+    }
+    pthread_mutex_init(&b->lock, NULL); /* of the default kinds, which do not fail */
+    pthread_cond_init(&b->nobody_takes, NULL);
+    b->size = b->open = size;
+    *out = b;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
+{
+    zoff_status status;
+    board *b;
+    threads_comm *first[1024];
+    unsigned made = 0;
+    ZOFF_TRY(make_board(size, &b));
+    for (; made < size; made++) {
+        ZOFF_TRY_OR(undo, zoff_base_mem_alloc(1, sizeof *first[0], "a communicator", &first[made]));
+        first[made]->board = b;
+        first[made]->comm =
+            (zoff_comm){.ops = &zoff_comm_threads_ops, .rank = made, .size = size, .timeout_seconds = opts->timeout_seconds};
+    }
+    for (unsigned rank = 0; rank < size; rank++)
+        out[rank] = &first[rank]->comm;
+    return ZOFF_OK;
+undo:
+    while (made-- > 0)
+        zoff_base_mem_free(first[made]);
+    free_board(b);
+    return status;
+}
+
+static zoff_status threads_open(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    return zoff_comm_threads_open(opts, 1, out);
+}
+
+/* With the lock. Once it is broken nobody begins to copy, and who has begun is waited for: a copy takes no longer than it
+ * takes.
+ */
+static void break_board(board *b, const char *words)
+{
+    if (!b->is_broken)
+        snprintf(b->words, sizeof b->words, "%s", words);
+    b->is_broken = true;
+    while (b->taking)
+        pthread_cond_wait(&b->nobody_takes, &b->lock);
+}
+
+static void threads_close(zoff_comm *comm)
+{
+    board *b = ((threads_comm *)comm)->board;
+    char words[128];
+    snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
+    pthread_mutex_lock(&b->lock);
+    for (int i = 0; i < DEPTH; i++) {
+        if (b->members[comm->rank].postings[i].number)
+            break_board(b, words);
+    }
+    b->members[comm->rank].has_left = true;
+    const bool is_last = --b->open == 0;
+    pthread_mutex_unlock(&b->lock);
+    if (is_last)
+        free_board(b);
+    zoff_base_mem_free(comm);
+}
+
+/* ---- what must agree ---- */
+
+static size_t before(const size_t *bytes, unsigned rank)
+{
+    size_t sum = 0;
+    for (unsigned i = 0; i < rank; i++)
+        sum += bytes[i];
+    return sum;
+}
+
+static const posting *posting_of(const board *b, unsigned rank, uint64_t number)
+{
+    return &b->members[rank].postings[number % DEPTH];
+}
+
+/* What another rank has for this one must be what this one expects. */
+static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_call *theirs)
+{
+    const zoff_comm_call *ours = &work->call;
+    const unsigned rank = comm->rank;
+    const bool same = ours->kind == theirs->kind && ours->count == theirs->count && ours->root == theirs->root;
+    if (!same) {
+        zoff_comm_work their_work = {.call = *theirs, .number = work->number};
+        char name[80];
+        snprintf(name, sizeof name, "%s", zoff_comm_call_name(comm, &their_work));
+        return zoff_base_status_fail(ZOFF_ERR_COMM,
+                                     "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
+                                     "order",
+                                     other, name, rank, zoff_comm_call_name(comm, work));
+    }
+    const size_t *list = ours->kind == ZOFF_COMM_EXCHANGE ? theirs->send_bytes : theirs->receive_bytes;
+    const bool moves = ours->kind == ZOFF_COMM_EXCHANGE || ours->kind == ZOFF_COMM_GATHER;
+    const size_t sent = !moves ? 0 : list[ours->kind == ZOFF_COMM_EXCHANGE ? rank : other];
+    ZOFF_FAIL_IF(moves && sent != ours->receive_bytes[other], ZOFF_ERR_COMM,
+                 "%s: rank %u has %zu bytes for rank %u, which expects %zu", zoff_comm_call_name(comm, work), other, sent, rank,
+                 ours->receive_bytes[other]);
+    return ZOFF_OK;
+}
+
+/* With the lock. */
+static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work *work)
+{
+    ZOFF_FAIL_IF(b->is_broken, ZOFF_ERR_COMM, "%s", b->words);
+    if (work->arrived)
+        return ZOFF_OK;
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        if (b->members[rank].started >= work->number)
+            continue;
+        ZOFF_FAIL_IF(b->members[rank].has_left, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
+                     comm->rank, zoff_comm_call_name(comm, work), rank);
+        return ZOFF_PENDING;
+    }
+    for (unsigned rank = 0; rank < b->size; rank++)
+        ZOFF_TRY(compare(comm, work, rank, &posting_of(b, rank, work->number)->call));
+    work->arrived = true;
+    return ZOFF_OK;
+}
+
+/* ---- taking ---- */
+
+static void take_pieces(const zoff_comm *comm, const board *b, const zoff_comm_work *work)
+{
+    char *out = work->call.out;
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        const zoff_comm_call *theirs = &posting_of(b, rank, work->number)->call;
+        const char *in = theirs->in;
+        if (work->call.kind == ZOFF_COMM_EXCHANGE)
+            in += before(theirs->send_bytes, comm->rank);
+        const size_t bytes = work->call.receive_bytes[rank];
+        if (bytes && in != out)
+            memcpy(out, in, bytes);
+        out += bytes;
+    }
+}
+
+/* Beside the numbers of this rank, which others still read. */
+static void take_sum(const board *b, const zoff_comm_work *work)
+{
+    double *sums = work->scratch;
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        const double *theirs = posting_of(b, rank, work->number)->call.out;
+        for (size_t i = 0; i < work->call.count; i++)
+            sums[i] = rank ? sums[i] + theirs[i] : theirs[i];
+    }
+}
+
+static void take(const zoff_comm *comm, const board *b, const zoff_comm_work *work)
+{
+    const zoff_comm_call *call = &work->call;
+    if (call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER)
+        take_pieces(comm, b, work);
+    else if (call->kind == ZOFF_COMM_SUM)
+        take_sum(b, work);
+    else if (call->kind == ZOFF_COMM_BROADCAST && call->root != comm->rank && call->count)
+        memcpy(call->out, posting_of(b, call->root, work->number)->call.out, call->count);
+}
+
+/* With the lock: whether nobody needs this rank's memory any more. One whose posting is gone has seen that before. */
+static bool all_have_taken(const board *b, uint64_t number)
+{
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        const posting *p = posting_of(b, rank, number);
+        if (p->number == number && !p->taken)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the table ---- */
+
+static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
+{
+    board *b = ((threads_comm *)comm)->board;
+    member *self = &b->members[comm->rank];
+    posting *p = &self->postings[work->number % DEPTH];
+    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u has %d operations in flight, which is the most", comm->rank, (int)DEPTH);
+    if (work->call.kind == ZOFF_COMM_SUM)
+        ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
+    pthread_mutex_lock(&b->lock);
+    *p = (posting){.number = work->number, .call = work->call};
+    self->started = work->number;
+    pthread_mutex_unlock(&b->lock);
+    return ZOFF_OK;
+}
+
+static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
+{
+    board *b = ((threads_comm *)comm)->board;
+    posting *p = &b->members[comm->rank].postings[work->number % DEPTH];
+    pthread_mutex_lock(&b->lock);
+    /* What all have taken is done, whatever has become of the group since. */
+    const bool is_over = work->taken && all_have_taken(b, work->number);
+    zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
+    if (status == ZOFF_OK && !work->taken) {
+        b->taking++;
+        pthread_mutex_unlock(&b->lock);
+        take(comm, b, work);
+        pthread_mutex_lock(&b->lock);
+        if (--b->taking == 0)
+            pthread_cond_broadcast(&b->nobody_takes);
+        work->taken = p->taken = true;
+    }
+    if (status == ZOFF_OK && !all_have_taken(b, work->number))
+        status = ZOFF_PENDING;
+    if (status == ZOFF_OK)
+        p->number = 0;
+    pthread_mutex_unlock(&b->lock);
+    if (status == ZOFF_OK && work->scratch && work->call.count)
+        memcpy(work->call.out, work->scratch, work->call.count * sizeof(double));
+    return status;
+}
+
+static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
+{
+    board *b = ((threads_comm *)comm)->board;
+    pthread_mutex_lock(&b->lock);
+    const bool has = b->members[rank].started >= work->number;
+    pthread_mutex_unlock(&b->lock);
+    return has;
+}
+
+static void threads_give_up(zoff_comm *comm, const char *words)
+{
+    board *b = ((threads_comm *)comm)->board;
+    pthread_mutex_lock(&b->lock);
+    break_board(b, words);
+    pthread_mutex_unlock(&b->lock);
+}
+
+const zoff_comm_ops zoff_comm_threads_ops = {.name = "threads",
+                                             .open = threads_open,
+                                             .close = threads_close,
+                                             .start = threads_start,
+                                             .poll = threads_poll,
+                                             .has_arrived = threads_has_arrived,
+                                             .give_up = threads_give_up};
