@@ -143,6 +143,13 @@ typedef struct zoff_step_run {
     zoff_step_info info;
 } zoff_step_run;
 
+/* Whether gradients are measured by all threads, or by as many as an update takes: whichever was quicker. */
+typedef struct zoff_measure_threads {
+    bool few;          /* in the next step */
+    double seconds[2]; /* of the last time: all, few; 0: not tried yet */
+    unsigned steps;    /* since the slower one was tried */
+} zoff_measure_threads;
+
 /* Sums since seal. */
 typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
@@ -204,6 +211,7 @@ struct zoff_engine {
     double micro_scale; /* their grad_scale */
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
+    zoff_measure_threads measure_threads;
     zoff_engine_totals totals;
 };
 
@@ -323,6 +331,10 @@ zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run);
 zoff_status zoff_engine_update_run(zoff_bucket_run *run);
 /* From a step that is over: how many threads will work on a bucket in the next one. */
 void zoff_engine_update_learn(zoff_engine *e);
+/* By how many threads a bucket is measured. */
+unsigned zoff_engine_update_measurers(const zoff_engine *e);
+/* Take note of how long it took, and choose for the next step. */
+void zoff_engine_update_choose(zoff_measure_threads *m, double seconds);
 /* How many of `most` are enough where `used` have worked and waited for the disk so many seconds. */
 unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most);
 

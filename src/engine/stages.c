@@ -109,7 +109,7 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
         n->grad = zoff_engine_stages_gradient(e, &pieces[i], &n->dtype);
         e->run.info.host_read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
-    zoff_adam_norm_run(e->settings.threads, e->norm_pieces, used, between, e);
+    zoff_adam_norm_run(zoff_engine_update_measurers(e), e->norm_pieces, used, between, e);
     zoff_engine_gate_add(e, pieces, count);
     e->run.info.measure_seconds += zoff_engine_stages_worked(e, from, &before);
     return ZOFF_OK;

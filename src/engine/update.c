@@ -40,11 +40,33 @@ unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, 
     return wanted < most ? 1 + (unsigned)wanted : most;
 }
 
+/* Nothing hides it: the step waits for the last gradient before it uses the first state. On many cores all of them are
+ * quicker; on two, where the update is one thread's, the other has to be woken for each bucket, and five times slower was seen.
+ * So both are tried, and the slower one again from time to time. */
+void zoff_engine_update_choose(zoff_measure_threads *m, double seconds)
+{
+    enum { AGAIN = 50 }; /* steps */
+    m->seconds[m->few] = seconds;
+    if (m->seconds[!m->few] == 0 || ++m->steps >= AGAIN) {
+        m->few = !m->few;
+        m->steps = 0;
+    } else {
+        m->few = m->seconds[1] < m->seconds[0];
+    }
+}
+
+unsigned zoff_engine_update_measurers(const zoff_engine *e)
+{
+    return e->measure_threads.few ? threads_now(e) : e->settings.threads;
+}
+
 void zoff_engine_update_learn(zoff_engine *e)
 {
     const zoff_step_info *info = &e->run.info;
     if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
         return;
+    if (threads_now(e) < e->settings.threads)
+        zoff_engine_update_choose(&e->measure_threads, info->measure_seconds);
     e->update_threads = zoff_engine_update_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
                                                   threads_now(e), e->settings.threads);
     zoff_offload_store_set_threads(e->store, e->update_threads);

@@ -28,6 +28,36 @@ TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
             << c.worked << " s of work, " << c.waited << " s of waiting, " << c.used << " of " << c.most;
 }
 
+// Both ways of measuring are tried; then the quicker one is taken, and the other looked at again after fifty steps.
+TEST(MeasureThreads, TheQuickerOneIsTaken)
+{
+    for (bool few_is_quicker : {false, true}) {
+        zoff_measure_threads m = {};
+        int slow = 0;
+        for (int step = 0; step < 1000; step++) {
+            const bool is_quick = m.few == few_is_quicker;
+            slow += !is_quick;
+            zoff_engine_update_choose(&m, is_quick ? 0.002 : 0.010);
+        }
+        EXPECT_GE(slow, 15) << "a machine may change";
+        EXPECT_LE(slow, 25);
+    }
+}
+
+// It changes its mind when the machine does.
+TEST(MeasureThreads, TheMachineMayChange)
+{
+    zoff_measure_threads m = {};
+    for (int step = 0; step < 100; step++)
+        zoff_engine_update_choose(&m, m.few ? 0.002 : 0.010);
+    int few = 0;
+    for (int step = 0; step < 200; step++) {
+        few += m.few && step >= 60;
+        zoff_engine_update_choose(&m, m.few ? 0.010 : 0.002);
+    }
+    EXPECT_LE(few, 5);
+}
+
 // Whatever is measured there is at least one, and none that was not asked for.
 TEST(UpdateThreads, AreBetweenOneAndAll)
 {
