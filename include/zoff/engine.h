@@ -185,7 +185,8 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Name other buffers for a parameter, between steps; NULL leaves one as it is.
- *  Gradients may be allocated late this way. The values are not read: see zoff_params_pull(). */
+ *  Gradients may be allocated late this way. The values are not read: see zoff_params_pull().
+ *  @return ERR_INVALID for a value where the weights are the engine's */
 ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
 
 /** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
@@ -202,7 +203,8 @@ ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
 
 /** Start the step with the gradients said to be ready. A slice without one is left out: its weights and states stay as they
  *  are. Starts reading states; from here to zoff_step_wait() weights and gradients are the engine's.
- *  @blocks never, but for the reads of the "posix" I/O back-end  @return ERR_INVALID or ERR_STATE: nothing was started */
+ *  @blocks never, but for the reads of the "posix" I/O back-end, and for reads in flight of weights that the engine keeps
+ *  @return ERR_INVALID or ERR_STATE: nothing was started */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 
 /** Finish the step: all weights are new and all states where they belong, or, when it is skipped, all is as before.
@@ -233,11 +235,12 @@ ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_
  *  for, stage3_prefetch_bucket_size ahead. What fits into stage3_max_live_parameters stays at hand for its next use.
  *  @param native_stream the device stream that uses them; NULL on the host
  *  @owns the engine; valid until the release that undoes this call  @blocks for what was not read ahead
- *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time; ERR_STATE while a step is open;
- * ERR_IO or ERR_CORRUPT when they cannot be read: nothing is lent, call it again */
+ *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or what is lent leaves no room in
+ *  one piece; ERR_STATE while a step is open; ERR_IO or ERR_CORRUPT when they cannot be read: nothing is lent, call it again */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
-/** Give back what one zoff_param_fetch() has lent. Before a step that updates all must be given back. */
+/** Give back what one zoff_param_fetch() has lent. Before a step that updates all must be given back; a micro-step that only
+ * adds up may be taken while weights are lent.  @return ERR_STATE while a step is open */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a window of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,

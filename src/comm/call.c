@@ -130,7 +130,7 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     if (!work->active)
-        return ZOFF_OK;
+        return work->outcome < 0 ? zoff_base_status_fail(work->outcome, "%s", comm->words) : ZOFF_OK;
     zoff_status status =
         comm->is_broken ? zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words) : comm->ops->poll(comm, work);
     if (status == ZOFF_PENDING && comm->timeout_seconds >= 0 && zoff_base_clock_seconds() - work->began > comm->timeout_seconds)
@@ -140,6 +140,7 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
     if (status < 0)
         status = break_off(comm);
     work->active = false;
+    work->outcome = status;
     zoff_base_mem_free(work->scratch);
     work->scratch = NULL;
     if (status < 0)

@@ -28,6 +28,7 @@ typedef struct zoff_comm_call {
 /* One operation in flight. The caller keeps the struct, zeroed at first, until poll says that it is done. */
 typedef struct zoff_comm_work {
     bool active;
+    zoff_status outcome; /* of the last one: OK, or the error that poll gives from then on */
     zoff_comm_call call;
     uint64_t number; /* of the operation in this communicator, from 1 */
     double began;
@@ -68,7 +69,10 @@ zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zo
 
 /* ---- call.c: what all back-ends share of an operation ---- */
 
-/* A rank that does not come within the communicator's timeout, leaves, or calls something else is an error that names it, on
+/* All operations in flight go on when one of them is polled. When a rank fails, another may have had what it asked for just
+ * before: the same operation can be done on one rank and an error on another.
+ *
+ * A rank that does not come within the communicator's timeout, leaves, or calls something else is an error that names it, on
  * every other rank; from then on the communicator is broken, and every call says why. */
 zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work);
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work);

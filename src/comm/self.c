@@ -25,6 +25,9 @@ static zoff_status self_start(zoff_comm *comm, zoff_comm_work *work)
     const zoff_comm_call *call = &work->call;
     (void)comm;
     const bool moves = call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER;
+    ZOFF_FAIL_IF(call->kind == ZOFF_COMM_EXCHANGE && call->send_bytes[0] != call->receive_bytes[0], ZOFF_ERR_INVALID,
+                 "an exchange of one rank with itself: it has %zu bytes and expects %zu", call->send_bytes[0],
+                 call->receive_bytes[0]);
     if (moves && call->in != call->out && call->receive_bytes[0])
         memcpy(call->out, call->in, call->receive_bytes[0]);
     return ZOFF_OK;

@@ -21,6 +21,7 @@ enum { DEPTH = 64 }; /* operations that a rank has in flight at a time */
 typedef struct posting {
     uint64_t number; /* 0: none, or done */
     zoff_comm_call call;
+    zoff_comm_work *work; /* of its rank, for that rank alone */
     bool taken;
 } posting;
 
@@ -111,6 +112,18 @@ static void break_board(board *b, const char *words)
         pthread_cond_wait(&b->nobody_takes, &b->lock);
 }
 
+/* Of an operation that will not go on: its caller may free it from now on. */
+static void let_go(posting *p)
+{
+    if (!p->work)
+        return;
+    zoff_base_mem_free(p->work->scratch);
+    p->work->scratch = NULL;
+    p->work->active = false;
+    p->work->outcome = ZOFF_ERR_COMM;
+    p->work = NULL;
+}
+
 static void threads_close(zoff_comm *comm)
 {
     board *b = ((threads_comm *)comm)->board;
@@ -118,8 +131,11 @@ static void threads_close(zoff_comm *comm)
     snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
     pthread_mutex_lock(&b->lock);
     for (int i = 0; i < DEPTH; i++) {
-        if (b->members[comm->rank].postings[i].number)
-            break_board(b, words);
+        posting *p = &b->members[comm->rank].postings[i];
+        if (!p->number)
+            continue;
+        break_board(b, words);
+        let_go(p);
     }
     b->members[comm->rank].has_left = true;
     const bool is_last = --b->open == 0;
@@ -191,16 +207,18 @@ static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work 
 
 static void take_pieces(const zoff_comm *comm, const board *b, const zoff_comm_work *work)
 {
-    char *out = work->call.out;
+    size_t done = 0;
     for (unsigned rank = 0; rank < b->size; rank++) {
         const zoff_comm_call *theirs = &posting_of(b, rank, work->number)->call;
-        const char *in = theirs->in;
-        if (work->call.kind == ZOFF_COMM_EXCHANGE)
-            in += before(theirs->send_bytes, comm->rank);
         const size_t bytes = work->call.receive_bytes[rank];
-        if (bytes && in != out)
+        if (bytes == 0)
+            continue; /* then there may be no memory at all */
+        const char *in = theirs->in;
+        in += work->call.kind == ZOFF_COMM_EXCHANGE ? before(theirs->send_bytes, comm->rank) : 0;
+        char *out = (char *)work->call.out + done;
+        if (in != out)
             memcpy(out, in, bytes);
-        out += bytes;
+        done += bytes;
     }
 }
 
@@ -244,21 +262,21 @@ static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
     board *b = ((threads_comm *)comm)->board;
     member *self = &b->members[comm->rank];
     posting *p = &self->postings[work->number % DEPTH];
-    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u has %d operations in flight, which is the most", comm->rank, (int)DEPTH);
+    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
+                 comm->rank, (unsigned long long)p->number, DEPTH - 1);
     if (work->call.kind == ZOFF_COMM_SUM)
         ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     pthread_mutex_lock(&b->lock);
-    *p = (posting){.number = work->number, .call = work->call};
+    *p = (posting){.number = work->number, .call = work->call, .work = work};
     self->started = work->number;
     pthread_mutex_unlock(&b->lock);
     return ZOFF_OK;
 }
 
-static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
+/* With the lock, which it gives up to copy. */
+static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 {
-    board *b = ((threads_comm *)comm)->board;
     posting *p = &b->members[comm->rank].postings[work->number % DEPTH];
-    pthread_mutex_lock(&b->lock);
     /* What all have taken is done, whatever has become of the group since. */
     const bool is_over = work->taken && all_have_taken(b, work->number);
     zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
@@ -273,8 +291,23 @@ static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
     }
     if (status == ZOFF_OK && !all_have_taken(b, work->number))
         status = ZOFF_PENDING;
+    return status;
+}
+
+/* Others may wait for what this rank has started and is not asking for: all of it goes on. */
+static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
+{
+    board *b = ((threads_comm *)comm)->board;
+    member *self = &b->members[comm->rank];
+    pthread_mutex_lock(&b->lock);
+    for (int i = 0; i < DEPTH; i++) {
+        const posting *p = &self->postings[i];
+        if (p->number && p->number != work->number && !p->taken)
+            (void)go_on(comm, b, p->work); /* what fails is told by its own poll */
+    }
+    zoff_status status = go_on(comm, b, work);
     if (status == ZOFF_OK)
-        p->number = 0;
+        self->postings[work->number % DEPTH].number = 0;
     pthread_mutex_unlock(&b->lock);
     if (status == ZOFF_OK && work->scratch && work->call.count)
         memcpy(work->call.out, work->scratch, work->call.count * sizeof(double));
@@ -295,6 +328,10 @@ static void threads_give_up(zoff_comm *comm, const char *words)
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
     break_board(b, words);
+    for (int i = 0; i < DEPTH; i++) {
+        if (b->members[comm->rank].postings[i].number)
+            let_go(&b->members[comm->rank].postings[i]);
+    }
     pthread_mutex_unlock(&b->lock);
 }
 

@@ -22,7 +22,7 @@ typedef struct zoff_schedule_values {
 /* offload_param.* and stage3_*: of the weights that the engine keeps. Counts are elements. */
 typedef struct zoff_weight_values {
     zoff_tier tier;           /* offload_param.device; HOST or NVME */
-    const char *const *paths; /* its nvme_path, or the folders of the states; owned by the configuration */
+    const char *const *paths; /* its nvme_path; none: those of the states. Owned by the configuration */
     size_t path_count;
     unsigned slots;        /* buffer_count */
     uint64_t chunk_count;  /* buffer_size */

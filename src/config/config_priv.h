@@ -38,7 +38,7 @@ struct zoff_config {
     unsigned world_size;
     const char **paths; /* of the state files; texts of some cell */
     size_t path_count;
-    const char **weight_paths; /* likewise of weights: a list of their own, or that of the states */
+    const char **weight_paths; /* likewise of weights, where they have folders of their own */
     size_t weight_path_count;
 };
 

@@ -140,15 +140,15 @@ static zoff_status gather_paths(zoff_config *config)
                   theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
     const zoff_config_cell *weights = given(config, WEIGHT_PATH);
     ZOFF_TRY(take_paths(cell, &config->paths, &config->path_count));
-    return take_paths(has_value(weights) ? weights : cell, &config->weight_paths, &config->weight_path_count);
+    return take_paths(weights, &config->weight_paths, &config->weight_path_count);
 }
 
 static zoff_status check_paths(const zoff_config *config)
 {
     const zoff_config_cell *device = zoff_config_resolve_cell(config, DEVICE);
     const zoff_config_cell *weights = zoff_config_resolve_cell(config, WEIGHT_DEVICE);
-    ZOFF_FAIL_IF(strcmp(weights->texts[0], "nvme") == 0 && config->weight_path_count == 0, ZOFF_ERR_INVALID,
-                 "%s: " WEIGHT_DEVICE ": \"nvme\" needs a folder for its files; expected " WEIGHT_PATH,
+    ZOFF_FAIL_IF(strcmp(weights->texts[0], "nvme") == 0 && config->weight_path_count + config->path_count == 0,
+                 ZOFF_ERR_INVALID, "%s: " WEIGHT_DEVICE ": \"nvme\" needs a folder for its files; expected " WEIGHT_PATH,
                  zoff_config_resolve_source(weights));
     ZOFF_FAIL_IF(strcmp(device->texts[0], "nvme") == 0 && config->path_count == 0, ZOFF_ERR_INVALID,
                  "%s: " DEVICE ": \"nvme\" needs a folder for its files; expected " NVME_PATH " (or zoff.nvme_paths)",

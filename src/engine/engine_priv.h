@@ -107,6 +107,7 @@ typedef struct zoff_live {
     size_t pinned_bytes;
     size_t elements; /* of those that are not pinned */
     uint32_t lowest; /* of these, in the arena */
+    uint32_t latest; /* the one that was placed last, or its neighbour below */
     uint64_t clock;
     size_t lent; /* slices, each as often as it is lent */
     struct {
@@ -290,7 +291,9 @@ void zoff_engine_live_close(zoff_engine *e);
 uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan);
 /* Nothing of these parameters may be lent when their weights change. */
 zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call);
-/* Weights are about to change: what is whole and in nobody's hands is forgotten, and no chunk is held. */
+/* The slots of the weights are wanted: no chunk is held, and nothing is read ahead. */
+void zoff_engine_live_let_go(zoff_engine *e);
+/* Weights are about to change: what is whole and in nobody's hands is forgotten, too. */
 void zoff_engine_live_clear(zoff_engine *e);
 /* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
 void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all);
@@ -365,6 +368,7 @@ float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_p
 typedef struct zoff_pass {
     bool states, weights;                 /* what it borrows, where a chunk has that */
     bool changes_states, changes_weights; /* and gives back changed */
+    bool makes_weights;                   /* of the masters: where each has one, the old weights are not read */
 } zoff_pass;
 
 zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call);

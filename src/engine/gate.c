@@ -80,6 +80,8 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     }
     if (run->gate == ZOFF_GATE_VOTING) {
         zoff_status status = zoff_comm_poll(e->comm, &run->vote);
+        if (status < 0)
+            run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
         if (status != ZOFF_OK)
             return status;
         decide(e);

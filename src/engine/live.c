@@ -52,8 +52,8 @@ static zoff_live_slice describe(const zoff_engine *e, const zoff_plan *plan, siz
 /* Sums over all slices; those of `out` where it is given. */
 typedef struct room {
     size_t pinned_elements, pinned_bytes;
-    uint64_t other_bytes;
-    size_t element_bytes; /* the largest */
+    uint64_t other_bytes, other_count; /* slices */
+    size_t element_bytes;              /* the largest */
 } room;
 
 static room measure(const zoff_engine *e, const zoff_plan *plan, zoff_live_slice *out)
@@ -66,6 +66,7 @@ static room measure(const zoff_engine *e, const zoff_plan *plan, zoff_live_slice
             r.pinned_elements += s.pinned && !s.direct ? s.count : 0;
             r.pinned_bytes += s.pinned && !s.direct ? s.bytes : 0;
             r.other_bytes += s.pinned ? 0 : s.bytes;
+            r.other_count += !s.pinned;
             r.element_bytes = zoff_base_bits_max(r.element_bytes, zoff_adam_dtype_bytes(e->params[i].dtype));
             if (out)
                 out[e->params[i].first_flag + slice] = s;
@@ -74,11 +75,13 @@ static room measure(const zoff_engine *e, const zoff_plan *plan, zoff_live_slice
     return r;
 }
 
-/* Of the others no more than what may be live at a time. */
+/* Of the others no more than what may be live at a time, each with its padding. */
 static uint64_t arena_bytes(const zoff_engine *e, const room *r)
 {
+    const uint64_t live = e->settings.values.weights.live_count;
+    const uint64_t padding = ALIGN * zoff_base_bits_min(r->other_count, live);
     uint64_t most;
-    if (__builtin_mul_overflow(e->settings.values.weights.live_count, (uint64_t)r->element_bytes, &most))
+    if (__builtin_mul_overflow(live, (uint64_t)r->element_bytes, &most) || __builtin_add_overflow(most, padding, &most))
         most = UINT64_MAX;
     return r->pinned_bytes + zoff_base_bits_min(r->other_bytes, most);
 }
@@ -109,9 +112,11 @@ static zoff_status check_largest(const zoff_engine *e)
 zoff_status zoff_engine_live_open(zoff_engine *e)
 {
     zoff_live *live = &e->live;
-    *live = (zoff_live){.lowest = NONE};
+    *live = (zoff_live){.lowest = NONE, .latest = NONE};
     if (!zoff_engine_params_any_owned(e))
         return ZOFF_OK;
+    ZOFF_FAIL_IF(e->slice_count >= NONE, ZOFF_ERR_INVALID,
+                 "%zu slices are more than the %u that an engine may have when it keeps weights", e->slice_count, NONE - 1);
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *live->slices, "the table of slices", &live->slices));
     const room r = measure(e, &e->plan, live->slices);
     ZOFF_TRY(check_largest(e));
@@ -149,18 +154,19 @@ void zoff_engine_live_close(zoff_engine *e)
     zoff_base_mem_free(live->slices);
     zoff_base_mem_free(live->before.slices);
     zoff_base_mem_free(live->now.slices);
-    *live = (zoff_live){.lowest = NONE};
+    *live = (zoff_live){.lowest = NONE, .latest = NONE};
 }
 
 /* ---- the arena ---- */
 
-/* Between two neighbours, or before the first, or behind the last. */
-static bool place(zoff_live *live, uint32_t number)
+/* Between two neighbours, or before the first, or behind the last; from above `below` on. */
+static bool place_above(zoff_live *live, uint32_t number, uint32_t below)
 {
     zoff_live_slice *s = &live->slices[number];
-    char *at = (char *)live->arena.base + live->pinned_bytes;
+    const zoff_live_slice *from = below == NONE ? NULL : &live->slices[below];
+    char *at = from ? from->at + from->bytes : (char *)live->arena.base + live->pinned_bytes;
     const char *end = (char *)live->arena.base + live->arena.bytes;
-    uint32_t below = NONE, above = live->lowest;
+    uint32_t above = from ? from->above : live->lowest;
     while (above != NONE && (size_t)(live->slices[above].at - at) < s->bytes) {
         at = live->slices[above].at + live->slices[above].bytes;
         below = above;
@@ -175,7 +181,14 @@ static bool place(zoff_live *live, uint32_t number)
     if (above != NONE)
         live->slices[above].below = number;
     live->elements += s->count;
+    live->latest = number;
     return true;
+}
+
+/* A pass fills the arena from one end to the other: room is most often behind what was placed last. */
+static bool place(zoff_live *live, uint32_t number)
+{
+    return (live->latest != NONE && place_above(live, number, live->latest)) || place_above(live, number, NONE);
 }
 
 static void remove_slice(zoff_live *live, zoff_live_slice *s)
@@ -183,6 +196,8 @@ static void remove_slice(zoff_live *live, zoff_live_slice *s)
     *(s->below == NONE ? &live->lowest : &live->slices[s->below].above) = s->above;
     if (s->above != NONE)
         live->slices[s->above].below = s->below;
+    if (live->latest == (uint32_t)(s - live->slices))
+        live->latest = s->below;
     s->at = NULL;
     live->elements -= s->count;
 }
@@ -207,9 +222,10 @@ static zoff_status find_room(zoff_engine *e, uint32_t number, const char *name)
     while (live->elements + count > most || !place(live, number)) {
         zoff_live_slice *idle = oldest_idle(live);
         ZOFF_FAIL_IF(!idle, ZOFF_ERR_NO_MEMORY,
-                     "%zu elements of %s do not fit beside the %zu that are lent: release what is not in use, or raise "
+                     "%zu elements of %s do not fit%s beside the %zu that are lent: release what is not in use, or raise "
                      "stage3_max_live_parameters, which is %llu",
-                     count, name, live->elements, (unsigned long long)most);
+                     count, name, live->elements + count > most ? "" : " in one piece", live->elements,
+                     (unsigned long long)most);
         remove_slice(live, idle);
     }
     return ZOFF_OK;
@@ -229,11 +245,13 @@ static zoff_status borrow_chunk(zoff_engine *e, size_t chunk, size_t piece, size
     zoff_status status;
     while ((status = zoff_offload_store_fetch(e->weights, chunk, &base)) == ZOFF_PENDING) {
         zoff_engine_order_read(e, piece, count); /* what comes after it, while it is on its way */
-        /* Slots full of what was read ahead and is not what is asked for: the order has changed. */
-        if (zoff_offload_store_busy(e->weights, false))
+        if (zoff_offload_store_busy(e->weights, false)) {
             ZOFF_TRY(zoff_offload_store_wait(e->weights));
-        else
-            zoff_offload_store_forget(e->weights);
+            continue;
+        }
+        /* Slots are full of what was read ahead and is not what is asked for, or of what could not be written. */
+        zoff_offload_store_forget(e->weights);
+        ZOFF_TRY(zoff_offload_store_retry(e->weights));
     }
     ZOFF_TRY(status);
     ZOFF_TRY(zoff_offload_store_check(e->weights, chunk));
@@ -293,24 +311,30 @@ zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
             ZOFF_FAIL_IF(e->live.slices[p->first_flag + slice].lent, ZOFF_ERR_STATE,
-                         "%s: slice %zu of %s is still lent (zoff_param_fetch()), and its weights would change; call "
-                         "zoff_param_release() first",
-                         call, slice, p->name);
+                         "%s: slice %zu of %s is still lent (zoff_param_fetch()); call zoff_param_release() first", call, slice,
+                         p->name);
         }
     }
     return ZOFF_OK;
 }
 
+void zoff_engine_live_let_go(zoff_engine *e)
+{
+    while (e->live.held_count)
+        release_last(e);
+    if (e->weights)
+        zoff_offload_store_forget(e->weights);
+}
+
 void zoff_engine_live_clear(zoff_engine *e)
 {
     zoff_live *live = &e->live;
-    if (!e->weights)
-        return;
-    while (live->held_count)
-        release_last(e);
-    zoff_offload_store_forget(e->weights);
-    for (zoff_live_slice *idle; (idle = oldest_idle(live));)
-        remove_slice(live, idle);
+    zoff_engine_live_let_go(e);
+    for (uint32_t i = live->lowest, above; i != NONE; i = above) {
+        above = live->slices[i].above;
+        if (!live->slices[i].lent)
+            remove_slice(live, &live->slices[i]);
+    }
 }
 
 void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all)

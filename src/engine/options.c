@@ -53,10 +53,10 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
         ZOFF_TRY(copy_paths(s->values.nvme_paths, s->values.nvme_path_count, &s->paths, &s->path_count));
     /* Without a folder of their own weights go where the states go. */
     const zoff_weight_values *weights = &s->values.weights;
-    if (opts->nvme_path && weights->path_count == 0)
-        ZOFF_TRY(copy_paths(&opts->nvme_path, 1, &s->weight_paths, &s->weight_path_count));
-    else
+    if (weights->path_count)
         ZOFF_TRY(copy_paths(weights->paths, weights->path_count, &s->weight_paths, &s->weight_path_count));
+    else
+        ZOFF_TRY(copy_paths((const char *const *)s->paths, s->path_count, &s->weight_paths, &s->weight_path_count));
     ZOFF_FAIL_IF(weights->tier == ZOFF_TIER_NVME && s->weight_path_count == 0, ZOFF_ERR_INVALID,
                  "weights are to live on NVMe, but no folder is named: set zero_optimization.offload_param.nvme_path");
     ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,

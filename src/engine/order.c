@@ -6,7 +6,10 @@
 #include "bits.h"
 #include "try.h"
 
-enum { LONGEST = 1 << 20 }; /* uses of a pass: 4 MiB; a longer one is read ahead as far as it is known */
+enum {
+    LONGEST = 1 << 20, /* uses of a pass: 4 MiB; a longer one is read ahead as far as it is known */
+    FURTHEST = 4096    /* uses that are looked through for one that came out of its turn */
+};
 
 void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
 {
@@ -21,7 +24,8 @@ void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
         else
             zoff_base_status_restore(&kept); /* it is only for speed */
     }
-    for (size_t i = live->next; i < live->before.count; i++) {
+    const size_t end = zoff_base_bits_min(live->before.count, live->next + FURTHEST);
+    for (size_t i = live->next; i < end; i++) {
         if (live->before.slices[i] == slice) {
             live->next = i + 1;
             return;

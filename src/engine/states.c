@@ -126,11 +126,12 @@ zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call
 /* ---- passes over the chunks ---- */
 
 /* Bring a chunk in and wait for it. */
-static zoff_status bring(zoff_store *store, size_t chunk, char **out)
+static zoff_status bring(zoff_store *store, size_t chunk, bool as_a_whole, char **out)
 {
     for (;;) {
         void *base;
-        zoff_status status = zoff_offload_store_fetch(store, chunk, &base);
+        zoff_status status =
+            as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
         if (status == ZOFF_OK) {
             status = zoff_offload_store_check(store, chunk);
             *out = base;
@@ -150,14 +151,25 @@ static zoff_status bring(zoff_store *store, size_t chunk, char **out)
     }
 }
 
+/* Whether all weights of a chunk that the engine keeps have a master in it. */
+static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
+{
+    for (size_t i = 0; i < c->piece_count; i++) {
+        const zoff_engine_param *p = &e->params[e->plan.pieces[c->first_piece + i].param];
+        if (p->engine_owned && (p->frozen || (p->dtype == ZOFF_F32 && !e->settings.values.persist)))
+            return false;
+    }
+    return true;
+}
+
 zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
-        ZOFF_TRY(bring(e->store, chunk, &memory.states));
+        ZOFF_TRY(bring(e->store, chunk, false, &memory.states));
     if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e->weights, chunk, &memory.weights);
+        zoff_status status = bring(e->weights, chunk, pass->makes_weights && has_all_masters(e, c), &memory.weights);
         if (status < 0 && memory.states)
             zoff_offload_store_release(e->store, chunk);
         ZOFF_TRY(status);
@@ -191,8 +203,10 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 /* The slots are for the call: what was read ahead for the next step is read again after it. */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
-    if (pass->weights)
+    if (pass->changes_weights)
         zoff_engine_live_clear(e);
+    else if (pass->weights)
+        zoff_engine_live_let_go(e);
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
@@ -209,8 +223,11 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass)
 /* One pass over all chunks that have masters. */
 static zoff_status cast_all(zoff_engine *e, bool to_master)
 {
-    const zoff_pass pass = {
-        .states = true, .weights = e->weights != NULL, .changes_states = to_master, .changes_weights = !to_master};
+    const zoff_pass pass = {.states = true,
+                            .weights = e->weights != NULL,
+                            .changes_states = to_master,
+                            .changes_weights = !to_master,
+                            .makes_weights = !to_master};
     ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
     for (size_t chunk = 0; chunk < e->plan.chunk_count; chunk++) {
         zoff_chunk_memory memory;

@@ -38,6 +38,20 @@ static zoff_status check_range(const zoff_engine *e, const window *w, const char
     return ZOFF_OK;
 }
 
+/* fp32 weights are their own masters: setting one sets the other. */
+static bool is_own_master(const zoff_engine *e, const window *w)
+{
+    return e->params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+}
+
+static zoff_status check_weights_are_there(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
+                 (long long)e->t);
+    return ZOFF_OK;
+}
+
 static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
 {
     ZOFF_TRY(check_range(e, w, call));
@@ -50,6 +64,9 @@ static zoff_status check_state(const zoff_engine *e, const window *w, const char
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_engine_groups_optimizer(e->groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
+    /* Of fp32 weights the one in use is read, and that is not there yet. */
+    if (!w->write && p->engine_owned && is_own_master(e, w))
+        return check_weights_are_there(e, call);
     return ZOFF_OK;
 }
 
@@ -59,19 +76,11 @@ static zoff_status check_weights(const zoff_engine *e, const window *w, const ch
     ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->params[w->param].name);
-    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
-                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
-                 (long long)e->t);
+    ZOFF_TRY(check_weights_are_there(e, call));
     return w->write ? zoff_engine_live_check(e, w->param, 1, call) : ZOFF_OK;
 }
 
 /* ---- what a window touches ---- */
-
-/* fp32 weights are their own masters: setting one sets the other. */
-static bool is_own_master(const zoff_engine *e, const window *w)
-{
-    return e->params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
-}
 
 /* Of fp32 weights the file has a copy where it is to persist. */
 static zoff_pass pass_of(const zoff_engine *e, const window *w)
@@ -97,7 +106,7 @@ static char *elements_of(const zoff_engine *e, const window *w, const zoff_plan_
     return (char *)zoff_engine_states_stream(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
-/* Weights that were set become masters, and what is pinned of them is brought up to date. */
+/* Weights that were set become masters. */
 static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
                    zoff_chunk_memory memory, const char *weights, size_t skip, size_t count)
 {

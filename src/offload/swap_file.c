@@ -101,8 +101,10 @@ static zoff_status refuse(const char *folder, const char *what, int error)
 {
     zoff_status code = error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO;
     return zoff_base_status_fail(
-        code, "cannot %s in %s: %s; offload_optimizer.nvme_path must be a folder that can be written%s", what, folder,
-        zoff_base_status_errno(error), error == ENOENT ? " (it is not created, for a disk may not be mounted there)" : "");
+        code,
+        "cannot %s in %s: %s; nvme_path (of offload_optimizer, or of offload_param) must be a folder that can be written%s",
+        what, folder, zoff_base_status_errno(error),
+        error == ENOENT ? " (it is not created, for a disk may not be mounted there)" : "");
 }
 
 /* A new file under a name of its own, locked. A cleaner of another run may see it before the lock is held and remove it: then
@@ -123,8 +125,7 @@ static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_fi
             random = (uint64_t)(size_t)out;
         int length = snprintf(name, sizeof name, "%s/zoff-%s-%ld-%016llx-r%u.swap", full, host, (long)getpid(),
                               (unsigned long long)random, rank);
-        ZOFF_FAIL_IF(length < 0 || (size_t)length >= sizeof name, ZOFF_ERR_INVALID,
-                     "offload_optimizer.nvme_path is too long: %s", folder);
+        ZOFF_FAIL_IF(length < 0 || (size_t)length >= sizeof name, ZOFF_ERR_INVALID, "nvme_path is too long: %s", folder);
         int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0 && errno == EEXIST)
             continue;
@@ -270,7 +271,8 @@ zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file)
 {
     zoff_status status = zoff_aio_reserve(file->aio, file->bytes);
     if (status == ZOFF_ERR_NO_SPACE)
-        zoff_base_status_prefix(status, "no room for the optimizer states: offload_optimizer.nvme_path must have it: ");
+        zoff_base_status_prefix(status, "no room for the states or weights of this engine: nvme_path (of offload_optimizer, or "
+                                        "of offload_param) must have it: ");
     return status;
 }
 

@@ -142,7 +142,7 @@ TEST_P(Places, ADiskThatIsFull)
     fill(t);
     ASSERT_NE(0, run("dd if=/dev/zero of='" + fs.file("others") + "' bs=64k"));
     engine e = make_engine(t, text(fs.folder), 2048);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "no room for the optimizer states", zoff_engine_seal(e.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "no room for the states or weights of this engine", zoff_engine_seal(e.get()));
     EXPECT_EQ(0, run("test $(ls '" + fs.folder + "' | grep -c zoff) = 0"));
     ASSERT_EQ(0, run("rm '" + fs.file("others") + "'"));
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));

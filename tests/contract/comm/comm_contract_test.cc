@@ -320,6 +320,114 @@ TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
     });
 }
 
+// Each waits first for what the other has started last.
+TEST_P(Several, RanksMayWaitInAnyOrder)
+{
+    ASSERT_NO_FATAL_FAILURE(open(5));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        double x[2] = {1, 2};
+        zoff_comm_work work[2] = {};
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x[0], 1, &work[0]));
+        if (rank == 0) {
+            EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[0]));
+        }
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x[1], 1, &work[1]));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[1]));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[0]));
+        EXPECT_EQ(1.0 * GetParam().size, x[0]);
+        EXPECT_EQ(2.0 * GetParam().size, x[1]);
+    });
+}
+
+// Also when it is asked again, and so do others that were in flight beside it; whoever leaves with some frees nobody's memory.
+TEST_P(Several, AnOperationThatFailedStaysFailed)
+{
+    ASSERT_NO_FATAL_FAILURE(open(0.1));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        if (rank == 1)
+            return;
+        double x[3] = {1, 2, 3};
+        zoff_comm_work work[3] = {};
+        for (int i = 0; i < 3; i++)
+            ASSERT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x[i], 1, &work[i]));
+        for (int again = 0; again < 2; again++) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", zoff_comm_wait(comm, &work[1]));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", zoff_comm_poll(comm, &work[0]));
+        }
+        EXPECT_EQ(1, x[0]);
+    });
+}
+
+TEST_P(Several, LeavingWithOperationsInFlightTellsTheOthers)
+{
+    ASSERT_NO_FATAL_FAILURE(open(5));
+    std::atomic<bool> left{false};
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        if (rank == 0) {
+            double x = 1;
+            zoff_comm_work work = {};
+            EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
+            comms[0].reset();
+            left = true;
+            return;
+        }
+        while (!left)
+            std::this_thread::yield();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group with an operation in flight", run_barrier(comm));
+    });
+}
+
+TEST_P(Comm, NothingToMoveNeedsNoMemory)
+{
+    on_each([&](zoff_comm *comm, unsigned) {
+        std::vector<size_t> none(GetParam().size, 0);
+        for (zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM, ZOFF_COMM_BROADCAST}) {
+            zoff_comm_call call = {};
+            call.kind = kind;
+            call.send_bytes = call.receive_bytes = none.data();
+            zoff_comm_work work = {};
+            EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+            EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        }
+    });
+}
+
+TEST_P(Comm, TooManyInFlightAreRefused)
+{
+    on_each([&](zoff_comm *comm, unsigned) {
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_BARRIER;
+        zoff_comm_work first = {}, work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &first));
+        for (int i = 0; i < 63; i++) {
+            ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+            ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        }
+        if (std::string(GetParam().backend) == "threads") {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "operation 1 is not done yet", zoff_comm_start(comm, &call, &work));
+        }
+        ASSERT_ZOFF_OK(zoff_comm_wait(comm, &first));
+        ASSERT_ZOFF_OK(run_barrier(comm));
+    });
+}
+
+TEST(CommOpen, ARankAgreesWithItself)
+{
+    zoff_comm *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_comm_open(nullptr, &made));
+    comm alone(made);
+    char in[8] = {}, out[8] = {};
+    size_t sent = 4, expected = 8;
+    zoff_comm_call call = {};
+    call.kind = ZOFF_COMM_EXCHANGE;
+    call.in = in;
+    call.out = out;
+    call.send_bytes = &sent;
+    call.receive_bytes = &expected;
+    zoff_comm_work work = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "it has 4 bytes and expects 8", zoff_comm_start(made, &call, &work));
+}
+
 TEST(CommOpen, WhatIsWrongIsSaid)
 {
     zoff_comm *comm = nullptr;

@@ -4,6 +4,7 @@
 #include "small_engine.h"
 
 #include <filesystem>
+#include <fstream>
 
 using namespace zoff_test;
 
@@ -254,6 +255,138 @@ TEST(OwnedRefusals, ASliceThatCanNeverBeWholeIsFoundAtSeal)
     EXPECT_TRUE(std::filesystem::is_empty(folders[1].path));
 }
 
+// The limit is one of elements: slices of any size come up to it.
+TEST(OwnedRoom, IsThatOfTheLimit)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const void *lent = nullptr;
+    for (size_t count : {1, 10, 1001}) {
+        const std::string more =
+            ", \"stage3_param_persistence_threshold\": 0, \"stage3_max_live_parameters\": " + std::to_string(10 * count);
+        const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, more.c_str(),
+                        1,  false,          false,          "",        ", \"max_in_cpu\": 0"};
+        trainer t(53);
+        t.add(count, 20, ZOFF_BF16, ZOFF_BF16);
+        t.give_away(0);
+        engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+        for (size_t slice = 0; slice < 10; slice++)
+            ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, slice, nullptr, &lent)) << count << " " << slice;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "do not fit beside", zoff_param_fetch(e.get(), 0, 10, nullptr, &lent));
+    }
+}
+
+TEST(OwnedRoom, WhatIsLeftMayBeInPieces)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"",
+                    ZOFF_TIER_HOST,
+                    ZOFF_TIER_NVME,
+                    ZOFF_BF16,
+                    ", \"stage3_param_persistence_threshold\": 0, \"stage3_max_live_parameters\": 4096",
+                    1,
+                    false,
+                    false,
+                    "",
+                    ", \"max_in_cpu\": 0"};
+    trainer t(53);
+    t.add(1024, 4, ZOFF_BF16, ZOFF_BF16);
+    t.add(2048, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    t.give_away(1);
+    engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+    const void *lent = nullptr;
+    for (size_t slice = 0; slice < 4; slice++)
+        ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, slice, nullptr, &lent));
+    for (size_t slice : {0, 2})
+        ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, slice, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "2048 elements of param1 do not fit in one piece beside the 2048 that are lent",
+                      zoff_param_fetch(e.get(), 1, 0, nullptr, &lent));
+    ASSERT_ZOFF_OK(zoff_param_release(e.get(), 0, 1, nullptr));
+    ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 1, 0, nullptr, &lent));
+}
+
+// fp32 weights are their own masters: until they are pushed there is nothing to read.
+TEST(OwnedPersist, MastersOfFp32AreThoseOfTheFile)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"",    ZOFF_TIER_NVME,        ZOFF_TIER_NVME,       ZOFF_F32, NOTHING_PINNED, 1, false,
+                    false, ", \"persist\": true", ", \"max_in_cpu\": 0"};
+    const std::string text = text_of(c, folders[0].path, folders[1].path);
+    trainer t(59);
+    t.add(9000, 1, ZOFF_F32, ZOFF_F32);
+    t.give_away(0);
+    engine e = seal_engine(t, text, 4096);
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    reference::step(t.tensors, config_groups(), 1, 1.0, 1, 0);
+    e.reset();
+    t.scramble();
+    e = seal_engine(t, text, 4096);
+    float x = 5;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_state_read: the states are those after step 1 and the weights are not",
+                      zoff_state_read(e.get(), 0, ZOFF_STATE_MASTER, 0, 1, &x));
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_MASTER, 7, 1, &x));
+    t.tensors[0].master[7] = 5;
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+// A folder that the program names is that of the weights, too, unless they have one of their own.
+TEST(OwnedFolders, TheProgramsWordCounts)
+{
+    log_catcher log;
+    scratch_folder of_file, of_program;
+    const std::string text = with_offloaded_weights(config_text(of_file.path), "");
+    const std::string empty = ", \"nvme_path\": \"\"";
+    std::string without = text;
+    without.erase(without.find(empty), empty.size());
+    zoff_config *config = nullptr;
+    ASSERT_ZOFF_OK(zoff_config_parse(without.data(), without.size(), "folders.json", &config));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = config;
+    opts.nvme_path = of_program.path.c_str();
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    engine e(made);
+    zoff_config_close(config);
+    trainer t(61);
+    t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    zoff_param_desc d = t.desc(0);
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made));
+    EXPECT_TRUE(std::filesystem::is_empty(of_file.path));
+    EXPECT_EQ(2, std::distance(std::filesystem::directory_iterator(of_program.path), {}));
+}
+
+// What was damaged on the drive is told, never lent; and it can be made again from the masters.
+TEST(OwnedDamage, IsMendedByAPush)
+{
+    log_catcher log;
+    scratch_folder folders[2];
+    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, NOTHING_PINNED, 1, false, false, "", ", \"max_in_cpu\": 0"};
+    trainer t(67);
+    t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), 4096);
+    for (const auto &file : std::filesystem::directory_iterator(folders[1].path)) {
+        std::fstream damage(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+        damage.seekp(4096 + 100);
+        damage << "damage";
+    }
+    const void *lent = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_param_fetch(e.get(), 0, 0, nullptr, &lent));
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
 // Frozen weights on NVMe, as under an adapter that is trained: they cost no states, and no step reads or writes them.
 TEST(OwnedFrozen, IsReadAndNeverWritten)
 {
@@ -304,8 +437,8 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
     }
     engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), chunk);
     const zoff_plan_info plan = plan_of(e.get());
-    // Three buffers, and two slices and a little that may be whole.
-    EXPECT_EQ(3 * 2 * chunk + 2u * 600000, plan.weight_host_bytes);
+    // Three buffers, and two slices and a little that may be whole, each with its padding.
+    EXPECT_EQ(3 * 2 * chunk + 2u * 600000 + 64 * count, plan.weight_host_bytes);
     EXPECT_EQ(count * 2 * slice, plan.weight_nvme_bytes);
     EXPECT_EQ(plan.weight_nvme_bytes, plan.step_write_bytes);
     EXPECT_EQ(0u, plan.step_read_bytes);

@@ -197,8 +197,10 @@ TEST(Refusals, FoldersThatCannotBeUsed)
     trainer t(1);
     t.add(100, 1, ZOFF_F32, ZOFF_F32);
     engine missing = make_engine(t, config_text(folder.file("not/there")));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "not/there: No such file or directory; offload_optimizer.nvme_path must be a folder",
-                      zoff_engine_seal(missing.get()));
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_IO,
+        "not/there: No such file or directory; nvme_path (of offload_optimizer, or of offload_param) must be a folder",
+        zoff_engine_seal(missing.get()));
     FILE *f = fopen(folder.file("file").c_str(), "w");
     fclose(f);
     engine file = make_engine(t, config_text(folder.file("file")));

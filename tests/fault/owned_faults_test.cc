@@ -1,0 +1,186 @@
+// owned_faults_test.cc: weights that the engine keeps, on a disk that fails now and then. Whatever fails is tried again, at
+// once or after other calls; and whenever a fetch succeeds what it lends is right, and in the end every weight and state is.
+#include "aio_fault.h"
+#include "small_engine.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <memory>
+
+using namespace zoff_test;
+
+namespace
+{
+std::string text_of(const std::string &folder, const std::string &more, const std::string &zoff)
+{
+    std::string text = with_offloaded_weights(config_text(folder, 1, ", \"zoff\": {" + zoff + "}"), folder);
+    const std::string from = "\"stage3_param_persistence_threshold\": 1000";
+    return text.replace(text.find(from), from.size(), more);
+}
+
+// A fetch that hangs must not take the whole suite with it.
+struct watchdog {
+    watchdog() { alarm(60); }
+    ~watchdog() { alarm(0); }
+};
+
+// What could not be written keeps its slot, and with two slots there is hardly another.
+TEST(OwnedFaults, AFetchAfterAWriteThatFailed)
+{
+    log_catcher log;
+    watchdog dog;
+    scratch_folder folder;
+    trainer t(3);
+    t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e =
+        seal_engine(t, text_of(folder.path, "\"stage3_param_persistence_threshold\": 0", "\"io_backend\": \"auto\""), 2048);
+    std::vector<uint16_t> weights(9000);
+    ASSERT_ZOFF_OK(zoff_param_read(e.get(), 0, 0, 9000, weights.data()));
+    {
+        aio_fault fault;
+        int writes_of_weights = 0;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t bytes) {
+            return writes && bytes == 4096 && ++writes_of_weights == 2 ? -ENOSPC : res;
+        };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "No space left", zoff_param_write(e.get(), 0, 0, 9000, weights.data()));
+    }
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+class Chaos : public testing::TestWithParam<unsigned>
+{
+  protected:
+    Chaos() : random(GetParam()), t(GetParam())
+    {
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+        t.add(3000, 2, ZOFF_F32, ZOFF_F32);
+        t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+        t.add(5000, 1, ZOFF_BF16, ZOFF_BF16, 0, true);
+        t.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            if (i < OWNED || GetParam() % 3)
+                t.give_away(i);
+        }
+        persists = GetParam() % 2;
+        std::string more = GetParam() % 4 < 2
+                               ? "\"stage3_param_persistence_threshold\": 1600"
+                               : "\"stage3_param_persistence_threshold\": 0, \"stage3_max_live_parameters\": 9100";
+        std::string text = text_of(folder.path, more,
+                                   std::string("\"io_backend\": \"") + (GetParam() % 5 ? "auto" : "posix") +
+                                       "\", \"persist\": " + (persists ? "true" : "false"));
+        if (GetParam() % 7 == 0)
+            text.replace(text.find("\"max_in_cpu\": 0"), 15, "\"max_in_cpu\": 7000");
+        e = seal_engine(t, text, 2048);
+    }
+
+    // A step, and whatever it takes to end it: finished, or dropped where that is possible.
+    void step()
+    {
+        auto info = new_info();
+        t.next_step();
+        t.backward_all(0.1f);
+        zoff_status status = zoff_step(e.get(), nullptr, &info);
+        for (int tries = 0; status < 0; tries++) {
+            ASSERT_LT(tries, 20) << zoff_last_error();
+            if (info.outcome == ZOFF_OUTCOME_BEFORE || (persists && random() % 2)) {
+                for (int drops = 0; zoff_grads_drop(e.get()) < 0; drops++)
+                    ASSERT_LT(drops, 20) << zoff_last_error();
+                return;
+            }
+            status = zoff_step_retry(e.get(), &info);
+        }
+        reference::step(t.tensors, config_groups(), ++steps, 1, 1, 0);
+    }
+
+    // Other weights for a window; between two tries others are looked at.
+    void write()
+    {
+        const size_t i = random() % OWNED, total = t.tensors[i].total();
+        const size_t first = random() % total, count = 1 + random() % (total - first);
+        std::vector<char> weights(count * 4);
+        for (size_t k = 0; k < count; k++) {
+            trainer::put(weights.data(), t.tensors[i].dtype, k, (float)(random() % 256) / 256);
+            t.tensors[i].master[first + k] = trainer::get(weights.data(), t.tensors[i].dtype, k);
+        }
+        for (int tries = 0; zoff_param_write(e.get(), (zoff_param)i, first, count, weights.data()) < 0; tries++) {
+            ASSERT_LT(tries, 5) << zoff_last_error();
+            const size_t other = random() % OWNED;
+            if (other != i)
+                look_at(other, 0);
+        }
+    }
+
+    void pull()
+    {
+        for (int tries = 0; zoff_params_pull(e.get()) < 0; tries++)
+            ASSERT_LT(tries, 5) << zoff_last_error();
+        for (auto &x : t.tensors) {
+            for (size_t k = 0; !x.frozen && k < x.total(); k++)
+                x.master[k] = reference::rounded(x.dtype, x.master[k]);
+        }
+    }
+
+    void look_at(size_t i, size_t slice)
+    {
+        const auto &x = t.tensors[i];
+        const void *lent = nullptr;
+        if (zoff_param_fetch(e.get(), (zoff_param)i, slice, nullptr, &lent) < 0)
+            return;
+        for (size_t k = 0; k < x.count; k++)
+            ASSERT_EQ(reference::rounded(x.dtype, x.master[slice * x.count + k]), trainer::get((const char *)lent, x.dtype, k))
+                << "weight " << k << " of slice " << slice << " of " << i;
+        ASSERT_ZOFF_OK(zoff_param_release(e.get(), (zoff_param)i, slice, nullptr));
+    }
+
+    void turn()
+    {
+        switch (random() % 6) {
+        case 0:
+            return step();
+        case 1:
+            return write();
+        case 2:
+            (void)zoff_params_push(e.get());
+            return;
+        case 3:
+            return pull();
+        default:
+            for (int k = 0; k < 8; k++) {
+                const size_t i = random() % OWNED;
+                look_at(i, random() % t.tensors[i].slices);
+            }
+        }
+    }
+
+    enum { OWNED = 5 }; // the last tensor may be the caller's
+    log_catcher log;
+    watchdog dog;
+    scratch_folder folder;
+    std::mt19937 random;
+    trainer t;
+    engine e;
+    bool persists;
+    int64_t steps = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, testing::Range(0u, 30u));
+
+TEST_P(Chaos, EndsWithTheRightNumbers)
+{
+    int faults = 0;
+    for (int i = 0; i < 120 && !HasFailure(); i++) {
+        SCOPED_TRACE("turn " + std::to_string(i));
+        aio_fault fault;
+        int countdown = random() % 3 ? (int)(random() % 40) : 1000000;
+        fault.result = [&](int, int res, bool, uint64_t, size_t) { return countdown-- == 0 ? (faults++, -EIO) : res; };
+        ASSERT_NO_FATAL_FAILURE(turn());
+    }
+    EXPECT_GT(faults, 5);
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+} // namespace
