@@ -184,7 +184,7 @@ TEST(Refusals, MoreStatesThanTheDiskHolds)
     engine e(made);
     zoff_param_desc d = good(one, (size_t)1 << 40); // 8 TiB of files
     ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "offload_optimizer.nvme_path", zoff_engine_seal(made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "no room for the states or weights of this engine: nvme_path", zoff_engine_seal(made));
     EXPECT_NE(std::string(zoff_last_error()).find("need"), std::string::npos) << zoff_last_error();
     EXPECT_NE(std::string(zoff_last_error()).find("have"), std::string::npos) << zoff_last_error();
     EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
