@@ -6,8 +6,8 @@
  *  Weights and gradients are the caller's memory, aligned to their element and no more; the engine never frees, moves or
  *  keeps them after destroy. Weights may also be the engine's (zoff_param_desc.engine_owned): then they live in DRAM or on
  *  NVMe, and the caller fetches a slice where it uses it and releases it after. The optimizer states (fp32 masters of 16-bit
- * weights, and of first and second moments those that the optimizer has) are the engine's: in DRAM, or in files streamed
- * through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
+ *  weights, and of first and second moments those that the optimizer has) are the engine's: in DRAM, or in files streamed
+ *  through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
  *
  *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
  *  returns a status, and zoff_last_error() has the words.
@@ -135,7 +135,7 @@ typedef struct zoff_plan_info {
     uint64_t step_write_bytes;  /**< to files: what wears the drive */
     uint64_t weight_bytes;      /**< weights that the engine keeps, without padding */
     uint64_t weight_host_bytes; /**< DRAM for them, beside host_bytes: all of them, or buffers and what is cached, and the
-                                   slices that may be whole at a time */
+                                     slices that may be whole at a time */
     uint64_t weight_nvme_bytes; /**< of them in files */
 } zoff_plan_info;
 
@@ -240,7 +240,7 @@ ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Give back what one zoff_param_fetch() has lent. Before a step that updates all must be given back; a micro-step that only
- * adds up may be taken while weights are lent.  @return ERR_STATE while a step is open */
+ *  adds up may be taken while weights are lent.  @return ERR_STATE while a step is open */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a window of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,

@@ -73,7 +73,7 @@ static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, cons
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
         const zoff_engine_param *p = &e->params[plan->pieces[chunk->first_piece + i].param];
-        if (p->engine_owned && (p->frozen || p->dtype == ZOFF_F32))
+        if (p->engine_owned && !zoff_engine_params_remade(p))
             return false;
     }
     return true;

@@ -228,6 +228,13 @@ void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices tha
 const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
 /* Whether the engine keeps weights. */
 bool zoff_engine_params_any_owned(const zoff_engine *e);
+/* Whether each step makes all of a parameter's weights anew, of masters: 16-bit weights that are trained. */
+static inline bool zoff_engine_params_remade(const zoff_engine_param *p)
+{
+    return !p->frozen && p->dtype != ZOFF_F32;
+}
+/* ERR_STATE while the weights that the engine keeps are not those of the states. */
+zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *call);
 /* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
  * no first values either. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);

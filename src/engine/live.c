@@ -383,10 +383,7 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
 {
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
-    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
-                 "zoff_param_fetch: the states are those after step %lld and the weights are not; call zoff_params_push() "
-                 "first",
-                 (long long)e->t);
+    ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
     zoff_live_slice *s = slice_of(e, p, slice);
     const uint32_t number = (uint32_t)(s - e->live.slices);
     if (!s->at && s->count)

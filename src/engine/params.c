@@ -93,6 +93,14 @@ bool zoff_engine_params_any_owned(const zoff_engine *e)
     return false;
 }
 
+zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
+                 (long long)e->t);
+    return ZOFF_OK;
+}
+
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
 {
     const zoff_engine_param *p = &e->params[piece->param];

@@ -135,18 +135,21 @@ static bool writes_all_weights(const zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     for (size_t i = 0; i < count; i++) {
         const zoff_engine_param *p = &e->params[pieces[i].param];
-        if (p->engine_owned && (p->dtype == ZOFF_F32 || !*zoff_engine_params_flag(run->engine, &pieces[i])))
+        if (p->engine_owned && !(zoff_engine_params_remade(p) && *zoff_engine_params_flag(run->engine, &pieces[i])))
             return false;
     }
     return true;
+}
+
+static bool is_wanted(const zoff_loan *loan)
+{
+    return !loan->base && !loan->done;
 }
 
 /* An error leaves nothing borrowed. */
 static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_loan *loan)
 {
     void *base;
-    if (loan->base || loan->done)
-        return ZOFF_OK;
     zoff_status status =
         as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
     loan->base = status == ZOFF_OK ? base : NULL;
@@ -158,9 +161,9 @@ zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     zoff_status states = ZOFF_OK, weights = ZOFF_OK;
-    if (zoff_engine_stages_borrows(run))
+    if (is_wanted(&run->states) && zoff_engine_stages_borrows(run))
         states = ask(e->store, run->chunk, false, &run->states);
-    if (states >= 0 && borrows_weights(run))
+    if (states >= 0 && is_wanted(&run->weights) && borrows_weights(run))
         weights = ask(e->weights, run->chunk, writes_all_weights(run), &run->weights);
     return states != ZOFF_OK ? states : weights;
 }

@@ -156,7 +156,8 @@ static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_engine_param *p = &e->params[e->plan.pieces[c->first_piece + i].param];
-        if (p->engine_owned && (p->frozen || (p->dtype == ZOFF_F32 && !e->settings.values.persist)))
+        const bool has_copy = !p->frozen && e->settings.values.persist; /* of fp32 weights */
+        if (p->engine_owned && !zoff_engine_params_remade(p) && !has_copy)
             return false;
     }
     return true;

@@ -44,14 +44,6 @@ static bool is_own_master(const zoff_engine *e, const window *w)
     return e->params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
 }
 
-static zoff_status check_weights_are_there(const zoff_engine *e, const char *call)
-{
-    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
-                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
-                 (long long)e->t);
-    return ZOFF_OK;
-}
-
 static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
 {
     ZOFF_TRY(check_range(e, w, call));
@@ -66,7 +58,7 @@ static zoff_status check_state(const zoff_engine *e, const window *w, const char
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
     /* Of fp32 weights the one in use is read, and that is not there yet. */
     if (!w->write && p->engine_owned && is_own_master(e, w))
-        return check_weights_are_there(e, call);
+        return zoff_engine_params_check_weights(e, call);
     return ZOFF_OK;
 }
 
@@ -76,7 +68,7 @@ static zoff_status check_weights(const zoff_engine *e, const window *w, const ch
     ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->params[w->param].name);
-    ZOFF_TRY(check_weights_are_there(e, call));
+    ZOFF_TRY(zoff_engine_params_check_weights(e, call));
     return w->write ? zoff_engine_live_check(e, w->param, 1, call) : ZOFF_OK;
 }
 
