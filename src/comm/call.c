@@ -12,6 +12,7 @@
 #include <time.h>
 
 static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
+static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
 size_t zoff_comm_call_total(const zoff_comm *comm, const size_t *bytes)
 {
@@ -39,9 +40,9 @@ static size_t size_of(const zoff_comm *comm, const zoff_comm_call *call)
 
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
 {
-    static _Thread_local char text[80];
-    snprintf(text, sizeof text, "%s number %llu (%zu bytes)", NAMES[work->call.kind], (unsigned long long)work->number,
-             size_of(comm, &work->call));
+    static _Thread_local char text[96];
+    snprintf(text, sizeof text, "%s number %llu %s (%zu bytes)", NAMES[work->call.kind], (unsigned long long)work->number,
+             STREAMS[work->call.stream], size_of(comm, &work->call));
     return text;
 }
 
@@ -120,9 +121,9 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
     ZOFF_FAIL_IF(comm->is_broken, ZOFF_ERR_COMM, "%s", comm->words);
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_BROADCAST && call->root >= comm->size, ZOFF_ERR_INVALID,
                  "a broadcast from rank %u of %u", call->root, comm->size);
-    *work = (zoff_comm_work){.call = *call, .number = comm->started + 1, .began = zoff_base_clock_seconds()};
+    *work = (zoff_comm_work){.call = *call, .number = comm->started[call->stream] + 1, .began = zoff_base_clock_seconds()};
     ZOFF_TRY(comm->ops->start(comm, work));
-    comm->started++;
+    comm->started[call->stream]++;
     work->active = true;
     return ZOFF_OK;
 }

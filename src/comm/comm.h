@@ -13,10 +13,20 @@ typedef enum zoff_comm_kind {
     ZOFF_COMM_BARRIER
 } zoff_comm_kind;
 
-/* One operation, which every rank of the group starts, all in the same order. What is named here belongs to the operation until
- * it is done: nobody writes `in`, nobody looks at `out`. */
+/* Every operation follows those of its stream: all ranks start the operations of one stream in the same order. Streams know
+ * nothing of one another, so what depends on how fast a rank is may differ between them, and only between them. */
+typedef enum zoff_comm_stream {
+    ZOFF_COMM_STEP,    /* votes, and weights after an update */
+    ZOFF_COMM_REDUCE,  /* gradients */
+    ZOFF_COMM_WEIGHTS, /* weights that somebody uses */
+    ZOFF_COMM_STREAMS  /* how many there are */
+} zoff_comm_stream;
+
+/* One operation, which every rank of the group starts. What is named here belongs to the operation until it is done: nobody
+ * writes `in`, nobody looks at `out`. */
 typedef struct zoff_comm_call {
     zoff_comm_kind kind;
+    zoff_comm_stream stream;
     const void *in;              /* EXCHANGE: pieces for rank 0, 1, ..., one after the other. GATHER: this rank's piece */
     void *out;                   /* EXCHANGE, GATHER: pieces of rank 0, 1, ...; SUM, BROADCAST: in place */
     const size_t *send_bytes;    /* EXCHANGE: of each piece of `in` */
@@ -30,7 +40,7 @@ typedef struct zoff_comm_work {
     bool active;
     zoff_status outcome; /* of the last one: OK, or the error that poll gives from then on */
     zoff_comm_call call;
-    uint64_t number; /* of the operation in this communicator, from 1 */
+    uint64_t number; /* of the operation in its stream, from 1 */
     double began;
     bool arrived;  /* of back-ends: every rank has started it */
     bool taken;    /* this rank has what it gets */
@@ -54,8 +64,8 @@ typedef struct zoff_comm_ops {
 struct zoff_comm {
     const zoff_comm_ops *ops;
     unsigned rank, size;
-    double timeout_seconds; /* negative: none */
-    uint64_t started;       /* operations so far */
+    double timeout_seconds;              /* negative: none */
+    uint64_t started[ZOFF_COMM_STREAMS]; /* operations so far */
     zoff_comm_info info;
     bool is_broken;
     char words[1024]; /* why */
@@ -82,7 +92,7 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
 /* inout[i] becomes the sum over the ranks, added up in rank order: the same bits on every rank. */
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);
 
-/* "all_gather number 7 (4096 bytes)", in a buffer of this thread */
+/* "all_gather number 7 of the gradients (4096 bytes)", in a buffer of this thread */
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work);
 
 /* Bytes of all pieces of a list. */

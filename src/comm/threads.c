@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEPTH = 64 }; /* operations that a rank has in flight at a time */
+enum { DEPTH = 64 }; /* operations of a stream that a rank has in flight at a time */
 
 /* An operation of one rank, as the others see it. */
 typedef struct posting {
@@ -26,8 +26,8 @@ typedef struct posting {
 } posting;
 
 typedef struct member {
-    posting postings[DEPTH]; /* by number */
-    uint64_t started;
+    posting postings[ZOFF_COMM_STREAMS][DEPTH]; /* by number */
+    uint64_t started[ZOFF_COMM_STREAMS];
     bool has_left;
 } member;
 
@@ -45,6 +45,20 @@ typedef struct threads_comm {
     zoff_comm comm;
     board *board;
 } threads_comm;
+
+/* Where an operation is posted. */
+static posting *posting_of(const board *b, unsigned rank, const zoff_comm_work *work)
+{
+    return &b->members[rank].postings[work->call.stream][work->number % DEPTH];
+}
+
+/* Posting `i` of a rank, of those of all streams. */
+static posting *any_posting(const board *b, unsigned rank, unsigned i)
+{
+    return &b->members[rank].postings[i / DEPTH][i % DEPTH];
+}
+
+enum { POSTINGS = ZOFF_COMM_STREAMS * DEPTH };
 
 /* ---- life ---- */
 
@@ -130,8 +144,8 @@ static void threads_close(zoff_comm *comm)
     char words[128];
     snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
     pthread_mutex_lock(&b->lock);
-    for (int i = 0; i < DEPTH; i++) {
-        posting *p = &b->members[comm->rank].postings[i];
+    for (unsigned i = 0; i < POSTINGS; i++) {
+        posting *p = any_posting(b, comm->rank, i);
         if (!p->number)
             continue;
         break_board(b, words);
@@ -155,11 +169,6 @@ static size_t before(const size_t *bytes, unsigned rank)
     return sum;
 }
 
-static const posting *posting_of(const board *b, unsigned rank, uint64_t number)
-{
-    return &b->members[rank].postings[number % DEPTH];
-}
-
 /* What another rank has for this one must be what this one expects. */
 static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_call *theirs)
 {
@@ -168,7 +177,7 @@ static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, un
     const bool same = ours->kind == theirs->kind && ours->count == theirs->count && ours->root == theirs->root;
     if (!same) {
         zoff_comm_work their_work = {.call = *theirs, .number = work->number};
-        char name[80];
+        char name[96];
         snprintf(name, sizeof name, "%s", zoff_comm_call_name(comm, &their_work));
         return zoff_base_status_fail(ZOFF_ERR_COMM,
                                      "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
@@ -191,14 +200,14 @@ static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work 
     if (work->arrived)
         return ZOFF_OK;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        if (b->members[rank].started >= work->number)
+        if (b->members[rank].started[work->call.stream] >= work->number)
             continue;
         ZOFF_FAIL_IF(b->members[rank].has_left, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
                      comm->rank, zoff_comm_call_name(comm, work), rank);
         return ZOFF_PENDING;
     }
     for (unsigned rank = 0; rank < b->size; rank++)
-        ZOFF_TRY(compare(comm, work, rank, &posting_of(b, rank, work->number)->call));
+        ZOFF_TRY(compare(comm, work, rank, &posting_of(b, rank, work)->call));
     work->arrived = true;
     return ZOFF_OK;
 }
@@ -209,7 +218,7 @@ static void take_pieces(const zoff_comm *comm, const board *b, const zoff_comm_w
 {
     size_t done = 0;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        const zoff_comm_call *theirs = &posting_of(b, rank, work->number)->call;
+        const zoff_comm_call *theirs = &posting_of(b, rank, work)->call;
         const size_t bytes = work->call.receive_bytes[rank];
         if (bytes == 0)
             continue; /* then there may be no memory at all */
@@ -227,7 +236,7 @@ static void take_sum(const board *b, const zoff_comm_work *work)
 {
     double *sums = work->scratch;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        const double *theirs = posting_of(b, rank, work->number)->call.out;
+        const double *theirs = posting_of(b, rank, work)->call.out;
         for (size_t i = 0; i < work->call.count; i++)
             sums[i] = rank ? sums[i] + theirs[i] : theirs[i];
     }
@@ -241,15 +250,15 @@ static void take(const zoff_comm *comm, const board *b, const zoff_comm_work *wo
     else if (call->kind == ZOFF_COMM_SUM)
         take_sum(b, work);
     else if (call->kind == ZOFF_COMM_BROADCAST && call->root != comm->rank && call->count)
-        memcpy(call->out, posting_of(b, call->root, work->number)->call.out, call->count);
+        memcpy(call->out, posting_of(b, call->root, work)->call.out, call->count);
 }
 
 /* With the lock: whether nobody needs this rank's memory any more. One whose posting is gone has seen that before. */
-static bool all_have_taken(const board *b, uint64_t number)
+static bool all_have_taken(const board *b, const zoff_comm_work *work)
 {
     for (unsigned rank = 0; rank < b->size; rank++) {
-        const posting *p = posting_of(b, rank, number);
-        if (p->number == number && !p->taken)
+        const posting *p = posting_of(b, rank, work);
+        if (p->number == work->number && !p->taken)
             return false;
     }
     return true;
@@ -260,15 +269,14 @@ static bool all_have_taken(const board *b, uint64_t number)
 static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
 {
     board *b = ((threads_comm *)comm)->board;
-    member *self = &b->members[comm->rank];
-    posting *p = &self->postings[work->number % DEPTH];
+    posting *p = posting_of(b, comm->rank, work);
     ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
                  comm->rank, (unsigned long long)p->number, DEPTH - 1);
     if (work->call.kind == ZOFF_COMM_SUM)
         ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     pthread_mutex_lock(&b->lock);
     *p = (posting){.number = work->number, .call = work->call, .work = work};
-    self->started = work->number;
+    b->members[comm->rank].started[work->call.stream] = work->number;
     pthread_mutex_unlock(&b->lock);
     return ZOFF_OK;
 }
@@ -276,9 +284,9 @@ static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
 /* With the lock, which it gives up to copy. */
 static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 {
-    posting *p = &b->members[comm->rank].postings[work->number % DEPTH];
+    posting *p = posting_of(b, comm->rank, work);
     /* What all have taken is done, whatever has become of the group since. */
-    const bool is_over = work->taken && all_have_taken(b, work->number);
+    const bool is_over = work->taken && all_have_taken(b, work);
     zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
     if (status == ZOFF_OK && !work->taken) {
         b->taking++;
@@ -289,7 +297,7 @@ static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
             pthread_cond_broadcast(&b->nobody_takes);
         work->taken = p->taken = true;
     }
-    if (status == ZOFF_OK && !all_have_taken(b, work->number))
+    if (status == ZOFF_OK && !all_have_taken(b, work))
         status = ZOFF_PENDING;
     return status;
 }
@@ -298,16 +306,15 @@ static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     board *b = ((threads_comm *)comm)->board;
-    member *self = &b->members[comm->rank];
     pthread_mutex_lock(&b->lock);
-    for (int i = 0; i < DEPTH; i++) {
-        const posting *p = &self->postings[i];
-        if (p->number && p->number != work->number && !p->taken)
+    for (unsigned i = 0; i < POSTINGS; i++) {
+        const posting *p = any_posting(b, comm->rank, i);
+        if (p->number && p->work != work && !p->taken)
             (void)go_on(comm, b, p->work); /* what fails is told by its own poll */
     }
     zoff_status status = go_on(comm, b, work);
     if (status == ZOFF_OK)
-        self->postings[work->number % DEPTH].number = 0;
+        posting_of(b, comm->rank, work)->number = 0;
     pthread_mutex_unlock(&b->lock);
     if (status == ZOFF_OK && work->scratch && work->call.count)
         memcpy(work->call.out, work->scratch, work->call.count * sizeof(double));
@@ -318,7 +325,7 @@ static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, uns
 {
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
-    const bool has = b->members[rank].started >= work->number;
+    const bool has = b->members[rank].started[work->call.stream] >= work->number;
     pthread_mutex_unlock(&b->lock);
     return has;
 }
@@ -328,9 +335,9 @@ static void threads_give_up(zoff_comm *comm, const char *words)
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
     break_board(b, words);
-    for (int i = 0; i < DEPTH; i++) {
-        if (b->members[comm->rank].postings[i].number)
-            let_go(&b->members[comm->rank].postings[i]);
+    for (unsigned i = 0; i < POSTINGS; i++) {
+        if (any_posting(b, comm->rank, i)->number)
+            let_go(any_posting(b, comm->rank, i));
     }
     pthread_mutex_unlock(&b->lock);
 }

@@ -255,8 +255,8 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
         } else {
             const double took = seconds_of([&] {
                 EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
-                                  "sum number 2 (8 bytes) has waited for 0.3 s: rank " + std::to_string(late) + " of " +
-                                      std::to_string(size) + " did not arrive",
+                                  "sum number 2 of the step (8 bytes) has waited for 0.3 s: rank " + std::to_string(late) +
+                                      " of " + std::to_string(size) + " did not arrive",
                                   ([&] {
                                       double x = 1;
                                       zoff_comm_work work = {};
@@ -336,6 +336,39 @@ TEST_P(Several, RanksMayWaitInAnyOrder)
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[0]));
         EXPECT_EQ(1.0 * GetParam().size, x[0]);
         EXPECT_EQ(2.0 * GetParam().size, x[1]);
+    });
+}
+
+// Ranks may mix the streams as they like, as long as each stream has one order.
+TEST_P(Several, StreamsAreIndependentOfOneAnother)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        enum { EACH = 5 };
+        double sums[ZOFF_COMM_STREAMS][EACH];
+        zoff_comm_work works[ZOFF_COMM_STREAMS][EACH] = {};
+        unsigned next[ZOFF_COMM_STREAMS] = {};
+        std::mt19937 random(rank); // not the same on each rank
+        for (unsigned done = 0; done < ZOFF_COMM_STREAMS * EACH;) {
+            const unsigned stream = random() % ZOFF_COMM_STREAMS, k = next[stream];
+            if (k == EACH)
+                continue;
+            sums[stream][k] = stream * 100 + k + rank;
+            zoff_comm_call call = {};
+            call.kind = ZOFF_COMM_SUM;
+            call.stream = (zoff_comm_stream)stream;
+            call.out = &sums[stream][k];
+            call.count = 1;
+            EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &works[stream][k]));
+            next[stream]++;
+            done++;
+        }
+        const unsigned size = zoff_comm_size(comm);
+        for (unsigned stream = 0; stream < ZOFF_COMM_STREAMS; stream++) {
+            for (unsigned k = 0; k < EACH; k++) {
+                EXPECT_ZOFF_OK(zoff_comm_wait(comm, &works[stream][k]));
+                EXPECT_EQ(size * (stream * 100 + k) + size * (size - 1) / 2, sums[stream][k]);
+            }
+        }
     });
 }
 
