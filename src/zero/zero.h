@@ -1,5 +1,5 @@
-/* zero.h: the door of the room that decides who owns a number: which elements belong to this rank, in which chunk they
- * lie, and where in it. Pure integers: no memory of states, no files, no ranks' traffic. */
+/* zero.h: the door of the room that decides who owns a number: which elements belong to which rank, in which chunk they
+ * lie, and where in it; and of what carries numbers between owners. It knows no states, no files, no types of numbers. */
 #ifndef ZOFF_ZERO_H
 #define ZOFF_ZERO_H
 
@@ -23,6 +23,7 @@ typedef struct zoff_plan_piece {
     size_t slice;
     size_t first; /* in the slice; a multiple of the unit of the plan */
     size_t count;
+    /* Of what this rank owns: */
     size_t offsets[ZOFF_STREAM_COUNT]; /* in the chunk's streams; of no use where the parameter has no such state */
     size_t weight_offset;              /* in the chunk's weights, in bytes; of no use where they are the caller's */
     size_t owned_offset;               /* in the rank's gradient accumulator; padded like the streams */
@@ -50,16 +51,36 @@ typedef struct zoff_plan_chunk {
     size_t weight_bytes;               /* likewise of its weights */
 } zoff_plan_chunk;
 
+/* A rank's part of a bucket. */
+typedef struct zoff_plan_part {
+    size_t first_piece, piece_count;
+} zoff_plan_part;
+
 typedef struct zoff_plan_opts {
     size_t unit;               /* elements; pieces are cut at multiples of it, so that blocks of the norm stay whole */
     size_t max_chunk_elements; /* at least one unit is put into a chunk, whatever the limits */
     size_t max_chunk_bytes;    /* with padding */
+    unsigned rank, ranks;      /* 0 ranks: 1 */
+    bool replicated;           /* each rank owns all of every bucket */
+    size_t max_bucket_units;   /* of several ranks; 0: no limit */
 } zoff_plan_opts;
 
+/* The list of all parameters, block by block (a unit, or the tail of a slice), is cut into buckets; and a bucket, where there
+ * are several ranks, into one part for each:
+ *
+ *      bucket 0                  bucket 1                       ...
+ *      | part of 0 | part of 1 | part of 0 | part of 1 |
+ *
+ * The chunk of a bucket is what this rank owns of it: its part, or, where states are replicated, all of it. One rank alone
+ * fills its chunks as far as the limits allow. Several ranks have parts that differ by one block at most, in each bucket and
+ * in all of them together; a part may be empty. */
 typedef struct zoff_plan {
-    zoff_plan_piece *pieces; /* in order of parameter, slice, first */
-    zoff_plan_chunk *chunks;
+    zoff_plan_piece *pieces; /* of all ranks, in order of parameter, slice, first */
+    zoff_plan_chunk *chunks; /* of this rank, one a bucket */
+    zoff_plan_part *parts;   /* part of rank r of bucket b: number b * ranks + r */
     size_t piece_count, chunk_count;
+    unsigned rank, ranks;
+    bool replicated;
     size_t elements;                            /* of this rank that are trained, without padding */
     size_t weight_bytes;                        /* of weights that the engine keeps, without padding */
     size_t state_bytes;                         /* of all streams, without padding */
@@ -82,7 +103,13 @@ size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
  * weights elsewhere). */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
 
-/* Number of the chunk that holds a piece. */
+/* Number of the bucket that holds a piece, which is that of its chunk; and the rank whose part it is in. */
 size_t zoff_zero_plan_chunk_of(const zoff_plan *plan, size_t piece);
+unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, size_t piece);
+
+static inline zoff_plan_part zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsigned rank)
+{
+    return plan->parts[bucket * plan->ranks + rank];
+}
 
 #endif

@@ -107,29 +107,160 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
     EXPECT_EQ(plan.piece_count, next);
 }
 
+std::vector<zoff_plan_tensor> random_tensors(std::mt19937 &random)
+{
+    std::vector<zoff_plan_tensor> tensors(random() % 12);
+    for (auto &t : tensors) {
+        static const size_t SIZES[] = {0, 1, 15, 16, 17, 1023, 1024, 1025, 5000, 100000};
+        t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
+        t.slices = random() % 4;
+        t.frozen = random() % 8 == 0;
+        for (bool &has : t.has)
+            has = !t.frozen && random() % 2;
+        t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
+    }
+    return tensors;
+}
+
+zoff_plan_opts random_opts(std::mt19937 &random)
+{
+    zoff_plan_opts opts = {};
+    opts.unit = random() % 2 ? 1024 : 16;
+    opts.max_chunk_elements = random() % 3 ? 1 + random() % 20000 : SIZE_MAX;
+    opts.max_chunk_bytes = random() % 3 ? 1 + random() % 300000 : SIZE_MAX;
+    return opts;
+}
+
 TEST(Plan, PropertiesOverRandomLists)
 {
     std::mt19937 random(1);
     for (int round = 0; round < 3000; round++) {
-        std::vector<zoff_plan_tensor> tensors(random() % 12);
-        for (auto &t : tensors) {
-            static const size_t SIZES[] = {0, 1, 15, 16, 17, 1023, 1024, 1025, 5000, 100000};
-            t.count = random() % 3 ? SIZES[random() % 10] : random() % 20000;
-            t.slices = random() % 4;
-            t.frozen = random() % 8 == 0;
-            for (bool &has : t.has)
-                has = !t.frozen && random() % 2;
-            t.weight_bytes = random() % 2 ? 0 : 2u << random() % 2;
-        }
-        zoff_plan_opts opts = {};
-        opts.unit = random() % 2 ? 1024 : 16;
-        opts.max_chunk_elements = random() % 3 ? 1 + random() % 20000 : SIZE_MAX;
-        opts.max_chunk_bytes = random() % 3 ? 1 + random() % 300000 : SIZE_MAX;
+        const std::vector<zoff_plan_tensor> tensors = random_tensors(random);
+        const zoff_plan_opts opts = random_opts(random);
         owned_plan made;
         ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &made.plan));
         ASSERT_NO_FATAL_FAILURE(check(tensors, opts, made.plan)) << "round " << round;
         if (testing::Test::HasFailure())
             FAIL() << "round " << round;
+    }
+}
+
+size_t blocks_of(const zoff_plan &plan, const zoff_plan_part &part, size_t unit)
+{
+    size_t blocks = 0;
+    for (size_t k = 0; k < part.piece_count; k++)
+        blocks += (plan.pieces[part.first_piece + k].count + unit - 1) / unit;
+    return blocks;
+}
+
+// The plans of all ranks are one partition: the same pieces, which cover every element once; parts of a bucket, and the sums of
+// the ranks, differ by one block at most; each rank's chunk is its part, or all of the bucket.
+void check_ranks(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const std::vector<owned_plan> &all)
+{
+    const zoff_plan &first = all[0].plan;
+    const unsigned ranks = opts.ranks;
+    size_t piece = 0;
+    for (size_t i = 0; i < tensors.size(); i++) {
+        const bool is_kept = !tensors[i].frozen || tensors[i].weight_bytes;
+        for (size_t slice = 0; is_kept && slice < tensors[i].slices; slice++) {
+            for (size_t from = 0; from < tensors[i].count; piece++) {
+                ASSERT_LT(piece, first.piece_count);
+                const zoff_plan_piece &p = first.pieces[piece];
+                ASSERT_TRUE(p.param == i && p.slice == slice && p.first == from && from % opts.unit == 0 && p.count > 0);
+                from += p.count;
+            }
+        }
+    }
+    ASSERT_EQ(piece, first.piece_count);
+
+    std::vector<size_t> blocks(ranks), elements(ranks);
+    size_t next = 0;
+    for (size_t b = 0; b < first.chunk_count; b++) {
+        const zoff_plan_part from = zoff_zero_plan_part(&first, b, 0);
+        size_t least = SIZE_MAX, most = 0, sum = 0;
+        for (unsigned r = 0; r < ranks; r++) {
+            const zoff_plan_part part = zoff_zero_plan_part(&first, b, r);
+            const size_t now = blocks_of(first, part, opts.unit);
+            ASSERT_EQ(next, part.first_piece);
+            next += part.piece_count;
+            least = std::min(least, now);
+            most = std::max(most, now);
+            sum += now;
+            blocks[r] += now;
+            for (size_t k = part.first_piece; k < next; k++) {
+                ASSERT_EQ(b, zoff_zero_plan_chunk_of(&first, k));
+                ASSERT_EQ(r, zoff_zero_plan_rank_of(&first, k));
+                elements[r] += tensors[first.pieces[k].param].frozen ? 0 : first.pieces[k].count;
+            }
+            const zoff_plan_chunk &chunk = all[r].plan.chunks[b];
+            const zoff_plan_part own = opts.replicated ? zoff_plan_part{from.first_piece, 0} : part;
+            ASSERT_EQ(own.first_piece, chunk.first_piece);
+            if (!opts.replicated) {
+                ASSERT_EQ(own.piece_count, chunk.piece_count);
+                ASSERT_EQ(now, chunk.blocks);
+            }
+        }
+        ASSERT_LE(most - least, 1u);
+        ASSERT_GT(sum, 0u);
+        ASSERT_LE(sum, opts.max_bucket_units ? opts.max_bucket_units : SIZE_MAX);
+        for (unsigned r = 0; opts.replicated && r < ranks; r++)
+            ASSERT_EQ(next - from.first_piece, all[r].plan.chunks[b].piece_count);
+    }
+    ASSERT_EQ(piece, next);
+    ASSERT_LE(*std::max_element(blocks.begin(), blocks.end()) - *std::min_element(blocks.begin(), blocks.end()), 1u);
+
+    for (unsigned r = 0; r < ranks; r++) {
+        const zoff_plan &plan = all[r].plan;
+        ASSERT_EQ(first.piece_count, plan.piece_count);
+        ASSERT_EQ(first.chunk_count, plan.chunk_count);
+        size_t owned = 0, own_elements = 0, state_bytes = 0;
+        for (size_t b = 0; b < plan.chunk_count; b++) {
+            const zoff_plan_chunk &chunk = plan.chunks[b];
+            size_t lengths[ZOFF_STREAM_COUNT] = {};
+            for (size_t k = 0; k < chunk.piece_count; k++) {
+                const zoff_plan_piece &p = plan.pieces[chunk.first_piece + k];
+                const zoff_plan_tensor &t = tensors[p.param];
+                ASSERT_EQ(owned, p.owned_offset);
+                owned += t.frozen ? 0 : (p.count + 15) / 16 * 16;
+                own_elements += t.frozen ? 0 : p.count;
+                for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
+                    if (t.has[s]) {
+                        ASSERT_EQ(lengths[s], p.offsets[s]);
+                    }
+                    lengths[s] += t.has[s] ? (p.count + 15) / 16 * 16 : 0;
+                    state_bytes += t.has[s] ? 4 * p.count : 0;
+                }
+            }
+            const size_t longest = *std::max_element(lengths, lengths + ZOFF_STREAM_COUNT);
+            if (longest > opts.unit) {
+                ASSERT_LE(chunk.bytes, opts.max_chunk_bytes);
+            }
+            if (chunk.elements > opts.unit) {
+                ASSERT_LE(chunk.elements, opts.max_chunk_elements);
+            }
+        }
+        ASSERT_EQ(owned, plan.owned_elements);
+        ASSERT_EQ(own_elements, plan.elements);
+        ASSERT_EQ(state_bytes, plan.state_bytes);
+        if (!opts.replicated) {
+            ASSERT_EQ(elements[r], plan.elements);
+        }
+    }
+}
+
+TEST(Plan, RanksShareOnePartition)
+{
+    std::mt19937 random(2);
+    for (int round = 0; round < 3000; round++) {
+        const std::vector<zoff_plan_tensor> tensors = random_tensors(random);
+        zoff_plan_opts opts = random_opts(random);
+        opts.ranks = 2 + random() % 8;
+        opts.replicated = random() % 4 == 0;
+        opts.max_bucket_units = random() % 2 ? 1 + random() % 40 : 0;
+        std::vector<owned_plan> all(opts.ranks);
+        for (opts.rank = 0; opts.rank < opts.ranks; opts.rank++)
+            ASSERT_ZOFF_OK(zoff_zero_plan_make(tensors.data(), tensors.size(), &opts, &all[opts.rank].plan));
+        ASSERT_NO_FATAL_FAILURE(check_ranks(tensors, opts, all)) << "round " << round;
     }
 }
 
