@@ -20,7 +20,7 @@ zoff_room(aio      NEEDS base LINKS PkgConfig::liburing PkgConfig::jansson Threa
 zoff_room(accel    NEEDS base)
 zoff_room(comm     NEEDS base LINKS Threads::Threads)
 zoff_room(config   NEEDS base LINKS PkgConfig::jansson)
-zoff_room(zero     NEEDS base)
+zoff_room(zero     NEEDS comm base)
 zoff_room(offload  NEEDS aio base LINKS PkgConfig::libxxhash)
 if(ZOFF_HAVE_XXH_DISPATCH)
   target_compile_definitions(zoff_offload PRIVATE ZOFF_HAVE_XXH_DISPATCH)

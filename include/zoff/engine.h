@@ -113,6 +113,10 @@ typedef struct zoff_step_info {
     size_t nonfinite_slice;     /**< and its slice */
     uint64_t nvme_ahead_bytes;  /**< of nvme_read_bytes those whose reading began before the step was asked for */
     double check_seconds;       /**< checksums of what is read from files and written to them */
+    unsigned nonfinite_rank; /**< when skipped: the rank whose gradient it was, where that is known; else the one that summed */
+    uint64_t sent_bytes;     /**< to other ranks, since the step before: gradients, weights, votes */
+    uint64_t received_bytes; /**< from other ranks */
+    double comm_wait_seconds; /**< this thread, on other ranks */
 } zoff_step_info;
 
 /** What an engine takes, by tier: planned before seal, allocated after. The same code computes both. */
@@ -137,6 +141,7 @@ typedef struct zoff_plan_info {
     uint64_t weight_host_bytes; /**< DRAM for them, beside host_bytes: all of them, or buffers and what is cached, and the
                                      slices that may be whole at a time */
     uint64_t weight_nvme_bytes; /**< of them in files */
+    uint64_t exchange_bytes;    /**< DRAM for what goes to other ranks and comes from them; 0 for one rank alone */
 } zoff_plan_info;
 
 /** Which state of a parameter. */
@@ -194,6 +199,13 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
  *  @blocks never, but for the reads of the "posix" I/O back-end
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Say what the gradients of this rank's micro-batch weigh in the mean over all micro-batches of all ranks in the step: its
+ *  number of tokens, for example, when they are the gradients of a mean over its tokens. To be called before the first
+ *  zoff_grad_ready() of the micro-batch, and before its step; a micro-batch for which it is not called weighs 1. A rank without
+ *  work gives it 0. Without other ranks and without accumulation it changes nothing.
+ *  @return ERR_INVALID for what is no finite fp32 number from 0 on; ERR_STATE after the first zoff_grad_ready() */
+ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 
 /** Let what the engine does between steps go on: reading the states that the next step begins with. zoff_grad_ready() does it,
  *  too; a trainer that calls zoff_step() alone may call this now and then while it computes. Costs next to nothing.

@@ -42,7 +42,10 @@ typedef struct zoff_config_values {
     uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0 when the configuration gives no batch key at all */
     uint32_t train_batch;          /* train_batch_size; likewise */
     unsigned zero_stage;           /* 0 to 3 */
-    zoff_tier state_tier;          /* offload_optimizer.device; HOST or NVME */
+    uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size */
+    zoff_dtype wire_dtype;         /* communication_data_type; 0: that of each gradient */
+    double grad_factor;   /* of each gradient before the sum over ranks: prescale_gradients, gradient_predivide_factor */
+    zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;
     uint64_t host_bytes;      /* zoff.host_memory; 0: auto */

@@ -89,6 +89,15 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
     };
 }
 
+static zoff_dtype fill_wire(const zoff_config *config)
+{
+    const char *key = "communication_data_type";
+    return is_text(config, key, "fp32")   ? ZOFF_F32
+           : is_text(config, key, "bf16") ? ZOFF_BF16
+           : is_text(config, key, "fp16") ? ZOFF_F16
+                                          : (zoff_dtype)0;
+}
+
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out)
 {
     ZOFF_FAIL_IF(!config || !out, ZOFF_ERR_INVALID, "zoff_config_values_get: config and out must not be NULL");
@@ -102,6 +111,10 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .micro_batch = (uint32_t)integer(config, "train_micro_batch_size_per_gpu"),
         .train_batch = (uint32_t)integer(config, "train_batch_size"),
         .zero_stage = (unsigned)integer(config, "zero_optimization.stage"),
+        .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
+        .wire_dtype = fill_wire(config),
+        .grad_factor =
+            integer(config, "prescale_gradients") ? 1.0 / world_size : 1.0 / number(config, "gradient_predivide_factor"),
         .state_tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
         .nvme_paths = config->paths,
         .nvme_path_count = config->path_count,

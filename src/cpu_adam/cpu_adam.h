@@ -90,10 +90,13 @@ typedef struct zoff_accumulate_piece {
     float *sum;
     const void *grad;
     zoff_dtype dtype;
-    bool first; /* sum = grad instead of sum += grad */
+    bool first;           /* sum = grad instead of sum += grad */
+    size_t sources;       /* gradients, one after the other added to the sum; 0: 1 */
+    size_t stride;        /* from one to the next, in bytes */
+    const float *weights; /* of each, by which it is multiplied without rounding; NULL: 1 */
 } zoff_accumulate_piece;
 
-/* Gradient accumulation into fp32. */
+/* Gradient accumulation into fp32, over micro-batches and over ranks. */
 void zoff_adam_accumulate_run(unsigned threads, const zoff_accumulate_piece *pieces, size_t count, zoff_adam_between between,
                               void *ctx);
 

@@ -25,13 +25,24 @@ zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engi
     return tensor;
 }
 
+/* Elements that ranks exchange at a time: more of them make no link faster, fewer let a bucket leave sooner. */
+enum { BUCKET_MOST = 8 * 1024 * 1024 };
+
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
     ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
     for (size_t i = 0; i < e->param_count; i++)
         tensors[i] = zoff_engine_budget_tensor(e, &e->params[i]);
-    zoff_plan_opts opts = {.unit = UNIT, .max_chunk_elements = chunk_elements, .max_chunk_bytes = chunk_bytes};
+    const zoff_config_values *values = &e->settings.values;
+    zoff_plan_opts opts = {.unit = UNIT,
+                           .max_chunk_elements = chunk_elements,
+                           .max_chunk_bytes = chunk_bytes,
+                           .rank = zoff_comm_rank(e->comm),
+                           .ranks = zoff_comm_size(e->comm),
+                           .replicated = zoff_engine_ranks_several(e) && values->zero_stage == 0,
+                           .max_bucket_units =
+                               zoff_base_bits_max(zoff_base_bits_min(values->bucket_elements, (size_t)BUCKET_MOST) / UNIT, 1)};
     zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
@@ -125,6 +136,8 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.count * tensor.slices * sizeof(float) * zoff_zero_plan_streams(&tensor);
         }
+        if (s->values.zero_stage > 0) /* this rank's share */
+            state_bytes = zoff_base_bits_ceil_div(state_bytes, zoff_comm_size(e->comm));
         zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
     }
     size_t chunk_elements = chunk_elements_of(e);
@@ -152,7 +165,8 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
-    info.accumulator_bytes = s->values.accumulation > 1 ? plan.owned_elements * sizeof(float) : 0;
+    info.accumulator_bytes = zoff_engine_params_accumulates(e) ? plan.owned_elements * sizeof(float) : 0;
+    info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;
@@ -175,16 +189,18 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                                      zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
                                      zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
-    uint64_t need = info->host_bytes + info->accumulator_bytes + info->weight_host_bytes;
+    uint64_t need = info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes;
     uint64_t have = zoff_base_budget_memory(&source);
-    ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
-                 "not enough DRAM: need %s (states %s, gradient accumulation %s, weights of the engine %s), have %s (%s); %s",
-                 zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
-                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
-                 zoff_engine_stats_bytes(have), source,
-                 info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
-                                                      "stage3_max_live_parameters, or free memory"
-                 : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
-                                                    : "set offload_optimizer.device to \"nvme\", or free memory");
+    ZOFF_FAIL_IF(
+        need > have, ZOFF_ERR_NO_MEMORY,
+        "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks %s), "
+        "have %s (%s); %s",
+        zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
+        zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
+        zoff_engine_stats_bytes(info->exchange_bytes), zoff_engine_stats_bytes(have), source,
+        info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
+                                             "stage3_max_live_parameters, or free memory"
+        : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
+                                           : "set offload_optimizer.device to \"nvme\", or free memory");
     return ZOFF_OK;
 }

@@ -80,11 +80,14 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->adam_pieces, "a bucket's pieces", &e->adam_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_pieces, "a bucket's pieces", &e->norm_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_index, "a bucket's pieces", &e->norm_index));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->accumulate_pieces, "a bucket's pieces", &e->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->cast_pieces, "a bucket's pieces", &e->cast_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
-    if (e->settings.values.accumulation > 1)
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
+    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements)
         ZOFF_TRY(zoff_base_map_alloc(e->plan.owned_elements * sizeof(float), "gradient accumulation", ZOFF_MAP_FIRST_TOUCH,
                                      &e->accumulator));
     return ZOFF_OK;
@@ -94,9 +97,11 @@ static void deallocate(zoff_engine *e)
 {
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
+    zoff_engine_ranks_close(e);
     zoff_base_map_free(&e->accumulator);
-    void *blocks[] = {e->flags,       e->block_sums, e->runs,  e->adam_pieces, e->norm_pieces, e->accumulate_pieces,
-                      e->cast_pieces, e->hyper,      e->consts};
+    void *blocks[] = {e->flags,      e->block_sums,        e->runs,        e->adam_pieces, e->norm_pieces,
+                      e->norm_index, e->accumulate_pieces, e->cast_pieces, e->hyper,       e->consts,
+                      e->votes,      e->vote_bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
@@ -105,6 +110,9 @@ static void deallocate(zoff_engine *e)
     e->runs = NULL;
     e->adam_pieces = NULL;
     e->norm_pieces = NULL;
+    e->norm_index = NULL;
+    e->votes = NULL;
+    e->vote_bytes = NULL;
     e->accumulate_pieces = NULL;
     e->cast_pieces = NULL;
     e->hyper = NULL;
@@ -131,22 +139,37 @@ static void forget_first_weights(zoff_engine *e)
     }
 }
 
+static zoff_status make_plan(zoff_engine *e)
+{
+    zoff_plan_info info;
+    ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
+    return zoff_engine_budget_check(e, &info);
+}
+
+static zoff_status make_room(zoff_engine *e)
+{
+    ZOFF_TRY(allocate(e));
+    ZOFF_TRY(zoff_engine_ranks_open(e));
+    return zoff_engine_live_open(e);
+}
+
 zoff_status zoff_engine_seal(zoff_engine *e)
 {
     zoff_status status;
-    zoff_plan_info info;
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
-    ZOFF_TRY(check_values(e));
-    ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
-    ZOFF_TRY_OR(undo, zoff_engine_budget_check(e, &info));
-    ZOFF_TRY_OR(undo, allocate(e));
-    ZOFF_TRY_OR(undo, zoff_engine_live_open(e));
-    ZOFF_TRY_OR(undo, zoff_engine_stores_open(e));
+    /* After each stretch of its own a rank hears whether others have come as far. */
+    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_list(e));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, zoff_engine_stores_open(e)));
     zoff_engine_live_attach(e);
     forget_first_weights(e);
     zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_exchange_begin(e);
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
@@ -154,6 +177,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->weights);
     zoff_engine_stats_log_start(e);
     zoff_engine_pipeline_ahead(e);
+    e->ranks.before = e->comm->info;
     return ZOFF_OK;
 undo:
     deallocate(e);

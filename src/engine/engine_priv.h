@@ -9,6 +9,8 @@
  *  stores.c    the stores of states and of weights  lr_schedule.c
  *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
  *  persist.c   states of an earlier process
+ *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
+ *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -17,9 +19,12 @@
 #include "comm.h"
 #include "config.h"
 #include "cpu_adam.h"
+#include "exact.h"
+#include "gather.h"
 #include "map.h"
 #include "mem.h"
 #include "offload.h"
+#include "reduce.h"
 #include "team.h"
 #include "zero.h"
 
@@ -73,6 +78,7 @@ typedef struct zoff_bucket_run {
     size_t chunk;
     unsigned row;
     zoff_loan states, weights;
+    bool shared; /* of replicated states: the sums of all ranks' parts are there */
 } zoff_bucket_run;
 
 /* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
@@ -119,6 +125,16 @@ typedef struct zoff_live {
     size_t next; /* in `before`: the use that comes next */
 } zoff_live;
 
+/* What a rank says before the gate opens. */
+typedef struct zoff_vote {
+    zoff_exact squares; /* of the gradients that it has measured, but for blocks that are not finite */
+    bool poisoned;      /* there is such a block; the first one is named */
+    bool rank_is_known; /* whose gradient it was; otherwise it came out of a sum of several */
+    uint32_t rank;      /* that one, or the one that voted */
+    zoff_param param;
+    size_t slice, first;
+} zoff_vote;
+
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
 /* One step, from begin to the end of wait. */
@@ -130,14 +146,14 @@ typedef struct zoff_step_run {
     bool last;         /* of the micro-steps: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
     size_t first;      /* buckets before it are through */
-    size_t measured;   /* buckets */
     size_t updated;    /* buckets whose weights are new */
     bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
     zoff_comm_work vote;
-    double sums[1]; /* square sum: of the buckets measured so far, then over the ranks */
-    bool poisoned;  /* a gradient of ours is not finite: info names it, from this element of its slice on */
-    size_t poison_first;
+    bool agreement_asked, agreed; /* on the slices that take part */
+    zoff_comm_work agreement;
+    size_t spread;     /* buckets before it have been sent to all ranks, or are on their way */
+    unsigned idle;     /* turns in which nothing moved */
     zoff_status fault; /* of I/O beside the walk; taken by the next fetch or flush */
     char fault_text[2048];
     zoff_store_stats before;
@@ -158,6 +174,27 @@ typedef struct zoff_engine_totals {
     double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;
+
+/* What an engine has beside others; all of it is empty where it is alone. */
+typedef struct zoff_ranks {
+    zoff_reduce *reduce;
+    zoff_gather *gather;    /* of what the owner has updated; or, of replicated states, of the sums of gradients */
+    zoff_map staging;       /* slots of both, which are not used at the same time */
+    size_t spread_bytes;    /* of a slot of `gather` */
+    size_t *part_bytes;     /* gradients on the wire, by bucket and rank */
+    uint32_t *missing;      /* slices that are trained, by bucket */
+    uint8_t *bits;          /* a bit a slice, of each rank */
+    size_t *bits_bytes;     /* the same for all */
+    zoff_cast_piece *moves; /* what is packed or unpacked of a bucket */
+    bool spreads_all;       /* not only what this step has updated */
+    zoff_comm_info before;  /* when the step before was over */
+} zoff_ranks;
+
+/* Work on gradients before the step was asked for. */
+typedef struct zoff_early {
+    double measure_seconds;
+    uint64_t read_bytes, write_bytes;
+} zoff_early;
 
 /* Options and configuration, merged; the configuration itself is not needed after create. */
 typedef struct zoff_settings {
@@ -195,13 +232,20 @@ struct zoff_engine {
     zoff_store *store;
     zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
     zoff_live live;
+    zoff_ranks ranks;
+    zoff_vote own_vote;
+    zoff_vote *votes; /* by rank */
+    size_t *vote_bytes;
+    size_t measured; /* buckets */
+    zoff_early early;
     zoff_store_stats counted; /* of the weights, by the steps so far */
-    zoff_map accumulator;     /* fp32, plan.owned_elements; empty without accumulation */
+    zoff_map accumulator;     /* fp32, plan.owned_elements; empty without accumulation and without other ranks */
     uint8_t *flags;           /* per slice */
     double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
     zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
     zoff_norm_piece *norm_pieces;
+    size_t *norm_index; /* which piece of the bucket each of them is */
     zoff_accumulate_piece *accumulate_pieces;
     zoff_cast_piece *cast_pieces;
     zoff_adam_hyper *hyper;   /* per group, of the current step */
@@ -210,6 +254,9 @@ struct zoff_engine {
     int64_t t;          /* updates made */
     uint32_t micro;     /* micro-steps done of the current step */
     double micro_scale; /* their grad_scale */
+    float weight;       /* of this rank's gradients of the current micro-batch */
+    bool handed_over;   /* some of them were */
+    double weight_sum;  /* of the micro-batches of this step before it, on all ranks */
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
     zoff_measure_threads measure_threads;
@@ -226,6 +273,11 @@ void zoff_engine_params_free(zoff_engine *e);
 void zoff_engine_params_ready_all(zoff_engine *e);          /* every slice that has a gradient buffer */
 void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices that are READY */
 const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
+/* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
+static inline bool zoff_engine_params_accumulates(const zoff_engine *e)
+{
+    return e->settings.values.accumulation > 1 || zoff_comm_size(e->comm) > 1;
+}
 /* Whether the engine keeps weights. */
 bool zoff_engine_params_any_owned(const zoff_engine *e);
 /* Whether each step makes all of a parameter's weights anew, of masters: 16-bit weights that are trained. */
@@ -305,6 +357,10 @@ void zoff_engine_live_clear(zoff_engine *e);
 /* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
 void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all);
 
+/* Whether a slice of the engine's weights is at hand on every rank all the time, and where the weights of such a piece are. */
+bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice);
+char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece);
+
 /* order.c: what is asked for, and read before it is */
 void zoff_engine_order_note(zoff_engine *e, uint32_t slice);
 void zoff_engine_order_ahead(zoff_engine *e); /* read what the pass before used next */
@@ -317,8 +373,9 @@ void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */
 size_t zoff_engine_pipeline_window(const zoff_engine *e);
-void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed, unchanged */
-void zoff_engine_pipeline_ahead(zoff_engine *e);   /* between steps: start to read what the next one begins with */
+void zoff_engine_pipeline_drop_useless(zoff_engine *e); /* what was read ahead for buckets that are left out of this step */
+void zoff_engine_pipeline_release(zoff_engine *e);      /* give back what is borrowed, unchanged */
+void zoff_engine_pipeline_ahead(zoff_engine *e);        /* between steps: start to read what the next one begins with */
 
 /* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */
 zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run);
@@ -328,6 +385,8 @@ zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
 /* Whether a slice of the bucket has a gradient in this step. */
 bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
+/* Sums of squares of the pieces of the bucket that this rank measures. */
+void zoff_engine_stages_square_sums(zoff_engine *e, size_t bucket, double *seconds, uint64_t *read_bytes);
 /* The gradient that the norm and the update see. */
 const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
 /* Seconds since `from`, without those that went to I/O and to checksums in between. */
@@ -349,8 +408,54 @@ void zoff_engine_update_choose(zoff_measure_threads *m, double seconds);
 unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
-void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count); /* a bucket's block sums */
+void zoff_engine_gate_begin(zoff_engine *e); /* nothing is measured */
+void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *piece, const double *block_sums);
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
+
+/* ranks.c: several ranks share the states, or each has a copy of its own */
+static inline bool zoff_engine_ranks_several(const zoff_engine *e)
+{
+    return zoff_comm_size(e->comm) > 1;
+}
+/* Reserve memory. */
+zoff_status zoff_engine_ranks_open(zoff_engine *e);
+void zoff_engine_ranks_close(zoff_engine *e);
+/* DRAM for what goes to other ranks and comes from them. */
+uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
+/* Nothing moves: let time pass, and what is on its way go on. */
+zoff_status zoff_engine_ranks_wait(zoff_engine *e);
+/* Pump, from within a kernel. */
+void zoff_engine_ranks_pump(zoff_engine *e);
+
+/* agree.c */
+/* Every rank calls it with what has become of its work: when one has failed, all have. */
+zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
+zoff_status zoff_engine_agree_list(zoff_engine *e);           /* at seal: every rank has the same parameters and settings */
+zoff_status zoff_engine_agree_weights(zoff_engine *e);        /* at seal: the weights of rank 0 */
+zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
+
+/* exchange.c: gradients of all ranks to the owner of their sum */
+size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
+void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out);
+void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights);
+void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
+void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
+bool zoff_engine_exchange_go_on(zoff_engine *e);          /* without waiting; whether something is under way */
+void zoff_engine_exchange_close(zoff_engine *e);          /* no other gradient will come */
+double zoff_engine_exchange_weight(const zoff_engine *e); /* of this micro-batch on all ranks, once its gradients are summed */
+zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
+zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
+
+/* spread.c: from the owner to all ranks */
+size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
+size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
+char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot);
+void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts);
+zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */
+zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */
+zoff_status zoff_engine_spread_all(zoff_engine *e);           /* outside of a step: all weights */
 
 /* lr_schedule.c: learning rate of update number t (from 1) for a group whose own is group_lr */
 double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double group_lr, int64_t t);

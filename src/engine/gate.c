@@ -8,51 +8,80 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
-/* Block sums are added in the order of parameter, slice, element, in fp64: the same bits however the list is cut. Buckets are
- * measured one after the other from the first, so a running sum has that order. */
-void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *pieces, size_t count)
+void zoff_engine_gate_begin(zoff_engine *e)
 {
-    zoff_step_run *run = &e->run;
-    const double *sum = e->block_sums;
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
-            continue;
-        for (size_t first = 0; first < pieces[i].count; first += ZOFF_NORM_BLOCK) {
-            if (!run->poisoned && !isfinite(*sum)) {
-                run->poisoned = true;
-                run->poison_first = pieces[i].first + first;
-                run->info.nonfinite_param = pieces[i].param;
-                run->info.nonfinite_slice = pieces[i].slice;
-            }
-            run->sums[0] += *sum++;
-        }
-    }
-    run->measured++;
+    e->own_vote = (zoff_vote){.rank = zoff_comm_rank(e->comm)};
+    e->measured = 0;
 }
 
-/* A peer may have the gradient that is not finite: then none of ours is named. */
-static void explain_skip(const zoff_engine *e)
+/* Block sums are added exactly: how the list is cut, and who adds what, does not matter. */
+void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *piece, const double *block_sums)
+{
+    zoff_vote *own = &e->own_vote;
+    for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
+        if (isfinite(*block_sums)) {
+            zoff_base_exact_add(&own->squares, *block_sums);
+        } else if (!own->poisoned) {
+            own->poisoned = true;
+            own->param = piece->param;
+            own->slice = piece->slice;
+            own->first = piece->first + first;
+        }
+    }
+}
+
+/* Of all ranks' poison the first in the list of parameters. */
+static bool is_before(const zoff_vote *a, const zoff_vote *b)
+{
+    if (a->param != b->param)
+        return a->param < b->param;
+    return a->slice != b->slice ? a->slice < b->slice : a->first < b->first;
+}
+
+static const zoff_vote *first_poison(const zoff_engine *e)
+{
+    const zoff_vote *first = NULL;
+    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
+        if (e->votes[rank].poisoned && (!first || is_before(&e->votes[rank], first)))
+            first = &e->votes[rank];
+    }
+    return first;
+}
+
+static void explain_skip(const zoff_engine *e, const zoff_vote *poison)
 {
     const zoff_step_run *run = &e->run;
-    if (run->poisoned) {
-        const zoff_engine_param *p = &e->params[run->info.nonfinite_param];
-        ZOFF_WARN("step %lld skipped: the gradient of %s, slice %zu, has an inf or nan between its elements %zu and %zu; "
+    char whose[48] = "";
+    if (poison && zoff_comm_size(e->comm) > 1)
+        snprintf(whose, sizeof whose, poison->rank_is_known ? " on rank %u" : " in the sum of the ranks (rank %u)",
+                 poison->rank);
+    if (poison) {
+        const zoff_engine_param *p = &e->params[poison->param];
+        ZOFF_WARN("step %lld skipped: the gradient of %s, slice %zu, has an inf or nan between its elements %zu and %zu%s; "
                   "weights and states are unchanged",
-                  (long long)run->t, p->name, run->info.nonfinite_slice, run->poison_first,
-                  zoff_base_bits_min(run->poison_first + ZOFF_NORM_BLOCK, p->count) - 1);
+                  (long long)run->t, p->name, poison->slice, poison->first,
+                  zoff_base_bits_min(poison->first + ZOFF_NORM_BLOCK, p->count) - 1, whose);
     } else {
         ZOFF_WARN("step %lld skipped: the norm of the gradients, %g, is beyond fp32; weights and states are unchanged",
                   (long long)run->t, run->info.grad_norm);
     }
 }
 
-/* The sum over all ranks is there: clip, or skip, and make the constants of each group. */
-static void decide(zoff_engine *e)
+/* All ranks have voted: clip, or skip, and make the constants of each group. */
+static zoff_status decide(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
-    double scale = run->grad_scale / e->settings.values.accumulation;
-    double norm = sqrt(run->sums[0]) * fabs(scale);
+    zoff_exact squares = {.terms = 0};
+    const zoff_vote *poison = first_poison(e);
+    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
+        zoff_base_exact_join(&squares, &e->votes[rank].squares);
+    const double weight = e->weight_sum + zoff_engine_exchange_weight(e);
+    ZOFF_FAIL_IF(e->plan.piece_count && !(weight > 0), ZOFF_ERR_INVALID,
+                 "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
+    double scale = run->grad_scale / (weight > 0 ? weight : 1);
+    double norm = poison ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
     run->info.grad_norm = norm;
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. */
     double clip = run->clip_norm > 0 && norm > run->clip_norm ? run->clip_norm / (norm + 1e-6) : 1.0;
@@ -60,22 +89,40 @@ static void decide(zoff_engine *e)
     if (!isfinite(norm) || norm * clip > FLT_MAX) {
         run->info.skipped = true;
         run->gate = ZOFF_GATE_SKIP;
-        explain_skip(e);
-        return;
+        if (poison) {
+            run->info.nonfinite_param = poison->param;
+            run->info.nonfinite_slice = poison->slice;
+            run->info.nonfinite_rank = poison->rank;
+        }
+        explain_skip(e, poison);
+        return ZOFF_OK;
     }
     run->info.clip_factor = clip;
     for (size_t g = 0; g < e->group_count; g++)
         zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->consts[g]);
     run->gate = ZOFF_GATE_OPEN;
+    return ZOFF_OK;
+}
+
+/* Everybody's vote to everybody. */
+static zoff_status ask(zoff_engine *e)
+{
+    const unsigned rank = zoff_comm_rank(e->comm);
+    e->votes[rank] = e->own_vote;
+    for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
+        e->vote_bytes[i] = sizeof *e->votes;
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_GATHER, .in = &e->votes[rank], .out = e->votes, .receive_bytes = e->vote_bytes};
+    return zoff_comm_start(e->comm, &call, &e->run.vote);
 }
 
 zoff_status zoff_engine_gate_vote(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
     if (run->gate == ZOFF_GATE_CLOSED) {
-        if (run->measured < e->plan.chunk_count)
+        if (e->measured < e->plan.chunk_count)
             return ZOFF_PENDING;
-        ZOFF_TRY(zoff_comm_sum_scalars(e->comm, run->sums, 1, &run->vote));
+        ZOFF_TRY(ask(e));
         run->gate = ZOFF_GATE_VOTING;
     }
     if (run->gate == ZOFF_GATE_VOTING) {
@@ -84,7 +131,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
             run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
         if (status != ZOFF_OK)
             return status;
-        decide(e);
+        ZOFF_TRY(decide(e));
     }
     return run->gate == ZOFF_GATE_OPEN ? ZOFF_OK : ZOFF_PENDING;
 }

@@ -350,6 +350,17 @@ void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights,
     }
 }
 
+bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice)
+{
+    return e->live.slices && e->live.slices[e->params[p].first_flag + slice].pinned;
+}
+
+char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return e->live.slices[p->first_flag + piece->slice].at + piece->first * zoff_adam_dtype_bytes(p->dtype);
+}
+
 /* ---- the caller's calls ---- */
 
 static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)

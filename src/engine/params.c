@@ -172,6 +172,8 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  slice, param->name);
     if (!param->frozen && param->count)
         *flag |= ZOFF_SLICE_READY;
+    e->handed_over = true;
+    zoff_engine_exchange_mark(e, p, slice);
     (void)zoff_engine_stores_pump(e); /* nothing is written between steps; a failed read is told by who asks for it */
     return ZOFF_OK;
 }

@@ -2,8 +2,8 @@
  * it walks the rows of a table from top to bottom. Buckets at different rows are the overlap: while one is updated, later
  * ones are being read and earlier ones written.
  *
- * These are the tables for an accelerator whose memory the CPU reaches and for one rank alone. With a device of its own or
- * with more ranks a bucket has more rows (docs/adr/0006-pipeline.md). */
+ * These are the tables for an accelerator whose memory the CPU reaches, for one rank alone and for several. With a device of
+ * its own a bucket has more rows (docs/adr/0006-pipeline.md). */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -31,10 +31,25 @@ static const stage STEP[] = {
     {"flush", zoff_engine_stages_flush},           /* offload: write-behind, never waited for here */
 };
 
+/* The same of several ranks: gradients may have left, and be added up and measured, before the step was asked for. */
+static const stage ADD_TOGETHER[] = {
+    {"reduce", zoff_engine_exchange_reduce}, /* zero: all ranks' gradients to their owner, who adds them up and measures them */
+};
+
+static const stage STEP_TOGETHER[] = {
+    {"reduce", zoff_engine_exchange_reduce}, {"agree", zoff_engine_agree_presence}, /* comm: on the slices that take part */
+    {"gate", zoff_engine_stages_gate},       {"sums", zoff_engine_spread_sums},     /* zero: of replicated states */
+    {"fetch", zoff_engine_stages_fetch},     {"update", zoff_engine_update_run},    {"flush", zoff_engine_stages_flush},
+    {"spread", zoff_engine_spread_weights}, /* zero: new weights to all ranks, a few buckets at a time */
+};
+
+#define ROWS(stages) (*out_rows = sizeof(stages) / sizeof(stages)[0], (stages))
+
 static const stage *table(const zoff_engine *e, unsigned *out_rows)
 {
-    *out_rows = e->run.last ? sizeof STEP / sizeof STEP[0] : sizeof ADD / sizeof ADD[0];
-    return e->run.last ? STEP : ADD;
+    if (zoff_engine_ranks_several(e))
+        return e->run.last ? ROWS(STEP_TOGETHER) : ROWS(ADD_TOGETHER);
+    return e->run.last ? ROWS(STEP) : ROWS(ADD);
 }
 
 /* Buckets before this one may be borrowed, when those before `first` are through: a store lends no more than it has slots,
@@ -67,8 +82,8 @@ void zoff_engine_pipeline_ahead(zoff_engine *e)
         (void)zoff_offload_store_ahead(e->store, i);
 }
 
-/* What was read ahead for buckets that are left out of this step would keep slots from the others. */
-static void drop_useless(zoff_engine *e)
+/* It would keep slots from the others. */
+void zoff_engine_pipeline_drop_useless(zoff_engine *e)
 {
     for (size_t i = 0; e->run.last && i < window_from(e, 0); i++) {
         if (!zoff_engine_stages_borrows(&e->runs[i]))
@@ -83,7 +98,8 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->run.first = 0;
     if (e->run.last)
         zoff_engine_live_clear(e);
-    drop_useless(e);
+    if (!zoff_engine_ranks_several(e))
+        zoff_engine_pipeline_drop_useless(e);
     zoff_engine_pipeline_feed(e);
 }
 
@@ -98,6 +114,7 @@ static void keep_fault(zoff_engine *e, zoff_status status)
 
 void zoff_engine_pipeline_feed(zoff_engine *e)
 {
+    zoff_engine_ranks_pump(e);
     keep_fault(e, zoff_engine_stores_pump(e));
     for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++)
         keep_fault(e, zoff_engine_stages_borrow(&e->runs[i]));
@@ -144,14 +161,40 @@ static zoff_status drain(zoff_engine *e)
     return zoff_engine_stores_drain(e);
 }
 
+/* Nothing moves. */
+static zoff_status wait_for_any(zoff_engine *e)
+{
+    return zoff_engine_ranks_several(e) ? zoff_engine_ranks_wait(e) : zoff_engine_stores_wait(e);
+}
+
+/* What a rank that has no bucket at all does all the same. */
+static zoff_status vote_alone(zoff_engine *e)
+{
+    while (e->run.gate != ZOFF_GATE_OPEN && e->run.gate != ZOFF_GATE_SKIP) {
+        zoff_status status = zoff_engine_gate_vote(e);
+        ZOFF_TRY(status);
+        if (status == ZOFF_PENDING && e->run.gate == ZOFF_GATE_VOTING)
+            ZOFF_TRY(wait_for_any(e));
+    }
+    return ZOFF_OK;
+}
+
+/* Other ranks need what this one has, whatever becomes of its own buckets. */
+static zoff_status finish_together(zoff_engine *e)
+{
+    if (!zoff_engine_ranks_several(e))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_exchange_finish(e));
+    return zoff_engine_spread_finish(e);
+}
+
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)
 {
     unsigned rows;
     const stage *stages = table(e, &rows);
     size_t count = e->plan.chunk_count;
-    /* A rank that owns nothing votes all the same. */
-    while (e->run.last && count == 0 && e->run.gate != ZOFF_GATE_OPEN && e->run.gate != ZOFF_GATE_SKIP)
-        ZOFF_TRY(zoff_engine_gate_vote(e));
+    if (e->run.last && count == 0)
+        ZOFF_TRY(vote_alone(e));
     while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
         bool moved = false;
         /* Before the gate every bucket gets its turn; behind it only those that can be borrowed. */
@@ -161,7 +204,9 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         while (e->run.first < count && e->runs[e->run.first].row == rows)
             e->run.first++;
         if (!moved)
-            ZOFF_TRY(zoff_engine_stores_wait(e));
+            ZOFF_TRY(wait_for_any(e));
+        e->run.idle = moved ? 0 : e->run.idle;
     }
+    ZOFF_TRY(finish_together(e));
     return e->run.last ? drain(e) : ZOFF_OK;
 }

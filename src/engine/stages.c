@@ -37,16 +37,11 @@ double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_s
            (now.check_seconds - before->check_seconds);
 }
 
-static bool accumulates(const zoff_engine *e)
-{
-    return e->accumulator.base != NULL;
-}
-
 const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
-    *out_dtype = accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
-    return accumulates(e) ? (const void *)((const float *)e->accumulator.base + piece->owned_offset)
-                          : zoff_engine_params_grad(e, piece);
+    *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
+    return zoff_engine_params_accumulates(e) ? (const void *)((const float *)e->accumulator.base + piece->owned_offset)
+                                             : zoff_engine_params_grad(e, piece);
 }
 
 /* Called by the kernels in between. */
@@ -68,7 +63,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
-    if (!accumulates(e))
+    if (!zoff_engine_params_accumulates(e))
         return ZOFF_OK;
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
@@ -83,7 +78,8 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
                                                                .sum = (float *)e->accumulator.base + pieces[i].owned_offset,
                                                                .grad = zoff_engine_params_grad(e, &pieces[i]),
                                                                .dtype = p->grad_dtype,
-                                                               .first = first};
+                                                               .first = first,
+                                                               .weights = e->weight == 1 ? NULL : &e->weight};
         e->run.info.host_read_bytes += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
         e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
     }
@@ -92,26 +88,37 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
+void zoff_engine_stages_square_sums(zoff_engine *e, size_t bucket, double *seconds, uint64_t *read_bytes)
 {
-    zoff_engine *e = run->engine;
-    size_t count, used = 0, blocks = 0;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    const bool alone = !zoff_engine_ranks_several(e);
+    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+    const zoff_plan_piece *pieces = &e->plan.pieces[part.first_piece];
+    size_t used = 0, blocks = 0;
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
+    for (size_t i = 0; i < part.piece_count; i++) {
+        /* Of several ranks another may have the gradient that this one has not. */
+        if (e->params[pieces[i].param].frozen || (alone && !*zoff_engine_params_flag(e, &pieces[i])))
             continue;
-        zoff_norm_piece *n = &e->norm_pieces[used++];
+        zoff_norm_piece *n = &e->norm_pieces[used];
         *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = e->block_sums + blocks};
+        e->norm_index[used++] = i;
         blocks += zoff_base_bits_ceil_div(n->count, ZOFF_NORM_BLOCK);
         n->grad = zoff_engine_stages_gradient(e, &pieces[i], &n->dtype);
-        e->run.info.host_read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
+        *read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
-    zoff_adam_norm_run(zoff_engine_update_measurers(e), e->norm_pieces, used, between, e);
-    zoff_engine_gate_add(e, pieces, count);
-    e->run.info.measure_seconds += zoff_engine_stages_worked(e, from, &before);
+    zoff_adam_norm_run(zoff_engine_update_measurers(e), e->norm_pieces, used, alone ? between : NULL, e);
+    for (size_t i = 0; i < used; i++)
+        zoff_engine_gate_add(e, &pieces[e->norm_index[i]], e->norm_pieces[i].block_sums);
+    e->measured++;
+    *seconds += zoff_engine_stages_worked(e, from, &before);
+}
+
+zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
+{
+    zoff_step_info *info = &run->engine->run.info;
+    zoff_engine_stages_square_sums(run->engine, run->chunk, &info->measure_seconds, &info->host_read_bytes);
     return ZOFF_OK;
 }
 

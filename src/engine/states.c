@@ -66,7 +66,7 @@ zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_c
                                  has_master ? (void *)zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_MASTER) : value,
                              .m = states.m ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_V) : NULL,
-                             .grad_dtype = e->accumulator.base ? ZOFF_F32 : p->grad_dtype,
+                             .grad_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : p->grad_dtype,
                              .copy_out = has_master ? value : NULL,
                              .copy_dtype = p->dtype};
 }
@@ -238,6 +238,8 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
         cast_chunk(e, chunk, memory, to_master);
         ZOFF_TRY(zoff_engine_states_give_back(e, &pass, chunk, memory));
     }
+    if (!to_master)
+        ZOFF_TRY(zoff_engine_spread_all(e));
     return zoff_engine_states_end_pass(e, &pass);
 }
 

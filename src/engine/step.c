@@ -87,7 +87,10 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 
 static void start(zoff_engine *e)
 {
-    e->run.expected = count_expected(e);
+    e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
+    zoff_engine_exchange_close(e);
+    if (!zoff_engine_ranks_several(e) && e->run.last)
+        zoff_engine_gate_begin(e);
     e->phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }
@@ -97,7 +100,8 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
     (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
-    return zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
+    const bool exchanges = zoff_engine_exchange_go_on(e);
+    return exchanges || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
@@ -120,6 +124,12 @@ static void complete_info(zoff_engine *e)
     info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
     info->check_seconds = now.check_seconds - e->run.before.check_seconds;
     info->seconds = zoff_base_clock_seconds() - e->run.began;
+    info->sent_bytes = e->comm->info.sent_bytes - e->ranks.before.sent_bytes;
+    info->received_bytes = e->comm->info.received_bytes - e->ranks.before.received_bytes;
+    info->measure_seconds += e->early.measure_seconds;
+    info->host_read_bytes += e->early.read_bytes;
+    info->host_write_bytes += e->early.write_bytes;
+    e->early = (zoff_early){.read_bytes = 0};
 }
 
 static void give_info(const zoff_step_info *info, zoff_step_info *out)
@@ -148,12 +158,15 @@ static zoff_status finish(zoff_engine *e)
     if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
         zoff_engine_params_zero_grads(e);
     turn_flags(e);
+    e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_exchange_weight(e);
+    e->ranks.before = e->comm->info;
     info->accumulated = !e->run.last;
     info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
     e->micro = e->run.last ? 0 : e->micro + 1;
     if (info->outcome == ZOFF_OUTCOME_AFTER)
         e->t = e->run.t;
     e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_exchange_begin(e);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
     zoff_engine_update_learn(e);
@@ -254,6 +267,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
+    ZOFF_TRY(zoff_engine_exchange_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
@@ -262,7 +276,9 @@ zoff_status zoff_grads_drop(zoff_engine *e)
         ZOFF_TRY(undo(e));
     memset(e->flags, 0, e->slice_count);
     e->micro = 0;
+    e->weight_sum = 0;
     e->phase = ZOFF_PHASE_IDLE;
+    zoff_engine_exchange_begin(e);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 }

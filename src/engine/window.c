@@ -112,47 +112,143 @@ static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece
     zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
-/* Copy the part of the window from element `at` on that lies in one piece; tells how much that was. */
-static size_t copy_piece(zoff_engine *e, const window *w, size_t index, const zoff_plan_chunk *chunk, zoff_chunk_memory memory,
-                         size_t at)
+static size_t element_bytes_of(const zoff_engine *e, const window *w)
 {
-    const zoff_plan_piece *piece = &e->plan.pieces[index];
-    const zoff_engine_param *p = &e->params[w->param];
-    const size_t element_bytes = w->is_weights ? zoff_adam_dtype_bytes(p->dtype) : sizeof(float);
-    const size_t skip = at % p->count - piece->first;
-    const size_t count = zoff_base_bits_min(piece->count - skip, w->first + w->count - at);
-    char *elements = elements_of(e, w, piece, chunk, memory) + skip * element_bytes;
-    if (w->write) {
-        memcpy(elements, w->src + (at - w->first) * element_bytes, count * element_bytes);
-        follow(e, w, piece, chunk, memory, elements, skip, count);
-    } else {
-        memcpy(w->dst + (at - w->first) * element_bytes, elements, count * element_bytes);
-    }
-    return count;
+    return w->is_weights ? zoff_adam_dtype_bytes(e->params[w->param].dtype) : sizeof(float);
 }
 
-/* Pieces of one parameter follow one another, so each chunk is borrowed once. */
-static zoff_status move(zoff_engine *e, const window *w)
+/* Elements of the window from `at` on that lie in a piece. */
+static size_t count_in(const zoff_engine *e, const window *w, const zoff_plan_piece *piece, size_t at)
+{
+    const size_t skip = at % e->params[w->param].count - piece->first;
+    return zoff_base_bits_min(piece->count - skip, w->first + w->count - at);
+}
+
+static bool is_in_chunk(const zoff_plan_chunk *chunk, size_t index)
+{
+    return index >= chunk->first_piece && index - chunk->first_piece < chunk->piece_count;
+}
+
+/* Whether what the window is about is here: this rank's, or weights in the program's memory, which are whole everywhere. */
+static bool is_here(const zoff_engine *e, const window *w, const zoff_plan_chunk *chunk, size_t index)
+{
+    return is_in_chunk(chunk, index) || (!e->params[w->param].engine_owned && is_own_master(e, w));
+}
+
+/* Of weights that are at hand on every rank each has a copy. */
+static void follow_pinned(zoff_engine *e, const window *w, const zoff_plan_piece *piece, size_t skip, size_t count, size_t at)
+{
+    const size_t bytes = element_bytes_of(e, w);
+    const bool is_weight = w->is_weights || is_own_master(e, w);
+    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_live_is_pinned(e, piece->param, piece->slice))
+        memcpy(zoff_engine_live_pinned(e, piece) + skip * bytes, w->src + (at - w->first) * bytes, count * bytes);
+}
+
+/* Copy the part of the window from element `at` on that lies in one piece. */
+static void copy_piece(zoff_engine *e, const window *w, size_t index, const zoff_plan_chunk *chunk, zoff_chunk_memory memory,
+                       size_t at)
+{
+    const zoff_plan_piece *piece = &e->plan.pieces[index];
+    const size_t bytes = element_bytes_of(e, w), count = count_in(e, w, piece, at);
+    const size_t skip = at % e->params[w->param].count - piece->first;
+    if (w->write)
+        follow_pinned(e, w, piece, skip, count, at);
+    if (!is_here(e, w, chunk, index))
+        return;
+    char *elements = elements_of(e, w, piece, chunk, memory) + skip * bytes;
+    if (w->write) {
+        memcpy(elements, w->src + (at - w->first) * bytes, count * bytes);
+        if (is_in_chunk(chunk, index))
+            follow(e, w, piece, chunk, memory, elements, skip, count);
+    } else {
+        memcpy(w->dst + (at - w->first) * bytes, elements, count * bytes);
+    }
+}
+
+/* ---- over the list ---- */
+
+/* The part of the window that lies in one bucket. Pieces of one parameter follow one another, so each chunk is borrowed once,
+ * and so are parts of ranks: what each has of the window is one run of it. */
+typedef struct stretch {
+    size_t bucket;
+    size_t piece, end; /* pieces */
+    size_t at;         /* element of the window */
+} stretch;
+
+static stretch stretch_from(const zoff_engine *e, const window *w, size_t at)
 {
     const size_t slice_count = e->params[w->param].count;
+    const size_t piece = zoff_zero_plan_find(&e->plan, w->param, at / slice_count, at % slice_count);
+    const size_t bucket = zoff_zero_plan_chunk_of(&e->plan, piece);
+    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
+    return (stretch){.bucket = bucket, .piece = piece, .end = last.first_piece + last.piece_count, .at = at};
+}
+
+/* What other ranks have of it. */
+static zoff_status gather(zoff_engine *e, const window *w, stretch s)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[s.bucket];
+    const size_t bytes = element_bytes_of(e, w);
+    char *out = w->dst + (s.at - w->first) * bytes;
+    size_t *each, before = 0;
+    if (w->write || !zoff_engine_ranks_several(e) || e->plan.replicated || is_here(e, w, chunk, SIZE_MAX))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a window over the ranks", &each));
+    for (size_t at = s.at; s.piece < s.end && at < w->first + w->count; s.piece++) {
+        const size_t count = count_in(e, w, &e->plan.pieces[s.piece], at);
+        const unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.piece);
+        each[rank] += count * bytes;
+        before += rank < e->plan.rank ? count * bytes : 0;
+        at += count;
+    }
+    zoff_comm_work work = {.active = false};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .in = out + before, .out = out, .receive_bytes = each};
+    zoff_status status = zoff_comm_start(e->comm, &call, &work);
+    if (status == ZOFF_OK)
+        status = zoff_comm_wait(e->comm, &work);
+    zoff_base_mem_free(each);
+    return status;
+}
+
+/* Whether a piece of the stretch is in this rank's chunk. */
+static bool touches_chunk(const zoff_engine *e, const window *w, stretch s)
+{
+    for (size_t at = s.at; s.piece < s.end && at < w->first + w->count; s.piece++) {
+        if (is_in_chunk(&e->plan.chunks[s.bucket], s.piece))
+            return true;
+        at += count_in(e, w, &e->plan.pieces[s.piece], at);
+    }
+    return false;
+}
+
+static zoff_status move_stretch(zoff_engine *e, const window *w, const zoff_pass *pass, stretch s, size_t *out_at)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[s.bucket];
+    const bool borrows = (pass->states || pass->weights) && touches_chunk(e, w, s);
+    zoff_chunk_memory memory = {.states = NULL};
+    size_t at = s.at;
+    if (borrows)
+        ZOFF_TRY(zoff_engine_states_borrow(e, pass, s.bucket, &memory));
+    for (size_t index = s.piece; index < s.end && at < w->first + w->count; index++) {
+        copy_piece(e, w, index, chunk, memory, at);
+        at += count_in(e, w, &e->plan.pieces[index], at);
+    }
+    if (borrows && pass->changes_weights)
+        zoff_engine_live_refresh(e, s.bucket, memory.weights, true);
+    if (borrows)
+        ZOFF_TRY(zoff_engine_states_give_back(e, pass, s.bucket, memory));
+    *out_at = at;
+    return gather(e, w, s);
+}
+
+static zoff_status move(zoff_engine *e, const window *w)
+{
     const zoff_pass pass = pass_of(e, w);
     const bool is_stored = pass.states || pass.weights;
     if (is_stored)
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
-    for (size_t at = w->first; at < w->first + w->count;) {
-        size_t index = zoff_zero_plan_find(&e->plan, w->param, at / slice_count, at % slice_count);
-        const size_t number = zoff_zero_plan_chunk_of(&e->plan, index);
-        const zoff_plan_chunk *chunk = &e->plan.chunks[number];
-        zoff_chunk_memory memory = {.states = NULL};
-        if (is_stored)
-            ZOFF_TRY(zoff_engine_states_borrow(e, &pass, number, &memory));
-        for (; index < chunk->first_piece + chunk->piece_count && at < w->first + w->count; index++)
-            at += copy_piece(e, w, index, chunk, memory, at);
-        if (pass.changes_weights)
-            zoff_engine_live_refresh(e, number, memory.weights, true);
-        if (is_stored)
-            ZOFF_TRY(zoff_engine_states_give_back(e, &pass, number, memory));
-    }
+    for (size_t at = w->first; at < w->first + w->count;)
+        ZOFF_TRY(move_stretch(e, w, &pass, stretch_from(e, w, at), &at));
     return is_stored ? zoff_engine_states_end_pass(e, &pass) : ZOFF_OK;
 }
 

@@ -10,8 +10,7 @@
 enum {
     PAGE = 4096,
     CLASSES = 8, /* streams of a chunk start at different pages of each 32 KiB */
-    STEP = 3,    /* from one stream's place to the next one's */
-    PAD = 16     /* elements: pieces start at cache lines */
+    STEP = 3     /* from one stream's place to the next one's */
 };
 
 /* The walk: where the next piece goes. */
@@ -53,8 +52,8 @@ static void lay_out(zoff_plan_chunk *c)
 static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t count)
 {
     for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
-        c->lengths[s] += tensor->has[s] ? zoff_base_bits_align(count, PAD) : 0;
-    c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, PAD * sizeof(float));
+        c->lengths[s] += tensor->has[s] ? zoff_base_bits_align(count, ZOFF_PLAN_PAD) : 0;
+    c->weight_bytes += zoff_base_bits_align(count * tensor->weight_bytes, ZOFF_PLAN_PAD * sizeof(float));
 }
 
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
@@ -114,7 +113,7 @@ static void own_piece(walk *w, size_t count, const zoff_plan_tensor *tensor)
     plan->state_bytes += count * sizeof(float) * zoff_zero_plan_streams(tensor);
     plan->weight_bytes += count * tensor->weight_bytes;
     plan->elements += tensor->frozen ? 0 : count;
-    plan->owned_elements += tensor->frozen ? 0 : zoff_base_bits_align(count, PAD);
+    plan->owned_elements += tensor->frozen ? 0 : zoff_base_bits_align(count, ZOFF_PLAN_PAD);
     c->blocks += zoff_base_bits_ceil_div(count, w->opts->unit);
     c->piece_count++;
     c->elements += count;

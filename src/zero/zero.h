@@ -56,6 +56,9 @@ typedef struct zoff_plan_part {
     size_t first_piece, piece_count;
 } zoff_plan_part;
 
+/* Elements: pieces start at cache lines of their streams. */
+enum { ZOFF_PLAN_PAD = 16 };
+
 typedef struct zoff_plan_opts {
     size_t unit;               /* elements; pieces are cut at multiples of it, so that blocks of the norm stay whole */
     size_t max_chunk_elements; /* at least one unit is put into a chunk, whatever the limits */

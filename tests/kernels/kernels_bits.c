@@ -116,16 +116,24 @@ static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_a
     bits_check(data, label);
 }
 
-static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool first, size_t n)
+/* One gradient; or three of them, one element apart, with weights. */
+static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool first, bool several,
+                           size_t n)
 {
+    static const float WEIGHTS_OF[] = {3.0f, 1.0f, 0.7f};
     zoff_accumulate_piece piece = {.count = n, .dtype = grads, .first = first};
+    if (several) {
+        piece.sources = 3;
+        piece.stride = zoff_adam_dtype_bytes(grads);
+        piece.weights = WEIGHTS_OF;
+    }
     piece.sum = bits_fill(data, 0, ZOFF_F32, n);
-    piece.grad = bits_fill(data, 3, grads, n);
+    piece.grad = bits_fill(data, 3, grads, n + 2);
     table->accumulate(&piece, 0, cut_of(n, 1));
     table->accumulate(&piece, cut_of(n, 1), n - cut_of(n, 1));
     char label[128];
-    snprintf(label, sizeof label, "accumulate, %s, gradients %s, n %zu", first ? "first" : "next", zoff_adam_dtype_name(grads),
-             n);
+    snprintf(label, sizeof label, "accumulate, %s%s, gradients %s, n %zu", first ? "first" : "next", several ? ", several" : "",
+             zoff_adam_dtype_name(grads), n);
     bits_write(data, label, "sum", ZOFF_F32, piece.sum, n);
     bits_check(data, label);
 }
@@ -167,8 +175,8 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
         }
     }
     for (size_t g = 0; g < TYPE_COUNT; g++) {
-        run_accumulate(data, table, TYPES[g], true, n);
-        run_accumulate(data, table, TYPES[g], false, n);
+        for (int order = 0; order < 4; order++)
+            run_accumulate(data, table, TYPES[g], order & 1, order & 2, n);
         run_square_sum(data, table, TYPES[g], true, n);
         run_square_sum(data, table, TYPES[g], false, n);
         for (size_t to = 0; to < TYPE_COUNT; to++)

@@ -36,28 +36,35 @@ class kernels_sums : public kernel_tables
 };
 ZOFF_EVERY_TABLE(kernels_sums);
 
+// One gradient, or five of them, some elements apart, with weights or without.
 TEST_P(kernels_sums, accumulate_equals_the_oracle)
 {
+    static const float WEIGHTS[] = {3.0f, 1.0f, 0.3f, 0.0f, 1e-3f};
     gradient gradients;
     fenced<float> sum_array(LARGE + 1);
     for (zoff_dtype type : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 16; variant++) {
             const bool first = variant & 1;
-            const size_t shift = variant & 2 ? 1 : 0;
+            const size_t shift = variant & 2 ? 1 : 0, sources = variant & 4 ? 5 : 1;
             for (size_t n : sizes()) {
                 SCOPED_TRACE(::testing::Message()
                              << zoff_adam_dtype_name(type) << ", variant " << variant << ", " << n << " elements");
-                float *sum = sum_array.place(n, shift);
+                const size_t apart = n / sources, each = n - (sources - 1) * apart;
+                float *sum = sum_array.place(each, shift);
                 void *grad = gradients.place(type, n, shift);
-                number_pool::get().fill(sum, ZOFF_F32, n, n + 1);
+                number_pool::get().fill(sum, ZOFF_F32, each, n + 1);
                 number_pool::get().fill(grad, type, n, n + 2);
-                std::vector<float> expected(sum, sum + n);
-                oracle_accumulate(expected.data(), grad, type, n, first);
-                const zoff_accumulate_piece piece = {n, sum, grad, type, first};
-                const size_t cut = n / 3;
-                table->accumulate(&piece, cut, n - cut);
+                std::vector<float> expected(sum, sum + each);
+                zoff_accumulate_piece piece = {each, sum, grad, type, first};
+                piece.sources = sources;
+                piece.stride = apart * zoff_adam_dtype_bytes(type);
+                piece.weights = variant & 8 ? WEIGHTS : nullptr;
+                const oracle_gradients all = {grad, type, sources, piece.stride, piece.weights, first};
+                oracle_accumulate(expected.data(), each, &all);
+                const size_t cut = each / 3;
+                table->accumulate(&piece, cut, each - cut);
                 table->accumulate(&piece, 0, cut);
-                ASSERT_TRUE(same_bits(expected.data(), sum, n));
+                ASSERT_TRUE(same_bits(expected.data(), sum, each));
                 sum_array.expect_guards();
                 gradients.expect_guards(type);
                 if (HasFatalFailure())

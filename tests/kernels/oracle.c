@@ -243,10 +243,13 @@ double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_
     return s2[0] + s2[1];
 }
 
-void oracle_accumulate(float *sum, const void *grad, zoff_dtype dtype, size_t count, int first)
+void oracle_accumulate(float *sum, size_t count, const oracle_gradients *g)
 {
     for (size_t i = 0; i < count; i++) {
-        const float g = oracle_load(grad, dtype, i);
-        sum[i] = first ? g : sum[i] + g;
+        for (size_t source = 0; source < g->sources; source++) {
+            const float x = oracle_load((const char *)g->first + source * g->stride, g->dtype, i);
+            const float weight = g->weights ? g->weights[source] : 1.0f;
+            sum[i] = g->starts_sum && source == 0 ? weight * x : fmaf(weight, x, sum[i]);
+        }
     }
 }

@@ -29,8 +29,17 @@ void oracle_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, con
 /* Sum of squares of a block of at most 1024 elements, from element `begin` on. */
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);
 
-/* sum = grad, or sum += grad. */
-void oracle_accumulate(float *sum, const void *grad, zoff_dtype dtype, size_t count, int first);
+/* Gradients, `stride` bytes apart, each with its weight (none given: 1). */
+typedef struct oracle_gradients {
+    const void *first;
+    zoff_dtype dtype;
+    size_t sources, stride;
+    const float *weights;
+    int starts_sum; /* the first is not added to what is there */
+} oracle_gradients;
+
+/* Add them to a sum, one after the other. */
+void oracle_accumulate(float *sum, size_t count, const oracle_gradients *gradients);
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
+#include <utility>
 #include <vector>
 
 namespace reference
@@ -94,18 +95,65 @@ inline double block_sum(const float *g, size_t count)
     return lanes[0];
 }
 
+// A sum of doubles that is rounded once, at its end: partial sums that do not overlap are kept, as Shewchuk describes.
+class exact_sum
+{
+  public:
+    void add(double x)
+    {
+        if (!isfinite(x))
+            finite = false;
+        size_t kept = 0;
+        for (double y : partials) {
+            if (fabs(x) < fabs(y))
+                std::swap(x, y);
+            const double high = x + y, low = y - (high - x);
+            if (low != 0)
+                partials[kept++] = low;
+            x = high;
+        }
+        partials.resize(kept);
+        partials.push_back(x);
+    }
+
+    double value() const
+    {
+        if (!finite)
+            return NAN;
+        double high = 0, low = 0;
+        size_t n = partials.size();
+        while (n > 0 && low == 0) {
+            const double x = high, y = partials[--n];
+            high = x + y;
+            low = y - (high - x);
+        }
+        // Half way between two doubles what is below decides, where it points the same way.
+        if (n > 0 && ((low < 0 && partials[n - 1] < 0) || (low > 0 && partials[n - 1] > 0))) {
+            const double twice = 2 * low, x = high + twice;
+            if (twice == x - high)
+                return x;
+        }
+        return high;
+    }
+
+  private:
+    std::vector<double> partials; // from the smallest to the largest
+    bool finite = true;
+};
+
 inline double square_sum(const std::vector<tensor> &tensors)
 {
-    double sum = 0;
+    exact_sum sum;
     for (const auto &t : tensors) {
         for (size_t slice = 0; !t.frozen && slice < t.slices; slice++) {
             for (size_t first = 0; first < t.count; first += 1024) {
                 size_t count = t.count - first < 1024 ? t.count - first : 1024;
-                sum += t.present[slice] ? block_sum(&t.sum[slice * t.count + first], count) : 0.0;
+                if (t.present[slice])
+                    sum.add(block_sum(&t.sum[slice * t.count + first], count));
             }
         }
     }
-    return sum;
+    return sum.value();
 }
 
 // One weight with its states.

@@ -54,7 +54,8 @@ inline std::vector<zoff_adam_hyper> config_groups(unsigned count = 2)
 }
 
 // Created and filled, not sealed.
-inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0)
+inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
+                          zoff_comm *ranks = nullptr)
 {
     zoff_config *parsed = nullptr;
     zoff_engine *made = nullptr;
@@ -64,7 +65,8 @@ inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_el
     opts.config = parsed;
     opts.chunk_elements = chunk_elements;
     opts.host_bytes = host_bytes;
-    opts.threads = 2;
+    opts.threads = ranks ? 1 : 2;
+    opts.comm = ranks;
     EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
     zoff_config_close(parsed); // read during create
     for (size_t i = 0; made && i < t.tensors.size(); i++) {

@@ -71,7 +71,7 @@ int main(int argc, char **argv)
             const rule_case &rule = rules[k / 15];
             const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
             casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32});
-            sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1});
+            sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1, 1, 0, nullptr});
             const bool summed = t % 4 == 0; // the accumulated gradient instead of the fresh one
             const void *grad = summed ? (const void *)j.sum.data() : (const void *)j.grad.data();
             const zoff_dtype dtype = summed ? ZOFF_F32 : j.grads;

@@ -77,7 +77,8 @@ struct tensors {
             tensor.copy_dtype = weights(k).copy;
             tensor.master_dtype = weights(k).master;
             oracle_step(&rules[k].hyper, 3, 0.7, &tensor);
-            oracle_accumulate(sum[k].data(), g[k].data(), grads(k), counts[k], k % 4 == 0);
+            const oracle_gradients one = {g[k].data(), grads(k), 1, 0, nullptr, k % 4 == 0};
+            oracle_accumulate(sum[k].data(), counts[k], &one);
             for (size_t b = 0; b < blocks[k].size(); b++)
                 blocks[k][b] = oracle_square_sum(g[k].data(), grads(k), b * BLOCK, std::min(counts[k] - b * BLOCK, BLOCK));
         }

@@ -1,0 +1,246 @@
+/* exchange.c: gradients of all ranks on their way to the rank that owns their sum. The rule is one for all stages, tiers and
+ * numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
+ * micro-batch and in the order of ranks. A gradient that a rank does not have counts as zeros.
+ *
+ * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- on the wire ---- */
+
+static zoff_dtype wire_dtype(const zoff_engine *e, const zoff_engine_param *p)
+{
+    return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
+}
+
+/* Where a piece goes in its part; `at` is where the one before it has ended. */
+static size_t place(size_t *at, size_t count, size_t element_bytes)
+{
+    const size_t start = zoff_base_bits_align(*at, element_bytes);
+    *at = start + count * element_bytes;
+    return start;
+}
+
+size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank)
+{
+    const zoff_plan_part part = zoff_zero_plan_part(plan, bucket, rank);
+    size_t at = 0, widest = 1;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &plan->pieces[part.first_piece + i];
+        const zoff_engine_param *p = &e->params[piece->param];
+        if (p->frozen)
+            continue;
+        const size_t bytes = zoff_adam_dtype_bytes(wire_dtype(e, p));
+        (void)place(&at, piece->count, bytes);
+        widest = zoff_base_bits_max(widest, bytes);
+    }
+    return zoff_base_bits_align(at, widest);
+}
+
+static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
+{
+    return &e->ranks.part_bytes[bucket * e->plan.ranks];
+}
+
+void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
+{
+    zoff_engine *e = ctx;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
+        const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        size_t at = 0;
+        for (size_t i = 0; i < part.piece_count; i++) {
+            const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+            const zoff_engine_param *p = &e->params[piece->param];
+            if (p->frozen)
+                continue;
+            const zoff_dtype dtype = wire_dtype(e, p);
+            char *to = out + place(&at, piece->count, zoff_adam_dtype_bytes(dtype));
+            if (*zoff_engine_params_flag(e, piece) & ZOFF_SLICE_READY)
+                e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
+                                                           .dst = to,
+                                                           .src = zoff_engine_params_grad(e, piece),
+                                                           .dst_dtype = dtype,
+                                                           .src_dtype = p->grad_dtype};
+            else
+                memset(to, 0, piece->count * zoff_adam_dtype_bytes(dtype));
+        }
+        out += part_bytes(e, bucket)[rank];
+    }
+    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+}
+
+/* Whether a piece's gradient of one rank is finite around an element. */
+static bool is_finite_at(const zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
+{
+    const zoff_dtype dtype = wire_dtype(e, &e->params[piece->param]);
+    const size_t from = first - piece->first;
+    double sum;
+    const zoff_norm_piece block = {.count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK),
+                                   .grad = wire + from * zoff_adam_dtype_bytes(dtype),
+                                   .dtype = dtype,
+                                   .block_sums = &sum};
+    zoff_adam_norm_run(1, &block, 1, NULL, NULL);
+    return isfinite(sum);
+}
+
+/* Whose gradient it is that made the sum not finite. */
+static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
+{
+    zoff_vote *vote = &e->own_vote;
+    const unsigned own = e->plan.rank;
+    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, own);
+    size_t at = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+        const zoff_engine_param *p = &e->params[piece->param];
+        if (p->frozen)
+            continue;
+        const size_t start = place(&at, piece->count, zoff_adam_dtype_bytes(wire_dtype(e, p)));
+        const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
+                           vote->first - piece->first < piece->count;
+        for (unsigned rank = 0; is_it && rank < e->plan.ranks && !vote->rank_is_known; rank++) {
+            vote->rank_is_known = !is_finite_at(e, piece, parts + rank * part_bytes(e, bucket)[own] + start, vote->first);
+            vote->rank = vote->rank_is_known ? rank : vote->rank;
+        }
+    }
+}
+
+void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights)
+{
+    zoff_engine *e = ctx;
+    const unsigned own = e->plan.rank;
+    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, own);
+    const double from = zoff_base_clock_seconds();
+    size_t used = 0, at = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+        const zoff_engine_param *p = &e->params[piece->param];
+        if (p->frozen)
+            continue;
+        const zoff_dtype dtype = wire_dtype(e, p);
+        e->accumulate_pieces[used++] =
+            (zoff_accumulate_piece){.count = piece->count,
+                                    .sum = (float *)e->accumulator.base + piece->owned_offset,
+                                    .grad = parts + place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
+                                    .dtype = dtype,
+                                    .first = e->micro == 0,
+                                    .sources = e->plan.ranks,
+                                    .stride = part_bytes(e, bucket)[own],
+                                    .weights = weights};
+        e->early.read_bytes += piece->count * (e->plan.ranks * zoff_adam_dtype_bytes(dtype) + (e->micro ? sizeof(float) : 0));
+        e->early.write_bytes += piece->count * sizeof(float);
+    }
+    zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, NULL, NULL);
+    e->early.measure_seconds += zoff_base_clock_seconds() - from;
+    if (e->micro + 1 < e->settings.values.accumulation)
+        return;
+    const bool was_poisoned = e->own_vote.poisoned;
+    zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
+    if (e->own_vote.poisoned && !was_poisoned)
+        find_culprit(e, bucket, parts);
+}
+
+/* ---- a micro-batch ---- */
+
+/* From stage 2 on gradients leave while the trainer makes others. */
+static bool leaves_early(const zoff_engine *e)
+{
+    return e->settings.values.zero_stage >= 2;
+}
+
+void zoff_engine_exchange_begin(zoff_engine *e)
+{
+    e->weight = 1;
+    e->handed_over = false;
+    if (e->ranks.reduce)
+        zoff_zero_reduce_begin(e->ranks.reduce, e->ranks.missing);
+    if (e->ranks.reduce && e->micro + 1 == e->settings.values.accumulation)
+        zoff_engine_gate_begin(e);
+}
+
+void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
+{
+    const zoff_engine_param *param = &e->params[p];
+    if (!e->ranks.reduce || !leaves_early(e) || param->frozen || !param->count)
+        return;
+    const size_t first = zoff_zero_plan_find(&e->plan, p, slice, 0);
+    const size_t last = zoff_zero_plan_find(&e->plan, p, slice, param->count - 1);
+    zoff_zero_reduce_mark(e->ranks.reduce, zoff_zero_plan_chunk_of(&e->plan, first), zoff_zero_plan_chunk_of(&e->plan, last));
+    (void)zoff_engine_exchange_go_on(e);
+}
+
+/* What fails is told by the step. */
+bool zoff_engine_exchange_go_on(zoff_engine *e)
+{
+    return e->ranks.reduce && zoff_zero_reduce_poll(e->ranks.reduce) != ZOFF_OK;
+}
+
+void zoff_engine_exchange_close(zoff_engine *e)
+{
+    if (e->ranks.reduce)
+        zoff_zero_reduce_close_batch(e->ranks.reduce);
+}
+
+double zoff_engine_exchange_weight(const zoff_engine *e)
+{
+    if (e->ranks.reduce)
+        return zoff_zero_reduce_total_weight(e->ranks.reduce);
+    return zoff_engine_params_accumulates(e) ? e->weight : 1; /* the gradient of a single one is taken as it is */
+}
+
+zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (zoff_zero_reduce_is_done(e->ranks.reduce, run->chunk))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_zero_reduce_poll(e->ranks.reduce));
+    return zoff_zero_reduce_is_done(e->ranks.reduce, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_exchange_finish(zoff_engine *e)
+{
+    zoff_status status;
+    while ((status = zoff_zero_reduce_poll(e->ranks.reduce)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_engine_ranks_wait(e));
+    return status;
+}
+
+/* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
+zoff_status zoff_engine_exchange_drop(zoff_engine *e)
+{
+    if (!e->ranks.reduce || e->comm->is_broken)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
+                 "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
+                 (long long)e->run.t);
+    if (e->phase == ZOFF_PHASE_IDLE && !leaves_early(e))
+        return ZOFF_OK;
+    zoff_zero_reduce_close_batch(e->ranks.reduce);
+    ZOFF_TRY(zoff_engine_exchange_finish(e));
+    if (e->phase == ZOFF_PHASE_IDLE)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.agreement));
+    return zoff_comm_wait(e->comm, &e->run.vote);
+}
+
+zoff_status zoff_grad_weight(zoff_engine *e, double weight)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
+                 "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
+    ZOFF_FAIL_IF(e->handed_over, ZOFF_ERR_STATE,
+                 "zoff_grad_weight: gradients of this micro-batch were handed over already; call it before zoff_grad_ready()");
+    e->weight = (float)weight;
+    if (e->ranks.reduce)
+        zoff_zero_reduce_weigh(e->ranks.reduce, weight);
+    return ZOFF_OK;
+}

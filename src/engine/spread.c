@@ -1,0 +1,194 @@
+/* spread.c: from the owner to all ranks. Where states are sharded these are the weights that it has updated, of those that
+ * every rank has whole: the caller's, and small ones of the engine. Where states are replicated nobody needs another's weights,
+ * but everybody the sums of gradients that another has made: they go from accumulator to accumulator. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+/* Whether the weights of a piece go to all ranks. */
+static bool goes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    const uint8_t flag = e->flags[p->first_flag + piece->slice];
+    const bool is_whole = !p->engine_owned || zoff_engine_live_is_pinned(e, piece->param, piece->slice);
+    return !p->frozen && is_whole && (all || flag);
+}
+
+static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece) : zoff_engine_params_value(e, piece, NULL);
+}
+
+static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return zoff_adam_dtype_bytes(e->params[piece->param].dtype);
+}
+
+/* A part on the wire is its pieces, each aligned to its element. */
+static size_t weight_bytes(const zoff_engine *e, zoff_plan_part part, bool all)
+{
+    size_t at = 0, widest = 1;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+        if (!goes(e, piece, all))
+            continue;
+        const size_t bytes = align_of(e, piece);
+        at = zoff_base_bits_align(at, bytes) + piece->count * bytes;
+        widest = zoff_base_bits_max(widest, bytes);
+    }
+    return zoff_base_bits_align(at, widest);
+}
+
+/* Of the accumulator, with padding. */
+static size_t sum_bytes(const zoff_engine *e, zoff_plan_part part)
+{
+    size_t elements = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+        elements += e->params[piece->param].frozen ? 0 : zoff_base_bits_align(piece->count, ZOFF_PLAN_PAD);
+    }
+    return elements * sizeof(float);
+}
+
+size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank)
+{
+    const zoff_engine *e = ctx;
+    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+    return e->plan.replicated ? sum_bytes(e, part) : weight_bytes(e, part, e->ranks.spreads_all);
+}
+
+size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < plan->chunk_count && !plan->replicated; b++) {
+        size_t bytes = 0;
+        for (unsigned rank = 0; rank < plan->ranks; rank++) {
+            const zoff_plan_part part = zoff_zero_plan_part(plan, b, rank);
+            for (size_t i = 0; i < part.piece_count; i++) {
+                const zoff_engine_param *p = &e->params[plan->pieces[part.first_piece + i].param];
+                bytes +=
+                    p->frozen ? 0 : plan->pieces[part.first_piece + i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
+            }
+        }
+        most = zoff_base_bits_max(most, bytes);
+    }
+    return zoff_base_bits_align(most, 64);
+}
+
+/* Weights between where they are whole and the wire, of one rank's part. */
+static size_t move_part(zoff_engine *e, zoff_plan_part part, char *wire, bool from_wire, size_t used)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
+        const zoff_dtype dtype = e->params[piece->param].dtype;
+        if (!goes(e, piece, e->ranks.spreads_all))
+            continue;
+        at = zoff_base_bits_align(at, align_of(e, piece));
+        char *whole = whole_weights(e, piece);
+        e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
+                                                   .dst = from_wire ? whole : wire + at,
+                                                   .src = from_wire ? wire + at : whole,
+                                                   .dst_dtype = dtype,
+                                                   .src_dtype = dtype};
+        at += piece->count * align_of(e, piece);
+    }
+    return used;
+}
+
+char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot)
+{
+    zoff_engine *e = ctx;
+    if (e->plan.replicated)
+        return (char *)e->accumulator.base + e->plan.pieces[e->plan.chunks[bucket].first_piece].owned_offset * sizeof(float);
+    char *parts = (char *)e->ranks.staging.base + slot * e->ranks.spread_bytes, *own = parts;
+    for (unsigned rank = 0; rank < e->plan.rank; rank++)
+        own += zoff_engine_spread_part_bytes(e, bucket, rank);
+    const size_t used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, e->plan.rank), own, false, 0);
+    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    return parts;
+}
+
+void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts)
+{
+    zoff_engine *e = ctx;
+    e->runs[bucket].shared = true;
+    if (e->plan.replicated || !parts)
+        return;
+    char *wire = (char *)(uintptr_t)parts;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
+        if (rank != e->plan.rank)
+            used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, rank), wire, true, used);
+        wire += zoff_engine_spread_part_bytes(e, bucket, rank);
+    }
+    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    e->run.updated++; /* also where nothing of it is this rank's */
+}
+
+/* All ranks start buckets in the same order. */
+static zoff_status start(zoff_engine *e, size_t bucket)
+{
+    if (bucket != e->run.spread)
+        return ZOFF_PENDING;
+    zoff_status status = zoff_zero_gather_start(e->ranks.gather, bucket);
+    if (status == ZOFF_OK)
+        e->run.spread++;
+    return status;
+}
+
+zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (!e->plan.replicated || run->shared)
+        return ZOFF_OK;
+    if (run->chunk >= e->run.spread) {
+        zoff_status status = start(e, run->chunk);
+        if (status < 0)
+            return status;
+    }
+    zoff_status status = zoff_zero_gather_poll(e->ranks.gather);
+    return status < 0 ? status : run->shared ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_spread_weights(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (e->plan.replicated)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
+    return start(e, run->chunk);
+}
+
+zoff_status zoff_engine_spread_finish(zoff_engine *e)
+{
+    zoff_status status;
+    while ((status = zoff_zero_gather_poll(e->ranks.gather)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_engine_ranks_wait(e));
+    return status;
+}
+
+static zoff_status start_all(zoff_engine *e)
+{
+    for (size_t b = 0; b < e->plan.chunk_count; b++) {
+        zoff_status status;
+        while ((status = zoff_zero_gather_start(e->ranks.gather, b)) == ZOFF_PENDING) {
+            ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
+            ZOFF_TRY(zoff_engine_ranks_wait(e));
+        }
+        ZOFF_TRY(status);
+    }
+    return zoff_engine_spread_finish(e);
+}
+
+zoff_status zoff_engine_spread_all(zoff_engine *e)
+{
+    if (!e->ranks.gather || e->plan.replicated)
+        return ZOFF_OK;
+    e->ranks.spreads_all = true;
+    zoff_status status = start_all(e);
+    e->ranks.spreads_all = false;
+    return status;
+}

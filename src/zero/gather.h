@@ -1,0 +1,32 @@
+/* gather.h: what each rank has a part of, to all ranks: weights after an update, sums where states are replicated, weights that
+ * somebody uses. Items are gathered in the order in which they are started, which is the same on all ranks. */
+#ifndef ZOFF_ZERO_GATHER_H
+#define ZOFF_ZERO_GATHER_H
+
+#include "comm.h"
+
+typedef struct zoff_gather zoff_gather;
+
+typedef struct zoff_gather_opts {
+    zoff_comm *comm;
+    zoff_comm_stream stream;
+    unsigned slots;                                              /* items under way at a time */
+    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* the same on all ranks */
+    /* Where the parts of all ranks go, one after the other; this rank's is there. Each slot may have a memory of its own. */
+    char *(*begin)(void *ctx, size_t item, unsigned slot);
+    void (*end)(void *ctx, size_t item, const char *parts); /* all are there */
+    void *ctx;
+} zoff_gather_opts;
+
+zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out);
+/* NULL is allowed. What is in flight must have been given up. */
+void zoff_zero_gather_close(zoff_gather *g);
+
+/* Gather an item; one of which nobody has a part is done at once.  @return PENDING: no slot is free, ask again after a poll */
+zoff_status zoff_zero_gather_start(zoff_gather *g, size_t item);
+/* Go on, without waiting; calls end.  @return OK: nothing is in flight; PENDING; an error of the communicator */
+zoff_status zoff_zero_gather_poll(zoff_gather *g);
+/* Let what is in flight go on, and nothing else: from within a kernel. */
+void zoff_zero_gather_pump(zoff_gather *g);
+
+#endif

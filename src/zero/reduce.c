@@ -1,0 +1,333 @@
+/* reduce.c: the exchange of gradients, bucket by bucket. All that is sent goes in one stream and in one order:
+ *
+ *      weights of the micro-batch | buckets in their order ... | after the first micro-batch of all: the order for the others
+ *
+ * A bucket waits until all before it are under way, and until there is a slot. */
+#include "reduce.h"
+
+#include "bits.h"
+#include "mem.h"
+#include "try.h"
+
+#include <string.h>
+
+typedef struct reduce_slot {
+    bool used;
+    size_t bucket;
+    char *send, *receive;
+    size_t *send_bytes, *receive_bytes; /* by rank */
+    zoff_comm_work work;
+} reduce_slot;
+
+typedef struct reduce_bucket {
+    uint32_t missing; /* slices */
+    bool complete, done;
+} reduce_bucket;
+
+struct zoff_reduce {
+    zoff_reduce_opts opts;
+    unsigned ranks;
+    size_t count; /* buckets */
+    reduce_bucket *buckets;
+    uint32_t *order, *arrivals, *learned;
+    size_t arrived; /* how many of them */
+    size_t next;    /* in `order`: what is exchanged next */
+    size_t done;
+    bool order_asked, order_known;
+    zoff_comm_work order_work;
+    double weight, *weights, total; /* of the micro-batch; of each rank */
+    float *factors;                 /* the same, as kernels take them */
+    size_t *weight_bytes;
+    bool weights_asked, weights_known;
+    zoff_comm_work weights_work;
+    reduce_slot *slots;
+    size_t *bytes; /* of all slots */
+};
+
+/* ---- life ---- */
+
+static size_t bucket_bytes(const zoff_reduce_opts *opts, size_t bucket)
+{
+    size_t bytes = 0;
+    for (unsigned rank = 0; rank < opts->plan->ranks; rank++)
+        bytes += opts->part_bytes(opts->ctx, bucket, rank);
+    return bytes;
+}
+
+enum { ALIGN = 64 };
+
+static size_t largest_bucket(const zoff_reduce_opts *opts)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < opts->plan->chunk_count; b++)
+        most = zoff_base_bits_max(most, bucket_bytes(opts, b));
+    return zoff_base_bits_align(most, ALIGN);
+}
+
+static size_t largest_part(const zoff_reduce_opts *opts)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < opts->plan->chunk_count; b++)
+        most = zoff_base_bits_max(most, opts->part_bytes(opts->ctx, b, opts->plan->rank));
+    return zoff_base_bits_align(most, ALIGN);
+}
+
+size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts)
+{
+    return largest_bucket(opts) + largest_part(opts) * opts->plan->ranks;
+}
+
+static zoff_status allocate(zoff_reduce *r)
+{
+    const size_t ranks = r->ranks;
+    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->buckets, "the buckets of the ranks", &r->buckets));
+    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->order, "the buckets of the ranks", &r->order));
+    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->arrivals, "the buckets of the ranks", &r->arrivals));
+    ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights, "the ranks' weights", &r->weights));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->factors, "the ranks' weights", &r->factors));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weight_bytes, "the ranks' weights", &r->weight_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(r->opts.slots, sizeof *r->slots, "the slots of the ranks", &r->slots));
+    return zoff_base_mem_alloc(2 * ranks * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
+}
+
+zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **out)
+{
+    zoff_status status;
+    zoff_reduce *r;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *r, "a reduction", &r));
+    *r = (zoff_reduce){.opts = *opts, .ranks = opts->plan->ranks, .count = opts->plan->chunk_count, .weight = 1};
+    ZOFF_TRY_OR(undo, allocate(r));
+    const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
+    for (unsigned i = 0; i < opts->slots; i++) {
+        reduce_slot *s = &r->slots[i];
+        s->send = opts->memory + i * slot_bytes;
+        s->receive = s->send + there;
+        s->send_bytes = r->bytes + 2 * i * r->ranks;
+        s->receive_bytes = s->send_bytes + r->ranks;
+    }
+    for (unsigned rank = 0; rank < r->ranks; rank++)
+        r->weight_bytes[rank] = sizeof(double);
+    /* Backward passes most often end where the list begins. */
+    for (size_t b = 0; b < r->count; b++)
+        r->order[b] = (uint32_t)(r->count - 1 - b);
+    *out = r;
+    return ZOFF_OK;
+undo:
+    zoff_zero_reduce_close(r);
+    return status;
+}
+
+void zoff_zero_reduce_close(zoff_reduce *r)
+{
+    if (!r)
+        return;
+    void *blocks[] = {r->buckets, r->order,        r->arrivals, r->learned, r->weights,
+                      r->factors, r->weight_bytes, r->slots,    r->bytes};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        zoff_base_mem_free(blocks[i]);
+    zoff_base_mem_free(r);
+}
+
+/* ---- what has come ---- */
+
+static void complete(zoff_reduce *r, size_t bucket)
+{
+    r->buckets[bucket].complete = true;
+    r->arrivals[r->arrived++] = (uint32_t)bucket;
+}
+
+void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
+{
+    for (size_t b = 0; b < r->count; b++)
+        r->buckets[b] = (reduce_bucket){.missing = missing[b]};
+    r->next = r->done = r->arrived = 0;
+    r->weight = 1;
+    r->weights_asked = r->weights_known = false;
+    /* One that waits for nothing has none that is trained, or none at all. */
+    for (size_t b = 0; b < r->count; b++) {
+        if (missing[b] == 0)
+            complete(r, b);
+    }
+}
+
+void zoff_zero_reduce_weigh(zoff_reduce *r, double weight)
+{
+    r->weight = weight;
+}
+
+void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
+{
+    for (size_t b = first; b <= last; b++) {
+        if (--r->buckets[b].missing == 0)
+            complete(r, b);
+    }
+}
+
+void zoff_zero_reduce_close_batch(zoff_reduce *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        if (!r->buckets[r->order[i]].complete)
+            complete(r, r->order[i]);
+    }
+}
+
+bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket)
+{
+    return r->buckets[bucket].done;
+}
+
+bool zoff_zero_reduce_has_begun(const zoff_reduce *r)
+{
+    return r->weights_asked;
+}
+
+double zoff_zero_reduce_total_weight(const zoff_reduce *r)
+{
+    return r->total;
+}
+
+/* ---- on its way ---- */
+
+static zoff_status ask_weights(zoff_reduce *r)
+{
+    r->weights[r->opts.plan->rank] = r->weight;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .in = &r->weights[r->opts.plan->rank],
+                                 .out = r->weights,
+                                 .receive_bytes = r->weight_bytes};
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights_work));
+    r->weights_asked = true;
+    return ZOFF_OK;
+}
+
+static zoff_status poll_weights(zoff_reduce *r)
+{
+    if (r->weights_known)
+        return ZOFF_OK;
+    zoff_status status = zoff_comm_poll(r->opts.comm, &r->weights_work);
+    if (status != ZOFF_OK)
+        return status;
+    r->total = 0;
+    for (unsigned rank = 0; rank < r->ranks; rank++) {
+        r->factors[rank] = (float)(r->weights[rank] * r->opts.factor);
+        r->total += r->factors[rank];
+    }
+    r->weights_known = true;
+    return ZOFF_OK;
+}
+
+/* The order in which gradients came on rank 0, for all. */
+static zoff_status ask_order(zoff_reduce *r)
+{
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_BROADCAST, .stream = ZOFF_COMM_REDUCE, .out = r->learned, .count = r->count * sizeof *r->learned};
+    memcpy(r->learned, r->arrivals, call.count);
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->order_work));
+    r->order_asked = true;
+    return ZOFF_OK;
+}
+
+static zoff_status poll_order(zoff_reduce *r)
+{
+    if (!r->order_asked || r->order_known)
+        return ZOFF_OK;
+    zoff_status status = zoff_comm_poll(r->opts.comm, &r->order_work);
+    if (status != ZOFF_OK)
+        return status;
+    memcpy(r->order, r->learned, r->count * sizeof *r->order);
+    r->order_known = true;
+    return ZOFF_OK;
+}
+
+static reduce_slot *free_slot(zoff_reduce *r)
+{
+    for (unsigned i = 0; i < r->opts.slots; i++) {
+        if (!r->slots[i].used)
+            return &r->slots[i];
+    }
+    return NULL;
+}
+
+static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
+{
+    const size_t own = r->opts.part_bytes(r->opts.ctx, bucket, r->opts.plan->rank);
+    for (unsigned rank = 0; rank < r->ranks; rank++) {
+        s->send_bytes[rank] = r->opts.part_bytes(r->opts.ctx, bucket, rank);
+        s->receive_bytes[rank] = own;
+    }
+    r->opts.pack(r->opts.ctx, bucket, s->send);
+    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .in = s->send,
+                                 .out = s->receive,
+                                 .send_bytes = s->send_bytes,
+                                 .receive_bytes = s->receive_bytes};
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
+    s->used = true;
+    s->bucket = bucket;
+    r->next++;
+    return ZOFF_OK;
+}
+
+/* Start what may be started. */
+static zoff_status start(zoff_reduce *r)
+{
+    reduce_slot *s;
+    const bool waits_for_order = r->order_asked && !r->order_known;
+    if (waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
+        return ZOFF_OK;
+    if (!r->weights_asked)
+        ZOFF_TRY(ask_weights(r));
+    while (r->next < r->count && r->buckets[r->order[r->next]].complete && (s = free_slot(r)))
+        ZOFF_TRY(start_bucket(r, s, r->order[r->next]));
+    if (r->next == r->count && !r->order_asked)
+        ZOFF_TRY(ask_order(r));
+    return ZOFF_OK;
+}
+
+static zoff_status take(zoff_reduce *r, reduce_slot *s)
+{
+    zoff_status status = zoff_comm_poll(r->opts.comm, &s->work);
+    if (status != ZOFF_OK || !r->weights_known)
+        return status < 0 ? status : ZOFF_PENDING;
+    r->opts.sum(r->opts.ctx, s->bucket, s->receive, r->factors);
+    r->buckets[s->bucket].done = true;
+    r->done++;
+    s->used = false;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
+{
+    bool moved = true, pending = true;
+    while (moved) {
+        moved = pending = false;
+        ZOFF_TRY(start(r));
+        zoff_status status = r->weights_asked ? poll_weights(r) : ZOFF_OK;
+        ZOFF_TRY(status);
+        pending = status == ZOFF_PENDING;
+        for (unsigned i = 0; i < r->opts.slots; i++) {
+            if (!r->slots[i].used)
+                continue;
+            status = take(r, &r->slots[i]);
+            ZOFF_TRY(status);
+            moved = moved || status == ZOFF_OK;
+            pending = pending || status == ZOFF_PENDING;
+        }
+        status = poll_order(r);
+        ZOFF_TRY(status);
+        pending = pending || status == ZOFF_PENDING;
+    }
+    return pending ? ZOFF_PENDING : ZOFF_OK;
+}
+
+/* An error comes again when somebody asks. */
+void zoff_zero_reduce_pump(zoff_reduce *r)
+{
+    for (unsigned i = 0; i < r->opts.slots; i++) {
+        if (r->slots[i].used)
+            (void)zoff_comm_poll(r->opts.comm, &r->slots[i].work);
+    }
+}

@@ -1,0 +1,139 @@
+// ranks_parity_test.cc: several ranks against one reference that has seen the gradients of all of them. Whatever the stage, the
+// tier, the type, the number of ranks and of micro-batches, their weights, the order in which gradients come and when they
+// leave: weights on every rank, states, norm and clip factor equal the reference bit for bit.
+#include "rank_job.h"
+
+using namespace zoff_test;
+
+namespace
+{
+struct cell {
+    unsigned stage;
+    zoff_tier tier;
+    zoff_dtype dtype;
+    unsigned world, accumulation;
+    const char *wire = nullptr; // communication_data_type
+    unsigned chunk_elements = 3000;
+};
+
+const char *name_of(zoff_dtype d)
+{
+    return d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16";
+}
+
+std::string name(const testing::TestParamInfo<cell> &info)
+{
+    const cell &c = info.param;
+    return "stage" + std::to_string(c.stage) + "_" + (c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + name_of(c.dtype) +
+           "_world" + std::to_string(c.world) + "_accumulate" + std::to_string(c.accumulation) +
+           (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements);
+}
+
+class RanksParity : public testing::TestWithParam<cell>
+{
+  protected:
+    std::string config_text() const
+    {
+        const cell &c = GetParam();
+        return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) +
+               ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0" +
+               (c.wire ? std::string(", \"communication_data_type\": \"") + c.wire + "\"" : "") +
+               ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
+               ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
+               (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
+               "\", \"buffer_count\": 3}}}";
+    }
+
+    // A micro-batch of one rank: gradients one by one in an order of its own, then the step; or the step alone.
+    static void take(rank_trainers &all, unsigned rank, unsigned round, zoff_step_info *info)
+    {
+        trainer &t = *all.trainers[rank];
+        zoff_engine *e = all.engines[rank].get();
+        EXPECT_ZOFF_OK(zoff_grad_weight(e, all.weights[rank]));
+        std::vector<std::pair<size_t, size_t>> ready;
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t slice = 0; slice < t.tensors[i].slices; slice++) {
+                if (t.tensors[i].present[slice])
+                    ready.emplace_back(i, slice);
+            }
+        }
+        if (round % 3 == 1)
+            std::shuffle(ready.begin(), ready.end(), t.random);
+        else
+            std::reverse(ready.begin(), ready.end());
+        for (auto [i, slice] : ready) {
+            EXPECT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
+            const zoff_status status = t.random() % 4 ? ZOFF_OK : zoff_engine_progress(e);
+            EXPECT_LE(ZOFF_OK, status);
+        }
+        EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
+        EXPECT_ZOFF_OK(zoff_step_wait(e, info));
+    }
+
+    scratch_folder folder;
+};
+
+std::vector<cell> cells()
+{
+    std::vector<cell> all;
+    for (unsigned stage : {0u, 1u, 2u, 3u}) {
+        for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                for (unsigned world : {1u, 2u, 3u, 4u}) {
+                    for (unsigned accumulation : {1u, 3u})
+                        all.push_back({stage, tier, dtype, world, accumulation});
+                }
+            }
+        }
+    }
+    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16"});
+    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, "fp32"});
+    all.push_back({2, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, "fp16"});
+    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, nullptr, 1024});     // more ranks than blocks in a bucket
+    all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 8, 1, nullptr, 1u << 20}); // one bucket
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(Matrix, RanksParity, testing::ValuesIn(cells()), name);
+
+TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
+{
+    const cell &c = GetParam();
+    if (!rank_job::is_possible(c.world))
+        GTEST_SKIP() << "this job has another number of ranks";
+    rank_job job(c.world);
+    rank_trainers all(job, 42, [&](trainer &t) { add_awkward(t, c.dtype, c.dtype); });
+    if (c.wire)
+        all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
+    all.seal(config_text(), c.chunk_elements);
+    if (HasFailure())
+        return;
+    unsigned round = 0;
+    for (int64_t step = 1; step <= 4; step++) {
+        std::vector<zoff_step_info> infos(c.world, new_info());
+        for (unsigned micro = 0; micro < c.accumulation; micro++, round++) {
+            for (unsigned rank = 0; rank < c.world; rank++)
+                all.weights[rank] = round % 2 ? 1.0 : (double)((round * 7 + rank * 5) % 11 + (rank == 0));
+            all.backward(round, step == 2 ? 50.0f : 0.5f, step == 3 ? 0.5 : 0);
+            job.on_each([&](unsigned rank) { take(all, rank, round, &infos[rank]); });
+        }
+        const reference::result want = all.step(config_groups(), step, 2.0);
+        for (unsigned rank = 0; rank < c.world; rank++) {
+            if (!job.is_here(rank))
+                continue;
+            EXPECT_EQ(want.norm, infos[rank].grad_norm);
+            EXPECT_EQ(want.clip, infos[rank].clip_factor);
+            EXPECT_EQ(step, infos[rank].t);
+        }
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            for (size_t i = 0; i < t.tensors.size(); i++)
+                t.tensors[i].master = all.want.tensors[i].master;
+            t.expect_weights();
+            t.tensors = all.want.tensors;
+            t.expect_states(all.engines[rank].get());
+        });
+        if (HasFailure())
+            return;
+    }
+}
+} // namespace
