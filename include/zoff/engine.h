@@ -73,8 +73,9 @@ typedef struct zoff_step_args {
                                        caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
     double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
-    double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale); 0 means 1. The same in all
-                            micro-steps of one update */
+    double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale where that is the trainer's own);
+                            0 means 1. The same in all micro-steps of one update. With fp16.enabled it comes on top of the
+                            engine's own 1 / zoff_loss_scale() */
     unsigned flags;    /**< ZOFF_STEP_* */
 } zoff_step_args;
 
@@ -117,7 +118,19 @@ typedef struct zoff_step_info {
     uint64_t sent_bytes;     /**< to other ranks, since the step before: gradients, weights, votes */
     uint64_t received_bytes; /**< from other ranks */
     double comm_wait_seconds; /**< this thread, on other ranks */
+    double loss_scale;        /**< that the gradients of this step came multiplied by; 1 without fp16.enabled */
 } zoff_step_info;
+
+/** The loss scale of fp16 training and what decides how it goes on. All there is of it: a checkpoint that keeps these numbers
+ *  goes on with the same scales. They mean what they mean in DeepSpeed's checkpoints (cur_scale, cur_iter,
+ *  last_overflow_iter, cur_hysteresis). */
+typedef struct zoff_loss_scaler {
+    size_t struct_size;    /**< sizeof(zoff_loss_scaler) of the caller; 0 is rejected */
+    double scale;          /**< what the trainer multiplies its loss by */
+    int64_t iterations;    /**< steps taken, those that were skipped too */
+    int64_t last_overflow; /**< the latest of them that was skipped, counted from 0; -1: none */
+    uint64_t hysteresis;   /**< the overflow of this number halves the scale; 1: the next one */
+} zoff_loss_scaler;
 
 /** What an engine takes, by tier: planned before seal, allocated after. The same code computes both. */
 typedef struct zoff_plan_info {
@@ -169,7 +182,8 @@ ZOFF_API void zoff_engine_destroy(zoff_engine *e);
  *  @return ERR_STATE once sealed. out may be NULL */
 ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 
-/** Set the hyper-parameters of a group where they differ from the configuration; a schedule acts on their lr.
+/** Set the hyper-parameters of a group where they differ from the configuration; a schedule acts on their lr, and
+ *  OneCycle on their betas.
  *  Legal at any time between steps. Groups may have different optimizers; which one a group has, and with it which states, is
  *  decided at seal.
  *  @return ERR_STATE once sealed for another optimizer, or for a momentum where SGD was sealed without one */
@@ -222,8 +236,10 @@ ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 /** Finish the step: all weights are new and all states where they belong, or, when it is skipped, all is as before.
  *  With gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
  *  @param info may be NULL  @blocks until done or failed
- *  @return OK also for a skipped step (info->skipped). An error leaves the step open: info->outcome says what has happened so
- *  far, zoff_step_retry() goes on, zoff_grads_drop() gives up a step of which nothing has happened */
+ *  @return OK also for a skipped step (info->skipped). ERR_OVERFLOW, with fp16.enabled and a dynamic loss scale: the step is
+ *  skipped and over like any other, but the scale cannot become less; nothing was changed, and the next step may be taken if
+ *  the trainer decides to. Any other error leaves the step open: info->outcome says what has happened so far,
+ *  zoff_step_retry() goes on, zoff_grads_drop() gives up a step of which nothing has happened */
 ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 
 /** Go on with a step that failed, where it stopped: what was done is not done again. Weights and gradients must be as the
@@ -285,6 +301,20 @@ ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
 /** Set it: after states were loaded, the next step is number `t` + 1. */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
+
+/** Tell what the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in all
+ *  micro-steps of one update: the engine divides the gradients by it before their norm is taken. */
+ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
+
+/** Read the loss scale and its counters, for a checkpoint. */
+ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out);
+
+/** Set them, from a checkpoint. A new engine starts at the scale of the configuration, also one that goes on with the states
+ *  of an earlier process (zoff.persist): the loss scale is in no file of the engine. What a shorter struct of the caller does
+ *  not have stays as it is.
+ *  @return ERR_INVALID for a scale that is none, or not the one of the configuration where that is static; ERR_STATE without
+ *  fp16.enabled, or between the micro-steps of an update */
+ZOFF_API zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler);
 
 /** Write bytes, seconds and counts since seal as one JSON object.
  *  @return OK; *out_bytes (may be NULL) is the full length without the final 0, whatever fitted into dst_bytes */

@@ -32,7 +32,8 @@ extern "C" {
     XX(ERR_NO_SPACE,    -6, "storage is full")                          \
     XX(ERR_CORRUPT,     -7, "stored data is not what was written")      \
     XX(ERR_DEVICE,      -8, "accelerator failed")                       \
-    XX(ERR_COMM,        -9, "a peer failed or timed out")
+    XX(ERR_COMM,        -9, "a peer failed or timed out")               \
+    XX(ERR_OVERFLOW,   -10, "gradients overflow at the least loss scale")
 /* clang-format on */
 
 /** What a call came to. Negative values are errors; zoff_last_error() has the words for them. */

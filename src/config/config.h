@@ -5,19 +5,55 @@
 #include <zoff/config.h>
 #include <zoff/types.h>
 
-typedef enum zoff_schedule_type { ZOFF_SCHEDULE_NONE, ZOFF_SCHEDULE_WARMUP, ZOFF_SCHEDULE_WARMUP_COSINE } zoff_schedule_type;
+typedef enum zoff_schedule_type {
+    ZOFF_SCHEDULE_NONE,
+    ZOFF_SCHEDULE_WARMUP,
+    ZOFF_SCHEDULE_WARMUP_DECAY,
+    ZOFF_SCHEDULE_WARMUP_COSINE,
+    ZOFF_SCHEDULE_ONE_CYCLE,
+    ZOFF_SCHEDULE_RANGE_TEST
+} zoff_schedule_type;
+
+/* OneCycle: cycle_* and decay_*; counts of steps as in its formulas, which are in floating point. */
+typedef struct zoff_cycle_values {
+    double min_lr, max_lr, lr_rate;
+    double first, second;               /* cycle_*_step_size */
+    double first_stairs, second_stairs; /* cycle_*_stair_count; 0: none */
+    double decay_step;                  /* 0: no decay */
+    bool moves_momentum;
+    double min_momentum, max_momentum, momentum_rate;
+} zoff_cycle_values;
+
+/* LRRangeTest: lr_range_test_* */
+typedef struct zoff_range_test_values {
+    double min_lr, step, rate;
+    bool stairs;
+} zoff_range_test_values;
 
 /* scheduler.*; the formulas are in engine/lr_schedule.c */
 typedef struct zoff_schedule_values {
     zoff_schedule_type type;
-    double min_lr;    /* WarmupLR: warmup_min_lr */
-    double max_lr;    /* WarmupLR: warmup_max_lr; < 0: the group's own lr */
+    double min_lr;    /* WarmupLR, WarmupDecayLR: warmup_min_lr */
+    double max_lr;    /* likewise warmup_max_lr; < 0: the group's own lr */
     double min_ratio; /* WarmupCosineLR: warmup_min_ratio */
     double cos_ratio; /* WarmupCosineLR: cos_min_ratio */
     uint64_t warmup;  /* warmup_num_steps, at least 2 */
-    uint64_t total;   /* WarmupCosineLR: total_num_steps */
+    uint64_t total;   /* WarmupDecayLR, WarmupCosineLR: total_num_steps */
     bool linear;      /* warmup_type "linear" instead of "log" */
+    zoff_cycle_values cycle;
+    zoff_range_test_values range_test;
 } zoff_schedule_values;
+
+/* fp16.* */
+typedef struct zoff_fp16_values {
+    bool enabled;
+    bool dynamic;         /* loss_scale is 0; the rest but `scale` is for that */
+    double scale;         /* the first one, or the only one */
+    double min_scale;     /* min_loss_scale */
+    int64_t window;       /* loss_scale_window */
+    uint64_t hysteresis;  /* at least 1 */
+    bool refills_at_once; /* consecutive_hysteresis */
+} zoff_fp16_values;
 
 /* offload_param.* and stage3_*: of the weights that the engine keeps. Counts are elements. */
 typedef struct zoff_weight_values {
@@ -62,6 +98,7 @@ typedef struct zoff_config_values {
     unsigned verify;          /* zoff.verify: 0 full, 1 sample, 2 off */
     uint64_t steps_per_print; /* 0: never */
     bool wants_bf16;          /* bf16.enabled */
+    zoff_fp16_values fp16;
     zoff_weight_values weights;
 } zoff_config_values;
 

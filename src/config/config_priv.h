@@ -88,6 +88,9 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
 /* The effective cell of a path, which must be in the schema. */
 zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char *path);
 
+/* What was given for a row, by whom it counts; NULL: nobody. */
+const zoff_config_cell *zoff_config_resolve_given(const zoff_config *config, const char *path);
+
 /* Where an effective cell came from. Never NULL. */
 const char *zoff_config_resolve_source(const zoff_config_cell *cell);
 
@@ -100,6 +103,19 @@ zoff_optimizer zoff_config_optimizer_type(const zoff_config *config);
 
 /* False for a parameter of other optimizers than optimizer.type; true for any other key. */
 bool zoff_config_optimizer_has(const zoff_config *config, const char *path);
+
+/* ---- schedule.c ---- */
+
+/* Check what scheduler.type needs, and give its parameters the defaults that depend on it. */
+zoff_status zoff_config_schedule_settle(zoff_config *config);
+
+/* ---- precision.c ---- */
+
+/* Either may be true, not both. */
+zoff_status zoff_config_precision_check_pair(const zoff_config_cell *fp16, const zoff_config_cell *bf16);
+
+/* That, and the parameters of a loss scale that is in use. */
+zoff_status zoff_config_precision_check(const zoff_config *config);
 
 /* ---- batch.c ---- */
 

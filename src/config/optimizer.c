@@ -119,7 +119,10 @@ static zoff_status check_sizes(const zoff_config *config)
                                         PARAMS "lr_decay",
                                         PARAMS "initial_accumulator_value",
                                         "scheduler.params.warmup_min_lr",
-                                        "scheduler.params.warmup_max_lr"};
+                                        "scheduler.params.warmup_max_lr",
+                                        "scheduler.params.cycle_min_lr",
+                                        "scheduler.params.cycle_max_lr",
+                                        "scheduler.params.lr_range_test_min_lr"};
     for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
         const zoff_config_cell *cell = zoff_config_resolve_cell(config, PATHS[i]);
         ZOFF_FAIL_IF(fabs(cell->number) > (double)FLT_MAX, ZOFF_ERR_INVALID,

@@ -150,21 +150,13 @@ static zoff_status take_member(parser *p, size_t member)
 
 /* ---- contradictions ---- */
 
-static bool is_on(const zoff_config_cell *cell)
-{
-    return cell->kind == ZOFF_CELL_VALUE && cell->integer;
-}
-
 static zoff_status check_pairs(const parser *p)
 {
     static const struct {
         const char *old, *new;
     } RENAMED[] = {{"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
                    {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"}};
-    const zoff_config_cell *fp16 = file_cell(p, "fp16.enabled"), *bf16 = file_cell(p, "bf16.enabled");
-    ZOFF_FAIL_IF(is_on(fp16) && is_on(bf16), ZOFF_ERR_INVALID,
-                 "%s: fp16.enabled: bf16.enabled is true too, at %s; expected one of the two (zoff does bf16)", fp16->source,
-                 bf16->source);
+    ZOFF_TRY(zoff_config_precision_check_pair(file_cell(p, "fp16.enabled"), file_cell(p, "bf16.enabled")));
     for (size_t i = 0; i < sizeof RENAMED / sizeof RENAMED[0]; i++) {
         const zoff_config_cell *old = file_cell(p, RENAMED[i].old), *new = file_cell(p, RENAMED[i].new);
         ZOFF_FAIL_IF(old->kind == ZOFF_CELL_VALUE && new->kind == ZOFF_CELL_VALUE, ZOFF_ERR_INVALID,

@@ -25,8 +25,7 @@ const char *zoff_config_resolve_source(const zoff_config_cell *cell)
 
 /* ---- layers ---- */
 
-/* What was given for a row, by whom it counts; NULL: nobody. */
-static const zoff_config_cell *given(const zoff_config *config, const char *path)
+const zoff_config_cell *zoff_config_resolve_given(const zoff_config *config, const char *path)
 {
     size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
     if (config->api[row].kind != ZOFF_CELL_ABSENT)
@@ -57,7 +56,8 @@ static bool is_from_api(const zoff_config *config, const zoff_config_cell *cell)
 
 static void apply_cpu_offload(zoff_config *config, const char *old_path, const char *device_path)
 {
-    const zoff_config_cell *old = given(config, old_path), *device = given(config, device_path);
+    const zoff_config_cell *old = zoff_config_resolve_given(config, old_path),
+                           *device = zoff_config_resolve_given(config, device_path);
     if (!has_value(old) || !old->integer)
         return;
     if (has_value(device) && (is_from_api(config, device) || !is_from_api(config, old)))
@@ -87,11 +87,11 @@ static void settle_weights(zoff_config *config)
 static void leave_to_tuning(zoff_config *config)
 {
     static const char *const TUNED[] = {"aio.block_size", "aio.queue_depth"};
-    const zoff_config_cell *section = given(config, "aio");
+    const zoff_config_cell *section = zoff_config_resolve_given(config, "aio");
     if (!section || section->kind != ZOFF_CELL_AUTO)
         return;
     for (size_t i = 0; i < sizeof TUNED / sizeof TUNED[0]; i++) {
-        if (!has_value(given(config, TUNED[i])))
+        if (!has_value(zoff_config_resolve_given(config, TUNED[i])))
             *zoff_config_resolve_cell(config, TUNED[i]) = (zoff_config_cell){.kind = ZOFF_CELL_AUTO, .source = section->source};
     }
 }
@@ -132,13 +132,14 @@ static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths,
 /* Two keys give folders; who set it last counts: the program before the file, zoff's own key before DeepSpeed's. */
 static zoff_status gather_paths(zoff_config *config)
 {
-    const zoff_config_cell *ours = given(config, "zoff.nvme_paths"), *theirs = given(config, NVME_PATH), *cell = ours;
+    const zoff_config_cell *ours = zoff_config_resolve_given(config, "zoff.nvme_paths"),
+                           *theirs = zoff_config_resolve_given(config, NVME_PATH), *cell = ours;
     if (!has_value(ours) || (has_value(theirs) && is_from_api(config, theirs) && !is_from_api(config, ours)))
         cell = theirs;
     if (has_value(ours) && has_value(theirs) && !config->has_warned)
         ZOFF_WARN("zoff.nvme_paths (%s) and " NVME_PATH " (%s) are both given: the folders of %s are used", ours->source,
                   theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
-    const zoff_config_cell *weights = given(config, WEIGHT_PATH);
+    const zoff_config_cell *weights = zoff_config_resolve_given(config, WEIGHT_PATH);
     ZOFF_TRY(take_paths(cell, &config->paths, &config->path_count));
     return take_paths(weights, &config->weight_paths, &config->weight_path_count);
 }
@@ -156,48 +157,6 @@ static zoff_status check_paths(const zoff_config *config)
     return ZOFF_OK;
 }
 
-/* ---- schedule ---- */
-
-static void warn_unused_params(const zoff_config *config, const char *type)
-{
-    static const struct {
-        const char *path, *types;
-    } USES[] = {{"scheduler.params.warmup_min_lr", "WarmupLR"},
-                {"scheduler.params.warmup_max_lr", "WarmupLR"},
-                {"scheduler.params.warmup_num_steps", "WarmupLR|WarmupCosineLR"},
-                {"scheduler.params.warmup_type", "WarmupLR|WarmupCosineLR"},
-                {"scheduler.params.total_num_steps", "WarmupCosineLR"},
-                {"scheduler.params.warmup_min_ratio", "WarmupCosineLR"},
-                {"scheduler.params.cos_min_ratio", "WarmupCosineLR"}};
-    for (size_t i = 0; i < sizeof USES / sizeof USES[0]; i++) {
-        const zoff_config_cell *cell = given(config, USES[i].path);
-        if (has_value(cell) && !(type && zoff_config_schema_in_list(USES[i].types, type, NULL, NULL)))
-            ZOFF_WARN("%s: %s has no effect %s%s", cell->source, USES[i].path,
-                      type ? "with scheduler.type " : "without scheduler.type", type ? type : "");
-    }
-}
-
-static zoff_status check_schedule(const zoff_config *config)
-{
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, "scheduler.type");
-    const char *type = has_value(cell) ? cell->texts[0] : NULL;
-    const zoff_config_cell *total = zoff_config_resolve_cell(config, "scheduler.params.total_num_steps");
-    const zoff_config_cell *warmup = zoff_config_resolve_cell(config, "scheduler.params.warmup_num_steps");
-    bool cosine = type && strcmp(type, "WarmupCosineLR") == 0;
-    ZOFF_FAIL_IF(cosine && !has_value(total), ZOFF_ERR_INVALID,
-                 "%s: scheduler.type: WarmupCosineLR needs scheduler.params.total_num_steps; expected an integer >= 1 "
-                 "(\"auto\" has nothing to be computed from: give it in the file or with zoff_config_set())",
-                 cell->source);
-    if (config->has_warned)
-        return ZOFF_OK;
-    if (cosine && total->integer < warmup->integer)
-        ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
-                  zoff_config_resolve_source(total), (long long)total->integer, (long long)warmup->integer,
-                  zoff_config_resolve_source(warmup));
-    warn_unused_params(config, type);
-    return ZOFF_OK;
-}
-
 zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
 {
     ZOFF_FAIL_IF(world_size == 0, ZOFF_ERR_INVALID, "zoff_config_resolve: world_size must be at least 1");
@@ -210,7 +169,8 @@ zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size)
     ZOFF_TRY(check_ranks(config, world_size));
     ZOFF_TRY(zoff_config_batch_solve(config, world_size));
     ZOFF_TRY(gather_paths(config));
-    ZOFF_TRY(check_schedule(config));
+    ZOFF_TRY(zoff_config_schedule_settle(config));
+    ZOFF_TRY(zoff_config_precision_check(config));
     ZOFF_TRY(zoff_config_optimizer_settle(config));
     config->has_warned = true;
     config->world_size = world_size;

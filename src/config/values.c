@@ -4,6 +4,7 @@
 #include "config_priv.h"
 #include "try.h"
 
+#include <math.h>
 #include <string.h>
 #include <zoff/aio.h>
 
@@ -54,14 +55,55 @@ static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
     out->lr_decay = number(config, "optimizer.params.lr_decay");
 }
 
+static zoff_schedule_type schedule_type(const zoff_config *config)
+{
+    static const struct {
+        const char *name;
+        zoff_schedule_type type;
+    } NAMES[] = {{"WarmupLR", ZOFF_SCHEDULE_WARMUP},
+                 {"WarmupDecayLR", ZOFF_SCHEDULE_WARMUP_DECAY},
+                 {"WarmupCosineLR", ZOFF_SCHEDULE_WARMUP_COSINE},
+                 {"OneCycle", ZOFF_SCHEDULE_ONE_CYCLE},
+                 {"LRRangeTest", ZOFF_SCHEDULE_RANGE_TEST}};
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+        if (is_text(config, "scheduler.type", NAMES[i].name))
+            return NAMES[i].type;
+    }
+    return ZOFF_SCHEDULE_NONE;
+}
+
+/* That of `other` where it is not set. */
+static double number_or(const zoff_config *config, const char *path, const char *other)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    return cell->kind == ZOFF_CELL_VALUE ? cell->number : number(config, other);
+}
+
+static zoff_cycle_values cycle_of(const zoff_config *config)
+{
+    return (zoff_cycle_values){
+        .min_lr = number(config, "scheduler.params.cycle_min_lr"),
+        .max_lr = number(config, "scheduler.params.cycle_max_lr"),
+        .lr_rate = number(config, "scheduler.params.decay_lr_rate"),
+        .first = number(config, "scheduler.params.cycle_first_step_size"),
+        .second = number_or(config, "scheduler.params.cycle_second_step_size", "scheduler.params.cycle_first_step_size"),
+        .first_stairs = number(config, "scheduler.params.cycle_first_stair_count"),
+        .second_stairs =
+            number_or(config, "scheduler.params.cycle_second_stair_count", "scheduler.params.cycle_first_stair_count"),
+        .decay_step = number(config, "scheduler.params.decay_step_size"),
+        .moves_momentum = integer(config, "scheduler.params.cycle_momentum") != 0,
+        .min_momentum = number(config, "scheduler.params.cycle_min_mom"),
+        .max_momentum = number(config, "scheduler.params.cycle_max_mom"),
+        .momentum_rate = number(config, "scheduler.params.decay_mom_rate"),
+    };
+}
+
 static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
 {
     const zoff_config_cell *max_lr = zoff_config_resolve_cell(config, "scheduler.params.warmup_max_lr");
     uint64_t warmup = integer(config, "scheduler.params.warmup_num_steps");
     *out = (zoff_schedule_values){
-        .type = is_text(config, "scheduler.type", "WarmupLR")         ? ZOFF_SCHEDULE_WARMUP
-                : is_text(config, "scheduler.type", "WarmupCosineLR") ? ZOFF_SCHEDULE_WARMUP_COSINE
-                                                                      : ZOFF_SCHEDULE_NONE,
+        .type = schedule_type(config),
         .min_lr = number(config, "scheduler.params.warmup_min_lr"),
         .max_lr = max_lr->kind == ZOFF_CELL_VALUE ? max_lr->number : -1.0,
         .min_ratio = number(config, "scheduler.params.warmup_min_ratio"),
@@ -69,6 +111,25 @@ static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
         .warmup = warmup < 2 ? 2 : warmup,
         .total = integer(config, "scheduler.params.total_num_steps"),
         .linear = is_text(config, "scheduler.params.warmup_type", "linear"),
+        .cycle = cycle_of(config),
+        .range_test = {.min_lr = number(config, "scheduler.params.lr_range_test_min_lr"),
+                       .step = number(config, "scheduler.params.lr_range_test_step_size"),
+                       .rate = number(config, "scheduler.params.lr_range_test_step_rate"),
+                       .stairs = integer(config, "scheduler.params.lr_range_test_staircase") != 0},
+    };
+}
+
+static zoff_fp16_values fp16_of(const zoff_config *config)
+{
+    const double scale = number(config, "fp16.loss_scale");
+    return (zoff_fp16_values){
+        .enabled = integer(config, "fp16.enabled") != 0,
+        .dynamic = scale == 0,
+        .scale = scale == 0 ? ldexp(1.0, (int)integer(config, "fp16.initial_scale_power")) : scale,
+        .min_scale = number(config, "fp16.min_loss_scale"),
+        .window = (int64_t)integer(config, "fp16.loss_scale_window"),
+        .hysteresis = integer(config, "fp16.hysteresis"),
+        .refills_at_once = integer(config, "fp16.consecutive_hysteresis") != 0,
     };
 }
 
@@ -135,6 +196,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .steps_per_print = integer(config, "steps_per_print"),
         .initial_accumulator = number(config, "optimizer.params.initial_accumulator_value"),
         .wants_bf16 = integer(config, "bf16.enabled") != 0,
+        .fp16 = fp16_of(config),
     };
     fill_hyper(config, &values.hyper);
     fill_schedule(config, &values.schedule);

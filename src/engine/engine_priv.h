@@ -8,9 +8,9 @@
  *  window.c    read and write a part of a parameter live.c, order.c     weights that are lent to the caller
  *  stores.c    the stores of states and of weights  lr_schedule.c
  *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
- *  persist.c   states of an earlier process
  *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
  *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
+ *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -140,7 +140,7 @@ typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOF
 /* One step, from begin to the end of wait. */
 typedef struct zoff_step_run {
     int64_t t;
-    double clip_norm, grad_scale;
+    double clip_norm, grad_scale; /* grad_scale: the caller's; beside it info.loss_scale */
     unsigned flags;
     double began;
     bool last;         /* of the micro-steps: this one updates */
@@ -205,7 +205,7 @@ typedef struct zoff_settings {
     char **weight_paths;
     size_t weight_path_count;
     char *aio_backend;
-    char *bf16_source; /* where bf16.enabled was set */
+    char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* who said so, for messages */
     uint64_t chunk_elements;
@@ -257,6 +257,7 @@ struct zoff_engine {
     float weight;       /* of this rank's gradients of the current micro-batch */
     bool handed_over;   /* some of them were */
     double weight_sum;  /* of the micro-batches of this step before it, on all ranks */
+    zoff_loss_scaler scaler;
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
     zoff_measure_threads measure_threads;
@@ -411,6 +412,8 @@ unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, 
 void zoff_engine_gate_begin(zoff_engine *e); /* nothing is measured */
 void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *piece, const double *block_sums);
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
+/* Why a step is skipped, as the beginning of a sentence. */
+void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);
 
 /* ranks.c: several ranks share the states, or each has a copy of its own */
 static inline bool zoff_engine_ranks_several(const zoff_engine *e)
@@ -457,8 +460,17 @@ zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */
 zoff_status zoff_engine_spread_all(zoff_engine *e);           /* outside of a step: all weights */
 
-/* lr_schedule.c: learning rate of update number t (from 1) for a group whose own is group_lr */
-double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double group_lr, int64_t t);
+/* lr_schedule.c: what the schedule makes of a group's own hyper-parameters in update number t (from 1) */
+void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h);
+
+/* loss_scale.c */
+void zoff_engine_loss_scale_start(zoff_engine *e);
+/* That and the caller's grad_scale together, where fp32 cannot hold it: an error. */
+zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale);
+/* What a skipped step does to the scale, for the log line of the step; "" without fp16. */
+void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes);
+/* A step is over, skipped or not: go on to the scale of the next one. ERR_OVERFLOW: the scale should fall and cannot. */
+zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow);
 
 /* states.c */
 /* Weights of the states as they are. */

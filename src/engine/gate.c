@@ -50,23 +50,44 @@ static const zoff_vote *first_poison(const zoff_engine *e)
     return first;
 }
 
-static void explain_skip(const zoff_engine *e, const zoff_vote *poison)
+void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
-    const zoff_step_run *run = &e->run;
+    const zoff_vote *poison = first_poison(e);
     char whose[48] = "";
-    if (poison && zoff_comm_size(e->comm) > 1)
-        snprintf(whose, sizeof whose, poison->rank_is_known ? " on rank %u" : " in the sum of the ranks (rank %u)",
-                 poison->rank);
-    if (poison) {
-        const zoff_engine_param *p = &e->params[poison->param];
-        ZOFF_WARN("step %lld skipped: the gradient of %s, slice %zu, has an inf or nan between its elements %zu and %zu%s; "
-                  "weights and states are unchanged",
-                  (long long)run->t, p->name, poison->slice, poison->first,
-                  zoff_base_bits_min(poison->first + ZOFF_NORM_BLOCK, p->count) - 1, whose);
-    } else {
-        ZOFF_WARN("step %lld skipped: the norm of the gradients, %g, is beyond fp32; weights and states are unchanged",
-                  (long long)run->t, run->info.grad_norm);
+    if (!poison) {
+        snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.grad_norm);
+        return;
     }
+    const zoff_engine_param *p = &e->params[poison->param];
+    if (zoff_comm_size(e->comm) > 1)
+        snprintf(whose, sizeof whose, poison->rank_is_known ? " on rank %u" : " in the sum of all ranks (by rank %u)",
+                 poison->rank);
+    snprintf(dst, dst_bytes, "the gradient of %.300s, slice %zu, has an inf or nan between its elements %zu and %zu%s", p->name,
+             poison->slice, poison->first, zoff_base_bits_min(poison->first + ZOFF_NORM_BLOCK, p->count) - 1, whose);
+}
+
+static void log_skip(const zoff_engine *e)
+{
+    char why[512], scale[128];
+    if (zoff_comm_rank(e->comm) != 0)
+        return; /* all ranks would say the same */
+    zoff_engine_gate_explain(e, why, sizeof why);
+    zoff_engine_loss_scale_describe(e, scale, sizeof scale);
+    ZOFF_WARN("step %lld skipped: %s; weights and states are unchanged%s", (long long)e->run.t, why, scale);
+}
+
+static void skip(zoff_engine *e)
+{
+    zoff_step_run *run = &e->run;
+    const zoff_vote *poison = first_poison(e);
+    run->info.skipped = true;
+    run->gate = ZOFF_GATE_SKIP;
+    if (poison) {
+        run->info.nonfinite_param = poison->param;
+        run->info.nonfinite_slice = poison->slice;
+        run->info.nonfinite_rank = poison->rank;
+    }
+    log_skip(e);
 }
 
 /* All ranks have voted: clip, or skip, and make the constants of each group. */
@@ -74,27 +95,19 @@ static zoff_status decide(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
     zoff_exact squares = {.terms = 0};
-    const zoff_vote *poison = first_poison(e);
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&squares, &e->votes[rank].squares);
     const double weight = e->weight_sum + zoff_engine_exchange_weight(e);
     ZOFF_FAIL_IF(e->plan.piece_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
-    double scale = run->grad_scale / (weight > 0 ? weight : 1);
-    double norm = poison ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
+    double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
+    double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
     run->info.grad_norm = norm;
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. */
     double clip = run->clip_norm > 0 && norm > run->clip_norm ? run->clip_norm / (norm + 1e-6) : 1.0;
     /* No element is larger than the norm: below this none becomes infinite when it is scaled in fp32. */
     if (!isfinite(norm) || norm * clip > FLT_MAX) {
-        run->info.skipped = true;
-        run->gate = ZOFF_GATE_SKIP;
-        if (poison) {
-            run->info.nonfinite_param = poison->param;
-            run->info.nonfinite_slice = poison->slice;
-            run->info.nonfinite_rank = poison->rank;
-        }
-        explain_skip(e, poison);
+        skip(e);
         return ZOFF_OK;
     }
     run->info.clip_factor = clip;

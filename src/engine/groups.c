@@ -119,16 +119,19 @@ zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_arg
                                        zoff_adam_hyper *out)
 {
     zoff_adam_hyper h;
+    const zoff_schedule_values *schedule = &e->settings.values.schedule;
     /* Hyper-parameters of the call are for groups that have parameters. */
-    if (args->hyper && e->groups[group].used) {
+    const bool is_given = args->hyper && e->groups[group].used;
+    if (is_given) {
         ZOFF_TRY(given_hyper(args, group, &h));
     } else {
         h = *zoff_engine_groups_own(e, group);
-        h.lr = zoff_engine_lr_schedule_at(&e->settings.values.schedule, h.lr, t);
+        zoff_engine_lr_schedule_apply(schedule, t, &h);
     }
     zoff_status status = zoff_adam_hyper_check(&h, t);
     if (status < 0)
-        return zoff_base_status_prefix(status, "zoff_step: group %zu: ", group);
+        return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,
+                                       is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", as the scheduler has it");
     h.struct_size = sizeof h;
     ZOFF_TRY(check_states(e, "zoff_step", group, &h));
     *out = h;

@@ -1,5 +1,5 @@
-/* lr_schedule.c: WarmupLR and WarmupCosineLR as DeepSpeed defines them. Its schedulers are stepped after each update and start
- * before the first one, so update number t sees iteration t - 2, and the first one the value "before the start". */
+/* lr_schedule.c: the schedules of DeepSpeed, with its formulas. Its schedulers are stepped after each update and start before
+ * the first one, so update number t sees iteration t - 2, and the first one the value "before the start". */
 #include "engine_priv.h"
 
 #include <math.h>
@@ -7,15 +7,18 @@
 /* Share of the warm-up that is done at iteration i < warmup: 0 .. 1. */
 static double warmup_share(const zoff_schedule_values *s, double i)
 {
-    return s->linear ? i / (double)s->warmup : log(i + 1.0) / log((double)s->warmup);
+    return s->linear ? i / (double)s->warmup : log(i + 1.0) * (1.0 / log((double)s->warmup));
 }
 
 static double warmup(const zoff_schedule_values *s, double group_lr, int64_t i)
 {
-    double top = s->max_lr < 0 ? group_lr : s->max_lr;
+    double top = s->max_lr < 0 ? group_lr : s->max_lr, share = 1.0;
     if (i < 0)
         return s->min_lr;
-    double share = (uint64_t)i < s->warmup ? warmup_share(s, (double)i) : 1.0;
+    if ((uint64_t)i < s->warmup)
+        share = warmup_share(s, (double)i);
+    else if (s->type == ZOFF_SCHEDULE_WARMUP_DECAY)
+        share = fmax(0.0, ((double)s->total - (double)i) / fmax(1.0, (double)s->total - (double)s->warmup));
     return s->min_lr + (top - s->min_lr) * share;
 }
 
@@ -31,15 +34,63 @@ static double cosine(const zoff_schedule_values *s, double group_lr, int64_t i)
     return group_lr * fmax(0.0, ratio);
 }
 
-double zoff_engine_lr_schedule_at(const zoff_schedule_values *schedule, double group_lr, int64_t t)
+/* How far up the cycle is at iteration i: 0 at both ends, 1 at the top. */
+static double height(const zoff_cycle_values *c, int64_t i)
 {
+    const double steps = (double)(i + 1), length = c->first + c->second, ratio = c->first / length;
+    const double x = 1.0 + steps / length - floor(1.0 + steps / length);
+    const bool rises = x <= ratio;
+    const double stairs = rises ? c->first_stairs : c->second_stairs;
+    if (stairs == 0)
+        return rises ? x / ratio : (x - 1.0) / (ratio - 1.0);
+    /* Stairs are counted in whole steps: a share may fall short of one by its last bit. */
+    const double at = fmod(steps, length);
+    return floor(at <= c->first ? at * stairs / c->first : (length - at) * stairs / c->second) / stairs;
+}
+
+/* 1 + rate for each interval since the cycle was over; 1: no decay. */
+static double decay(const zoff_cycle_values *c, double rate, int64_t i)
+{
+    return c->decay_step == 0 ? 1.0 : 1.0 + rate * (((double)i - (c->first + c->second) + 1.0) / c->decay_step);
+}
+
+static void cycle(const zoff_cycle_values *c, int64_t i, zoff_adam_hyper *h)
+{
+    const bool is_over = (double)i >= c->first + c->second;
+    const double up = is_over ? 0.0 : height(c, i);
+    h->lr = is_over ? c->min_lr / decay(c, c->lr_rate, i) : c->min_lr + (c->max_lr - c->min_lr) * up;
+    if (!c->moves_momentum || (h->optimizer != ZOFF_OPTIMIZER_ADAM && h->optimizer != ZOFF_OPTIMIZER_LION))
+        return;
+    h->beta1 = i < 0     ? c->min_momentum
+               : is_over ? c->max_momentum * decay(c, c->momentum_rate, i)
+                         : c->max_momentum - (c->max_momentum - c->min_momentum) * up;
+    h->beta2 = 0.99;
+}
+
+static double range_test(const zoff_range_test_values *r, int64_t i)
+{
+    const double intervals = (double)(i + 1) / r->step;
+    return r->min_lr * (1.0 + r->rate * (r->stairs ? floor(intervals) : intervals));
+}
+
+void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h)
+{
+    const int64_t i = t - 2;
     switch (schedule->type) {
     case ZOFF_SCHEDULE_WARMUP:
-        return warmup(schedule, group_lr, t - 2);
+    case ZOFF_SCHEDULE_WARMUP_DECAY:
+        h->lr = warmup(schedule, h->lr, i);
+        break;
     case ZOFF_SCHEDULE_WARMUP_COSINE:
-        return cosine(schedule, group_lr, t - 2);
+        h->lr = cosine(schedule, h->lr, i);
+        break;
+    case ZOFF_SCHEDULE_ONE_CYCLE:
+        cycle(&schedule->cycle, i, h);
+        break;
+    case ZOFF_SCHEDULE_RANGE_TEST:
+        h->lr = range_test(&schedule->range_test, i);
+        break;
     case ZOFF_SCHEDULE_NONE:
         break;
     }
-    return group_lr;
 }

@@ -72,7 +72,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
-    ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, "bf16.enabled"), &s->bf16_source));
+    const char *half = s->values.fp16.enabled ? "fp16.enabled" : "bf16.enabled";
+    ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, half), &s->half_source));
     /* A depth that nobody has chosen is one that the ranks of a host may share. */
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
@@ -88,6 +89,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
                  opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)THREADS_MAX);
     s->threads = zoff_base_team_threads(threads);
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
+    zoff_engine_loss_scale_start(e);
     return ZOFF_OK;
 }
 
@@ -120,5 +122,5 @@ void zoff_engine_options_free(zoff_engine *e)
     free_paths(s->paths, s->path_count);
     free_paths(s->weight_paths, s->weight_path_count);
     zoff_base_mem_free(s->aio_backend);
-    zoff_base_mem_free(s->bf16_source);
+    zoff_base_mem_free(s->half_source);
 }

@@ -72,11 +72,39 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
         ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_engine_stats_bytes(info->weight_bytes));
 }
 
+/* Types are named as the sections of the configuration are. */
+static void warn_types(const zoff_engine *e)
+{
+    const zoff_config_values *v = &e->settings.values;
+    const zoff_dtype wanted = v->fp16.enabled ? ZOFF_F16 : ZOFF_BF16;
+    for (size_t i = 0; (v->fp16.enabled || v->wants_bf16) && i < e->param_count; i++) {
+        if (e->params[i].dtype == wanted || e->params[i].frozen)
+            continue;
+        ZOFF_WARN("%s.enabled is true (%s), but %s is %s: the type of weights is what the program registers",
+                  zoff_adam_dtype_name(wanted), e->settings.half_source, e->params[i].name,
+                  zoff_adam_dtype_name(e->params[i].dtype));
+        break;
+    }
+}
+
+/* Who of several ranks has what. */
+static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
+{
+    if (!zoff_engine_ranks_several(e))
+        return;
+    ZOFF_INFO(
+        "rank 0 of %u (%s), ZeRO stage %u: %llu of its own elements are trained here; %s of DRAM for gradient sums, %s for "
+        "what goes to other ranks",
+        zoff_comm_size(e->comm), e->comm->ops->name, e->settings.values.zero_stage, (unsigned long long)info->elements,
+        zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->exchange_bytes));
+}
+
+/* Rank 0 speaks for all. */
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
     zoff_plan plan;
     zoff_plan_info info;
-    if (zoff_engine_budget_plan(e, &plan, &info) < 0)
+    if (zoff_comm_rank(e->comm) != 0 || zoff_engine_budget_plan(e, &plan, &info) < 0)
         return;
     zoff_zero_plan_free(&plan);
     const char *unknown = zoff_base_log_unknown_level();
@@ -94,14 +122,9 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
                   (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, zoff_isa());
     log_weights(e, &info);
+    log_ranks(e, &info);
     log_surroundings();
-    for (size_t i = 0; e->settings.values.wants_bf16 && i < e->param_count; i++) {
-        if (e->params[i].dtype != ZOFF_BF16 && !e->params[i].frozen) {
-            ZOFF_WARN("bf16.enabled is true (%s), but %s is %s: the type of weights is what the program registers",
-                      e->settings.bf16_source, e->params[i].name, zoff_adam_dtype_name(e->params[i].dtype));
-            break;
-        }
-    }
+    warn_types(e);
 }
 
 /* Bytes written to the drive so far: by all runs where the files persist, for that is what wears it. */
@@ -117,7 +140,7 @@ static uint64_t lifetime_bytes(const zoff_engine *e)
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info)
 {
     uint64_t every = e->settings.values.steps_per_print;
-    if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every)
+    if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every || zoff_comm_rank(e->comm) != 0)
         return;
     ZOFF_INFO("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
               "measure %.3f update %.3f checksums %.3f wait for disk %.3f",

@@ -68,6 +68,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     ZOFF_FAIL_IF(e->micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
                  run.grad_scale, e->micro_scale);
+    ZOFF_TRY(zoff_engine_loss_scale_check(e, run.grad_scale));
     for (size_t group = 0; group < e->group_count; group++)
         ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
     if (run.last)
@@ -79,6 +80,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                                 .t = run.t,
                                 .lr = e->group_count ? e->hyper[0].lr : 0,
                                 .clip_factor = 1,
+                                .loss_scale = e->scaler.scale,
                                 .elements_owned = e->plan.elements};
     e->run = run;
     e->micro_scale = run.grad_scale;
@@ -213,7 +215,8 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     give_info(&e->run.info, out);
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
-    return status;
+    /* Only now: an error of the scale is about a step that is over. */
+    return status == ZOFF_OK && e->run.last ? zoff_engine_loss_scale_turn(e, e->run.info.skipped) : status;
 }
 
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)

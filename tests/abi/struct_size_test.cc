@@ -31,7 +31,8 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 80, threads);
     SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 168, check_seconds);
+    SIZE_OF(zoff_step_info, 176, loss_scale);
+    SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 128, weight_nvme_bytes);
 }
 

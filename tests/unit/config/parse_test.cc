@@ -126,11 +126,41 @@ const error_case ERRORS[] = {
      ZOFF_ERR_INVALID,
      "ds.json:1:33: tensorboard.a[].x: ",
      {"first at ds.json:1:25"}},
-    {"fp16",
-     "{\"fp16\": {\n  \"enabled\": true}}",
+    {"fp16_masters",
+     "{\"fp16\": {\n  \"fp16_master_weights_and_grads\": true}}",
      ZOFF_ERR_UNSUPPORTED,
-     "ds.json:2:14: fp16.enabled: ",
-     {"true is not supported", "expected false", "bf16"}},
+     "ds.json:2:36: fp16.fp16_master_weights_and_grads: ",
+     {"true is not supported", "expected false", "masters are always fp32"}},
+    {"loss_scale_flag",
+     "{\"fp16\": {\"loss_scale\": true}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:25: fp16.loss_scale: ",
+     {"true is not a number", "a number >= 0"}},
+    {"loss_scale_negative",
+     "{\"fp16\": {\"loss_scale\": -1}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:25: fp16.loss_scale: ",
+     {"-1 is out of range", "a number >= 0"}},
+    {"loss_scale_text",
+     "{\"fp16\": {\"loss_scale\": \"dynamic\"}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:25: fp16.loss_scale: ",
+     {"\"dynamic\" is not a number"}},
+    {"loss_scale_window_flag",
+     "{\"fp16\": {\"loss_scale_window\": true}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:32: fp16.loss_scale_window: ",
+     {"true is not a number", "an integer"}},
+    {"min_loss_scale_part",
+     "{\"fp16\": {\"min_loss_scale\": 0.25}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:29: fp16.min_loss_scale: ",
+     {"0.25 is not a whole number"}},
+    {"initial_scale_power",
+     "{\"fp16\": {\"initial_scale_power\": 128}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:34: fp16.initial_scale_power: ",
+     {"128 is out of range", "from 0 to 127"}},
     {"both_halves",
      "{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}",
      ZOFF_ERR_INVALID,
@@ -151,11 +181,36 @@ const error_case ERRORS[] = {
      ZOFF_ERR_UNSUPPORTED,
      "ds.json:1:24: optimizer.type: ",
      {"\"Lamb\" is not supported", "expected \"Adam\", \"AdamW\", \"Adagrad\", \"Lion\" or \"SGD\""}},
-    {"onecycle",
-     "{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1}}}",
+    {"onecycle_of_pytorch",
+     "{\"scheduler\": {\"type\": \"OneCycleLR\", \"params\": {}}}",
      ZOFF_ERR_UNSUPPORTED,
      "ds.json:1:24: scheduler.type: ",
-     {"WarmupCosineLR"}},
+     {"\"OneCycleLR\" is not supported", "\"OneCycle\" or \"LRRangeTest\"", "those of PyTorch are not"}},
+    {"cycle_first_step_size",
+     "{\"scheduler\": {\"params\": {\"cycle_first_step_size\": 0}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:52: scheduler.params.cycle_first_step_size: ",
+     {"0 is out of range", "an integer >= 1"}},
+    {"cycle_second_step_size",
+     "{\"scheduler\": {\"params\": {\"cycle_second_step_size\": -1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:53: scheduler.params.cycle_second_step_size: ",
+     {"-1 is out of range", "an integer >= 0"}},
+    {"cycle_max_mom",
+     "{\"scheduler\": {\"params\": {\"cycle_max_mom\": 1}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:44: scheduler.params.cycle_max_mom: ",
+     {"1 is out of range", "below 1"}},
+    {"lr_range_test_step_size",
+     "{\"scheduler\": {\"params\": {\"lr_range_test_step_size\": 0}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:54: scheduler.params.lr_range_test_step_size: ",
+     {"0 is out of range", "an integer >= 1"}},
+    {"lr_range_test_step_size_part",
+     "{\"scheduler\": {\"params\": {\"lr_range_test_step_size\": 2.5}}}",
+     ZOFF_ERR_INVALID,
+     "ds.json:1:54: scheduler.params.lr_range_test_step_size: ",
+     {"2.5 is not a whole number"}},
     {"max_grad_norm",
      "{\"optimizer\": {\"params\": {\"max_grad_norm\": 1.0}}}",
      ZOFF_ERR_UNSUPPORTED,
@@ -177,9 +232,9 @@ const error_case ERRORS[] = {
      "ds.json:1:35: zero_optimization.zenflow: ",
      {"this section is not supported", "expected no such key"}},
     {"two_refusals",
-     "{\"fp16\": {\"enabled\": true},\n\"zero_optimization\": {\"zero_quantized_weights\": true}}",
+     "{\"amp\":  {\"enabled\": true},\n\"zero_optimization\": {\"zero_quantized_weights\": true}}",
      ZOFF_ERR_UNSUPPORTED,
-     "ds.json:1:22: fp16.enabled: ",
+     "ds.json:1:22: amp.enabled: ",
      {"refused too: zero_optimization.zero_quantized_weights (2:23)"}},
     {"cpu_offload_twice",
      "{\"zero_optimization\": {\"cpu_offload\": true,\n \"offload_optimizer\": {}}}",
@@ -250,12 +305,13 @@ TEST(config_parse, ignored_keys_come_in_one_warning)
     zoff_test::log_catcher log;
     log.expect("ds.json: known keys that zoff ignores");
     resolved(
-        "{\"tensorboard\": {\"enabled\": true, \"whatever\": {}}, \"wall_clock_breakdown\": 3,\n \"prescale_gradients\": true,"
+        "{\"tensorboard\": {\"enabled\": true, \"whatever\": {}}, \"wall_clock_breakdown\": 3,\n \"gradient_allreduce_op\": "
+        "\"sum\","
         "\"zero_optimization\": {\"overlap_comm\": \"yes\", \"max_reuse_distance\": 1}, \"amp\": {\"opt_level\": \"O1\"}}");
     EXPECT_EQ(1u, log.warnings.size());
-    EXPECT_TRUE(log.contains("tensorboard (1:2), wall_clock_breakdown (1:52), prescale_gradients (2:2), "
-                             "zero_optimization.overlap_comm (2:51), zero_optimization.max_reuse_distance (2:74), "
-                             "amp.opt_level (2:108)"))
+    EXPECT_TRUE(log.contains("tensorboard (1:2), wall_clock_breakdown (1:52), gradient_allreduce_op (2:2), "
+                             "zero_optimization.overlap_comm (2:55), zero_optimization.max_reuse_distance (2:78), "
+                             "amp.opt_level (2:112)"))
         << log.warnings[0];
 }
 
@@ -288,7 +344,7 @@ TEST(config_parse, strict_false_turns_unknown_keys_into_a_warning)
     auto config = resolved("{\"frobnicate\": {\"x\": 1}, \"optimizer\": {\"tpye\": 1}, \"zoff\": {\"strict\": false}}");
     EXPECT_EQ(0, number(config, "zoff.strict"));
     // What is refused stays refused.
-    EXPECT_NE("", error_of("{\"fp16\": {\"enabled\": true}, \"zoff\": {\"strict\": false}}", ZOFF_ERR_UNSUPPORTED));
+    EXPECT_NE("", error_of("{\"amp\": {\"enabled\": true}, \"zoff\": {\"strict\": false}}", ZOFF_ERR_UNSUPPORTED));
 }
 
 TEST(config_parse, aio_nested_and_at_the_top)

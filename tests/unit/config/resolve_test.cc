@@ -36,6 +36,7 @@ TEST(config_values, defaults_are_deepspeeds_except_where_the_docs_say_so)
     EXPECT_EQ(nullptr, v.aio_backend);
     EXPECT_EQ(0u, v.steps_per_print);
     EXPECT_FALSE(v.wants_bf16);
+    EXPECT_FALSE(v.fp16.enabled);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_values_get(nullptr, 1, &v));
 }
 
@@ -319,7 +320,10 @@ TEST(config_resolve, numbers_beyond_fp32)
     auto negative = parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"dampening\": -1e39}}}");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "optimizer.params.dampening: -1e+39 is beyond fp32",
                       zoff_config_resolve(negative.get(), 1));
-    for (const char *param : {"warmup_min_lr", "warmup_max_lr"}) {
+    for (const char *param : {"warmup_min_lr", "warmup_max_lr", "cycle_min_lr", "cycle_max_lr", "lr_range_test_min_lr"}) {
+        zoff_test::log_catcher warnings;
+        if (param[0] != 'w')
+            warnings.expect("has no effect with scheduler.type WarmupLR");
         auto config = parse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"" + std::string(param) + "\": 1e39}}}");
         const std::string words = "ds.json:1:47: scheduler.params." + std::string(param) + ": 1e+39 is beyond fp32";
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
@@ -455,54 +459,15 @@ TEST(config_resolve, old_names)
     EXPECT_EQ("cpu", word(off, "zero_optimization.offload_optimizer.device"));
 }
 
-TEST(config_resolve, schedules)
-{
-    zoff_test::log_catcher log;
-    auto warmup =
-        parse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": \"auto\", \"warmup_num_steps\": 1}}}");
-    zoff_schedule_values s = values(warmup).schedule;
-    EXPECT_EQ(-1, s.max_lr) << "the group's own";
-    EXPECT_EQ(2u, s.warmup);
-    EXPECT_FALSE(s.linear);
-    auto cosine = parse(
-        "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 2000, \"cos_min_ratio\": 0.1}}}");
-    s = values(cosine).schedule;
-    EXPECT_EQ(ZOFF_SCHEDULE_WARMUP_COSINE, s.type);
-    EXPECT_EQ(2000u, s.total);
-    EXPECT_EQ(1000u, s.warmup);
-    EXPECT_EQ(0.1, s.cos_ratio);
-    EXPECT_EQ(0, s.min_ratio);
-    for (const char *params : {"", ", \"params\": {\"total_num_steps\": \"auto\"}"}) {
-        auto missing = parse("{\"scheduler\": {\"type\": \"WarmupCosineLR\"" + std::string(params) + "}}");
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
-                          "ds.json:1:16: scheduler.type: WarmupCosineLR needs scheduler.params.total_num_steps",
-                          zoff_config_resolve(missing.get(), 1));
-    }
-}
-
-TEST(config_resolve, parameters_of_a_schedule_that_do_nothing_are_told_once)
-{
-    zoff_test::log_catcher log;
-    log.expect("ds.json:1:48: scheduler.params.total_num_steps has no effect with scheduler.type WarmupLR");
-    auto warmup = resolved("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": { \"total_num_steps\": 10}}}");
-    ASSERT_ZOFF_OK(zoff_config_resolve(warmup.get(), 2));
-    log.expect("scheduler.params.warmup_num_steps has no effect without scheduler.type");
-    resolved("{\"scheduler\": {\"params\": {\"warmup_num_steps\": 10}}}");
-    log.expect("the warm-up never ends");
-    resolved("{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 10}}}");
-    EXPECT_EQ(3u, log.warnings.size());
-}
-
 TEST(config_resolve, keys_for_several_ranks_sleep_on_one)
 {
     zoff_test::log_catcher log;
     log.expect("known keys that zoff ignores");
-    auto config = parse("{\"prescale_gradients\": true}");
+    auto config = parse("{\"gradient_allreduce_op\": \"sum\"}");
     EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
-    EXPECT_ZOFF_FAILS(
-        ZOFF_ERR_UNSUPPORTED,
-        "ds.json:1:2: prescale_gradients: true is not supported with several ranks; expected false: gradients are summed",
-        zoff_config_resolve(config.get(), 4));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
+                      "ds.json:1:2: gradient_allreduce_op: \"sum\" is not supported with several ranks; expected \"mean\"",
+                      zoff_config_resolve(config.get(), 4));
     EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
 }
 } // namespace

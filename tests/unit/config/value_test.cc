@@ -132,7 +132,7 @@ TEST(config_set, refuses_like_the_file_and_leaves_the_old_value)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "api: optimizer.params.betas: this value is not JSON: ",
                       zoff_config_set(config.get(), "optimizer.params.betas", "[0.8, "));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out of range", zoff_config_set(config.get(), "optimizer.params.lr", "-1"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "api: fp16.enabled: true", zoff_config_set(config.get(), "fp16.enabled", "true"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "api: amp.enabled: true", zoff_config_set(config.get(), "amp.enabled", "true"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "UTF-8", zoff_config_set(config.get(), "zoff.nvme_paths", "/\xff"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_set(config.get(), nullptr, "1"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_set(nullptr, "zoff.threads", "1"));

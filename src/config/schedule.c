@@ -1,0 +1,116 @@
+/* schedule.c: scheduler.params that depend on scheduler.type: what it needs, its defaults, and which of them it has. */
+#include "config_priv.h"
+#include "log.h"
+#include "try.h"
+
+#include <string.h>
+
+#define PARAMS "scheduler.params."
+
+/* Every parameter, with the schedules that have it, and those among them that cannot do without. */
+static const struct {
+    const char *path, *types, *needed_by;
+} USES[] = {
+    {PARAMS "warmup_min_lr", "WarmupLR|WarmupDecayLR", ""},
+    {PARAMS "warmup_max_lr", "WarmupLR|WarmupDecayLR", ""},
+    {PARAMS "warmup_num_steps", "WarmupLR|WarmupDecayLR|WarmupCosineLR", ""},
+    {PARAMS "warmup_type", "WarmupLR|WarmupDecayLR|WarmupCosineLR", ""},
+    {PARAMS "total_num_steps", "WarmupDecayLR|WarmupCosineLR", "WarmupDecayLR|WarmupCosineLR"},
+    {PARAMS "warmup_min_ratio", "WarmupCosineLR", ""},
+    {PARAMS "cos_min_ratio", "WarmupCosineLR", ""},
+    {PARAMS "cycle_min_lr", "OneCycle", "OneCycle"},
+    {PARAMS "cycle_max_lr", "OneCycle", "OneCycle"},
+    {PARAMS "decay_lr_rate", "OneCycle", ""},
+    {PARAMS "cycle_first_step_size", "OneCycle", ""},
+    {PARAMS "cycle_second_step_size", "OneCycle", ""},
+    {PARAMS "cycle_first_stair_count", "OneCycle", ""},
+    {PARAMS "cycle_second_stair_count", "OneCycle", ""},
+    {PARAMS "decay_step_size", "OneCycle", ""},
+    {PARAMS "cycle_momentum", "OneCycle", ""},
+    {PARAMS "cycle_min_mom", "OneCycle", ""},
+    {PARAMS "cycle_max_mom", "OneCycle", ""},
+    {PARAMS "decay_mom_rate", "OneCycle", ""},
+    {PARAMS "lr_range_test_min_lr", "LRRangeTest", ""},
+    {PARAMS "lr_range_test_step_size", "LRRangeTest", ""},
+    {PARAMS "lr_range_test_step_rate", "LRRangeTest", ""},
+    {PARAMS "lr_range_test_staircase", "LRRangeTest", ""},
+};
+enum { USE_COUNT = sizeof USES / sizeof USES[0] };
+
+static bool is_in(const char *list, const char *type)
+{
+    return type && zoff_config_schema_in_list(list, type, NULL, NULL);
+}
+
+static bool has_value(const zoff_config_cell *cell)
+{
+    return cell && cell->kind == ZOFF_CELL_VALUE;
+}
+
+static zoff_status check_needs(const zoff_config *config, const char *type)
+{
+    for (size_t i = 0; i < USE_COUNT; i++) {
+        char expected[64];
+        if (!is_in(USES[i].needed_by, type) || has_value(zoff_config_resolve_cell(config, USES[i].path)))
+            continue;
+        zoff_config_schema_expected(zoff_config_schema_find(USES[i].path), expected, sizeof expected);
+        return zoff_base_status_fail(
+            ZOFF_ERR_INVALID,
+            "%s: scheduler.type: %s needs %s; expected %s (\"auto\" has nothing to be computed from: give "
+            "it in the file or with zoff_config_set())",
+            zoff_config_resolve_source(zoff_config_resolve_cell(config, "scheduler.type")), type, USES[i].path, expected);
+    }
+    return ZOFF_OK;
+}
+
+/* DeepSpeed's default of this one schedule is a number; null is the group's own there, too. */
+static void settle_decay(const zoff_config *config, const char *type)
+{
+    if (is_in("WarmupDecayLR", type) && !zoff_config_resolve_given(config, PARAMS "warmup_max_lr"))
+        *zoff_config_resolve_cell(config, PARAMS "warmup_max_lr") =
+            (zoff_config_cell){.kind = ZOFF_CELL_VALUE, .number = 0.001};
+}
+
+static void warn_unused(const zoff_config *config, const char *type)
+{
+    for (size_t i = 0; i < USE_COUNT; i++) {
+        const zoff_config_cell *cell = zoff_config_resolve_given(config, USES[i].path);
+        if (has_value(cell) && !is_in(USES[i].types, type))
+            ZOFF_WARN("%s: %s has no effect %s%s", cell->source, USES[i].path,
+                      type ? "with scheduler.type " : "without scheduler.type", type ? type : "");
+    }
+}
+
+static void warn_long_warmup(const zoff_config *config, const char *type)
+{
+    const zoff_config_cell *total = zoff_config_resolve_cell(config, PARAMS "total_num_steps");
+    const zoff_config_cell *warmup = zoff_config_resolve_cell(config, PARAMS "warmup_num_steps");
+    if (is_in("WarmupDecayLR|WarmupCosineLR", type) && total->integer < warmup->integer)
+        ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
+                  zoff_config_resolve_source(total), (long long)total->integer, (long long)warmup->integer,
+                  zoff_config_resolve_source(warmup));
+}
+
+static void warn_momentum(const zoff_config *config, const char *type)
+{
+    const zoff_config_cell *momentum = zoff_config_resolve_cell(config, PARAMS "cycle_momentum");
+    if (is_in("OneCycle", type) && momentum->integer && !zoff_config_optimizer_has(config, "optimizer.params.betas"))
+        ZOFF_WARN(
+            "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, which has no betas; set it to false "
+            "to say so",
+            zoff_config_resolve_source(momentum), zoff_config_resolve_cell(config, "optimizer.type")->texts[0]);
+}
+
+zoff_status zoff_config_schedule_settle(zoff_config *config)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, "scheduler.type");
+    const char *type = has_value(cell) ? cell->texts[0] : NULL;
+    ZOFF_TRY(check_needs(config, type));
+    settle_decay(config, type);
+    if (config->has_warned)
+        return ZOFF_OK;
+    warn_long_warmup(config, type);
+    warn_momentum(config, type);
+    warn_unused(config, type);
+    return ZOFF_OK;
+}

@@ -1,0 +1,153 @@
+/* loss_scale.c: the loss scale of fp16: what the trainer multiplies its loss by, and how an overflow or a good step moves it.
+ * The steps are those of DeepSpeed; every rank takes the same ones, for a step is skipped on all of them or on none. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LARGEST 0x1p127 /* of the powers of two in fp32: a trainer could not multiply by more */
+
+void zoff_engine_loss_scale_start(zoff_engine *e)
+{
+    const zoff_fp16_values *v = &e->settings.values.fp16;
+    e->scaler = (zoff_loss_scaler){.struct_size = sizeof e->scaler,
+                                   .scale = v->enabled ? v->scale : 1.0,
+                                   .last_overflow = -1,
+                                   .hysteresis = v->enabled && v->dynamic ? v->hysteresis : 1};
+}
+
+/* Returns false where the scale should fall and is the least already. Then the overflow counts all the same: a trainer that
+ * goes on waits for a whole window before the scale is doubled. */
+static bool overflow_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
+{
+    const bool is_least = s->scale == v->min_scale, is_due = v->hysteresis == 1 || s->hysteresis == 1;
+    if (is_due)
+        s->scale = fmax(s->scale / 2.0, v->min_scale);
+    else
+        s->hysteresis--;
+    s->last_overflow = s->iterations;
+    return !(is_due && is_least);
+}
+
+static void good_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
+{
+    const int64_t stable = s->iterations - (s->last_overflow + 1);
+    const bool grows = stable > 0 && stable % v->window == 0;
+    if (v->refills_at_once || grows)
+        s->hysteresis = v->hysteresis;
+    if (grows)
+        s->scale = fmin(s->scale * 2.0, fmax(s->scale, LARGEST));
+}
+
+zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow)
+{
+    const zoff_fp16_values *v = &e->settings.values.fp16;
+    zoff_loss_scaler *s = &e->scaler;
+    char why[512];
+    bool can_go_on = true;
+    if (!v->enabled)
+        return ZOFF_OK;
+    if (v->dynamic && overflow)
+        can_go_on = overflow_on(v, s);
+    else if (v->dynamic)
+        good_on(v, s);
+    else if (overflow)
+        s->last_overflow = s->iterations;
+    s->iterations += s->iterations < INT64_MAX;
+    if (can_go_on)
+        return ZOFF_OK;
+    zoff_engine_gate_explain(e, why, sizeof why);
+    return zoff_base_status_fail(
+        ZOFF_ERR_OVERFLOW,
+        "step %lld was skipped: %s, and the loss scale is %.10g already, the least that fp16.min_loss_scale allows. Weights "
+        "and "
+        "states are unchanged and the next step may be taken; if it overflows too, the loss itself has grown too large: lower "
+        "the learning rate, go back to a checkpoint, or train in bf16%s",
+        (long long)e->run.t, why, s->scale, s->scale > 1 ? " (fp16.min_loss_scale may be as low as 1)" : "");
+}
+
+void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes)
+{
+    const zoff_fp16_values *v = &e->settings.values.fp16;
+    const double old = e->scaler.scale;
+    zoff_loss_scaler next = e->scaler;
+    dst[0] = 0;
+    if (!v->enabled)
+        return;
+    if (!v->dynamic)
+        snprintf(dst, dst_bytes, "; the loss scale stays %.10g: it is static", old);
+    else if (!overflow_on(v, &next))
+        snprintf(dst, dst_bytes, "; the loss scale stays %.10g: fp16.min_loss_scale", old);
+    else if (next.scale == old)
+        snprintf(dst, dst_bytes, "; the loss scale stays %.10g (fp16.hysteresis): overflow number %llu from here on halves it",
+                 old, (unsigned long long)next.hysteresis);
+    else
+        snprintf(dst, dst_bytes, "; the loss scale was %.10g and is %.10g from here on", old, next.scale);
+}
+
+zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale)
+{
+    ZOFF_FAIL_IF(!(fabs(grad_scale / e->scaler.scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID,
+                 "zoff_step: grad_scale %g over the loss scale, %g, is not a finite fp32 number", grad_scale, e->scaler.scale);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
+{
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
+    *out = e->scaler.scale;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
+{
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
+    const size_t size = out->struct_size;
+    ZOFF_FAIL_IF(size == 0, ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_get: out->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
+    memcpy(out, &e->scaler, zoff_base_bits_min(size, sizeof e->scaler));
+    out->struct_size = size;
+    return ZOFF_OK;
+}
+
+static zoff_status check_scaler(const zoff_fp16_values *v, const zoff_loss_scaler *s)
+{
+    ZOFF_FAIL_IF(!v->dynamic && s->scale != v->scale, ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_set: scale is %.10g, but fp16.loss_scale is %.10g: a static one is the configuration's",
+                 s->scale, v->scale);
+    ZOFF_FAIL_IF(!(s->scale >= (double)FLT_MIN && s->scale <= (double)FLT_MAX), ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_set: scale is %g; expected a positive fp32 number", s->scale);
+    ZOFF_FAIL_IF(
+        s->iterations < 0 || s->last_overflow < -1 || s->last_overflow >= s->iterations, ZOFF_ERR_INVALID,
+        "zoff_loss_scaler_set: iterations is %lld and last_overflow %lld; expected a count, and -1 or a number below it",
+        (long long)s->iterations, (long long)s->last_overflow);
+    ZOFF_FAIL_IF(s->hysteresis == 0, ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_set: hysteresis is 0; expected 1, for the next overflow, or more");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
+{
+    ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
+    ZOFF_FAIL_IF(scaler->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_set: scaler->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
+    const zoff_fp16_values *v = &e->settings.values.fp16;
+    ZOFF_FAIL_IF(!v->enabled, ZOFF_ERR_STATE,
+                 "zoff_loss_scaler_set: fp16.enabled is false: gradients are not divided by a loss scale");
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_loss_scaler_set: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
+                 "zoff_loss_scaler_set: %u of %u micro-steps are done and have one scale; finish the update, or call "
+                 "zoff_grads_drop()",
+                 e->micro, e->settings.values.accumulation);
+    zoff_loss_scaler known = e->scaler;
+    memcpy(&known, scaler, zoff_base_bits_min(scaler->struct_size, sizeof known));
+    ZOFF_TRY(check_scaler(v, &known));
+    known.struct_size = sizeof known;
+    e->scaler = known;
+    return ZOFF_OK;
+}

@@ -1,0 +1,125 @@
+// loss_scaler_test.cc: the loss scale and its counters in a checkpoint: a run that stops goes on with the same scales.
+#include "fp16_engine.h"
+
+#include <random>
+
+using namespace zoff_test;
+
+namespace
+{
+// Stopped at any step and gone on with in another engine: the same scales from there on.
+TEST(LossScaler, GoesOnWhereItStopped)
+{
+    log_catcher log;
+    log.expect("skipped");
+    const std::string text = fp16_text("\"loss_scale_window\": 3, \"hysteresis\": 3, \"initial_scale_power\": 6");
+    std::mt19937 random(11);
+    std::vector<bool> overflows;
+    for (int i = 0; i < 40; i++)
+        overflows.push_back(random() % 3 == 0);
+    std::vector<double> scales;
+    tiny whole(text);
+    for (bool overflow : overflows) {
+        whole.step(overflow);
+        scales.push_back(whole.scale());
+    }
+    for (size_t stop = 1; stop < overflows.size(); stop += 3) {
+        tiny before(text), after(text);
+        for (size_t i = 0; i < stop; i++)
+            before.step(overflows[i]);
+        auto kept = before.scaler();
+        EXPECT_EQ(64, after.scale()) << "a new engine starts anew";
+        ASSERT_ZOFF_OK(zoff_loss_scaler_set(after.e.get(), &kept));
+        for (size_t i = stop; i < overflows.size(); i++) {
+            after.step(overflows[i]);
+            ASSERT_EQ(scales[i], after.scale()) << "stopped at " << stop << ", step " << i;
+        }
+    }
+}
+
+// States that persist go on; the scale is in no file and starts anew.
+TEST(LossScaler, IsInNoFileOfTheEngine)
+{
+    log_catcher log;
+    scratch_folder folder;
+    const std::string text =
+        config_text(folder.path, 1, ", \"fp16\": {\"enabled\": true, \"loss_scale_window\": 1}, \"zoff\": {\"persist\": true}");
+    zoff_loss_scaler kept = new_scaler();
+    {
+        tiny first(text);
+        for (int i = 0; i < 5; i++)
+            ASSERT_ZOFF_OK(first.step(false));
+        kept = first.scaler();
+        EXPECT_EQ(65536 * 16, kept.scale);
+    }
+    tiny second(text);
+    int64_t count = 0;
+    ASSERT_ZOFF_OK(zoff_step_count(second.e.get(), &count));
+    EXPECT_EQ(5, count);
+    EXPECT_EQ(65536, second.scale());
+    ASSERT_ZOFF_OK(zoff_loss_scaler_set(second.e.get(), &kept));
+    EXPECT_EQ(kept.scale, second.scale());
+}
+
+TEST(LossScaler, WhatCannotBeSet)
+{
+    log_catcher log;
+    tiny engine(fp16_text("", 2));
+    auto *e = engine.e.get();
+    const zoff_loss_scaler good = engine.scaler();
+    EXPECT_EQ(65536, good.scale);
+    EXPECT_EQ(0, good.iterations);
+    EXPECT_EQ(-1, good.last_overflow);
+    EXPECT_EQ(2u, good.hysteresis);
+    auto bad = good;
+    for (double scale : {0.0, -1.0, (double)INFINITY, (double)NAN, 1e39, 1e-39}) {
+        bad.scale = scale;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "expected a positive fp32 number", zoff_loss_scaler_set(e, &bad));
+    }
+    bad = good;
+    bad.hysteresis = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hysteresis is 0", zoff_loss_scaler_set(e, &bad));
+    const std::pair<int64_t, int64_t> counters[] = {{-1, -1}, {0, 0}, {5, 5}, {5, -2}};
+    for (const auto &c : counters) {
+        bad = good;
+        bad.iterations = c.first;
+        bad.last_overflow = c.second;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "expected a count, and -1 or a number below it", zoff_loss_scaler_set(e, &bad));
+    }
+    bad = good;
+    bad.struct_size = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_loss_scaler)", zoff_loss_scaler_set(e, &bad));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_loss_scaler)", zoff_loss_scaler_get(e, &bad));
+    double scale;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scaler_set(e, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scaler_set(nullptr, &bad));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scaler_get(nullptr, &bad));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scaler_get(e, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scale(nullptr, &scale));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scale(e, nullptr));
+    // A program that knows less of the struct sets no more of it.
+    bad = good;
+    bad.struct_size = offsetof(zoff_loss_scaler, iterations);
+    bad.scale = 8;
+    bad.iterations = -77;
+    ASSERT_ZOFF_OK(zoff_loss_scaler_set(e, &bad));
+    EXPECT_EQ(8, engine.scaler().scale);
+    EXPECT_EQ(0, engine.scaler().iterations);
+    bad.iterations = 1234;
+    ASSERT_ZOFF_OK(zoff_loss_scaler_get(e, &bad));
+    EXPECT_EQ(1234, bad.iterations) << "behind what the caller has";
+    EXPECT_EQ(offsetof(zoff_loss_scaler, iterations), bad.struct_size);
+    // Half of an update has been taken with one scale.
+    ASSERT_ZOFF_OK(engine.step(false));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps are done", zoff_loss_scaler_set(e, &good));
+    ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_loss_scaler_set(e, &good));
+    ASSERT_ZOFF_OK(zoff_step_wait(e, nullptr));
+    EXPECT_ZOFF_OK(zoff_loss_scaler_set(e, &good));
+    // A static scale is the configuration's.
+    tiny fixed(fp16_text("\"loss_scale\": 128"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "fp16.loss_scale is 128", zoff_loss_scaler_set(fixed.e.get(), &good));
+    auto same = fixed.scaler();
+    EXPECT_ZOFF_OK(zoff_loss_scaler_set(fixed.e.get(), &same));
+}
+} // namespace
