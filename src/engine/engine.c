@@ -96,6 +96,7 @@ static zoff_status allocate(zoff_engine *e)
 static void deallocate(zoff_engine *e)
 {
     zoff_engine_stores_close(e);
+    zoff_engine_assemble_close(e);
     zoff_engine_live_close(e);
     zoff_engine_ranks_close(e);
     zoff_base_map_free(&e->accumulator);
@@ -166,6 +167,10 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, zoff_engine_stores_open(e)));
     zoff_engine_live_attach(e);
+    if (zoff_engine_live_is_sharded(e)) {
+        ZOFF_TRY_OR(undo, zoff_engine_assemble_open(e));
+        ZOFF_TRY_OR(undo, zoff_engine_spread_all(e)); /* small slices are whole everywhere */
+    }
     forget_first_weights(e);
     zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;

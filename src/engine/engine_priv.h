@@ -10,6 +10,7 @@
  *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
  *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
  *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
+ *  assemble.c  weights of several ranks, made whole
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  */
 #ifndef ZOFF_ENGINE_PRIV_H
@@ -93,9 +94,11 @@ typedef struct zoff_live_slice {
     size_t count, bytes;
     uint64_t used; /* when it was asked for last */
     uint32_t below, above;
-    uint32_t lent; /* times */
-    bool pinned;   /* always at hand */
-    bool direct;   /* and that in the store itself, in one piece */
+    uint32_t lent;    /* times */
+    uint32_t missing; /* of several ranks: parts that are on their way */
+    bool ahead;       /* and it was not asked for yet */
+    bool pinned;      /* always at hand */
+    bool direct;      /* and that in the store itself, in one piece */
 } zoff_live_slice;
 
 /* The order in which slices were asked for in a pass. */
@@ -103,6 +106,18 @@ typedef struct zoff_use_order {
     uint32_t *slices;
     size_t count, capacity;
 } zoff_use_order;
+
+/* Of several ranks: what a bucket has of a slice, on its way to all of them. */
+typedef struct zoff_assembly_part {
+    uint32_t slice;
+    size_t bucket, piece, piece_count;
+} zoff_assembly_part;
+
+typedef struct zoff_assembly {
+    zoff_gather *gather;
+    zoff_assembly_part *parts; /* a ring, by number */
+    size_t capacity, planned, started, done_before;
+} zoff_assembly;
 
 enum { ZOFF_HELD_MAX = 8 };
 
@@ -123,6 +138,7 @@ typedef struct zoff_live {
     unsigned held_count;
     zoff_use_order before, now;
     size_t next; /* in `before`: the use that comes next */
+    zoff_assembly assembly;
 } zoff_live;
 
 /* What a rank says before the gate opens. */
@@ -361,6 +377,24 @@ void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights,
 /* Whether a slice of the engine's weights is at hand on every rank all the time, and where the weights of such a piece are. */
 bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice);
 char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece);
+
+/* Borrow a chunk of weights without waiting, and keep it for a while. */
+zoff_status zoff_engine_live_hold(zoff_engine *e, size_t chunk, char **out);
+/* Room for a slice that will be asked for; nothing is given up for it that was not asked for yet itself. */
+zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number);
+/* Whether the weights of the engine are spread over several ranks. */
+static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
+{
+    return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
+}
+
+/* assemble.c: slices of several ranks' parts */
+zoff_status zoff_engine_assemble_open(zoff_engine *e);
+void zoff_engine_assemble_close(zoff_engine *e);
+zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number); /* it has its place; all ranks plan the same */
+zoff_status zoff_engine_assemble_go_on(zoff_engine *e);                 /* without waiting; PENDING: something is on its way */
+zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number); /* until a slice is whole */
+zoff_status zoff_engine_assemble_finish(zoff_engine *e);                /* until all are that are planned */
 
 /* order.c: what is asked for, and read before it is */
 void zoff_engine_order_note(zoff_engine *e, uint32_t slice);

@@ -45,7 +45,7 @@ static zoff_live_slice describe(const zoff_engine *e, const zoff_plan *plan, siz
     s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
     s.count = p->count;
     s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
-    s.direct = !is_streamed(e) && plan->pieces[s.first_piece].count == p->count;
+    s.direct = !is_streamed(e) && (plan->ranks == 1 || plan->replicated) && plan->pieces[s.first_piece].count == p->count;
     return s;
 }
 
@@ -200,18 +200,44 @@ static void remove_slice(zoff_live *live, zoff_live_slice *s)
         live->latest = s->below;
     s->at = NULL;
     live->elements -= s->count;
+    s->ahead = false;
 }
 
-/* The one that nobody has and that was asked for longest ago. */
-static zoff_live_slice *oldest_idle(zoff_live *live)
+/* The one that nobody has and that was asked for longest ago; or also one that was brought in advance. */
+static zoff_live_slice *oldest_idle(zoff_live *live, bool also_ahead)
 {
     zoff_live_slice *oldest = NULL;
     for (uint32_t i = live->lowest; i != NONE; i = live->slices[i].above) {
         zoff_live_slice *s = &live->slices[i];
-        if (!s->lent && (!oldest || s->used < oldest->used))
+        if (!s->lent && (also_ahead || !s->ahead) && (!oldest || s->used < oldest->used))
             oldest = s;
     }
     return oldest;
+}
+
+/* Of several ranks all give up the same slices: what is still on its way is waited for. */
+static zoff_status give_up(zoff_engine *e, zoff_live_slice *idle)
+{
+    if (idle->missing)
+        ZOFF_TRY(zoff_engine_assemble_wait(e, (uint32_t)(idle - e->live.slices)));
+    remove_slice(&e->live, idle);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number)
+{
+    zoff_live *live = &e->live;
+    zoff_live_slice *s = &live->slices[number];
+    const uint64_t most = e->settings.values.weights.live_count;
+    while (live->elements + s->count > most || !place(live, number)) {
+        zoff_live_slice *idle = oldest_idle(live, false);
+        if (!idle)
+            return ZOFF_PENDING;
+        ZOFF_TRY(give_up(e, idle));
+    }
+    s->ahead = true;
+    s->used = ++live->clock;
+    return ZOFF_OK;
 }
 
 static zoff_status find_room(zoff_engine *e, uint32_t number, const char *name)
@@ -220,13 +246,13 @@ static zoff_status find_room(zoff_engine *e, uint32_t number, const char *name)
     const uint64_t most = e->settings.values.weights.live_count;
     const size_t count = live->slices[number].count;
     while (live->elements + count > most || !place(live, number)) {
-        zoff_live_slice *idle = oldest_idle(live);
+        zoff_live_slice *idle = oldest_idle(live, true);
         ZOFF_FAIL_IF(!idle, ZOFF_ERR_NO_MEMORY,
                      "%zu elements of %s do not fit%s beside the %zu that are lent: release what is not in use, or raise "
                      "stage3_max_live_parameters, which is %llu",
                      count, name, live->elements + count > most ? "" : " in one piece", live->elements,
                      (unsigned long long)most);
-        remove_slice(live, idle);
+        ZOFF_TRY(give_up(e, idle));
     }
     return ZOFF_OK;
 }
@@ -263,6 +289,34 @@ static void release_last(zoff_engine *e)
 {
     zoff_live *live = &e->live;
     zoff_offload_store_release(e->weights, live->held[--live->held_count].chunk);
+}
+
+zoff_status zoff_engine_live_hold(zoff_engine *e, size_t chunk, char **out)
+{
+    zoff_live *live = &e->live;
+    void *base;
+    for (unsigned i = 0; i < live->held_count; i++) {
+        if (live->held[i].chunk == chunk) {
+            *out = live->held[i].base;
+            return ZOFF_OK;
+        }
+    }
+    if (live->held_count == held_most(e))
+        release_last(e);
+    zoff_status status = zoff_offload_store_fetch(e->weights, chunk, &base);
+    if (status == ZOFF_PENDING && !zoff_offload_store_busy(e->weights, false)) {
+        /* Slots are full of what is not asked for, or could not be written. */
+        zoff_offload_store_forget(e->weights);
+        ZOFF_TRY(zoff_offload_store_retry(e->weights));
+    }
+    if (status != ZOFF_OK)
+        return status;
+    ZOFF_TRY(zoff_offload_store_check(e->weights, chunk));
+    memmove(&live->held[1], &live->held[0], live->held_count++ * sizeof live->held[0]);
+    live->held[0].chunk = chunk;
+    live->held[0].base = base;
+    *out = base;
+    return ZOFF_OK;
 }
 
 /* Bring a chunk to the front of those that are held: the one of a piece, from which on `count` elements are wanted. */
@@ -382,6 +436,8 @@ static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
 {
     zoff_live_slice *s = &e->live.slices[number];
     ZOFF_TRY(find_room(e, number, e->params[p].name));
+    if (zoff_engine_live_is_sharded(e))
+        return zoff_engine_assemble_plan(e, number);
     zoff_status status = copy_together(e, s, zoff_adam_dtype_bytes(e->params[p].dtype));
     if (status < 0) {
         remove_slice(&e->live, s);
@@ -399,6 +455,12 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     const uint32_t number = (uint32_t)(s - e->live.slices);
     if (!s->at && s->count)
         ZOFF_TRY(load(e, p, number));
+    if (s->missing) {
+        zoff_status status = zoff_engine_assemble_wait(e, number);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", e->params[p].name);
+    }
+    s->ahead = false;
     s->used = ++e->live.clock;
     s->lent++;
     e->live.lent++;

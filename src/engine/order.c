@@ -43,10 +43,31 @@ void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count)
     }
 }
 
+/* Of several ranks: what is brought in advance is brought by all of them, and stays for its use. Nothing here may depend on
+ * what has arrived. */
+static void plan_ahead(zoff_engine *e)
+{
+    zoff_live *live = &e->live;
+    uint64_t left = e->settings.values.weights.ahead_count;
+    for (size_t i = live->next; left && i < live->before.count; i++) {
+        zoff_live_slice *s = &live->slices[live->before.slices[i]];
+        if (!s->at && (zoff_engine_live_place_ahead(e, live->before.slices[i]) != ZOFF_OK ||
+                       zoff_engine_assemble_plan(e, live->before.slices[i]) < 0))
+            break;
+        s->used = ++live->clock; /* what comes next is given up last */
+        left -= zoff_base_bits_min(left, s->count);
+    }
+    (void)zoff_engine_assemble_go_on(e); /* what fails is told by the fetch */
+}
+
 void zoff_engine_order_ahead(zoff_engine *e)
 {
     const zoff_live *live = &e->live;
     uint64_t left = e->settings.values.weights.ahead_count;
+    if (zoff_engine_live_is_sharded(e)) {
+        plan_ahead(e);
+        return;
+    }
     if (!e->weights || e->settings.values.weights.tier != ZOFF_TIER_NVME)
         return;
     (void)zoff_engine_stores_pump(e); /* what fails is told by whoever asks for it */

@@ -13,7 +13,7 @@ static bool goes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
     const zoff_engine_param *p = &e->params[piece->param];
     const uint8_t flag = e->flags[p->first_flag + piece->slice];
     const bool is_whole = !p->engine_owned || zoff_engine_live_is_pinned(e, piece->param, piece->slice);
-    return !p->frozen && is_whole && (all || flag);
+    return is_whole && (all || (flag && !p->frozen));
 }
 
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)

@@ -205,6 +205,8 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
     if (pass->changes_weights)
+        ZOFF_TRY(zoff_engine_assemble_finish(e));
+    if (pass->changes_weights)
         zoff_engine_live_clear(e);
     else if (pass->weights)
         zoff_engine_live_let_go(e);

@@ -55,8 +55,10 @@ static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
         before += rank < g->rank ? s->bytes[rank] : 0;
         all += s->bytes[rank];
     }
-    if (all == 0)
+    if (all == 0) {
+        g->opts.end(g->opts.ctx, item, NULL);
         return ZOFF_OK;
+    }
     s->parts = g->opts.begin(g->opts.ctx, item, slot);
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = g->opts.stream,
@@ -67,6 +69,15 @@ static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
     s->used = true;
     s->item = item;
     return ZOFF_OK;
+}
+
+bool zoff_zero_gather_has_room(const zoff_gather *g)
+{
+    for (unsigned slot = 0; slot < g->opts.slots; slot++) {
+        if (!g->slots[slot].used)
+            return true;
+    }
+    return false;
 }
 
 zoff_status zoff_zero_gather_start(zoff_gather *g, size_t item)

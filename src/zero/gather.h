@@ -22,8 +22,11 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
 /* NULL is allowed. What is in flight must have been given up. */
 void zoff_zero_gather_close(zoff_gather *g);
 
-/* Gather an item; one of which nobody has a part is done at once.  @return PENDING: no slot is free, ask again after a poll */
+/* Gather an item; one of which nobody has a part ends at once, and was not begun.  @return PENDING: no slot is free, ask again
+ * after a poll */
 zoff_status zoff_zero_gather_start(zoff_gather *g, size_t item);
+/* Whether a slot is free. */
+bool zoff_zero_gather_has_room(const zoff_gather *g);
 /* Go on, without waiting; calls end.  @return OK: nothing is in flight; PENDING; an error of the communicator */
 zoff_status zoff_zero_gather_poll(zoff_gather *g);
 /* Let what is in flight go on, and nothing else: from within a kernel. */

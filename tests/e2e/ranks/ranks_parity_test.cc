@@ -7,6 +7,9 @@ using namespace zoff_test;
 
 namespace
 {
+// Who has the weights: the program; or the engine, in DRAM or in files, whole when they are fetched.
+enum weights { OF_PROGRAM, IN_DRAM, IN_FILES };
+
 struct cell {
     unsigned stage;
     zoff_tier tier;
@@ -14,6 +17,7 @@ struct cell {
     unsigned world, accumulation;
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
+    weights owner = OF_PROGRAM;
 };
 
 const char *name_of(zoff_dtype d)
@@ -26,7 +30,8 @@ std::string name(const testing::TestParamInfo<cell> &info)
     const cell &c = info.param;
     return "stage" + std::to_string(c.stage) + "_" + (c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + name_of(c.dtype) +
            "_world" + std::to_string(c.world) + "_accumulate" + std::to_string(c.accumulation) +
-           (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements);
+           (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements) +
+           (c.owner == IN_DRAM ? "_weightsInDram" : c.owner == IN_FILES ? "_weightsInFiles" : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -41,7 +46,18 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
-               "\", \"buffer_count\": 3}}}";
+               "\", \"buffer_count\": 3}" + weights_text() + "}}";
+    }
+
+    // Little room: what was fetched has to go for what comes, small slices stay.
+    std::string weights_text() const
+    {
+        if (GetParam().owner == OF_PROGRAM)
+            return "";
+        return std::string(", \"offload_param\": {\"device\": \"") + (GetParam().owner == IN_FILES ? "nvme" : "cpu") +
+               "\", \"nvme_path\": \"" + folder.path +
+               "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, \"stage3_param_persistence_threshold\": 1023, "
+               "\"stage3_max_live_parameters\": 36000, \"stage3_prefetch_bucket_size\": 5000";
     }
 
     // A micro-batch of one rank: gradients one by one in an order of its own, then the step; or the step alone.
@@ -91,6 +107,16 @@ std::vector<cell> cells()
     all.push_back({2, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, "fp16"});
     all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, nullptr, 1024});     // more ranks than blocks in a bucket
     all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 8, 1, nullptr, 1u << 20}); // one bucket
+    for (weights owner : {IN_DRAM, IN_FILES}) {
+        for (unsigned stage : {0u, 1u, 3u}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
+                for (unsigned world : {1u, 2u, 3u, 4u})
+                    all.push_back({stage, ZOFF_TIER_HOST, dtype, world, 1, nullptr, 3000, owner});
+            }
+        }
+        all.push_back({3, ZOFF_TIER_NVME, ZOFF_F16, 2, 3, nullptr, 3000, owner});
+        all.push_back({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 3, nullptr, 1024, owner});
+    }
     return all;
 }
 INSTANTIATE_TEST_SUITE_P(Matrix, RanksParity, testing::ValuesIn(cells()), name);
@@ -101,7 +127,13 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     if (!rank_job::is_possible(c.world))
         GTEST_SKIP() << "this job has another number of ranks";
     rank_job job(c.world);
-    rank_trainers all(job, 42, [&](trainer &t) { add_awkward(t, c.dtype, c.dtype); });
+    rank_trainers all(job, 42, [&](trainer &t) {
+        add_awkward(t, c.dtype, c.dtype);
+        for (size_t i = 1; c.owner != OF_PROGRAM && i < t.tensors.size(); i++) {
+            if (i != 5)
+                t.give_away(i);
+        }
+    });
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
     all.seal(config_text(), c.chunk_elements);
@@ -114,7 +146,11 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
             for (unsigned rank = 0; rank < c.world; rank++)
                 all.weights[rank] = round % 2 ? 1.0 : (double)((round * 7 + rank * 5) % 11 + (rank == 0));
             all.backward(round, step == 2 ? 50.0f : 0.5f, step == 3 ? 0.5 : 0);
-            job.on_each([&](unsigned rank) { take(all, rank, round, &infos[rank]); });
+            job.on_each([&](unsigned rank) {
+                all.trainers[rank]->fetch_all(all.engines[rank].get());
+                all.trainers[rank]->fetch_all(all.engines[rank].get(), true);
+                take(all, rank, round, &infos[rank]);
+            });
         }
         const reference::result want = all.step(config_groups(), step, 2.0);
         for (unsigned rank = 0; rank < c.world; rank++) {
@@ -128,6 +164,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
             trainer &t = *all.trainers[rank];
             for (size_t i = 0; i < t.tensors.size(); i++)
                 t.tensors[i].master = all.want.tensors[i].master;
+            t.fetch_all(all.engines[rank].get(), step % 2);
             t.expect_weights();
             t.tensors = all.want.tensors;
             t.expect_states(all.engines[rank].get());

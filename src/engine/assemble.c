@@ -1,0 +1,236 @@
+/* assemble.c: weights of the engine that are sharded, made whole on every rank. A slice lies in one bucket or in several; in
+ * each of them the ranks' parts of it follow one another, so what is gathered of a bucket goes straight to its place in the
+ * slice.
+ *
+ * All ranks gather the same in the same order: what is planned depends on nothing but the calls of the trainer, which are the
+ * same everywhere, and never on what has arrived. When a part leaves depends on the disk. */
+#include "engine_priv.h"
+
+#include "array.h"
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { SLOTS = 4 }; /* parts of slices under way */
+
+static zoff_live_slice *slice_of(const zoff_engine *e, size_t number)
+{
+    return &e->live.slices[number];
+}
+
+static zoff_assembly *assembly_of(const zoff_engine *e)
+{
+    return (zoff_assembly *)(uintptr_t)&e->live.assembly;
+}
+
+/* ---- one part of a slice ---- */
+
+/* Calls for each piece of the slice in the bucket; returns their elements that a rank has, of all ranks for UINT32_MAX. */
+static size_t count_elements(const zoff_engine *e, zoff_assembly_part part, unsigned rank)
+{
+    const size_t end = part.piece + part.piece_count;
+    size_t count = 0;
+    for (size_t i = part.piece; i < end; i++)
+        count += rank == UINT32_MAX || zoff_zero_plan_rank_of(&e->plan, i) == rank ? e->plan.pieces[i].count : 0;
+    return count;
+}
+
+static size_t element_bytes(const zoff_engine *e, zoff_assembly_part part)
+{
+    return zoff_adam_dtype_bytes(e->params[e->plan.pieces[part.piece].param].dtype);
+}
+
+static zoff_assembly_part part_of(const zoff_engine *e, size_t item)
+{
+    const zoff_assembly *a = assembly_of(e);
+    return a->parts[item % a->capacity];
+}
+
+static size_t part_bytes(void *ctx, size_t item, unsigned rank)
+{
+    const zoff_engine *e = ctx;
+    const zoff_assembly_part part = part_of(e, item);
+    return count_elements(e, part, rank) * element_bytes(e, part);
+}
+
+static char *place_of(const zoff_engine *e, zoff_assembly_part part, size_t piece)
+{
+    return slice_of(e, part.slice)->at + e->plan.pieces[piece].first * element_bytes(e, part);
+}
+
+static char *begin(void *ctx, size_t item, unsigned slot)
+{
+    const zoff_engine *e = ctx;
+    const zoff_assembly_part part = part_of(e, item);
+    (void)slot;
+    return place_of(e, part, part.piece);
+}
+
+static void end(void *ctx, size_t item, const char *parts)
+{
+    const zoff_engine *e = ctx;
+    (void)parts;
+    slice_of(e, part_of(e, item).slice)->missing--;
+}
+
+/* This rank's own pieces to their place.  @return PENDING: they are being read */
+static zoff_status put_own(zoff_engine *e, zoff_assembly_part part)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[part.bucket];
+    const size_t bytes = element_bytes(e, part);
+    for (size_t i = part.piece; i < part.piece + part.piece_count; i++) {
+        char *base;
+        if (i < chunk->first_piece || i - chunk->first_piece >= chunk->piece_count)
+            continue;
+        zoff_status status = zoff_engine_live_hold(e, part.bucket, &base);
+        if (status != ZOFF_OK)
+            return status;
+        memcpy(place_of(e, part, i), base + e->plan.pieces[i].weight_offset, e->plan.pieces[i].count * bytes);
+    }
+    return ZOFF_OK;
+}
+
+/* ---- the queue ---- */
+
+zoff_status zoff_engine_assemble_open(zoff_engine *e)
+{
+    const zoff_gather_opts opts = {.comm = e->comm,
+                                   .stream = ZOFF_COMM_WEIGHTS,
+                                   .slots = SLOTS,
+                                   .part_bytes = part_bytes,
+                                   .begin = begin,
+                                   .end = end,
+                                   .ctx = e};
+    return zoff_zero_gather_open(&opts, &e->live.assembly.gather);
+}
+
+void zoff_engine_assemble_close(zoff_engine *e)
+{
+    zoff_zero_gather_close(e->live.assembly.gather);
+    zoff_base_mem_free(e->live.assembly.parts);
+    e->live.assembly = (zoff_assembly){.gather = NULL};
+}
+
+/* Numbers of parts go on for ever; the ring has room for those that are not done. */
+static zoff_status reserve(zoff_assembly *a)
+{
+    zoff_assembly_part *larger;
+    const size_t capacity = a->capacity ? 2 * a->capacity : 64;
+    if (a->planned - a->done_before < a->capacity)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *larger, "weights on their way", &larger));
+    for (size_t i = a->done_before; i < a->planned; i++)
+        larger[i % capacity] = a->parts[i % a->capacity];
+    zoff_base_mem_free(a->parts);
+    a->parts = larger;
+    a->capacity = capacity;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
+{
+    zoff_assembly *a = &e->live.assembly;
+    zoff_live_slice *s = slice_of(e, number);
+    for (size_t piece = s->first_piece, done = 0; done < s->count;) {
+        zoff_assembly_part part = {.slice = number, .bucket = zoff_zero_plan_chunk_of(&e->plan, piece), .piece = piece};
+        const zoff_plan_part last = zoff_zero_plan_part(&e->plan, part.bucket, e->plan.ranks - 1);
+        for (; piece < last.first_piece + last.piece_count && done < s->count; piece++)
+            done += e->plan.pieces[piece].count;
+        part.piece_count = piece - part.piece;
+        ZOFF_TRY(reserve(a));
+        a->parts[a->planned++ % a->capacity] = part;
+        s->missing++;
+    }
+    return ZOFF_OK;
+}
+
+/* While one part is read from files, those after it may be. */
+static void read_ahead(zoff_engine *e)
+{
+    enum { FURTHEST = 8 };
+    const zoff_assembly *a = &e->live.assembly;
+    const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
+    for (size_t i = a->started; i < end; i++) {
+        const zoff_assembly_part part = part_of(e, i);
+        if (count_elements(e, part, e->plan.rank))
+            (void)zoff_offload_store_ahead(e->weights, part.bucket); /* what fails is told by the fetch */
+    }
+}
+
+/* Start what can be started, in order. */
+static zoff_status start(zoff_engine *e)
+{
+    zoff_assembly *a = &e->live.assembly;
+    for (; a->started < a->planned; a->started++) {
+        const zoff_assembly_part part = part_of(e, a->started);
+        if (!zoff_zero_gather_has_room(a->gather))
+            return ZOFF_PENDING;
+        zoff_status status = put_own(e, part);
+        if (status == ZOFF_PENDING)
+            read_ahead(e);
+        if (status == ZOFF_OK)
+            status = zoff_zero_gather_start(a->gather, a->started);
+        if (status != ZOFF_OK)
+            return status;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_assemble_go_on(zoff_engine *e)
+{
+    zoff_assembly *a = &e->live.assembly;
+    if (!a->gather || (a->started == a->planned && a->done_before == a->planned))
+        return ZOFF_OK;
+    zoff_status starting = start(e);
+    ZOFF_TRY(starting);
+    zoff_status polling = zoff_zero_gather_poll(a->gather);
+    ZOFF_TRY(polling);
+    if (starting == ZOFF_OK && polling == ZOFF_OK)
+        a->done_before = a->planned;
+    else if (polling == ZOFF_OK)
+        a->done_before = a->started;
+    return starting == ZOFF_OK ? polling : starting;
+}
+
+static zoff_status wait(zoff_engine *e)
+{
+    if (zoff_offload_store_busy(e->weights, false))
+        ZOFF_TRY(zoff_offload_store_pump(e->weights));
+    return zoff_engine_ranks_wait(e);
+}
+
+zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number)
+{
+    e->run.idle = 0;
+    while (slice_of(e, number)->missing) {
+        zoff_status status = zoff_engine_assemble_go_on(e);
+        ZOFF_TRY(status);
+        if (status == ZOFF_PENDING && slice_of(e, number)->missing)
+            ZOFF_TRY(wait(e));
+    }
+    return ZOFF_OK;
+}
+
+/* Nothing of it will come any more. */
+static void abandon(zoff_engine *e)
+{
+    zoff_assembly *a = &e->live.assembly;
+    for (; a->done_before < a->planned; a->done_before++)
+        slice_of(e, part_of(e, a->done_before).slice)->missing = 0;
+    a->started = a->planned;
+    zoff_engine_live_clear(e);
+}
+
+zoff_status zoff_engine_assemble_finish(zoff_engine *e)
+{
+    zoff_status status;
+    if (e->comm->is_broken && e->live.assembly.gather) {
+        abandon(e);
+        return ZOFF_OK;
+    }
+    e->run.idle = 0;
+    while ((status = zoff_engine_assemble_go_on(e)) == ZOFF_PENDING)
+        ZOFF_TRY(wait(e));
+    return status;
+}
