@@ -214,6 +214,16 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
+/** Lend memory for the gradient of one slice of a parameter that has none of the program's (zoff_param_desc.grad is NULL): all
+ * of it in one piece, zeros, aligned to 64 bytes. With several ranks from stage 2 on, and with gradient accumulation, it serves
+ *  another slice as soon as the gradient has been sent or added up: then no rank holds the whole gradient at a time. The same
+ *  memory again for a slice that is lent already.
+ *  @param native_stream the device stream that writes it; NULL on the host
+ *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step  @blocks for gradients of other slices
+ * on their way, where that makes room
+ *  @return ERR_INVALID where the program has a buffer or the parameter is frozen; ERR_STATE once it was handed over */
+ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
+
 /** Say what the gradients of this rank's micro-batch weigh in the mean over all micro-batches of all ranks in the step: its
  *  number of tokens, for example, when they are the gradients of a mean over its tokens. To be called before the first
  *  zoff_grad_ready() of the micro-batch, and before its step; a micro-batch for which it is not called weighs 1. A rank without

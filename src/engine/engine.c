@@ -98,6 +98,7 @@ static void deallocate(zoff_engine *e)
     zoff_engine_stores_close(e);
     zoff_engine_assemble_close(e);
     zoff_engine_live_close(e);
+    zoff_engine_grads_close(e);
     zoff_engine_ranks_close(e);
     zoff_base_map_free(&e->accumulator);
     void *blocks[] = {e->flags,      e->block_sums,        e->runs,        e->adam_pieces, e->norm_pieces,
@@ -151,6 +152,7 @@ static zoff_status make_plan(zoff_engine *e)
 static zoff_status make_room(zoff_engine *e)
 {
     ZOFF_TRY(allocate(e));
+    ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
     return zoff_engine_live_open(e);
 }

@@ -10,7 +10,7 @@
  *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
  *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
  *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
- *  assemble.c  weights of several ranks, made whole
+ *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  */
 #ifndef ZOFF_ENGINE_PRIV_H
@@ -151,6 +151,25 @@ typedef struct zoff_vote {
     size_t slice, first;
 } zoff_vote;
 
+/* Gradients in memory of the engine. */
+typedef struct zoff_grad_buffer {
+    zoff_map map;
+    bool used;
+} zoff_grad_buffer;
+
+typedef struct zoff_grad_slot {
+    char *at; /* NULL: none */
+    size_t buffer;
+    size_t waits_for; /* buckets that have yet to take their part */
+} zoff_grad_slot;
+
+typedef struct zoff_grads {
+    zoff_grad_slot *slots; /* by slice, as the flags */
+    zoff_grad_buffer *buffers;
+    size_t count, capacity;
+    size_t bytes, most; /* of buffers: now, and ever */
+} zoff_grads;
+
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
 /* One step, from begin to the end of wait. */
@@ -248,6 +267,7 @@ struct zoff_engine {
     zoff_store *store;
     zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
     zoff_live live;
+    zoff_grads grads;
     zoff_ranks ranks;
     zoff_vote own_vote;
     zoff_vote *votes; /* by rank */
@@ -308,7 +328,7 @@ zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *c
  * no first values either. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
 /* Where its gradients are in the caller's memory. */
-char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
+const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
 {
     return &e->flags[e->params[piece->param].first_flag + piece->slice];
@@ -387,6 +407,14 @@ static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
 {
     return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
 }
+
+/* grads.c */
+zoff_status zoff_engine_grads_open(zoff_engine *e);
+void zoff_engine_grads_close(zoff_engine *e);
+const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
+void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
+void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
+void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
 
 /* assemble.c: slices of several ranks' parts */
 zoff_status zoff_engine_assemble_open(zoff_engine *e);
@@ -476,6 +504,8 @@ size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *pl
 void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out);
 void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights);
 void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
+/* A slice is ready: its buckets will take it. */
+void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice);
 void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
 bool zoff_engine_exchange_go_on(zoff_engine *e);          /* without waiting; whether something is under way */
 void zoff_engine_exchange_close(zoff_engine *e);          /* no other gradient will come */

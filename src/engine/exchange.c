@@ -49,6 +49,21 @@ static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
     return &e->ranks.part_bytes[bucket * e->plan.ranks];
 }
 
+/* Of gradients in memory of the engine: what is on the wire need not be kept. Pieces of one slice follow one another. */
+static void forget_packed(zoff_engine *e, size_t bucket)
+{
+    const zoff_plan_part first = zoff_zero_plan_part(&e->plan, bucket, 0);
+    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
+    size_t before = SIZE_MAX;
+    for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[i];
+        const size_t number = e->params[piece->param].first_flag + piece->slice;
+        if (number != before && e->flags[number] & ZOFF_SLICE_READY && zoff_engine_grads_at(e, number))
+            zoff_engine_grads_packed(e, number);
+        before = number;
+    }
+}
+
 void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
 {
     zoff_engine *e = ctx;
@@ -75,6 +90,7 @@ void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
         out += part_bytes(e, bucket)[rank];
     }
     zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    forget_packed(e, bucket);
 }
 
 /* Whether a piece's gradient of one rank is finite around an element. */
@@ -160,10 +176,24 @@ void zoff_engine_exchange_begin(zoff_engine *e)
 {
     e->weight = 1;
     e->handed_over = false;
+    zoff_engine_grads_forget(e);
     if (e->ranks.reduce)
         zoff_zero_reduce_begin(e->ranks.reduce, e->ranks.missing);
     if (e->ranks.reduce && e->micro + 1 == e->settings.values.accumulation)
         zoff_engine_gate_begin(e);
+}
+
+static size_t bucket_of(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
+{
+    return zoff_zero_plan_chunk_of(&e->plan, zoff_zero_plan_find(&e->plan, p, slice, element));
+}
+
+void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice)
+{
+    const zoff_engine_param *param = &e->params[p];
+    const size_t number = param->first_flag + slice;
+    if (zoff_engine_grads_at(e, number))
+        zoff_engine_grads_hand_over(e, number, 1 + bucket_of(e, p, slice, param->count - 1) - bucket_of(e, p, slice, 0));
 }
 
 void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
@@ -171,9 +201,7 @@ void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
     const zoff_engine_param *param = &e->params[p];
     if (!e->ranks.reduce || !leaves_early(e) || param->frozen || !param->count)
         return;
-    const size_t first = zoff_zero_plan_find(&e->plan, p, slice, 0);
-    const size_t last = zoff_zero_plan_find(&e->plan, p, slice, param->count - 1);
-    zoff_zero_reduce_mark(e->ranks.reduce, zoff_zero_plan_chunk_of(&e->plan, first), zoff_zero_plan_chunk_of(&e->plan, last));
+    zoff_zero_reduce_mark(e->ranks.reduce, bucket_of(e, p, slice, 0), bucket_of(e, p, slice, param->count - 1));
     (void)zoff_engine_exchange_go_on(e);
 }
 

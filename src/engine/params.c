@@ -111,19 +111,25 @@ char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piec
     return p->value + piece->slice * p->value_stride + piece->first * zoff_adam_dtype_bytes(p->dtype);
 }
 
-char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
+const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    return p->grad + piece->slice * p->grad_stride + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    const size_t first = piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    if (!p->grad)
+        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + first;
+    return p->grad + piece->slice * p->grad_stride + first;
 }
 
 void zoff_engine_params_ready_all(zoff_engine *e)
 {
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        if (p->grad && !p->frozen && p->count) {
-            for (size_t slice = 0; slice < p->slices; slice++)
-                e->flags[p->first_flag + slice] |= ZOFF_SLICE_READY;
+        for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
+            const size_t number = p->first_flag + slice;
+            if (e->flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
+                continue;
+            e->flags[number] |= ZOFF_SLICE_READY;
+            zoff_engine_exchange_hand_over(e, (zoff_param)i, slice);
         }
     }
 }
@@ -133,7 +139,7 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
-            if (e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
+            if (p->grad && e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
                 memset(p->grad + slice * p->grad_stride, 0, p->count * zoff_adam_dtype_bytes(p->grad_dtype));
         }
     }
@@ -166,12 +172,15 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  zoff_accel_name(e->accel));
     const zoff_engine_param *param = &e->params[p];
     uint8_t *flag = &e->flags[param->first_flag + slice];
-    ZOFF_FAIL_IF(!param->grad && param->count, ZOFF_ERR_STATE,
-                 "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind()", param->name);
+    const bool has_gradient = param->grad || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
+    ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
+                 "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(*flag & ZOFF_SLICE_READY, ZOFF_ERR_STATE, "zoff_grad_ready: slice %zu of %s was handed over twice in one step",
                  slice, param->name);
-    if (!param->frozen && param->count)
+    if (!param->frozen && param->count) {
         *flag |= ZOFF_SLICE_READY;
+        zoff_engine_exchange_hand_over(e, p, slice);
+    }
     e->handed_over = true;
     zoff_engine_exchange_mark(e, p, slice);
     (void)zoff_engine_stores_pump(e); /* nothing is written between steps; a failed read is told by who asks for it */

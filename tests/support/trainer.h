@@ -65,12 +65,35 @@ class trainer
         d.group = tensors[i].group;
         d.frozen = tensors[i].frozen;
         d.engine_owned = stores[i].owned;
+        if (stores[i].borrows_grad)
+            d.grad = nullptr;
         return d;
     }
 
     // Leave the weights of a tensor to the engine: the caller's memory has the first ones, and what fetch_all() brings.
     void give_away(size_t i) { stores[i].owned = true; }
     bool is_given_away(size_t i) const { return stores[i].owned; }
+
+    // Leave its gradients to the engine too: hand_over() copies them to where it lends memory for them.
+    void give_away_grad(size_t i) { stores[i].borrows_grad = true; }
+
+    // The gradient of a slice is there.
+    void hand_over(zoff_engine *e, size_t i, size_t slice)
+    {
+        const size_t bytes = size(tensors[i].grad_dtype);
+        if (stores[i].borrows_grad && !tensors[i].frozen) {
+            void *lent = nullptr, *again = nullptr;
+            ASSERT_ZOFF_OK(zoff_grad_acquire(e, (zoff_param)i, slice, nullptr, &lent));
+            ASSERT_ZOFF_OK(zoff_grad_acquire(e, (zoff_param)i, slice, nullptr, &again));
+            ASSERT_EQ(lent, again);
+            ASSERT_EQ(0u, (size_t)lent % 64);
+            for (size_t k = 0; k < tensors[i].count * bytes; k++)
+                ASSERT_EQ(0, ((const char *)lent)[k]);
+            if (tensors[i].count)
+                memcpy(lent, grad(i) + slice * stores[i].stride * bytes, tensors[i].count * bytes);
+        }
+        ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
+    }
 
     // What a forward pass sees: each slice of the engine's weights, lent one at a time, first to last or last to first.
     void fetch_all(zoff_engine *e, bool backwards = false)
@@ -194,7 +217,8 @@ class trainer
     struct storage {
         std::vector<char> value, grad;
         size_t stride;
-        bool owned = false; // by the engine
+        bool owned = false;        // by the engine
+        bool borrows_grad = false; // from the engine
     };
 
     void expect_state(zoff_engine *e, size_t i, zoff_state_kind kind, const std::vector<float> &want)

@@ -31,7 +31,9 @@ std::string name(const testing::TestParamInfo<cell> &info)
     return "stage" + std::to_string(c.stage) + "_" + (c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + name_of(c.dtype) +
            "_world" + std::to_string(c.world) + "_accumulate" + std::to_string(c.accumulation) +
            (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements) +
-           (c.owner == IN_DRAM ? "_weightsInDram" : c.owner == IN_FILES ? "_weightsInFiles" : "");
+           (c.owner == IN_DRAM    ? "_weightsInDram"
+            : c.owner == IN_FILES ? "_weightsInFiles"
+                                  : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -78,7 +80,7 @@ class RanksParity : public testing::TestWithParam<cell>
         else
             std::reverse(ready.begin(), ready.end());
         for (auto [i, slice] : ready) {
-            EXPECT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
+            t.hand_over(e, i, slice);
             const zoff_status status = t.random() % 4 ? ZOFF_OK : zoff_engine_progress(e);
             EXPECT_LE(ZOFF_OK, status);
         }
@@ -132,6 +134,8 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
         for (size_t i = 1; c.owner != OF_PROGRAM && i < t.tensors.size(); i++) {
             if (i != 5)
                 t.give_away(i);
+            if (i != 7 && !t.tensors[i].frozen)
+                t.give_away_grad(i);
         }
     });
     if (c.wire)
