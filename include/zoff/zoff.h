@@ -8,6 +8,7 @@
 #include <zoff/comm.h>
 #include <zoff/config.h>
 #include <zoff/engine.h>
+#include <zoff/plugin.h>
 #include <zoff/status.h>
 #include <zoff/types.h>
 

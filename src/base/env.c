@@ -62,6 +62,35 @@ void zoff_base_env_ranks(zoff_env_ranks *out)
     }
 }
 
+static const struct {
+    const char *launcher, *rank, *size, *only_with;
+} WORLDS[] = {
+#define E(id, launcher, rank, size, only_with) {launcher, rank, size, only_with},
+    ZOFF_ENV_WORLD_LIST(E)
+#undef E
+};
+
+static const char *text_of(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && value[0] ? value : NULL;
+}
+
+bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out)
+{
+    *out = (zoff_env_place){.launcher = WORLDS[id].launcher, .rank_name = WORLDS[id].rank, .size_name = WORLDS[id].size};
+    if (WORLDS[id].only_with && !getenv(WORLDS[id].only_with))
+        return false;
+    out->rank = text_of(WORLDS[id].rank);
+    out->size = text_of(WORLDS[id].size);
+    return out->rank || out->size;
+}
+
+bool zoff_base_env_has_local_rank(void)
+{
+    return text_of("LOCAL_RANK") != NULL;
+}
+
 bool zoff_base_env_waits_active(void)
 {
     const char *policy = getenv("OMP_WAIT_POLICY");

@@ -9,7 +9,8 @@
 #define ZOFF_ENV_LIST(E) /* id         variable          default   help */                                              \
     E(LOG_LEVEL,  "ZOFF_LOG_LEVEL", "info",   "how much is logged: error, warn, info, debug, trace")                    \
     E(ISA,        "ZOFF_ISA",       "auto",   "kernels to use: auto, scalar, avx2, avx512, neon, sve")                  \
-    E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, threads, posix")
+    E(AIO,        "ZOFF_AIO",       "auto",   "I/O back-end where the configuration leaves it open: auto, io_uring, threads, posix") \
+    E(PLUGINS,    "ZOFF_PLUGIN_PATH", "none", "folders of plug-ins beside that of libzoff, parted by colons; none")
 /* clang-format on */
 
 typedef enum zoff_env {
@@ -49,6 +50,37 @@ typedef struct zoff_env_ranks {
 
 /* Ranks of this program on this host. */
 void zoff_base_env_ranks(zoff_env_ranks *out);
+
+/* How launchers tell a process its rank among all, and how many there are; the innermost come first. Slurm's count in a step
+ * only, as above. */
+/* clang-format off */
+#define ZOFF_ENV_WORLD_LIST(E) /* id  launcher    rank                     ranks                   only where set */    \
+    E(OPEN_MPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL)                                       \
+    E(MVAPICH,  "MVAPICH",  "MV2_COMM_WORLD_RANK",  "MV2_COMM_WORLD_SIZE",  NULL)                                       \
+    E(PMI,      "PMI",      "PMI_RANK",             "PMI_SIZE",             NULL)                                       \
+    E(PMIX,     "PMIx",     "PMIX_RANK",            "PMIX_SIZE",            NULL)                                       \
+    E(SLURM,    "Slurm",    "SLURM_PROCID",         "SLURM_NTASKS",         "SLURM_STEP_ID")                            \
+    E(TORCHRUN, "torchrun", "RANK",                 "WORLD_SIZE",           NULL)
+/* clang-format on */
+
+typedef enum zoff_env_world {
+#define E(id, launcher, rank, ranks, only_with) ZOFF_ENV_WORLD_##id,
+    ZOFF_ENV_WORLD_LIST(E)
+#undef E
+        ZOFF_ENV_WORLD_COUNT
+} zoff_env_world;
+
+/* What one of them says. Texts are those of the environment, NULL where not set or empty. */
+typedef struct zoff_env_place {
+    const char *launcher, *rank_name, *size_name; /* static */
+    const char *rank, *size;
+} zoff_env_place;
+
+/* Whether any of it is set. */
+bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
+
+/* Whether LOCAL_RANK is set, without which RANK and WORLD_SIZE may count hosts. */
+bool zoff_base_env_has_local_rank(void);
 
 /* Whether OMP_WAIT_POLICY lets threads that have nothing to do spin for ever. */
 bool zoff_base_env_waits_active(void);

@@ -14,21 +14,49 @@
 static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
 static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
-size_t zoff_comm_call_total(const zoff_comm *comm, const size_t *bytes)
+/* The sum of a list over the ranks. */
+static size_t total(const zoff_comm *comm, const size_t *bytes)
 {
-    size_t total = 0;
+    size_t sum = 0;
     for (unsigned rank = 0; rank < comm->size; rank++)
-        total += bytes[rank];
-    return total;
+        sum += bytes[rank];
+    return sum;
 }
 
-/* What the operation is about: bytes of its result. */
-static size_t size_of(const zoff_comm *comm, const zoff_comm_call *call)
+size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to)
+{
+    switch (call->kind) {
+    case ZOFF_COMM_EXCHANGE:
+        return call->send_bytes[to];
+    case ZOFF_COMM_GATHER:
+        return call->receive_bytes[from];
+    default:
+        return zoff_comm_call_expects(call, from, to);
+    }
+}
+
+size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to)
+{
+    (void)to;
+    switch (call->kind) {
+    case ZOFF_COMM_EXCHANGE:
+    case ZOFF_COMM_GATHER:
+        return call->receive_bytes[from];
+    case ZOFF_COMM_SUM:
+        return call->count * sizeof(double);
+    case ZOFF_COMM_BROADCAST:
+        return from == call->root ? call->count : 0;
+    default:
+        return 0;
+    }
+}
+
+size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
     case ZOFF_COMM_GATHER:
-        return zoff_comm_call_total(comm, call->receive_bytes);
+        return total(comm, call->receive_bytes);
     case ZOFF_COMM_SUM:
         return call->count * sizeof(double);
     case ZOFF_COMM_BROADCAST:
@@ -38,12 +66,43 @@ static size_t size_of(const zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
+static void write_name(char *dst, size_t dst_bytes, zoff_comm_kind kind, zoff_comm_stream stream, uint64_t number, size_t bytes)
+{
+    snprintf(dst, dst_bytes, "%s number %llu %s (%zu bytes)", NAMES[kind], (unsigned long long)number, STREAMS[stream], bytes);
+}
+
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
 {
     static _Thread_local char text[96];
-    snprintf(text, sizeof text, "%s number %llu %s (%zu bytes)", NAMES[work->call.kind], (unsigned long long)work->number,
-             STREAMS[work->call.stream], size_of(comm, &work->call));
+    const zoff_comm_call *call = &work->call;
+    write_name(text, sizeof text, call->kind, call->stream, work->number, zoff_comm_call_result(comm, call));
     return text;
+}
+
+zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
+                                   const zoff_comm_theirs *theirs)
+{
+    const zoff_comm_call *ours = &work->call;
+    const unsigned rank = comm->rank;
+    if (ours->kind != theirs->kind || ours->count != theirs->count || ours->root != theirs->root) {
+        char name[96];
+        write_name(name, sizeof name, theirs->kind, ours->stream, work->number, theirs->result_bytes);
+        return zoff_base_status_fail(ZOFF_ERR_COMM,
+                                     "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
+                                     "order",
+                                     other, name, rank, zoff_comm_call_name(comm, work));
+    }
+    const size_t expected = zoff_comm_call_expects(ours, other, rank), sent = zoff_comm_call_sends(ours, rank, other);
+    ZOFF_FAIL_IF(theirs->sends != expected, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for rank %u, which expects %zu",
+                 zoff_comm_call_name(comm, work), other, theirs->sends, rank, expected);
+    ZOFF_FAIL_IF(theirs->expects != sent, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for rank %u, which expects %zu",
+                 zoff_comm_call_name(comm, work), rank, sent, other, theirs->expects);
+    return ZOFF_OK;
+}
+
+bool zoff_comm_lets_go(const zoff_comm *comm)
+{
+    return !comm->holds_memory;
 }
 
 /* From now on nothing goes on here; the first reason stays. Returns ERR_COMM with the words. */
@@ -90,28 +149,11 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
 /* What went to others and came from them. */
 static void count(zoff_comm *comm, const zoff_comm_call *call)
 {
-    const uint64_t others = comm->size - 1;
     zoff_comm_info *info = &comm->info;
     info->operations++;
-    switch (call->kind) {
-    case ZOFF_COMM_EXCHANGE:
-        info->sent_bytes += zoff_comm_call_total(comm, call->send_bytes) - call->send_bytes[comm->rank];
-        info->received_bytes += zoff_comm_call_total(comm, call->receive_bytes) - call->receive_bytes[comm->rank];
-        break;
-    case ZOFF_COMM_GATHER:
-        info->sent_bytes += others * call->receive_bytes[comm->rank];
-        info->received_bytes += zoff_comm_call_total(comm, call->receive_bytes) - call->receive_bytes[comm->rank];
-        break;
-    case ZOFF_COMM_SUM:
-        info->sent_bytes += others * call->count * sizeof(double);
-        info->received_bytes += others * call->count * sizeof(double);
-        break;
-    case ZOFF_COMM_BROADCAST:
-        info->sent_bytes += comm->rank == call->root ? others * call->count : 0;
-        info->received_bytes += comm->rank == call->root ? 0 : call->count;
-        break;
-    case ZOFF_COMM_BARRIER:
-        break;
+    for (unsigned other = 0; other < comm->size; other++) {
+        info->sent_bytes += other == comm->rank ? 0 : zoff_comm_call_sends(call, comm->rank, other);
+        info->received_bytes += other == comm->rank ? 0 : zoff_comm_call_expects(call, other, comm->rank);
     }
 }
 
@@ -153,15 +195,17 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
     static const struct timespec NAP = {.tv_nsec = 20000};
-    enum { YIELDS = 200 };
-    for (unsigned turn = 0;; turn++) {
+    /* Once all have come bytes are moved by whoever polls, so there is no time to sleep; and a rank that lets others run after
+     * every look gives away whole slices of time on a machine that is busy. */
+    enum { LOOKS = 128, PATIENCE = 32 * LOOKS };
+    for (unsigned turn = 1;; turn++) {
         zoff_status status = zoff_comm_poll(comm, work);
         if (status != ZOFF_PENDING)
             return status;
-        if (turn < YIELDS)
-            sched_yield();
-        else
+        if (turn > PATIENCE && !work->arrived)
             nanosleep(&NAP, NULL);
+        else if (turn % LOOKS == 0)
+            sched_yield();
     }
 }
 

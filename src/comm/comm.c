@@ -7,7 +7,20 @@
 #include <math.h>
 #include <string.h>
 
-static const zoff_comm_ops *const BACKENDS[] = {&zoff_comm_self_ops, &zoff_comm_threads_ops};
+static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    return zoff_comm_threads_open(opts, 1, out);
+}
+
+static zoff_status open_mpi(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    return zoff_comm_plugin_open("mpi", opts, out);
+}
+
+static const struct {
+    const char *name;
+    zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
+} BACKENDS[] = {{"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", open_mpi}};
 
 enum { TIMEOUT_SECONDS = 600 };
 
@@ -29,11 +42,14 @@ zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open: out must not be NULL");
     ZOFF_TRY(known_opts(opts, "zoff_comm_open", &known));
     const char *name = known.backend ? known.backend : "self";
+    if (strcmp(name, "auto") == 0)
+        ZOFF_TRY(zoff_comm_discover(zoff_comm_discover_mpi(), &name));
     for (size_t i = 0; i < sizeof BACKENDS / sizeof BACKENDS[0]; i++) {
-        if (strcmp(BACKENDS[i]->name, name) == 0)
-            return BACKENDS[i]->open(&known, out);
+        if (strcmp(BACKENDS[i].name, name) == 0)
+            return BACKENDS[i].open(&known, out);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no communicator \"%s\"; it has: self, threads", name);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
+                                 "this build has no communicator \"%s\"; it has: self, threads, mpi (a plug-in), auto", name);
 }
 
 zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
@@ -45,6 +61,22 @@ zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zo
                  SIZE_MOST);
     ZOFF_TRY(known_opts(opts, "zoff_comm_open_threads", &known));
     return zoff_comm_threads_open(&known, size, out);
+}
+
+zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
+{
+    zoff_comm_opts known;
+    zoff_comm_transport t = {.struct_size = sizeof t};
+    ZOFF_FAIL_IF(!out || !transport, ZOFF_ERR_INVALID, "zoff_comm_open_transport: transport and out must not be NULL");
+    ZOFF_FAIL_IF(transport->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_transport: transport->struct_size is 0; set it to sizeof(zoff_comm_transport)");
+    ZOFF_TRY(known_opts(opts, "zoff_comm_open_transport", &known));
+    memcpy(&t, transport, zoff_base_bits_min(transport->struct_size, sizeof t));
+    ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
+    ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_transport: a function or the name is missing in the transport");
+    ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
+    return zoff_comm_messages_open(&known, &t, out);
 }
 
 void zoff_comm_close(zoff_comm *comm)
@@ -70,7 +102,7 @@ zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
                  "zoff_comm_get_info: out->struct_size is 0; set it to sizeof(zoff_comm_info)");
     zoff_comm_info info = comm->info;
     info.struct_size = out->struct_size;
-    info.backend = comm->ops->name;
+    info.backend = comm->info.backend ? comm->info.backend : comm->ops->name;
     info.rank = comm->rank;
     info.size = comm->size;
     memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));

@@ -50,13 +50,12 @@ typedef struct zoff_comm_work {
 /* What a back-end implements. No slot is NULL. */
 typedef struct zoff_comm_ops {
     const char *name;
-    zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
     void (*close)(zoff_comm *comm);
     zoff_status (*start)(zoff_comm *comm, zoff_comm_work *work);
     zoff_status (*poll)(zoff_comm *comm, zoff_comm_work *work);
     bool (*has_arrived)(zoff_comm *comm, const zoff_comm_work *work, unsigned rank); /* for messages */
     /* Give up: nothing of it will go on, and other ranks are told where that is possible. When it returns, nobody uses the
-     * memory of operations in flight any more. */
+     * memory of operations in flight any more, but where zoff_comm_lets_go() says so. */
     void (*give_up)(zoff_comm *comm, const char *words);
 } zoff_comm_ops;
 
@@ -68,14 +67,24 @@ struct zoff_comm {
     uint64_t started[ZOFF_COMM_STREAMS]; /* operations so far */
     zoff_comm_info info;
     bool is_broken;
-    char words[1024]; /* why */
+    bool holds_memory; /* see zoff_comm_lets_go() */
+    char words[1024];  /* why it is broken */
 };
 
-extern const zoff_comm_ops zoff_comm_self_ops;
-extern const zoff_comm_ops zoff_comm_threads_ops;
+/* ---- the back-ends ---- */
 
-/* threads.c: all ranks of a group at a time */
+zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out);
+/* All ranks of a group at a time. */
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
+/* On success the communicator closes the transport. */
+zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out);
+/* What the plug-in of that name connects to. */
+zoff_status zoff_comm_plugin_open(const char *name, const zoff_comm_opts *opts, zoff_comm **out);
+/* What the launcher of this process means by its variables: "self" or "mpi"; the error says what it lacks for either.
+ * `mpi_is_up`: as zoff_comm_discover_mpi() tells. */
+zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
+/* Whether this program has initialised an MPI of its own. */
+bool zoff_comm_discover_mpi(void);
 
 /* ---- call.c: what all back-ends share of an operation ---- */
 
@@ -95,7 +104,27 @@ zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, 
 /* "all_gather number 7 of the gradients (4096 bytes)", in a buffer of this thread */
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work);
 
-/* Bytes of all pieces of a list. */
-size_t zoff_comm_call_total(const zoff_comm *comm, const size_t *bytes);
+/* Whether nobody uses memory of operations any more that have failed. A back-end over messages cannot always take back what it
+ * has handed to the network for a rank that then stopped: such memory must outlive the process' use of that network, so the
+ * caller leaks it rather than free it. */
+bool zoff_comm_lets_go(const zoff_comm *comm);
+
+/* Bytes that the call of rank `from` has for rank `to`; those that the call of rank `to` expects of rank `from`. */
+size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to);
+size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to);
+/* Bytes of the result. */
+size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call);
+
+/* What a rank knows of the call of another under the same number. */
+typedef struct zoff_comm_theirs {
+    zoff_comm_kind kind;
+    unsigned root;
+    size_t count, result_bytes;
+    size_t sends, expects; /* for this rank, and of this rank */
+} zoff_comm_theirs;
+
+/* What another rank has for this one must be what this one expects, and the other way round. */
+zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
+                                   const zoff_comm_theirs *theirs);
 
 #endif

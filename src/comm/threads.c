@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const zoff_comm_ops OPS;
+
 enum { DEPTH = 64 }; /* operations of a stream that a rank has in flight at a time */
 
 /* An operation of one rank, as the others see it. */
@@ -96,8 +98,7 @@ zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zo
     for (; made < size; made++) {
         ZOFF_TRY_OR(undo, zoff_base_mem_alloc(1, sizeof *first[0], "a communicator", &first[made]));
         first[made]->board = b;
-        first[made]->comm =
-            (zoff_comm){.ops = &zoff_comm_threads_ops, .rank = made, .size = size, .timeout_seconds = opts->timeout_seconds};
+        first[made]->comm = (zoff_comm){.ops = &OPS, .rank = made, .size = size, .timeout_seconds = opts->timeout_seconds};
     }
     for (unsigned rank = 0; rank < size; rank++)
         out[rank] = &first[rank]->comm;
@@ -107,11 +108,6 @@ undo:
         zoff_base_mem_free(first[made]);
     free_board(b);
     return status;
-}
-
-static zoff_status threads_open(const zoff_comm_opts *opts, zoff_comm **out)
-{
-    return zoff_comm_threads_open(opts, 1, out);
 }
 
 /* With the lock. Once it is broken nobody begins to copy, and who has begun is waited for: a copy takes no longer than it
@@ -169,28 +165,15 @@ static size_t before(const size_t *bytes, unsigned rank)
     return sum;
 }
 
-/* What another rank has for this one must be what this one expects. */
 static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_call *theirs)
 {
-    const zoff_comm_call *ours = &work->call;
-    const unsigned rank = comm->rank;
-    const bool same = ours->kind == theirs->kind && ours->count == theirs->count && ours->root == theirs->root;
-    if (!same) {
-        zoff_comm_work their_work = {.call = *theirs, .number = work->number};
-        char name[96];
-        snprintf(name, sizeof name, "%s", zoff_comm_call_name(comm, &their_work));
-        return zoff_base_status_fail(ZOFF_ERR_COMM,
-                                     "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
-                                     "order",
-                                     other, name, rank, zoff_comm_call_name(comm, work));
-    }
-    const size_t *list = ours->kind == ZOFF_COMM_EXCHANGE ? theirs->send_bytes : theirs->receive_bytes;
-    const bool moves = ours->kind == ZOFF_COMM_EXCHANGE || ours->kind == ZOFF_COMM_GATHER;
-    const size_t sent = !moves ? 0 : list[ours->kind == ZOFF_COMM_EXCHANGE ? rank : other];
-    ZOFF_FAIL_IF(moves && sent != ours->receive_bytes[other], ZOFF_ERR_COMM,
-                 "%s: rank %u has %zu bytes for rank %u, which expects %zu", zoff_comm_call_name(comm, work), other, sent, rank,
-                 ours->receive_bytes[other]);
-    return ZOFF_OK;
+    zoff_comm_theirs told = {.kind = theirs->kind,
+                             .root = theirs->root,
+                             .count = theirs->count,
+                             .result_bytes = zoff_comm_call_result(comm, theirs)};
+    told.sends = zoff_comm_call_sends(theirs, other, comm->rank);
+    told.expects = zoff_comm_call_expects(theirs, comm->rank, other);
+    return zoff_comm_call_compare(comm, work, other, &told);
 }
 
 /* With the lock. */
@@ -342,10 +325,9 @@ static void threads_give_up(zoff_comm *comm, const char *words)
     pthread_mutex_unlock(&b->lock);
 }
 
-const zoff_comm_ops zoff_comm_threads_ops = {.name = "threads",
-                                             .open = threads_open,
-                                             .close = threads_close,
-                                             .start = threads_start,
-                                             .poll = threads_poll,
-                                             .has_arrived = threads_has_arrived,
-                                             .give_up = threads_give_up};
+static const zoff_comm_ops OPS = {.name = "threads",
+                                  .close = threads_close,
+                                  .start = threads_start,
+                                  .poll = threads_poll,
+                                  .has_arrived = threads_has_arrived,
+                                  .give_up = threads_give_up};

@@ -3,6 +3,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "log.h"
 #include "try.h"
 
 #include <string.h>
@@ -93,8 +94,23 @@ static zoff_status allocate(zoff_engine *e)
     return ZOFF_OK;
 }
 
+/* After a group has broken a message may still be on its way that nobody can call back: what it is read from stays. */
+static void leave_to_messages(zoff_engine *e)
+{
+    if (zoff_comm_lets_go(e->comm))
+        return;
+    ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
+              zoff_comm_rank(e->comm),
+              zoff_engine_stats_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
+    e->accumulator = e->live.arena = (zoff_map){.base = NULL};
+    e->ranks = (zoff_ranks){.reduce = NULL};
+    e->live.assembly = (zoff_assembly){.gather = NULL};
+    e->votes = NULL;
+}
+
 static void deallocate(zoff_engine *e)
 {
+    leave_to_messages(e);
     zoff_engine_stores_close(e);
     zoff_engine_assemble_close(e);
     zoff_engine_live_close(e);

@@ -44,6 +44,9 @@ def check_files(a, prefix, libdir):
         expect(not dynamic(os.path.join(libdir, real), tag), f"{real} looks for libraries in a folder of the machine it was built on")
     for path in ("libzoff.a", "pkgconfig/zoff.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
         expect(os.path.isfile(os.path.join(libdir, path)), f"no {path}")
+    # Plug-ins lie beside libzoff.
+    for plugin in glob.glob(os.path.join(a.build, "libzoff_*.so")):
+        expect(os.path.isfile(os.path.join(libdir, os.path.basename(plugin))), f"no {os.path.basename(plugin)}")
     # Nothing that is read later names the folders of the build, or the prefix that was before the move.
     for path in glob.glob(os.path.join(libdir, "**/*.cmake"), recursive=True) + [os.path.join(libdir, "pkgconfig/zoff.pc")]:
         with open(path, encoding="utf-8") as f:

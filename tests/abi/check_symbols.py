@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_symbols.py: what libzoff.so exports is what the headers promise, what it asks of the C library does not end or print,
-and its objects keep no mutable state but the named few."""
+"""check_symbols.py: what libzoff.so exports is what the headers promise, and a plug-in one function; what it asks of the C
+library does not end or print, and its objects keep no mutable state but the named few."""
 import argparse
 import os
 import re
@@ -55,6 +55,17 @@ def check_exports(shared, include):
             yield f"{name} is exported as '{have[name]}', not as a function"
 
 
+def check_plugin(plugin):
+    """One function goes out of a plug-in, and nothing of zoff comes in: it is built for any version of the same ABI."""
+    have = sorted(exported(plugin))
+    if have != ["zoff_plugin_init"]:
+        yield f"{plugin} exports {', '.join(have) or 'nothing'}; a plug-in exports zoff_plugin_init and nothing else"
+    for line in output("nm", "--dynamic", "--undefined-only", plugin).splitlines():
+        name = line.split()[-1].split("@")[0]
+        if name.startswith("zoff_") or name in FORBIDDEN:
+            yield f"{plugin} refers to {name}: plug-ins link nothing of zoff, and neither end the program nor print"
+
+
 def check_calls(shared):
     for line in output("nm", "--dynamic", "--undefined-only", shared).splitlines():
         name = line.split()[-1].split("@")[0]
@@ -93,8 +104,10 @@ def main():
     parser.add_argument("--shared", required=True)
     parser.add_argument("--static", required=True)
     parser.add_argument("--include", required=True)
+    parser.add_argument("--plugin", action="append", default=[])
     a = parser.parse_args()
-    complaints = [*check_exports(a.shared, a.include), *check_calls(a.shared), *check_stderr(a.static), *check_state(a.static, STATE)]
+    complaints = [c for plugin in a.plugin for c in check_plugin(plugin)]
+    complaints += [*check_exports(a.shared, a.include), *check_calls(a.shared), *check_stderr(a.static), *check_state(a.static, STATE)]
     print("\n".join(complaints) or f"{len(promised(a.include))} functions exported, none too many; no exit, no print, no state")
     return 1 if complaints else 0
 

@@ -73,6 +73,14 @@ class CheckSymbols(unittest.TestCase):
         self.assertTrue(found)
         self.assertTrue(all(c.startswith("other.c.o ") for c in found), found)
 
+    def test_plugins(self):
+        shared, _, _ = self.build({"a.c": '__attribute__((visibility("default"))) int zoff_plugin_init(void) { return 0; }\n'})
+        self.assertEqual([], list(check_symbols.check_plugin(shared)))
+        shared, _, _ = self.build({"a.c": GOOD + "int zoff_version(void); int f(void) { return zoff_version(); }\n"})
+        found = "\n".join(check_symbols.check_plugin(shared))
+        self.assertIn("exports zoff_count, zoff_name; a plug-in exports", found)
+        self.assertIn("refers to zoff_version", found)
+
     def test_state(self):
         _, static, _ = self.build({"a.c": GOOD + "static int counter; static int level = 3; int shared_one;\n"
                                                 "int *f(int x) { static int local; return x ? &counter : x > 1 ? &level : &local; }\n"})

@@ -1,74 +1,16 @@
 // comm_contract_test.cc: what every communicator must do, on each one that this build has and several numbers of ranks. Ranks
 // that are threads run side by side; whatever a rank expects it checks itself.
-#include "zoff_test.h"
+#include "ranks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <random>
-#include <thread>
-
-extern "C" {
-#include "comm.h"
-}
 
 using namespace zoff_test;
 
 namespace
 {
-struct kind {
-    const char *backend;
-    unsigned size;
-};
-
-class Comm : public testing::TestWithParam<kind>
-{
-  protected:
-    void SetUp() override { open(0); }
-
-    void open(double timeout_seconds)
-    {
-        const kind &k = GetParam();
-        zoff_comm_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.backend = k.backend;
-        opts.timeout_seconds = timeout_seconds;
-        std::vector<zoff_comm *> made(k.size);
-        comms.clear();
-        if (k.size > 1)
-            ASSERT_ZOFF_OK(zoff_comm_open_threads(&opts, k.size, made.data()));
-        else
-            ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made[0]));
-        for (zoff_comm *comm : made)
-            comms.emplace_back(comm);
-    }
-
-    // Every rank at a time, each on a thread of its own.
-    void on_each(const std::function<void(zoff_comm *, unsigned)> &run)
-    {
-        std::vector<std::thread> threads;
-        for (unsigned rank = 0; rank < comms.size(); rank++)
-            threads.emplace_back([&, rank] { run(comms[rank].get(), rank); });
-        for (auto &thread : threads)
-            thread.join();
-    }
-
-    std::vector<comm> comms;
-};
-
-INSTANTIATE_TEST_SUITE_P(BackEnds, Comm,
-                         testing::Values(kind{"self", 1}, kind{"threads", 1}, kind{"threads", 2}, kind{"threads", 3},
-                                         kind{"threads", 5}),
-                         [](const auto &p) { return std::string(p.param.backend) + std::to_string(p.param.size); });
-
-zoff_comm_info info_of(const zoff_comm *comm)
-{
-    zoff_comm_info info = {};
-    info.struct_size = sizeof info;
-    EXPECT_ZOFF_OK(zoff_comm_get_info(comm, &info));
-    return info;
-}
-
 // Byte `at` of the piece of `from` for `to` in a round.
 char byte_of(unsigned round, unsigned from, unsigned to, size_t at)
 {
@@ -77,19 +19,19 @@ char byte_of(unsigned round, unsigned from, unsigned to, size_t at)
 
 TEST_P(Comm, RanksAreDense)
 {
-    for (unsigned rank = 0; rank < comms.size(); rank++) {
-        EXPECT_EQ(comms.size(), zoff_comm_size(comms[rank].get()));
-        EXPECT_EQ(rank, zoff_comm_rank(comms[rank].get()));
-        const zoff_comm_info info = info_of(comms[rank].get());
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        EXPECT_EQ(size, zoff_comm_size(comm));
+        EXPECT_EQ(rank, zoff_comm_rank(comm));
+        const zoff_comm_info info = info_of(comm);
         EXPECT_STREQ(GetParam().backend, info.backend);
         EXPECT_EQ(rank, info.rank);
         EXPECT_EQ(0u, info.operations);
-    }
+        EXPECT_TRUE(zoff_comm_lets_go(comm));
+    });
 }
 
 TEST_P(Comm, ScalarsAreSummedInRankOrder)
 {
-    const unsigned size = GetParam().size;
     on_each([&](zoff_comm *comm, unsigned rank) {
         // The order shows in the last bit: 1, then 2^-53 several times.
         double x[3] = {rank ? 0x1p-53 : 1.0, -0.5, rank + 3e200}, want = 1.0;
@@ -109,7 +51,6 @@ TEST_P(Comm, ScalarsAreSummedInRankOrder)
 // Pieces of any size, none among them, several operations in flight, in two orders of polling.
 TEST_P(Comm, PiecesComeToWhomTheyAreFor)
 {
-    const unsigned size = GetParam().size;
     enum { ROUNDS = 40, FLIGHT = 5 };
     on_each([&](zoff_comm *comm, unsigned rank) {
         struct operation {
@@ -126,7 +67,7 @@ TEST_P(Comm, PiecesComeToWhomTheyAreFor)
                 const bool gathers = random() % 2;
                 std::vector<size_t> bytes(size * size);
                 for (auto &b : bytes)
-                    b = random() % 4 ? random() % 3000 : 0;
+                    b = random() % 4 ? random() % (round % 4 ? 3000 : 30000) : 0;
                 for (unsigned other = 0; other < size; other++) {
                     o.send.push_back(gathers ? bytes[rank] : bytes[rank * size + other]);
                     o.receive.push_back(gathers ? bytes[other] : bytes[other * size + rank]);
@@ -165,7 +106,6 @@ TEST_P(Comm, PiecesComeToWhomTheyAreFor)
 // A gather where each rank's piece is in its place already.
 TEST_P(Comm, GathersInPlace)
 {
-    const unsigned size = GetParam().size;
     on_each([&](zoff_comm *comm, unsigned rank) {
         std::vector<unsigned> all(size, 0);
         std::vector<size_t> bytes(size, sizeof all[0]);
@@ -185,9 +125,9 @@ TEST_P(Comm, GathersInPlace)
 
 TEST_P(Comm, BroadcastsAndBarriers)
 {
-    const unsigned size = GetParam().size;
-    std::atomic<unsigned> arrived{0};
+    std::atomic<unsigned> arrived{0}; // of this process
     on_each([&](zoff_comm *comm, unsigned rank) {
+        const unsigned here = (unsigned)std::count_if(comms.begin(), comms.end(), [](const auto &c) { return c != nullptr; });
         for (unsigned root = 0; root < size; root++) {
             std::vector<char> text(1000, rank == root ? (char)(root + 1) : 0);
             zoff_comm_call call = {};
@@ -211,18 +151,12 @@ TEST_P(Comm, BroadcastsAndBarriers)
             arrived++;
             ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
             ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
-            EXPECT_GE(arrived.load(), round * size) << "passed before all had come";
+            EXPECT_GE(arrived.load(), round * here) << "passed before all had come";
         }
     });
 }
 
 // ---- ranks that do not do as the others do ----
-
-class Several : public Comm
-{
-};
-INSTANTIATE_TEST_SUITE_P(BackEnds, Several, testing::Values(kind{"threads", 2}, kind{"threads", 3}, kind{"threads", 5}),
-                         [](const auto &p) { return std::string(p.param.backend) + std::to_string(p.param.size); });
 
 double seconds_of(const std::function<void()> &run)
 {
@@ -231,25 +165,15 @@ double seconds_of(const std::function<void()> &run)
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
 }
 
-zoff_status run_barrier(zoff_comm *comm)
-{
-    zoff_comm_call call = {};
-    call.kind = ZOFF_COMM_BARRIER;
-    zoff_comm_work work = {};
-    const zoff_status status = zoff_comm_start(comm, &call, &work);
-    return status < 0 ? status : zoff_comm_wait(comm, &work);
-}
-
 TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
 {
-    const unsigned size = GetParam().size, late = size - 1;
+    const unsigned late = size - 1;
     ASSERT_NO_FATAL_FAILURE(open(0.3));
-    std::atomic<unsigned> over{0};
     on_each([&](zoff_comm *comm, unsigned rank) {
         EXPECT_ZOFF_OK(run_barrier(comm));
+        meet();
         if (rank == late) {
-            while (over < size - 1)
-                std::this_thread::yield();
+            meet();
             // It comes when the others have given up: it learns why, at once.
             EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); }), 0.2);
         } else {
@@ -265,7 +189,7 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
                                   }()));
             });
             EXPECT_LT(took, 5.0);
-            over++;
+            meet();
         }
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // broken, and says why
     });
@@ -273,7 +197,6 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
 
 TEST_P(Several, ARankThatCallsSomethingElseIsNamed)
 {
-    const unsigned size = GetParam().size;
     on_each([&](zoff_comm *comm, unsigned rank) {
         std::vector<char> in(size * 8), out(size * 8);
         std::vector<size_t> bytes(size, 8);
@@ -290,7 +213,6 @@ TEST_P(Several, ARankThatCallsSomethingElseIsNamed)
 
 TEST_P(Several, PiecesOfAnotherSizeAreNamed)
 {
-    const unsigned size = GetParam().size;
     on_each([&](zoff_comm *comm, unsigned rank) {
         std::vector<char> in(size * 8), out(size * 8);
         std::vector<size_t> send(size, 8), receive(size, 8);
@@ -303,8 +225,11 @@ TEST_P(Several, PiecesOfAnotherSizeAreNamed)
         call.receive_bytes = receive.data();
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
-        // Rank 0 sees it, and nobody is done before rank 0 is.
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has 4 bytes for rank 0, which expects 8", zoff_comm_wait(comm, &work));
+        // The two see it. Another may have what it gets before it hears of that; no later than in the next operation.
+        const zoff_status status = zoff_comm_wait(comm, &work);
+        EXPECT_TRUE(status == ZOFF_ERR_COMM || (status == ZOFF_OK && rank > 1 && over_messages())) << status;
+        meet();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has 4 bytes for rank 0, which expects 8", run_barrier(comm));
     });
 }
 
@@ -312,6 +237,7 @@ TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
         EXPECT_ZOFF_OK(run_barrier(comm));
+        meet(); // or what the first to notice says may come before the rest of this barrier
         if (rank == 0)
             comms[0].reset();
         else
@@ -334,8 +260,8 @@ TEST_P(Several, RanksMayWaitInAnyOrder)
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x[1], 1, &work[1]));
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[1]));
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work[0]));
-        EXPECT_EQ(1.0 * GetParam().size, x[0]);
-        EXPECT_EQ(2.0 * GetParam().size, x[1]);
+        EXPECT_EQ(1.0 * size, x[0]);
+        EXPECT_EQ(2.0 * size, x[1]);
     });
 }
 
@@ -362,7 +288,6 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
             next[stream]++;
             done++;
         }
-        const unsigned size = zoff_comm_size(comm);
         for (unsigned stream = 0; stream < ZOFF_COMM_STREAMS; stream++) {
             for (unsigned k = 0; k < EACH; k++) {
                 EXPECT_ZOFF_OK(zoff_comm_wait(comm, &works[stream][k]));
@@ -375,7 +300,7 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
 // Also when it is asked again, and so do others that were in flight beside it; whoever leaves with some frees nobody's memory.
 TEST_P(Several, AnOperationThatFailedStaysFailed)
 {
-    ASSERT_NO_FATAL_FAILURE(open(0.1));
+    ASSERT_NO_FATAL_FAILURE(open(0.3));
     on_each([&](zoff_comm *comm, unsigned rank) {
         if (rank == 1)
             return;
@@ -394,18 +319,16 @@ TEST_P(Several, AnOperationThatFailedStaysFailed)
 TEST_P(Several, LeavingWithOperationsInFlightTellsTheOthers)
 {
     ASSERT_NO_FATAL_FAILURE(open(5));
-    std::atomic<bool> left{false};
     on_each([&](zoff_comm *comm, unsigned rank) {
         if (rank == 0) {
             double x = 1;
             zoff_comm_work work = {};
             EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
             comms[0].reset();
-            left = true;
+            meet();
             return;
         }
-        while (!left)
-            std::this_thread::yield();
+        meet();
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group with an operation in flight", run_barrier(comm));
     });
 }
@@ -413,7 +336,7 @@ TEST_P(Several, LeavingWithOperationsInFlightTellsTheOthers)
 TEST_P(Comm, NothingToMoveNeedsNoMemory)
 {
     on_each([&](zoff_comm *comm, unsigned) {
-        std::vector<size_t> none(GetParam().size, 0);
+        std::vector<size_t> none(size, 0);
         for (zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM, ZOFF_COMM_BROADCAST}) {
             zoff_comm_call call = {};
             call.kind = kind;
@@ -436,7 +359,7 @@ TEST_P(Comm, TooManyInFlightAreRefused)
             ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
             ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
         }
-        if (std::string(GetParam().backend) == "threads") {
+        if (std::string(GetParam().backend) != "self") {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "operation 1 is not done yet", zoff_comm_start(comm, &call, &work));
         }
         ASSERT_ZOFF_OK(zoff_comm_wait(comm, &first));
@@ -444,6 +367,7 @@ TEST_P(Comm, TooManyInFlightAreRefused)
     });
 }
 
+#ifndef ZOFF_RANKS_MPI
 TEST(CommOpen, ARankAgreesWithItself)
 {
     zoff_comm *made = nullptr;
@@ -471,7 +395,8 @@ TEST(CommOpen, WhatIsWrongIsSaid)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "1025 ranks", zoff_comm_open_threads(&opts, 1025, &comm));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_comm_open_threads(&opts, 2, nullptr));
     opts.backend = "carrier pigeons";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "it has: self, threads", zoff_comm_open(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "it has: self, threads, mpi (a plug-in), auto", zoff_comm_open(&opts, &comm));
     EXPECT_EQ(nullptr, comm);
 }
+#endif
 } // namespace

@@ -1,0 +1,37 @@
+/* comm_bench.h: what the files of bench/comm share. Every rank runs all of it; rank 0 decides and reports. */
+#ifndef ZOFF_BENCH_COMM_BENCH_H
+#define ZOFF_BENCH_COMM_BENCH_H
+
+#include "figures.h"
+#include "program.h"
+
+#include <stdint.h>
+
+/* First, for it settles how <mpi.h> is included. */
+#include <zoff/mpi.h>
+
+enum { COMM_SIZES = 3 };
+
+typedef struct comm_options {
+    bench_run run;
+    unsigned rank, size;
+} comm_options;
+
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_ANY = 3 };
+
+/* Memory of a rank: bf16 elements, cut evenly over the ranks. */
+typedef struct comm_data {
+    size_t count, share; /* elements: all, and of each rank */
+    uint16_t *whole;     /* what is exchanged, or gathered into */
+    uint16_t *pieces;    /* of this rank's share, one from each rank; what this rank has to gather */
+    float *sums;         /* of this rank's share */
+    float *floats;       /* `whole` in fp32 */
+    size_t *bytes;       /* of the share, for each rank */
+    int *counts;         /* and its elements */
+} comm_data;
+
+/* comm_ours.c: zoff's operations, which the public headers do not have. 0, or -1 with a message. */
+int comm_ours_gather(zoff_comm *comm, const comm_data *data);
+int comm_ours_scatter(zoff_comm *comm, const comm_data *data);
+
+#endif

@@ -1,0 +1,250 @@
+/* courier.c: notes and lanes over a transport. Notes of all ranks come in through one ring of receives, however many ranks
+ * there are; they are read in the order of the ring, which keeps the order of each rank. */
+#include "courier_priv.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "mem.h"
+#include "try.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+
+static const uint32_t MAGIC = 0x7a6f6631; /* "zof1": the form of a note */
+static const double CLOSING_SECONDS = 1;  /* how long what is on its way out at the end is waited for */
+
+enum { RING = 32, NOTE_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_note, data), MOST_BYTES = 64 << 20 };
+_Static_assert(sizeof(zoff_comm_note) == ZOFF_COMM_NOTE_BYTES, "a note has no padding");
+enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
+
+typedef struct letter {
+    zoff_comm_note note;
+    zoff_comm_request request;
+    struct letter *next;
+} letter;
+
+struct zoff_comm_courier {
+    zoff_comm_transport transport;
+    letter ring[RING];
+    unsigned next;  /* of the ring: whose note comes next */
+    bool was_taken; /* it has been handed out, and is to be posted again */
+    letter *outgoing, *spare;
+};
+
+static zoff_status fail(const zoff_comm_courier *c)
+{
+    const zoff_comm_transport *t = &c->transport;
+    const char *words = t->error(t->ctx);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s failed: %s", t->rank, t->name,
+                                 words ? words : "it does not say why");
+}
+
+/* ---- requests ---- */
+
+static zoff_status begin_receive(zoff_comm_courier *c, unsigned from, int tag, void *data, size_t bytes, zoff_comm_request *r)
+{
+    const zoff_comm_transport *t = &c->transport;
+    if (t->receive(t->ctx, from, tag, data, bytes, &r->handle) < 0)
+        return fail(c);
+    r->busy = true;
+    r->is_cancelled = false;
+    return ZOFF_OK;
+}
+
+static zoff_status begin_send(zoff_comm_courier *c, unsigned to, int tag, const void *data, size_t bytes, zoff_comm_request *r)
+{
+    const zoff_comm_transport *t = &c->transport;
+    if (t->send(t->ctx, to, tag, data, bytes, &r->handle) < 0)
+        return fail(c);
+    r->busy = true;
+    r->is_cancelled = false;
+    return ZOFF_OK;
+}
+
+static zoff_status look(zoff_comm_courier *c, zoff_comm_request *r)
+{
+    const zoff_comm_transport *t = &c->transport;
+    if (!r->busy)
+        return ZOFF_OK;
+    const int ret = t->test(t->ctx, &r->handle);
+    if (ret < 0)
+        return fail(c);
+    r->busy = ret == 0;
+    return r->busy ? ZOFF_PENDING : ZOFF_OK;
+}
+
+/* ---- notes ---- */
+
+static zoff_status listen(zoff_comm_courier *c, letter *l)
+{
+    return begin_receive(c, ZOFF_COMM_ANY_RANK, NOTE_TAG, &l->note, sizeof l->note, &l->request);
+}
+
+zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **out)
+{
+    if (c->transport.size == 1)
+        return ZOFF_PENDING;
+    if (c->was_taken) {
+        ZOFF_TRY(listen(c, &c->ring[c->next]));
+        c->was_taken = false;
+        c->next = (c->next + 1) % RING;
+    }
+    letter *l = &c->ring[c->next];
+    const zoff_status status = look(c, &l->request);
+    if (status != ZOFF_OK)
+        return status;
+    const zoff_comm_note *n = &l->note;
+    ZOFF_FAIL_IF(n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data ||
+                     n->says > ZOFF_COMM_GIVES_UP || n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS,
+                 ZOFF_ERR_COMM, "rank %u: a message is not from this version of zoff; all ranks must have the same",
+                 c->transport.rank);
+    c->was_taken = true;
+    *out = n;
+    return ZOFF_OK;
+}
+
+/* Put away the letters that have arrived. */
+zoff_status zoff_comm_courier_flush(zoff_comm_courier *c)
+{
+    for (letter **at = &c->outgoing; *at;) {
+        letter *l = *at;
+        const zoff_status status = look(c, &l->request);
+        if (status < 0)
+            return status;
+        if (status == ZOFF_OK) {
+            *at = l->next;
+            l->next = c->spare;
+            c->spare = l;
+        } else {
+            at = &l->next;
+        }
+    }
+    return c->outgoing ? ZOFF_PENDING : ZOFF_OK;
+}
+
+zoff_status zoff_comm_courier_send(zoff_comm_courier *c, unsigned to, const zoff_comm_note *note)
+{
+    letter *l = c->spare;
+    if (l)
+        c->spare = l->next;
+    else
+        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *l, "a message to another rank", &l));
+    const size_t bytes = HEAD_BYTES + note->data_bytes;
+    memcpy(&l->note, note, bytes);
+    l->note.magic = MAGIC;
+    l->note.from = c->transport.rank;
+    const zoff_status status = begin_send(c, to, NOTE_TAG, &l->note, bytes, &l->request);
+    letter **list = status < 0 ? &c->spare : &c->outgoing;
+    l->next = *list;
+    *list = l;
+    return status;
+}
+
+/* ---- lanes ---- */
+
+static zoff_status begin_next(zoff_comm_courier *c, zoff_comm_lane *lane)
+{
+    zoff_comm_request *r = &lane->flight[(lane->first + lane->flying) % FLIGHT];
+    const size_t bytes = zoff_base_bits_min(lane->left, c->transport.most_bytes);
+    ZOFF_TRY(lane->sends ? begin_send(c, lane->peer, lane->tag, lane->at, bytes, r)
+                         : begin_receive(c, lane->peer, lane->tag, lane->at, bytes, r));
+    lane->at += bytes;
+    lane->left -= bytes;
+    lane->flying++;
+    return ZOFF_OK;
+}
+
+static zoff_status land(zoff_comm_courier *c, zoff_comm_lane *lane)
+{
+    while (lane->flying) {
+        const zoff_status status = look(c, &lane->flight[lane->first]);
+        if (status != ZOFF_OK)
+            return status;
+        lane->first = (lane->first + 1) % FLIGHT;
+        lane->flying--;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_courier_move(zoff_comm_courier *c, zoff_comm_lane *lane)
+{
+    zoff_status status = land(c, lane);
+    if (status < 0)
+        return status;
+    while (lane->is_open && lane->left && lane->flying < FLIGHT)
+        ZOFF_TRY(begin_next(c, lane));
+    return lane->left || lane->flying ? ZOFF_PENDING : ZOFF_OK;
+}
+
+void zoff_comm_courier_cancel(zoff_comm_courier *c, zoff_comm_lane *lane)
+{
+    const zoff_comm_transport *t = &c->transport;
+    for (unsigned i = 0; i < lane->flying; i++) {
+        zoff_comm_request *r = &lane->flight[(lane->first + i) % FLIGHT];
+        if (!r->is_cancelled)
+            (void)t->cancel(t->ctx, &r->handle);
+        r->is_cancelled = true;
+    }
+}
+
+/* ---- life ---- */
+
+/* Whether none of the courier's own memory is in use any more. */
+static bool hush(zoff_comm_courier *c)
+{
+    const zoff_comm_transport *t = &c->transport;
+    for (unsigned i = 0; i < RING; i++) {
+        if (c->ring[i].request.busy)
+            (void)t->cancel(t->ctx, &c->ring[i].request.handle);
+    }
+    const double until = zoff_base_clock_seconds() + CLOSING_SECONDS;
+    for (;;) {
+        zoff_status status = zoff_comm_courier_flush(c);
+        for (unsigned i = 0; i < RING && status >= 0; i++) {
+            const zoff_status one = look(c, &c->ring[i].request);
+            status = one == ZOFF_OK ? status : one;
+        }
+        if (status <= ZOFF_OK || zoff_base_clock_seconds() > until)
+            return status == ZOFF_OK;
+        sched_yield();
+    }
+}
+
+static void free_letters(letter *l)
+{
+    while (l) {
+        letter *next = l->next;
+        zoff_base_mem_free(l);
+        l = next;
+    }
+}
+
+zoff_status zoff_comm_courier_open(const zoff_comm_transport *transport, zoff_comm_courier **out)
+{
+    zoff_status status = ZOFF_OK;
+    zoff_comm_courier *c;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the messages of a communicator", &c));
+    c->transport = *transport;
+    if (c->transport.most_bytes == 0)
+        c->transport.most_bytes = MOST_BYTES;
+    for (unsigned i = 0; i < RING && transport->size > 1; i++)
+        ZOFF_TRY_OR(hush_all, listen(c, &c->ring[i]));
+    *out = c;
+    return ZOFF_OK;
+hush_all:
+    if (hush(c))
+        zoff_base_mem_free(c);
+    return status;
+}
+
+void zoff_comm_courier_close(zoff_comm_courier *c, bool clean)
+{
+    const bool is_quiet = hush(c);
+    c->transport.close(c->transport.ctx, clean && is_quiet);
+    free_letters(c->spare);
+    if (!is_quiet)
+        return; /* the network may still use the rest */
+    free_letters(c->outgoing);
+    zoff_base_mem_free(c);
+}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""faults.py MPIRUN PROGRAM: jobs of four ranks in which one does wrong. The others must say so in time, name the operation, its
+number and size, and the rank; and no process may be left behind. Ranks that are stopped are let go on here."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+RANKS, DEADLINE, GRACE = 4, 1.0, 5.0
+ROUNDS = 20
+complaints = []
+
+
+def expect(condition, words):
+    if not condition:
+        complaints.append(words)
+        print(words, flush=True)
+
+
+def lines_of(folder, rank):
+    try:
+        with open(os.path.join(folder, str(rank)), encoding="utf-8") as f:
+            return [line.rstrip("\n").split("|") for line in f if line.endswith("\n")]
+    except OSError:
+        return []
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def pids(folder):
+    return [int(lines[0][1]) for lines in (lines_of(folder, rank) for rank in range(RANKS)) if lines]
+
+
+def job(case, limit, meanwhile=lambda folder: None):
+    """(exit status or None, seconds, {rank: lines}) of a job of that case."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        with open(os.path.join(folder, "output"), "w", encoding="utf-8") as output:
+            with subprocess.Popen([sys.argv[1], "-n", str(RANKS), sys.argv[2], case, folder, str(DEADLINE)], stdout=output,
+                                  stderr=subprocess.STDOUT) as p:
+                status = None
+                while status is None and time.monotonic() - began < limit:
+                    meanwhile(folder)
+                    time.sleep(0.02)
+                    status = p.poll()
+                took = time.monotonic() - began
+                if status is None:
+                    for pid in pids(folder):
+                        if state_of(pid) == "T":
+                            os.kill(pid, signal.SIGKILL)
+                    p.terminate()
+        for _ in range(100):  # mpirun waits for most of what it kills
+            left = [pid for pid in pids(folder) if state_of(pid) not in (None, "Z")]
+            if not left:
+                break
+            time.sleep(0.05)
+        expect(not left, f"{case}: processes left behind: {left}")
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        if status is None:
+            with open(os.path.join(folder, "output"), encoding="utf-8") as f:
+                expect(False, f"{case}: not over after {limit} s\n{f.read()}")
+        print(f"{case}: status {status} after {took:.1f} s", flush=True)
+        return status, took, {rank: lines_of(folder, rank)[1:] for rank in range(RANKS)}
+
+
+def wake(folder):
+    """Let the last rank go on once every other one has told of the round in which it stopped."""
+    last = lines_of(folder, RANKS - 1)
+    if last and state_of(last[0][1]) == "T":
+        if all(len(lines_of(folder, rank)) > len(last) for rank in range(RANKS - 1)):
+            os.kill(int(last[0][1]), signal.SIGCONT)
+
+
+def check_mixed():
+    status, _, told = job("mixed", 90, wake)
+    expect(status == 0, f"mixed: status {status}")
+    for rank in range(RANKS):
+        expect(len(told[rank]) == ROUNDS, f"mixed: rank {rank} told of {len(told[rank])} rounds of {ROUNDS}")
+        for title, code, seconds, lets_go, words in told[rank]:
+            kind, fault = title.split()
+            where = f"mixed: rank {rank}: {title}: {words}"
+            # Who comes when the others have given up may find all that a barrier needs.
+            expect(code == "-9" or code == "0" and fault == "stopped" and rank == RANKS - 1 and kind in ("barrier", "broadcast"), where)
+            expect(lets_go == "1", f"{where}: memory is held")
+            if fault == "stopped" and rank < RANKS - 1:
+                # Another rank's deadline may have begun, and been told of, a little earlier.
+                expect(DEADLINE / 2 <= float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
+                expect(re.search(rf"{kind} number 2 of the gradients \(\d+ bytes\) has waited for {DEADLINE:g} s: rank 3 of 4 did not arrive", words), where)
+            elif fault == "stopped" and code != "0":
+                expect("did not arrive" in words, where)
+            elif fault == "other":
+                expect(float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
+                expect(re.search(rf"rank \d calls \S+ number 2 of the gradients \(\d+ bytes\) where rank \d calls \S+ number 2 of the gradients "
+                                 r"\(\d+ bytes\): every rank", words), where)
+
+
+def check_leave():
+    status, _, told = job("leave", 20)
+    expect(status == 0, f"leave: status {status}")
+    for rank in range(RANKS - 1):
+        lines = told[rank]
+        expect(len(lines) == 1 and "rank 3 has left the group" in lines[0][4], f"leave: rank {rank}: {lines}")
+
+
+def check_end(case):
+    """MPI itself ends the job; what the others manage to say is not asked for."""
+    status, took, _ = job(case, 20)
+    expect(status not in (0, None), f"{case}: status {status}")
+    expect(took <= 10, f"{case}: took {took:.1f} s")
+
+
+def main():
+    check_mixed()
+    check_leave()
+    check_end("exit")
+    check_end("die")
+    print("\n".join(complaints) or "every fault was told in time, and nothing was left behind")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

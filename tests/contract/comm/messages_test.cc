@@ -1,0 +1,197 @@
+// messages_test.cc: what communicators over messages alone can do wrong: memory that the network still holds, a transport that
+// fails, arguments of zoff_comm_open_transport(), and large pieces as many messages.
+#include "post_office.h"
+
+#include <thread>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+extern "C" {
+#include "comm.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_comm_opts opts_of(double timeout_seconds)
+{
+    zoff_comm_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.timeout_seconds = timeout_seconds;
+    return opts;
+}
+
+struct pair_of_ranks {
+    explicit pair_of_ranks(double timeout_seconds, size_t most_bytes = 0) : office(2)
+    {
+        const zoff_comm_opts opts = opts_of(timeout_seconds);
+        for (unsigned rank = 0; rank < 2; rank++) {
+            const zoff_comm_transport t = office.transport(rank, most_bytes);
+            zoff_comm *made = nullptr;
+            EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made));
+            comms[rank].reset(made);
+        }
+    }
+    post_office office;
+    comm comms[2];
+};
+
+// A gather of two ranks.
+struct gather {
+    explicit gather(size_t bytes, unsigned rank) : in(bytes, (char)(rank + 1)), out(2 * bytes), each{bytes, bytes} {}
+    zoff_status start(zoff_comm *comm)
+    {
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_GATHER;
+        call.stream = ZOFF_COMM_WEIGHTS;
+        call.in = in.data();
+        call.out = out.data();
+        call.receive_bytes = each;
+        return zoff_comm_start(comm, &call, &work);
+    }
+    std::vector<char> in, out;
+    size_t each[2];
+    zoff_comm_work work = {};
+};
+
+// Both ranks by turns, until neither has anything left to wait for.
+void poll_both(pair_of_ranks &p, gather (&g)[2], zoff_status (&status)[2])
+{
+    status[0] = status[1] = ZOFF_PENDING;
+    while (status[0] == ZOFF_PENDING || status[1] == ZOFF_PENDING) {
+        for (unsigned rank = 0; rank < 2; rank++)
+            status[rank] = status[rank] == ZOFF_PENDING ? zoff_comm_poll(p.comms[rank].get(), &g[rank].work) : status[rank];
+    }
+}
+
+TEST(CommMessages, LargePiecesAreManyMessages)
+{
+    pair_of_ranks p(10, 4096);
+    gather g[2] = {gather(100001, 0), gather(100001, 1)};
+    zoff_status status[2];
+    for (unsigned rank = 0; rank < 2; rank++)
+        ASSERT_ZOFF_OK(g[rank].start(p.comms[rank].get()));
+    poll_both(p, g, status);
+    EXPECT_EQ(ZOFF_OK, status[0]);
+    EXPECT_EQ(ZOFF_OK, status[1]);
+    EXPECT_EQ(g[0].out, g[1].out);
+    EXPECT_EQ(2, g[0].out.back());
+    EXPECT_EQ(2u * 24, p.office.large);
+}
+
+// The other rank may be stopped for ever: nothing large is begun for one that has not come.
+TEST(CommMessages, NothingLargeIsSentToARankThatHasNotCome)
+{
+    pair_of_ranks p(0.05);
+    gather g(100000, 0);
+    ASSERT_ZOFF_OK(g.start(p.comms[0].get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all_gather number 1 of the weights (200000 bytes) has waited for 0.05 s: rank 1 of 2",
+                      zoff_comm_wait(p.comms[0].get(), &g.work));
+    EXPECT_EQ(0u, p.office.large);
+    EXPECT_TRUE(zoff_comm_lets_go(p.comms[0].get()));
+}
+
+// One that stops in the middle may hold what is under way to it, and that is said.
+TEST(CommMessages, MemoryThatTheNetworkHoldsIsNotForgotten)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __lsan::ScopedDisabler disabler; // what is held is left to the network
+#endif
+    pair_of_ranks p(0.05);
+    p.office.holds_large = true;
+    gather g[2] = {gather(100000, 0), gather(100000, 1)};
+    zoff_status status[2];
+    for (unsigned rank = 0; rank < 2; rank++)
+        ASSERT_ZOFF_OK(g[rank].start(p.comms[rank].get()));
+    poll_both(p, g, status);
+    for (unsigned rank = 0; rank < 2; rank++) {
+        EXPECT_EQ(ZOFF_ERR_COMM, status[rank]);
+        EXPECT_FALSE(zoff_comm_lets_go(p.comms[rank].get()));
+    }
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all ranks arrived, and one does not go on", zoff_comm_poll(p.comms[1].get(), &g[1].work));
+}
+
+void expect_strike(zoff_status status)
+{
+    const std::string words = zoff_last_error();
+    const bool says = words.find("on strike") != std::string::npos || words.find("waited for") != std::string::npos;
+    EXPECT_TRUE(status >= 0 || says) << words;
+}
+
+// At every call: an error with the transport's words, and nothing is left behind.
+TEST(CommMessages, ATransportThatFailsIsAnError)
+{
+    for (int calls = 0; calls < 400; calls++) {
+        post_office office(2);
+        const zoff_comm_opts opts = opts_of(0.01);
+        zoff_comm *made[2] = {};
+        zoff_status status[2] = {ZOFF_OK, ZOFF_OK};
+        gather g[2] = {gather(10000, 0), gather(10000, 1)};
+        office.fails_after = calls;
+        for (unsigned rank = 0; rank < 2; rank++) {
+            const zoff_comm_transport t = office.transport(rank, 4096);
+            status[rank] = zoff_comm_open_transport(&opts, &t, &made[rank]);
+            expect_strike(status[rank]);
+        }
+        for (unsigned rank = 0; rank < 2 && made[0] && made[1]; rank++)
+            EXPECT_ZOFF_OK(g[rank].start(made[rank]));
+        for (int turn = 0; turn < 100 && made[0] && made[1]; turn++) {
+            for (unsigned rank = 0; rank < 2; rank++) {
+                status[rank] = zoff_comm_poll(made[rank], &g[rank].work);
+                expect_strike(status[rank]);
+            }
+        }
+        const bool went_well = office.fails_after > 0;
+        office.fails_after = -1; // what is left can be put away
+        EXPECT_TRUE(!went_well || g[0].out.back() == 2);
+        EXPECT_TRUE(went_well || status[0] < 0 || status[1] < 0 || g[0].out == g[1].out);
+        for (zoff_comm *one : made)
+            zoff_comm_close(one);
+        if (went_well)
+            return;
+    }
+    FAIL() << "it never went well";
+}
+
+TEST(CommMessages, WhatIsWrongWithATransportIsSaid)
+{
+    post_office office(2);
+    zoff_comm *made = nullptr;
+    zoff_comm_transport t = office.transport(0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_open_transport(nullptr, nullptr, &made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_open_transport(nullptr, &t, nullptr));
+    t.rank = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 2 of 2", zoff_comm_open_transport(nullptr, &t, &made));
+    t = office.transport(0);
+    t.cancel = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a function or the name is missing", zoff_comm_open_transport(nullptr, &t, &made));
+    t.failure = "no line";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no line", zoff_comm_open_transport(nullptr, &t, &made));
+    t.struct_size = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_comm_open_transport(nullptr, &t, &made));
+    EXPECT_EQ(nullptr, made);
+    EXPECT_EQ(0u, office.closed) << "it stays the caller's";
+}
+
+// What no rank of this version would send.
+TEST(CommMessages, AMessageOfAnotherKindIsAnError)
+{
+    post_office office(2);
+    const zoff_comm_opts opts = opts_of(5);
+    zoff_comm_transport ours = office.transport(0), theirs = office.transport(1);
+    zoff_comm *made = nullptr;
+    void *request;
+    char junk[100] = "hello";
+    ASSERT_ZOFF_OK(zoff_comm_open_transport(&opts, &ours, &made));
+    comm alone(made);
+    ASSERT_EQ(0, theirs.send(theirs.ctx, 0, 0, junk, sizeof junk, &request));
+    ASSERT_EQ(1, theirs.test(theirs.ctx, &request));
+    double x = 1;
+    zoff_comm_work work = {};
+    ASSERT_ZOFF_OK(zoff_comm_sum_scalars(made, &x, 1, &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all ranks must have the same", zoff_comm_wait(made, &work));
+}
+} // namespace

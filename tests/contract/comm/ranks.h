@@ -1,0 +1,207 @@
+// ranks.h: groups of ranks for the contract of communicators: threads of this process, or, compiled with ZOFF_RANKS_MPI, the
+// processes of an MPI job, where each runs the same tests and is one rank of each group.
+#ifndef ZOFF_TESTS_RANKS_H
+#define ZOFF_TESTS_RANKS_H
+
+#include "zoff_test.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#ifdef ZOFF_RANKS_MPI
+#include <zoff/mpi.h>
+#else
+#include "post_office.h"
+#endif
+
+extern "C" {
+#include "comm.h"
+}
+
+struct kind {
+    const char *how;     // and of which
+    const char *backend; // as zoff_comm_get_info() tells
+    unsigned size;       // 0: as many as the job has
+};
+
+inline zoff_comm_opts opts_of(double timeout_seconds, const char *backend = nullptr)
+{
+    zoff_comm_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.backend = backend;
+    opts.timeout_seconds = timeout_seconds;
+    return opts;
+}
+
+class Comm : public testing::TestWithParam<kind>
+{
+  protected:
+    void SetUp() override { open(20); }
+
+#ifdef ZOFF_RANKS_MPI
+    ~Comm() override
+    {
+        comms.clear();
+        if (part != MPI_COMM_NULL)
+            MPI_Comm_free(&part);
+    }
+
+    void open(double timeout_seconds)
+    {
+        const std::string how = GetParam().how;
+        zoff_comm_opts opts = opts_of(timeout_seconds, how == "plugin" ? "auto" : nullptr);
+        zoff_comm *made = nullptr;
+        comms.clear();
+        if (part == MPI_COMM_NULL) {
+            int world = 0;
+            MPI_Comm_rank(MPI_COMM_WORLD, &world);
+            // Half of the ranks each, the last one first.
+            if (how == "half")
+                MPI_Comm_split(MPI_COMM_WORLD, world % 2, -world, &part);
+            else
+                MPI_Comm_dup(MPI_COMM_WORLD, &part);
+        }
+        if (how == "plugin")
+            ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made));
+        else
+            ASSERT_ZOFF_OK(zoff_comm_from_mpi(part, &opts, &made));
+        comms.resize(zoff_comm_size(made));
+        comms[zoff_comm_rank(made)].reset(made);
+        size = (unsigned)comms.size();
+    }
+
+    void on_each(const std::function<void(zoff_comm *, unsigned)> &run)
+    {
+        for (unsigned rank = 0; rank < size; rank++) {
+            if (comms[rank])
+                run(comms[rank].get(), rank);
+        }
+        meet(); // before the next test begins
+    }
+
+    // All ranks of the group, without zoff.
+    void meet()
+    {
+        MPI_Barrier(part);
+    }
+
+    MPI_Comm part = MPI_COMM_NULL;
+#else
+    ~Comm() override
+    {
+        comms.clear();
+    } // before the office
+
+    void open(double timeout_seconds)
+    {
+        const kind &k = GetParam();
+        const std::string how = k.how;
+        zoff_comm_opts opts = opts_of(timeout_seconds, how == "messages" ? nullptr : k.how);
+        std::vector<zoff_comm *> made(k.size);
+        comms.clear();
+        size = k.size;
+        if (how == "messages") {
+            office = std::make_unique<zoff_test::post_office>(size);
+            for (unsigned rank = 0; rank < size; rank++) {
+                // Large pieces go as many messages, the last of them a short one.
+                const zoff_comm_transport t = office->transport(rank, 5000);
+                ASSERT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made[rank]));
+            }
+        } else if (size > 1) {
+            ASSERT_ZOFF_OK(zoff_comm_open_threads(&opts, size, made.data()));
+        } else {
+            ASSERT_ZOFF_OK(zoff_comm_open(&opts, &made[0]));
+        }
+        for (zoff_comm *comm : made)
+            comms.emplace_back(comm);
+    }
+
+    // Every rank at a time, each on a thread of its own.
+    void on_each(const std::function<void(zoff_comm *, unsigned)> &run)
+    {
+        std::vector<std::thread> threads;
+        for (unsigned rank = 0; rank < size; rank++)
+            threads.emplace_back([&, rank] { run(comms[rank].get(), rank); });
+        for (auto &thread : threads)
+            thread.join();
+    }
+
+    void meet()
+    {
+        std::unique_lock<std::mutex> lock(mutex);
+        const unsigned round = come / size;
+        if (++come % size == 0)
+            all_here.notify_all();
+        all_here.wait(lock, [&] { return come / size != round; });
+    }
+
+    std::unique_ptr<zoff_test::post_office> office;
+    std::mutex mutex;
+    std::condition_variable all_here;
+    unsigned come = 0;
+#endif
+
+    bool over_messages() const
+    {
+        return std::string(GetParam().backend) == "messages" || std::string(GetParam().backend) == "mpi";
+    }
+
+    unsigned size = 0;
+    std::vector<zoff_test::comm> comms;
+};
+
+// Ranks that do not do as the others do: there must be others.
+class Several : public Comm
+{
+  protected:
+    void SetUp() override
+    {
+        Comm::SetUp();
+        if (size < 2)
+            GTEST_SKIP() << "one rank has nobody to wait for";
+    }
+};
+
+inline std::string name_of(const testing::TestParamInfo<kind> &p)
+{
+    return std::string(p.param.how) + (p.param.size ? std::to_string(p.param.size) : "");
+}
+
+#ifdef ZOFF_RANKS_MPI
+INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}, kind{"plugin", "mpi", 0}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Mpi, Several, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}), name_of);
+#else
+INSTANTIATE_TEST_SUITE_P(BackEnds, Comm,
+                         testing::Values(kind{"self", "self", 1}, kind{"threads", "threads", 1}, kind{"threads", "threads", 2},
+                                         kind{"threads", "threads", 3}, kind{"threads", "threads", 5},
+                                         kind{"messages", "messages", 1}, kind{"messages", "messages", 2},
+                                         kind{"messages", "messages", 3}, kind{"messages", "messages", 5}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(BackEnds, Several,
+                         testing::Values(kind{"threads", "threads", 2}, kind{"threads", "threads", 3},
+                                         kind{"threads", "threads", 5}, kind{"messages", "messages", 2},
+                                         kind{"messages", "messages", 3}, kind{"messages", "messages", 5}),
+                         name_of);
+#endif
+
+inline zoff_status run_barrier(zoff_comm *comm)
+{
+    zoff_comm_call call = {};
+    call.kind = ZOFF_COMM_BARRIER;
+    zoff_comm_work work = {};
+    const zoff_status status = zoff_comm_start(comm, &call, &work);
+    return status < 0 ? status : zoff_comm_wait(comm, &work);
+}
+
+inline zoff_comm_info info_of(const zoff_comm *comm)
+{
+    zoff_comm_info info = {};
+    info.struct_size = sizeof info;
+    EXPECT_ZOFF_OK(zoff_comm_get_info(comm, &info));
+    return info;
+}
+
+#endif

@@ -1,0 +1,19 @@
+# Programs that are ranks of a job, and the tests that start them. Only where CMake has found MPI.
+
+# A program that is a rank of a job.
+function(zoff_rank name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${room_includes} ${PROJECT_SOURCE_DIR}/tests/support)
+  target_compile_options(${name} PRIVATE ${ZOFF_WARNINGS} $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+  target_link_libraries(${name} PRIVATE zoff_static)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # libmpi is looked for in the program
+endfunction()
+# More ranks than cores, as root, on Open MPI 4 and 5; its own leaks are not ours.
+set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=self,vader,tcp ZOFF_PLUGIN_PATH=$<TARGET_FILE_DIR:zoff_mpi>
+    ASAN_OPTIONS=detect_leaks=0)
+function(zoff_mpi_test name)
+  # mpirun takes its ranks along when it is asked to end, and leaves them when it is killed.
+  add_test(NAME ${name} COMMAND timeout --kill-after=10 100 ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS "comm;zero;mpi" TIMEOUT 120 PROCESSORS 2 ENVIRONMENT "${mpi_environment}")
+endfunction()
