@@ -117,8 +117,12 @@ typedef struct zoff_step_info {
     unsigned nonfinite_rank; /**< when skipped: the rank whose gradient it was, where that is known; else the one that summed */
     uint64_t sent_bytes;     /**< to other ranks, since the step before: gradients, weights, votes */
     uint64_t received_bytes; /**< from other ranks */
-    double comm_wait_seconds; /**< this thread, on other ranks */
-    double loss_scale;        /**< that the gradients of this step came multiplied by; 1 without fp16.enabled */
+    double comm_wait_seconds;     /**< this thread, on other ranks */
+    uint64_t sent_gradient_bytes; /**< of sent_bytes gradients: in all (N - 1) / N of them with N ranks; at stage 0 their fp32
+                                       sums, too */
+    uint64_t sent_weight_bytes;   /**< of sent_bytes weights: as many elements of those that all ranks have whole; and those
+                                       that were fetched */
+    double loss_scale;            /**< that the gradients of this step came multiplied by; 1 without fp16.enabled */
 } zoff_step_info;
 
 /** The loss scale of fp16 training and what decides how it goes on. All there is of it: a checkpoint that keeps these numbers

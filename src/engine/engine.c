@@ -200,7 +200,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->weights);
     zoff_engine_stats_log_start(e);
     zoff_engine_pipeline_ahead(e);
-    e->ranks.before = e->comm->info;
+    zoff_engine_ranks_count_anew(e);
     return ZOFF_OK;
 undo:
     deallocate(e);

@@ -222,7 +222,9 @@ typedef struct zoff_ranks {
     size_t *bits_bytes;     /* the same for all */
     zoff_cast_piece *moves; /* what is packed or unpacked of a bucket */
     bool spreads_all;       /* not only what this step has updated */
-    zoff_comm_info before;  /* when the step before was over */
+    struct {
+        uint64_t sent, received, gradients, weights;
+    } before; /* bytes, when the step before was over */
 } zoff_ranks;
 
 /* Work on gradients before the step was asked for. */
@@ -489,6 +491,9 @@ void zoff_engine_ranks_close(zoff_engine *e);
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
 /* Nothing moves: let time pass, and what is on its way go on. */
 zoff_status zoff_engine_ranks_wait(zoff_engine *e);
+/* Bytes over the wire since the step before; and from here on anew. */
+void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info);
+void zoff_engine_ranks_count_anew(zoff_engine *e);
 /* Pump, from within a kernel. */
 void zoff_engine_ranks_pump(zoff_engine *e);
 

@@ -126,6 +126,35 @@ void zoff_engine_ranks_close(zoff_engine *e)
     *r = (zoff_ranks){.reduce = NULL};
 }
 
+static uint64_t sent_weights(const zoff_engine *e)
+{
+    const uint64_t spread = e->plan.replicated ? 0 : zoff_zero_gather_sent_bytes(e->ranks.gather);
+    return spread + zoff_zero_gather_sent_bytes(e->live.assembly.gather);
+}
+
+/* Of replicated states the sums of gradients travel twice. */
+static uint64_t sent_gradients(const zoff_engine *e)
+{
+    const uint64_t sums = e->plan.replicated ? zoff_zero_gather_sent_bytes(e->ranks.gather) : 0;
+    return e->ranks.reduce ? sums + zoff_zero_reduce_sent_bytes(e->ranks.reduce) : 0;
+}
+
+void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info)
+{
+    info->sent_bytes = e->comm->info.sent_bytes - e->ranks.before.sent;
+    info->received_bytes = e->comm->info.received_bytes - e->ranks.before.received;
+    info->sent_gradient_bytes = sent_gradients(e) - e->ranks.before.gradients;
+    info->sent_weight_bytes = sent_weights(e) - e->ranks.before.weights;
+}
+
+void zoff_engine_ranks_count_anew(zoff_engine *e)
+{
+    e->ranks.before.sent = e->comm->info.sent_bytes;
+    e->ranks.before.received = e->comm->info.received_bytes;
+    e->ranks.before.gradients = sent_gradients(e);
+    e->ranks.before.weights = sent_weights(e);
+}
+
 void zoff_engine_ranks_pump(zoff_engine *e)
 {
     if (!zoff_engine_ranks_several(e))

@@ -129,8 +129,7 @@ static void complete_info(zoff_engine *e)
     info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
     info->check_seconds = now.check_seconds - e->run.before.check_seconds;
     info->seconds = zoff_base_clock_seconds() - e->run.began;
-    info->sent_bytes = e->comm->info.sent_bytes - e->ranks.before.sent_bytes;
-    info->received_bytes = e->comm->info.received_bytes - e->ranks.before.received_bytes;
+    zoff_engine_ranks_count(e, info);
     info->measure_seconds += e->early.measure_seconds;
     info->host_read_bytes += e->early.read_bytes;
     info->host_write_bytes += e->early.write_bytes;
@@ -164,7 +163,7 @@ static zoff_status finish(zoff_engine *e)
         zoff_engine_params_zero_grads(e);
     turn_flags(e);
     e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_exchange_weight(e);
-    e->ranks.before = e->comm->info;
+    zoff_engine_ranks_count_anew(e);
     info->accumulated = !e->run.last;
     info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
     e->micro = e->run.last ? 0 : e->micro + 1;

@@ -17,6 +17,7 @@ struct zoff_gather {
     unsigned ranks, rank;
     gather_slot *slots;
     size_t *bytes; /* of all slots */
+    uint64_t sent_bytes;
 };
 
 zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out)
@@ -66,6 +67,7 @@ static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
                                  .out = s->parts,
                                  .receive_bytes = s->bytes};
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
+    g->sent_bytes += (g->ranks - 1) * s->bytes[g->rank];
     s->used = true;
     s->item = item;
     return ZOFF_OK;
@@ -114,4 +116,9 @@ void zoff_zero_gather_pump(zoff_gather *g)
         if (g->slots[slot].used)
             (void)zoff_comm_poll(g->opts.comm, &g->slots[slot].work);
     }
+}
+
+uint64_t zoff_zero_gather_sent_bytes(const zoff_gather *g)
+{
+    return g ? g->sent_bytes : 0;
 }

@@ -31,5 +31,7 @@ bool zoff_zero_gather_has_room(const zoff_gather *g);
 zoff_status zoff_zero_gather_poll(zoff_gather *g);
 /* Let what is in flight go on, and nothing else: from within a kernel. */
 void zoff_zero_gather_pump(zoff_gather *g);
+/* Bytes that this rank has sent to others so far; of NULL none. */
+uint64_t zoff_zero_gather_sent_bytes(const zoff_gather *g);
 
 #endif

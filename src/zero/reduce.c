@@ -42,6 +42,7 @@ struct zoff_reduce {
     zoff_comm_work weights_work;
     reduce_slot *slots;
     size_t *bytes; /* of all slots */
+    uint64_t sent_bytes;
 };
 
 /* ---- life ---- */
@@ -187,6 +188,11 @@ double zoff_zero_reduce_total_weight(const zoff_reduce *r)
     return r->total;
 }
 
+uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
+{
+    return r->sent_bytes;
+}
+
 /* ---- on its way ---- */
 
 static zoff_status ask_weights(zoff_reduce *r)
@@ -256,6 +262,7 @@ static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
     for (unsigned rank = 0; rank < r->ranks; rank++) {
         s->send_bytes[rank] = r->opts.part_bytes(r->opts.ctx, bucket, rank);
         s->receive_bytes[rank] = own;
+        r->sent_bytes += rank == r->opts.plan->rank ? 0 : s->send_bytes[rank];
     }
     r->opts.pack(r->opts.ctx, bucket, s->send);
     const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,

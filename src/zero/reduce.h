@@ -49,6 +49,8 @@ void zoff_zero_reduce_pump(zoff_reduce *r);
 bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket);
 /* Whether a micro-batch has begun to be exchanged: then its weight is fixed. */
 bool zoff_zero_reduce_has_begun(const zoff_reduce *r);
+/* Bytes of gradients that this rank has sent to others so far. */
+uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
 /* The weights of all ranks' micro-batches, added up in rank order; once a bucket of it is done. */
 double zoff_zero_reduce_total_weight(const zoff_reduce *r);
 

@@ -1,0 +1,113 @@
+// ranks_bytes_test.cc: what goes over the wire is what theory says, to the byte: with N ranks each gradient goes N - 1 times,
+// for each micro-batch, and so does each weight that all ranks have whole; a fetch of weights of the engine brings each of its
+// elements to N - 1 ranks. What is left is of a fixed size.
+#include "rank_job.h"
+
+using namespace zoff_test;
+
+namespace
+{
+struct totals {
+    uint64_t gradients = 0, weights = 0, all = 0;
+};
+
+class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, unsigned>>
+{
+  protected:
+    unsigned stage() const { return std::get<0>(GetParam()); }
+    unsigned world() const { return std::get<1>(GetParam()); }
+    unsigned accumulation() const { return std::get<2>(GetParam()); }
+
+    std::string text() const
+    {
+        return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation()) +
+               ", \"zero_optimization\": {\"stage\": " + std::to_string(stage()) +
+               ", \"reduce_bucket_size\": 20000, \"stage3_param_persistence_threshold\": 0}}";
+    }
+
+    // One update, summed over the ranks. `fetches`: times that each slice of the engine's weights is fetched in it.
+    totals step(rank_trainers &all, unsigned round, unsigned fetches)
+    {
+        std::vector<zoff_step_info> infos(world(), new_info());
+        std::vector<totals> each(world());
+        for (unsigned micro = 0; micro < accumulation(); micro++) {
+            all.backward(round + micro, 0.5f);
+            all.job.on_each([&](unsigned rank) {
+                for (unsigned k = 0; micro == 0 && k < fetches; k++)
+                    all.trainers[rank]->fetch_all(all.engines[rank].get());
+                EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &infos[rank]));
+                each[rank].gradients += infos[rank].sent_gradient_bytes;
+                each[rank].weights += infos[rank].sent_weight_bytes;
+                each[rank].all += infos[rank].sent_bytes;
+            });
+        }
+        totals sum;
+        for (const totals &t : each) {
+            sum.gradients += t.gradients;
+            sum.weights += t.weights;
+            sum.all += t.all;
+        }
+        all.want.next_step();
+        return sum;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Stages, RanksBytes,
+                         testing::Combine(testing::Values(0u, 1u, 2u, 3u), testing::Values(2u, 3u, 4u),
+                                          testing::Values(1u, 3u)),
+                         [](const auto &p) {
+                             return "stage" + std::to_string(std::get<0>(p.param)) + "_world" +
+                                    std::to_string(std::get<1>(p.param)) + "_accumulate" + std::to_string(std::get<2>(p.param));
+                         });
+
+TEST_P(RanksBytes, EqualTheTheory)
+{
+    rank_job job(world());
+    rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
+    all.seal(text(), 3000);
+    uint64_t trained = 0, padded = 0, slices = 0;
+    for (const auto &t : all.want.tensors) {
+        trained += t.frozen ? 0 : 2 * t.total();
+        slices += t.slices;
+    }
+    const uint64_t others = world() - 1, k = accumulation();
+    (void)step(all, 100, 0); // the first one also tells the order of buckets
+    const totals sent = step(all, 200, 0);
+    if (stage() == 0) {
+        // The sums, in fp32, with padding to cache lines: at least twice as many bytes as the gradients.
+        padded = sent.gradients - k * others * trained;
+        EXPECT_GE(padded, others * 2 * trained);
+        EXPECT_LE(padded, others * 2 * trained * 11 / 10);
+        EXPECT_EQ(0u, sent.weights);
+    } else {
+        EXPECT_EQ(k * others * trained, sent.gradients);
+        EXPECT_EQ(others * trained, sent.weights);
+    }
+    // Weights of micro-batches, presence of slices, votes: nothing that grows with the model but a bit a slice.
+    const uint64_t small = sent.all - sent.gradients - sent.weights;
+    EXPECT_LE(small, world() * others * (k * sizeof(double) + (slices + 7) / 8 + 1024));
+}
+
+// Weights of the engine go where they are fetched, and nowhere else.
+TEST_P(RanksBytes, OfWeightsThatAreFetched)
+{
+    if (stage() == 0)
+        GTEST_SKIP() << "replicated weights do not travel";
+    rank_job job(world());
+    rank_trainers all(job, 7, [](trainer &t) {
+        add_awkward(t, ZOFF_BF16, ZOFF_BF16);
+        for (size_t i = 0; i < t.tensors.size(); i++)
+            t.give_away(i);
+    });
+    all.seal(text(), 3000);
+    uint64_t total = 0;
+    for (const auto &t : all.want.tensors)
+        total += 2 * t.total();
+    (void)step(all, 100, 0);
+    EXPECT_EQ(0u, step(all, 200, 0).weights);
+    EXPECT_EQ((world() - 1) * total, step(all, 300, 1).weights);
+    // What was fetched is at hand: the second time costs nothing; and what the pass before has used is brought in advance,
+    // once.
+    EXPECT_EQ((world() - 1) * total, step(all, 400, 2).weights);
+}
+} // namespace
