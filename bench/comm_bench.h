@@ -4,6 +4,7 @@
 
 #include "figures.h"
 #include "program.h"
+#include "race.h"
 
 #include <stdint.h>
 
@@ -17,7 +18,7 @@ typedef struct comm_options {
     unsigned rank, size;
 } comm_options;
 
-enum { PART_GATHER = 1, PART_SCATTER = 2, PART_ANY = 3 };
+enum { PART_GATHER = 1, PART_SCATTER = 2, PART_HIDDEN = 4, PART_ANY = 7 };
 
 /* Memory of a rank: bf16 elements, cut evenly over the ranks. */
 typedef struct comm_data {
@@ -33,5 +34,9 @@ typedef struct comm_data {
 /* comm_ours.c: zoff's operations, which the public headers do not have. 0, or -1 with a message. */
 int comm_ours_gather(zoff_comm *comm, const comm_data *data);
 int comm_ours_scatter(zoff_comm *comm, const comm_data *data);
+
+/* comm_hidden.c: the time to the end of an exchange of gradients that leave at once, and at the end. 0, or -1 with a message.
+ */
+int comm_hidden_run(const comm_options *options, double deadline, race *out);
 
 #endif
