@@ -137,6 +137,10 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
     char list[256];
     const unsigned missing = list_missing(comm, work, list, sizeof list);
     const char *name = zoff_comm_call_name(comm, work);
+    if (missing && work->arrived)
+        return zoff_base_status_fail(
+            ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and rank%s %s of %u stopped before it was done",
+            comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size);
     if (missing)
         return zoff_base_status_fail(
             ZOFF_ERR_COMM,
@@ -163,11 +167,21 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
     ZOFF_FAIL_IF(comm->is_broken, ZOFF_ERR_COMM, "%s", comm->words);
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_BROADCAST && call->root >= comm->size, ZOFF_ERR_INVALID,
                  "a broadcast from rank %u of %u", call->root, comm->size);
-    *work = (zoff_comm_work){.call = *call, .number = comm->started[call->stream] + 1, .began = zoff_base_clock_seconds()};
+    *work = (zoff_comm_work){.call = *call, .number = comm->started[call->stream] + 1, .seen = zoff_base_clock_seconds()};
     ZOFF_TRY(comm->ops->start(comm, work));
     comm->started[call->stream]++;
     work->active = true;
     return ZOFF_OK;
+}
+
+/* While a trainer does other things nobody waits, and the others may do the same: a long time between two polls says nothing
+ * about them. */
+static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
+{
+    const double now = zoff_base_clock_seconds(), most = comm->timeout_seconds / 10;
+    work->waited += now - work->seen < most ? now - work->seen : most;
+    work->seen = now;
+    return comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds;
 }
 
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
@@ -176,7 +190,7 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
         return work->outcome < 0 ? zoff_base_status_fail(work->outcome, "%s", comm->words) : ZOFF_OK;
     zoff_status status =
         comm->is_broken ? zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words) : comm->ops->poll(comm, work);
-    if (status == ZOFF_PENDING && comm->timeout_seconds >= 0 && zoff_base_clock_seconds() - work->began > comm->timeout_seconds)
+    if (status == ZOFF_PENDING && has_expired(comm, work))
         status = expire(comm, work);
     if (status == ZOFF_PENDING)
         return status;
@@ -207,6 +221,19 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
         else if (turn % LOOKS == 0)
             sched_yield();
     }
+}
+
+void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work)
+{
+    if (!work->active)
+        return;
+    if (!comm->is_broken) {
+        (void)zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u has left the group with an operation in flight: %s", comm->rank,
+                                    zoff_comm_call_name(comm, work));
+        (void)break_off(comm);
+    }
+    zoff_base_mem_free(work->scratch); /* NULL where the back-end has let go of it */
+    *work = (zoff_comm_work){.outcome = ZOFF_ERR_COMM};
 }
 
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work)

@@ -40,11 +40,11 @@ typedef struct zoff_comm_work {
     bool active;
     zoff_status outcome; /* of the last one: OK, or the error that poll gives from then on */
     zoff_comm_call call;
-    uint64_t number; /* of the operation in its stream, from 1 */
-    double began;
-    bool arrived;  /* of back-ends: every rank has started it */
-    bool taken;    /* this rank has what it gets */
-    void *scratch; /* from zoff_base_mem_alloc(); freed by call.c */
+    uint64_t number;     /* of the operation in its stream, from 1 */
+    double seen, waited; /* when it was polled last; for how long it was polled in vain */
+    bool arrived;        /* of back-ends: every rank has started it */
+    bool taken;          /* this rank has what it gets */
+    void *scratch;       /* from zoff_base_mem_alloc(); freed by call.c */
 } zoff_comm_work;
 
 /* What a back-end implements. No slot is NULL. */
@@ -53,7 +53,8 @@ typedef struct zoff_comm_ops {
     void (*close)(zoff_comm *comm);
     zoff_status (*start)(zoff_comm *comm, zoff_comm_work *work);
     zoff_status (*poll)(zoff_comm *comm, zoff_comm_work *work);
-    bool (*has_arrived)(zoff_comm *comm, const zoff_comm_work *work, unsigned rank); /* for messages */
+    /* For messages: whether a rank has started it; or, where all have, whether it has done its part. */
+    bool (*has_arrived)(zoff_comm *comm, const zoff_comm_work *work, unsigned rank);
     /* Give up: nothing of it will go on, and other ranks are told where that is possible. When it returns, nobody uses the
      * memory of operations in flight any more, but where zoff_comm_lets_go() says so. */
     void (*give_up)(zoff_comm *comm, const char *words);
@@ -97,6 +98,10 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
 zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work);
 /* Poll until it is done.  @blocks until then, or until the timeout */
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work);
+
+/* Whoever started it goes away, and its memory with it: what is in flight is given up, and so is the communicator. Nothing to
+ * do where it is done. */
+void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work);
 
 /* inout[i] becomes the sum over the ranks, added up in rank order: the same bits on every rank. */
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work);

@@ -342,7 +342,11 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
 
 static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
-    return ((messages_comm *)comm)->members[rank].started[work->call.stream] >= work->number;
+    messages_comm *m = (messages_comm *)comm;
+    if (!work->arrived)
+        return m->members[rank].started[work->call.stream] >= work->number;
+    const zoff_comm_lane *from = &operation_of(m, work)->lanes[rank], *to = from + comm->size;
+    return !from->left && !from->flying && !to->left && !to->flying;
 }
 
 /* ---- the end ---- */

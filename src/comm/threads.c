@@ -137,13 +137,15 @@ static void let_go(posting *p)
 static void threads_close(zoff_comm *comm)
 {
     board *b = ((threads_comm *)comm)->board;
-    char words[128];
-    snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
+    char words[192];
     pthread_mutex_lock(&b->lock);
     for (unsigned i = 0; i < POSTINGS; i++) {
         posting *p = any_posting(b, comm->rank, i);
         if (!p->number)
             continue;
+        const zoff_comm_work work = {.call = p->call, .number = p->number};
+        snprintf(words, sizeof words, "rank %u has left the group with an operation in flight%s%s", comm->rank,
+                 p->work ? ": " : "", p->work ? zoff_comm_call_name(comm, &work) : "");
         break_board(b, words);
         let_go(p);
     }
@@ -179,7 +181,8 @@ static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, un
 /* With the lock. */
 static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work *work)
 {
-    ZOFF_FAIL_IF(b->is_broken, ZOFF_ERR_COMM, "%s", b->words);
+    ZOFF_FAIL_IF(b->is_broken, ZOFF_ERR_COMM, "rank %u: %s cannot be done: %s", comm->rank, zoff_comm_call_name(comm, work),
+                 b->words);
     if (work->arrived)
         return ZOFF_OK;
     for (unsigned rank = 0; rank < b->size; rank++) {
@@ -308,7 +311,9 @@ static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, uns
 {
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
-    const bool has = b->members[rank].started[work->call.stream] >= work->number;
+    const posting *p = posting_of(b, rank, work);
+    const bool has =
+        work->arrived ? p->number != work->number || p->taken : b->members[rank].started[work->call.stream] >= work->number;
     pthread_mutex_unlock(&b->lock);
     return has;
 }

@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-/* `bytes` of each rank, own ones in their place, to all; and wait. */
-static zoff_status gather_all(zoff_engine *e, void *all, size_t bytes)
+zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
 {
     const unsigned ranks = zoff_comm_size(e->comm);
     size_t *each;
@@ -88,7 +87,7 @@ static zoff_status compare(const zoff_engine *e, const uint64_t *all)
 static zoff_status describe_and_compare(zoff_engine *e, uint64_t *all)
 {
     ZOFF_TRY(describe(e, all + zoff_comm_rank(e->comm) * TERMS));
-    ZOFF_TRY(gather_all(e, all, TERMS * sizeof *all));
+    ZOFF_TRY(zoff_engine_agree_gather(e, all, TERMS * sizeof *all));
     return compare(e, all);
 }
 
@@ -116,7 +115,7 @@ zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own)
     zoff_base_status_keep(&kept);
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *all, "what ranks must agree on", &all));
     all[rank] = own;
-    zoff_status status = gather_all(e, all, sizeof *all);
+    zoff_status status = zoff_engine_agree_gather(e, all, sizeof *all);
     for (unsigned i = 0; status == ZOFF_OK && i < ranks; i++)
         failed = failed < 0 && all[i] < 0 ? (int)i : failed;
     zoff_base_mem_free(all);

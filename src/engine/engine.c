@@ -97,14 +97,14 @@ static zoff_status allocate(zoff_engine *e)
 /* After a group has broken a message may still be on its way that nobody can call back: what it is read from stays. */
 static void leave_to_messages(zoff_engine *e)
 {
-    if (zoff_comm_lets_go(e->comm))
+    zoff_engine_ranks_abandon(e);
+    if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
               zoff_engine_stats_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
-    e->accumulator = e->live.arena = (zoff_map){.base = NULL};
-    e->ranks = (zoff_ranks){.reduce = NULL};
-    e->live.assembly = (zoff_assembly){.gather = NULL};
+    e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
+    e->ranks.bits = NULL;
     e->votes = NULL;
 }
 
@@ -112,7 +112,6 @@ static void deallocate(zoff_engine *e)
 {
     leave_to_messages(e);
     zoff_engine_stores_close(e);
-    zoff_engine_assemble_close(e);
     zoff_engine_live_close(e);
     zoff_engine_grads_close(e);
     zoff_engine_ranks_close(e);
@@ -184,6 +183,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, zoff_engine_stores_open(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {
         ZOFF_TRY_OR(undo, zoff_engine_assemble_open(e));

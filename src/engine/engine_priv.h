@@ -187,6 +187,8 @@ typedef struct zoff_step_run {
     zoff_comm_work vote;
     bool agreement_asked, agreed; /* on the slices that take part */
     zoff_comm_work agreement;
+    bool commit_asked; /* persist: of the other ranks, whether they have come so far */
+    zoff_comm_work commit;
     size_t spread;     /* buckets before it have been sent to all ranks, or are on their way */
     unsigned idle;     /* turns in which nothing moved */
     zoff_status fault; /* of I/O beside the walk; taken by the next fetch or flush */
@@ -363,9 +365,16 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
 zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
 /* How the states were cut that are to be opened again; left as they are when there are none. */
 void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
+/* Every rank, once its store is open: go on from a commit that all have. */
+zoff_status zoff_engine_persist_agree(zoff_engine *e);
+/* Every rank, once all it has changed is written: nobody commits before all have come so far. */
+zoff_status zoff_engine_persist_commit_step(zoff_engine *e);
+zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own); /* `own`: what has become of the writes */
 
 /* stores.c: the store of the states and that of the weights, as one */
 zoff_status zoff_engine_stores_open(zoff_engine *e);
+/* The same for states that persist, without what was committed after a generation; 0: without any of it. Closes them first. */
+zoff_status zoff_engine_stores_reopen(zoff_engine *e, uint64_t generation);
 void zoff_engine_stores_close(zoff_engine *e);
 zoff_status zoff_engine_stores_pump(zoff_engine *e);
 zoff_status zoff_engine_stores_wait(zoff_engine *e);
@@ -486,7 +495,8 @@ static inline bool zoff_engine_ranks_several(const zoff_engine *e)
 }
 /* Reserve memory. */
 zoff_status zoff_engine_ranks_open(zoff_engine *e);
-void zoff_engine_ranks_close(zoff_engine *e);
+void zoff_engine_ranks_abandon(zoff_engine *e); /* what is in flight is given up */
+void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
 /* DRAM for what goes to other ranks and comes from them. */
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
 /* Nothing moves: let time pass, and what is on its way go on. */
@@ -498,6 +508,8 @@ void zoff_engine_ranks_count_anew(zoff_engine *e);
 void zoff_engine_ranks_pump(zoff_engine *e);
 
 /* agree.c */
+/* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
+zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
 /* Every rank calls it with what has become of its work: when one has failed, all have. */
 zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
 zoff_status zoff_engine_agree_list(zoff_engine *e);           /* at seal: every rank has the same parameters and settings */

@@ -114,11 +114,22 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 
+void zoff_engine_ranks_abandon(zoff_engine *e)
+{
+    /* Others read it while it is in flight. */
+    zoff_comm_abandon(e->comm, &e->run.vote);
+    zoff_comm_abandon(e->comm, &e->run.agreement);
+    zoff_comm_abandon(e->comm, &e->run.commit);
+    zoff_engine_assemble_close(e);
+    zoff_zero_reduce_close(e->ranks.reduce);
+    zoff_zero_gather_close(e->ranks.gather);
+    e->ranks.reduce = NULL;
+    e->ranks.gather = NULL;
+}
+
 void zoff_engine_ranks_close(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
-    zoff_zero_reduce_close(r->reduce);
-    zoff_zero_gather_close(r->gather);
     zoff_base_map_free(&r->staging);
     void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)

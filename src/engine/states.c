@@ -216,9 +216,8 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass)
 {
-    ZOFF_TRY(zoff_engine_stores_drain(e));
-    if (pass->changes_states)
-        ZOFF_TRY(zoff_engine_stores_commit(e, e->t));
+    zoff_status status = zoff_engine_stores_drain(e);
+    ZOFF_TRY(pass->changes_states ? zoff_engine_persist_commit_pass(e, status) : status);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 }

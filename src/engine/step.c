@@ -191,7 +191,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
     zoff_status status = zoff_engine_pipeline_run(e);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
-        status = zoff_engine_stores_commit(e, e->run.t);
+        status = zoff_engine_persist_commit_step(e);
     complete_info(e);
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP) {
@@ -210,7 +210,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
         zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
                                 !torn ? "before anything was changed"
-                                : zoff_offload_store_can_rollback(e->store)
+                                : zoff_offload_store_can_rollback(e->store) && !zoff_engine_ranks_several(e)
                                     ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
                                     : "half way (zoff_step_retry() can finish it)");
     }
@@ -260,8 +260,6 @@ static zoff_status undo(zoff_engine *e)
     e->run.undone = true;
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
     e->awaits_weights = true;
-    if (e->comm->is_broken && zoff_engine_ranks_several(e))
-        return ZOFF_OK; /* no weights without the other ranks; the states are what counts */
     ZOFF_TRY(zoff_engine_states_push(e));
     e->awaits_weights = false;
     return ZOFF_OK;
@@ -274,6 +272,9 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
+    ZOFF_FAIL_IF(torn && e->comm->is_broken, ZOFF_ERR_STATE,
+                 "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
+                 (long long)e->run.t, e->comm->words);
     ZOFF_TRY(zoff_engine_exchange_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
@@ -303,8 +304,11 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);
     ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_step_count_set: a step is open");
-    if (e->store && t != e->t)
-        ZOFF_TRY(zoff_offload_store_commit(e->store, t));
+    const int64_t before = e->t;
     e->t = t;
+    zoff_status status = e->store && t != before ? zoff_engine_persist_commit_pass(e, ZOFF_OK) : ZOFF_OK;
+    if (status < 0)
+        e->t = before;
+    ZOFF_TRY(status);
     return ZOFF_OK;
 }

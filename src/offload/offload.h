@@ -50,6 +50,8 @@ typedef struct zoff_store_opts {
     bool power_safe;                    /* persist: also over a power cut */
     uint64_t layout;                    /* persist: of whose states they are; another layout is refused */
     size_t limit_bytes, limit_elements; /* persist: how the states were cut, for zoff_offload_persisted_limits() */
+    uint64_t generation;                /* persist: forget what was committed after this one; 0: nothing */
+    bool anew;                          /* persist: forget all of it */
 } zoff_store_opts;
 
 typedef struct zoff_store_stats {
@@ -69,6 +71,10 @@ void zoff_offload_store_close(zoff_store *store);
 
 /* Whether the store was opened again, and as it was after which step. */
 bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t);
+
+/* Persist: which commit of these files was the last when the store was opened, counted from 1; 0: there was none. Files have
+ * the one before it, too, until the next one. */
+uint64_t zoff_offload_store_found(const zoff_store *store);
 
 /* How the states of persistent files in `folder` were cut; false where there are none that would be opened again. */
 bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements);

@@ -139,6 +139,21 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
 
 /* ---- open again ---- */
 
+/* A record of a generation that is not wanted any more would name places that are written next. */
+static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found, uint64_t last)
+{
+    for (size_t i = 0; last && i < s->file_count; i++) {
+        for (unsigned which = 0; which < 2; which++) {
+            if (!found[i].is_whole[which] || found[i].heads[which].generation <= last)
+                continue;
+            ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, found[i].heads[which].generation));
+            found[i].is_whole[which] = false;
+        }
+        ZOFF_TRY(flush_drive(s, &s->files[i]));
+    }
+    return ZOFF_OK;
+}
+
 /* Which generation of a file is to be had: its newest whole one, or the one before that; 0: neither. */
 static uint64_t newest(const zoff_swap_found *found)
 {
@@ -251,6 +266,7 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
                  "checkpoint, and remove the files to start anew",
                  s->files[0].name);
     *out_found = false;
+    s->store.found = oldest;
     if (is_new)
         return ZOFF_OK;
     ZOFF_TRY(take_generation(s, found, oldest));
@@ -260,7 +276,7 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
     return ZOFF_OK;
 }
 
-zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, bool *out_found)
+zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, uint64_t last, bool *out_found)
 {
     zoff_status status;
     zoff_swap_found *found;
@@ -268,6 +284,7 @@ zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, bool *out_found)
     ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *found, "commit records", &found));
     for (; read < s->file_count; read++)
         ZOFF_TRY_OR(free_found, zoff_offload_swap_record_read(s->files[read].lock, s->files[read].name, &found[read]));
+    ZOFF_TRY_OR(free_found, forget_later(s, found, last));
     status = judge(s, found, out_found);
 free_found:
     while (read-- > 0)

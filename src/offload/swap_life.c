@@ -160,8 +160,8 @@ static zoff_status load_residents(zoff_swap_store *s)
 static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     bool found = false;
-    if (s->persist)
-        ZOFF_TRY(zoff_offload_swap_keep_find(s, &found));
+    if (s->persist && !opts->anew)
+        ZOFF_TRY(zoff_offload_swap_keep_find(s, opts->generation, &found));
     if (found) {
         s->store.reopened = true;
         return load_residents(s);

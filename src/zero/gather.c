@@ -42,6 +42,8 @@ void zoff_zero_gather_close(zoff_gather *g)
 {
     if (!g)
         return;
+    for (unsigned slot = 0; g->slots && slot < g->opts.slots; slot++)
+        zoff_comm_abandon(g->opts.comm, &g->slots[slot].work);
     zoff_base_mem_free(g->slots);
     zoff_base_mem_free(g->bytes);
     zoff_base_mem_free(g);

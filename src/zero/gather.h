@@ -19,7 +19,7 @@ typedef struct zoff_gather_opts {
 } zoff_gather_opts;
 
 zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out);
-/* NULL is allowed. What is in flight must have been given up. */
+/* NULL is allowed. What is in flight is given up, and the communicator with it. */
 void zoff_zero_gather_close(zoff_gather *g);
 
 /* Gather an item; one of which nobody has a part ends at once, and was not begun.  @return PENDING: no slot is free, ask again

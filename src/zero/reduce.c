@@ -123,6 +123,12 @@ void zoff_zero_reduce_close(zoff_reduce *r)
 {
     if (!r)
         return;
+    for (unsigned i = 0; r->slots && i < r->opts.slots; i++)
+        zoff_comm_abandon(r->opts.comm, &r->slots[i].work);
+    zoff_comm_abandon(r->opts.comm, &r->weights_work);
+    zoff_comm_abandon(r->opts.comm, &r->order_work);
+    if (!zoff_comm_lets_go(r->opts.comm))
+        return; /* the order may still be on its way */
     void *blocks[] = {r->buckets, r->order,        r->arrivals, r->learned, r->weights,
                       r->factors, r->weight_bytes, r->slots,    r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)

@@ -29,7 +29,7 @@ typedef struct zoff_reduce_opts {
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts);
 
 zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **out);
-/* NULL is allowed. What is in flight must have been given up. */
+/* NULL is allowed. What is in flight is given up, and the communicator with it. */
 void zoff_zero_reduce_close(zoff_reduce *r);
 
 /* A micro-batch begins. `missing[b]`: slices that bucket b waits for; read until the next call. */

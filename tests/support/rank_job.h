@@ -41,6 +41,12 @@ class rank_job
                 zoff_comm_close(r.ranks);
         }
     }
+    // A rank of this process leaves before the others do.
+    void leave(unsigned rank)
+    {
+        zoff_comm_close(here[rank].ranks);
+        here[rank].ranks = nullptr;
+    }
     rank_job(const rank_job &) = delete;
 
     // Whether such a job can be had: a program under mpirun has one size.
@@ -137,10 +143,16 @@ class rank_trainers
     reference::result step(const std::vector<zoff_adam_hyper> &groups, int64_t t, double clip)
     {
         const reference::result r = reference::step(want.tensors, groups, t, 1.0, weight_sum, clip);
+        forget();
+        return r;
+    }
+
+    // What was added up is not wanted.
+    void forget()
+    {
         want.next_step();
         is_first = true;
         weight_sum = 0;
-        return r;
     }
 
     const rank_job &job;

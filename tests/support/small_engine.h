@@ -53,6 +53,13 @@ inline std::vector<zoff_adam_hyper> config_groups(unsigned count = 2)
     return groups;
 }
 
+// Ranks that are threads of one process share its processors.
+inline unsigned threads_of_rank()
+{
+    const char *text = getenv("ZOFF_TEST_RANK_THREADS");
+    return text ? (unsigned)atoi(text) : 1;
+}
+
 // Created and filled, not sealed.
 inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
                           zoff_comm *ranks = nullptr)
@@ -65,7 +72,7 @@ inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_el
     opts.config = parsed;
     opts.chunk_elements = chunk_elements;
     opts.host_bytes = host_bytes;
-    opts.threads = ranks ? 1 : 2;
+    opts.threads = ranks ? threads_of_rank() : 2;
     opts.comm = ranks;
     EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
     zoff_config_close(parsed); // read during create

@@ -8,6 +8,7 @@
 #include <zoff/zoff.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -65,11 +66,13 @@ class log_catcher
     static void take(zoff_log_level level, const char *room, const char *line, void *ctx)
     {
         auto self = static_cast<log_catcher *>(ctx);
+        const std::lock_guard<std::mutex> guard(self->lock); // ranks may be threads
         self->lines.push_back(std::string(room) + ": " + line);
         if (level <= ZOFF_LOG_WARN)
             self->warnings.push_back(self->lines.back());
     }
     std::vector<std::string> expected;
+    std::mutex lock;
 };
 
 // A fresh folder, removed at the end. Under ZOFF_TEST_DIR or the build folder: /tmp may be a tmpfs, without O_DIRECT.

@@ -195,6 +195,20 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
     });
 }
 
+// A trainer that computes for longer than others may be waited for does not wait meanwhile.
+TEST_P(Several, TimeBetweenPollsIsNotWaiting)
+{
+    ASSERT_NO_FATAL_FAILURE(open(0.2));
+    on_each([&](zoff_comm *comm, unsigned) {
+        double x = 1;
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        EXPECT_EQ(1.0 * zoff_comm_size(comm), x);
+    });
+}
+
 TEST_P(Several, ARankThatCallsSomethingElseIsNamed)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {

@@ -1,0 +1,87 @@
+// ranks_life_test.cc: engines over several ranks come and go: two groups of them side by side, and a hundred one after another.
+#include "rank_job.h"
+
+#include <fstream>
+
+using namespace zoff_test;
+
+namespace
+{
+std::string config_text(unsigned stage, const std::string &folder)
+{
+    return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+           "\"zero_optimization\": {\"stage\": " +
+           std::to_string(stage) +
+           ", \"reduce_bucket_size\": 6000, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder +
+           "\", \"buffer_count\": 3}}}";
+}
+
+void add_tensors(trainer &t)
+{
+    t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+    t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+}
+
+// A group of ranks that trains for a while, and compares itself with its reference.
+void train(unsigned seed, unsigned size, unsigned stage, const std::string &folder, int64_t steps)
+{
+    rank_job job(size);
+    rank_trainers all(job, seed, add_tensors);
+    all.seal(config_text(stage, folder), 2048);
+    for (int64_t t = 1; t <= steps && !testing::Test::HasFailure(); t++) {
+        all.backward((unsigned)t, 0.5f);
+        all.step(config_groups(), t, 0);
+        job.on_each([&](unsigned rank) {
+            zoff_engine *e = all.engines[rank].get();
+            trainer &mine = *all.trainers[rank];
+            for (size_t i = mine.tensors.size(); t % 2 && i-- > 0;) {
+                for (size_t slice = 0; slice < mine.tensors[i].slices; slice++)
+                    EXPECT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
+            }
+            EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
+            trainer copy = mine;
+            copy.tensors = all.want.tensors;
+            copy.expect_weights();
+        });
+    }
+}
+
+size_t resident_bytes()
+{
+    size_t pages = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> pages >> resident;
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+TEST(RanksLife, TwoGroupsSideBySide)
+{
+    if (program_comm())
+        GTEST_SKIP() << "a program under mpirun is one group";
+    scratch_folder folder;
+    log_catcher log;
+    std::vector<std::thread> groups;
+    for (unsigned group = 0; group < 2; group++)
+        groups.emplace_back([&, group] { train(group, 2 + group, 1 + group, folder.path, 12); });
+    for (auto &thread : groups)
+        thread.join();
+}
+
+// What a life leaves behind would show a hundred times.
+TEST(RanksLife, AHundredLivesTakeNoMore)
+{
+    if (!rank_job::is_possible(3))
+        GTEST_SKIP() << "this job has another number of ranks";
+    enum { LIVES = 100, WARM = 20 };
+    scratch_folder folder;
+    log_catcher log;
+    size_t warm = 0;
+    for (unsigned life = 0; life < LIVES && !HasFailure(); life++) {
+        train(life, 3, life % 3, folder.path, 2);
+        warm = life < WARM ? std::max(warm, resident_bytes()) : warm;
+    }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(ZOFF_TEST_SANITIZED) // these keep what was freed
+    EXPECT_LT(resident_bytes(), warm + (4u << 20)) << "bytes after " << WARM << " lives: " << warm;
+#endif
+}
+} // namespace

@@ -1,0 +1,237 @@
+// ranks_persist_test.cc: states of several ranks that outlive their engines. Wherever a rank has died, all go on from a step
+// that every one of them has committed, or none does.
+#include "comm_fault.h"
+#include "rank_job.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+
+using namespace zoff_test;
+
+namespace
+{
+enum { RANKS = 3 };
+
+class RanksPersist : public testing::TestWithParam<unsigned>
+{
+  protected:
+    RanksPersist() { open_job(60); }
+
+    std::string config_text() const
+    {
+        return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+               "\"zoff\": {\"persist\": true}, \"zero_optimization\": {\"stage\": " +
+               std::to_string(GetParam()) +
+               ", \"reduce_bucket_size\": 6000, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder.path +
+               "\", \"buffer_count\": 3}}}";
+    }
+
+    void open_job(double timeout_seconds)
+    {
+        all.reset();
+        job = std::make_unique<rank_job>(RANKS, timeout_seconds);
+        all = std::make_unique<rank_trainers>(*job, 11, [](trainer &t) {
+            t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+            t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
+            t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
+        });
+    }
+
+    void close()
+    {
+        for (auto &e : all->engines)
+            e.reset();
+    }
+
+    // A life that goes on after step `t`: weights are other ones until they are made of the states.
+    void reopen(int64_t t)
+    {
+        close();
+        for (auto &trainer : all->trainers)
+            trainer->scramble();
+        all->seal(config_text(), 2048);
+        job->on_each([&](unsigned rank) {
+            int64_t count = -1;
+            EXPECT_ZOFF_OK(zoff_step_count(all->engines[rank].get(), &count));
+            EXPECT_EQ(t, count) << "rank " << rank;
+            EXPECT_ZOFF_OK(zoff_params_push(all->engines[rank].get()));
+        });
+        expect_all();
+    }
+
+    void expect_all()
+    {
+        job->on_each([&](unsigned rank) {
+            trainer copy = *all->trainers[rank];
+            copy.tensors = all->want.tensors;
+            copy.expect_weights();
+            copy.expect_states(all->engines[rank].get());
+        });
+    }
+
+    void step(int64_t t)
+    {
+        all->backward((unsigned)t, 0.5f);
+        all->step(config_groups(), t, 0);
+        job->on_each([&](unsigned rank) {
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step(all->engines[rank].get(), nullptr, &info));
+            EXPECT_EQ(t, info.t);
+        });
+        expect_all();
+    }
+
+    void expect_refused(const std::string &words)
+    {
+        close();
+        job->on_each([&](unsigned rank) {
+            all->engines[rank] = make_engine(*all->trainers[rank], config_text(), 2048, 0, job->comm_of(rank));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, words, zoff_engine_seal(all->engines[rank].get()));
+        });
+    }
+
+    // ---- the files of one rank, as they were at another time ----
+
+    static std::string file_of(unsigned rank) { return "zoff-r" + std::to_string(rank) + ".states"; }
+
+    static void copy(const std::string &from, const std::string &to)
+    {
+        std::ifstream in(from, std::ios::binary);
+        std::ofstream out(to, std::ios::binary | std::ios::trunc);
+        out << in.rdbuf();
+        EXPECT_TRUE(in && out) << from;
+    }
+
+    void save(unsigned rank) const { copy(folder.file(file_of(rank)), aside.file(file_of(rank))); }
+    void restore(unsigned rank) const { copy(aside.file(file_of(rank)), folder.file(file_of(rank))); }
+
+    log_catcher log;
+    scratch_folder folder, aside;
+    std::vector<std::unique_ptr<comm_fault>> wrapped; // outlive the communicators
+    std::unique_ptr<rank_job> job;
+    std::unique_ptr<rank_trainers> all;
+};
+INSTANTIATE_TEST_SUITE_P(Stages, RanksPersist, testing::Values(1u, 2u));
+
+TEST_P(RanksPersist, AnotherLifeGoesOnBitForBit)
+{
+    all->seal(config_text(), 2048);
+    for (int64_t t = 1; t <= 3 && !HasFailure(); t++)
+        step(t);
+    for (int64_t t = 4; t <= 6 && !HasFailure(); t++) {
+        reopen(t - 1);
+        step(t);
+    }
+}
+
+// The process of rank 1 ends between the commits of the others and its own.
+TEST_P(RanksPersist, WhoHasCommittedMoreGoesBack)
+{
+    all->seal(config_text(), 2048);
+    for (int64_t t = 1; t <= 3 && !HasFailure(); t++)
+        step(t);
+    save(1);
+    const std::vector<reference::tensor> third = all->want.tensors;
+    step(4);
+    close();
+    restore(1);
+    all->want.tensors = third;
+    reopen(3);
+    if (HasFailure())
+        return;
+    EXPECT_TRUE(log.contains("the states are those after step 3"));
+    // What was forgotten stays forgotten, whatever happens next.
+    reopen(3);
+    for (int64_t t = 4; t <= 6 && !HasFailure(); t++)
+        step(t);
+    reopen(6);
+}
+
+TEST_P(RanksPersist, ACrashInTheFirstCommitStartsAllAnew)
+{
+    all->seal(config_text(), 2048);
+    const std::vector<reference::tensor> first = all->want.tensors;
+    close();
+    save(2);
+    all->seal(config_text(), 2048);
+    step(1);
+    close();
+    restore(2);
+    open_job(60); // with the first weights
+    all->want.tensors = first;
+    all->seal(config_text(), 2048);
+    for (int64_t t = 1; t <= 2 && !HasFailure(); t++)
+        step(t);
+    reopen(2);
+}
+
+TEST_P(RanksPersist, RanksWithNothingInCommonAreNamed)
+{
+    all->seal(config_text(), 2048);
+    step(1);
+    save(1);
+    step(2);
+    step(3);
+    close();
+    restore(1);
+    expect_refused("rank 0 has the states after step 3 (generation 4), and rank 1 those after step 1 (generation 2)");
+    EXPECT_EQ(0, unlink(folder.file(file_of(1)).c_str()));
+    expect_refused("rank 0 has the states after step 3, and rank 1 has none in its nvme_path");
+}
+
+// A rank dies when it has written all, and before it hears that the others have: nobody commits.
+TEST_P(RanksPersist, NobodyCommitsBeforeAllHaveWritten)
+{
+    open_job(1);
+    all->seal(config_text(), 2048);
+    step(1);
+    step(2);
+    const std::vector<reference::tensor> second = all->want.tensors;
+    for (unsigned rank = 0; rank < RANKS; rank++)
+        wrapped.push_back(std::make_unique<comm_fault>(job->comm_of(rank)));
+    std::atomic<bool> has_died{false};
+    wrapped[2]->before = [&](const zoff_comm_work &work) {
+        if (work.call.kind == ZOFF_COMM_BARRIER) {
+            has_died = true;
+            pthread_exit(nullptr);
+        }
+        return ZOFF_OK;
+    };
+    all->backward(3, 0.5f);
+    all->forget();
+    job->on_each([&](unsigned rank) {
+        zoff_step_info info = new_info();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "(0 bytes)", zoff_step(all->engines[rank].get(), nullptr, &info));
+        EXPECT_EQ(ZOFF_OUTCOME_TORN, info.outcome);
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "rank 2 of 3 did not arrive")) << zoff_last_error();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "other ranks have parts of it", zoff_grads_drop(all->engines[rank].get()));
+    });
+    EXPECT_TRUE(has_died);
+    close();
+    open_job(60);
+    all->want.tensors = second;
+    reopen(2);
+    for (int64_t t = 3; t <= 4 && !HasFailure(); t++)
+        step(t);
+}
+
+// What is set between steps is committed, too.
+TEST_P(RanksPersist, WhatIsSetBetweenStepsIsKeptByAll)
+{
+    all->seal(config_text(), 2048);
+    step(1);
+    std::vector<float> m(700, 0.25f);
+    job->on_each([&](unsigned rank) {
+        EXPECT_ZOFF_OK(zoff_state_write(all->engines[rank].get(), 1, ZOFF_STATE_M, 700, m.size(), m.data()));
+        EXPECT_ZOFF_OK(zoff_step_count_set(all->engines[rank].get(), 7));
+    });
+    std::copy(m.begin(), m.end(), all->want.tensors[1].m.begin() + 700);
+    expect_all();
+    reopen(7);
+    step(8);
+}
+} // namespace
