@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""two_hosts.py MPIRUN PROGRAM: the parity program with two ranks on each of two hosts, which are network namespaces of this
+machine with a cable between them: messages go by TCP. Once with the cable as it is, once with a limited rate."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+CABLE = "10.77.0"
+AGENT = """#!/bin/sh
+# What mpirun takes for ssh: AGENT [options] HOST COMMAND...
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1
+shift
+case $host in *.1) space=SPACE0 ;; *) space=SPACE1 ;; esac
+exec ip netns exec $space unshare --uts --ipc sh -c "hostname $space; exec /bin/sh -c '$*'"
+"""
+
+
+def run(*command, check=True, **more):
+    return subprocess.run(command, check=check, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+
+
+def skip(words):
+    print("skipped: " + words)
+    sys.exit(SKIPPED)
+
+
+def lay_cable(spaces):
+    for space in spaces:
+        run("ip", "netns", "add", space)
+    run("ip", "link", "add", "v0", "netns", spaces[0], "type", "veth", "peer", "name", "v1", "netns", spaces[1])
+    for i, space in enumerate(spaces):
+        run("ip", "-n", space, "addr", "add", f"{CABLE}.{i + 1}/24", "dev", f"v{i}")
+        for link in ("lo", f"v{i}"):
+            run("ip", "-n", space, "link", "set", link, "up")
+
+
+def crossed(space):
+    """Bytes that have left by the cable."""
+    return int(run("ip", "netns", "exec", space, "cat", "/sys/class/net/v0/statistics/tx_bytes").stdout)
+
+
+def take(mpirun, program, spaces, agent, filter_):
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ZOFF_LOG_LEVEL="warn",
+                       OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_plm_rsh_agent=agent, OMPI_MCA_plm_rsh_no_tree_spawn="1",
+                       OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,vader,self", OMPI_MCA_btl_tcp_if_include=f"{CABLE}.0/24",
+                       OMPI_MCA_oob_tcp_if_include=f"{CABLE}.0/24")
+    command = f"hostname {spaces[0]}; exec '{mpirun}' -host {CABLE}.1:2,{CABLE}.2:2 -n 4 '{program}' '--gtest_filter={filter_}'"
+    before = crossed(spaces[0])
+    done = run("timeout", "--kill-after=10", "100", "ip", "netns", "exec", spaces[0], "unshare", "--uts", "sh", "-c", command,
+               check=False, env=environment)
+    bytes_ = crossed(spaces[0]) - before
+    passed = done.stdout.count("[  PASSED  ]")
+    if done.returncode != 0 or passed != 4 or bytes_ < 1_000_000:
+        print(done.stdout[-6000:])
+        print(f"status {done.returncode}, {passed} of 4 ranks passed, {bytes_} bytes crossed")
+        return False
+    print(f"{filter_}: all 4 ranks passed, {bytes_} bytes crossed")
+    return True
+
+
+def main(mpirun, program):
+    missing = [name for name in ("ip", "tc", "unshare") if not shutil.which(name)]
+    if missing:
+        skip("not installed: " + " ".join(missing) + " (iproute2, util-linux)")
+    spaces = [f"zoff{os.getpid()}-{i}" for i in range(2)]
+    folder = tempfile.mkdtemp(prefix="zoff-hosts-")
+    agent = os.path.join(folder, "agent")
+    with open(agent, "w", encoding="utf-8") as f:
+        f.write(AGENT.replace("SPACE0", spaces[0]).replace("SPACE1", spaces[1]))
+    os.chmod(agent, 0o755)
+    try:
+        try:
+            lay_cable(spaces)
+        except subprocess.CalledProcessError as e:
+            skip("network namespaces are not permitted here: " + e.stdout.strip())
+        ok = take(mpirun, program, spaces, agent, "*stage?_*_bf16_world4_accumulate3*")
+        try:
+            for i, space in enumerate(spaces):
+                run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", f"v{i}", "root", "tbf", "rate", "200mbit", "burst",
+                    "64kb", "latency", "50ms")
+        except subprocess.CalledProcessError as e:
+            print("not limited: " + e.stdout.strip())
+        ok = take(mpirun, program, spaces, agent, "*stage2_*_fp16_world4_accumulate1*:*world4*weightsInFiles") and ok
+    finally:
+        for space in spaces:
+            run("ip", "netns", "del", space, check=False)
+        shutil.rmtree(folder)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
