@@ -8,11 +8,13 @@
 static void keep(const gpt_model *model, int id, size_t layer, const float *from)
 {
     const gpt_tensor *t = &model->tensor[id];
+    void *grad = gpt_acquire(model, id, layer);
     for (size_t i = 0; i < t->count; i++)
         if (t->bf16)
-            ((uint16_t *)t->grad)[layer * t->count + i] = gpt_bf16_round(from[i]);
+            ((uint16_t *)grad)[i] = gpt_bf16_round(from[i]);
         else
-            ((float *)t->grad)[layer * t->count + i] = from[i];
+            ((float *)grad)[i] = from[i];
+    gpt_ready(model, id, layer);
 }
 
 /* Back through out = in * weights + bias: gradients of weights and bias, and d_in (written). */
@@ -21,15 +23,15 @@ static void linear(const gpt_model *model, size_t in_width, size_t out_width, co
 {
     const size_t rows = model->shape.batch * model->shape.context;
     const gpt_activations *a = &model->act;
-    const gpt_tensor *w = &model->tensor[weights];
-    void *grad = w->bf16 ? (void *)((uint16_t *)w->grad + layer * w->count) : (void *)((float *)w->grad + layer * w->count);
     gpt_column_sums(rows, out_width, d_out, a->d_vector);
     keep(model, bias, layer, a->d_vector);
     gpt_matmul(in_width, out_width, rows, gpt_transposed(gpt_rows(in, in_width)), gpt_rows(d_out, out_width),
-               (gpt_product){.data = grad, .bf16 = w->bf16}, a->panels, model->threads);
+               (gpt_product){.data = gpt_acquire(model, weights, layer), .bf16 = model->bf16}, a->panels, model->threads);
+    gpt_ready(model, weights, layer);
     gpt_matmul(rows, in_width, out_width, gpt_rows(d_out, out_width),
                gpt_transposed(gpt_weights(model, weights, layer, out_width)), (gpt_product){.data = d_in}, a->panels,
                model->threads);
+    gpt_release(model, weights, layer);
 }
 
 /* Back through a layer norm: d_stream += what comes through it. */
@@ -50,7 +52,7 @@ static void embed(const gpt_model *model, const uint8_t *inputs)
     enum { STRIPE = 16 };
     const size_t C = model->shape.width, T = model->shape.context, rows = model->shape.batch * T;
     const gpt_activations *a = &model->act;
-    const gpt_tensor *wpe = &model->tensor[GPT_WPE];
+    void *wpe = gpt_acquire(model, GPT_WPE, 0);
 #pragma omp parallel for schedule(static)
     for (size_t first = 0; first < C; first += STRIPE) {
         const size_t end = first + STRIPE < C ? first + STRIPE : C;
@@ -62,12 +64,13 @@ static void embed(const gpt_model *model, const uint8_t *inputs)
                 float sum = 0.0f;
                 for (size_t row = t; row < rows; row += T)
                     sum += a->d_stream[row * C + c];
-                if (wpe->bf16)
-                    ((uint16_t *)wpe->grad)[t * C + c] = gpt_bf16_round(sum);
+                if (model->bf16)
+                    ((uint16_t *)wpe)[t * C + c] = gpt_bf16_round(sum);
                 else
-                    ((float *)wpe->grad)[t * C + c] = sum;
+                    ((float *)wpe)[t * C + c] = sum;
             }
     }
+    gpt_ready(model, GPT_WPE, 0);
     keep(model, GPT_WTE, 0, a->d_wte);
 }
 
@@ -79,6 +82,7 @@ void gpt_model_backward(gpt_model *model, const uint8_t *inputs)
                (gpt_product){.data = a->d_wte}, a->panels, model->threads);
     gpt_matmul(rows, C, GPT_VOCABULARY, gpt_rows(a->logits, GPT_VOCABULARY), gpt_weights(model, GPT_WTE, 0, C),
                (gpt_product){.data = a->d_narrow}, a->panels, model->threads);
+    gpt_release(model, GPT_WTE, 0);
     memset(a->d_stream, 0, rows * C * sizeof *a->d_stream);
     layernorm(model, a->stream + L * rows * C, GPT_LNF_G, GPT_LNF_B, 0, a->mean, a->inverse, a->d_narrow);
     for (size_t l = L; l-- > 0;) {

@@ -8,16 +8,18 @@
 static void embed(const gpt_model *model, const uint8_t *inputs)
 {
     const size_t C = model->shape.width, T = model->shape.context, rows = model->shape.batch * T;
-    const gpt_tensor *wte = &model->tensor[GPT_WTE], *wpe = &model->tensor[GPT_WPE];
+    const void *wte = gpt_fetch(model, GPT_WTE, 0), *wpe = gpt_fetch(model, GPT_WPE, 0);
 #pragma omp parallel for schedule(static)
     for (size_t row = 0; row < rows; row++) {
         float *x = model->act.stream + row * C;
         const size_t byte = inputs[row] * C, position = row % T * C;
         for (size_t c = 0; c < C; c++)
-            x[c] = model->bf16 ? gpt_bf16_load(((const uint16_t *)wte->value)[byte + c]) +
-                                     gpt_bf16_load(((const uint16_t *)wpe->value)[position + c])
-                               : ((const float *)wte->value)[byte + c] + ((const float *)wpe->value)[position + c];
+            x[c] = model->bf16
+                       ? gpt_bf16_load(((const uint16_t *)wte)[byte + c]) + gpt_bf16_load(((const uint16_t *)wpe)[position + c])
+                       : ((const float *)wte)[byte + c] + ((const float *)wpe)[position + c];
     }
+    gpt_release(model, GPT_WPE, 0);
+    gpt_release(model, GPT_WTE, 0);
 }
 
 /* out = in * weights + bias */
@@ -28,6 +30,7 @@ static void linear(const gpt_model *model, size_t in_width, size_t out_width, co
     const float *offset = gpt_vector(model, bias, layer, 0);
     gpt_matmul(rows, out_width, in_width, gpt_rows(in, in_width), gpt_weights(model, weights, layer, out_width),
                (gpt_product){.data = out, .bias = offset}, model->act.panels, model->threads);
+    gpt_release(model, weights, layer);
 }
 
 static void add(size_t count, const float *a, float *out)
@@ -67,5 +70,6 @@ double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t 
     /* The head is the embedding, transposed. */
     gpt_matmul(rows, GPT_VOCABULARY, C, gpt_rows(a->norm, C), gpt_transposed(gpt_weights(model, GPT_WTE, 0, C)),
                (gpt_product){.data = a->logits}, a->panels, model->threads);
+    gpt_release(model, GPT_WTE, 0);
     return gpt_cross_entropy(rows, GPT_VOCABULARY, targets, a->logits, model->row_losses);
 }

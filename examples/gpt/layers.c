@@ -123,5 +123,5 @@ double gpt_cross_entropy(size_t rows, size_t classes, const uint8_t *targets, fl
     double loss = 0.0;
     for (size_t row = 0; row < rows; row++)
         loss += losses[row];
-    return loss / (double)rows;
+    return rows ? loss / (double)rows : 0.0;
 }

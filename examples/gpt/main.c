@@ -4,6 +4,7 @@
 #include "model.h"
 #include "options.h"
 #include "plain_adamw.h"
+#include "ranks.h"
 #include "stats.h"
 
 /* zoff: begin */
@@ -112,6 +113,10 @@ int main(int argc, char **argv)
     if (text.count <= options.shape.context) {
         fprintf(stderr, "gpt: the text has %zu bytes; it needs more than --context %zu\n", text.count, options.shape.context);
         result = -1;
+        goto free_text;
+    }
+    if (options.ranks || options.owned) {
+        result = gpt_ranks_train(&options, &text);
         goto free_text;
     }
     const char *wrong = gpt_model_create(options.shape, options.bf16, options.seed, &model);

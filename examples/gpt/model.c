@@ -3,6 +3,7 @@
 #include "bf16.h"
 #include "layers.h"
 #include "matmul.h"
+#include "passes.h"
 
 #include <math.h>
 #include <omp.h>
@@ -29,15 +30,23 @@ static float random_normal(uint64_t seed, uint64_t index)
     return (sum / 65536.0f - 2.0f) * 1.7320508f;
 }
 
-static void fill(const gpt_tensor *tensor, enum values values, float deviation, uint64_t seed, uint64_t first_index)
+void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size_t slice, void *out)
 {
+#define X(name, label, slice_count, elements, kind) kind,
+    static const enum values kinds[GPT_TENSORS] = {GPT_TENSOR_LIST(X)};
+#undef X
+    const gpt_tensor *tensor = &model->tensor[id];
+    const float narrow = 0.02f / sqrtf(2.0f * (float)model->shape.layers); /* what is added to the stream 2 L times */
+    const enum values values = kinds[id];
+    const float deviation = values == SMALL ? narrow : 0.02f;
+    const uint64_t first = tensor->first + slice * tensor->count;
 #pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < tensor->count * tensor->slices; i++) {
-        const float value = values == ONE ? 1.0f : values == ZERO ? 0.0f : deviation * random_normal(seed, first_index + i);
+    for (size_t i = 0; i < tensor->count; i++) {
+        const float value = values == ONE ? 1.0f : values == ZERO ? 0.0f : deviation * random_normal(seed, first + i);
         if (tensor->bf16)
-            ((uint16_t *)tensor->value)[i] = gpt_bf16_round(value);
+            ((uint16_t *)out)[i] = gpt_bf16_round(value);
         else
-            ((float *)tensor->value)[i] = value;
+            ((float *)out)[i] = value;
     }
 }
 
@@ -46,7 +55,7 @@ static size_t describe(gpt_shape shape, bool bf16, gpt_tensor tensor[GPT_TENSORS
     const size_t L = shape.layers, C = shape.width, T = shape.context;
     size_t total = 0;
 #define X(id, label, slice_count, elements, values)                                                                            \
-    tensor[GPT_##id] = (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .bf16 = bf16};                    \
+    tensor[GPT_##id] = (gpt_tensor){.name = label, .count = elements, .slices = slice_count, .first = total, .bf16 = bf16};    \
     total += (elements) * (slice_count);
     GPT_TENSOR_LIST(X)
 #undef X
@@ -97,34 +106,46 @@ static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
     return at;
 }
 
-const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out)
+const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *keeper, gpt_model *out)
 {
     const size_t L = shape.layers, C = shape.width, T = shape.context;
-    if (L < 1 || L > 1000 || C < 1 || C > 65536 || T < 1 || T > 65536 || shape.batch < 1 || shape.batch > 65536)
-        return "layers must be 1 to 1000; width, context and batch 1 to 65536";
+    if (L < 1 || L > 1000 || C < 1 || C > 65536 || T < 1 || T > 65536 || shape.batch > 65536)
+        return "layers must be 1 to 1000; width and context 1 to 65536, batch at most that";
     if (shape.heads < 1 || C % shape.heads)
         return "width must be a multiple of heads";
-    gpt_model model = {.shape = shape, .bf16 = bf16, .threads = omp_get_max_threads()};
+    gpt_model model = {.shape = shape, .bf16 = bf16, .threads = omp_get_max_threads(), .keeper = keeper};
     model.parameter_count = describe(shape, bf16, model.tensor);
-    const size_t element_bytes = bf16 ? sizeof(uint16_t) : sizeof(float), rows = shape.batch * T;
-    model.values = calloc(model.parameter_count, element_bytes);
-    model.grads = calloc(model.parameter_count, element_bytes);
-    model.row_losses = calloc(rows, sizeof *model.row_losses);
+    model.row_losses = calloc(shape.batch * T + 1, sizeof *model.row_losses);
     float *block = calloc(lay_out(&model, NULL, &model.act), sizeof *block);
     lay_out(&model, block, &model.act);
-    if (!model.values || !model.grads || !model.row_losses || !block) {
+    if (!model.row_losses || !block) {
         gpt_model_destroy(&model);
         return "not enough memory for a model of this shape";
     }
-    const float narrow = 0.02f / sqrtf(2.0f * (float)L); /* what is added to the stream 2 L times */
-    size_t first = 0;
-#define X(id, label, slice_count, elements, kind)                                                                              \
-    model.tensor[GPT_##id].value = (char *)model.values + first * element_bytes;                                               \
-    model.tensor[GPT_##id].grad = (char *)model.grads + first * element_bytes;                                                 \
-    fill(&model.tensor[GPT_##id], kind, kind == SMALL ? narrow : 0.02f, seed, first);                                          \
-    first += (elements) * (slice_count);
-    GPT_TENSOR_LIST(X)
-#undef X
+    *out = model;
+    return NULL;
+}
+
+const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out)
+{
+    gpt_model model;
+    const char *wrong = gpt_model_create_kept(shape, bf16, NULL, &model);
+    if (wrong)
+        return wrong;
+    const size_t element_bytes = bf16 ? sizeof(uint16_t) : sizeof(float);
+    model.values = calloc(model.parameter_count, element_bytes);
+    model.grads = calloc(model.parameter_count, element_bytes);
+    if (!model.values || !model.grads) {
+        gpt_model_destroy(&model);
+        return "not enough memory for a model of this shape";
+    }
+    for (int id = 0; id < GPT_TENSORS; id++) {
+        gpt_tensor *t = &model.tensor[id];
+        t->value = (char *)model.values + t->first * element_bytes;
+        t->grad = (char *)model.grads + t->first * element_bytes;
+        for (size_t slice = 0; slice < t->slices; slice++)
+            gpt_model_first_weights(&model, seed, id, slice, (char *)t->value + slice * t->count * element_bytes);
+    }
     *out = model;
     return NULL;
 }
@@ -138,16 +159,24 @@ void gpt_model_destroy(gpt_model *model)
     *model = (gpt_model){0};
 }
 
-uint64_t gpt_model_hash(const gpt_model *model)
+static uint64_t hash_bytes(uint64_t hash, const unsigned char *bytes, size_t count)
 {
-    const unsigned char *bytes = model->values;
-    const size_t count = model->parameter_count * (model->bf16 ? sizeof(uint16_t) : sizeof(float));
-    uint64_t hash = count;
     for (size_t i = 0; i < count; i += sizeof hash) {
         uint64_t word = 0;
         memcpy(&word, bytes + i, count - i < sizeof word ? count - i : sizeof word);
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
     }
+    return hash;
+}
+
+uint64_t gpt_model_hash(const gpt_model *model)
+{
+    uint64_t hash = model->parameter_count;
+    for (int id = 0; id < GPT_TENSORS; id++)
+        for (size_t slice = 0; slice < model->tensor[id].slices; slice++) {
+            hash = hash_bytes(hash, gpt_fetch(model, id, slice), gpt_slice_bytes(model, id));
+            gpt_release(model, id, slice);
+        }
     return hash;
 }

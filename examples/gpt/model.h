@@ -44,6 +44,7 @@ typedef struct gpt_tensor {
     void *value, *grad; /* fp32, or bf16 */
     size_t count;       /* elements of a slice */
     size_t slices;
+    size_t first; /* elements of the tensors before it */
     bool bf16;
 } gpt_tensor;
 
@@ -64,28 +65,46 @@ typedef struct gpt_activations {
     float *panels, *heads;
 } gpt_activations;
 
+/* Who has weights and gradients that are not in the model's own memory. The passes ask for a slice where they use it, and hand
+ * a gradient over as soon as it is whole. What fails ends the program: the passes cannot go on without. */
+typedef struct gpt_keeper {
+    void *ctx;
+    const void *(*fetch)(void *ctx, int id, size_t slice);
+    void (*release)(void *ctx, int id, size_t slice);
+    void *(*acquire)(void *ctx, int id, size_t slice);
+    void (*ready)(void *ctx, int id, size_t slice);
+} gpt_keeper;
+
 typedef struct gpt_model {
     gpt_shape shape;
     bool bf16;
     int threads;
     size_t parameter_count;
     gpt_tensor tensor[GPT_TENSORS];
-    void *values, *grads;
+    void *values, *grads;     /* NULL where there is a keeper */
+    const gpt_keeper *keeper; /* borrowed */
     gpt_activations act;
     double *row_losses;
 } gpt_model;
 
 /* Build a model with random weights that depend on `seed` alone. Returns NULL, or what is wrong; then nothing is left. */
 const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out);
+
+/* The same without memory for weights and gradients, which `keeper` has. */
+const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *keeper, gpt_model *out);
+
+/* Write the first weights of one slice. */
+void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size_t slice, void *out);
+
 void gpt_model_destroy(gpt_model *model);
 
-/* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes. */
+/* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes; 0 for a batch of none. */
 double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t *targets);
 
 /* After forward: write (not add) the gradients of all tensors. */
 void gpt_model_backward(gpt_model *model, const uint8_t *inputs);
 
-/* A 64-bit hash of all weights, to compare runs by. */
+/* A 64-bit hash of all weights, to compare runs by; fetches slice after slice where there is a keeper. */
 uint64_t gpt_model_hash(const gpt_model *model);
 
 /* One pseudo-random number for each (seed, index). */

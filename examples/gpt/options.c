@@ -8,26 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] = "Usage: gpt --text FILE [--text FILE ...] [option ...]\n"
-                            "Train a GPT over bytes on text files.\n"
-                            "\n"
-                            "  --layers N --heads N --width N --context N   the model (4, 4, 128, 64)\n"
-                            "  --batch N         sequences in a step (16)\n"
-                            "  --steps N         how long (100)\n"
-                            "  --seed N          of the first weights and the order of the text (1)\n"
-                            "  --dtype TYPE      fp32 or bf16: weights and gradients (fp32)\n"
-                            "  --optimizer NAME  plain: a loop of this program, fp32 only; zoff: the library (plain)\n"
-                            "  --config FILE     ds_config JSON for zoff; implies --optimizer zoff\n"
-                            "  --lr X --beta1 X --beta2 X --eps X --weight-decay X --clip X\n"
-                            "                    of the plain optimizer (1e-3, 0.9, 0.999, 1e-8, 0, 0: no clipping)\n"
-                            "  --print-every N   a line each N steps; 0: none (10)\n"
-                            "  --name WORD       what the run is called in --json\n"
-                            "  --json FILE       write losses, times, memory and I/O of the run\n";
+static const char usage[] =
+    "Usage: gpt --text FILE [--text FILE ...] [option ...]\n"
+    "Train a GPT over bytes on text files.\n"
+    "\n"
+    "  --layers N --heads N --width N --context N   the model (4, 4, 128, 64)\n"
+    "  --batch N         sequences in a step (16)\n"
+    "  --steps N         how long (100)\n"
+    "  --seed N          of the first weights and the order of the text (1)\n"
+    "  --dtype TYPE      fp32 or bf16: weights and gradients (fp32)\n"
+    "  --optimizer NAME  plain: a loop of this program, fp32 only; zoff: the library (plain)\n"
+    "  --config FILE     ds_config JSON for zoff; implies --optimizer zoff\n"
+    "  --ranks BACKEND   zoff over several ranks, each with its share of a batch: auto (under mpirun), self.\n"
+    "                    Rank 0 prints, and the loss is that of its share; with --json each rank writes a\n"
+    "                    file, and the mean of their losses weighed by sequences is that of the batch\n"
+    "  --owned           zoff has weights and gradients, too; the passes borrow them slice by slice\n"
+    "  --lr X --beta1 X --beta2 X --eps X --weight-decay X --clip X\n"
+    "                    of the plain optimizer (1e-3, 0.9, 0.999, 1e-8, 0, 0: no clipping)\n"
+    "  --print-every N   a line each N steps; 0: none (10)\n"
+    "  --name WORD       what the run is called in --json\n"
+    "  --json FILE       write losses, times, memory and I/O of the run\n";
 
 /* One row for each flag: where its value goes. */
 typedef struct flag {
     const char *name;
-    enum { COUNT, SEED, REAL, WORD, TEXT, DTYPE, OPTIMIZER, CONFIG, HELP } kind;
+    enum { COUNT, SEED, REAL, WORD, TEXT, DTYPE, OPTIMIZER, CONFIG, OWNED, HELP } kind;
     void *to;
 } flag;
 
@@ -80,6 +85,9 @@ static int take(const flag *which, const char *value, gpt_options *o)
         o->config = value;
         o->with_zoff = true;
         return 0;
+    case OWNED:
+        o->owned = true;
+        return 0;
     case HELP:
         fputs(usage, stdout);
         return 1;
@@ -96,6 +104,10 @@ static int check(const gpt_options *o)
         wrong = "--optimizer plain keeps no fp32 masters: use --dtype fp32, or zoff with --config FILE";
     else if (o->config && !o->with_zoff)
         wrong = "--config is for --optimizer zoff";
+    else if ((o->ranks || o->owned) && !o->with_zoff)
+        wrong = "--ranks and --owned are for --optimizer zoff";
+    else if (o->shape.batch == 0)
+        wrong = "--batch must be at least 1";
     else if (o->steps == 0)
         wrong = "--steps must be at least 1";
     else if (o->hyper.beta1 >= 1.0 || o->hyper.beta2 >= 1.0)
@@ -124,6 +136,8 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                           {"dtype", DTYPE, NULL},
                           {"optimizer", OPTIMIZER, NULL},
                           {"config", CONFIG, NULL},
+                          {"ranks", WORD, &o.ranks},
+                          {"owned", OWNED, NULL},
                           {"lr", REAL, &o.hyper.lr},
                           {"beta1", REAL, &o.hyper.beta1},
                           {"beta2", REAL, &o.hyper.beta2},
@@ -137,7 +151,8 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
     enum { FLAGS = sizeof flags / sizeof flags[0] };
     struct option table[FLAGS + 1] = {0};
     for (int i = 0; i < FLAGS; i++)
-        table[i] = (struct option){flags[i].name, flags[i].kind == HELP ? no_argument : required_argument, NULL, i};
+        table[i] = (struct option){flags[i].name,
+                                   flags[i].kind == HELP || flags[i].kind == OWNED ? no_argument : required_argument, NULL, i};
     o.texts = calloc((size_t)argc, sizeof *o.texts);
     int result = o.texts ? 0 : -1;
     while (result == 0) {

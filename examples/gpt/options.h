@@ -14,6 +14,8 @@ typedef struct gpt_options {
     bool bf16;
     bool with_zoff;
     const char *config; /* ds_config for zoff; NULL: its defaults */
+    const char *ranks;  /* how to find the other ranks; NULL: alone */
+    bool owned;         /* weights and gradients are in the library's memory */
     gpt_hyper hyper;    /* of the plain optimizer */
     const char *name, *json;
 } gpt_options;

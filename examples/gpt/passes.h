@@ -7,13 +7,44 @@
 #include "matmul.h"
 #include "model.h"
 
-/* Slice `layer` of a matrix tensor with `columns` columns, as it lies or transposed. */
+static inline size_t gpt_slice_bytes(const gpt_model *model, int id)
+{
+    return model->tensor[id].count * (model->bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* The weights of a slice, until they are released. */
+static inline const void *gpt_fetch(const gpt_model *model, int id, size_t slice)
+{
+    if (model->keeper)
+        return model->keeper->fetch(model->keeper->ctx, id, slice);
+    return (const char *)model->tensor[id].value + slice * gpt_slice_bytes(model, id);
+}
+
+static inline void gpt_release(const gpt_model *model, int id, size_t slice)
+{
+    if (model->keeper)
+        model->keeper->release(model->keeper->ctx, id, slice);
+}
+
+/* Where the gradient of a slice is to be written, until it is ready. */
+static inline void *gpt_acquire(const gpt_model *model, int id, size_t slice)
+{
+    if (model->keeper)
+        return model->keeper->acquire(model->keeper->ctx, id, slice);
+    return (char *)model->tensor[id].grad + slice * gpt_slice_bytes(model, id);
+}
+
+static inline void gpt_ready(const gpt_model *model, int id, size_t slice)
+{
+    if (model->keeper)
+        model->keeper->ready(model->keeper->ctx, id, slice);
+}
+
+/* Slice `layer` of a matrix tensor with `columns` columns, as it lies or transposed; to be released. */
 static inline gpt_matrix gpt_weights(const gpt_model *model, int id, size_t layer, size_t columns)
 {
-    const gpt_tensor *t = &model->tensor[id];
-    const size_t at = layer * t->count;
-    const void *data = t->bf16 ? (const void *)((const uint16_t *)t->value + at) : (const void *)((const float *)t->value + at);
-    return (gpt_matrix){.data = data, .row_stride = columns, .column_stride = 1, .bf16 = t->bf16};
+    return (gpt_matrix){
+        .data = gpt_fetch(model, id, layer), .row_stride = columns, .column_stride = 1, .bf16 = model->tensor[id].bf16};
 }
 
 static inline gpt_matrix gpt_rows(const float *data, size_t columns)
@@ -30,10 +61,11 @@ static inline gpt_matrix gpt_transposed(gpt_matrix m)
 static inline const float *gpt_vector(const gpt_model *model, int id, size_t layer, int which)
 {
     const gpt_tensor *t = &model->tensor[id];
+    const void *from = gpt_fetch(model, id, layer);
     float *to = model->act.vectors + (size_t)which * 4 * model->shape.width;
     for (size_t i = 0; i < t->count; i++)
-        to[i] = t->bf16 ? gpt_bf16_load(((const uint16_t *)t->value)[layer * t->count + i])
-                        : ((const float *)t->value)[layer * t->count + i];
+        to[i] = t->bf16 ? gpt_bf16_load(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+    gpt_release(model, id, layer);
     return to;
 }
 

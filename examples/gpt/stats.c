@@ -194,7 +194,7 @@ static void print_each(FILE *file, const gpt_stats *stats, const char *key, void
     fputs("],\n", file);
 }
 
-static void print_model(FILE *file, const gpt_options *o, const gpt_model *model, const gpt_text *text)
+static void print_model(FILE *file, const gpt_stats *stats, const gpt_options *o, const gpt_model *model, const gpt_text *text)
 {
     print_text(file, "name", o->name);
     print_text(file, "optimizer", o->with_zoff ? "zoff" : "plain");
@@ -202,6 +202,8 @@ static void print_model(FILE *file, const gpt_options *o, const gpt_model *model
     print_text(file, "dtype", o->bf16 ? "bf16" : "fp32");
     fprintf(file, "  \"layers\": %zu, \"heads\": %zu, \"width\": %zu, \"context\": %zu, \"batch\": %zu,\n", o->shape.layers,
             o->shape.heads, o->shape.width, o->shape.context, o->shape.batch);
+    fprintf(file, "  \"sequences\": %zu, \"rank\": %u, \"ranks\": %u,\n", model->shape.batch, stats->rank,
+            stats->ranks ? stats->ranks : 1);
     fprintf(file, "  \"parameters\": %zu, \"seed\": %" PRIu64 ", \"threads\": %d,\n", model->parameter_count, o->seed,
             model->threads);
     fprintf(file, "  \"text_bytes\": %zu, \"unigram_entropy_nats\": %.9g,\n", text->count, gpt_text_entropy(text));
@@ -225,6 +227,8 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
             plan->tier == ZOFF_TIER_NVME ? "nvme" : "host", plan->state_bytes, plan->host_bytes);
     fprintf(file, "  \"state_nvme_bytes\": %" PRIu64 ", \"accumulator_bytes\": %" PRIu64 ",\n", plan->nvme_bytes,
             plan->accumulator_bytes);
+    fprintf(file, "  \"weight_host_bytes\": %" PRIu64 ", \"exchange_bytes\": %" PRIu64 ",\n", plan->weight_host_bytes,
+            plan->exchange_bytes);
     fprintf(file, "  \"chunk_count\": %" PRIu64 ", \"slots\": %u, \"update_threads\": %u,\n", plan->chunk_count, plan->slots,
             plan->threads);
     fprintf(file, "  \"state_files\": %zu, \"state_files_direct\": %zu,\n", stats->state_file_count, stats->direct_file_count);
@@ -240,7 +244,7 @@ int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gp
         return -1;
     }
     fputs("{\n", file);
-    print_model(file, options, model, text);
+    print_model(file, stats, options, model, text);
     print_figures(file, stats, model);
     print_each(file, stats, "losses", print_loss);
     print_each(file, stats, "loss_bits", print_bits);

@@ -17,6 +17,7 @@ typedef struct gpt_record {
 typedef struct gpt_stats {
     gpt_record *records; /* one for each step */
     size_t count;
+    unsigned rank, ranks;                             /* ranks 0: no job of several */
     double seconds;                                   /* of all steps */
     double first_seconds;                             /* of the first step, which finds cold caches and fresh memory */
     double open_seconds;                              /* building the optimizer */

@@ -37,6 +37,10 @@ zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes n
     char *base = (char *)zoff_base_bits_align((size_t)origin, HUGE_PAGE);
     /* Both are advice: without huge pages, or on other nodes, the step is slower, not wrong. */
     (void)madvise(base, reserved - HUGE_PAGE, MADV_HUGEPAGE);
+    /* There may be hundreds of small ones, and a huge page for the rest of each would be most of what they take. */
+    const size_t rest = zoff_base_bits_align(bytes, HUGE_PAGE) - bytes, whole = bytes & ~((size_t)HUGE_PAGE - 1);
+    if (rest > bytes / 16)
+        (void)madvise(base + whole, reserved - HUGE_PAGE - whole, MADV_NOHUGEPAGE);
     if (nodes == ZOFF_MAP_INTERLEAVED)
         interleave(base, reserved - HUGE_PAGE);
     *out = (zoff_map){.base = base, .bytes = bytes, .reserved = reserved, .origin = origin};

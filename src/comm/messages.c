@@ -461,8 +461,11 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     zoff_status status;
     messages_comm *m;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m, "a communicator", &m));
-    m->comm =
-        (zoff_comm){.ops = &OPS, .rank = transport->rank, .size = transport->size, .timeout_seconds = opts->timeout_seconds};
+    m->comm = (zoff_comm){.ops = &OPS,
+                          .rank = transport->rank,
+                          .size = transport->size,
+                          .timeout_seconds = opts->timeout_seconds,
+                          .is_remote = true};
     m->comm.info.backend = transport->name;
     m->close_seconds = transport->close_seconds;
     const bool is_hasty = opts->timeout_seconds >= 0 && opts->timeout_seconds < PATIENCE_SECONDS;

@@ -193,8 +193,10 @@ zoff_status zoff_engine_assemble_go_on(zoff_engine *e)
     return starting == ZOFF_OK ? polling : starting;
 }
 
+/* Another rank may give its part only after gradients that it waits for memory for, and those need this rank. */
 static zoff_status wait(zoff_engine *e)
 {
+    (void)zoff_engine_exchange_go_on(e);
     if (zoff_offload_store_busy(e->weights, false))
         ZOFF_TRY(zoff_offload_store_pump(e->weights));
     return zoff_engine_ranks_wait(e);

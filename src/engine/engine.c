@@ -3,6 +3,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "clock.h"
 #include "log.h"
 #include "try.h"
 
@@ -108,8 +109,25 @@ static void leave_to_messages(zoff_engine *e)
     e->votes = NULL;
 }
 
+/* Weights that were read ahead for a pass that does not come are still on their way to this memory, and other ranks wait for
+ * their part of it. A rank that has stopped is not waited for long. */
+static void finish_messages(zoff_engine *e)
+{
+    enum { PATIENCE_SECONDS = 2 };
+    const double until = zoff_base_clock_seconds() + PATIENCE_SECONDS;
+    zoff_kept_error kept;
+    if (!e->comm || !e->comm->is_remote || e->comm->is_broken || e->phase != ZOFF_PHASE_IDLE)
+        return;
+    zoff_base_status_keep(&kept);
+    e->run.idle = 0;
+    while (zoff_engine_assemble_go_on(e) == ZOFF_PENDING && zoff_base_clock_seconds() < until && zoff_engine_ranks_wait(e) >= 0)
+        ;
+    zoff_base_status_restore(&kept);
+}
+
 static void deallocate(zoff_engine *e)
 {
+    finish_messages(e);
     leave_to_messages(e);
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);

@@ -65,6 +65,8 @@ static zoff_status get_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **o
             return ZOFF_OK;
         if (!zoff_engine_exchange_go_on(e) || e->comm->is_broken)
             return make_buffer(e, bytes, out);
+        /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
+        (void)zoff_engine_assemble_go_on(e);
         if (!find_free(&e->grads, bytes))
             ZOFF_TRY(zoff_engine_ranks_wait(e));
     }

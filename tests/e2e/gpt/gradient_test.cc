@@ -13,6 +13,7 @@ extern "C" {
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 namespace
@@ -173,8 +174,22 @@ TEST(model, wrong_shapes_are_refused)
     EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 3, 16, 4, 1}, false, 1, &model));
     EXPECT_STREQ("width must be a multiple of heads", gpt_model_create({1, 0, 16, 4, 1}, false, 1, &model));
     EXPECT_NE(nullptr, gpt_model_create({0, 1, 16, 4, 1}, false, 1, &model));
-    EXPECT_NE(nullptr, gpt_model_create({1, 1, 16, 4, 0}, false, 1, &model));
+    EXPECT_NE(nullptr, gpt_model_create({1, 1, 16, 4, 65537}, false, 1, &model));
     EXPECT_EQ(nullptr, model.values);
+}
+
+// The share of a rank may be no sequence: it takes part in the passes, and adds nothing.
+TEST(model, a_batch_of_none_has_zeros_for_gradients)
+{
+    gpt_model model = {};
+    const uint8_t nothing[1] = {0};
+    ASSERT_EQ(nullptr, gpt_model_create({2, 2, 16, 4, 0}, false, 1, &model));
+    memset(model.grads, 1, model.parameter_count * sizeof(float));
+    EXPECT_EQ(0.0, gpt_model_forward(&model, nothing, nothing));
+    gpt_model_backward(&model, nothing);
+    for (size_t i = 0; i < model.parameter_count; i++)
+        ASSERT_EQ(0.0f, static_cast<const float *>(model.grads)[i]) << i;
+    gpt_model_destroy(&model);
 }
 
 TEST(bf16, rounds_to_nearest_even)

@@ -1,74 +1,22 @@
 // trainer_test.cc: whole runs of the example trainer: it learns, its losses are the same bits whatever holds the states, its
 // recipe is short, and what goes wrong is said.
-#include "shell.h"
-#include "zoff_test.h"
+#include "gpt_runs.h"
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 namespace
 {
-using zoff_test::shell;
-using zoff_test::shell_result;
+using namespace zoff_test;
 
-std::string read_file(const std::string &path)
-{
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-void write_file(const std::string &path, const std::string &text)
-{
-    std::ofstream(path) << text;
-}
-
-class trainer : public testing::Test
+class trainer : public gpt_runs
 {
   protected:
-    void SetUp() override
-    {
-        std::string text; // sentences made of a few words: something to learn
-        const char *const words[] = {"the ", "program ", "is ", "free ", "software ", "you ", "may ", "copy ", "it.\n", "and "};
-        for (unsigned i = 0, state = 1; i < 4000; i++) {
-            state = state * 1103515245u + 12345u;
-            text += words[(state >> 16) % 10];
-        }
-        write_file(folder.file("text"), text);
-    }
-
     // Runs gpt; its JSON is in <name>.json.
     shell_result run(const std::string &name, const std::string &options, const std::string &environment = "")
     {
         return shell("cd '" + folder.path + "' && OMP_WAIT_POLICY=passive " + environment +
                      " '" GPT_BINARY "' --text text --layers 2 --heads 2 --width 32 " +
                      "--context 16 --batch 8 --seed 3 --name " + name + " --json " + name + ".json " + options);
-    }
-
-    // The text after "key": up to the end of the value.
-    std::string value(const std::string &name, const std::string &key)
-    {
-        const std::string json = read_file(folder.file(name + ".json"));
-        const size_t at = json.find("\"" + key + "\": ");
-        if (at == std::string::npos) {
-            ADD_FAILURE() << name << " has no " << key;
-            return "";
-        }
-        const size_t start = at + key.size() + 4;
-        return json.substr(start,
-                           json[start] == '[' ? json.find(']', start) + 1 - start : json.find_first_of(",\n", start) - start);
-    }
-    double number(const std::string &name, const std::string &key) { return strtod(value(name, key).c_str(), nullptr); }
-    std::vector<double> numbers(const std::string &name, const std::string &key)
-    {
-        std::vector<double> list;
-        std::stringstream text(value(name, key));
-        text.get();
-        for (std::string word; std::getline(text, word, ',');)
-            list.push_back(strtod(word.c_str(), nullptr));
-        return list;
     }
 
     // A ds_config with the given middle; the same hyper-parameters as `plain_flags`.
@@ -88,7 +36,6 @@ class trainer : public testing::Test
                more;
     }
     const std::string plain_flags = " --lr 1e-3 --beta2 0.99 --weight-decay 0.01 --clip 1";
-    zoff_test::scratch_folder folder;
 };
 
 TEST_F(trainer, learns_with_its_own_optimizer)
@@ -178,6 +125,9 @@ TEST_F(trainer, says_what_is_wrong)
     expect("--dtype bf16", 2, "--optimizer plain keeps no fp32 masters");
     expect("--heads 5", 1, "gpt: width must be a multiple of heads");
     expect("--context 60000", 1, "it needs more than --context 60000");
+    expect("--batch 0", 2, "--batch must be at least 1");
+    expect("--owned", 2, "--ranks and --owned are for --optimizer zoff");
+    expect("--optimizer zoff --ranks nobody", 1, "nobody");
     expect("stray", 2, "what is 'stray'?");
     expect("--steps 1 --json /nowhere/x.json", 1, "gpt: cannot write /nowhere/x.json: No such file or directory");
     expect("--config missing.json", 1, "missing.json");

@@ -1,0 +1,220 @@
+/* ranks.c: the training loop of --ranks and --owned. Each rank takes its share of a batch by sequences; with --owned the
+ * library has weights and gradients, and the passes borrow them slice by slice. */
+#include "ranks.h"
+#include "stats.h"
+
+#include <zoff/zoff.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct job {
+    const gpt_options *options;
+    unsigned rank, ranks;
+    size_t first; /* of this rank's sequences in a batch; model.shape.batch of them */
+    gpt_model model;
+    gpt_keeper keeper;
+    zoff_comm *comm;
+    zoff_engine *engine;
+    zoff_param param[GPT_TENSORS];
+} job;
+
+static int complain(const job *j, const char *words)
+{
+    fprintf(stderr, "gpt: rank %u: %s\n", j->rank, words);
+    return -1;
+}
+
+/* ---- weights and gradients of the engine ---- */
+
+/* A pass cannot go on without a weight. mpirun sees a rank that ends so, and ends the job. */
+static void must(const job *j, zoff_status status)
+{
+    if (status < 0) {
+        complain(j, zoff_last_error());
+        exit(1);
+    }
+}
+
+static const void *fetch(void *ctx, int id, size_t slice)
+{
+    const job *j = ctx;
+    const void *weights = NULL;
+    must(j, zoff_param_fetch(j->engine, j->param[id], slice, NULL, &weights));
+    return weights;
+}
+
+static void release(void *ctx, int id, size_t slice)
+{
+    const job *j = ctx;
+    must(j, zoff_param_release(j->engine, j->param[id], slice, NULL));
+}
+
+static void *acquire(void *ctx, int id, size_t slice)
+{
+    const job *j = ctx;
+    void *grad = NULL;
+    must(j, zoff_grad_acquire(j->engine, j->param[id], slice, NULL, &grad));
+    return grad;
+}
+
+static void ready(void *ctx, int id, size_t slice)
+{
+    const job *j = ctx;
+    must(j, zoff_grad_ready(j->engine, j->param[id], slice, NULL));
+}
+
+/* All first weights are never in memory together. Each rank writes them all; the engine keeps what is its own. */
+static int write_first_weights(const job *j)
+{
+    for (int id = 0; id < GPT_TENSORS; id++) {
+        const gpt_tensor *t = &j->model.tensor[id];
+        void *slice = malloc(t->count * (t->bf16 ? sizeof(uint16_t) : sizeof(float)));
+        zoff_status status = slice ? ZOFF_OK : ZOFF_ERR_NO_MEMORY;
+        for (size_t i = 0; i < t->slices && status >= 0; i++) {
+            gpt_model_first_weights(&j->model, j->options->seed, id, i, slice);
+            status = zoff_param_write(j->engine, j->param[id], i * t->count, t->count, slice);
+        }
+        if (status < 0)
+            complain(j, slice ? zoff_last_error() : "no memory for a slice of weights");
+        free(slice);
+        if (status < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- the job ---- */
+
+static int join(job *j)
+{
+    const zoff_comm_opts opts = {.struct_size = sizeof opts, .backend = j->options->ranks, .timeout_seconds = 120};
+    if (zoff_comm_open(&opts, &j->comm) < 0)
+        return complain(j, zoff_last_error());
+    j->rank = zoff_comm_rank(j->comm);
+    j->ranks = zoff_comm_size(j->comm);
+    return 0;
+}
+
+/* Where the share of a rank begins. Rank 0, which prints, always has one. */
+static size_t share_begin(size_t batch, unsigned rank, unsigned ranks)
+{
+    return (batch * rank + ranks - 1) / ranks;
+}
+
+/* Shares differ by one sequence at most; with more ranks than sequences some ranks have none, and go through the passes with
+ * no rows: weights are asked for in the same order everywhere. */
+static int create_model(job *j)
+{
+    gpt_shape shape = j->options->shape;
+    j->first = share_begin(shape.batch, j->rank, j->ranks);
+    shape.batch = share_begin(shape.batch, j->rank + 1, j->ranks) - j->first;
+    j->keeper = (gpt_keeper){.ctx = j, .fetch = fetch, .release = release, .acquire = acquire, .ready = ready};
+    const char *wrong = j->options->owned ? gpt_model_create_kept(shape, j->options->bf16, &j->keeper, &j->model)
+                                          : gpt_model_create(shape, j->options->bf16, j->options->seed, &j->model);
+    return wrong ? complain(j, wrong) : 0;
+}
+
+static int open_engine(job *j)
+{
+    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = j->options->config, .comm = j->comm};
+    if (zoff_engine_create(&opts, &j->engine) < 0)
+        return complain(j, zoff_last_error());
+    for (int id = 0; id < GPT_TENSORS; id++) {
+        const gpt_tensor *t = &j->model.tensor[id];
+        const zoff_param_desc desc = {.struct_size = sizeof desc,
+                                      .value = t->value, /* NULL with --owned, and so is the gradient */
+                                      .grad = t->grad,
+                                      .count = t->count,
+                                      .slices = t->slices,
+                                      .dtype = t->bf16 ? ZOFF_BF16 : ZOFF_F32,
+                                      .name = t->name,
+                                      .engine_owned = j->options->owned};
+        if (zoff_engine_add_param(j->engine, &desc, &j->param[id]) < 0)
+            return complain(j, zoff_last_error());
+    }
+    if (zoff_engine_seal(j->engine) < 0)
+        return complain(j, zoff_last_error());
+    return j->options->owned ? write_first_weights(j) : 0;
+}
+
+/* The mean over all ranks' tokens is the mean of the ranks' losses, weighed by their sequences: --json has what it takes. */
+static void print_step(const job *j, size_t step, double loss, const zoff_step_info *info)
+{
+    const gpt_options *o = j->options;
+    if (j->rank || !o->print_every || (step % o->print_every && step + 1 < o->steps))
+        return;
+    printf("  step %4zu/%zu  loss %.4f", step + 1, o->steps, loss);
+    if (j->ranks > 1)
+        printf(" of rank 0's %zu sequences", j->model.shape.batch);
+    printf("  norm %6.3f%s\n", info->grad_norm, info->skipped ? "  skipped: not finite" : "");
+    fflush(stdout);
+}
+
+static int train(job *j, const gpt_text *text, gpt_stats *stats)
+{
+    const size_t batch = j->options->shape.batch, context = j->options->shape.context;
+    const size_t tokens = j->model.shape.batch * context;
+    uint8_t *inputs = malloc(2 * batch * context), *targets = inputs + batch * context;
+    if (!inputs)
+        return complain(j, "no memory for a batch");
+    const double start = gpt_seconds();
+    int result = 0;
+    for (size_t step = 0; step < j->options->steps && result == 0; step++) {
+        gpt_text_batch(text, j->options->seed, step, batch, context, inputs, targets);
+        const uint8_t *own = inputs + j->first * context;
+        zoff_step_info info = {.struct_size = sizeof info};
+        must(j, zoff_grad_weight(j->engine, (double)tokens));
+        const double loss = gpt_model_forward(&j->model, own, targets + j->first * context);
+        gpt_model_backward(&j->model, own);
+        const double before = gpt_seconds();
+        if (zoff_step(j->engine, NULL, &info) < 0)
+            result = complain(j, zoff_last_error());
+        gpt_stats_step(stats, loss, gpt_seconds() - before, &info);
+        if (step == 0)
+            stats->first_seconds = gpt_seconds() - start;
+        print_step(j, step, loss, &info);
+    }
+    stats->seconds = gpt_seconds() - start;
+    free(inputs);
+    return result;
+}
+
+/* The file of rank 0 is called what --json says, that of rank 3 has .3 behind its name. */
+static int write_json(const job *j, const gpt_text *text, const gpt_stats *stats)
+{
+    char path[4096];
+    gpt_options options = *j->options;
+    if (!options.json)
+        return 0;
+    if (snprintf(path, sizeof path, j->rank ? "%s.%u" : "%s", options.json, j->rank) >= (int)sizeof path)
+        return complain(j, "the name of --json is too long");
+    options.json = path;
+    return gpt_stats_write(stats, &options, &j->model, text);
+}
+
+int gpt_ranks_train(const gpt_options *options, const gpt_text *text)
+{
+    job j = {.options = options, .ranks = 1};
+    gpt_stats stats = {0};
+    int result = join(&j);
+    if (!result)
+        result = create_model(&j);
+    if (!result)
+        result = gpt_stats_begin(options->steps, &stats);
+    if (!result)
+        result = open_engine(&j);
+    if (!result)
+        result = gpt_stats_opened(&stats, &j.model, j.engine);
+    stats.rank = j.rank;
+    stats.ranks = j.ranks;
+    if (!result)
+        result = train(&j, text, &stats);
+    if (!result)
+        result = write_json(&j, text, &stats);
+    zoff_engine_destroy(j.engine);
+    gpt_stats_free(&stats);
+    gpt_model_destroy(&j.model);
+    zoff_comm_close(j.comm);
+    return result;
+}
