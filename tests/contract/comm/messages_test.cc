@@ -111,7 +111,7 @@ TEST(CommMessages, MemoryThatTheNetworkHoldsIsNotForgotten)
         EXPECT_EQ(ZOFF_ERR_COMM, status[rank]);
         EXPECT_FALSE(zoff_comm_lets_go(p.comms[rank].get()));
     }
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all ranks arrived, and rank 1 of 2 stopped before it was done", zoff_comm_poll(p.comms[1].get(), &g[1].work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all ranks arrived, and rank", zoff_comm_poll(p.comms[1].get(), &g[1].work));
 }
 
 void expect_strike(zoff_status status)

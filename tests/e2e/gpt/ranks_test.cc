@@ -92,6 +92,7 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
 
     struct kind {
         std::string name, options, config;
+        bool is_for_two = false;
     };
     void train_alike(const std::vector<kind> &kinds, const std::string &options)
     {
@@ -99,6 +100,8 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
         for (const kind &k : kinds) {
             if (world == 1 && k.name != kinds[0].name && k.config.find("\"stage\": 3") == std::string::npos)
                 continue; /* one rank alone has nothing to shard before stage 3 */
+            if (world == 4 && k.is_for_two)
+                continue; /* four jobs on two cores take their time, and two ranks have shown it */
             const shell_result r = run(k.name, world, options + k.options, k.config);
             ASSERT_EQ(0, r.status) << k.name << ": " << r.output;
             expect_same(kinds[0].name, k.name, world);
@@ -116,13 +119,13 @@ TEST_P(gpt_ranks, learn_the_same_in_every_stage_and_tier)
 {
     train_alike({{"stage0", "", config("0")},
                  {"stage1", "", config("1")},
-                 {"stage2", "", config("2")},
-                 {"stage3", "", config("3")},
-                 {"stage0_files", "", in_files("0")},
-                 {"stage1_files", "", in_files("1")},
+                 {"stage2", "", config("2"), true},
+                 {"stage3", "", config("3"), true},
+                 {"stage0_files", "", in_files("0"), true},
+                 {"stage1_files", "", in_files("1"), true},
                  {"stage2_files", "", in_files("2")},
-                 {"stage3_files", "", in_files("3")},
-                 {"stage1_owned", " --owned", config("1")},
+                 {"stage3_files", "", in_files("3"), true},
+                 {"stage1_owned", " --owned", config("1"), true},
                  {"stage2_owned", " --owned", in_files("2")},
                  {"stage3_owned", " --owned", config("3")},
                  {"stage3_all_files", " --owned", all_in_files()}},
