@@ -74,9 +74,11 @@ TEST_P(RanksWorlds, InTurnsTheFirstStepHasTheSameBits)
     for (unsigned world : {2u, 3u, 4u}) {
         const result several = first_step(world, true, GetParam());
         EXPECT_EQ(one.norm, several.norm) << world;
-        for (size_t i = 0; i < one.moments.size(); i++)
-            ASSERT_EQ(0, memcmp(one.moments[i].data(), several.moments[i].data(), 4 * one.moments[i].size()))
+        for (size_t i = 0; i < one.moments.size(); i++) {
+            const size_t bytes = 4 * one.moments[i].size();
+            ASSERT_TRUE(bytes == 0 || memcmp(one.moments[i].data(), several.moments[i].data(), bytes) == 0)
                 << world << " " << i;
+        }
     }
 }
 
