@@ -32,7 +32,6 @@ struct zoff_reduce {
     uint32_t *order, *arrivals, *learned;
     size_t arrived; /* how many of them */
     size_t next;    /* in `order`: what is exchanged next */
-    size_t done;
     bool order_asked, order_known;
     zoff_comm_work order_work;
     double weight, *weights, total; /* of the micro-batch; of each rank */
@@ -148,7 +147,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
 {
     for (size_t b = 0; b < r->count; b++)
         r->buckets[b] = (reduce_bucket){.missing = missing[b]};
-    r->next = r->done = r->arrived = 0;
+    r->next = r->arrived = 0;
     r->weight = 1;
     r->weights_asked = r->weights_known = false;
     /* One that waits for nothing has none that is trained, or none at all. */
@@ -182,11 +181,6 @@ void zoff_zero_reduce_close_batch(zoff_reduce *r)
 bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket)
 {
     return r->buckets[bucket].done;
-}
-
-bool zoff_zero_reduce_has_begun(const zoff_reduce *r)
-{
-    return r->weights_asked;
 }
 
 double zoff_zero_reduce_total_weight(const zoff_reduce *r)
@@ -307,7 +301,6 @@ static zoff_status take(zoff_reduce *r, reduce_slot *s)
         return status < 0 ? status : ZOFF_PENDING;
     r->opts.sum(r->opts.ctx, s->bucket, s->receive, r->factors);
     r->buckets[s->bucket].done = true;
-    r->done++;
     s->used = false;
     return ZOFF_OK;
 }

@@ -47,8 +47,6 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r);
 void zoff_zero_reduce_pump(zoff_reduce *r);
 /* Whether this rank's part of a bucket is summed up. */
 bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket);
-/* Whether a micro-batch has begun to be exchanged: then its weight is fixed. */
-bool zoff_zero_reduce_has_begun(const zoff_reduce *r);
 /* Bytes of gradients that this rank has sent to others so far. */
 uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
 /* The weights of all ranks' micro-batches, added up in rank order; once a bucket of it is done. */

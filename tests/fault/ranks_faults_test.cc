@@ -363,6 +363,9 @@ TEST_F(RanksSeal, RanksThatDifferAreRefusedOnAllOfThem)
     const std::string usual = ranks_config(1, 2);
     std::string buckets = usual;
     buckets.replace(buckets.find("4096"), 4, "9000");
+    std::string rate = usual, clip = usual;
+    rate.replace(rate.find("0.01"), 4, "0.02");
+    clip.replace(clip.find("clipping\": 0"), 12, "clipping\": 1");
     const difference differences[] = {
         {"ranks 0 and 2 differ in their number of parameters: 4 and 6", usual, 2},
         {"ranks 0 and 2 differ in their zero_optimization.stage: 1 and 2", ranks_config(2, 2)},
@@ -370,6 +373,10 @@ TEST_F(RanksSeal, RanksThatDifferAreRefusedOnAllOfThem)
         {"ranks 0 and 2 differ in their communication_data_type",
          ranks_config(1, 2, "", ", \"communication_data_type\": \"fp32\"")},
         {"ranks 0 and 2 differ in their number of buckets", buckets},
+        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping", rate},
+        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping", clip},
+        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping",
+         ranks_config(1, 2, "", ", \"prescale_gradients\": true")},
     };
     for (const difference &d : differences) {
         rank_job job(RANKS);

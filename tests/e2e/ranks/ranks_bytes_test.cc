@@ -91,8 +91,6 @@ TEST_P(RanksBytes, EqualTheTheory)
 // Weights of the engine go where they are fetched, and nowhere else.
 TEST_P(RanksBytes, OfWeightsThatAreFetched)
 {
-    if (stage() == 0)
-        GTEST_SKIP() << "replicated weights do not travel";
     rank_job job(world());
     rank_trainers all(job, 7, [](trainer &t) {
         add_awkward(t, ZOFF_BF16, ZOFF_BF16);
@@ -102,7 +100,7 @@ TEST_P(RanksBytes, OfWeightsThatAreFetched)
     all.seal(text(), 3000);
     uint64_t total = 0;
     for (const auto &t : all.want.tensors)
-        total += 2 * t.total();
+        total += stage() == 0 ? 0 : 2 * t.total(); // each rank has its copy of replicated weights
     (void)step(all, 100, 0);
     EXPECT_EQ(0u, step(all, 200, 0).weights);
     EXPECT_EQ((world() - 1) * total, step(all, 300, 1).weights);
