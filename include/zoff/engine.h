@@ -9,6 +9,10 @@
  *  weights, and of first and second moments those that the optimizer has) are the engine's: in DRAM, or in files streamed
  *  through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
  *
+ *  With several ranks (zoff_engine_opts.comm) all of them register the same parameters and take the same steps, and seal,
+ * steps, fetch, zoff_param_read(), zoff_state_read(), zoff_params_push() and zoff_grads_drop() are collective: every rank makes
+ * these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is given alike on each.
+ *
  *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
  *  returns a status, and zoff_last_error() has the words.
  */
