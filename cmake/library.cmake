@@ -14,7 +14,9 @@ add_library(zoff::static ALIAS zoff_static)
 set_target_properties(zoff PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 set_target_properties(zoff_static PROPERTIES OUTPUT_NAME zoff EXPORT_NAME static)
 # Nothing is left open, and nothing that comes in from a static library goes out again as ours.
-target_link_options(zoff PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+# (Clang's sanitizers are linked into the program alone, so that a library built with them must leave their symbols open.)
+target_link_options(zoff PRIVATE $<$<NOT:$<AND:$<BOOL:${ZOFF_SANITIZE}>,$<C_COMPILER_ID:Clang>>>:-Wl,--no-undefined>
+                                 -Wl,--exclude-libs,ALL)
 target_link_libraries(zoff PRIVATE ${zoff_links})
 # The names of imported targets mean nothing on the machine that links libzoff.a later: there, zoffConfig.cmake finds the same
 # libraries anew and calls them zoff::static_dependencies.
