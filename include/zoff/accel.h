@@ -1,4 +1,8 @@
-/* accel.h: open the device on which weights and gradients live. */
+/* accel.h: open the device on which weights and gradients live, and the streams of one that has memory of its own.
+ *
+ *  A stream is an order: what is put into it runs one after the other, beside the thread that has put it there. A program that
+ *  has streams of its device already (CUDA's, for example) passes those to the calls of engine.h and needs none from here.
+ */
 #ifndef ZOFF_ACCEL_H
 #define ZOFF_ACCEL_H
 
@@ -8,13 +12,31 @@
 extern "C" {
 #endif
 
-/** Open device `index` of a back-end. "host" is the CPU itself: weights and gradients are updated in place, without copies.
+/** Open device `index` of a back-end.
+ *  "host" is the CPU itself: weights and gradients are updated in place, without copies.
+ *  "emulated" is a device whose streams are threads of this process. Its memory is any memory of the process, which between a
+ *  call that passes it on and the end of what was started is for its streams alone; so a trainer for a device, or a mistake in
+ *  one, can be tried where there is no device.
  *  @owns caller; close after every engine on it  @threads any
  *  @return ERR_UNSUPPORTED for a back-end that this build does not have */
 ZOFF_API zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out);
 
 /** Close. NULL is allowed. */
 ZOFF_API void zoff_accel_close(zoff_accel *accel);
+
+/** Open a stream.
+ *  @owns caller; zoff_accel_stream_close() before zoff_accel_close()
+ *  @return ERR_UNSUPPORTED for "host", which works in the caller's thread; ERR_DEVICE when the system gives none */
+ZOFF_API zoff_status zoff_accel_stream_open(zoff_accel *accel, void **out_stream);
+
+/** Wait for all that is in a stream, and close it. NULL is allowed. */
+ZOFF_API void zoff_accel_stream_close(zoff_accel *accel, void *stream);
+
+/** Have the host run a function after all that was put into the stream before. It must not call zoff.  @blocks never */
+ZOFF_API zoff_status zoff_accel_stream_call(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
+
+/** Wait until all is done that was put into a stream so far.  @blocks yes */
+ZOFF_API zoff_status zoff_accel_stream_wait(zoff_accel *accel, void *stream);
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,9 @@
 #include "try.h"
 
 #include <string.h>
+#include <time.h>
 
-static const zoff_accel_ops *const BACKENDS[] = {&zoff_accel_host_ops};
+static const zoff_accel_ops *const BACKENDS[] = {&zoff_accel_host_ops, &zoff_accel_emulated_ops};
 
 zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out)
 {
@@ -14,7 +15,7 @@ zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out)
         if (strcmp(BACKENDS[i]->name, backend) == 0)
             return BACKENDS[i]->open(index, out);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no accelerator \"%s\"; it has: host", backend);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no accelerator \"%s\"; it has: host, emulated", backend);
 }
 
 void zoff_accel_close(zoff_accel *accel)
@@ -36,4 +37,46 @@ bool zoff_accel_in_place(const zoff_accel *accel)
 int zoff_accel_numa_node(const zoff_accel *accel)
 {
     return accel->ops->numa_node(accel);
+}
+
+static zoff_status check_streams(const zoff_accel *accel, const char *call)
+{
+    ZOFF_FAIL_IF(!accel, ZOFF_ERR_INVALID, "%s: accel must not be NULL", call);
+    ZOFF_FAIL_IF(accel->ops->in_place, ZOFF_ERR_UNSUPPORTED,
+                 "%s: accelerator \"%s\" works in the caller's thread, it has no streams", call, accel->ops->name);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_accel_stream_open(zoff_accel *accel, void **out_stream)
+{
+    ZOFF_TRY(check_streams(accel, "zoff_accel_stream_open"));
+    ZOFF_FAIL_IF(!out_stream, ZOFF_ERR_INVALID, "zoff_accel_stream_open: out_stream must not be NULL");
+    return accel->ops->stream_open(accel, out_stream);
+}
+
+void zoff_accel_stream_close(zoff_accel *accel, void *stream)
+{
+    if (accel && stream)
+        accel->ops->stream_close(accel, stream);
+}
+
+zoff_status zoff_accel_stream_call(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx)
+{
+    ZOFF_TRY(check_streams(accel, "zoff_accel_stream_call"));
+    ZOFF_FAIL_IF(!stream || !run, ZOFF_ERR_INVALID, "zoff_accel_stream_call: stream and run must not be NULL");
+    return accel->ops->stream_call(accel, stream, run, ctx);
+}
+
+zoff_status zoff_accel_stream_wait(zoff_accel *accel, void *stream)
+{
+    enum { NAP_NS = 20000 };
+    void *event;
+    ZOFF_TRY(check_streams(accel, "zoff_accel_stream_wait"));
+    ZOFF_FAIL_IF(!stream, ZOFF_ERR_INVALID, "zoff_accel_stream_wait: stream must not be NULL");
+    ZOFF_TRY(accel->ops->event_open(accel, &event));
+    zoff_status status = accel->ops->event_record(accel, event, stream);
+    while (status >= 0 && (status = accel->ops->event_poll(accel, event)) == ZOFF_PENDING)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    accel->ops->event_close(accel, event);
+    return status;
 }

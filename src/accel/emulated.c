@@ -1,0 +1,335 @@
+/* emulated.c: a device made of threads. Each stream is a thread with a queue, its memory that of the process; so what an engine
+ * does with a device runs on any machine, at the mercy of a scheduler, and a wait that was forgotten is a data race that
+ * ThreadSanitizer reports.
+ *
+ * For that to be so nothing may order what the caller has not ordered: each queue and each event has a lock of its own, and
+ * there is no other. */
+#include "accel.h"
+
+#include "array.h"
+#include "mem.h"
+#include "try.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+typedef enum job_kind { COPY, ZERO, CALL, RECORD, AWAIT, STOP } job_kind;
+
+typedef struct event {
+    pthread_mutex_t lock;
+    pthread_cond_t reached;
+    uint64_t recorded, done; /* how often: asked for, and passed by its stream */
+    unsigned users;          /* streams that have yet to pass or to wait for it, and its owner */
+} event;
+
+typedef struct job {
+    job_kind kind;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    void (*run)(void *ctx);
+    void *ctx;
+    event *event;
+    uint64_t target; /* of it: `done` */
+} job;
+
+typedef struct stream {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    job *jobs; /* from `next` on, `count` in all; from the start again when all are taken */
+    size_t next, count, capacity;
+} stream;
+
+/* ---- events ---- */
+
+/* The last one who has to do with it frees it. */
+static void leave(event *e)
+{
+    pthread_mutex_lock(&e->lock);
+    const bool is_last = --e->users == 0;
+    pthread_mutex_unlock(&e->lock);
+    if (!is_last)
+        return;
+    pthread_cond_destroy(&e->reached);
+    pthread_mutex_destroy(&e->lock);
+    zoff_base_mem_free(e);
+}
+
+static void reach(event *e, uint64_t target)
+{
+    pthread_mutex_lock(&e->lock);
+    e->done = target > e->done ? target : e->done;
+    pthread_cond_broadcast(&e->reached);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void wait_for(event *e, uint64_t target)
+{
+    pthread_mutex_lock(&e->lock);
+    while (e->done < target)
+        pthread_cond_wait(&e->reached, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static zoff_status emulated_event_open(zoff_accel *accel, void **out)
+{
+    event *e;
+    (void)accel;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an event", &e));
+    pthread_mutex_init(&e->lock, NULL); /* with default attributes neither can fail */
+    pthread_cond_init(&e->reached, NULL);
+    e->users = 1;
+    *out = e;
+    return ZOFF_OK;
+}
+
+static void emulated_event_close(zoff_accel *accel, void *handle)
+{
+    (void)accel;
+    leave(handle);
+}
+
+static zoff_status emulated_event_poll(zoff_accel *accel, void *handle)
+{
+    event *e = handle;
+    (void)accel;
+    pthread_mutex_lock(&e->lock);
+    const bool is_reached = e->done >= e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    return is_reached ? ZOFF_OK : ZOFF_PENDING;
+}
+
+/* ---- streams ---- */
+
+static job take(stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->next == s->count)
+        pthread_cond_wait(&s->work, &s->lock);
+    const job taken = s->jobs[s->next++];
+    if (s->next == s->count)
+        s->next = s->count = 0;
+    pthread_mutex_unlock(&s->lock);
+    return taken;
+}
+
+static void *run_stream(void *ctx)
+{
+    stream *s = ctx;
+    for (;;) {
+        const job j = take(s);
+        switch (j.kind) {
+        case COPY:
+            memcpy(j.dst, j.src, j.bytes);
+            break;
+        case ZERO:
+            memset(j.dst, 0, j.bytes);
+            break;
+        case CALL:
+            j.run(j.ctx);
+            break;
+        case RECORD:
+            reach(j.event, j.target);
+            leave(j.event);
+            break;
+        case AWAIT:
+            wait_for(j.event, j.target);
+            leave(j.event);
+            break;
+        case STOP:
+            return NULL;
+        }
+    }
+}
+
+/* Room for one more, and behind it for the word that stops the stream, whatever memory there is then. */
+static zoff_status make_room(stream *s)
+{
+    if (s->next && s->count + 2 > s->capacity) {
+        memmove(s->jobs, s->jobs + s->next, (s->count - s->next) * sizeof *s->jobs);
+        s->count -= s->next;
+        s->next = 0;
+    }
+    return zoff_base_array_reserve(&s->jobs, s->count, &s->capacity, s->count + 2, sizeof *s->jobs, "a stream's queue");
+}
+
+static zoff_status put(stream *s, job j)
+{
+    pthread_mutex_lock(&s->lock);
+    zoff_status status = make_room(s);
+    if (status == ZOFF_OK) {
+        s->jobs[s->count++] = j;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void free_stream(stream *s)
+{
+    pthread_cond_destroy(&s->work);
+    pthread_mutex_destroy(&s->lock);
+    zoff_base_mem_free(s->jobs);
+    zoff_base_mem_free(s);
+}
+
+static zoff_status make_stream(stream **out)
+{
+    stream *s;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "a stream", &s));
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    zoff_status status = make_room(s);
+    if (status < 0)
+        free_stream(s);
+    ZOFF_TRY(status);
+    *out = s;
+    return ZOFF_OK;
+}
+
+static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
+{
+    sigset_t all, before;
+    stream *s;
+    (void)accel;
+    ZOFF_TRY(make_stream(&s));
+    /* Signals are for the threads of the program: ours take none. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&s->thread, NULL, run_stream, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        free_stream(s);
+        return zoff_base_status_fail(ZOFF_ERR_DEVICE,
+                                     "a stream of accelerator \"emulated\" is a thread, and none is to be had: %s",
+                                     zoff_base_status_errno(error));
+    }
+    (void)pthread_setname_np(s->thread, "zoff-stream");
+    *out = s;
+    return ZOFF_OK;
+}
+
+static void emulated_stream_close(zoff_accel *accel, void *handle)
+{
+    stream *s = handle;
+    (void)accel;
+    pthread_mutex_lock(&s->lock);
+    /* There is room: see make_room(). */
+    s->jobs[s->count++] = (job){.kind = STOP};
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    free_stream(s);
+}
+
+static zoff_status emulated_stream_call(zoff_accel *accel, void *s, void (*run)(void *ctx), void *ctx)
+{
+    (void)accel;
+    return put(s, (job){.kind = CALL, .run = run, .ctx = ctx});
+}
+
+static zoff_status emulated_copy(zoff_accel *accel, void *s, void *dst, const void *src, size_t bytes)
+{
+    (void)accel;
+    return put(s, (job){.kind = COPY, .dst = dst, .src = src, .bytes = bytes});
+}
+
+static zoff_status emulated_zero(zoff_accel *accel, void *s, void *dst, size_t bytes)
+{
+    (void)accel;
+    return put(s, (job){.kind = ZERO, .dst = dst, .bytes = bytes});
+}
+
+/* ---- an event in a stream ---- */
+
+static zoff_status put_event(stream *s, job_kind kind, event *e, uint64_t target)
+{
+    pthread_mutex_lock(&e->lock);
+    e->users++;
+    pthread_mutex_unlock(&e->lock);
+    zoff_status status = put(s, (job){.kind = kind, .event = e, .target = target});
+    if (status < 0)
+        leave(e);
+    return status;
+}
+
+/* A record that could not be put into the stream has never been. */
+static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *s)
+{
+    event *e = handle;
+    (void)accel;
+    pthread_mutex_lock(&e->lock);
+    const uint64_t target = ++e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    zoff_status status = s ? put_event(s, RECORD, e, target) : ZOFF_OK;
+    if (!s || status < 0)
+        reach(e, target);
+    return status;
+}
+
+static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle)
+{
+    event *e = handle;
+    (void)accel;
+    pthread_mutex_lock(&e->lock);
+    const uint64_t target = e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    return put_event(s, AWAIT, e, target);
+}
+
+/* ---- the device ---- */
+
+static zoff_status emulated_open(int index, zoff_accel **out)
+{
+    ZOFF_FAIL_IF(index < 0, ZOFF_ERR_INVALID, "accelerator \"emulated\" numbers its devices from 0; %d was asked for", index);
+    zoff_accel *accel;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *accel, "an emulated accelerator", &accel));
+    *accel = (zoff_accel){.ops = &zoff_accel_emulated_ops, .index = index};
+    *out = accel;
+    return ZOFF_OK;
+}
+
+static void emulated_close(zoff_accel *accel)
+{
+    zoff_base_mem_free(accel);
+}
+
+static int emulated_numa_node(const zoff_accel *accel)
+{
+    (void)accel;
+    return -1;
+}
+
+/* A copy by a thread needs no pages that stay where they are. */
+static zoff_status emulated_pin(zoff_accel *accel, void *memory, size_t bytes)
+{
+    (void)accel;
+    (void)memory;
+    (void)bytes;
+    return ZOFF_OK;
+}
+
+static void emulated_unpin(zoff_accel *accel, void *memory)
+{
+    (void)accel;
+    (void)memory;
+}
+
+const zoff_accel_ops zoff_accel_emulated_ops = {.name = "emulated",
+                                                .open = emulated_open,
+                                                .close = emulated_close,
+                                                .numa_node = emulated_numa_node,
+                                                .pin = emulated_pin,
+                                                .unpin = emulated_unpin,
+                                                .stream_open = emulated_stream_open,
+                                                .stream_close = emulated_stream_close,
+                                                .stream_call = emulated_stream_call,
+                                                .copy = emulated_copy,
+                                                .zero = emulated_zero,
+                                                .event_open = emulated_event_open,
+                                                .event_close = emulated_event_close,
+                                                .event_record = emulated_event_record,
+                                                .event_await = emulated_event_await,
+                                                .event_poll = emulated_event_poll};

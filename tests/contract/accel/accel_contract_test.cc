@@ -1,0 +1,212 @@
+// accel_contract_test.cc: what an engine may rely on, of every accelerator with streams.
+#include "zoff_test.h"
+
+#include <atomic>
+#include <unistd.h>
+
+extern "C" {
+#include "accel.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+class AccelContract : public testing::TestWithParam<const char *>
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_ZOFF_OK(zoff_accel_open(GetParam(), 0, &device));
+        ops = device->ops;
+        for (auto &s : streams)
+            ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &s));
+        ASSERT_ZOFF_OK(ops->event_open(device, &event));
+    }
+    void TearDown() override
+    {
+        for (auto s : streams)
+            zoff_accel_stream_close(device, s);
+        ops->event_close(device, event);
+        zoff_accel_close(device);
+    }
+    void call(void *stream, void (*run)(void *), void *ctx)
+    {
+        ASSERT_ZOFF_OK(zoff_accel_stream_call(device, stream, run, ctx));
+    }
+    // A stream stands still until it is let go.
+    void hold(void *stream)
+    {
+        call(
+            stream,
+            [](void *ctx) {
+                while (!*(std::atomic<bool> *)ctx)
+                    usleep(100);
+            },
+            &let_go);
+    }
+    zoff_status wait(void *which)
+    {
+        zoff_status status;
+        while ((status = ops->event_poll(device, which)) == ZOFF_PENDING)
+            usleep(50);
+        return status;
+    }
+
+    zoff_accel *device = nullptr;
+    const zoff_accel_ops *ops = nullptr;
+    void *streams[2] = {}, *event = nullptr;
+    std::atomic<bool> let_go{false};
+};
+INSTANTIATE_TEST_SUITE_P(Accelerators, AccelContract, testing::Values("emulated"),
+                         [](const auto &one) { return std::string(one.param); });
+
+TEST_P(AccelContract, AStreamDoesOneThingAfterTheOther)
+{
+    std::vector<int> seen;
+    struct item {
+        std::vector<int> *seen;
+        int number;
+    };
+    std::vector<item> items;
+    for (int i = 0; i < 1000; i++)
+        items.push_back({&seen, i});
+    for (auto &i : items) {
+        call(
+            streams[0], [](void *ctx) { ((item *)ctx)->seen->push_back(((item *)ctx)->number); }, &i);
+    }
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, streams[0]));
+    ASSERT_EQ(1000u, seen.size());
+    for (int i = 0; i < 1000; i++)
+        EXPECT_EQ(i, seen[(size_t)i]);
+}
+
+TEST_P(AccelContract, CopiesAreInOrderAndExact)
+{
+    std::vector<char> from(100001), there(100001), back(100001);
+    for (size_t i = 0; i < from.size(); i++)
+        from[i] = (char)(i * 7);
+    ASSERT_ZOFF_OK(ops->pin(device, from.data(), from.size()));
+    ASSERT_ZOFF_OK(ops->copy(device, streams[0], there.data(), from.data(), from.size()));
+    ASSERT_ZOFF_OK(ops->copy(device, streams[0], back.data(), there.data(), there.size()));
+    ASSERT_ZOFF_OK(ops->zero(device, streams[0], there.data() + 1, there.size() - 2));
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, streams[0]));
+    EXPECT_EQ(from, back);
+    for (size_t i = 0; i < there.size(); i++)
+        ASSERT_EQ(i == 0 || i + 1 == there.size() ? from[i] : 0, there[i]) << i;
+    ops->unpin(device, from.data());
+}
+
+TEST_P(AccelContract, NothingBlocksButAskingToWait)
+{
+    int value = 0, copied = 0;
+    hold(streams[0]);
+    call(
+        streams[0], [](void *ctx) { *(int *)ctx = 7; }, &value);
+    ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
+    ASSERT_ZOFF_OK(ops->event_await(device, streams[1], event));
+    ASSERT_ZOFF_OK(ops->copy(device, streams[1], &copied, &value, sizeof value));
+    for (int i = 0; i < 100; i++)
+        EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event));
+    let_go = true;
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, streams[1]));
+    EXPECT_ZOFF_OK(ops->event_poll(device, event));
+    EXPECT_EQ(7, copied) << "the other stream did not wait for the event";
+}
+
+TEST_P(AccelContract, AnEventThatWasNeverRecordedIsReached)
+{
+    EXPECT_ZOFF_OK(ops->event_poll(device, event));
+    ASSERT_ZOFF_OK(ops->event_await(device, streams[0], event));
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[0]));
+    ASSERT_ZOFF_OK(ops->event_record(device, event, nullptr));
+    EXPECT_ZOFF_OK(ops->event_poll(device, event)) << "of the host: now";
+}
+
+TEST_P(AccelContract, WhoAwaitsAnEventMeansItAsItIsThen)
+{
+    ASSERT_ZOFF_OK(ops->event_record(device, event, streams[1]));
+    ASSERT_ZOFF_OK(wait(event));
+    ASSERT_ZOFF_OK(ops->event_await(device, streams[1], event)); /* the first point, which is past */
+    hold(streams[0]);
+    ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
+    EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event)) << "the second point";
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[1]));
+    let_go = true;
+    EXPECT_ZOFF_OK(wait(event));
+}
+
+TEST_P(AccelContract, AnEventMayBeClosedWhileStreamsStillHaveToDoWithIt)
+{
+    void *other;
+    ASSERT_ZOFF_OK(ops->event_open(device, &other));
+    hold(streams[0]);
+    ASSERT_ZOFF_OK(ops->event_record(device, other, streams[0]));
+    ASSERT_ZOFF_OK(ops->event_await(device, streams[1], other));
+    ops->event_close(device, other);
+    let_go = true;
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[1]));
+}
+
+TEST_P(AccelContract, ClosingAStreamWaitsForWhatIsInIt)
+{
+    void *stream;
+    int sum = 0;
+    ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &stream));
+    for (int i = 0; i < 100; i++) {
+        call(
+            stream,
+            [](void *ctx) {
+                usleep(50);
+                ++*(int *)ctx;
+            },
+            &sum);
+    }
+    zoff_accel_stream_close(device, stream);
+    EXPECT_EQ(100, sum);
+}
+
+/* Never empty for long: what it has done must not be kept. */
+TEST_P(AccelContract, AStreamThatIsNeverIdleGoesOn)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < 50000; i++) {
+        call(
+            streams[0], [](void *ctx) { ++*(int64_t *)ctx; }, &sum);
+        if (i % 64 == 63) {
+            ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
+            ASSERT_ZOFF_OK(wait(event));
+        }
+    }
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, streams[0]));
+    EXPECT_EQ(50000, sum);
+}
+
+TEST(Accelerators, TheHostHasNoStreams)
+{
+    zoff_accel *host;
+    void *stream = nullptr;
+    ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &host));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"host\" works in the caller's thread, it has no streams",
+                      zoff_accel_stream_open(host, &stream));
+    EXPECT_EQ(nullptr, stream);
+    zoff_accel_close(host);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "accel must not be NULL", zoff_accel_stream_open(nullptr, &stream));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "numbers its devices from 0", zoff_accel_open("emulated", -1, &host));
+    zoff_accel_stream_close(nullptr, nullptr);
+}
+
+TEST(Accelerators, CallsOfAStreamAreChecked)
+{
+    zoff_accel *device;
+    void *stream;
+    ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &device));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out_stream must not be NULL", zoff_accel_stream_open(device, nullptr));
+    ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &stream));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "stream and run must not be NULL",
+                      zoff_accel_stream_call(device, stream, nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "stream must not be NULL", zoff_accel_stream_wait(device, nullptr));
+    zoff_accel_stream_close(device, stream);
+    zoff_accel_close(device);
+}
+} // namespace
