@@ -11,7 +11,7 @@ endfunction()
 # More ranks than cores, as root, on Open MPI 4 and 5; its own leaks are not ours.
 set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=self,vader,tcp ZOFF_PLUGIN_PATH=$<TARGET_FILE_DIR:zoff_mpi>
-    ASAN_OPTIONS=detect_leaks=0)
+    ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1)
 function(zoff_mpi_test name)
   # mpirun takes its ranks along when it is asked to end, and leaves them when it is killed.
   add_test(NAME ${name} COMMAND timeout --kill-after=10 220 ${ARGN})

@@ -68,9 +68,12 @@ class log_catcher
         auto self = static_cast<log_catcher *>(ctx);
         const std::lock_guard<std::mutex> guard(self->lock); // ranks may be threads
         self->lines.push_back(std::string(room) + ": " + line);
-        if (level <= ZOFF_LOG_WARN)
+        /* Whoever runs all tests with slower kernels has asked for this one: the tsan preset, which sees no vector loads. */
+        const bool asked_for = started_with_isa && strstr(line, "forces slower kernels");
+        if (level <= ZOFF_LOG_WARN && !asked_for)
             self->warnings.push_back(self->lines.back());
     }
+    inline static const bool started_with_isa = getenv("ZOFF_ISA") != nullptr;
     std::vector<std::string> expected;
     std::mutex lock;
 };
