@@ -10,8 +10,8 @@
  *  through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
  *
  *  With several ranks (zoff_engine_opts.comm) all of them register the same parameters and take the same steps, and seal,
- * steps, fetch, zoff_param_read(), zoff_state_read(), zoff_params_push() and zoff_grads_drop() are collective: every rank makes
- * these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is given alike on each.
+ *  steps, fetch, zoff_param_read(), zoff_state_read(), zoff_params_push() and zoff_grads_drop() are collective: every rank
+ * makes these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is given alike on each.
  *
  *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
  *  returns a status, and zoff_last_error() has the words.
@@ -32,7 +32,9 @@ typedef struct zoff_engine_opts {
     size_t struct_size;      /**< sizeof(zoff_engine_opts) of the caller; 0 is rejected */
     const char *config_path; /**< ds_config JSON; NULL: defaults. Ignored when `config` is given */
     zoff_config *config;     /**< an opened configuration; read during create, stays the caller's */
-    zoff_accel *accel;       /**< where weights and gradients live; NULL: the host. Borrowed until destroy */
+    zoff_accel *accel;       /**< where weights and gradients live; NULL: the host. Borrowed until destroy. On a device with
+                                  memory of its own both are the program's: engine_owned and zoff_grad_acquire() are for the
+                                  host */
     zoff_comm *comm;         /**< the ranks; NULL: this one alone. Borrowed until destroy */
     zoff_tier state_tier;    /**< home of the states; AUTO: offload_optimizer.device */
     const char *nvme_path;   /**< folder for the state files; NULL: offload_optimizer.nvme_path */
@@ -127,6 +129,8 @@ typedef struct zoff_step_info {
     uint64_t sent_weight_bytes;   /**< of sent_bytes weights: as many elements of those that all ranks have whole; and those
                                        that were fetched */
     double loss_scale;            /**< that the gradients of this step came multiplied by; 1 without fp16.enabled */
+    uint64_t device_read_bytes; /**< from the device's memory, since the step before: gradients, and weights that were pulled */
+    uint64_t device_write_bytes; /**< to it: weights */
 } zoff_step_info;
 
 /** The loss scale of fp16 training and what decides how it goes on. All there is of it: a checkpoint that keeps these numbers
@@ -163,6 +167,9 @@ typedef struct zoff_plan_info {
                                      slices that may be whole at a time */
     uint64_t weight_nvme_bytes; /**< of them in files */
     uint64_t exchange_bytes;    /**< DRAM for what goes to other ranks and comes from them; 0 for one rank alone */
+    uint64_t device_host_bytes; /**< DRAM for gradients that came from a device, and for weights on their way to it; 0 where the
+                                     CPU reaches them. With several ranks from stage 2 on gradients take beside it what is on
+                                   its way at a time */
 } zoff_plan_info;
 
 /** Which state of a parameter. */
@@ -217,7 +224,10 @@ ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
 
 /** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
- *  @param native_stream the device stream that computed it; NULL on the host
+ *  On a device it is copied to the host, behind what is in the stream by now; and new weights are copied to the device behind
+ *  what was in the stream at the last of these calls before the step: work that reads weights is put into it before that, or is
+ *  done when the step begins.
+ *  @param native_stream the device stream that computes it; NULL on the host, and on a device for what is there already
  *  @blocks never, but for the reads of the "posix" I/O back-end
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);

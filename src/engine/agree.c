@@ -143,6 +143,14 @@ zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own)
 
 /* ---- the first weights ---- */
 
+static zoff_status move_weights(zoff_engine *e, size_t used, bool to_program)
+{
+    if (zoff_engine_device_is(e))
+        return zoff_engine_device_copy(e, e->ranks.moves, used, to_program);
+    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    return ZOFF_OK;
+}
+
 /* Of a bucket, as rank 0 has them in its program's memory. */
 static zoff_status broadcast_bucket(zoff_engine *e, size_t bucket)
 {
@@ -166,14 +174,12 @@ static zoff_status broadcast_bucket(zoff_engine *e, size_t bucket)
     if (at == 0)
         return ZOFF_OK;
     if (is_source)
-        zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+        ZOFF_TRY(move_weights(e, used, false));
     zoff_comm_work work = {.active = false};
     const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = e->ranks.staging.base, .count = at};
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
     ZOFF_TRY(zoff_comm_wait(e->comm, &work));
-    if (!is_source)
-        zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
-    return ZOFF_OK;
+    return is_source ? ZOFF_OK : move_weights(e, used, true);
 }
 
 zoff_status zoff_engine_agree_weights(zoff_engine *e)

@@ -18,8 +18,8 @@ zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engi
                                .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
     if (p->frozen)
         return tensor;
-    /* fp32 weights are their own masters; files that persist have a copy of them. */
-    tensor.has[ZOFF_STREAM_MASTER] = p->dtype != ZOFF_F32 || e->settings.values.persist;
+    /* Of fp32 weights that are their own masters files that persist have a copy. */
+    tensor.has[ZOFF_STREAM_MASTER] = zoff_engine_params_has_master(e, p) || e->settings.values.persist;
     tensor.has[ZOFF_STREAM_M] = states.m;
     tensor.has[ZOFF_STREAM_V] = states.v;
     return tensor;
@@ -167,6 +167,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     plan_weights(e, &plan, &info);
     info.accumulator_bytes = zoff_engine_params_accumulates(e) ? plan.owned_elements * sizeof(float) : 0;
     info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
+    info.device_host_bytes = zoff_engine_device_bytes(e, &plan);
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;
@@ -189,18 +190,18 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                                      zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
                                      zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
-    uint64_t need = info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes;
+    uint64_t need =
+        info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes + info->device_host_bytes;
     uint64_t have = zoff_base_budget_memory(&source);
-    ZOFF_FAIL_IF(
-        need > have, ZOFF_ERR_NO_MEMORY,
-        "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks %s), "
-        "have %s (%s); %s",
-        zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
-        zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
-        zoff_engine_stats_bytes(info->exchange_bytes), zoff_engine_stats_bytes(have), source,
-        info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
-                                             "stage3_max_live_parameters, or free memory"
-        : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
-                                           : "set offload_optimizer.device to \"nvme\", or free memory");
+    ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
+                 "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks or "
+                 "to a device %s), have %s (%s); %s",
+                 zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
+                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
+                 zoff_engine_stats_bytes(info->exchange_bytes + info->device_host_bytes), zoff_engine_stats_bytes(have), source,
+                 info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
+                                                      "stage3_max_live_parameters, or free memory"
+                 : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"
+                                                    : "set offload_optimizer.device to \"nvme\", or free memory");
     return ZOFF_OK;
 }

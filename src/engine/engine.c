@@ -128,6 +128,7 @@ static void finish_messages(zoff_engine *e)
 static void deallocate(zoff_engine *e)
 {
     finish_messages(e);
+    zoff_engine_device_close(e);
     leave_to_messages(e);
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
@@ -187,7 +188,15 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(allocate(e));
     ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
+    ZOFF_TRY(zoff_engine_device_open(e));
     return zoff_engine_live_open(e);
+}
+
+/* They are filled from the weights, which may have to come from a device first. */
+static zoff_status open_stores(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_engine_stores_open(e));
+    return e->device.fault;
 }
 
 zoff_status zoff_engine_seal(zoff_engine *e)
@@ -200,7 +209,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_list(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, zoff_engine_stores_open(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
     ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {
@@ -219,6 +228,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     zoff_engine_stats_log_start(e);
     zoff_engine_pipeline_ahead(e);
     zoff_engine_ranks_count_anew(e);
+    e->device.read_bytes = e->device.write_bytes = 0;
     return ZOFF_OK;
 undo:
     deallocate(e);

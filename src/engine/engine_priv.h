@@ -1,4 +1,5 @@
-/* engine_priv.h: what an engine is made of; the table that the files of this room share.
+/* engine_priv.h: what an engine is made of; the table that the files of this room share, with live_priv.h, ranks_priv.h and
+ * device_priv.h.
  *
  *  engine.c    create, seal, destroy               options.c   options and configuration to settings
  *  params.c    the list of parameters, gradients    groups.c    hyper-parameters, and the states that they need
@@ -12,6 +13,7 @@
  *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
  *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
+ *  device.c    where the CPU does not reach weights and gradients
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -29,6 +31,10 @@
 #include "team.h"
 #include "zero.h"
 
+#include "device_priv.h"
+#include "live_priv.h"
+#include "ranks_priv.h"
+
 #include <zoff/engine.h>
 
 typedef enum zoff_phase {
@@ -40,8 +46,9 @@ typedef enum zoff_phase {
 
 /* Flags of one slice of a parameter. */
 enum {
-    ZOFF_SLICE_READY = 1,  /* its gradient was handed over for this micro-step */
-    ZOFF_SLICE_PRESENT = 2 /* it has had a gradient in this step; with accumulation: the accumulator holds something */
+    ZOFF_SLICE_READY = 1,   /* its gradient was handed over for this micro-step */
+    ZOFF_SLICE_PRESENT = 2, /* it has had a gradient in this step; with accumulation: the accumulator holds something */
+    ZOFF_SLICE_DOWN = 4     /* of a device: what was handed over has come to the host */
 };
 
 typedef struct zoff_engine_param {
@@ -79,96 +86,14 @@ typedef struct zoff_bucket_run {
     size_t chunk;
     unsigned row;
     zoff_loan states, weights;
-    bool shared; /* of replicated states: the sums of all ranks' parts are there */
+    zoff_device_window *window; /* NULL: none */
+    bool shared;                /* of replicated states: the sums of all ranks' parts are there */
 } zoff_bucket_run;
 
 /* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
 typedef struct zoff_chunk_memory {
     char *states, *weights;
 } zoff_chunk_memory;
-
-/* A slice of weights, whole in one place. Its neighbours are those in the arena, by number of slice. */
-typedef struct zoff_live_slice {
-    char *at;           /* NULL: it is only in its chunks */
-    size_t first_piece; /* of the plan; SIZE_MAX: nothing of it is the engine's */
-    size_t count, bytes;
-    uint64_t used; /* when it was asked for last */
-    uint32_t below, above;
-    uint32_t lent;    /* times */
-    uint32_t missing; /* of several ranks: parts that are on their way */
-    bool ahead;       /* and it was not asked for yet */
-    bool pinned;      /* always at hand */
-    bool direct;      /* and that in the store itself, in one piece */
-} zoff_live_slice;
-
-/* The order in which slices were asked for in a pass. */
-typedef struct zoff_use_order {
-    uint32_t *slices;
-    size_t count, capacity;
-} zoff_use_order;
-
-/* Of several ranks: what a bucket has of a slice, on its way to all of them. */
-typedef struct zoff_assembly_part {
-    uint32_t slice;
-    size_t bucket, piece, piece_count;
-} zoff_assembly_part;
-
-typedef struct zoff_assembly {
-    zoff_gather *gather;
-    zoff_assembly_part *parts; /* a ring, by number */
-    size_t capacity, planned, started, done_before;
-} zoff_assembly;
-
-enum { ZOFF_HELD_MAX = 8 };
-
-/* What of the weights is whole for the caller. */
-typedef struct zoff_live {
-    zoff_map arena;          /* pinned slices, and behind them the others */
-    zoff_live_slice *slices; /* as the flags */
-    size_t pinned_bytes;
-    size_t elements; /* of those that are not pinned */
-    uint32_t lowest; /* of these, in the arena */
-    uint32_t latest; /* the one that was placed last, or its neighbour below */
-    uint64_t clock;
-    size_t lent; /* slices, each as often as it is lent */
-    struct {
-        size_t chunk;
-        char *base;
-    } held[ZOFF_HELD_MAX]; /* chunks of weights, the last used one first */
-    unsigned held_count;
-    zoff_use_order before, now;
-    size_t next; /* in `before`: the use that comes next */
-    zoff_assembly assembly;
-} zoff_live;
-
-/* What a rank says before the gate opens. */
-typedef struct zoff_vote {
-    zoff_exact squares; /* of the gradients that it has measured, but for blocks that are not finite */
-    bool poisoned;      /* there is such a block; the first one is named */
-    bool rank_is_known; /* whose gradient it was; otherwise it came out of a sum of several */
-    uint32_t rank;      /* that one, or the one that voted */
-    zoff_param param;
-    size_t slice, first;
-} zoff_vote;
-
-/* Gradients in memory of the engine. */
-typedef struct zoff_grad_buffer {
-    zoff_map map;
-    bool used;
-} zoff_grad_buffer;
-
-typedef struct zoff_grad_slot {
-    char *at; /* NULL: none */
-    size_t buffer;
-    size_t waits_for; /* buckets that have yet to take their part */
-} zoff_grad_slot;
-
-typedef struct zoff_grads {
-    zoff_grad_slot *slots; /* by slice, as the flags */
-    zoff_grad_buffer *buffers;
-    size_t count, capacity;
-    size_t bytes, most; /* of buffers: now, and ever */
-} zoff_grads;
 
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
@@ -185,6 +110,7 @@ typedef struct zoff_step_run {
     bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
     zoff_comm_work vote;
+    bool closed;                  /* of a device: all gradients that were handed over have come down */
     bool agreement_asked, agreed; /* on the slices that take part */
     zoff_comm_work agreement;
     bool commit_asked; /* persist: of the other ranks, whether they have come so far */
@@ -211,23 +137,6 @@ typedef struct zoff_engine_totals {
     double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;
-
-/* What an engine has beside others; all of it is empty where it is alone. */
-typedef struct zoff_ranks {
-    zoff_reduce *reduce;
-    zoff_gather *gather;    /* of what the owner has updated; or, of replicated states, of the sums of gradients */
-    zoff_map staging;       /* slots of both, which are not used at the same time */
-    size_t spread_bytes;    /* of a slot of `gather` */
-    size_t *part_bytes;     /* gradients on the wire, by bucket and rank */
-    uint32_t *missing;      /* slices that are trained, by bucket */
-    uint8_t *bits;          /* a bit a slice, of each rank */
-    size_t *bits_bytes;     /* the same for all */
-    zoff_cast_piece *moves; /* what is packed or unpacked of a bucket */
-    bool spreads_all;       /* not only what this step has updated */
-    struct {
-        uint64_t sent, received, gradients, weights;
-    } before; /* bytes, when the step before was over */
-} zoff_ranks;
 
 /* Work on gradients before the step was asked for. */
 typedef struct zoff_early {
@@ -273,6 +182,7 @@ struct zoff_engine {
     zoff_live live;
     zoff_grads grads;
     zoff_ranks ranks;
+    zoff_device device;
     zoff_vote own_vote;
     zoff_vote *votes; /* by rank */
     size_t *vote_bytes;
@@ -304,6 +214,22 @@ struct zoff_engine {
     zoff_engine_totals totals;
 };
 
+/* Whether several ranks share the states, or each has a copy of its own. */
+static inline bool zoff_engine_ranks_several(const zoff_engine *e)
+{
+    return zoff_comm_size(e->comm) > 1;
+}
+/* Whether the weights of the engine are spread over several ranks. */
+static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
+{
+    return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
+}
+/* Whether the CPU does not reach weights and gradients. */
+static inline bool zoff_engine_device_is(const zoff_engine *e)
+{
+    return !zoff_accel_in_place(e->accel);
+}
+
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);
 void zoff_engine_options_free(zoff_engine *e);
@@ -311,13 +237,18 @@ void zoff_engine_options_free(zoff_engine *e);
 /* params.c */
 zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 void zoff_engine_params_free(zoff_engine *e);
-void zoff_engine_params_ready_all(zoff_engine *e);          /* every slice that has a gradient buffer */
+zoff_status zoff_engine_params_ready_all(zoff_engine *e);   /* every slice that has a gradient buffer */
 void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices that are READY */
 const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
 /* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
 static inline bool zoff_engine_params_accumulates(const zoff_engine *e)
 {
     return e->settings.values.accumulation > 1 || zoff_comm_size(e->comm) > 1;
+}
+/* Whether a parameter's masters are states of their own. fp32 weights that the CPU reaches are their own masters. */
+static inline bool zoff_engine_params_has_master(const zoff_engine *e, const zoff_engine_param *p)
+{
+    return !p->frozen && (p->dtype != ZOFF_F32 || !zoff_accel_in_place(e->accel));
 }
 /* Whether the engine keeps weights. */
 bool zoff_engine_params_any_owned(const zoff_engine *e);
@@ -331,7 +262,7 @@ zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *c
 /* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
  * no first values either. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
-/* Where its gradients are in the caller's memory. */
+/* Where its gradients are: in the caller's memory, or in the engine's, also after they came down from a device. */
 const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
 {
@@ -388,60 +319,6 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_end_count(zoff_engine *e);
 
-/* live.c */
-/* Decide what is pinned, and reserve memory. */
-zoff_status zoff_engine_live_open(zoff_engine *e);
-/* The weights are there: what can be lent where it lies is at hand from now on. */
-void zoff_engine_live_attach(zoff_engine *e);
-void zoff_engine_live_close(zoff_engine *e);
-/* DRAM that the slices may take; 0 where the engine keeps no weights. */
-uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan);
-/* Nothing of these parameters may be lent when their weights change. */
-zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call);
-/* The slots of the weights are wanted: no chunk is held, and nothing is read ahead. */
-void zoff_engine_live_let_go(zoff_engine *e);
-/* Weights are about to change: what is whole and in nobody's hands is forgotten, too. */
-void zoff_engine_live_clear(zoff_engine *e);
-/* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
-void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all);
-
-/* Whether a slice of the engine's weights is at hand on every rank all the time, and where the weights of such a piece are. */
-bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice);
-char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece);
-
-/* Borrow a chunk of weights without waiting, and keep it for a while. */
-zoff_status zoff_engine_live_hold(zoff_engine *e, size_t chunk, char **out);
-/* Room for a slice that will be asked for; nothing is given up for it that was not asked for yet itself. */
-zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number);
-/* Whether the weights of the engine are spread over several ranks. */
-static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
-{
-    return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
-}
-
-/* grads.c */
-zoff_status zoff_engine_grads_open(zoff_engine *e);
-void zoff_engine_grads_close(zoff_engine *e);
-const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
-void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
-void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
-void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
-
-/* assemble.c: slices of several ranks' parts */
-zoff_status zoff_engine_assemble_open(zoff_engine *e);
-void zoff_engine_assemble_close(zoff_engine *e);
-zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number); /* it has its place; all ranks plan the same */
-zoff_status zoff_engine_assemble_go_on(zoff_engine *e);                 /* without waiting; PENDING: something is on its way */
-zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number); /* until a slice is whole */
-zoff_status zoff_engine_assemble_finish(zoff_engine *e);                /* until all are that are planned */
-
-/* order.c: what is asked for, and read before it is */
-void zoff_engine_order_note(zoff_engine *e, uint32_t slice);
-void zoff_engine_order_ahead(zoff_engine *e); /* read what the pass before used next */
-void zoff_engine_order_turn(zoff_engine *e);  /* a pass is over */
-/* Start to read the chunks of so many elements of a slice from a piece on, as far as there is room. */
-void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count);
-
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
@@ -488,59 +365,6 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e);
 /* Why a step is skipped, as the beginning of a sentence. */
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);
 
-/* ranks.c: several ranks share the states, or each has a copy of its own */
-static inline bool zoff_engine_ranks_several(const zoff_engine *e)
-{
-    return zoff_comm_size(e->comm) > 1;
-}
-/* Reserve memory. */
-zoff_status zoff_engine_ranks_open(zoff_engine *e);
-void zoff_engine_ranks_abandon(zoff_engine *e); /* what is in flight is given up */
-void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
-/* DRAM for what goes to other ranks and comes from them. */
-uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
-/* Nothing moves: let time pass, and what is on its way go on. */
-zoff_status zoff_engine_ranks_wait(zoff_engine *e);
-/* Bytes over the wire since the step before; and from here on anew. */
-void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info);
-void zoff_engine_ranks_count_anew(zoff_engine *e);
-/* Pump, from within a kernel. */
-void zoff_engine_ranks_pump(zoff_engine *e);
-
-/* agree.c */
-/* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
-zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
-/* Every rank calls it with what has become of its work: when one has failed, all have. */
-zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
-zoff_status zoff_engine_agree_list(zoff_engine *e);           /* at seal: every rank has the same parameters and settings */
-zoff_status zoff_engine_agree_weights(zoff_engine *e);        /* at seal: the weights of rank 0 */
-zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
-
-/* exchange.c: gradients of all ranks to the owner of their sum */
-size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
-void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out);
-void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights);
-void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
-/* A slice is ready: its buckets will take it. */
-void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice);
-void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
-bool zoff_engine_exchange_go_on(zoff_engine *e);          /* without waiting; whether something is under way */
-void zoff_engine_exchange_close(zoff_engine *e);          /* no other gradient will come */
-double zoff_engine_exchange_weight(const zoff_engine *e); /* of this micro-batch on all ranks, once its gradients are summed */
-zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
-zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
-
-/* spread.c: from the owner to all ranks */
-size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
-size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
-char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot);
-void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts);
-zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */
-zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */
-zoff_status zoff_engine_spread_all(zoff_engine *e);           /* outside of a step: all weights */
-
 /* lr_schedule.c: what the schedule makes of a group's own hyper-parameters in update number t (from 1) */
 void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h);
 
@@ -556,8 +380,9 @@ zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow);
 /* states.c */
 /* Weights of the states as they are. */
 zoff_status zoff_engine_states_push(zoff_engine *e);
-/* Copies of the fp32 weights of a bucket into its chunk, of the pieces that have a gradient, or of all. */
-void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool all);
+/* Make copies of the fp32 weights of a bucket, of the pieces that have a gradient, or, at first, of all: into its chunk, where
+ * that is to persist; and where they have masters of their own from those to the window. */
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first);
 /* The initial content of a chunk: masters from the weights, zeros, the accumulators that Adagrad starts with. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
 /* The first weights of a chunk. */

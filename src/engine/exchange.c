@@ -166,10 +166,9 @@ void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const
 
 /* ---- a micro-batch ---- */
 
-/* From stage 2 on gradients leave while the trainer makes others. */
-static bool leaves_early(const zoff_engine *e)
+bool zoff_engine_exchange_leaves_early(const zoff_engine *e)
 {
-    return e->settings.values.zero_stage >= 2;
+    return zoff_engine_ranks_several(e) && e->settings.values.zero_stage >= 2;
 }
 
 void zoff_engine_exchange_begin(zoff_engine *e)
@@ -199,7 +198,7 @@ void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice)
 void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
 {
     const zoff_engine_param *param = &e->params[p];
-    if (!e->ranks.reduce || !leaves_early(e) || param->frozen || !param->count)
+    if (!e->ranks.reduce || !zoff_engine_exchange_leaves_early(e) || param->frozen || !param->count)
         return;
     zoff_zero_reduce_mark(e->ranks.reduce, bucket_of(e, p, slice, 0), bucket_of(e, p, slice, param->count - 1));
     (void)zoff_engine_exchange_go_on(e);
@@ -249,7 +248,7 @@ zoff_status zoff_engine_exchange_drop(zoff_engine *e)
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
                  (long long)e->run.t);
-    if (e->phase == ZOFF_PHASE_IDLE && !leaves_early(e))
+    if (e->phase == ZOFF_PHASE_IDLE && !zoff_engine_exchange_leaves_early(e))
         return ZOFF_OK;
     zoff_zero_reduce_close_batch(e->ranks.reduce);
     ZOFF_TRY(zoff_engine_exchange_finish(e));

@@ -23,14 +23,22 @@ static zoff_grad_buffer *find_free(zoff_grads *g, size_t bytes)
     return best;
 }
 
-/* A buffer that nobody has used for long may be of a size that does not come again. */
-static void free_one(zoff_grads *g)
+static void free_buffer(zoff_engine *e, zoff_grad_buffer *buffer)
 {
+    if (buffer->map.base)
+        zoff_engine_device_unpin(e, &buffer->map);
+    zoff_base_map_free(&buffer->map);
+}
+
+/* A buffer that nobody has used for long may be of a size that does not come again. */
+static void free_one(zoff_engine *e)
+{
+    zoff_grads *g = &e->grads;
     for (size_t i = 0; i < g->count; i++) {
         if (g->buffers[i].used || !g->buffers[i].map.base)
             continue;
         g->bytes -= g->buffers[i].map.bytes;
-        zoff_base_map_free(&g->buffers[i].map);
+        free_buffer(e, &g->buffers[i]);
         return;
     }
 }
@@ -40,7 +48,7 @@ static zoff_status make_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **
     zoff_grads *g = &e->grads;
     size_t i = 0;
     if (g->bytes + bytes > g->most)
-        free_one(g);
+        free_one(e);
     while (i < g->count && g->buffers[i].map.base)
         i++;
     if (i == g->count) {
@@ -48,7 +56,13 @@ static zoff_status make_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **
                                          "the gradients' buffers"));
         g->buffers[g->count++] = (zoff_grad_buffer){.used = false};
     }
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &g->buffers[i].map));
+    zoff_map map;
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
+    zoff_status status = zoff_engine_device_pin(e, &map);
+    if (status < 0)
+        zoff_base_map_free(&map);
+    ZOFF_TRY(status);
+    g->buffers[i].map = map;
     g->bytes += bytes;
     g->most = zoff_base_bits_max(g->most, g->bytes);
     *out = &g->buffers[i];
@@ -63,7 +77,8 @@ static zoff_status get_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **o
         *out = find_free(&e->grads, bytes);
         if (*out)
             return ZOFF_OK;
-        if (!zoff_engine_exchange_go_on(e) || e->comm->is_broken)
+        const bool comes_down = e->ranks.reduce && zoff_engine_device_go_on(e) == ZOFF_PENDING;
+        if (!(zoff_engine_exchange_go_on(e) || comes_down) || e->comm->is_broken)
             return make_buffer(e, bytes, out);
         /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
         (void)zoff_engine_assemble_go_on(e);
@@ -95,7 +110,7 @@ void zoff_engine_grads_close(zoff_engine *e)
 {
     zoff_grads *g = &e->grads;
     for (size_t i = 0; i < g->count; i++)
-        zoff_base_map_free(&g->buffers[i].map);
+        free_buffer(e, &g->buffers[i]);
     zoff_base_mem_free(g->buffers);
     zoff_base_mem_free(g->slots);
     *g = (zoff_grads){.slots = NULL};
@@ -124,12 +139,28 @@ void zoff_engine_grads_forget(zoff_engine *e)
         let_go(e, slot_of(e, i));
 }
 
+zoff_status zoff_engine_grads_lend(zoff_engine *e, size_t number, size_t bytes, char **out)
+{
+    zoff_grad_slot *slot = slot_of(e, number);
+    if (!slot->at && bytes) {
+        zoff_grad_buffer *buffer;
+        ZOFF_TRY(get_buffer(e, bytes, &buffer));
+        buffer->used = true;
+        *slot = (zoff_grad_slot){.at = buffer->map.base, .buffer = (size_t)(buffer - e->grads.buffers)};
+    }
+    *out = slot->at;
+    return ZOFF_OK;
+}
+
 zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out)
 {
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
+    ZOFF_FAIL_IF(zoff_engine_device_is(e), ZOFF_ERR_UNSUPPORTED,
+                 "zoff_grad_acquire: gradients on accelerator \"%s\" are the program's; name them in zoff_param_desc.grad",
+                 zoff_accel_name(e->accel));
     ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL",
                  zoff_accel_name(e->accel));
     const zoff_engine_param *param = &e->params[p];
@@ -139,15 +170,12 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
                                : "has a gradient buffer of the program (zoff_param_desc.grad)");
     ZOFF_FAIL_IF(e->flags[number] & ZOFF_SLICE_READY, ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
-    zoff_grad_slot *slot = slot_of(e, number);
     const size_t bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
-    if (!slot->at && bytes) {
-        zoff_grad_buffer *buffer;
-        ZOFF_TRY(get_buffer(e, bytes, &buffer));
-        buffer->used = true;
-        *slot = (zoff_grad_slot){.at = buffer->map.base, .buffer = (size_t)(buffer - e->grads.buffers)};
-        memset(slot->at, 0, bytes);
-    }
-    *out = slot->at;
+    const bool is_lent = zoff_engine_grads_at(e, number) != NULL;
+    char *at;
+    ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &at));
+    if (!is_lent && bytes)
+        memset(at, 0, bytes);
+    *out = at;
     return ZOFF_OK;
 }

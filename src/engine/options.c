@@ -16,8 +16,6 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
-    ZOFF_FAIL_IF(!zoff_accel_in_place(e->accel), ZOFF_ERR_UNSUPPORTED,
-                 "the CPU does not reach the memory of accelerator \"%s\"", zoff_accel_name(e->accel));
     return ZOFF_OK;
 }
 

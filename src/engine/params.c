@@ -51,6 +51,9 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     const char *name = d->name ? d->name : fallback;
     ZOFF_FAIL_IF(e->param_count >= UINT32_MAX, ZOFF_ERR_INVALID, "an engine holds at most %u parameters", UINT32_MAX);
     ZOFF_TRY(check(d, name));
+    ZOFF_FAIL_IF(d->engine_owned && zoff_engine_device_is(e), ZOFF_ERR_UNSUPPORTED,
+                 "%s: weights on accelerator \"%s\" are the program's; engine_owned is for the host", name,
+                 zoff_accel_name(e->accel));
     ZOFF_TRY(zoff_base_array_reserve(&e->params, e->param_count, &e->param_capacity, e->param_count + 1, sizeof *e->params,
                                      "the list of parameters"));
     ZOFF_TRY(zoff_engine_groups_reserve(e, d->group));
@@ -115,12 +118,21 @@ const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece 
 {
     const zoff_engine_param *p = &e->params[piece->param];
     const size_t first = piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
-    if (!p->grad)
+    if (!p->grad || zoff_engine_device_is(e))
         return zoff_engine_grads_at(e, p->first_flag + piece->slice) + first;
     return p->grad + piece->slice * p->grad_stride + first;
 }
 
-void zoff_engine_params_ready_all(zoff_engine *e)
+static zoff_status take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    if (zoff_engine_device_is(e))
+        ZOFF_TRY(zoff_engine_device_fall(e, p, slice, native_stream));
+    e->flags[e->params[p].first_flag + slice] |= ZOFF_SLICE_READY;
+    zoff_engine_exchange_hand_over(e, p, slice);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_params_ready_all(zoff_engine *e)
 {
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
@@ -128,15 +140,15 @@ void zoff_engine_params_ready_all(zoff_engine *e)
             const size_t number = p->first_flag + slice;
             if (e->flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
                 continue;
-            e->flags[number] |= ZOFF_SLICE_READY;
-            zoff_engine_exchange_hand_over(e, (zoff_param)i, slice);
+            ZOFF_TRY(take_gradient(e, (zoff_param)i, slice, NULL));
         }
     }
+    return ZOFF_OK;
 }
 
 void zoff_engine_params_zero_grads(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
+    for (size_t i = 0; !zoff_engine_device_is(e) && i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             if (p->grad && e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
@@ -168,8 +180,8 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL",
-                 zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(native_stream && !zoff_engine_device_is(e), ZOFF_ERR_INVALID,
+                 "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
     const zoff_engine_param *param = &e->params[p];
     uint8_t *flag = &e->flags[param->first_flag + slice];
     const bool has_gradient = param->grad || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
@@ -177,12 +189,14 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(*flag & ZOFF_SLICE_READY, ZOFF_ERR_STATE, "zoff_grad_ready: slice %zu of %s was handed over twice in one step",
                  slice, param->name);
-    if (!param->frozen && param->count) {
-        *flag |= ZOFF_SLICE_READY;
-        zoff_engine_exchange_hand_over(e, p, slice);
-    }
+    const bool is_trained = !param->frozen && param->count;
+    if (is_trained)
+        ZOFF_TRY(take_gradient(e, p, slice, native_stream));
     e->handed_over = true;
-    zoff_engine_exchange_mark(e, p, slice);
+    if (zoff_engine_device_is(e))
+        (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */
+    else
+        zoff_engine_exchange_mark(e, p, slice);
     (void)zoff_engine_stores_pump(e); /* nothing is written between steps; a failed read is told by who asks for it */
     return ZOFF_OK;
 }

@@ -2,8 +2,8 @@
  * it walks the rows of a table from top to bottom. Buckets at different rows are the overlap: while one is updated, later
  * ones are being read and earlier ones written.
  *
- * These are the tables for an accelerator whose memory the CPU reaches, for one rank alone and for several. With a device of
- * its own a bucket has more rows (docs/adr/0006-pipeline.md). */
+ * One rank alone and several have tables of their own. Where the CPU reaches weights and gradients, the rows of a device pass.
+ */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -18,29 +18,41 @@ typedef struct stage {
 
 /* A micro-step that only adds up. */
 static const stage ADD[] = {
+    {"unload", zoff_engine_device_unload},         /* device: its gradients have come down */
     {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32 */
 };
 
 /* The last micro-step. */
 static const stage STEP[] = {
+    {"unload", zoff_engine_device_unload},
     {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32, where there is an accumulator */
     {"measure", zoff_engine_stages_measure},       /* cpu_adam: square sums, finite or not */
     {"gate", zoff_engine_stages_gate},             /* engine: opens when all are measured and the ranks have voted */
     {"fetch", zoff_engine_stages_fetch},           /* offload: starts for later buckets while this one waits or updates */
+    {"window", zoff_engine_device_window},         /* device: where its new weights will be */
     {"update", zoff_engine_update_run},            /* cpu_adam, on the team; pumps I/O in between */
     {"flush", zoff_engine_stages_flush},           /* offload: write-behind, never waited for here */
+    {"upload", zoff_engine_device_upload},         /* device: likewise */
 };
 
 /* The same of several ranks: gradients may have left, and be added up and measured, before the step was asked for. */
 static const stage ADD_TOGETHER[] = {
+    {"unload", zoff_engine_device_unload},
     {"reduce", zoff_engine_exchange_reduce}, /* zero: all ranks' gradients to their owner, who adds them up and measures them */
 };
 
 static const stage STEP_TOGETHER[] = {
-    {"reduce", zoff_engine_exchange_reduce}, {"agree", zoff_engine_agree_presence}, /* comm: on the slices that take part */
-    {"gate", zoff_engine_stages_gate},       {"sums", zoff_engine_spread_sums},     /* zero: of replicated states */
-    {"fetch", zoff_engine_stages_fetch},     {"update", zoff_engine_update_run},    {"flush", zoff_engine_stages_flush},
-    {"spread", zoff_engine_spread_weights}, /* zero: new weights to all ranks, a few buckets at a time */
+    {"unload", zoff_engine_device_unload},
+    {"reduce", zoff_engine_exchange_reduce},
+    {"agree", zoff_engine_agree_presence}, /* comm: on the slices that take part */
+    {"gate", zoff_engine_stages_gate},
+    {"sums", zoff_engine_spread_sums}, /* zero: of replicated states */
+    {"fetch", zoff_engine_stages_fetch},
+    {"window", zoff_engine_device_window},
+    {"update", zoff_engine_update_run},
+    {"flush", zoff_engine_stages_flush},
+    {"upload", zoff_engine_device_upload},
+    {"spread", zoff_engine_spread_weights}, /* zero: to all ranks, a few buckets at a time */
 };
 
 #define ROWS(stages) (*out_rows = sizeof(stages) / sizeof(stages)[0], (stages))
@@ -96,6 +108,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
+    e->device.next = 0;
     if (e->run.last)
         zoff_engine_live_clear(e);
     if (!zoff_engine_ranks_several(e))
@@ -132,6 +145,7 @@ void zoff_engine_pipeline_release(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         release(e->store, i, &e->runs[i].states);
         release(e->weights, i, &e->runs[i].weights);
+        zoff_engine_device_release(e, i);
     }
 }
 
@@ -164,7 +178,9 @@ static zoff_status drain(zoff_engine *e)
 /* Nothing moves. */
 static zoff_status wait_for_any(zoff_engine *e)
 {
-    return zoff_engine_ranks_several(e) ? zoff_engine_ranks_wait(e) : zoff_engine_stores_wait(e);
+    if (zoff_engine_ranks_several(e))
+        return zoff_engine_ranks_wait(e);
+    return zoff_engine_device_busy(e) ? zoff_engine_device_wait(e) : zoff_engine_stores_wait(e);
 }
 
 /* What a rank that has no bucket at all does all the same. */
@@ -208,5 +224,6 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         e->run.idle = moved ? 0 : e->run.idle;
     }
     ZOFF_TRY(finish_together(e));
+    ZOFF_TRY(zoff_engine_device_finish(e));
     return e->run.last ? drain(e) : ZOFF_OK;
 }

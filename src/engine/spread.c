@@ -7,7 +7,7 @@
 #include "clock.h"
 #include "try.h"
 
-/* Whether the weights of a piece go to all ranks. */
+/* The same of all weights, outside of a step. */
 static bool goes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
 {
     const zoff_engine_param *p = &e->params[piece->param];
@@ -16,9 +16,15 @@ static bool goes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
     return is_whole && (all || (flag && !p->frozen));
 }
 
+bool zoff_engine_spread_goes(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return goes(e, piece, e->ranks.spreads_all);
+}
+
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece) : zoff_engine_params_value(e, piece, NULL);
+    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece)
+                                                : zoff_engine_device_weights(e, piece, NULL);
 }
 
 static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
@@ -125,7 +131,8 @@ void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts)
         wire += zoff_engine_spread_part_bytes(e, bucket, rank);
     }
     zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
-    e->run.updated++; /* also where nothing of it is this rank's */
+    (void)zoff_engine_device_rise(e, bucket, false); /* what fails is done, and told, by the end of the step */
+    e->run.updated++;                                /* also where nothing of it is this rank's */
 }
 
 /* All ranks start buckets in the same order. */
@@ -174,13 +181,15 @@ static zoff_status start_all(zoff_engine *e)
 {
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
         zoff_status status;
+        ZOFF_TRY(zoff_engine_device_lend(e, b, true));
         while ((status = zoff_zero_gather_start(e->ranks.gather, b)) == ZOFF_PENDING) {
             ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
             ZOFF_TRY(zoff_engine_ranks_wait(e));
         }
         ZOFF_TRY(status);
     }
-    return zoff_engine_spread_finish(e);
+    ZOFF_TRY(zoff_engine_spread_finish(e));
+    return zoff_engine_device_settle(e);
 }
 
 zoff_status zoff_engine_spread_all(zoff_engine *e)

@@ -18,8 +18,8 @@ static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const 
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    void *value = zoff_engine_params_value(e, piece, memory.weights);
-    if (p->frozen || !value || (p->dtype == ZOFF_F32 && !e->settings.values.persist))
+    void *value = zoff_engine_device_weights(e, piece, memory.weights);
+    if (p->frozen || !value || !(zoff_engine_params_has_master(e, p) || e->settings.values.persist))
         return false;
     void *master = zoff_engine_states_stream(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
     *out = (zoff_cast_piece){.count = piece->count,
@@ -41,14 +41,16 @@ static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, b
         zoff_engine_live_refresh(e, chunk, memory.weights, true);
 }
 
-void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool all)
+void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
-    for (size_t i = 0; e->settings.values.persist && i < c->piece_count; i++) {
+    for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        if (e->params[piece->param].dtype == ZOFF_F32 && (all || *zoff_engine_params_flag(e, piece)))
-            used += make_cast(e, c, piece, memory, true, &e->cast_pieces[used]);
+        const zoff_engine_param *p = &e->params[piece->param];
+        const bool to_master = first || !zoff_engine_params_has_master(e, p);
+        if (p->dtype == ZOFF_F32 && (first || *zoff_engine_params_flag(e, piece)))
+            used += make_cast(e, c, piece, memory, to_master, &e->cast_pieces[used]);
     }
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
 }
@@ -58,8 +60,8 @@ zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_c
 {
     const zoff_engine_param *p = &e->params[piece->param];
     const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
-    const bool has_master = p->dtype != ZOFF_F32;
-    char *value = zoff_engine_params_value(e, piece, memory.weights);
+    const bool has_master = zoff_engine_params_has_master(e, p);
+    char *value = zoff_engine_device_weights(e, piece, memory.weights);
     char *base = memory.states;
     return (zoff_adam_piece){.count = piece->count,
                              .master =
@@ -67,7 +69,7 @@ zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_c
                              .m = states.m ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_V) : NULL,
                              .grad_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : p->grad_dtype,
-                             .copy_out = has_master ? value : NULL,
+                             .copy_out = p->dtype != ZOFF_F32 ? value : NULL,
                              .copy_dtype = p->dtype};
 }
 
@@ -92,6 +94,10 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     const zoff_chunk_memory memory = {.states = base};
     size_t used = 0;
+    if (!e->device.fault)
+        e->device.fault = zoff_engine_device_lend(e, chunk, true); /* told by seal */
+    if (e->device.fault)
+        return;
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         if (!e->params[piece->param].frozen)
@@ -100,6 +106,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     zoff_adam_touch_run(e->settings.threads, e->adam_pieces, used);
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
+    zoff_engine_device_release(e, chunk);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -235,10 +242,17 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
         zoff_chunk_memory memory;
         if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER] == 0)
             continue;
-        ZOFF_TRY(zoff_engine_states_borrow(e, &pass, chunk, &memory));
-        cast_chunk(e, chunk, memory, to_master);
+        ZOFF_TRY(zoff_engine_device_lend(e, chunk, to_master));
+        zoff_status status = zoff_engine_states_borrow(e, &pass, chunk, &memory);
+        if (status == ZOFF_OK)
+            cast_chunk(e, chunk, memory, to_master);
+        if (status == ZOFF_OK && !to_master)
+            status = zoff_engine_device_rise(e, chunk, true);
+        zoff_engine_device_release(e, chunk);
+        ZOFF_TRY(status);
         ZOFF_TRY(zoff_engine_states_give_back(e, &pass, chunk, memory));
     }
+    ZOFF_TRY(zoff_engine_device_settle(e));
     if (!to_master)
         ZOFF_TRY(zoff_engine_spread_all(e));
     return zoff_engine_states_end_pass(e, &pass);

@@ -92,7 +92,8 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 static void start(zoff_engine *e)
 {
     e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
-    zoff_engine_exchange_close(e);
+    if (!zoff_engine_device_is(e) || e->plan.chunk_count == 0)
+        zoff_engine_exchange_close(e); /* otherwise when all have come down */
     if (!zoff_engine_ranks_several(e) && e->run.last)
         zoff_engine_gate_begin(e);
     e->phase = ZOFF_PHASE_OPEN;
@@ -104,9 +105,11 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
     (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
+    (void)zoff_engine_device_go_on(e);
+    const bool moves = zoff_engine_device_busy(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
     const bool assembles = zoff_engine_assemble_go_on(e) != ZOFF_OK;
-    return exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
+    return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
@@ -130,6 +133,8 @@ static void complete_info(zoff_engine *e)
     info->check_seconds = now.check_seconds - e->run.before.check_seconds;
     info->seconds = zoff_base_clock_seconds() - e->run.began;
     zoff_engine_ranks_count(e, info);
+    info->device_read_bytes = e->device.read_bytes;
+    info->device_write_bytes = e->device.write_bytes;
     info->measure_seconds += e->early.measure_seconds;
     info->host_read_bytes += e->early.read_bytes;
     info->host_write_bytes += e->early.write_bytes;
@@ -164,6 +169,7 @@ static zoff_status finish(zoff_engine *e)
     turn_flags(e);
     e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_exchange_weight(e);
     zoff_engine_ranks_count_anew(e);
+    e->device.read_bytes = e->device.write_bytes = 0;
     info->accumulated = !e->run.last;
     info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
     e->micro = e->run.last ? 0 : e->micro + 1;
@@ -249,7 +255,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(prepare(e, args));
-    zoff_engine_params_ready_all(e);
+    ZOFF_TRY(zoff_engine_params_ready_all(e));
     start(e);
     return go_on(e, info);
 }
@@ -275,6 +281,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && e->comm->is_broken, ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
+    zoff_engine_device_end_falls(e);
     ZOFF_TRY(zoff_engine_exchange_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);

@@ -164,7 +164,8 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
         t->settles[stream] = t->chunk->lengths[stream] != 0;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
-        if (e->params[pieces[i].param].dtype == ZOFF_F32)
+        const zoff_engine_param *p = &e->params[pieces[i].param];
+        if (!p->frozen && !zoff_engine_params_has_master(e, p))
             t->settles[ZOFF_STREAM_MASTER] = false;
     }
 }

@@ -41,7 +41,8 @@ static zoff_status check_range(const zoff_engine *e, const window *w, const char
 /* fp32 weights are their own masters: setting one sets the other. */
 static bool is_own_master(const zoff_engine *e, const window *w)
 {
-    return e->params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+    return !zoff_engine_params_has_master(e, &e->params[w->param]) && e->params[w->param].dtype == ZOFF_F32 &&
+           (w->is_weights || w->kind == ZOFF_STATE_MASTER);
 }
 
 static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)

@@ -34,9 +34,9 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 80, threads);
     SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 224, loss_scale);
+    SIZE_OF(zoff_step_info, 240, device_write_bytes);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 136, exchange_bytes);
+    SIZE_OF(zoff_plan_info, 144, device_host_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

@@ -108,10 +108,20 @@ class rank_trainers
         weights.assign(job.size, 1.0);
     }
 
+    // Each rank has a device of its own, whose streams dawdle by the seed.
+    void use_devices(unsigned seed)
+    {
+        for (unsigned rank = 0; rank < job.size; rank++) {
+            devices.push_back(std::make_unique<test_device>(seed * 100 + rank));
+            trainers[rank]->put_on(devices[rank].get());
+        }
+    }
+
     void seal(const std::string &text, uint64_t chunk_elements, uint64_t host_bytes = 0)
     {
         job.on_each([&](unsigned rank) {
-            engines[rank] = make_engine(*trainers[rank], text, chunk_elements, host_bytes, job.comm_of(rank));
+            engines[rank] = make_engine(*trainers[rank], text, chunk_elements, host_bytes, job.comm_of(rank),
+                                        devices.empty() ? nullptr : devices[rank]->accel);
             EXPECT_ZOFF_OK(zoff_engine_seal(engines[rank].get()));
         });
     }
@@ -158,6 +168,7 @@ class rank_trainers
     const rank_job &job;
     trainer want;
     std::vector<std::unique_ptr<trainer>> trainers;
+    std::vector<std::unique_ptr<test_device>> devices; // none: weights and gradients are on the host
     std::vector<engine> engines;
     std::vector<double> weights; // of the next micro-batch of each rank
     zoff_dtype wire = ZOFF_DTYPE_DEFAULT;

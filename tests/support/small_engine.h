@@ -62,7 +62,7 @@ inline unsigned threads_of_rank()
 
 // Created and filled, not sealed.
 inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
-                          zoff_comm *ranks = nullptr)
+                          zoff_comm *ranks = nullptr, zoff_accel *device = nullptr)
 {
     zoff_config *parsed = nullptr;
     zoff_engine *made = nullptr;
@@ -74,6 +74,7 @@ inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_el
     opts.host_bytes = host_bytes;
     opts.threads = ranks ? threads_of_rank() : 2;
     opts.comm = ranks;
+    opts.accel = device;
     EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
     zoff_config_close(parsed); // read during create
     for (size_t i = 0; made && i < t.tensors.size(); i++) {

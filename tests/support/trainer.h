@@ -3,8 +3,8 @@
 #ifndef ZOFF_TRAINER_H
 #define ZOFF_TRAINER_H
 
+#include "accel_fault.h"
 #include "reference.h"
-#include "zoff_test.h"
 
 #include <algorithm>
 #include <random>
@@ -67,6 +67,8 @@ class trainer
         d.engine_owned = stores[i].owned;
         if (stores[i].borrows_grad)
             d.grad = nullptr;
+        if (device)
+            d.grad = device_grad(i);
         return d;
     }
 
@@ -77,10 +79,26 @@ class trainer
     // Leave its gradients to the engine too: hand_over() copies them to where it lends memory for them.
     void give_away_grad(size_t i) { stores[i].borrows_grad = true; }
 
+    // Weights and gradients are memory of a device: its streams alone read and write them, but when nothing is under way.
+    // Gradients are garbage there but for the time between their backward pass and the end of the step.
+    void put_on(test_device *device_)
+    {
+        device = device_;
+        for (auto &s : stores)
+            s.device_grad.assign(s.grad.size(), (char)0x7f);
+    }
+
     // The gradient of a slice is there.
     void hand_over(zoff_engine *e, size_t i, size_t slice)
     {
         const size_t bytes = size(tensors[i].grad_dtype);
+        if (device) {
+            const size_t from = slice * stores[i].stride * bytes, all = tensors[i].count * bytes;
+            if (all && !tensors[i].frozen) /* of a frozen one nobody waits for it */
+                device->launch([to = device_grad(i) + from, mine = grad(i) + from, all] { memcpy(to, mine, all); });
+            ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, device->stream));
+            return;
+        }
         if (stores[i].borrows_grad && !tensors[i].frozen) {
             void *lent = nullptr, *again = nullptr;
             ASSERT_ZOFF_OK(zoff_grad_acquire(e, (zoff_param)i, slice, nullptr, &lent));
@@ -216,6 +234,7 @@ class trainer
   private:
     struct storage {
         std::vector<char> value, grad;
+        std::vector<char> device_grad; // where grad comes to be on a device
         size_t stride;
         bool owned = false;        // by the engine
         bool borrows_grad = false; // from the engine
@@ -240,6 +259,9 @@ class trainer
         }
     }
 
+    char *device_grad(size_t i) { return stores[i].device_grad.data() + size(tensors[i].grad_dtype); }
+
+    test_device *device = nullptr;
     std::vector<storage> stores;
     std::normal_distribution<float> normal;
 };

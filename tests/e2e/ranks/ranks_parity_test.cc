@@ -7,8 +7,9 @@ using namespace zoff_test;
 
 namespace
 {
-// Who has the weights: the program; or the engine, in DRAM or in files, whole when they are fetched.
-enum weights { OF_PROGRAM, IN_DRAM, IN_FILES };
+// Who has the weights: the program, on the host or on a device; or the engine, in DRAM or in files, whole when they are
+// fetched.
+enum weights { OF_PROGRAM, ON_DEVICE, IN_DRAM, IN_FILES };
 
 struct cell {
     unsigned stage;
@@ -31,9 +32,10 @@ std::string name(const testing::TestParamInfo<cell> &info)
     return "stage" + std::to_string(c.stage) + "_" + (c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + name_of(c.dtype) +
            "_world" + std::to_string(c.world) + "_accumulate" + std::to_string(c.accumulation) +
            (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements) +
-           (c.owner == IN_DRAM    ? "_weightsInDram"
-            : c.owner == IN_FILES ? "_weightsInFiles"
-                                  : "");
+           (c.owner == IN_DRAM     ? "_weightsInDram"
+            : c.owner == IN_FILES  ? "_weightsInFiles"
+            : c.owner == ON_DEVICE ? "_onDevice"
+                                   : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -54,7 +56,7 @@ class RanksParity : public testing::TestWithParam<cell>
     // Little room: what was fetched has to go for what comes, small slices stay.
     std::string weights_text() const
     {
-        if (GetParam().owner == OF_PROGRAM)
+        if (GetParam().owner == OF_PROGRAM || GetParam().owner == ON_DEVICE)
             return "";
         return std::string(", \"offload_param\": {\"device\": \"") + (GetParam().owner == IN_FILES ? "nvme" : "cpu") +
                "\", \"nvme_path\": \"" + folder.path +
@@ -109,6 +111,16 @@ std::vector<cell> cells()
     all.push_back({2, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, "fp16"});
     all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, nullptr, 1024});     // more ranks than blocks in a bucket
     all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 8, 1, nullptr, 1u << 20}); // one bucket
+    for (unsigned stage : {0u, 1u, 2u}) {
+        for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                for (unsigned world : {1u, 2u, 3u})
+                    all.push_back({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, ON_DEVICE});
+            }
+        }
+    }
+    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, ON_DEVICE});
+    all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, ON_DEVICE});
     for (weights owner : {IN_DRAM, IN_FILES}) {
         for (unsigned stage : {0u, 1u, 3u}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
@@ -131,7 +143,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     rank_job job(c.world);
     rank_trainers all(job, 42, [&](trainer &t) {
         add_awkward(t, c.dtype, c.dtype);
-        for (size_t i = 1; c.owner != OF_PROGRAM && i < t.tensors.size(); i++) {
+        for (size_t i = 1; (c.owner == IN_DRAM || c.owner == IN_FILES) && i < t.tensors.size(); i++) {
             if (i != 5)
                 t.give_away(i);
             if (i != 7 && !t.tensors[i].frozen)
@@ -140,6 +152,8 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     });
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
+    if (c.owner == ON_DEVICE)
+        all.use_devices(c.stage * 10 + c.world);
     all.seal(config_text(), c.chunk_elements);
     if (HasFailure())
         return;

@@ -165,7 +165,7 @@ TEST(Refusals, MoreStatesThanTheMachineHasMemory)
     ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
                       "not enough DRAM: need 128.0 TiB (states 128.0 TiB, gradient sums 0 bytes, weights of the engine "
-                      "0 bytes, what goes to other ranks 0 bytes), have ",
+                      "0 bytes, what goes to other ranks or to a device 0 bytes), have ",
                       zoff_engine_seal(made));
     EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
 }

@@ -1,0 +1,470 @@
+/* device.c: weights and gradients in memory that the CPU does not reach. Gradients come down as they are handed over, slice by
+ * slice, to memory of the engine's (grads.c); from there on they are like any others. Weights of a bucket are made new in a
+ * window, a piece of host memory that it has for that long, and go up from it.
+ *
+ *      trainer's stream   ... backward of 3 | of 2 | of 1 ...
+ *                                       \ event \      \
+ *      down                               copy 3 | copy 2 | copy 1
+ *      CPU                                          measure, ..., update bucket 0 | update bucket 1 | ...
+ *      up                                                                         copy 0 | copy 1 | ...
+ *
+ * Both streams are the engine's own: nothing is ever put into the trainer's but an event. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+/* ---- memory ---- */
+
+static bool is_sharded(const zoff_engine *e)
+{
+    return zoff_engine_ranks_several(e) && !e->plan.replicated;
+}
+
+/* Weights that go through windows: all that are trained. */
+static size_t bytes_of(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
+}
+
+/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each piece is in the window of its own.
+ */
+static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offsets)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        const zoff_plan_part first = zoff_zero_plan_part(plan, b, 0), last = zoff_zero_plan_part(plan, b, plan->ranks - 1);
+        size_t at = 0;
+        for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++) {
+            if (offsets)
+                offsets[i] = at;
+            at += zoff_base_bits_align(bytes_of(e, &plan->pieces[i]), 64);
+        }
+        most = zoff_base_bits_max(most, at);
+    }
+    return most;
+}
+
+uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan)
+{
+    uint64_t bytes = 0;
+    if (!zoff_engine_device_is(e))
+        return 0;
+    /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
+    for (size_t i = 0; !zoff_engine_exchange_leaves_early(e) && i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
+    }
+    return bytes + (uint64_t)ZOFF_DEVICE_WINDOWS * lay_out(e, plan, NULL);
+}
+
+static zoff_status open_streams(zoff_engine *e)
+{
+    const zoff_accel_ops *ops = e->accel->ops;
+    ZOFF_TRY(ops->stream_open(e->accel, &e->device.down));
+    ZOFF_TRY(ops->stream_open(e->accel, &e->device.up));
+    ZOFF_TRY(ops->event_open(e->accel, &e->device.handed_over));
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        ZOFF_TRY(ops->event_open(e->accel, &e->device.windows[i].risen));
+    return ops->event_open(e->accel, &e->device.synced);
+}
+
+zoff_status zoff_engine_device_pin(zoff_engine *e, const zoff_map *map)
+{
+    return zoff_engine_device_is(e) ? e->accel->ops->pin(e->accel, map->base, map->bytes) : ZOFF_OK;
+}
+
+void zoff_engine_device_unpin(zoff_engine *e, const zoff_map *map)
+{
+    if (zoff_engine_device_is(e))
+        e->accel->ops->unpin(e->accel, map->base);
+}
+
+static zoff_status pin(zoff_engine *e, const zoff_map *map, bool *out_pinned)
+{
+    if (map->base)
+        ZOFF_TRY(zoff_engine_device_pin(e, map));
+    *out_pinned = map->base != NULL;
+    return ZOFF_OK;
+}
+
+static void close_event(zoff_engine *e, void *event)
+{
+    if (event)
+        e->accel->ops->event_close(e->accel, event);
+}
+
+zoff_status zoff_engine_device_open(zoff_engine *e)
+{
+    zoff_device *d = &e->device;
+    if (!zoff_engine_device_is(e))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.piece_count, sizeof *d->offsets, "the windows of a device", &d->offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->falls, "gradients that come down", &d->falls));
+    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->landed, "gradients that come down", &d->landed));
+    d->window_bytes = lay_out(e, &e->plan, d->offsets);
+    if (d->window_bytes)
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_DEVICE_WINDOWS * d->window_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
+                                     &d->staging));
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS && d->window_bytes; i++)
+        d->windows[i].base = (char *)d->staging.base + i * d->window_bytes;
+    ZOFF_TRY(pin(e, &d->staging, &d->staging_pinned));
+    ZOFF_TRY(pin(e, &e->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
+    return open_streams(e);
+}
+
+/* Streams first: what is in them uses the rest. */
+void zoff_engine_device_close(zoff_engine *e)
+{
+    zoff_device *d = &e->device;
+    if (!e->accel || !zoff_engine_device_is(e))
+        return;
+    const zoff_accel_ops *ops = e->accel->ops;
+    void *streams[] = {d->down, d->up};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (streams[i])
+            ops->stream_close(e->accel, streams[i]);
+    }
+    close_event(e, d->handed_over);
+    close_event(e, d->synced);
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        close_event(e, d->windows[i].risen);
+    for (size_t i = 0; d->landed && i < e->slice_count; i++)
+        close_event(e, d->landed[i]);
+    if (d->staging_pinned)
+        zoff_engine_device_unpin(e, &d->staging);
+    if (d->wire_pinned)
+        zoff_engine_device_unpin(e, &e->ranks.staging);
+    zoff_base_map_free(&d->staging);
+    zoff_base_mem_free(d->offsets);
+    zoff_base_mem_free(d->falls);
+    zoff_base_mem_free(d->landed);
+    *d = (zoff_device){.next = 0};
+}
+
+/* ---- time ---- */
+
+zoff_status zoff_engine_device_wait(zoff_engine *e)
+{
+    enum { YIELDS = 200, NAP_NS = 20000 };
+    if (e->run.idle++ < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return e->phase == ZOFF_PHASE_BUILDING ? ZOFF_OK : zoff_engine_stores_pump(e);
+}
+
+bool zoff_engine_device_busy(const zoff_engine *e)
+{
+    bool busy = e->device.first_fall != e->device.fall_end;
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        busy = busy || e->device.windows[i].rises;
+    return busy;
+}
+
+static zoff_status wait_for(zoff_engine *e, void *event)
+{
+    zoff_status status;
+    e->run.idle = 0;
+    while ((status = e->accel->ops->event_poll(e->accel, event)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_engine_device_wait(e));
+    return status;
+}
+
+static zoff_status sync(zoff_engine *e, void *stream)
+{
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.synced, stream));
+    return wait_for(e, e->device.synced);
+}
+
+zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up)
+{
+    void *stream = up ? e->device.up : e->device.down;
+    for (size_t i = 0; i < count; i++)
+        ZOFF_TRY(e->accel->ops->copy(e->accel, stream, moves[i].dst, moves[i].src,
+                                     moves[i].count * zoff_adam_dtype_bytes(moves[i].src_dtype)));
+    return sync(e, stream);
+}
+
+/* ---- gradients, down ---- */
+
+static zoff_status landing(zoff_engine *e, size_t number, void **out)
+{
+    void **event = &e->device.landed[number];
+    if (!*event)
+        ZOFF_TRY(e->accel->ops->event_open(e->accel, event));
+    *out = *event;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    const zoff_accel_ops *ops = e->accel->ops;
+    zoff_device *d = &e->device;
+    const zoff_engine_param *param = &e->params[p];
+    const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
+    char *to;
+    void *event;
+    ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &to));
+    ZOFF_TRY(landing(e, number, &event));
+    ZOFF_TRY(ops->event_record(e->accel, d->handed_over, native_stream));
+    ZOFF_TRY(ops->event_await(e->accel, d->down, d->handed_over));
+    zoff_status status = ops->copy(e->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
+    if (status == ZOFF_OK)
+        status = ops->event_record(e->accel, event, d->down);
+    if (status < 0) {
+        /* It is the program's again: nothing may read it any more. */
+        zoff_kept_error kept;
+        zoff_base_status_keep(&kept);
+        (void)sync(e, d->down);
+        zoff_base_status_restore(&kept);
+        return status;
+    }
+    d->falls[d->fall_end++ % e->slice_count] = (zoff_fall){.number = number, .param = p, .slice = slice};
+    d->read_bytes += bytes;
+    return ZOFF_OK;
+}
+
+/* They come down in order, for they are all in one stream. */
+zoff_status zoff_engine_device_go_on(zoff_engine *e)
+{
+    zoff_device *d = &e->device;
+    for (; d->first_fall != d->fall_end; d->first_fall++) {
+        const zoff_fall fall = d->falls[d->first_fall % e->slice_count];
+        zoff_status status = e->accel->ops->event_poll(e->accel, d->landed[fall.number]);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", fall.slice,
+                                           e->params[fall.param].name, zoff_accel_name(e->accel));
+        if (status == ZOFF_PENDING)
+            return ZOFF_PENDING;
+        e->flags[fall.number] |= ZOFF_SLICE_DOWN;
+        zoff_engine_exchange_mark(e, fall.param, fall.slice);
+    }
+    return ZOFF_OK;
+}
+
+/* A device that has failed brings nothing any more: then they are forgotten. */
+void zoff_engine_device_end_falls(zoff_engine *e)
+{
+    zoff_status status;
+    e->run.idle = 0;
+    while ((status = zoff_engine_device_go_on(e)) == ZOFF_PENDING && zoff_engine_device_wait(e) >= 0)
+        ;
+    e->device.first_fall = e->device.fall_end;
+}
+
+/* Of one rank alone a bucket needs no more than its own. */
+static bool is_down(const zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        const uint8_t flag = *zoff_engine_params_flag(e, &e->plan.pieces[chunk->first_piece + i]);
+        if ((flag & ZOFF_SLICE_READY) && !(flag & ZOFF_SLICE_DOWN))
+            return false;
+    }
+    return true;
+}
+
+zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (!zoff_engine_device_is(e))
+        return ZOFF_OK;
+    zoff_status status = zoff_engine_device_go_on(e);
+    if (status < 0)
+        return status;
+    if (!zoff_engine_ranks_several(e))
+        return is_down(run) ? ZOFF_OK : ZOFF_PENDING;
+    if (status == ZOFF_OK && !e->run.closed) {
+        zoff_engine_exchange_close(e);
+        e->run.closed = true;
+    }
+    return status;
+}
+
+/* ---- windows ---- */
+
+char *zoff_engine_device_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
+{
+    const size_t i = (size_t)(piece - e->plan.pieces);
+    const zoff_device_window *window;
+    if (!zoff_engine_device_is(e) || e->params[piece->param].engine_owned)
+        return zoff_engine_params_value(e, piece, weights);
+    window = e->runs[zoff_zero_plan_chunk_of(&e->plan, i)].window;
+    return window ? window->base + e->device.offsets[i] : NULL;
+}
+
+/* One that nobody has, and nothing leaves any more.  @return PENDING when all are in use */
+static zoff_status find_free(zoff_engine *e, zoff_device_window **out)
+{
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
+        zoff_device_window *w = &e->device.windows[i];
+        if (w->rises) {
+            zoff_status status = e->accel->ops->event_poll(e->accel, w->risen);
+            ZOFF_TRY(status);
+            w->rises = status == ZOFF_PENDING;
+        }
+        if (!w->rises && !w->lent) {
+            *out = w;
+            return ZOFF_OK;
+        }
+    }
+    return ZOFF_PENDING;
+}
+
+static zoff_status lend(zoff_engine *e, size_t bucket)
+{
+    zoff_device_window *window;
+    zoff_status status = find_free(e, &window);
+    if (status != ZOFF_OK)
+        return status;
+    window->lent = true;
+    e->runs[bucket].window = window;
+    return ZOFF_OK;
+}
+
+void zoff_engine_device_release(zoff_engine *e, size_t bucket)
+{
+    if (e->runs[bucket].window)
+        e->runs[bucket].window->lent = false;
+    e->runs[bucket].window = NULL;
+}
+
+/* Pieces of a bucket: this rank's, or those of all ranks. */
+static zoff_plan_part pieces_of(const zoff_engine *e, size_t bucket, bool own)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[bucket];
+    const zoff_plan_part first = zoff_zero_plan_part(&e->plan, bucket, 0),
+                         last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
+    if (own)
+        return (zoff_plan_part){chunk->first_piece, chunk->piece_count};
+    return (zoff_plan_part){first.first_piece, last.first_piece + last.piece_count - first.first_piece};
+}
+
+/* Copies of the weights of a bucket, in one direction. */
+static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
+{
+    const zoff_plan_part part = pieces_of(e, bucket, own);
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[i];
+        const size_t bytes = bytes_of(e, piece);
+        if (!bytes || (up && !own && !zoff_engine_spread_goes(e, piece)))
+            continue;
+        char *host = e->runs[bucket].window->base + e->device.offsets[i], *device = zoff_engine_params_value(e, piece, NULL);
+        ZOFF_TRY(
+            e->accel->ops->copy(e->accel, up ? e->device.up : e->device.down, up ? device : host, up ? host : device, bytes));
+        *(up ? &e->device.write_bytes : &e->device.read_bytes) += bytes;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
+{
+    zoff_status status;
+    if (!zoff_engine_device_is(e) || e->runs[bucket].window)
+        return ZOFF_OK;
+    e->run.idle = 0;
+    while ((status = lend(e, bucket)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_engine_device_wait(e));
+    if (status == ZOFF_OK && load && (status = put_copies(e, bucket, true, false)) == ZOFF_OK)
+        status = sync(e, e->device.down);
+    if (status < 0)
+        zoff_engine_device_release(e, bucket);
+    return status;
+}
+
+/* The trainer may have used the old weights in its stream up to where it handed its gradients over. */
+zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
+{
+    const zoff_accel_ops *ops = e->accel->ops;
+    zoff_device_window *window = e->runs[bucket].window;
+    if (!window)
+        return ZOFF_OK;
+    ZOFF_TRY(ops->event_await(e->accel, e->device.up, e->device.handed_over));
+    ZOFF_TRY(put_copies(e, bucket, own, true));
+    ZOFF_TRY(ops->event_record(e->accel, window->risen, e->device.up));
+    window->rises = true;
+    zoff_engine_device_release(e, bucket);
+    return ZOFF_OK;
+}
+
+/* ---- rows ---- */
+
+/* Whether weights of a bucket become new on this rank's device in this step. */
+static bool wants_window(const zoff_bucket_run *run)
+{
+    const zoff_engine *e = run->engine;
+    const zoff_plan_part part = pieces_of(e, run->chunk, !is_sharded(e));
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        if (bytes_of(e, &e->plan.pieces[i]) && zoff_engine_spread_goes(e, &e->plan.pieces[i]))
+            return true;
+    }
+    return false;
+}
+
+/* In order: with all windows at buckets that wait for one without, nothing would ever move. */
+zoff_status zoff_engine_device_window(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (!zoff_engine_device_is(e))
+        return ZOFF_OK;
+    if (run->chunk != e->device.next)
+        return ZOFF_PENDING;
+    if (wants_window(run)) {
+        zoff_status status = lend(e, run->chunk);
+        if (status != ZOFF_OK)
+            return status;
+    }
+    e->device.next++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_device_upload(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (!zoff_engine_device_is(e) || is_sharded(e))
+        return ZOFF_OK; /* the other ranks' parts go up with it, when they have come */
+    return zoff_engine_device_rise(e, run->chunk, false);
+}
+
+static zoff_status zero_gradients(zoff_engine *e)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        for (size_t slice = 0; slice < p->slices; slice++) {
+            if (p->grad && e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
+                ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, p->grad + slice * p->grad_stride,
+                                             p->count * zoff_adam_dtype_bytes(p->grad_dtype)));
+        }
+    }
+    return sync(e, e->device.down);
+}
+
+zoff_status zoff_engine_device_finish(zoff_engine *e)
+{
+    if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
+        ZOFF_TRY(zero_gradients(e));
+    return zoff_engine_device_settle(e);
+}
+
+zoff_status zoff_engine_device_settle(zoff_engine *e)
+{
+    if (!zoff_engine_device_is(e))
+        return ZOFF_OK;
+    /* What could not be sent up when it was its turn. */
+    for (size_t b = 0; b < e->plan.chunk_count; b++)
+        ZOFF_TRY(zoff_engine_device_rise(e, b, false));
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
+        zoff_device_window *w = &e->device.windows[i];
+        if (w->rises)
+            ZOFF_TRY(wait_for(e, w->risen));
+        w->rises = false;
+    }
+    return ZOFF_OK;
+}

@@ -1,0 +1,136 @@
+/* live_priv.h: weights that the engine keeps and gradients that it lends: what of them is whole for the caller; part of
+ * engine_priv.h. */
+#ifndef ZOFF_LIVE_PRIV_H
+#define ZOFF_LIVE_PRIV_H
+
+#include "gather.h"
+#include "map.h"
+#include "zero.h"
+
+#include <zoff/engine.h>
+
+/* A slice of weights, whole in one place. Its neighbours are those in the arena, by number of slice. */
+typedef struct zoff_live_slice {
+    char *at;           /* NULL: it is only in its chunks */
+    size_t first_piece; /* of the plan; SIZE_MAX: nothing of it is the engine's */
+    size_t count, bytes;
+    uint64_t used; /* when it was asked for last */
+    uint32_t below, above;
+    uint32_t lent;    /* times */
+    uint32_t missing; /* of several ranks: parts that are on their way */
+    bool ahead;       /* and it was not asked for yet */
+    bool pinned;      /* always at hand */
+    bool direct;      /* and that in the store itself, in one piece */
+} zoff_live_slice;
+
+/* The order in which slices were asked for in a pass. */
+typedef struct zoff_use_order {
+    uint32_t *slices;
+    size_t count, capacity;
+} zoff_use_order;
+
+/* Of several ranks: what a bucket has of a slice, on its way to all of them. */
+typedef struct zoff_assembly_part {
+    uint32_t slice;
+    size_t bucket, piece, piece_count;
+} zoff_assembly_part;
+
+typedef struct zoff_assembly {
+    zoff_gather *gather;
+    zoff_assembly_part *parts; /* a ring, by number */
+    size_t capacity, planned, started, done_before;
+} zoff_assembly;
+
+enum { ZOFF_HELD_MAX = 8 };
+
+/* What of the weights is whole for the caller. */
+typedef struct zoff_live {
+    zoff_map arena;          /* pinned slices, and behind them the others */
+    zoff_live_slice *slices; /* as the flags */
+    size_t pinned_bytes;
+    size_t elements; /* of those that are not pinned */
+    uint32_t lowest; /* of these, in the arena */
+    uint32_t latest; /* the one that was placed last, or its neighbour below */
+    uint64_t clock;
+    size_t lent; /* slices, each as often as it is lent */
+    struct {
+        size_t chunk;
+        char *base;
+    } held[ZOFF_HELD_MAX]; /* chunks of weights, the last used one first */
+    unsigned held_count;
+    zoff_use_order before, now;
+    size_t next; /* in `before`: the use that comes next */
+    zoff_assembly assembly;
+} zoff_live;
+
+/* Gradients in memory of the engine. */
+typedef struct zoff_grad_buffer {
+    zoff_map map;
+    bool used;
+} zoff_grad_buffer;
+
+typedef struct zoff_grad_slot {
+    char *at; /* NULL: none */
+    size_t buffer;
+    size_t waits_for; /* buckets that have yet to take their part */
+} zoff_grad_slot;
+
+typedef struct zoff_grads {
+    zoff_grad_slot *slots; /* by slice, as the flags */
+    zoff_grad_buffer *buffers;
+    size_t count, capacity;
+    size_t bytes, most; /* of buffers: now, and ever */
+} zoff_grads;
+
+/* live.c */
+/* Decide what is pinned, and reserve memory. */
+zoff_status zoff_engine_live_open(zoff_engine *e);
+/* The weights are there: what can be lent where it lies is at hand from now on. */
+void zoff_engine_live_attach(zoff_engine *e);
+void zoff_engine_live_close(zoff_engine *e);
+/* DRAM that the slices may take; 0 where the engine keeps no weights. */
+uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan);
+/* Nothing of these parameters may be lent when their weights change. */
+zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call);
+/* The slots of the weights are wanted: no chunk is held, and nothing is read ahead. */
+void zoff_engine_live_let_go(zoff_engine *e);
+/* Weights are about to change: what is whole and in nobody's hands is forgotten, too. */
+void zoff_engine_live_clear(zoff_engine *e);
+/* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
+void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights, bool all);
+
+/* Whether a slice of the engine's weights is at hand on every rank all the time, and where the weights of such a piece are. */
+bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice);
+char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece);
+
+/* Borrow a chunk of weights without waiting, and keep it for a while. */
+zoff_status zoff_engine_live_hold(zoff_engine *e, size_t chunk, char **out);
+/* Room for a slice that will be asked for; nothing is given up for it that was not asked for yet itself. */
+zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number);
+
+/* grads.c */
+zoff_status zoff_engine_grads_open(zoff_engine *e);
+void zoff_engine_grads_close(zoff_engine *e);
+/* Memory for a slice, of which the gradients take so many bytes; what it has already, if it has.  @blocks to reuse it */
+zoff_status zoff_engine_grads_lend(zoff_engine *e, size_t number, size_t bytes, char **out);
+const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
+void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
+void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
+void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
+
+/* assemble.c: slices of several ranks' parts */
+zoff_status zoff_engine_assemble_open(zoff_engine *e);
+void zoff_engine_assemble_close(zoff_engine *e);
+zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number); /* it has its place; all ranks plan the same */
+zoff_status zoff_engine_assemble_go_on(zoff_engine *e);                 /* without waiting; PENDING: something is on its way */
+zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number); /* until a slice is whole */
+zoff_status zoff_engine_assemble_finish(zoff_engine *e);                /* until all are that are planned */
+
+/* order.c: what is asked for, and read before it is */
+void zoff_engine_order_note(zoff_engine *e, uint32_t slice);
+void zoff_engine_order_ahead(zoff_engine *e); /* read what the pass before used next */
+void zoff_engine_order_turn(zoff_engine *e);  /* a pass is over */
+/* Start to read the chunks of so many elements of a slice from a piece on, as far as there is room. */
+void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count);
+
+#endif

@@ -1,0 +1,96 @@
+/* ranks_priv.h: what an engine has beside others; part of engine_priv.h. */
+#ifndef ZOFF_RANKS_PRIV_H
+#define ZOFF_RANKS_PRIV_H
+
+#include "cpu_adam.h"
+#include "exact.h"
+#include "gather.h"
+#include "map.h"
+#include "reduce.h"
+#include "zero.h"
+
+#include <zoff/engine.h>
+
+typedef struct zoff_bucket_run zoff_bucket_run;
+
+/* What a rank says before the gate opens. */
+typedef struct zoff_vote {
+    zoff_exact squares; /* of the gradients that it has measured, but for blocks that are not finite */
+    bool poisoned;      /* there is such a block; the first one is named */
+    bool rank_is_known; /* whose gradient it was; otherwise it came out of a sum of several */
+    uint32_t rank;      /* that one, or the one that voted */
+    zoff_param param;
+    size_t slice, first;
+} zoff_vote;
+
+/* What an engine has beside others; all of it is empty where it is alone. */
+typedef struct zoff_ranks {
+    zoff_reduce *reduce;
+    zoff_gather *gather;    /* of what the owner has updated; or, of replicated states, of the sums of gradients */
+    zoff_map staging;       /* slots of both, which are not used at the same time */
+    size_t spread_bytes;    /* of a slot of `gather` */
+    size_t *part_bytes;     /* gradients on the wire, by bucket and rank */
+    uint32_t *missing;      /* slices that are trained, by bucket */
+    uint8_t *bits;          /* a bit a slice, of each rank */
+    size_t *bits_bytes;     /* the same for all */
+    zoff_cast_piece *moves; /* what is packed or unpacked of a bucket */
+    bool spreads_all;       /* not only what this step has updated */
+    struct {
+        uint64_t sent, received, gradients, weights;
+    } before; /* bytes, when the step before was over */
+} zoff_ranks;
+
+/* ranks.c: several ranks share the states, or each has a copy of its own */
+/* Reserve memory. */
+zoff_status zoff_engine_ranks_open(zoff_engine *e);
+void zoff_engine_ranks_abandon(zoff_engine *e); /* what is in flight is given up */
+void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
+/* DRAM for what goes to other ranks and comes from them. */
+uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
+/* Nothing moves: let time pass, and what is on its way go on. */
+zoff_status zoff_engine_ranks_wait(zoff_engine *e);
+/* Bytes over the wire since the step before; and from here on anew. */
+void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info);
+void zoff_engine_ranks_count_anew(zoff_engine *e);
+/* Pump, from within a kernel. */
+void zoff_engine_ranks_pump(zoff_engine *e);
+
+/* agree.c */
+/* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
+zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
+/* Every rank calls it with what has become of its work: when one has failed, all have. */
+zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
+zoff_status zoff_engine_agree_list(zoff_engine *e);           /* at seal: every rank has the same parameters and settings */
+zoff_status zoff_engine_agree_weights(zoff_engine *e);        /* at seal: the weights of rank 0 */
+zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
+
+/* exchange.c: gradients of all ranks to the owner of their sum */
+size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
+void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out);
+void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights);
+/* Whether gradients leave while the trainer makes others: from stage 2 on. */
+bool zoff_engine_exchange_leaves_early(const zoff_engine *e);
+void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
+/* A slice is ready: its buckets will take it. */
+void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice);
+void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
+bool zoff_engine_exchange_go_on(zoff_engine *e);          /* without waiting; whether something is under way */
+void zoff_engine_exchange_close(zoff_engine *e);          /* no other gradient will come */
+double zoff_engine_exchange_weight(const zoff_engine *e); /* of this micro-batch on all ranks, once its gradients are summed */
+zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
+zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
+
+/* spread.c: from the owner to all ranks */
+size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
+size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
+char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot);
+void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts);
+/* Whether the weights of a piece are new on all ranks after this step. */
+bool zoff_engine_spread_goes(const zoff_engine *e, const zoff_plan_piece *piece);
+zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */
+zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */
+zoff_status zoff_engine_spread_all(zoff_engine *e);           /* outside of a step: all weights */
+
+#endif

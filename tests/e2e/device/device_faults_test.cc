@@ -1,0 +1,135 @@
+// device_faults_test.cc: a device that fails. Whatever call it is, the step says how it ended, and goes on from there.
+#include "small_engine.h"
+
+using namespace zoff_test;
+
+namespace
+{
+struct DeviceFaults : testing::Test {
+    DeviceFaults() : device(5), t(3)
+    {
+        add_awkward(t, ZOFF_BF16, ZOFF_BF16);
+        t.put_on(&device);
+    }
+    void make(const std::string &text) { e = make_engine(t, text, 9000, 0, nullptr, device.accel); }
+
+    test_device device;
+    trainer t;
+    scratch_folder folder;
+    engine e;
+};
+
+TEST_F(DeviceFaults, SealIsAllOrNothing)
+{
+    make(config_text(folder.path));
+    zoff_status status = ZOFF_OK;
+    int nth = 1;
+    for (; nth < 1000; nth++) {
+        device.fail = nth;
+        device.calls = 0;
+        status = zoff_engine_seal(e.get());
+        device.fail = 0;
+        if (status == ZOFF_OK)
+            break;
+        ASSERT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
+        ASSERT_NE(nullptr, strstr(zoff_last_error(), "as the test asked for")) << zoff_last_error();
+    }
+    EXPECT_ZOFF_OK(status);
+    EXPECT_LT(20, nth);
+    t.expect_states(e.get());
+}
+
+// Hand over what has not been yet; some calls may fail.
+zoff_status hand_over(trainer &t, zoff_engine *e, std::vector<std::pair<size_t, size_t>> &left)
+{
+    while (!left.empty()) {
+        const auto [i, slice] = left.back();
+        const zoff_param_desc d = t.desc(i);
+        const size_t bytes = trainer::size(t.tensors[i].grad_dtype), from = slice * d.grad_stride * bytes;
+        if (t.tensors[i].count)
+            memcpy((char *)d.grad + from, t.grad(i) + from, t.tensors[i].count * bytes);
+        const zoff_status status = zoff_grad_ready(e, (zoff_param)i, slice, nullptr);
+        if (status < 0)
+            return status;
+        left.pop_back();
+    }
+    return ZOFF_OK;
+}
+
+// The nth call of a step fails, for each n until none does: nothing is lost, and a retry ends as if nothing had been. How often
+// events are asked about is up to the scheduler.
+class EachCall : public DeviceFaults, public testing::WithParamInterface<std::tuple<bool, bool>>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Device, EachCall, testing::Combine(testing::Bool(), testing::Bool()), [](const auto &one) {
+    return std::string(std::get<0>(one.param) ? "nvme" : "host") + (std::get<1>(one.param) ? "_polls" : "_calls");
+});
+
+TEST_P(EachCall, OfAStepMayFailOnce)
+{
+    const bool polls = std::get<1>(GetParam());
+    make(config_text(std::get<0>(GetParam()) ? folder.path : ""));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    int64_t number = 0;
+    int failed = 0, torn = 0;
+    bool over = false;
+    device.fails_polls = polls;
+    for (int nth = 1; !over && nth < 10000; nth += polls ? 1 + nth / 4 : 1) {
+        t.backward_all(0.5f);
+        std::vector<std::pair<size_t, size_t>> left;
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+                left.emplace_back(i, slice);
+        }
+        device.fail = nth;
+        device.calls = 0;
+        zoff_status status = hand_over(t, e.get(), left);
+        if (status < 0) {
+            ASSERT_EQ(ZOFF_ERR_DEVICE, status);
+            ASSERT_ZOFF_OK(hand_over(t, e.get(), left));
+        }
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        const zoff_status ended = zoff_step_wait(e.get(), &info);
+        if (ended < 0) {
+            ASSERT_EQ(ZOFF_ERR_DEVICE, ended) << zoff_last_error();
+            torn += info.outcome == ZOFF_OUTCOME_TORN;
+            info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
+        }
+        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+        failed += device.calls >= nth;
+        over = device.calls < nth;
+        reference::step(t.tensors, config_groups(), ++number, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    t.expect_states(e.get());
+    EXPECT_LT(polls ? 3 : 100, failed);
+    EXPECT_LT(polls ? -1 : 10, torn);
+}
+
+TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
+{
+    make(config_text(""));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    t.backward_all(0.5f);
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+            t.hand_over(e.get(), i, slice);
+    }
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, device.stream));
+    device.calls = 0;
+    device.fail = 1;
+    device.fails_for_ever = true;
+    zoff_step_info info = new_info();
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "failed before anything was changed", zoff_step_wait(e.get(), &info));
+    EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "as the test asked for", zoff_step_retry(e.get(), &info));
+    EXPECT_ZOFF_OK(zoff_grads_drop(e.get()));
+    t.next_step();
+    t.expect_weights();
+    t.expect_states(e.get());
+}
+} // namespace

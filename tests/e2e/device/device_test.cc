@@ -1,0 +1,243 @@
+// device_test.cc: an engine over a device of its own memory: what moves, what it takes, and every call that reads or writes
+// weights or gradients. That the bits are the host's is in e2e_ranks, for all stages and tiers.
+#include "small_engine.h"
+
+using namespace zoff_test;
+
+namespace
+{
+struct Device : testing::Test {
+    Device() : device(7), t(3) {}
+
+    void build(zoff_dtype dtype, const std::string &text, uint64_t chunk_elements = 3000)
+    {
+        add_awkward(t, dtype, dtype);
+        t.put_on(&device);
+        e = make_engine(t, text, chunk_elements, 0, nullptr, device.accel);
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    }
+    void hand_over_all()
+    {
+        for (size_t i = t.tensors.size(); i-- > 0;) {
+            for (size_t slice = t.tensors[i].slices; slice-- > 0;)
+                t.hand_over(e.get(), i, slice);
+        }
+    }
+    // One step, and what it should have done.
+    void step(int64_t number, const zoff_step_args *args = nullptr)
+    {
+        t.backward_all(0.5f);
+        hand_over_all();
+        info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), args));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        t.next_step();
+        t.expect_weights();
+    }
+    uint64_t trained() const
+    {
+        uint64_t count = 0;
+        for (const auto &tensor : t.tensors)
+            count += tensor.frozen ? 0 : tensor.total();
+        return count;
+    }
+
+    test_device device; // outlives the engine
+    trainer t;
+    scratch_folder folder;
+    engine e;
+    zoff_step_info info = new_info();
+};
+
+TEST_F(Device, MovesEachGradientDownAndEachWeightUpOnce)
+{
+    build(ZOFF_BF16, config_text(""));
+    for (int64_t i = 1; i <= 3; i++) {
+        ASSERT_NO_FATAL_FAILURE(step(i));
+        EXPECT_EQ(2 * trained(), info.device_read_bytes) << "the first weights are not the step's";
+        EXPECT_EQ(2 * trained(), info.device_write_bytes);
+    }
+    t.expect_states(e.get());
+}
+
+TEST_F(Device, TellsWhatItTakes)
+{
+    build(ZOFF_BF16, config_text(""));
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_LE(2 * trained(), plan.device_host_bytes);
+    EXPECT_GE(2 * trained() + 6 * (2 * 3000 + 64 * 20), plan.device_host_bytes);
+    trainer other(3);
+    add_awkward(other, ZOFF_BF16, ZOFF_BF16);
+    engine host = make_engine(other, config_text(""), 3000);
+    EXPECT_EQ(0u, plan_of(host.get()).device_host_bytes);
+}
+
+TEST_F(Device, WeightsInFp32HaveMastersOfTheirOwn)
+{
+    build(ZOFF_F32, config_text(folder.path));
+    EXPECT_EQ(12 * trained(), plan_of(e.get()).state_bytes);
+    for (int64_t i = 1; i <= 2; i++)
+        ASSERT_NO_FATAL_FAILURE(step(i));
+    t.expect_states(e.get());
+}
+
+TEST_F(Device, ZeroesGradientsWhereTheyAre)
+{
+    build(ZOFF_F16, config_text(""));
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.flags = ZOFF_STEP_ZERO_GRADS;
+    ASSERT_NO_FATAL_FAILURE(step(1, &args));
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        const zoff_param_desc d = t.desc(i);
+        for (size_t k = 0; !t.tensors[i].frozen && k < t.tensors[i].total(); k++)
+            ASSERT_EQ(0.0f, trainer::get((const char *)d.grad, ZOFF_F16, t.place(i, k))) << i << ", " << k;
+    }
+}
+
+TEST_F(Device, WeightsOfTheProgramBecomeMastersAndBack)
+{
+    build(ZOFF_BF16, config_text(folder.path));
+    ASSERT_NO_FATAL_FAILURE(step(1));
+    t.scramble();
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    t.expect_weights();
+    for (auto &tensor : t.tensors) {
+        for (size_t k = 0; !tensor.frozen && k < tensor.total(); k++)
+            tensor.master[k] = 0.125f + (float)(k % 13);
+    }
+    t.scramble();
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    t.expect_states(e.get());
+    ASSERT_NO_FATAL_FAILURE(step(2));
+    std::vector<float> zeros(33333);
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 8, ZOFF_STATE_MASTER, 0, zeros.size(), zeros.data()));
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    t.tensors[8].master = zeros;
+    t.expect_weights();
+}
+
+TEST_F(Device, AddsUpMicroBatches)
+{
+    build(ZOFF_BF16, config_text("", 3));
+    for (int64_t number = 1; number <= 2; number++) {
+        for (int micro = 1; micro <= 3; micro++) {
+            t.backward_all(0.5f);
+            hand_over_all();
+            info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+            EXPECT_EQ(2 * trained(), info.device_read_bytes);
+            EXPECT_EQ(micro == 3 ? 2 * trained() : 0, info.device_write_bytes);
+        }
+        reference::step(t.tensors, config_groups(), number, 1.0, 3.0, 0);
+        t.next_step();
+        t.expect_weights();
+    }
+}
+
+TEST_F(Device, LeavesOutWhatHasNoGradient)
+{
+    build(ZOFF_BF16, config_text(""));
+    t.backward(8, 0, 0.5f);
+    t.backward(9, 2, 0.5f);
+    t.hand_over(e.get(), 8, 0);
+    t.hand_over(e.get(), 9, 2);
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    reference::step(t.tensors, config_groups(), 1, 1.0, 1.0, 0);
+    t.expect_weights();
+    EXPECT_EQ(2u * (33333 + 2111), info.device_read_bytes);
+    EXPECT_EQ(2u * (33333 + 2111), info.device_write_bytes);
+}
+
+TEST_F(Device, ASkippedStepChangesNothing)
+{
+    build(ZOFF_BF16, config_text(""));
+    t.backward_all(0.5f);
+    trainer::put(t.grad(8), ZOFF_BF16, 77, NAN);
+    hand_over_all();
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    EXPECT_TRUE(info.skipped);
+    EXPECT_EQ(8u, info.nonfinite_param);
+    EXPECT_EQ(0u, info.device_write_bytes);
+    t.next_step();
+    t.expect_weights();
+    ASSERT_NO_FATAL_FAILURE(step(1));
+}
+
+TEST_F(Device, GradientsThatAreDroppedAreNotWaitedForLater)
+{
+    build(ZOFF_BF16, config_text(""));
+    t.backward_all(0.5f);
+    hand_over_all();
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    t.next_step();
+    ASSERT_NO_FATAL_FAILURE(step(1));
+}
+
+TEST_F(Device, MayBeDestroyedWhileGradientsComeDown)
+{
+    build(ZOFF_BF16, config_text(folder.path));
+    t.backward_all(0.5f);
+    hand_over_all();
+    e.reset();
+}
+
+// All of a step in one call: what is on the device by then.
+TEST_F(Device, TakesAStepInOneCall)
+{
+    build(ZOFF_BF16, config_text(""));
+    t.backward_all(0.5f);
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        const zoff_param_desc d = t.desc(i);
+        for (size_t k = 0; k < t.tensors[i].total(); k++)
+            trainer::put((char *)d.grad, ZOFF_BF16, t.place(i, k), trainer::get(t.grad(i), ZOFF_BF16, t.place(i, k)));
+    }
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+    reference::step(t.tensors, config_groups(), 1, 1.0, 1.0, 0);
+    t.expect_weights();
+}
+
+// States that persist are the same files, whoever wrote them.
+TEST_F(Device, GoesOnFromTheStatesOfAHost)
+{
+    const std::string text = config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}");
+    trainer before(3);
+    add_awkward(before, ZOFF_F32, ZOFF_F32);
+    {
+        engine host = seal_engine(before, text, 3000);
+        before.backward_all(0.5f);
+        ASSERT_ZOFF_OK(zoff_step(host.get(), nullptr, &info));
+    }
+    build(ZOFF_F32, text);
+    int64_t count = 0;
+    ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
+    EXPECT_EQ(1, count);
+    reference::step(before.tensors, config_groups(), 1, 1.0, 1.0, 0);
+    before.next_step();
+    t.tensors = before.tensors;
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    t.expect_weights();
+    ASSERT_NO_FATAL_FAILURE(step(2));
+    t.expect_states(e.get());
+}
+
+TEST_F(Device, RefusesWhatIsForTheHost)
+{
+    t.add(100, 1, ZOFF_BF16, ZOFF_BF16);
+    t.put_on(&device);
+    e = make_engine(t, config_text(""), 0, 0, nullptr, device.accel);
+    zoff_param_desc d = t.desc(0);
+    d.engine_owned = true;
+    d.name = "embedding";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "embedding: weights on accelerator \"emulated\" are the program's",
+                      zoff_engine_add_param(e.get(), &d, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    void *memory = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "gradients on accelerator \"emulated\" are the program's",
+                      zoff_grad_acquire(e.get(), 0, 0, device.stream, &memory));
+}
+} // namespace

@@ -1,0 +1,150 @@
+// accel_fault.h: stands between an engine and its accelerator: lets each stream dawdle by a seed, makes calls fail, and forgets
+// waits. The accelerator is the emulated one.
+#ifndef ZOFF_ACCEL_FAULT_H
+#define ZOFF_ACCEL_FAULT_H
+
+#include "zoff_test.h"
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <unistd.h>
+
+extern "C" {
+#include "accel.h"
+#include "try.h"
+}
+
+namespace zoff_test
+{
+// An accelerator of a test, and a stream for its trainer. Used by one thread at a time, as an engine is.
+class test_device
+{
+  public:
+    // Seed 0: nothing dawdles.
+    explicit test_device(unsigned seed_ = 0) : seed(seed_), random(seed_)
+    {
+        EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        real = accel->ops;
+        ops = {*real, this};
+        ops.table.stream_open = stream_open;
+        ops.table.copy = copy;
+        ops.table.zero = zero;
+        ops.table.event_open = event_open;
+        ops.table.event_record = event_record;
+        ops.table.event_await = event_await;
+        ops.table.event_poll = event_poll;
+        ops.table.pin = pin;
+        accel->ops = &ops.table;
+        EXPECT_ZOFF_OK(real->stream_open(accel, &stream)); // the trainer's own calls do not fail
+    }
+    ~test_device()
+    {
+        zoff_accel_stream_close(accel, stream);
+        zoff_accel_close(accel);
+    }
+    test_device(const test_device &) = delete;
+
+    // Work of the trainer, in its stream; it takes a while.
+    void launch(std::function<void()> work)
+    {
+        dawdle(stream);
+        auto kept = new std::function<void()>(std::move(work));
+        EXPECT_ZOFF_OK(zoff_accel_stream_call(
+            accel, stream,
+            [](void *ctx) {
+                std::unique_ptr<std::function<void()>> mine((std::function<void()> *)ctx);
+                (*mine)();
+            },
+            kept));
+    }
+
+    zoff_accel *accel = nullptr;
+    void *stream = nullptr;
+    int fail = 0;                // the nth call from now on fails; 0: none
+    int calls = 0;               // of those that can fail
+    bool fails_polls = false;    // it is one that asks whether an event is reached, and none of the others
+    bool fails_for_ever = false; // from that one on all of them: a device that is gone
+    bool forgets_await = false, forgets_poll = false;
+
+  private:
+    struct with_self {
+        zoff_accel_ops table;
+        test_device *self;
+    };
+    static test_device *of(zoff_accel *a) { return ((const with_self *)a->ops)->self; }
+
+    zoff_status count(const char *call, bool is_poll = false)
+    {
+        if (is_poll != fails_polls && !fails_for_ever)
+            return ZOFF_OK;
+        calls++;
+        if (fail && (calls == fail || (fails_for_ever && calls > fail)))
+            return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s failed as the test asked for", call);
+        return ZOFF_OK;
+    }
+
+    // Most calls at once, some after a while: so that every order comes up of what nothing puts in order.
+    void dawdle(void *where)
+    {
+        if (!seed || random() % 3)
+            return;
+        (void)real->stream_call(
+            accel, where, [](void *us) { usleep((useconds_t)(size_t)us); }, (void *)(size_t)(random() % 150));
+    }
+
+#define ZOFF_FORWARD(name, ...)                                                                                                \
+    const zoff_status status = of(a)->count(#name);                                                                            \
+    return status < 0 ? status : of(a)->real->name(a, __VA_ARGS__)
+
+    static zoff_status stream_open(zoff_accel *a, void **out)
+    {
+        ZOFF_FORWARD(stream_open, out);
+    }
+    static zoff_status event_open(zoff_accel *a, void **out)
+    {
+        ZOFF_FORWARD(event_open, out);
+    }
+    static zoff_status pin(zoff_accel *a, void *memory, size_t bytes)
+    {
+        ZOFF_FORWARD(pin, memory, bytes);
+    }
+    static zoff_status copy(zoff_accel *a, void *s, void *dst, const void *src, size_t bytes)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD(copy, s, dst, src, bytes);
+    }
+    static zoff_status zero(zoff_accel *a, void *s, void *dst, size_t bytes)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD(zero, s, dst, bytes);
+    }
+    static zoff_status event_record(zoff_accel *a, void *event, void *s)
+    {
+        if (s)
+            of(a)->dawdle(s);
+        ZOFF_FORWARD(event_record, event, s);
+    }
+    static zoff_status event_await(zoff_accel *a, void *s, void *event)
+    {
+        if (of(a)->forgets_await)
+            return ZOFF_OK;
+        ZOFF_FORWARD(event_await, s, event);
+    }
+    static zoff_status event_poll(zoff_accel *a, void *event)
+    {
+        if (of(a)->forgets_poll)
+            return ZOFF_OK;
+        const zoff_status status = of(a)->count("event_poll", true);
+        return status < 0 ? status : of(a)->real->event_poll(a, event);
+    }
+#undef ZOFF_FORWARD
+
+    const unsigned seed;
+    std::mt19937 random;
+    const zoff_accel_ops *real = nullptr;
+    with_self ops = {};
+};
+} // namespace zoff_test
+
+#endif
