@@ -69,6 +69,8 @@ typedef struct zoff_comm_transport {
     /** Free ctx. `clean` is false when messages may still be under way: then what they use must stay. */
     void (*close)(void *ctx, int clean);
     const char *failure; /**< not NULL: there is no transport, and this is why; nothing else is read */
+    int any_thread;      /**< any thread may call the functions, one at a time, whatever others of the program do meanwhile: see
+                              zoff_engine_opts.progress_thread */
 } zoff_comm_transport;
 
 /** Make a communicator over messages.

@@ -40,8 +40,12 @@ typedef struct zoff_engine_opts {
     const char *nvme_path;   /**< folder for the state files; NULL: offload_optimizer.nvme_path */
     uint64_t host_bytes;     /**< DRAM that states may take; 0: zoff.host_memory */
     uint64_t
-        chunk_elements; /**< states are kept and moved in chunks of at most so many elements, at least 1024; 0: automatic */
-    unsigned threads;   /**< of the update; 0: zoff.threads, which is one for each physical core by default */
+        chunk_elements;   /**< states are kept and moved in chunks of at most so many elements, at least 1024; 0: automatic */
+    unsigned threads;     /**< of the update; 0: zoff.threads, which is one for each physical core by default */
+    bool progress_thread; /**< a thread of the engine's does what zoff_engine_progress() does while the program computes: with
+                               several ranks from stage 2 on, or on a device. It looks five thousand times a second while
+                               something is on its way, and never else. Calls of this engine wait for it, for the time of one
+                               bucket at most */
 } zoff_engine_opts;
 
 /** One parameter: `slices` arrays of `count` elements each, `value_stride` apart (a C trainer stacks its layers so).
@@ -180,7 +184,8 @@ typedef enum zoff_state_kind {
 } zoff_state_kind;
 
 /** Create an empty engine. NULL opts mean the defaults.
- *  @owns caller; zoff_engine_destroy()  @return on error *out is untouched and nothing is left behind */
+ *  @owns caller; zoff_engine_destroy()  @return on error *out is untouched and nothing is left behind; ERR_UNSUPPORTED for a
+ *  progress_thread where the communicator is for the program's threads only */
 ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out);
 
 /** Create an engine from a configuration file (NULL: defaults), add `count` parameters and seal it, in one call: all that a
@@ -249,8 +254,9 @@ ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slic
  *  @return ERR_INVALID for what is no finite fp32 number from 0 on; ERR_STATE after the first zoff_grad_ready() */
 ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 
-/** Let what the engine does between steps go on: reading the states that the next step begins with. zoff_grad_ready() does it,
- *  too; a trainer that calls zoff_step() alone may call this now and then while it computes. Costs next to nothing.
+/** Let what the engine does between steps go on: gradients on their way, and states that the next step begins with.
+ *  zoff_grad_ready() does it, too; a trainer that calls nothing for long may call this now and then while it computes, or ask
+ * for zoff_engine_opts.progress_thread. Costs next to nothing where nothing has come.
  *  @blocks never, but for the reads of the "posix" I/O back-end
  *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. A read that fails is told by the step */
 ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);

@@ -1,7 +1,8 @@
 /* mpi.h: a communicator over the MPI of the program that includes this. MPI has no binary interface that all of them share, so
  * it is compiled there, and libzoff needs no MPI. Not part of zoff.h.
  *
- * zoff calls MPI inside zoff calls only, on the thread that makes them. With MPI_THREAD_MULTIPLE that may be any thread; below
+ * zoff calls MPI inside zoff calls only, on the thread that makes them, or, where zoff_engine_opts.progress_thread asks for it,
+ * on a thread of the engine's. With MPI_THREAD_MULTIPLE that may be any thread; below
  * it, no other thread of the program may be in MPI meanwhile, and with MPI_THREAD_FUNNELED or _SINGLE it is the main thread. */
 #ifndef ZOFF_MPI_H
 #define ZOFF_MPI_H
@@ -179,6 +180,7 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
     out->rank = ZOFF_MPI_CAST(unsigned, rank);
     out->size = ZOFF_MPI_CAST(unsigned, size);
     out->close_seconds = 2;
+    out->any_thread = level == MPI_THREAD_MULTIPLE;
     out->send = zoff_mpi_send;
     out->receive = zoff_mpi_receive;
     out->test = zoff_mpi_test;

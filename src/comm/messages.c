@@ -465,6 +465,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .rank = transport->rank,
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
+                          .one_thread = !transport->any_thread,
                           .is_remote = true};
     m->comm.info.backend = transport->name;
     m->close_seconds = transport->close_seconds;

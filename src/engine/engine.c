@@ -49,6 +49,7 @@ destroy:
 
 zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
                  "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
@@ -61,6 +62,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
 
 zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 {
+    ZOFF_ENTER(e);
     zoff_plan plan;
     zoff_plan_info info;
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_plan: engine and out must not be NULL");
@@ -229,7 +231,10 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     zoff_engine_pipeline_ahead(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
+    ZOFF_TRY_OR(unseal, zoff_engine_conductor_start(e));
     return ZOFF_OK;
+unseal:
+    e->phase = ZOFF_PHASE_BUILDING;
 undo:
     deallocate(e);
     return status;
@@ -239,6 +244,7 @@ void zoff_engine_destroy(zoff_engine *e)
 {
     if (!e)
         return;
+    zoff_engine_conductor_stop(e);
     deallocate(e);
     zoff_engine_params_free(e);
     zoff_engine_options_free(e);

@@ -14,6 +14,7 @@
  *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  *  device.c    where the CPU does not reach weights and gradients
+ *  conductor.c a thread that lets it all go on
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -158,13 +159,18 @@ typedef struct zoff_settings {
     const char *host_bytes_key; /* who said so, for messages */
     uint64_t chunk_elements;
     unsigned threads;
+    bool progress_thread;
 } zoff_settings;
+
+typedef struct zoff_conductor zoff_conductor;
 
 struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
     bool owns_accel, owns_comm;
     zoff_settings settings;
+    zoff_conductor *conductor; /* NULL: none */
+    bool conducted;            /* it is the conductor that is at work */
     zoff_phase phase;
     bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
 
@@ -229,6 +235,18 @@ static inline bool zoff_engine_device_is(const zoff_engine *e)
 {
     return !zoff_accel_in_place(e->accel);
 }
+
+/* conductor.c: a thread that lets the engine go on between calls */
+zoff_status zoff_engine_conductor_check(const zoff_engine *e); /* whether it may: the communicator decides */
+zoff_status zoff_engine_conductor_start(zoff_engine *e);       /* if it is asked for; from here on calls hold the lock */
+void zoff_engine_conductor_stop(zoff_engine *e);
+/* How many threads work: one where the program's are busy. */
+unsigned zoff_engine_conductor_threads(const zoff_engine *e);
+zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e);
+void zoff_engine_conductor_leave(zoff_engine **entered);
+/* The first statement of a public call: the engine is this thread's until it returns. */
+#define ZOFF_ENTER(e)                                                                                                          \
+    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_conductor_leave), unused)) = zoff_engine_conductor_enter(e)
 
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);

@@ -89,7 +89,7 @@ void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
         }
         out += part_bytes(e, bucket)[rank];
     }
-    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
     forget_packed(e, bucket);
 }
 
@@ -154,7 +154,7 @@ void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const
         e->early.read_bytes += piece->count * (e->plan.ranks * zoff_adam_dtype_bytes(dtype) + (e->micro ? sizeof(float) : 0));
         e->early.write_bytes += piece->count * sizeof(float);
     }
-    zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, NULL, NULL);
+    zoff_adam_accumulate_run(zoff_engine_conductor_threads(e), e->accumulate_pieces, used, NULL, NULL);
     e->early.measure_seconds += zoff_base_clock_seconds() - from;
     if (e->micro + 1 < e->settings.values.accumulation)
         return;
@@ -260,6 +260,7 @@ zoff_status zoff_engine_exchange_drop(zoff_engine *e)
 
 zoff_status zoff_grad_weight(zoff_engine *e, double weight)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,

@@ -154,6 +154,7 @@ zoff_status zoff_engine_grads_lend(zoff_engine *e, size_t number, size_t bytes, 
 
 zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,

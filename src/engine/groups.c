@@ -73,6 +73,7 @@ static zoff_status check_states(const zoff_engine *e, const char *call, size_t g
 
 zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
     ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,

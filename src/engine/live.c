@@ -448,6 +448,7 @@ static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
 
 zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
     ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
@@ -473,6 +474,7 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
 
 zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
     zoff_live_slice *s = slice_of(e, p, slice);
     ZOFF_FAIL_IF(!s->lent, ZOFF_ERR_STATE, "zoff_param_release: slice %zu of %s is not lent", slice, e->params[p].name);

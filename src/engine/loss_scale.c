@@ -99,6 +99,7 @@ zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale
 
 zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
     *out = e->scaler.scale;
     return ZOFF_OK;
@@ -106,6 +107,7 @@ zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
 
 zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
     const size_t size = out->struct_size;
     ZOFF_FAIL_IF(size == 0, ZOFF_ERR_INVALID,
@@ -133,6 +135,7 @@ static zoff_status check_scaler(const zoff_fp16_values *v, const zoff_loss_scale
 
 zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
     ZOFF_FAIL_IF(scaler->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_loss_scaler_set: scaler->struct_size is 0; set it to sizeof(zoff_loss_scaler)");

@@ -16,6 +16,8 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
+    e->settings.progress_thread = opts->progress_thread;
+    ZOFF_TRY(zoff_engine_conductor_check(e));
     return ZOFF_OK;
 }
 

@@ -159,6 +159,7 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
 
 zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
     ZOFF_FAIL_IF(p >= e->param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu", p,
                  e->param_count);
@@ -176,6 +177,7 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
 
 zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_params_phase(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,

@@ -113,7 +113,7 @@ char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot)
     for (unsigned rank = 0; rank < e->plan.rank; rank++)
         own += zoff_engine_spread_part_bytes(e, bucket, rank);
     const size_t used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, e->plan.rank), own, false, 0);
-    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
     return parts;
 }
 
@@ -130,7 +130,7 @@ void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts)
             used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, rank), wire, true, used);
         wire += zoff_engine_spread_part_bytes(e, bucket, rank);
     }
-    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
+    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
     (void)zoff_engine_device_rise(e, bucket, false); /* what fails is done, and told, by the end of the step */
     e->run.updated++;                                /* also where nothing of it is this rank's */
 }

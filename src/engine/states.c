@@ -265,6 +265,7 @@ zoff_status zoff_engine_states_push(zoff_engine *e)
 
 zoff_status zoff_params_pull(zoff_engine *e)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->awaits_weights && e->weights, ZOFF_ERR_STATE,
@@ -278,6 +279,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 
 zoff_status zoff_params_push(zoff_engine *e)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_params_push"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
     ZOFF_TRY(cast_all(e, false));

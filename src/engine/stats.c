@@ -152,6 +152,7 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
 
 zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
     const zoff_engine_totals *t = &e->totals;
     const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds, t->check_seconds};

@@ -102,6 +102,7 @@ static void start(zoff_engine *e)
 
 zoff_status zoff_engine_progress(zoff_engine *e)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
     (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
@@ -114,6 +115,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     ZOFF_TRY(prepare(e, args));
     start(e);
@@ -229,6 +231,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
     return go_on(e, info);
@@ -236,6 +239,7 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 
 zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
@@ -252,6 +256,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
 {
+    ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(prepare(e, args));
@@ -273,6 +278,7 @@ static zoff_status undo(zoff_engine *e)
 
 zoff_status zoff_grads_drop(zoff_engine *e)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
     const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
@@ -300,6 +306,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
 
 zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_step_count: engine and out must not be NULL");
     *out = e->t;
     return ZOFF_OK;
@@ -307,6 +314,7 @@ zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
 
 zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
 {
+    ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);

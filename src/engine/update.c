@@ -57,6 +57,8 @@ void zoff_engine_update_choose(zoff_measure_threads *m, double seconds)
 
 unsigned zoff_engine_update_measurers(const zoff_engine *e)
 {
+    if (e->conducted)
+        return 1;
     return e->measure_threads.few ? threads_now(e) : e->settings.threads;
 }
 

@@ -257,6 +257,7 @@ static zoff_status move(zoff_engine *e, const window *w)
 
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
+    ZOFF_ENTER(e);
     const window w = {.param = p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
     return move(e, &w);
@@ -264,6 +265,7 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
 {
+    ZOFF_ENTER(e);
     const window w = {.param = p, .kind = kind, .first = first, .count = count, .write = true, .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
     if (is_own_master(e, &w))
@@ -273,6 +275,7 @@ zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind,
 
 zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst)
 {
+    ZOFF_ENTER(e);
     const window w = {.param = p, .is_weights = true, .first = first, .count = count, .dst = dst};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_read"));
     return move(e, &w);
@@ -280,6 +283,7 @@ zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t c
 
 zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src)
 {
+    ZOFF_ENTER(e);
     const window w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_write"));
     return move(e, &w);

@@ -28,10 +28,10 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_aio_tune_result, 104, cached);
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
     SIZE_OF(zoff_comm_info, 48, received_bytes);
-    SIZE_OF(zoff_comm_transport, 104, failure);
+    SIZE_OF(zoff_comm_transport, 112, any_thread);
     SIZE_OF(zoff_plugin_host, 16, version);
     SIZE_OF(zoff_plugin, 16, connect);
-    SIZE_OF(zoff_engine_opts, 80, threads);
+    SIZE_OF(zoff_engine_opts, 80, progress_thread);
     SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
     SIZE_OF(zoff_step_info, 240, device_write_bytes);

@@ -60,6 +60,12 @@ inline unsigned threads_of_rank()
     return text ? (unsigned)atoi(text) : 1;
 }
 
+// Whether all engines of the program have a thread of their own for progress.
+inline bool has_progress_thread()
+{
+    return getenv("ZOFF_TEST_PROGRESS_THREAD") != nullptr;
+}
+
 // Created and filled, not sealed.
 inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
                           zoff_comm *ranks = nullptr, zoff_accel *device = nullptr)
@@ -75,6 +81,7 @@ inline engine make_engine(trainer &t, const std::string &text, uint64_t chunk_el
     opts.threads = ranks ? threads_of_rank() : 2;
     opts.comm = ranks;
     opts.accel = device;
+    opts.progress_thread = has_progress_thread();
     EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
     zoff_config_close(parsed); // read during create
     for (size_t i = 0; made && i < t.tensors.size(); i++) {

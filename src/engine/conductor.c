@@ -1,0 +1,164 @@
+/* conductor.c: a thread that lets an engine go on while its program computes: gradients come down and go to other ranks, are
+ * added up and measured, states and weights are read. It does what zoff_engine_progress() does, and nothing else.
+ *
+ * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
+ * conductor while it looks; so no code of an engine knows of it, and what is computed cannot depend on it. The lock is taken
+ * again by calls that use others. Where there is no conductor there is no lock either. */
+#include "engine_priv.h"
+
+#include "log.h"
+#include "try.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+enum { NAP_NS = 200000 }; /* between two looks, while something is on its way */
+
+struct zoff_conductor {
+    zoff_engine *engine;
+    pthread_t thread;
+    pthread_mutex_t lock; /* recursive; robust */
+    pthread_cond_t work;
+    bool stopping, sleeps;
+};
+
+/* A thread of the program may end inside a call, where the ranks of a test are threads that die: then its lock is free, and the
+ * engine can still be destroyed. */
+static void heal(zoff_conductor *c, int error)
+{
+    if (error != EOWNERDEAD)
+        return;
+    pthread_mutex_consistent(&c->lock);
+    c->stopping = true; /* nothing goes on that it has left half done */
+}
+
+static void lock(zoff_conductor *c)
+{
+    heal(c, pthread_mutex_lock(&c->lock));
+}
+
+zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e)
+{
+    if (!e || !e->conductor)
+        return NULL;
+    lock(e->conductor);
+    return (zoff_engine *)(uintptr_t)e;
+}
+
+/* A call may have put something on its way. */
+void zoff_engine_conductor_leave(zoff_engine **entered)
+{
+    if (!*entered)
+        return;
+    zoff_conductor *c = (*entered)->conductor;
+    if (c->sleeps)
+        pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->lock);
+}
+
+unsigned zoff_engine_conductor_threads(const zoff_engine *e)
+{
+    return e->conducted ? 1 : e->settings.threads;
+}
+
+/* With the lock. A step that has failed stays as it is until the program decides.  @return whether something is on its way */
+static bool look(zoff_engine *e)
+{
+    if (e->phase == ZOFF_PHASE_FAILED)
+        return false;
+    e->conducted = true;
+    const zoff_status status = zoff_engine_progress(e);
+    e->conducted = false;
+    return status == ZOFF_PENDING;
+}
+
+static void *conduct(void *ctx)
+{
+    zoff_conductor *c = ctx;
+    lock(c);
+    while (!c->stopping) {
+        if (look(c->engine)) {
+            pthread_mutex_unlock(&c->lock);
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            lock(c);
+        } else {
+            c->sleeps = true;
+            heal(c, pthread_cond_wait(&c->work, &c->lock));
+            c->sleeps = false;
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static void free_conductor(zoff_conductor *c)
+{
+    pthread_cond_destroy(&c->work);
+    pthread_mutex_destroy(&c->lock);
+    zoff_base_mem_free(c);
+}
+
+/* Nobody waits with more than one hold of the lock: the conductor, which never takes it twice. */
+static zoff_status make(zoff_engine *e, zoff_conductor **out)
+{
+    zoff_conductor *c;
+    pthread_mutexattr_t kind;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the conductor", &c));
+    c->engine = e;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&c->lock, &kind);
+    pthread_mutexattr_destroy(&kind);
+    pthread_cond_init(&c->work, NULL);
+    *out = c;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_conductor_check(const zoff_engine *e)
+{
+    ZOFF_FAIL_IF(e->settings.progress_thread && e->comm->one_thread, ZOFF_ERR_UNSUPPORTED,
+                 "zoff_engine_opts.progress_thread: the communicator may be used by the program's threads only; start MPI with "
+                 "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...), or call zoff_engine_progress() from time to time");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_conductor_start(zoff_engine *e)
+{
+    sigset_t all, before;
+    zoff_conductor *c;
+    if (!e->settings.progress_thread)
+        return ZOFF_OK;
+    ZOFF_TRY(make(e, &c));
+    e->conductor = c; /* before the thread looks for it */
+    /* Signals are for the threads of the program: ours takes none. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&c->thread, NULL, conduct, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        e->conductor = NULL;
+        free_conductor(c);
+        ZOFF_WARN("a thread for progress is not to be had: %s; what goes on does so inside of calls",
+                  zoff_base_status_errno(error));
+        return ZOFF_OK;
+    }
+    (void)pthread_setname_np(c->thread, "zoff-progress");
+    return ZOFF_OK;
+}
+
+void zoff_engine_conductor_stop(zoff_engine *e)
+{
+    zoff_conductor *c = e->conductor;
+    if (!c)
+        return;
+    lock(c);
+    c->stopping = true;
+    pthread_cond_signal(&c->work);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    e->conductor = NULL;
+    free_conductor(c);
+}
