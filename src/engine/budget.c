@@ -25,7 +25,8 @@ zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engi
     return tensor;
 }
 
-/* Elements that ranks exchange at a time: more of them make no link faster, fewer let a bucket leave sooner. */
+/* Elements that ranks exchange at a time, or that go to a device: more of them make no link faster, fewer let a bucket leave
+ * sooner. */
 enum { BUCKET_MOST = 8 * 1024 * 1024 };
 
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
@@ -68,12 +69,14 @@ size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan
     return most ? zoff_base_bits_min(values->cached_count / most, plan->chunk_count) : 0;
 }
 
-/* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted. */
+/* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted; those of a
+ * device, for several to be under way at a time without much memory. */
 static size_t chunk_elements_of(const zoff_engine *e)
 {
     enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
     const zoff_weight_values *values = &e->settings.values.weights;
-    const uint64_t elements = e->settings.chunk_elements;
+    const size_t elements = zoff_engine_device_is(e) ? zoff_base_bits_min(e->settings.chunk_elements, (size_t)BUCKET_MOST)
+                                                     : e->settings.chunk_elements;
     if (values->tier != ZOFF_TIER_NVME || !zoff_engine_params_any_owned(e))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);

@@ -135,6 +135,7 @@ typedef struct zoff_measure_threads {
 typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
     uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes, nvme_ahead_bytes;
+    uint64_t device_read_bytes, device_write_bytes;
     double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;

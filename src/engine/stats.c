@@ -34,6 +34,8 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->nvme_read_bytes += info->nvme_read_bytes;
     t->nvme_write_bytes += info->nvme_write_bytes;
     t->nvme_ahead_bytes += info->nvme_ahead_bytes;
+    t->device_read_bytes += info->device_read_bytes;
+    t->device_write_bytes += info->device_write_bytes;
     t->check_seconds += info->check_seconds;
     t->seconds += info->seconds;
     t->measure_seconds += info->measure_seconds;
@@ -99,6 +101,14 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
         zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->exchange_bytes));
 }
 
+static void log_device(const zoff_engine *e, const zoff_plan_info *info)
+{
+    if (zoff_engine_device_is(e))
+        ZOFF_INFO(
+            "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
+            zoff_accel_name(e->accel), zoff_engine_stats_bytes(info->device_host_bytes));
+}
+
 /* Rank 0 speaks for all. */
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
@@ -123,6 +133,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
                   zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, zoff_isa());
     log_weights(e, &info);
     log_ranks(e, &info);
+    log_device(e, &info);
     log_surroundings();
     warn_types(e);
 }
@@ -162,18 +173,20 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
     for (int i = 0; i < SPENT; i++)
         snprintf(seconds[i], sizeof seconds[i], "%llu.%06llu", (unsigned long long)spent[i],
                  (unsigned long long)((spent[i] - (double)(unsigned long long)spent[i]) * 1e6));
-    int length = snprintf(dst, dst_bytes,
-                          "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
-                          "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
-                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
-                          "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
-                          "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s, "
-                          "\"check_seconds\": %s}",
-                          (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
-                          (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
-                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes,
-                          (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
-                          (unsigned long long)t->huge_page_bytes, seconds[0], seconds[1], seconds[2], seconds[3], seconds[4]);
+    int length = snprintf(
+        dst, dst_bytes,
+        "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
+        "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
+        "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
+        "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
+        "\"device_read_bytes\": %llu, \"device_write_bytes\": %llu, "
+        "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s, "
+        "\"check_seconds\": %s}",
+        (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
+        (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes, (unsigned long long)t->nvme_read_bytes,
+        (unsigned long long)t->nvme_write_bytes, (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
+        (unsigned long long)t->huge_page_bytes, (unsigned long long)t->device_read_bytes,
+        (unsigned long long)t->device_write_bytes, seconds[0], seconds[1], seconds[2], seconds[3], seconds[4]);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

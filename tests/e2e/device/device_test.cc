@@ -59,6 +59,11 @@ TEST_F(Device, MovesEachGradientDownAndEachWeightUpOnce)
         EXPECT_EQ(2 * trained(), info.device_write_bytes);
     }
     t.expect_states(e.get());
+    char text[1024];
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), text, sizeof text, nullptr));
+    const std::string all = std::to_string(3 * 2 * trained());
+    EXPECT_NE(nullptr, strstr(text, ("\"device_read_bytes\": " + all + ", \"device_write_bytes\": " + all + ",").c_str()))
+        << text;
 }
 
 TEST_F(Device, TellsWhatItTakes)
@@ -71,6 +76,27 @@ TEST_F(Device, TellsWhatItTakes)
     add_awkward(other, ZOFF_BF16, ZOFF_BF16);
     engine host = make_engine(other, config_text(""), 3000);
     EXPECT_EQ(0u, plan_of(host.get()).device_host_bytes);
+}
+
+// sub_group_size is a billion elements unless it is set: that would be one bucket, up when all of it is updated.
+TEST_F(Device, ALargeModelIsManyBuckets)
+{
+    const size_t count = 100u << 20;
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.accel = device.accel;
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    e.reset(made);
+    zoff_param_desc d = {};
+    d.struct_size = sizeof d;
+    d.count = count; // planned, and never touched
+    d.value = d.grad = &d;
+    d.dtype = ZOFF_BF16;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_LE(12u, plan.chunk_count);
+    EXPECT_GE(2 * count + 6 * (16u << 20), plan.device_host_bytes);
 }
 
 TEST_F(Device, WeightsInFp32HaveMastersOfTheirOwn)
