@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""faults.py MPIRUN PROGRAM: jobs of four ranks in which one does wrong. The others must say so in time, name the operation, its
-number and size, and the rank; and no process may be left behind. Ranks that are stopped are let go on here."""
+"""faults.py MPIRUN PROGRAM [step]: jobs of four ranks in which one does wrong. The others must say so in time, name the operation,
+its number and size, and the rank; and no process may be left behind. Ranks that are stopped are let go on here. "step": the
+program trains, and the rank stops in some phase of a step."""
 import os
 import re
 import signal
@@ -104,6 +105,32 @@ def check_mixed():
                                  r"\(\d+ bytes\): every rank", words), where)
 
 
+def check_step():
+    """Weights are as the outcome says, on every rank; and a rank that could not end its step says why."""
+    status, _, told = job("step", 120, wake)
+    expect(status == 0, f"step: status {status}")
+    seen = {}
+    for rank in range(RANKS):
+        expect(len(told[rank]) == ROUNDS, f"step: rank {rank} told of {len(told[rank])} rounds of {ROUNDS}")
+        for title, code, seconds, _, words in told[rank]:
+            phase, outcome, weights = title.split()
+            where = f"step: rank {rank}: {title}: {code}: {words}"
+            expect(weights == "right", where)
+            if rank == RANKS - 1:
+                continue
+            seen.setdefault(phase, set()).add(outcome)
+            # Messages are votes, flags, the last gradients or new weights. Who has all that it needs ends its step, whoever stops then.
+            in_wait = phase.endswith("_message")
+            expect(code == "-9" or code == "0" and outcome == "AFTER" and in_wait, where)
+            expect(float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
+            if code == "-9":
+                expect(outcome == "BEFORE" or in_wait and outcome == "TORN", where)
+                expect(re.search(r"(all_to_all|all_gather|sum|broadcast|barrier) number \d+ of the [a-z]+ \(\d+ bytes\)", words), where)
+                expect("rank 3 of 4 did not arrive" in words or "rank 3 of 4 stopped before it was done" in words, where)
+    expect({"BEFORE", "TORN"} <= seen["early_message"] | seen["late_message"], f"step: outcomes seen: {seen}")
+    print(f"outcomes on the others: { {phase: sorted(outcomes) for phase, outcomes in seen.items()} }")
+
+
 def check_leave():
     status, _, told = job("leave", 20)
     expect(status == 0, f"leave: status {status}")
@@ -120,6 +147,10 @@ def check_end(case):
 
 
 def main():
+    if sys.argv[3:] == ["step"]:
+        check_step()
+        print("\n".join(complaints) or "every step said how it ended, and the weights were so")
+        return 1 if complaints else 0
     check_mixed()
     check_leave()
     check_end("exit")
