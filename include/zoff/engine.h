@@ -44,8 +44,8 @@ typedef struct zoff_engine_opts {
     unsigned threads;     /**< of the update; 0: zoff.threads, which is one for each physical core by default */
     bool progress_thread; /**< a thread of the engine's does what zoff_engine_progress() does while the program computes: with
                                several ranks from stage 2 on, or on a device. It looks five thousand times a second while
-                               something is on its way, and never else. Calls of this engine wait for it, for the time of one
-                               bucket at most */
+                               something is on its way, and never else. Calls of this engine wait while it adds up what has
+                               come. The communicator is this engine's alone then, also for zoff_comm_get_info() */
 } zoff_engine_opts;
 
 /** One parameter: `slices` arrays of `count` elements each, `value_stride` apart (a C trainer stacks its layers so).
@@ -233,7 +233,7 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
  *  what was in the stream at the last of these calls before the step: work that reads weights is put into it before that, or is
  *  done when the step begins.
  *  @param native_stream the device stream that computes it; NULL on the host, and on a device for what is there already
- *  @blocks never, but for the reads of the "posix" I/O back-end
+ *  @blocks never, but for the reads of the "posix" I/O back-end, and on a device from stage 2 on as zoff_grad_acquire() does
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 

@@ -13,14 +13,22 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum job_kind { COPY, ZERO, CALL, RECORD, AWAIT, STOP } job_kind;
 
+/* A moment in a stream. The last one who has to do with it frees it. */
+typedef struct point {
+    pthread_mutex_t lock;
+    pthread_cond_t passed;
+    bool is_reached;
+    unsigned users; /* the stream that has yet to pass it, those that wait for it, and the event that means it */
+} point;
+
+/* What was recorded last; NULL: nothing. Who waits for an event waits for the point that it meant then. */
 typedef struct event {
     pthread_mutex_t lock;
-    pthread_cond_t reached;
-    uint64_t recorded, done; /* how often: asked for, and passed by its stream */
-    unsigned users;          /* streams that have yet to pass or to wait for it, and its owner */
+    point *latest;
 } event;
 
 typedef struct job {
@@ -30,11 +38,11 @@ typedef struct job {
     size_t bytes;
     void (*run)(void *ctx);
     void *ctx;
-    event *event;
-    uint64_t target; /* of it: `done` */
+    point *point;
 } job;
 
 typedef struct stream {
+    pid_t process; /* that has its thread */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -42,35 +50,66 @@ typedef struct stream {
     size_t next, count, capacity;
 } stream;
 
-/* ---- events ---- */
+/* ---- points, and events that mean them ---- */
 
-/* The last one who has to do with it frees it. */
-static void leave(event *e)
+static zoff_status make_point(bool is_reached, point **out)
 {
-    pthread_mutex_lock(&e->lock);
-    const bool is_last = --e->users == 0;
-    pthread_mutex_unlock(&e->lock);
+    point *p;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *p, "a point in a stream", &p));
+    pthread_mutex_init(&p->lock, NULL); /* with default attributes neither can fail */
+    pthread_cond_init(&p->passed, NULL);
+    p->is_reached = is_reached;
+    p->users = 1;
+    *out = p;
+    return ZOFF_OK;
+}
+
+static void join(point *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->users++;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void leave(point *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    const bool is_last = --p->users == 0;
+    pthread_mutex_unlock(&p->lock);
     if (!is_last)
         return;
-    pthread_cond_destroy(&e->reached);
-    pthread_mutex_destroy(&e->lock);
-    zoff_base_mem_free(e);
+    pthread_cond_destroy(&p->passed);
+    pthread_mutex_destroy(&p->lock);
+    zoff_base_mem_free(p);
 }
 
-static void reach(event *e, uint64_t target)
+static void reach(point *p)
 {
-    pthread_mutex_lock(&e->lock);
-    e->done = target > e->done ? target : e->done;
-    pthread_cond_broadcast(&e->reached);
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_lock(&p->lock);
+    p->is_reached = true;
+    pthread_cond_broadcast(&p->passed);
+    pthread_mutex_unlock(&p->lock);
 }
 
-static void wait_for(event *e, uint64_t target)
+static void wait_for(point *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (!p->is_reached)
+        pthread_cond_wait(&p->passed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The point that an event means, for one more user; NULL: none. */
+static point *latest_of(event *e)
 {
     pthread_mutex_lock(&e->lock);
-    while (e->done < target)
-        pthread_cond_wait(&e->reached, &e->lock);
+    point *p = e->latest;
+    if (p)
+        join(p);
     pthread_mutex_unlock(&e->lock);
+    return p;
 }
 
 static zoff_status emulated_event_open(zoff_accel *accel, void **out)
@@ -78,26 +117,30 @@ static zoff_status emulated_event_open(zoff_accel *accel, void **out)
     event *e;
     (void)accel;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an event", &e));
-    pthread_mutex_init(&e->lock, NULL); /* with default attributes neither can fail */
-    pthread_cond_init(&e->reached, NULL);
-    e->users = 1;
+    pthread_mutex_init(&e->lock, NULL);
     *out = e;
     return ZOFF_OK;
 }
 
 static void emulated_event_close(zoff_accel *accel, void *handle)
 {
+    event *e = handle;
     (void)accel;
-    leave(handle);
+    leave(e->latest);
+    pthread_mutex_destroy(&e->lock);
+    zoff_base_mem_free(e);
 }
 
 static zoff_status emulated_event_poll(zoff_accel *accel, void *handle)
 {
-    event *e = handle;
+    point *p = latest_of(handle);
     (void)accel;
-    pthread_mutex_lock(&e->lock);
-    const bool is_reached = e->done >= e->recorded;
-    pthread_mutex_unlock(&e->lock);
+    if (!p)
+        return ZOFF_OK;
+    pthread_mutex_lock(&p->lock);
+    const bool is_reached = p->is_reached;
+    pthread_mutex_unlock(&p->lock);
+    leave(p);
     return is_reached ? ZOFF_OK : ZOFF_PENDING;
 }
 
@@ -131,12 +174,12 @@ static void *run_stream(void *ctx)
             j.run(j.ctx);
             break;
         case RECORD:
-            reach(j.event, j.target);
-            leave(j.event);
+            reach(j.point);
+            leave(j.point);
             break;
         case AWAIT:
-            wait_for(j.event, j.target);
-            leave(j.event);
+            wait_for(j.point);
+            leave(j.point);
             break;
         case STOP:
             return NULL;
@@ -181,6 +224,7 @@ static zoff_status make_stream(stream **out)
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "a stream", &s));
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
+    s->process = getpid();
     zoff_status status = make_room(s);
     if (status < 0)
         free_stream(s);
@@ -215,6 +259,8 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
 {
     stream *s = handle;
     (void)accel;
+    if (s->process != getpid())
+        return; /* a child of fork() has a copy, and no thread; whoever held the lock holds it in the copy */
     pthread_mutex_lock(&s->lock);
     /* There is room: see make_room(). */
     s->jobs[s->count++] = (job){.kind = STOP};
@@ -244,14 +290,12 @@ static zoff_status emulated_zero(zoff_accel *accel, void *s, void *dst, size_t b
 
 /* ---- an event in a stream ---- */
 
-static zoff_status put_event(stream *s, job_kind kind, event *e, uint64_t target)
+static zoff_status put_point(stream *s, job_kind kind, point *p)
 {
-    pthread_mutex_lock(&e->lock);
-    e->users++;
-    pthread_mutex_unlock(&e->lock);
-    zoff_status status = put(s, (job){.kind = kind, .event = e, .target = target});
+    join(p);
+    zoff_status status = put(s, (job){.kind = kind, .point = p});
     if (status < 0)
-        leave(e);
+        leave(p);
     return status;
 }
 
@@ -259,24 +303,29 @@ static zoff_status put_event(stream *s, job_kind kind, event *e, uint64_t target
 static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *s)
 {
     event *e = handle;
+    point *p;
     (void)accel;
+    ZOFF_TRY(make_point(!s, &p));
+    zoff_status status = s ? put_point(s, RECORD, p) : ZOFF_OK;
+    if (status < 0) {
+        leave(p);
+        return status;
+    }
     pthread_mutex_lock(&e->lock);
-    const uint64_t target = ++e->recorded;
+    point *before = e->latest;
+    e->latest = p;
     pthread_mutex_unlock(&e->lock);
-    zoff_status status = s ? put_event(s, RECORD, e, target) : ZOFF_OK;
-    if (!s || status < 0)
-        reach(e, target);
-    return status;
+    leave(before);
+    return ZOFF_OK;
 }
 
 static zoff_status emulated_event_await(zoff_accel *accel, void *s, void *handle)
 {
-    event *e = handle;
+    point *p = latest_of(handle);
     (void)accel;
-    pthread_mutex_lock(&e->lock);
-    const uint64_t target = e->recorded;
-    pthread_mutex_unlock(&e->lock);
-    return put_event(s, AWAIT, e, target);
+    zoff_status status = p ? put_point(s, AWAIT, p) : ZOFF_OK;
+    leave(p);
+    return status;
 }
 
 /* ---- the device ---- */

@@ -68,10 +68,11 @@ struct zoff_comm {
     uint64_t started[ZOFF_COMM_STREAMS]; /* operations so far */
     zoff_comm_info info;
     bool is_broken;
-    bool one_thread;   /* only the program's own threads may use it */
-    bool is_remote;    /* other ranks are other processes, which end side by side with this one */
-    bool holds_memory; /* see zoff_comm_lets_go() */
-    char words[1024];  /* why it is broken */
+    bool has_conductor; /* an engine's thread uses it, under that engine's lock */
+    bool one_thread;    /* only the program's own threads may use it */
+    bool is_remote;     /* other ranks are other processes, which end side by side with this one */
+    bool holds_memory;  /* see zoff_comm_lets_go() */
+    char words[1024];   /* why it is broken */
 };
 
 /* ---- the back-ends ---- */

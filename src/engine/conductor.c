@@ -13,10 +13,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { NAP_NS = 200000 }; /* between two looks, while something is on its way */
 
 struct zoff_conductor {
+    pid_t process; /* that has its thread */
     zoff_engine *engine;
     pthread_t thread;
     pthread_mutex_t lock; /* recursive; robust */
@@ -34,6 +36,13 @@ static void heal(zoff_conductor *c, int error)
     c->stopping = true; /* nothing goes on that it has left half done */
 }
 
+/* A child of fork() has a copy, and no thread; whoever held the lock holds it in the copy. It can destroy the engine, no more.
+ */
+static bool is_inherited(const zoff_conductor *c)
+{
+    return c->process != getpid();
+}
+
 static void lock(zoff_conductor *c)
 {
     heal(c, pthread_mutex_lock(&c->lock));
@@ -41,7 +50,7 @@ static void lock(zoff_conductor *c)
 
 zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e)
 {
-    if (!e || !e->conductor)
+    if (!e || !e->conductor || is_inherited(e->conductor))
         return NULL;
     lock(e->conductor);
     return (zoff_engine *)(uintptr_t)e;
@@ -106,6 +115,7 @@ static zoff_status make(zoff_engine *e, zoff_conductor **out)
     zoff_conductor *c;
     pthread_mutexattr_t kind;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the conductor", &c));
+    c->process = getpid();
     c->engine = e;
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
@@ -119,19 +129,31 @@ static zoff_status make(zoff_engine *e, zoff_conductor **out)
 
 zoff_status zoff_engine_conductor_check(const zoff_engine *e)
 {
+    ZOFF_FAIL_IF(
+        e->comm->has_conductor, ZOFF_ERR_STATE,
+        "zoff_engine_create: the communicator is used by another engine's progress_thread, and by no other engine beside");
     ZOFF_FAIL_IF(e->settings.progress_thread && e->comm->one_thread, ZOFF_ERR_UNSUPPORTED,
                  "zoff_engine_opts.progress_thread: the communicator may be used by the program's threads only; start MPI with "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...), or call zoff_engine_progress() from time to time");
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_conductor_start(zoff_engine *e)
+static void say_that_there_is_none(const char *why)
+{
+    ZOFF_WARN("a thread for progress is not to be had: %s; what goes on does so inside of calls", why);
+}
+
+/* The engine is sealed, also on other ranks: it goes without. */
+void zoff_engine_conductor_start(zoff_engine *e)
 {
     sigset_t all, before;
     zoff_conductor *c;
     if (!e->settings.progress_thread)
-        return ZOFF_OK;
-    ZOFF_TRY(make(e, &c));
+        return;
+    if (make(e, &c) < 0) {
+        say_that_there_is_none(zoff_last_error());
+        return;
+    }
     e->conductor = c; /* before the thread looks for it */
     /* Signals are for the threads of the program: ours takes none. */
     sigfillset(&all);
@@ -141,24 +163,24 @@ zoff_status zoff_engine_conductor_start(zoff_engine *e)
     if (error) {
         e->conductor = NULL;
         free_conductor(c);
-        ZOFF_WARN("a thread for progress is not to be had: %s; what goes on does so inside of calls",
-                  zoff_base_status_errno(error));
-        return ZOFF_OK;
+        say_that_there_is_none(zoff_base_status_errno(error));
+        return;
     }
+    e->comm->has_conductor = true;
     (void)pthread_setname_np(c->thread, "zoff-progress");
-    return ZOFF_OK;
 }
 
 void zoff_engine_conductor_stop(zoff_engine *e)
 {
     zoff_conductor *c = e->conductor;
-    if (!c)
+    if (!c || is_inherited(c))
         return;
     lock(c);
     c->stopping = true;
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
+    e->comm->has_conductor = false;
     e->conductor = NULL;
     free_conductor(c);
 }

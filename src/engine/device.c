@@ -159,20 +159,26 @@ zoff_status zoff_engine_device_wait(zoff_engine *e)
     return e->phase == ZOFF_PHASE_BUILDING ? ZOFF_OK : zoff_engine_stores_pump(e);
 }
 
+bool zoff_engine_device_rises(const zoff_engine *e)
+{
+    bool rises = false;
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        rises = rises || e->device.windows[i].rises;
+    return rises;
+}
+
 bool zoff_engine_device_busy(const zoff_engine *e)
 {
-    bool busy = e->device.first_fall != e->device.fall_end;
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        busy = busy || e->device.windows[i].rises;
-    return busy;
+    return e->device.first_fall != e->device.fall_end || zoff_engine_device_rises(e);
 }
 
 static zoff_status wait_for(zoff_engine *e, void *event)
 {
     zoff_status status;
     e->run.idle = 0;
+    /* What fails of files meanwhile is told to whoever asks for it: the device must be waited for all the same. */
     while ((status = e->accel->ops->event_poll(e->accel, event)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_device_wait(e));
+        (void)zoff_engine_device_wait(e);
     return status;
 }
 
@@ -234,6 +240,8 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
 zoff_status zoff_engine_device_go_on(zoff_engine *e)
 {
     zoff_device *d = &e->device;
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        d->windows[i].rises = d->windows[i].rises && e->accel->ops->event_poll(e->accel, d->windows[i].risen) != ZOFF_OK;
     for (; d->first_fall != d->fall_end; d->first_fall++) {
         const zoff_fall fall = d->falls[d->first_fall % e->slice_count];
         zoff_status status = e->accel->ops->event_poll(e->accel, d->landed[fall.number]);
@@ -251,10 +259,9 @@ zoff_status zoff_engine_device_go_on(zoff_engine *e)
 /* A device that has failed brings nothing any more: then they are forgotten. */
 void zoff_engine_device_end_falls(zoff_engine *e)
 {
-    zoff_status status;
     e->run.idle = 0;
-    while ((status = zoff_engine_device_go_on(e)) == ZOFF_PENDING && zoff_engine_device_wait(e) >= 0)
-        ;
+    while (zoff_engine_device_go_on(e) == ZOFF_PENDING)
+        (void)zoff_engine_device_wait(e);
     e->device.first_fall = e->device.fall_end;
 }
 
@@ -408,6 +415,16 @@ static bool wants_window(const zoff_bucket_run *run)
     return false;
 }
 
+/* Windows whose weights have come from all ranks, and could not be sent up then. */
+static zoff_status rise_again(zoff_engine *e)
+{
+    for (size_t b = 0; is_sharded(e) && b < e->plan.chunk_count; b++) {
+        if (e->runs[b].window && e->runs[b].shared)
+            ZOFF_TRY(zoff_engine_device_rise(e, b, false));
+    }
+    return ZOFF_OK;
+}
+
 /* In order: with all windows at buckets that wait for one without, nothing would ever move. */
 zoff_status zoff_engine_device_window(zoff_bucket_run *run)
 {
@@ -418,6 +435,8 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
         return ZOFF_PENDING;
     if (wants_window(run)) {
         zoff_status status = lend(e, run->chunk);
+        if (status == ZOFF_PENDING)
+            ZOFF_TRY(rise_again(e));
         if (status != ZOFF_OK)
             return status;
     }

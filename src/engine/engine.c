@@ -231,10 +231,8 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     zoff_engine_pipeline_ahead(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
-    ZOFF_TRY_OR(unseal, zoff_engine_conductor_start(e));
+    zoff_engine_conductor_start(e);
     return ZOFF_OK;
-unseal:
-    e->phase = ZOFF_PHASE_BUILDING;
 undo:
     deallocate(e);
     return status;

@@ -239,7 +239,7 @@ static inline bool zoff_engine_device_is(const zoff_engine *e)
 
 /* conductor.c: a thread that lets the engine go on between calls */
 zoff_status zoff_engine_conductor_check(const zoff_engine *e); /* whether it may: the communicator decides */
-zoff_status zoff_engine_conductor_start(zoff_engine *e);       /* if it is asked for; from here on calls hold the lock */
+void zoff_engine_conductor_start(zoff_engine *e);              /* if it is asked for; from here on calls hold the lock */
 void zoff_engine_conductor_stop(zoff_engine *e);
 /* How many threads work: one where the program's are busy. */
 unsigned zoff_engine_conductor_threads(const zoff_engine *e);

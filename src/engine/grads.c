@@ -77,7 +77,7 @@ static zoff_status get_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **o
         *out = find_free(&e->grads, bytes);
         if (*out)
             return ZOFF_OK;
-        const bool comes_down = e->ranks.reduce && zoff_engine_device_go_on(e) == ZOFF_PENDING;
+        const bool comes_down = zoff_engine_exchange_leaves_early(e) && zoff_engine_device_go_on(e) == ZOFF_PENDING;
         if (!(zoff_engine_exchange_go_on(e) || comes_down) || e->comm->is_broken)
             return make_buffer(e, bytes, out);
         /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */

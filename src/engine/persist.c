@@ -131,7 +131,7 @@ static zoff_status go_back(zoff_engine *e, uint64_t generation)
         "zoff_engine_seal: generation %llu of the states, which all other ranks have, is gone; go back to a checkpoint, "
         "and remove the files to start anew",
         (unsigned long long)generation);
-    return ZOFF_OK;
+    return e->device.fault; /* of the weights that the first states are filled from */
 }
 
 zoff_status zoff_engine_persist_agree(zoff_engine *e)

@@ -106,8 +106,8 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
     (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
-    (void)zoff_engine_device_go_on(e);
-    const bool moves = zoff_engine_device_busy(e);
+    /* Nothing comes from a device that has failed: the step tells of it. */
+    const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_rises(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
     const bool assembles = zoff_engine_assemble_go_on(e) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;

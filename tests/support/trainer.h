@@ -88,14 +88,21 @@ class trainer
             s.device_grad.assign(s.grad.size(), (char)0x7f);
     }
 
+    // The backward pass of a slice, in the trainer's stream. Of a frozen one nobody would wait for it.
+    void launch(size_t i, size_t slice)
+    {
+        const size_t bytes = size(tensors[i].grad_dtype), from = slice * stores[i].stride * bytes;
+        const size_t all = tensors[i].count * bytes;
+        if (all && !tensors[i].frozen)
+            device->launch([to = device_grad(i) + from, mine = grad(i) + from, all] { memcpy(to, mine, all); });
+    }
+
     // The gradient of a slice is there.
     void hand_over(zoff_engine *e, size_t i, size_t slice)
     {
         const size_t bytes = size(tensors[i].grad_dtype);
         if (device) {
-            const size_t from = slice * stores[i].stride * bytes, all = tensors[i].count * bytes;
-            if (all && !tensors[i].frozen) /* of a frozen one nobody waits for it */
-                device->launch([to = device_grad(i) + from, mine = grad(i) + from, all] { memcpy(to, mine, all); });
+            launch(i, slice);
             ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, device->stream));
             return;
         }

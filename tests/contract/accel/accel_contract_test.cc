@@ -136,6 +136,30 @@ TEST_P(AccelContract, WhoAwaitsAnEventMeansItAsItIsThen)
     EXPECT_ZOFF_OK(wait(event));
 }
 
+// The trainer's stream, and then another that is quicker, or the host: the first point is not passed by that.
+TEST_P(AccelContract, RecordingAnEventAnewLetsNobodyGo)
+{
+    for (void *then : {(void *)nullptr, streams[1]}) {
+        int value = 0, copied = 0;
+        void *third;
+        let_go = false;
+        ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &third));
+        hold(streams[0]);
+        call(
+            streams[0], [](void *ctx) { *(int *)ctx = 7; }, &value);
+        ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
+        ASSERT_ZOFF_OK(ops->event_await(device, third, event));
+        ASSERT_ZOFF_OK(ops->copy(device, third, &copied, &value, sizeof value));
+        ASSERT_ZOFF_OK(ops->event_record(device, event, then));
+        ASSERT_ZOFF_OK(wait(event));
+        usleep(20000);
+        let_go = true;
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, third));
+        EXPECT_EQ(7, copied);
+        zoff_accel_stream_close(device, third);
+    }
+}
+
 TEST_P(AccelContract, AnEventMayBeClosedWhileStreamsStillHaveToDoWithIt)
 {
     void *other;

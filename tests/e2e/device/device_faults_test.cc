@@ -1,5 +1,5 @@
 // device_faults_test.cc: a device that fails. Whatever call it is, the step says how it ended, and goes on from there.
-#include "small_engine.h"
+#include "rank_job.h"
 
 using namespace zoff_test;
 
@@ -131,5 +131,52 @@ TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
     t.next_step();
     t.expect_weights();
     t.expect_states(e.get());
+}
+
+// One of two ranks loses its device, at some call of a step of many buckets: its step ends with that, and the other's too.
+TEST(DeviceOfOneRank, IsMissedByAll)
+{
+    const std::string text = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+                             "\"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 1024}}";
+    unsigned failed = 0, torn = 0;
+    bool over = false;
+    for (int nth = 1; !over && nth < 5000; nth++) {
+        rank_job job(2, 20);
+        rank_trainers all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); });
+        all.use_devices(0);
+        all.seal(text, 1024);
+        all.backward(1, 0.5f);
+        test_device &lost = *all.devices[0];
+        lost.calls = 0;
+        lost.fail = nth;
+        lost.fails_for_ever = true;
+        job.on_each([&](unsigned rank) {
+            zoff_engine *e = all.engines[rank].get();
+            trainer &t = *all.trainers[rank];
+            zoff_status status = ZOFF_OK;
+            for (size_t i = 0; i < t.tensors.size(); i++) {
+                for (size_t slice = 0; status == ZOFF_OK && slice < t.tensors[i].slices; slice++) {
+                    t.launch(i, slice);
+                    status = zoff_grad_ready(e, (zoff_param)i, slice, all.devices[rank]->stream);
+                }
+            }
+            zoff_step_info info = new_info();
+            status = status == ZOFF_OK ? zoff_step_begin(e, nullptr) : status;
+            status = status == ZOFF_OK ? zoff_step_wait(e, &info) : status;
+            if (rank == 0) {
+                EXPECT_TRUE(status == ZOFF_ERR_DEVICE || (status == ZOFF_OK && lost.calls < nth)) << zoff_last_error();
+                failed += status < 0;
+                torn += info.outcome == ZOFF_OUTCOME_TORN;
+                over = status == ZOFF_OK;
+            } else {
+                EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_COMM) << zoff_last_error();
+            }
+            all.engines[rank].reset();
+            job.leave(rank);
+        });
+    }
+    EXPECT_TRUE(over);
+    EXPECT_LT(10u, failed);
+    EXPECT_LT(3u, torn);
 }
 } // namespace
