@@ -179,4 +179,37 @@ TEST(DeviceOfOneRank, IsMissedByAll)
     EXPECT_LT(10u, failed);
     EXPECT_LT(3u, torn);
 }
+
+// The same outside of a step: weights that are made of the states, and go to all ranks.
+TEST(DeviceOfOneRank, IsMissedWhenWeightsAreSpread)
+{
+    const std::string text =
+        "{\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 1024}}";
+    unsigned failed = 0;
+    bool over = false;
+    for (int nth = 1; !over && nth < 5000; nth++) {
+        rank_job job(2, 20);
+        rank_trainers all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); });
+        all.use_devices(0);
+        all.seal(text, 1024);
+        test_device &lost = *all.devices[0];
+        lost.calls = 0;
+        lost.fail = nth;
+        lost.fails_for_ever = true;
+        job.on_each([&](unsigned rank) {
+            const zoff_status status = zoff_params_push(all.engines[rank].get());
+            if (rank == 0) {
+                EXPECT_TRUE(status == ZOFF_ERR_DEVICE || (status == ZOFF_OK && lost.calls < nth)) << zoff_last_error();
+                failed += status < 0;
+                over = status == ZOFF_OK;
+            } else {
+                EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_COMM) << zoff_last_error();
+            }
+            all.engines[rank].reset();
+            job.leave(rank);
+        });
+    }
+    EXPECT_TRUE(over);
+    EXPECT_LT(20u, failed);
+}
 } // namespace
