@@ -11,8 +11,9 @@ extern "C" {
 /** How to join. A zeroed struct with struct_size set means "self". */
 typedef struct zoff_comm_opts {
     size_t struct_size;     /**< sizeof(zoff_comm_opts) of the caller; 0 is rejected */
-    const char *backend;    /**< "self" (one rank), or NULL for it; "mpi": MPI_COMM_WORLD of the plug-in; "auto": what the
-                                 launcher says; "threads": see zoff_comm_open_threads() */
+    const char *backend;    /**< "self" (one rank), or NULL for it; "mpi": MPI_COMM_WORLD of the plug-in; "nccl": the ranks that
+                                 the launcher's variables tell of; "auto": what the launcher says; "threads": see
+                                 zoff_comm_open_threads() */
     double timeout_seconds; /**< how long an operation waits for ranks that do not come; 0: 600; negative: for ever */
 } zoff_comm_opts;
 
@@ -29,12 +30,17 @@ typedef struct zoff_comm_info {
 /** Join a group of ranks.
  *
  *  "auto" asks the launcher's environment. MPI that this program has initialised, or variables of mpirun, of PMI or of PMIx:
- *  "mpi". Nothing: "self". What has no way to send messages yet (torchrun, srun without PMIx), and variables that contradict
- *  each other, are errors that say what to do.
+ *  "mpi". torchrun's, where the plug-in for NCCL can be loaded: "nccl". Nothing: "self". What has no way to send messages
+ *  (srun without PMIx, torchrun without NCCL), and variables that contradict each other, are errors that say what to do.
  *
  *  "mpi" loads the plug-in libzoff_mpi.so, which lies beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Where the program has
  *  not initialised MPI the plug-in does, with MPI_THREAD_MULTIPLE, and ends MPI when the last communicator is closed: then none
  *  can be opened any more. A program with an MPI of its own, of another kind or in part of its ranks, includes zoff/mpi.h.
+ *
+ *  "nccl" loads libzoff_nccl.so likewise. Rank and size are the launcher's (torchrun: RANK, WORLD_SIZE), the device is that of
+ *  the rank's number on its host (LOCAL_RANK), and ranks meet at MASTER_ADDR and MASTER_PORT, or one port further where
+ *  torchrun's agent has that one; or at NCCL_COMM_ID, "host:port", which goes before these. A program that has its ranks
+ *  together already calls zoff_comm_open_nccl().
  *  @owns caller; close after every engine on it  @blocks until all ranks have joined
  *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have */
 ZOFF_API zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out);
@@ -78,6 +84,25 @@ typedef struct zoff_comm_transport {
  *  @return ERR_UNSUPPORTED with the words in transport->failure, where there are some */
 ZOFF_API zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport,
                                               zoff_comm **out);
+
+/** How to join over NCCL. */
+typedef struct zoff_nccl_opts {
+    size_t struct_size;     /**< sizeof(zoff_nccl_opts) of the caller; 0 is rejected */
+    unsigned rank, size;    /**< of this process, and of all; not read where nccl_comm is given */
+    int device;             /**< index of the CUDA device; -1: the thread's current one; not read where nccl_comm is given */
+    double timeout_seconds; /**< as zoff_comm_opts.timeout_seconds; also of joining */
+    /** Copy bytes from rank 0 to all, e.g. by MPI_Bcast; every rank calls it once, and it may wait for them.  @return 0 */
+    int (*broadcast)(void *ctx, void *data, size_t bytes);
+    void *ctx;       /**< what it is called with */
+    void *nccl_comm; /**< an ncclComm_t of the program, idle, instead of all that: zoff splits off communicators of its own and
+                          leaves it alone from then on. One that is blocking waits for other ranks for as long as it likes */
+} zoff_nccl_opts;
+
+/** Join a group of ranks over NCCL, with the plug-in libzoff_nccl.so. Memory that operations use is the host's or a device's.
+ *  NCCL cannot tell which rank is missing: an operation that waits in vain fails, and names nobody.
+ *  @owns caller  @blocks until all ranks have joined, or for timeout_seconds
+ *  @return ERR_UNSUPPORTED where there is no GPU, no NCCL from 2.18 on, or no plug-in */
+ZOFF_API zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out);
 
 /** Leave. What other ranks then start, or have started without this one, fails at once. NULL is allowed. */
 ZOFF_API void zoff_comm_close(zoff_comm *comm);

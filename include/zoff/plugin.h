@@ -11,17 +11,26 @@ extern "C" {
 
 #define ZOFF_PLUGIN_ABI 1
 
-/** What zoff has for a plug-in. */
+typedef struct zoff_comm_join zoff_comm_join; /**< the library's own */
+
+/** What zoff has for a plug-in. It stays. */
 typedef struct zoff_plugin_host {
     size_t struct_size;
-    unsigned version; /**< as zoff_version() */
+    unsigned version;                                             /**< as zoff_version() */
+    zoff_status (*fail)(zoff_status status, const char *message); /**< set zoff_last_error(); returns `status` */
+    void (*warn)(const char *message);                            /**< a line for the log */
 } zoff_plugin_host;
 
-/** What a plug-in has for zoff. Output: struct_size is set, the plug-in fills the rest. */
+/** What a plug-in has for zoff. Output: struct_size is set, the plug-in fills what it has of the rest. */
 typedef struct zoff_plugin {
     size_t struct_size;
     /** Connect to all ranks of this process' job. Sets `failure` of the transport, to a text that stays, where it cannot. */
     void (*connect)(zoff_comm_transport *out);
+    /** Open device `index` of an accelerator. The struct is the library's own (src/accel/accel.h): a plug-in that has this is
+     *  built with one version of zoff, and refuses another one. */
+    zoff_status (*open_accel)(int index, zoff_accel **out);
+    /** Join a group of ranks over a network of its own. As above: both structs are of src/comm/comm.h. */
+    zoff_status (*open_comm)(const zoff_comm_join *join, zoff_comm **out);
 } zoff_plugin;
 
 /** The one function that a plug-in exports.

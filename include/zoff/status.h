@@ -19,6 +19,8 @@ extern "C" {
 #define ZOFF_VERSION_MAJOR 0
 #define ZOFF_VERSION_MINOR 1
 #define ZOFF_VERSION_PATCH 0
+/** What zoff_version() of the same release returns. */
+#define ZOFF_VERSION_NUMBER (ZOFF_VERSION_MAJOR * 10000u + ZOFF_VERSION_MINOR * 100u + ZOFF_VERSION_PATCH)
 
 /* clang-format off */
 #define ZOFF_STATUS_MAP(XX)                                             \

@@ -91,6 +91,16 @@ bool zoff_base_env_has_local_rank(void)
     return text_of("LOCAL_RANK") != NULL;
 }
 
+void zoff_base_env_meeting(zoff_env_meeting *out)
+{
+    const char *agent = text_of("TORCHELASTIC_USE_AGENT_STORE");
+    *out = (zoff_env_meeting){.address = text_of("MASTER_ADDR"),
+                              .port = text_of("MASTER_PORT"),
+                              .is_taken = agent && strcasecmp(agent, "true") == 0,
+                              .nccl_comm_id = text_of("NCCL_COMM_ID"),
+                              .local_rank = text_of("LOCAL_RANK")};
+}
+
 bool zoff_base_env_waits_active(void)
 {
     const char *policy = getenv("OMP_WAIT_POLICY");

@@ -82,6 +82,15 @@ bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
 /* Whether LOCAL_RANK is set, without which RANK and WORLD_SIZE may count hosts. */
 bool zoff_base_env_has_local_rank(void);
 
+/* Where ranks that know nothing but their number may meet. Texts are those of the environment, NULL where not set or empty. */
+typedef struct zoff_env_meeting {
+    const char *address, *port; /* MASTER_ADDR, MASTER_PORT */
+    bool is_taken;              /* somebody listens there already: torchrun's agent */
+    const char *nccl_comm_id;   /* NCCL_COMM_ID, "host:port" */
+    const char *local_rank;     /* LOCAL_RANK: which of this host's devices is meant */
+} zoff_env_meeting;
+void zoff_base_env_meeting(zoff_env_meeting *out);
+
 /* Whether OMP_WAIT_POLICY lets threads that have nothing to do spin for ever. */
 bool zoff_base_env_waits_active(void);
 

@@ -11,7 +11,7 @@ static _Thread_local char last_error[TEXT_BYTES];
 
 unsigned zoff_version(void)
 {
-    return ZOFF_VERSION_MAJOR * 10000u + ZOFF_VERSION_MINOR * 100u + ZOFF_VERSION_PATCH;
+    return ZOFF_VERSION_NUMBER;
 }
 
 const char *zoff_status_text(zoff_status status)

@@ -135,8 +135,14 @@ static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *
 static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
 {
     char list[256];
-    const unsigned missing = list_missing(comm, work, list, sizeof list);
     const char *name = zoff_comm_call_name(comm, work);
+    if (comm->blind)
+        return zoff_base_status_fail(
+            ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: %s; %s", comm->rank, name, comm->timeout_seconds,
+            work->arrived ? "all ranks arrived, and one does not go on"
+                          : "one of the other ranks did not arrive (it is stopped, ended, or calls something else)",
+            comm->blind);
+    const unsigned missing = list_missing(comm, work, list, sizeof list);
     if (missing && work->arrived)
         return zoff_base_status_fail(
             ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and rank%s %s of %u stopped before it was done",

@@ -12,17 +12,11 @@ static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
     return zoff_comm_threads_open(opts, 1, out);
 }
 
-static zoff_status open_mpi(const zoff_comm_opts *opts, zoff_comm **out)
-{
-    return zoff_comm_plugin_open("mpi", opts, out);
-}
-
 static const struct {
     const char *name;
     zoff_status (*open)(const zoff_comm_opts *opts, zoff_comm **out);
-} BACKENDS[] = {{"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", open_mpi}};
-
-enum { TIMEOUT_SECONDS = 600 };
+} BACKENDS[] = {
+    {"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", zoff_comm_plugins_mpi}, {"nccl", zoff_comm_nccl_open}};
 
 static zoff_status known_opts(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out)
 {
@@ -32,7 +26,7 @@ static zoff_status known_opts(const zoff_comm_opts *opts, const char *call, zoff
     if (opts)
         memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
     ZOFF_FAIL_IF(isnan(out->timeout_seconds), ZOFF_ERR_INVALID, "%s: timeout_seconds is not a number", call);
-    out->timeout_seconds = out->timeout_seconds == 0 ? TIMEOUT_SECONDS : out->timeout_seconds;
+    out->timeout_seconds = out->timeout_seconds == 0 ? ZOFF_COMM_TIMEOUT_SECONDS : out->timeout_seconds;
     return ZOFF_OK;
 }
 
@@ -49,7 +43,8 @@ zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
             return BACKENDS[i].open(&known, out);
     }
     return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
-                                 "this build has no communicator \"%s\"; it has: self, threads, mpi (a plug-in), auto", name);
+                                 "this build has no communicator \"%s\"; it has: self, threads, mpi and nccl (plug-ins), auto",
+                                 name);
 }
 
 zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)

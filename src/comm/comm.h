@@ -68,12 +68,17 @@ struct zoff_comm {
     uint64_t started[ZOFF_COMM_STREAMS]; /* operations so far */
     zoff_comm_info info;
     bool is_broken;
-    bool has_conductor; /* an engine's thread uses it, under that engine's lock */
-    bool one_thread;    /* only the program's own threads may use it */
-    bool is_remote;     /* other ranks are other processes, which end side by side with this one */
-    bool holds_memory;  /* see zoff_comm_lets_go() */
-    char words[1024];   /* why it is broken */
+    bool has_conductor;  /* an engine's thread uses it, under that engine's lock */
+    bool one_thread;     /* only the program's own threads may use it */
+    bool is_remote;      /* other ranks are other processes, which end side by side with this one */
+    bool holds_memory;   /* see zoff_comm_lets_go() */
+    const char *reaches; /* not NULL: what a call names may be memory of this rank's accelerator of that name */
+    int device;          /* and of this number */
+    const char *blind;   /* not NULL: has_arrived() tells nothing, for the back-end cannot know; these words say so */
+    char words[1024];    /* why it is broken */
 };
+
+enum { ZOFF_COMM_TIMEOUT_SECONDS = 600 }; /* where the caller has said nothing */
 
 /* ---- the back-ends ---- */
 
@@ -82,9 +87,13 @@ zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out);
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out);
 /* On success the communicator closes the transport. */
 zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out);
-/* What the plug-in of that name connects to. */
-zoff_status zoff_comm_plugin_open(const char *name, const zoff_comm_opts *opts, zoff_comm **out);
-/* What the launcher of this process means by its variables: "self" or "mpi"; the error says what it lacks for either.
+/* What the plug-in for MPI connects to. */
+zoff_status zoff_comm_plugins_mpi(const zoff_comm_opts *opts, zoff_comm **out);
+/* The ranks and the place to meet that the launcher's variables tell. */
+zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out);
+/* Whether the plug-in for NCCL can be loaded: OK, or why not. */
+zoff_status zoff_comm_nccl_find(void);
+/* What the launcher of this process means by its variables: "self", "mpi" or "nccl"; the error says what it lacks for each.
  * `mpi_is_up`: as zoff_comm_discover_mpi() tells. */
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
 /* Whether this program has initialised an MPI of its own. */
@@ -134,5 +143,26 @@ typedef struct zoff_comm_theirs {
 /* What another rank has for this one must be what this one expects, and the other way round. */
 zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
                                    const zoff_comm_theirs *theirs);
+
+/* ---- a back-end that is a plug-in, and links nothing of this ---- */
+
+/* What it has of call.c. */
+typedef struct zoff_comm_tools {
+    const char *(*name)(const zoff_comm *comm, const zoff_comm_work *work);
+    size_t (*sends)(const zoff_comm_call *call, unsigned from, unsigned to);
+    size_t (*expects)(const zoff_comm_call *call, unsigned from, unsigned to);
+    size_t (*result)(const zoff_comm *comm, const zoff_comm_call *call);
+    zoff_status (*compare)(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_theirs *theirs);
+    const char *(*last_error)(void);
+} zoff_comm_tools;
+
+/* What zoff_plugin.open_comm gets; all of it stays until that returns, the tools for ever. */
+struct zoff_comm_join {
+    const zoff_comm_tools *tools;
+    zoff_nccl_opts opts;  /* whole, with the timeout that holds */
+    const char *meet_at;  /* neither a communicator nor a broadcast in opts: "host:port", where rank 0 listens; or NULL, where
+                             NCCL_COMM_ID is set already */
+    bool device_is_count; /* opts.device counts ranks of this host, which may see fewer devices */
+};
 
 #endif

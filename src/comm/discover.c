@@ -61,6 +61,20 @@ static bool is_alone(const zoff_env_place *place)
     return place->size && strcmp(place->size, "1") == 0;
 }
 
+static zoff_status of_torchrun(const zoff_env_place *place, const char **out)
+{
+    const zoff_status status = zoff_comm_nccl_find();
+    *out = "nccl";
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    return zoff_base_status_prefix(
+        status,
+        "%s=%s, %s=%s and LOCAL_RANK are torchrun's, from which NCCL can make a group and MPI cannot: "
+        "start the program with mpirun or with srun --mpi=pmix; or say \"self\" for ranks that have "
+        "nothing to do with one another. NCCL is not there: ",
+        place->rank_name, place->rank ? place->rank : "", place->size_name, place->size ? place->size : "");
+}
+
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
 {
     static const zoff_env_world MPIS[] = {ZOFF_ENV_WORLD_OPEN_MPI, ZOFF_ENV_WORLD_MVAPICH, ZOFF_ENV_WORLD_PMI,
@@ -76,12 +90,7 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
     }
     *out = "self";
     if (zoff_base_env_world(ZOFF_ENV_WORLD_TORCHRUN, &place) && zoff_base_env_has_local_rank() && !is_alone(&place))
-        return zoff_base_status_fail(
-            ZOFF_ERR_UNSUPPORTED,
-            "%s=%s, %s=%s and LOCAL_RANK are torchrun's, from which NCCL can make a group and MPI cannot: "
-            "start the program with mpirun or with srun --mpi=pmix; or say \"self\" for ranks that have "
-            "nothing to do with one another",
-            place.rank_name, place.rank ? place.rank : "", place.size_name, place.size ? place.size : "");
+        return of_torchrun(&place, out);
     if (zoff_base_env_world(ZOFF_ENV_WORLD_SLURM, &place) && !is_alone(&place))
         return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
                                      "%s=%s and %s=%s: srun has started several ranks, and gave them no way to find each other "

@@ -1,5 +1,6 @@
 // ranks.h: groups of ranks for the contract of communicators: threads of this process, or, compiled with ZOFF_RANKS_MPI, the
-// processes of an MPI job, where each runs the same tests and is one rank of each group.
+// processes of an MPI job, where each runs the same tests and is one rank of each group. With ZOFF_RANKS_NCCL the threads join
+// over NCCL.
 #ifndef ZOFF_TESTS_RANKS_H
 #define ZOFF_TESTS_RANKS_H
 
@@ -13,6 +14,7 @@
 #ifdef ZOFF_RANKS_MPI
 #include <zoff/mpi.h>
 #else
+#include "nccl_group.h"
 #include "post_office.h"
 #endif
 
@@ -91,8 +93,18 @@ class Comm : public testing::TestWithParam<kind>
 #else
     ~Comm() override
     {
-        comms.clear();
+        close();
     } // before the office
+
+    // Over NCCL those who leave wait for one another.
+    void close()
+    {
+        std::vector<zoff_comm *> open;
+        for (auto &comm : comms)
+            open.push_back(comm.release());
+        comms.clear();
+        zoff_test::close_group(open);
+    }
 
     void open(double timeout_seconds)
     {
@@ -100,9 +112,17 @@ class Comm : public testing::TestWithParam<kind>
         const std::string how = k.how;
         zoff_comm_opts opts = opts_of(timeout_seconds, how == "messages" ? nullptr : k.how);
         std::vector<zoff_comm *> made(k.size);
-        comms.clear();
+        close();
         size = k.size;
-        if (how == "messages") {
+        if (how == "nccl") {
+            const std::string words = zoff_test::open_nccl_group(timeout_seconds, made);
+            if (words.find("no communicator \"nccl\" here") != std::string::npos ||
+                words.find("was asked for") != std::string::npos)
+                GTEST_SKIP() << words; // no GPU, or fewer than ranks
+            ASSERT_EQ("", words);
+            for (zoff_comm *comm : made)
+                comm->timeout_seconds = timeout_seconds; // joining had more, on a machine that is busy
+        } else if (how == "messages") {
             office = std::make_unique<zoff_test::post_office>(size);
             for (unsigned rank = 0; rank < size; rank++) {
                 // Large pieces go as many messages, the last of them a short one.
@@ -148,6 +168,12 @@ class Comm : public testing::TestWithParam<kind>
         return std::string(GetParam().backend) == "messages" || std::string(GetParam().backend) == "mpi";
     }
 
+    // Whether others learn which rank it was, and why.
+    bool tells_who() const
+    {
+        return std::string(GetParam().backend) != "nccl";
+    }
+
     unsigned size = 0;
     std::vector<zoff_test::comm> comms;
 };
@@ -159,7 +185,7 @@ class Several : public Comm
     void SetUp() override
     {
         Comm::SetUp();
-        if (size < 2)
+        if (!IsSkipped() && size < 2)
             GTEST_SKIP() << "one rank has nobody to wait for";
     }
 };
@@ -173,6 +199,13 @@ inline std::string name_of(const testing::TestParamInfo<kind> &p)
 INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}, kind{"plugin", "mpi", 0}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mpi, Several, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}), name_of);
+#elif defined(ZOFF_RANKS_NCCL)
+INSTANTIATE_TEST_SUITE_P(Nccl, Comm,
+                         testing::Values(kind{"nccl", "nccl", 1}, kind{"nccl", "nccl", 2}, kind{"nccl", "nccl", 3},
+                                         kind{"nccl", "nccl", 4}),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Nccl, Several,
+                         testing::Values(kind{"nccl", "nccl", 2}, kind{"nccl", "nccl", 3}, kind{"nccl", "nccl", 4}), name_of);
 #else
 INSTANTIATE_TEST_SUITE_P(BackEnds, Comm,
                          testing::Values(kind{"self", "self", 1}, kind{"threads", "threads", 1}, kind{"threads", "threads", 2},

@@ -168,3 +168,26 @@ TEST_F(ranks, waiting_threads_spin_only_when_told_to)
         EXPECT_TRUE(zoff_base_env_waits_active()) << value;
     }
 }
+
+TEST(env, where_ranks_meet)
+{
+    const std::pair<const char *, const char *> set[] = {{"MASTER_ADDR", "one"},
+                                                         {"MASTER_PORT", "29500"},
+                                                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                         {"NCCL_COMM_ID", ""},
+                                                         {"LOCAL_RANK", "3"}};
+    for (const auto &line : set)
+        setenv(line.first, line.second, 1);
+    zoff_env_meeting meeting;
+    zoff_base_env_meeting(&meeting);
+    EXPECT_STREQ("one", meeting.address);
+    EXPECT_STREQ("29500", meeting.port);
+    EXPECT_TRUE(meeting.is_taken);
+    EXPECT_EQ(nullptr, meeting.nccl_comm_id);
+    EXPECT_STREQ("3", meeting.local_rank);
+    for (const auto &line : set)
+        unsetenv(line.first);
+    zoff_base_env_meeting(&meeting);
+    EXPECT_EQ(nullptr, meeting.address);
+    EXPECT_FALSE(meeting.is_taken);
+}

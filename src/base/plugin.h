@@ -1,0 +1,18 @@
+/* plugin.h: shared libraries that are loaded by name, for what they need must not be needed by libzoff. What they fill is in
+ * zoff/plugin.h; who asks for one says what may be missing. */
+#ifndef ZOFF_BASE_PLUGIN_H
+#define ZOFF_BASE_PLUGIN_H
+
+#include <zoff/plugin.h>
+
+typedef struct zoff_plugin_wish {
+    const char *name;   /* of libzoff_NAME.so */
+    const char *what;   /* "the communicator \"mpi\"", for messages */
+    const char *advice; /* a sentence without its stop: what to do where it cannot be loaded */
+    bool shares_names;  /* its libraries look for one another among the symbols of the program, as some MPIs do */
+} zoff_plugin_wish;
+
+/* Load it; it stays.  @return ERR_UNSUPPORTED with what was tried, and the advice */
+zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out);
+
+#endif

@@ -1,0 +1,134 @@
+/* nccl.c: joins ranks over NCCL: what the caller or the launcher's variables say, for the plug-in that does it. */
+#include "comm.h"
+
+#include "bits.h"
+#include "env.h"
+#include "plugin.h"
+#include "try.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const zoff_comm_tools TOOLS = {.name = zoff_comm_call_name,
+                                      .sends = zoff_comm_call_sends,
+                                      .expects = zoff_comm_call_expects,
+                                      .result = zoff_comm_call_result,
+                                      .compare = zoff_comm_call_compare,
+                                      .last_error = zoff_last_error};
+
+static zoff_status load(zoff_plugin *out)
+{
+    const zoff_plugin_wish wish = {
+        .name = "nccl",
+        .what = "the communicator \"nccl\"",
+        .advice = "Build zoff where CUDA and NCCL from 2.18 on are installed (NCCL_ROOT tells CMake where), "
+                  "put the folders of libcudart and libnccl into LD_LIBRARY_PATH"};
+    ZOFF_TRY(zoff_base_plugin_load(&wish, out));
+    ZOFF_FAIL_IF(!out->open_comm, ZOFF_ERR_UNSUPPORTED,
+                 "libzoff_nccl.so has no communicator: install it together with libzoff");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_nccl_find(void)
+{
+    zoff_plugin plugin;
+    return load(&plugin);
+}
+
+static zoff_status join(zoff_comm_join *with, zoff_comm **out)
+{
+    zoff_plugin plugin;
+    ZOFF_TRY(load(&plugin));
+    with->tools = &TOOLS;
+    if (with->opts.timeout_seconds == 0)
+        with->opts.timeout_seconds = ZOFF_COMM_TIMEOUT_SECONDS;
+    return plugin.open_comm(with, out);
+}
+
+/* ---- who has all ranks together already ---- */
+
+zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
+{
+    zoff_comm_join with = {.meet_at = NULL};
+    zoff_nccl_opts *o = &with.opts;
+    ZOFF_FAIL_IF(!opts || !out, ZOFF_ERR_INVALID, "zoff_comm_open_nccl: opts and out must not be NULL");
+    ZOFF_FAIL_IF(opts->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_nccl: opts->struct_size is 0; set it to sizeof(zoff_nccl_opts)");
+    memcpy(o, opts, zoff_base_bits_min(opts->struct_size, sizeof *o));
+    ZOFF_FAIL_IF(isnan(o->timeout_seconds), ZOFF_ERR_INVALID, "zoff_comm_open_nccl: timeout_seconds is not a number");
+    ZOFF_FAIL_IF(!o->nccl_comm && !o->broadcast, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_nccl: neither nccl_comm nor broadcast is set: give it a communicator of the program, or a "
+                 "function that copies from rank 0 to all; ranks that have neither say zoff_comm_open() with \"nccl\"");
+    ZOFF_FAIL_IF(!o->nccl_comm && o->rank >= o->size, ZOFF_ERR_INVALID, "zoff_comm_open_nccl: rank %u of %u", o->rank, o->size);
+    return join(&with, out);
+}
+
+/* ---- ranks that know their launcher's variables and nothing else ---- */
+
+static bool read_count(const char *text, unsigned *out)
+{
+    char *end;
+    if (!text || text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    const unsigned long value = strtoul(text, &end, 10);
+    *out = (unsigned)value;
+    return !errno && !*end && value <= 1u << 20;
+}
+
+static zoff_status find_place(zoff_nccl_opts *out)
+{
+    for (int id = 0; id < ZOFF_ENV_WORLD_COUNT; id++) {
+        zoff_env_place place;
+        if (!zoff_base_env_world((zoff_env_world)id, &place) || !place.rank || !place.size)
+            continue;
+        ZOFF_FAIL_IF(!read_count(place.rank, &out->rank) || !read_count(place.size, &out->size) || out->rank >= out->size,
+                     ZOFF_ERR_INVALID, "communicator \"nccl\": %s=%s and %s=%s are no rank of a group", place.rank_name,
+                     place.rank, place.size_name, place.size);
+        return ZOFF_OK;
+    }
+    return zoff_base_status_fail(
+        ZOFF_ERR_UNSUPPORTED, "communicator \"nccl\": no variables say which rank this is: start the program with torchrun, "
+                              "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or call zoff_comm_open_nccl()");
+}
+
+/* Rank 0 listens there. Where torchrun's agent does already it is the next port. */
+static zoff_status find_meeting(const zoff_env_meeting *meeting, char *dst, size_t dst_bytes)
+{
+    unsigned port;
+    ZOFF_FAIL_IF(
+        !meeting->address || !meeting->port, ZOFF_ERR_UNSUPPORTED,
+        "communicator \"nccl\": the ranks know no place to meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to "
+        "a free port there, or NCCL_COMM_ID to both as host:port");
+    ZOFF_FAIL_IF(!read_count(meeting->port, &port) || port == 0 || port > 65534, ZOFF_ERR_INVALID,
+                 "communicator \"nccl\": MASTER_PORT=%s is no port", meeting->port);
+    const bool is_v6 = strchr(meeting->address, ':') && meeting->address[0] != '[';
+    const int bytes =
+        snprintf(dst, dst_bytes, is_v6 ? "[%s]:%u" : "%s:%u", meeting->address, port + (meeting->is_taken ? 1 : 0));
+    ZOFF_FAIL_IF(bytes < 0 || (size_t)bytes >= dst_bytes, ZOFF_ERR_INVALID, "communicator \"nccl\": MASTER_ADDR is too long");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
+{
+    zoff_comm_join with = {.opts = {.struct_size = sizeof with.opts, .timeout_seconds = opts->timeout_seconds},
+                           .device_is_count = true};
+    zoff_env_meeting meeting;
+    zoff_env_ranks here;
+    char place[320];
+    ZOFF_TRY(find_place(&with.opts));
+    zoff_base_env_meeting(&meeting);
+    zoff_base_env_ranks(&here);
+    unsigned local = here.index;
+    ZOFF_FAIL_IF(meeting.local_rank && !read_count(meeting.local_rank, &local), ZOFF_ERR_INVALID,
+                 "communicator \"nccl\": LOCAL_RANK=%s is no number", meeting.local_rank);
+    with.opts.device = (int)local;
+    if (!meeting.nccl_comm_id && with.opts.size > 1) {
+        ZOFF_TRY(find_meeting(&meeting, place, sizeof place));
+        with.meet_at = place;
+    }
+    return join(&with, out);
+}
