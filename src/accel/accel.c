@@ -1,27 +1,56 @@
 /* accel.c: the list of accelerator back-ends, and the checks that all of them share. */
 #include "accel.h"
 
+#include "bits.h"
 #include "try.h"
 
 #include <string.h>
 #include <time.h>
 
-static const zoff_accel_ops *const BACKENDS[] = {&zoff_accel_host_ops, &zoff_accel_emulated_ops};
+static zoff_status open_host(int index, zoff_accel **out)
+{
+    return zoff_accel_host_ops.open(index, out);
+}
+
+static zoff_status open_emulated(int index, zoff_accel **out)
+{
+    return zoff_accel_emulated_ops.open(index, out);
+}
+
+static const struct {
+    const char *name;
+    zoff_status (*open)(int index, zoff_accel **out);
+} BACKENDS[] = {{"host", open_host}, {"emulated", open_emulated}, {"cuda", zoff_accel_plugins_cuda}};
 
 zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out)
 {
     ZOFF_FAIL_IF(!backend || !out, ZOFF_ERR_INVALID, "zoff_accel_open: backend and out must not be NULL");
     for (size_t i = 0; i < sizeof BACKENDS / sizeof BACKENDS[0]; i++) {
-        if (strcmp(BACKENDS[i]->name, backend) == 0)
-            return BACKENDS[i]->open(index, out);
+        if (strcmp(BACKENDS[i].name, backend) == 0)
+            return BACKENDS[i].open(index, out);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build has no accelerator \"%s\"; it has: host, emulated", backend);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
+                                 "this build has no accelerator \"%s\"; it has: host, emulated, cuda (a plug-in)", backend);
 }
 
 void zoff_accel_close(zoff_accel *accel)
 {
     if (accel)
         accel->ops->close(accel);
+}
+
+zoff_status zoff_accel_get_info(const zoff_accel *accel, zoff_accel_info *out)
+{
+    ZOFF_FAIL_IF(!accel || !out, ZOFF_ERR_INVALID, "zoff_accel_get_info: accel and out must not be NULL");
+    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_accel_get_info: out->struct_size is 0; set it to sizeof(zoff_accel_info)");
+    zoff_accel_info info = {.struct_size = out->struct_size};
+    accel->ops->get_info(accel, &info);
+    info.backend = accel->ops->name;
+    info.index = accel->index;
+    info.numa_node = accel->ops->numa_node(accel);
+    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    return ZOFF_OK;
 }
 
 const char *zoff_accel_name(const zoff_accel *accel)

@@ -1,4 +1,5 @@
-/* accel.h: the door of the accel room, and the table that a back-end fills. Back-ends stand in one list in accel.c.
+/* accel.h: the door of the accel room, and the table that a back-end fills. Back-ends stand in one list in accel.c; "cuda" is a
+ * plug-in, which fills the same table.
  *
  * A device is used by putting work into streams, and by events: a point in a stream that another stream waits for, or that the
  * caller asks about. Streams and events are the device's own handles, so that those of a program need no wrapping. Nothing here
@@ -6,26 +7,44 @@
 #ifndef ZOFF_ACCEL_DOOR_H
 #define ZOFF_ACCEL_DOOR_H
 
+#include "cpu_adam.h"
+
 #include <zoff/accel.h>
 
 /* What a back-end implements. */
 typedef struct zoff_accel_ops {
     const char *name;
-    bool in_place; /* the CPU can read its gradients and write its weights where they are: then there is nothing below numa_node
+    bool in_place; /* the CPU can read its gradients and write its weights where they are: then there is nothing below get_info
                     */
     zoff_status (*open)(int index, zoff_accel **out);
     void (*close)(zoff_accel *accel);
     int (*numa_node)(const zoff_accel *accel); /* that its link is at; -1 where there is none or it is not known */
 
-    /* Host memory that copies go to and come from. */
+    void (*get_info)(const zoff_accel *accel, zoff_accel_info *out); /* all but what accel.c knows */
+
+    /* Host memory that copies go to and come from. Where the system does not pin it, copies are slower and no less exact. */
     zoff_status (*pin)(zoff_accel *accel, void *memory, size_t bytes);
     void (*unpin)(zoff_accel *accel, void *memory);
+    /* Memory of the device.  @return ERR_NO_MEMORY */
+    zoff_status (*alloc)(zoff_accel *accel, size_t bytes, void **out);
+    void (*free)(zoff_accel *accel, void *memory); /* may wait for all that the device does */
 
     zoff_status (*stream_open)(zoff_accel *accel, void **out);
     void (*stream_close)(zoff_accel *accel, void *stream); /* waits for what is in it */
     zoff_status (*stream_call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
     zoff_status (*copy)(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes); /* either way */
     zoff_status (*zero)(zoff_accel *accel, void *stream, void *dst, size_t bytes);                  /* on the device */
+
+    /* The kernels of cpu_adam.h, with the same bits, on memory of the device. Lists, constants and factors are the caller's
+     * again when a call returns. One that fails has done nothing, or has lost the device. */
+    zoff_status (*update)(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count);
+    zoff_status (*accumulate)(zoff_accel *accel, void *stream, const zoff_accumulate_piece *pieces, size_t count);
+    zoff_status (*cast)(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count);
+    zoff_status (*square_sum)(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count);
+
+    /* For a profiler of the device: what the calling thread does from here on, until end, is this stage of a bucket. */
+    void (*range_begin)(zoff_accel *accel, const char *stage, uint64_t bucket);
+    void (*range_end)(zoff_accel *accel);
 
     zoff_status (*event_open)(zoff_accel *accel, void **out);
     void (*event_close)(zoff_accel *accel, void *event);
@@ -44,8 +63,12 @@ struct zoff_accel {
     int index;
 };
 
+/* ---- the back-ends ---- */
+
 extern const zoff_accel_ops zoff_accel_host_ops;
 extern const zoff_accel_ops zoff_accel_emulated_ops;
+/* That of the plug-in for CUDA. */
+zoff_status zoff_accel_plugins_cuda(int index, zoff_accel **out);
 
 const char *zoff_accel_name(const zoff_accel *accel);
 bool zoff_accel_in_place(const zoff_accel *accel);

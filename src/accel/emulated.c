@@ -4,7 +4,7 @@
  *
  * For that to be so nothing may order what the caller has not ordered: each queue and each event has a lock of its own, and
  * there is no other. */
-#include "accel.h"
+#include "emulated_priv.h"
 
 #include "array.h"
 #include "mem.h"
@@ -366,17 +366,59 @@ static void emulated_unpin(zoff_accel *accel, void *memory)
     (void)memory;
 }
 
+static void emulated_get_info(const zoff_accel *accel, zoff_accel_info *out)
+{
+    (void)accel;
+    out->name = "threads of this process";
+}
+
+static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
+{
+    (void)accel;
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "an emulated device", out));
+    memset(*out, 0xa5, bytes); /* nobody shall find zeros in it */
+    return ZOFF_OK;
+}
+
+static void emulated_free(zoff_accel *accel, void *memory)
+{
+    (void)accel;
+    zoff_base_mem_free(memory);
+}
+
+/* No profiler knows it. */
+static void emulated_range_begin(zoff_accel *accel, const char *stage, uint64_t bucket)
+{
+    (void)accel;
+    (void)stage;
+    (void)bucket;
+}
+
+static void emulated_range_end(zoff_accel *accel)
+{
+    (void)accel;
+}
+
 const zoff_accel_ops zoff_accel_emulated_ops = {.name = "emulated",
                                                 .open = emulated_open,
                                                 .close = emulated_close,
                                                 .numa_node = emulated_numa_node,
+                                                .get_info = emulated_get_info,
                                                 .pin = emulated_pin,
                                                 .unpin = emulated_unpin,
+                                                .alloc = emulated_alloc,
+                                                .free = emulated_free,
                                                 .stream_open = emulated_stream_open,
                                                 .stream_close = emulated_stream_close,
                                                 .stream_call = emulated_stream_call,
                                                 .copy = emulated_copy,
                                                 .zero = emulated_zero,
+                                                .update = zoff_accel_emulated_kernels_update,
+                                                .accumulate = zoff_accel_emulated_kernels_accumulate,
+                                                .cast = zoff_accel_emulated_kernels_cast,
+                                                .square_sum = zoff_accel_emulated_kernels_square_sum,
+                                                .range_begin = emulated_range_begin,
+                                                .range_end = emulated_range_end,
                                                 .event_open = emulated_event_open,
                                                 .event_close = emulated_event_close,
                                                 .event_record = emulated_event_record,

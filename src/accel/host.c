@@ -26,5 +26,15 @@ static int host_numa_node(const zoff_accel *accel)
     return -1;
 }
 
-const zoff_accel_ops zoff_accel_host_ops = {
-    .name = "host", .in_place = true, .open = host_open, .close = host_close, .numa_node = host_numa_node};
+static void host_get_info(const zoff_accel *accel, zoff_accel_info *out)
+{
+    (void)accel;
+    out->name = "the CPU";
+}
+
+const zoff_accel_ops zoff_accel_host_ops = {.name = "host",
+                                            .in_place = true,
+                                            .open = host_open,
+                                            .close = host_close,
+                                            .numa_node = host_numa_node,
+                                            .get_info = host_get_info};

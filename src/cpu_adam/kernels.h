@@ -39,7 +39,10 @@ const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
  * l + 4, l and l + 2, l and l + 1. This tree is the definition of the sum, whatever registers compute it. */
 enum { ZOFF_ADAM_SUM_LANES = 16 };
 
-/* Bodies are inlined into callers that pass constants, so that a loop has no branch on types or modes. */
+/* Bodies are inlined into callers that pass constants, so that a loop has no branch on types or modes. A compiler for another
+ * machine brings words of its own. */
+#ifndef ZOFF_KERNEL_INLINE
 #define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
+#endif
 
 #endif

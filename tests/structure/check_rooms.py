@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-SOURCE = (".c", ".h", ".cc")
+SOURCE = (".c", ".h", ".cc", ".cu")
 LINES_AIM = 500
 LINES_LIMIT = 600
 
@@ -20,7 +20,7 @@ INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}
 # Users, but for what the public headers do not have.
-LOOKS_INSIDE = {"bench/comm_ours.c"}
+LOOKS_INSIDE = {"bench/comm_ours.c", "bench/device_copies.c"}
 # A room's own prefix, where it is not its folder's name.
 PREFIX = {"cpu_adam": "adam"}
 
@@ -159,6 +159,21 @@ def check_outside(tree):
                     yield f"{path}:{line}: {name}: only <zoff/...> is known outside src/"
 
 
+def check_cuda(tree):
+    """The plug-in for CUDA fills tables of accel and comm, and computes what cpu_adam does: it sees no other room. Nobody else sees CUDA."""
+    seen_by_cuda = {"accel", "comm", "cpu_adam", "base"}
+    for path in tree.under("cuda/"):
+        for line, angled, name in includes(tree, path):
+            base = os.path.basename(name)
+            owners = [p.split("/")[1] for p in tree.under("src/", ".h") if os.path.basename(p) == base]
+            if not angled and owners and not own_header(tree, path, base) and not seen_by_cuda & set(owners):
+                yield f"{path}:{line}: {name}: cuda/ sees the rooms {', '.join(sorted(seen_by_cuda))}"
+            elif not angled and base.endswith("_priv.h") and owners:
+                yield f"{path}:{line}: {name}: private to {owners[0]}; use its door"
+    yield from find(tree, tree.under("src/") + tree.under("include/"), r'#[ \t]*include[ \t]*[<"](?:cuda\w*|nccl|nvtx3/\w+|cufile)\.h[>"]',
+                    "CUDA is known in cuda/ alone")
+
+
 def own_header(tree, path, base):
     top = path.split("/")[0] + "/"
     return any(os.path.basename(p) == base for p in tree.under(top, ".h"))
@@ -187,7 +202,7 @@ def check_threads(tree):
 
 def check_exits(tree):
     """The library returns a status; it never ends the program or prints but through its log."""
-    paths = tree.under("src/") + tree.under("include/")
+    paths = tree.under("src/") + tree.under("include/") + tree.under("cuda/")
     yield from find(tree, paths, r"\b(?:exit|_exit|_Exit|quick_exit|abort|assert|__builtin_trap|raise)[ \t]*\(|#[ \t]*include[ \t]*<assert\.h>",
                     "the library never ends its program: return a status")
     yield from find(tree, [p for p in paths if p not in PRINTS],
@@ -197,7 +212,7 @@ def check_exits(tree):
 
 def check_first_line(tree):
     """The first line of a source file says which file it is and what lives here."""
-    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/"):
+    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/", "cuda/"):
         for path in tree.under(folder):
             first = tree.text(path).split("\n", 1)[0]
             name = re.escape(os.path.basename(path))
@@ -206,7 +221,7 @@ def check_first_line(tree):
 
 
 def check_length(tree):
-    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/"):
+    for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/", "cuda/"):
         for path in tree.under(folder):
             lines = tree.text(path).count("\n")
             if lines > LINES_LIMIT:
@@ -249,7 +264,7 @@ def check_function_names(tree):
 
 
 def check_left_open(tree):
-    for folder in ("src/", "include/", "tools/", "bench/", "examples/", "tests/", "plugins/"):
+    for folder in ("src/", "include/", "tools/", "bench/", "examples/", "tests/", "plugins/", "cuda/"):
         for path in tree.under(folder):
             for number, line in enumerate(tree.text(path).splitlines(), 1):
                 if re.search(r"\b(?:TODO|FIXME|XXX)\b", line):

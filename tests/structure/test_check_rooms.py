@@ -40,6 +40,7 @@ GOOD = {
     "src/engine/engine.c": '/* engine.c: conducts. */\n#include "aio.h"\n#include "queue_door.h"\nzoff_status zoff_engine_engine_go(void)\n{\n    static_assert(1, "fine");\n    return x;\n}\n',
     "tools/zoff.c": '/* zoff.c: the tool. */\n#include <zoff/aio.h>\n#include "verbs.h"\nint main(void)\n{\n    printf("x");\n    exit(1);\n}\n',
     "tools/verbs.h": "/* verbs.h: its verbs. */\n",
+    "cuda/kernels.cu": '/* kernels.cu: kernels. */\n#include "log.h"\n#include <cuda_runtime_api.h>\n',
 }
 
 
@@ -85,6 +86,13 @@ class CheckRooms(unittest.TestCase):
         table = ROOMS.replace("zoff_room(base LINKS", "zoff_room(base NEEDS engine LINKS")
         found = self.complaints(check, files={"cmake/rooms.cmake": table})
         self.assertEqual(4, len(found), found)  # every room is on a loop now
+
+    def test_cuda(self):
+        check = check_rooms.check_cuda
+        self.assertEqual([], self.complaints(check))
+        self.refuses(check, "cuda/a.cu", '#include "aio.h"\n', "cuda/ sees the rooms accel, base, comm, cpu_adam")
+        self.refuses(check, "src/aio/file.h", "#include <cuda_runtime_api.h>\n", "CUDA is known in cuda/ alone")
+        self.refuses(check, "src/aio/file.h", "#include <nccl.h>\n", "CUDA is known in cuda/ alone")
 
     def test_outside(self):
         check = check_rooms.check_outside

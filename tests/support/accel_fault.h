@@ -1,17 +1,17 @@
 // accel_fault.h: stands between an engine and its accelerator: lets each stream dawdle by a seed, makes calls fail, and forgets
-// waits. The accelerator is the emulated one.
+// waits. The accelerator is that of accel_under_test.h.
 #ifndef ZOFF_ACCEL_FAULT_H
 #define ZOFF_ACCEL_FAULT_H
 
-#include "zoff_test.h"
+#include "accel_under_test.h"
 
 #include <functional>
 #include <memory>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 extern "C" {
-#include "accel.h"
 #include "try.h"
 }
 
@@ -22,14 +22,18 @@ class test_device
 {
   public:
     // Seed 0: nothing dawdles.
-    explicit test_device(unsigned seed_ = 0) : seed(seed_), random(seed_)
+    explicit test_device(unsigned seed_ = 0, int index = 0) : seed(seed_), random(seed_)
     {
-        EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accel));
+        EXPECT_ZOFF_OK(zoff_accel_open(accel_under_test(), index, &accel));
         real = accel->ops;
         ops = {*real, this};
         ops.table.stream_open = stream_open;
         ops.table.copy = copy;
         ops.table.zero = zero;
+        ops.table.alloc = alloc;
+        ops.table.update = update;
+        ops.table.accumulate = accumulate;
+        ops.table.square_sum = square_sum;
         ops.table.event_open = event_open;
         ops.table.event_record = event_record;
         ops.table.event_await = event_await;
@@ -41,14 +45,31 @@ class test_device
     ~test_device()
     {
         zoff_accel_stream_close(accel, stream);
+        accel->ops = real;
+        for (auto &weak : memories) {
+            if (auto memory = weak.lock())
+                memory->let_go();
+        }
         zoff_accel_close(accel);
     }
     test_device(const test_device &) = delete;
 
+    // Memory of a trainer: the device's, as long as both are there.
+    std::shared_ptr<device_memory> take(const std::vector<std::pair<void *, size_t>> &ranges)
+    {
+        const auto faulty = std::exchange(accel->ops, real); // what fails is the engine's part
+        auto all = std::make_shared<device_memory>(accel);
+        for (auto [memory, bytes] : ranges)
+            all->add(memory, bytes);
+        accel->ops = faulty;
+        memories.push_back(all);
+        return all;
+    }
+
     // Work of the trainer, in its stream; it takes a while.
     void launch(std::function<void()> work)
     {
-        dawdle(stream);
+        dawdle(stream, random_of_trainer);
         auto kept = new std::function<void()>(std::move(work));
         EXPECT_ZOFF_OK(zoff_accel_stream_call(
             accel, stream,
@@ -85,12 +106,13 @@ class test_device
     }
 
     // Most calls at once, some after a while: so that every order comes up of what nothing puts in order.
-    void dawdle(void *where)
+    void dawdle(void *where) { dawdle(where, random); }
+    void dawdle(void *where, std::mt19937 &source)
     {
-        if (!seed || random() % 3)
+        if (!seed || source() % 3)
             return;
         (void)real->stream_call(
-            accel, where, [](void *us) { usleep((useconds_t)(size_t)us); }, (void *)(size_t)(random() % 150));
+            accel, where, [](void *us) { usleep((useconds_t)(size_t)us); }, (void *)(size_t)(source() % 150));
     }
 
 #define ZOFF_FORWARD(name, ...)                                                                                                \
@@ -119,6 +141,25 @@ class test_device
         of(a)->dawdle(s);
         ZOFF_FORWARD(zero, s, dst, bytes);
     }
+    static zoff_status alloc(zoff_accel *a, size_t bytes, void **out)
+    {
+        ZOFF_FORWARD(alloc, bytes, out);
+    }
+    static zoff_status update(zoff_accel *a, void *s, const zoff_adam_piece *pieces, size_t count)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD(update, s, pieces, count);
+    }
+    static zoff_status accumulate(zoff_accel *a, void *s, const zoff_accumulate_piece *pieces, size_t count)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD(accumulate, s, pieces, count);
+    }
+    static zoff_status square_sum(zoff_accel *a, void *s, const zoff_norm_piece *pieces, size_t count)
+    {
+        of(a)->dawdle(s);
+        ZOFF_FORWARD(square_sum, s, pieces, count);
+    }
     static zoff_status event_record(zoff_accel *a, void *event, void *s)
     {
         if (s)
@@ -142,6 +183,8 @@ class test_device
 
     const unsigned seed;
     std::mt19937 random;
+    std::mt19937 random_of_trainer{random}; // whose calls are beside those of an engine's thread
+    std::vector<std::weak_ptr<device_memory>> memories;
     const zoff_accel_ops *real = nullptr;
     with_self ops = {};
 };

@@ -4,10 +4,13 @@
 
 #include "body_types.h"
 
+#include "body_rules.h"
+
+#include "body_lanes.h"
+
 #include "body_accumulate.h"
 #include "body_cast.h"
 #include "body_norm.h"
-#include "body_rules.h"
 #include "body_update.h"
 
 #endif

@@ -1,26 +1,6 @@
-/* body_accumulate.h: gradients of several micro-batches summed in fp32, each multiplied by its weight in the same operation. */
+/* body_accumulate.h: a sum of gradients over a span of elements. */
 #ifndef ZOFF_BODY_ACCUMULATE_H
 #define ZOFF_BODY_ACCUMULATE_H
-
-ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool first)
-{
-    if (!weight)
-        return first ? g : v_add(sum, g);
-    return first ? v_mul(v_set1(*weight), g) : v_fma(v_set1(*weight), g, sum);
-}
-
-ZOFF_KERNEL_INLINE void accumulate_lanes(const zoff_accumulate_piece *piece, size_t i, size_t left, zoff_dtype grads,
-                                         bool first, bool weighted)
-{
-    const char *grad = piece->grad;
-    v_f sum = first ? v_set1(0) : v_load(piece->sum + i, left);
-    sum = accumulate_one(sum, load_any(grad, i, left, grads), weighted ? piece->weights : NULL, first);
-    for (size_t source = 1; source < piece->sources; source++) {
-        const v_f g = load_any(grad + source * piece->stride, i, left, grads);
-        sum = accumulate_one(sum, g, weighted ? piece->weights + source : NULL, false);
-    }
-    v_store(piece->sum + i, sum, left);
-}
 
 ZOFF_KERNEL_INLINE void accumulate_span(const zoff_accumulate_piece *piece, size_t begin, size_t count, zoff_dtype grads,
                                         bool first, bool weighted)

@@ -4,27 +4,6 @@
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
-/* The arrays of a piece from some element on. */
-typedef struct update_streams {
-    char *p;
-    float *m, *v;
-    const char *g;
-    char *copy; /* where there is one */
-} update_streams;
-
-/* One register of elements. All but `s` and `i` are constants of the caller, `left` is one in the loop. */
-ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, size_t i, size_t left, bool stream,
-                                     zoff_adam_rule rule, zoff_dtype grads, zoff_dtype weights, zoff_dtype copy)
-{
-    const v_f g = v_mul(load_any(s->g, i, left, grads), v_set1(k->grad_scale));
-    const v_f p = rule_apply(k, rule, load_any(s->p, i, left, weights), g, s->m, s->v, i, left);
-    store_any(s->p, i, p, left, weights);
-    if (copy != ZOFF_DTYPE_DEFAULT && stream)
-        stream_any(s->copy, i, p, copy);
-    else if (copy != ZOFF_DTYPE_DEFAULT)
-        store_any(s->copy, i, p, left, copy);
-}
-
 /* How many elements in front of the first place where a streaming store may go. */
 ZOFF_KERNEL_INLINE size_t update_head(const char *copy, size_t count)
 {

@@ -123,7 +123,8 @@ typedef struct v_sum {
 
 ZOFF_KERNEL_INLINE v_sum v_sum_zero(void)
 {
-    return (v_sum){{0}};
+    const v_sum zero = {{0}};
+    return zero;
 }
 
 /* Add the squares of the next min(left, ZOFF_ADAM_SUM_LANES) elements, one to each lane. */

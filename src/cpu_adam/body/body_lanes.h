@@ -1,0 +1,51 @@
+/* body_lanes.h: what becomes of one register of elements, whoever goes over a list of them: the loops of body_update.h and
+ * body_accumulate.h, or the threads of a GPU (cuda/kernels.cu). So this is C and C++. */
+#ifndef ZOFF_BODY_LANES_H
+#define ZOFF_BODY_LANES_H
+
+/* ---- a step ---- */
+
+/* The arrays of a piece from some element on. */
+typedef struct update_streams {
+    char *p;
+    float *m, *v;
+    const char *g;
+    char *copy; /* where there is one */
+} update_streams;
+
+/* One register of elements. All but `s` and `i` are constants of the caller, `left` is one in the loop. */
+ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, size_t i, size_t left, bool stream,
+                                     zoff_adam_rule rule, zoff_dtype grads, zoff_dtype weights, zoff_dtype copy)
+{
+    const v_f g = v_mul(load_any(s->g, i, left, grads), v_set1(k->grad_scale));
+    const v_f p = rule_apply(k, rule, load_any(s->p, i, left, weights), g, s->m, s->v, i, left);
+    store_any(s->p, i, p, left, weights);
+    if (copy != ZOFF_DTYPE_DEFAULT && stream)
+        stream_any(s->copy, i, p, copy);
+    else if (copy != ZOFF_DTYPE_DEFAULT)
+        store_any(s->copy, i, p, left, copy);
+}
+
+/* ---- gradients of several micro-batches summed in fp32, each multiplied by its weight in the same operation ---- */
+
+ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool first)
+{
+    if (!weight)
+        return first ? g : v_add(sum, g);
+    return first ? v_mul(v_set1(*weight), g) : v_fma(v_set1(*weight), g, sum);
+}
+
+ZOFF_KERNEL_INLINE void accumulate_lanes(const zoff_accumulate_piece *piece, size_t i, size_t left, zoff_dtype grads,
+                                         bool first, bool weighted)
+{
+    const char *grad = (const char *)piece->grad; /* C++ reads this, too */
+    v_f sum = first ? v_set1(0) : v_load(piece->sum + i, left);
+    sum = accumulate_one(sum, load_any(grad, i, left, grads), weighted ? piece->weights : NULL, first);
+    for (size_t source = 1; source < piece->sources; source++) {
+        const v_f g = load_any(grad + source * piece->stride, i, left, grads);
+        sum = accumulate_one(sum, g, weighted ? piece->weights + source : NULL, false);
+    }
+    v_store(piece->sum + i, sum, left);
+}
+
+#endif

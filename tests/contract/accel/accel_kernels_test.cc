@@ -1,0 +1,256 @@
+// accel_kernels_test.cc: the kernels of every accelerator give the bits of the CPU's, on memory of the device: every rule, type
+// and kind of weights, lists longer than a launch takes, sizes around a block, awkward values.
+#include "../../kernels/every_rule.h"
+#include "../../kernels/kernel_data.h"
+
+#include "accel_under_test.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+using namespace zoff_test;
+
+namespace
+{
+const size_t SIZES[] = {1, 31, 257, 1023, 1024, 1025, 3333, 20000};
+
+bool is_nan(zoff_dtype dtype, const char *at)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, at, zoff_adam_dtype_bytes(dtype));
+    if (dtype == ZOFF_F32)
+        return (bits & 0x7fffffffu) > 0x7f800000u;
+    return dtype == ZOFF_BF16 ? (bits & 0x7fffu) > 0x7f80u : (bits & 0x7fffu) > 0x7c00u;
+}
+
+class AccelKernels : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_ZOFF_OK(zoff_accel_open(accel_under_test(), 0, &device));
+        ops = device->ops;
+        ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &stream));
+    }
+    void TearDown() override
+    {
+        zoff_accel_stream_close(device, stream);
+        for (void *memory : taken)
+            ops->free(device, memory);
+        zoff_accel_close(device);
+    }
+    // A host array, and its twin on the device.
+    struct array {
+        std::vector<char> host;
+        void *there = nullptr;
+        zoff_dtype dtype = ZOFF_F32;
+        void *here() { return host.data(); }
+    };
+    array make(size_t count, zoff_dtype dtype, bool nasties = true)
+    {
+        array a;
+        a.dtype = dtype;
+        std::vector<float> values(count);
+        for (auto &x : values)
+            x = nasties && random.next() % 16 == 0 ? kernel_data::nasty(random) : (float)random.unit();
+        a.host.resize(count * zoff_adam_dtype_bytes(dtype));
+        const zoff_cast_piece cast = {count, a.host.data(), values.data(), dtype, ZOFF_F32};
+        zoff_adam_cast_run(1, &cast, 1);
+        return a;
+    }
+    void send(array &a)
+    {
+        ASSERT_ZOFF_OK(ops->alloc(device, a.host.size() + 1, &a.there));
+        taken.push_back(a.there);
+        ASSERT_ZOFF_OK(ops->copy(device, stream, a.there, a.host.data(), a.host.size()));
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream)); /* the host array changes from here on */
+    }
+    // What the device has is what the CPU has made of the host array meanwhile.
+    void expect_same(array &a, const std::string &what)
+    {
+        std::vector<char> back(a.host.size());
+        ASSERT_ZOFF_OK(ops->copy(device, stream, back.data(), a.there, back.size()));
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+        const size_t bytes = zoff_adam_dtype_bytes(a.dtype);
+        for (size_t at = 0; at < back.size(); at += bytes) {
+            if (memcmp(&back[at], &a.host[at], bytes) == 0)
+                continue;
+            /* The sign and payload of an fp32 NaN are the instruction set's; those of 16 bits are fixed. */
+            ASSERT_TRUE(a.dtype == ZOFF_F32 && is_nan(a.dtype, &back[at]) && is_nan(a.dtype, &a.host[at]))
+                << what << ": element " << at / bytes;
+        }
+    }
+
+    zoff_accel *device = nullptr;
+    const zoff_accel_ops *ops = nullptr;
+    void *stream = nullptr;
+    std::vector<void *> taken;
+    kernel_data::random_source random{7};
+};
+
+TEST_F(AccelKernels, AStepIsTheCpus)
+{
+    for (const auto &rule : every_rule()) {
+        for (const auto &kind : every_weights_kind()) {
+            for (zoff_dtype grads : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                const std::string what =
+                    std::string(rule.name) + ", weights " + kind.name + ", gradients " + zoff_adam_dtype_name(grads);
+                zoff_adam_consts consts;
+                zoff_adam_hyper_consts(&rule.hyper, 3, 0.25, &consts);
+                ASSERT_EQ(rule.rule, consts.rule);
+                std::vector<std::array<array, 5>> all;
+                std::vector<zoff_adam_piece> here, there;
+                for (size_t count : SIZES) {
+                    all.push_back({make(count, kind.master), make(count, ZOFF_F32), make(count, ZOFF_F32), make(count, grads),
+                                   make(count, kind.copy ? kind.copy : ZOFF_BF16)});
+                    for (auto &a : all.back())
+                        send(a);
+                }
+                for (size_t i = 0; i < all.size(); i++) {
+                    array &p = all[i][0], &m = all[i][1], &v = all[i][2], &g = all[i][3], &copy = all[i][4];
+                    zoff_adam_piece piece = {};
+                    piece.count = SIZES[i];
+                    piece.grad_dtype = grads;
+                    piece.copy_dtype = kind.copy;
+                    piece.consts = &consts;
+                    piece.master_dtype = kind.master;
+                    const auto with = [&](auto pick) {
+                        zoff_adam_piece q = piece;
+                        q.master = pick(p);
+                        q.m = rule.states.m ? (float *)pick(m) : nullptr;
+                        q.v = rule.states.v ? (float *)pick(v) : nullptr;
+                        q.grad = pick(g);
+                        q.copy_out = kind.copy ? pick(copy) : nullptr;
+                        return q;
+                    };
+                    here.push_back(with([](array &a) { return a.here(); }));
+                    there.push_back(with([](array &a) { return a.there; }));
+                }
+                ASSERT_ZOFF_OK(ops->update(device, stream, there.data(), there.size()));
+                zoff_adam_update_run(1, here.data(), here.size(), nullptr, nullptr);
+                const zoff_adam_consts kept = consts;
+                consts.step_size = 99; /* they were the caller's again when the call returned */
+                for (auto &arrays : all) {
+                    for (auto &a : arrays)
+                        expect_same(a, what);
+                }
+                consts = kept;
+                if (HasFatalFailure())
+                    return;
+            }
+        }
+    }
+}
+
+TEST_F(AccelKernels, ASumOverSourcesIsTheCpus)
+{
+    for (size_t sources : {0, 1, 2, 5, 32, 33, 70}) {
+        for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+            for (int form = 0; form < 4; form++) {
+                const size_t rows = sources ? sources : 1, pieces = 19;
+                std::vector<float> weights(rows);
+                for (auto &w : weights)
+                    w = (float)random.unit();
+                std::vector<array> sums, grads;
+                std::vector<zoff_accumulate_piece> here, there;
+                for (size_t i = 0; i < pieces; i++) {
+                    const size_t count = SIZES[i % 7];
+                    sums.push_back(make(count, ZOFF_F32));
+                    grads.push_back(make(count * rows, dtype));
+                    send(sums.back());
+                    send(grads.back());
+                    zoff_accumulate_piece piece = {};
+                    piece.count = count;
+                    piece.dtype = dtype;
+                    piece.first = form & 1;
+                    piece.sources = sources;
+                    piece.stride = count * zoff_adam_dtype_bytes(dtype);
+                    piece.weights = form & 2 ? weights.data() : nullptr;
+                    piece.sum = (float *)sums.back().here();
+                    piece.grad = grads.back().here();
+                    here.push_back(piece);
+                    piece.sum = (float *)sums.back().there;
+                    piece.grad = grads.back().there;
+                    there.push_back(piece);
+                }
+                ASSERT_ZOFF_OK(ops->accumulate(device, stream, there.data(), there.size()));
+                zoff_adam_accumulate_run(1, here.data(), here.size(), nullptr, nullptr);
+                weights.assign(rows, 1e9f);
+                for (auto &a : sums)
+                    expect_same(a, std::to_string(sources) + " sources, form " + std::to_string(form));
+                if (HasFatalFailure())
+                    return;
+            }
+        }
+    }
+}
+
+TEST_F(AccelKernels, AConversionIsTheCpus)
+{
+    for (zoff_dtype from : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+        for (zoff_dtype to : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+            std::vector<array> in, out;
+            std::vector<zoff_cast_piece> here, there;
+            for (size_t count : SIZES) {
+                in.push_back(make(count, from));
+                out.push_back(make(count, to));
+                send(in.back());
+                send(out.back());
+                here.push_back({count, out.back().here(), in.back().here(), to, from});
+                there.push_back({count, out.back().there, in.back().there, to, from});
+            }
+            ASSERT_ZOFF_OK(ops->cast(device, stream, there.data(), there.size()));
+            zoff_adam_cast_run(1, here.data(), here.size());
+            for (auto &a : out)
+                expect_same(a, std::string(zoff_adam_dtype_name(from)) + " to " + zoff_adam_dtype_name(to));
+        }
+    }
+}
+
+TEST_F(AccelKernels, SumsOfSquaresAreTheCpus)
+{
+    for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+        for (bool nasties : {false, true}) {
+            std::vector<array> grads;
+            std::vector<std::vector<double>> sums, back;
+            std::vector<zoff_norm_piece> here, there;
+            for (size_t count : {(size_t)1, (size_t)15, (size_t)1024, (size_t)1025, (size_t)50001, (size_t)1 << 19}) {
+                grads.push_back(make(count, dtype, nasties && count != 15));
+                send(grads.back());
+                sums.emplace_back((count + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK);
+                back.push_back(sums.back());
+                void *room;
+                ASSERT_ZOFF_OK(ops->alloc(device, sums.back().size() * sizeof(double), &room));
+                taken.push_back(room);
+                here.push_back({count, grads.back().here(), dtype, sums.back().data()});
+                there.push_back({count, grads.back().there, dtype, (double *)room});
+            }
+            ASSERT_ZOFF_OK(ops->square_sum(device, stream, there.data(), there.size()));
+            zoff_adam_norm_run(1, here.data(), here.size(), nullptr, nullptr);
+            for (size_t i = 0; i < here.size(); i++) {
+                ASSERT_ZOFF_OK(ops->copy(device, stream, back[i].data(), there[i].block_sums, back[i].size() * sizeof(double)));
+                ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+                for (size_t k = 0; k < back[i].size(); k++) {
+                    const bool both_finite = std::isfinite(sums[i][k]) && std::isfinite(back[i][k]);
+                    if (both_finite)
+                        ASSERT_EQ(0, memcmp(&sums[i][k], &back[i][k], sizeof(double))) << "piece " << i << ", block " << k;
+                    else
+                        ASSERT_EQ(std::isfinite(sums[i][k]), std::isfinite(back[i][k])) << "piece " << i << ", block " << k;
+                }
+            }
+        }
+    }
+}
+
+TEST_F(AccelKernels, AnEmptyListIsNoWork)
+{
+    EXPECT_ZOFF_OK(ops->update(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->accumulate(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->cast(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->square_sum(device, stream, nullptr, 0));
+    const zoff_cast_piece empty = {0, nullptr, nullptr, ZOFF_F32, ZOFF_BF16};
+    EXPECT_ZOFF_OK(ops->cast(device, stream, &empty, 1));
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+}
+} // namespace
