@@ -135,6 +135,9 @@ typedef struct zoff_step_info {
     double loss_scale;            /**< that the gradients of this step came multiplied by; 1 without fp16.enabled */
     uint64_t device_read_bytes; /**< from the device's memory, since the step before: gradients, and weights that were pulled */
     uint64_t device_write_bytes; /**< to it: weights */
+    uint64_t elements_on_device; /**< of elements_updated, by the device itself: offload_optimizer.ratio */
+    double
+        device_wait_seconds; /**< this thread, on the device: for the rest of the backward pass in its stream, and for copies */
 } zoff_step_info;
 
 /** The loss scale of fp16 training and what decides how it goes on. All there is of it: a checkpoint that keeps these numbers
@@ -174,6 +177,8 @@ typedef struct zoff_plan_info {
     uint64_t device_host_bytes; /**< DRAM for gradients that came from a device, and for weights on their way to it; 0 where the
                                      CPU reaches them. With several ranks from stage 2 on gradients take beside it what is on
                                    its way at a time */
+    uint64_t device_bytes; /**< memory of the device: 8 bytes for each 1024 elements that are measured there, and the share of
+                                the states that stays there (offload_optimizer.ratio) with the sums of its gradients */
 } zoff_plan_info;
 
 /** Which state of a parameter. */
@@ -213,6 +218,7 @@ ZOFF_API zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const
 ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out);
 
 /** Freeze the list of parameters and the optimizer of each group, take the weights as masters, reserve and allocate the tiers.
+ *  Weights on a device are read in a stream of the engine's: whatever wrote them has ended by then.
  *  @blocks seconds; collective over the ranks
  *
  *  With zoff.persist and the files of an earlier engine of the same parameters in the folder, the states are those after its

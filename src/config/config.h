@@ -87,6 +87,7 @@ typedef struct zoff_config_values {
     uint64_t host_bytes;      /* zoff.host_memory; 0: auto */
     uint64_t chunk_elements;  /* zero_optimization.sub_group_size */
     unsigned slots;           /* offload_optimizer.buffer_count */
+    double ratio;             /* offload_optimizer.ratio */
     unsigned threads;         /* zoff.threads; 0: auto */
     bool aio_tune;            /* "aio": "auto": those of the next two that are 0 are what zoff_aio_tune() finds */
     uint64_t aio_block_bytes; /* aio.block_size */

@@ -182,6 +182,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .host_bytes = integer(config, "zoff.host_memory"),
         .chunk_elements = integer(config, "zero_optimization.sub_group_size"),
         .slots = (unsigned)integer(config, "zero_optimization.offload_optimizer.buffer_count"),
+        .ratio = number(config, "zero_optimization.offload_optimizer.ratio"),
         .threads = (unsigned)integer(config, "zoff.threads"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),
         .aio_block_bytes = integer(config, "aio.block_size"),

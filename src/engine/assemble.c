@@ -59,19 +59,22 @@ static char *place_of(const zoff_engine *e, zoff_assembly_part part, size_t piec
     return slice_of(e, part.slice)->at + e->plan.pieces[piece].first * element_bytes(e, part);
 }
 
-static char *begin(void *ctx, size_t item, unsigned slot)
+static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
 {
     const zoff_engine *e = ctx;
     const zoff_assembly_part part = part_of(e, item);
     (void)slot;
-    return place_of(e, part, part.piece);
+    *out = place_of(e, part, part.piece);
+    return ZOFF_OK;
 }
 
-static void end(void *ctx, size_t item, const char *parts)
+static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
 {
     const zoff_engine *e = ctx;
+    (void)slot;
     (void)parts;
     slice_of(e, part_of(e, item).slice)->missing--;
+    return ZOFF_OK;
 }
 
 /* This rank's own pieces to their place.  @return PENDING: they are being read */

@@ -154,23 +154,28 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .chunk_bytes = plan.chunk_bytes_max,
                            .slots = placement.slots,
                            .threads = s->threads};
-    uint64_t stored = 0;
-    for (size_t i = 0; i < plan.chunk_count; i++)
+    const size_t kept = zoff_engine_kept_buckets(e, &plan);
+    uint64_t stored = 0, kept_host_bytes;
+    zoff_engine_kept_plan(e, &plan, &info.device_bytes, &kept_host_bytes);
+    for (size_t i = kept; i < plan.chunk_count; i++)
         stored += plan.chunks[i].bytes;
     info.host_bytes = stored;
     if (s->tier == ZOFF_TIER_NVME) {
         const size_t residents = zoff_engine_budget_residents(e, &plan);
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
-        for (size_t i = 0; i < plan.chunk_count; i++)
+        for (size_t i = kept; i < plan.chunk_count; i++)
             info.resident_bytes += zoff_offload_placement_resident(i, residents, plan.chunk_count) ? plan.chunks[i].bytes : 0;
         info.step_read_bytes = stored - info.resident_bytes;
         info.step_write_bytes = s->values.persist ? stored : info.step_read_bytes;
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
-    info.accumulator_bytes = zoff_engine_params_accumulates(e) ? plan.owned_elements * sizeof(float) : 0;
+    info.accumulator_bytes =
+        zoff_engine_params_accumulates(e) ? (plan.owned_elements - zoff_engine_kept_sums_of(&plan, kept)) * sizeof(float) : 0;
     info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
-    info.device_host_bytes = zoff_engine_device_bytes(e, &plan);
+    const uint64_t norm_bytes = zoff_engine_device_norm_bytes(e, &plan);
+    info.device_bytes += norm_bytes + zoff_engine_ranks_device_bytes(e, &plan);
+    info.device_host_bytes = zoff_engine_device_bytes(e, &plan) + kept_host_bytes + norm_bytes;
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;

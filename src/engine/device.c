@@ -12,6 +12,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "clock.h"
 #include "try.h"
 
 #include <sched.h>
@@ -50,16 +51,37 @@ static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offse
     return most;
 }
 
+/* Of buckets whose states stay on the device, gradients do, too. */
+static uint64_t kept_gradients(const zoff_engine *e, const zoff_plan *plan)
+{
+    const size_t buckets = zoff_engine_kept_buckets(e, plan);
+    const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
+    const zoff_plan_piece *last = end && end->piece_count ? &plan->pieces[end->first_piece + end->piece_count - 1] : NULL;
+    const bool is_cut = last && last->first + last->count < e->params[last->param].count;
+    uint64_t bytes = 0;
+    for (size_t b = 0; b < buckets; b++) {
+        for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
+            const zoff_plan_piece *piece = &plan->pieces[plan->chunks[b].first_piece + i];
+            const zoff_engine_param *p = &e->params[piece->param];
+            /* A slice that is cut between the two comes down as a whole. */
+            const bool is_it = is_cut && piece->param == last->param && piece->slice == last->slice;
+            bytes += p->frozen || is_it ? 0 : piece->count * zoff_adam_dtype_bytes(p->grad_dtype);
+        }
+    }
+    return bytes;
+}
+
 uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan)
 {
     uint64_t bytes = 0;
     if (!zoff_engine_device_is(e))
         return 0;
     /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
-    for (size_t i = 0; !zoff_engine_exchange_leaves_early(e) && i < e->param_count; i++) {
+    for (size_t i = 0; !(zoff_engine_exchange_leaves_early(e) || zoff_engine_reach_is(e)) && i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
     }
+    bytes -= zoff_base_bits_min(bytes, kept_gradients(e, plan));
     return bytes + (uint64_t)ZOFF_DEVICE_WINDOWS * lay_out(e, plan, NULL);
 }
 
@@ -107,6 +129,7 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.piece_count, sizeof *d->offsets, "the windows of a device", &d->offsets));
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->falls, "gradients that come down", &d->falls));
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->landed, "gradients that come down", &d->landed));
+    d->first_bucket = SIZE_MAX;
     d->window_bytes = lay_out(e, &e->plan, d->offsets);
     if (d->window_bytes)
         ZOFF_TRY(zoff_base_map_alloc(ZOFF_DEVICE_WINDOWS * d->window_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
@@ -115,7 +138,9 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
         d->windows[i].base = (char *)d->staging.base + i * d->window_bytes;
     ZOFF_TRY(pin(e, &d->staging, &d->staging_pinned));
     ZOFF_TRY(pin(e, &e->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
-    return open_streams(e);
+    ZOFF_TRY(open_streams(e));
+    ZOFF_TRY(zoff_engine_device_norm_open(e));
+    return zoff_engine_kept_open(e);
 }
 
 /* Streams first: what is in them uses the rest. */
@@ -125,11 +150,13 @@ void zoff_engine_device_close(zoff_engine *e)
     if (!e->accel || !zoff_engine_device_is(e))
         return;
     const zoff_accel_ops *ops = e->accel->ops;
-    void *streams[] = {d->down, d->up};
+    void *streams[] = {d->down, d->up, d->compute};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         if (streams[i])
             ops->stream_close(e->accel, streams[i]);
     }
+    zoff_engine_device_norm_close(e);
+    zoff_engine_kept_close(e);
     close_event(e, d->handed_over);
     close_event(e, d->synced);
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
@@ -144,7 +171,8 @@ void zoff_engine_device_close(zoff_engine *e)
     zoff_base_mem_free(d->offsets);
     zoff_base_mem_free(d->falls);
     zoff_base_mem_free(d->landed);
-    *d = (zoff_device){.next = 0};
+    const zoff_reach reach = d->reach; /* what other ranks may still use is freed behind them */
+    *d = (zoff_device){.reach = reach};
 }
 
 /* ---- time ---- */
@@ -152,10 +180,12 @@ void zoff_engine_device_close(zoff_engine *e)
 zoff_status zoff_engine_device_wait(zoff_engine *e)
 {
     enum { YIELDS = 200, NAP_NS = 20000 };
+    const double from = zoff_base_clock_seconds();
     if (e->run.idle++ < YIELDS)
         sched_yield();
     else
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    e->run.info.device_wait_seconds += zoff_base_clock_seconds() - from;
     return e->phase == ZOFF_PHASE_BUILDING ? ZOFF_OK : zoff_engine_stores_pump(e);
 }
 
@@ -169,10 +199,11 @@ bool zoff_engine_device_rises(const zoff_engine *e)
 
 bool zoff_engine_device_busy(const zoff_engine *e)
 {
-    return e->device.first_fall != e->device.fall_end || zoff_engine_device_rises(e);
+    return e->device.first_fall != e->device.fall_end || zoff_engine_device_rises(e) || e->device.norm.waits ||
+           e->device.reach.waits;
 }
 
-static zoff_status wait_for(zoff_engine *e, void *event)
+zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event)
 {
     zoff_status status;
     e->run.idle = 0;
@@ -185,7 +216,7 @@ static zoff_status wait_for(zoff_engine *e, void *event)
 static zoff_status sync(zoff_engine *e, void *stream)
 {
     ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.synced, stream));
-    return wait_for(e, e->device.synced);
+    return zoff_engine_device_wait_for(e, e->device.synced);
 }
 
 zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up)
@@ -208,17 +239,44 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
     return ZOFF_OK;
 }
 
+/* Whether an element of a slice is in a bucket whose states stay on the device. */
+static bool touches_kept(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
+{
+    const size_t piece = e->device.kept.count ? zoff_zero_plan_find(&e->plan, p, slice, element) : SIZE_MAX;
+    return piece != SIZE_MAX && zoff_engine_kept_has(e, zoff_zero_plan_chunk_of(&e->plan, piece));
+}
+
+/* From which end of the list gradients come is from which end it is best walked. */
+static void note_order(zoff_engine *e, zoff_param p, size_t slice)
+{
+    zoff_device *d = &e->device;
+    const size_t piece = zoff_zero_plan_find(&e->plan, p, slice, 0);
+    if (piece == SIZE_MAX)
+        return;
+    d->last_bucket = zoff_zero_plan_chunk_of(&e->plan, piece);
+    d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
+}
+
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     const zoff_accel_ops *ops = e->accel->ops;
     zoff_device *d = &e->device;
     const zoff_engine_param *param = &e->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
+    const bool reaches = zoff_engine_reach_is(e);
+    const bool falls = !reaches && (!bytes || !touches_kept(e, p, slice, param->count - 1));
     char *to;
     void *event;
-    ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &to));
-    ZOFF_TRY(landing(e, number, &event));
+    if (falls) {
+        ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &to));
+        ZOFF_TRY(landing(e, number, &event));
+    }
     ZOFF_TRY(ops->event_record(e->accel, d->handed_over, native_stream));
+    if (d->norm.count || reaches)
+        ZOFF_TRY(zoff_engine_device_norm_follow(e));
+    note_order(e, p, slice);
+    if (!falls)
+        return ZOFF_OK;
     ZOFF_TRY(ops->event_await(e->accel, d->down, d->handed_over));
     zoff_status status = ops->copy(e->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
     if (status == ZOFF_OK)
@@ -263,6 +321,7 @@ void zoff_engine_device_end_falls(zoff_engine *e)
     while (zoff_engine_device_go_on(e) == ZOFF_PENDING)
         (void)zoff_engine_device_wait(e);
     e->device.first_fall = e->device.fall_end;
+    (void)zoff_engine_device_norm_settle(e);
 }
 
 /* Of one rank alone a bucket needs no more than its own. */
@@ -270,6 +329,8 @@ static bool is_down(const zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
+    if (zoff_engine_kept_has(e, run->chunk))
+        return true;
     for (size_t i = 0; i < chunk->piece_count; i++) {
         const uint8_t flag = *zoff_engine_params_flag(e, &e->plan.pieces[chunk->first_piece + i]);
         if ((flag & ZOFF_SLICE_READY) && !(flag & ZOFF_SLICE_DOWN))
@@ -403,11 +464,21 @@ zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
 
 /* ---- rows ---- */
 
+void zoff_engine_device_range(zoff_engine *e, const char *stage, size_t bucket)
+{
+    if (zoff_engine_device_is(e) && stage)
+        e->accel->ops->range_begin(e->accel, stage, bucket);
+    else if (zoff_engine_device_is(e))
+        e->accel->ops->range_end(e->accel);
+}
+
 /* Whether weights of a bucket become new on this rank's device in this step. */
 static bool wants_window(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
     const zoff_plan_part part = pieces_of(e, run->chunk, !is_sharded(e));
+    if (zoff_engine_kept_has(e, run->chunk))
+        return false;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         if (bytes_of(e, &e->plan.pieces[i]) && zoff_engine_spread_goes(e, &e->plan.pieces[i]))
             return true;
@@ -431,7 +502,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!zoff_engine_device_is(e))
         return ZOFF_OK;
-    if (run->chunk != e->device.next)
+    if (zoff_engine_pipeline_position(e, run->chunk) != e->device.next)
         return ZOFF_PENDING;
     if (wants_window(run)) {
         zoff_status status = lend(e, run->chunk);
@@ -467,6 +538,10 @@ static zoff_status zero_gradients(zoff_engine *e)
 
 zoff_status zoff_engine_device_finish(zoff_engine *e)
 {
+    /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
+    if (e->device.first_fall != e->device.fall_end)
+        zoff_engine_device_end_falls(e);
+    ZOFF_TRY(zoff_engine_device_norm_settle(e));
     if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
         ZOFF_TRY(zero_gradients(e));
     return zoff_engine_device_settle(e);
@@ -482,7 +557,7 @@ zoff_status zoff_engine_device_settle(zoff_engine *e)
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
         zoff_device_window *w = &e->device.windows[i];
         if (w->rises)
-            ZOFF_TRY(wait_for(e, w->risen));
+            ZOFF_TRY(zoff_engine_device_wait_for(e, w->risen));
         w->rises = false;
     }
     return ZOFF_OK;

@@ -28,13 +28,55 @@ typedef struct zoff_fall {
     size_t slice;
 } zoff_fall;
 
+/* Buckets whose states stay on the device: the first ones of the list. */
+typedef struct zoff_kept {
+    size_t count;
+    size_t *at;       /* by bucket, in bytes of */
+    char *states;     /* memory of the device, as */
+    float *sums;      /* of gradients, as the accumulator; NULL without accumulation */
+    zoff_map landing; /* host memory for the states of one bucket */
+    bool pinned;
+} zoff_kept;
+
+/* Sums of squares of gradients: of the first buckets, or of all. */
+typedef struct zoff_device_norm {
+    size_t count;  /* buckets */
+    size_t *at;    /* by bucket, in blocks of */
+    double *there; /* memory of the device, and its copy, in */
+    zoff_map landing;
+    bool pinned;
+    void **measured; /* events, by bucket: the copy is there */
+    void *settled;   /* event of whoever waits at once */
+    size_t waits;    /* buckets that are measured */
+} zoff_device_norm;
+
+/* Slots of reductions, and behind them those of gathers. */
+enum { ZOFF_REACH_SLOTS = 6 };
+
+/* What several ranks have on a device that their communicator reaches. */
+typedef struct zoff_reach {
+    char *slots;                    /* memory of the device, as */
+    float *sums;                    /* of gradients, as the accumulator */
+    void *moved[ZOFF_REACH_SLOTS];  /* events: what was put into a stream for a slot is done */
+    bool moves[ZOFF_REACH_SLOTS];   /* it was put there */
+    bool added[ZOFF_REACH_SLOTS];   /* of reductions: its gradients are in the sums, or on their way */
+    bool lifted[ZOFF_REACH_SLOTS];  /* of gathers: this rank's part is there */
+    bool counted[ZOFF_REACH_SLOTS]; /* of gathers: its weights are on their way to where they are used */
+    size_t waits;                   /* slots that wait for an event */
+    bool pinned;                    /* the accumulator */
+} zoff_reach;
+
 /* What an engine has where the CPU does not reach weights and gradients; all of it is empty where it does. */
 typedef struct zoff_device {
-    void *down, *up;   /* streams */
-    void *handed_over; /* event: where the trainer's stream was at the latest zoff_grad_ready() */
-    void *synced;      /* event of whoever waits at once */
-    void **landed;     /* events, by slice; NULL: not needed yet */
-    zoff_fall *falls;  /* a ring of slice_count places, in the order of the stream */
+    void *down, *up;                  /* streams */
+    void *compute;                    /* likewise */
+    bool computes;                    /* something was put into that since it was waited for */
+    bool ascends;                     /* the trainer hands over from the first parameter to the last */
+    size_t first_bucket, last_bucket; /* of the gradients that it has handed over first and last; SIZE_MAX: none yet */
+    void *handed_over;                /* event: where the trainer's stream was at the latest zoff_grad_ready() */
+    void *synced;                     /* event of whoever waits at once */
+    void **landed;                    /* events, by slice; NULL: not needed yet */
+    zoff_fall *falls;                 /* a ring of slice_count places, in the order of the stream */
     size_t first_fall, fall_end;
     zoff_map staging; /* of the windows */
     size_t window_bytes;
@@ -42,6 +84,9 @@ typedef struct zoff_device {
     zoff_device_window windows[ZOFF_DEVICE_WINDOWS];
     size_t next; /* the bucket that gets the next one */
     bool staging_pinned, wire_pinned;
+    zoff_kept kept;
+    zoff_device_norm norm;
+    zoff_reach reach;
     zoff_status fault;                /* of the first weights, while the states are filled from them */
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
@@ -59,6 +104,7 @@ void zoff_engine_device_end_falls(zoff_engine *e);    /* wait for all of it */
 bool zoff_engine_device_rises(const zoff_engine *e);  /* something is on its way up */
 bool zoff_engine_device_busy(const zoff_engine *e);   /* or down */
 zoff_status zoff_engine_device_wait(zoff_engine *e);  /* let time pass */
+zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
 zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
 /* Where the CPU sees the weights of a piece: as zoff_engine_params_value(), and of a device the window of its bucket, or NULL.
@@ -69,10 +115,39 @@ zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
 void zoff_engine_device_release(zoff_engine *e, size_t bucket); /* unchanged */
 /* Send up what this rank has changed of a bucket, or what all have in this step, and release the window behind it. */
 zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own);
-zoff_status zoff_engine_device_settle(zoff_engine *e);       /* wait until all that goes up is there */
+zoff_status zoff_engine_device_settle(zoff_engine *e); /* wait until all that goes up is there */
+/* What this thread does is this stage of a bucket; NULL: no longer. */
+void zoff_engine_device_range(zoff_engine *e, const char *stage, size_t bucket);
 zoff_status zoff_engine_device_finish(zoff_engine *e);       /* the end of a step */
 zoff_status zoff_engine_device_unload(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_device_window(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_device_upload(zoff_bucket_run *run); /* a row */
+
+/* kept.c: buckets whose states stay on the device */
+zoff_status zoff_engine_kept_check(const zoff_engine *e); /* whether there can be such */
+size_t zoff_engine_kept_buckets(const zoff_engine *e, const zoff_plan *plan);
+/* What they take of the device; and of DRAM. */
+void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes);
+/* Elements of the accumulator that are theirs, in front of the others. */
+size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets);
+zoff_status zoff_engine_kept_open(zoff_engine *e);
+void zoff_engine_kept_close(zoff_engine *e);
+/* Outside of a step: a copy of the states of one of them, and back.  @blocks */
+zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out);
+zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket);
+char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
+/* The gradient that norm and update see, in memory of the device. */
+const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
+zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run);
+zoff_status zoff_engine_kept_update(zoff_bucket_run *run);
+
+/* device_norm.c: gradients measured where they are */
+bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket);
+uint64_t zoff_engine_device_norm_bytes(const zoff_engine *e, const zoff_plan *plan); /* of the device, and as many of DRAM */
+zoff_status zoff_engine_device_norm_open(zoff_engine *e);
+void zoff_engine_device_norm_close(zoff_engine *e);
+zoff_status zoff_engine_device_norm_follow(zoff_engine *e);        /* what is computed is behind what was handed over last */
+zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_device_norm_settle(zoff_engine *e);        /* wait until nothing is computed */
 
 #endif

@@ -91,9 +91,9 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
-    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements)
-        ZOFF_TRY(zoff_base_map_alloc(e->plan.owned_elements * sizeof(float), "gradient accumulation", ZOFF_MAP_FIRST_TOUCH,
-                                     &e->accumulator));
+    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements > e->kept_sums)
+        ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->kept_sums) * sizeof(float), "gradient accumulation",
+                                     ZOFF_MAP_FIRST_TOUCH, &e->accumulator));
     return ZOFF_OK;
 }
 
@@ -130,8 +130,9 @@ static void finish_messages(zoff_engine *e)
 static void deallocate(zoff_engine *e)
 {
     finish_messages(e);
+    leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
     zoff_engine_device_close(e);
-    leave_to_messages(e);
+    zoff_engine_reach_close(e);
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
     zoff_engine_grads_close(e);
@@ -182,6 +183,8 @@ static zoff_status make_plan(zoff_engine *e)
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
+    e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
+    e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);
     return zoff_engine_budget_check(e, &info);
 }
 

@@ -14,6 +14,7 @@
  *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  *  device.c    where the CPU does not reach weights and gradients
+ *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
  *  conductor.c a thread that lets it all go on
  */
 #ifndef ZOFF_ENGINE_PRIV_H
@@ -89,6 +90,7 @@ typedef struct zoff_bucket_run {
     zoff_loan states, weights;
     zoff_device_window *window; /* NULL: none */
     bool shared;                /* of replicated states: the sums of all ranks' parts are there */
+    bool measures, updates;     /* on the device: it was asked to */
 } zoff_bucket_run;
 
 /* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
@@ -106,7 +108,7 @@ typedef struct zoff_step_run {
     double began;
     bool last;         /* of the micro-steps: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
-    size_t first;      /* buckets before it are through */
+    size_t first;      /* buckets before this position of the walk are through */
     size_t updated;    /* buckets whose weights are new */
     bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
@@ -169,6 +171,7 @@ struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
     bool owns_accel, owns_comm;
+    bool reaches; /* see reach.c */
     zoff_settings settings;
     zoff_conductor *conductor; /* NULL: none */
     bool conducted;            /* it is the conductor that is at work */
@@ -180,7 +183,8 @@ struct zoff_engine {
     zoff_engine_group *groups;
     size_t group_count; /* as many as the parameters or the program name */
     size_t group_capacity;
-    size_t slice_count; /* of all parameters */
+    size_t slice_count;                    /* of all parameters */
+    size_t widest_weight, widest_gradient; /* elements, in bytes; gradients as they go to other ranks */
 
     /* from seal on */
     zoff_plan plan;
@@ -196,7 +200,9 @@ struct zoff_engine {
     size_t measured; /* buckets */
     zoff_early early;
     zoff_store_stats counted; /* of the weights, by the steps so far */
-    zoff_map accumulator;     /* fp32, plan.owned_elements; empty without accumulation and without other ranks */
+    zoff_map accumulator;     /* fp32, plan.owned_elements without the first kept_sums; empty without accumulation and without
+                                 other ranks */
+    size_t kept_sums;         /* those are on the device */
     uint8_t *flags;           /* per slice */
     double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
@@ -235,6 +241,17 @@ static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
 static inline bool zoff_engine_device_is(const zoff_engine *e)
 {
     return !zoff_accel_in_place(e->accel);
+}
+
+/* Whether the states of a bucket stay on the device. */
+static inline bool zoff_engine_kept_has(const zoff_engine *e, size_t bucket)
+{
+    return bucket < e->device.kept.count;
+}
+/* This rank's sum of gradients of a piece, on the host. */
+static inline float *zoff_engine_params_sum(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return (float *)e->accumulator.base + (piece->owned_offset - e->kept_sums);
 }
 
 /* conductor.c: a thread that lets the engine go on between calls */
@@ -281,6 +298,8 @@ zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *c
 /* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
  * no first values either. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
+/* Where the program has its gradients, on the host or on a device. */
+const char *zoff_engine_params_there(const zoff_engine *e, const zoff_plan_piece *piece);
 /* Where its gradients are: in the caller's memory, or in the engine's, also after they came down from a device. */
 const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
@@ -342,7 +361,8 @@ void zoff_engine_stores_end_count(zoff_engine *e);
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */
-size_t zoff_engine_pipeline_window(const zoff_engine *e);
+size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket); /* of a bucket in the walk */
+bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run);             /* whether it may be borrowed */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e); /* what was read ahead for buckets that are left out of this step */
 void zoff_engine_pipeline_release(zoff_engine *e);      /* give back what is borrowed, unchanged */
 void zoff_engine_pipeline_ahead(zoff_engine *e);        /* between steps: start to read what the next one begins with */

@@ -15,7 +15,7 @@
 
 /* ---- on the wire ---- */
 
-static zoff_dtype wire_dtype(const zoff_engine *e, const zoff_engine_param *p)
+zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p)
 {
     return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
 }
@@ -31,17 +31,16 @@ static size_t place(size_t *at, size_t count, size_t element_bytes)
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank)
 {
     const zoff_plan_part part = zoff_zero_plan_part(plan, bucket, rank);
-    size_t at = 0, widest = 1;
+    size_t at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &plan->pieces[part.first_piece + i];
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const size_t bytes = zoff_adam_dtype_bytes(wire_dtype(e, p));
-        (void)place(&at, piece->count, bytes);
-        widest = zoff_base_bits_max(widest, bytes);
+        (void)place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
     }
-    return zoff_base_bits_align(at, widest);
+    /* What follows may be wider, and a device does not read that anywhere. */
+    return zoff_base_bits_align(at, zoff_base_bits_max(e->widest_gradient, 1));
 }
 
 static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
@@ -64,9 +63,17 @@ static void forget_packed(zoff_engine *e, size_t bucket)
     }
 }
 
-void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
+/* A gradient that this rank does not have counts as zeros. */
+static zoff_status put_zeros(zoff_engine *e, char *to, size_t bytes)
 {
-    zoff_engine *e = ctx;
+    if (zoff_engine_reach_is(e))
+        return e->accel->ops->zero(e->accel, e->device.compute, to, bytes);
+    memset(to, 0, bytes);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
+{
     size_t used = 0;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
         const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
@@ -76,33 +83,53 @@ void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out)
             const zoff_engine_param *p = &e->params[piece->param];
             if (p->frozen)
                 continue;
-            const zoff_dtype dtype = wire_dtype(e, p);
-            char *to = out + place(&at, piece->count, zoff_adam_dtype_bytes(dtype));
+            const zoff_dtype dtype = zoff_engine_exchange_dtype(e, p);
+            const size_t bytes = zoff_adam_dtype_bytes(dtype);
+            char *to = out + place(&at, piece->count, bytes);
             if (*zoff_engine_params_flag(e, piece) & ZOFF_SLICE_READY)
                 e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
                                                            .dst = to,
-                                                           .src = zoff_engine_params_grad(e, piece),
+                                                           .src = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece)
+                                                                                          : zoff_engine_params_grad(e, piece),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = p->grad_dtype};
             else
-                memset(to, 0, piece->count * zoff_adam_dtype_bytes(dtype));
+                ZOFF_TRY(put_zeros(e, to, piece->count * bytes));
         }
         out += part_bytes(e, bucket)[rank];
     }
-    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
+    *out_moves = used;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+{
+    zoff_engine *e = ctx;
+    size_t moves;
+    if (zoff_engine_reach_is(e))
+        return zoff_engine_reach_pack(e, bucket, slot, out);
+    ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
+    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, moves);
     forget_packed(e, bucket);
+    return ZOFF_OK;
 }
 
 /* Whether a piece's gradient of one rank is finite around an element. */
-static bool is_finite_at(const zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
+static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
 {
-    const zoff_dtype dtype = wire_dtype(e, &e->params[piece->param]);
+    const zoff_dtype dtype = zoff_engine_exchange_dtype(e, &e->params[piece->param]);
     const size_t from = first - piece->first;
     double sum;
-    const zoff_norm_piece block = {.count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK),
-                                   .grad = wire + from * zoff_adam_dtype_bytes(dtype),
-                                   .dtype = dtype,
-                                   .block_sums = &sum};
+    const size_t count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK);
+    const char *grad = wire + from * zoff_adam_dtype_bytes(dtype);
+    float copy[ZOFF_NORM_BLOCK];
+    if (zoff_engine_reach_is(e)) {
+        const zoff_cast_piece move = {.count = count, .dst = copy, .src = grad, .dst_dtype = dtype, .src_dtype = dtype};
+        if (zoff_engine_device_copy(e, &move, 1, false) < 0)
+            return true; /* then it is not known whose it was */
+        grad = (const char *)copy;
+    }
+    const zoff_norm_piece block = {.count = count, .grad = grad, .dtype = dtype, .block_sums = &sum};
     zoff_adam_norm_run(1, &block, 1, NULL, NULL);
     return isfinite(sum);
 }
@@ -119,7 +146,7 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const size_t start = place(&at, piece->count, zoff_adam_dtype_bytes(wire_dtype(e, p)));
+        const size_t start = place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
         const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
                            vote->first - piece->first < piece->count;
         for (unsigned rank = 0; is_it && rank < e->plan.ranks && !vote->rank_is_known; rank++) {
@@ -129,39 +156,61 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
     }
 }
 
-void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights)
+size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
-    zoff_engine *e = ctx;
     const unsigned own = e->plan.rank;
     const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, own);
-    const double from = zoff_base_clock_seconds();
     size_t used = 0, at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const zoff_dtype dtype = wire_dtype(e, p);
-        e->accumulate_pieces[used++] =
-            (zoff_accumulate_piece){.count = piece->count,
-                                    .sum = (float *)e->accumulator.base + piece->owned_offset,
-                                    .grad = parts + place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
-                                    .dtype = dtype,
-                                    .first = e->micro == 0,
-                                    .sources = e->plan.ranks,
-                                    .stride = part_bytes(e, bucket)[own],
-                                    .weights = weights};
-        e->early.read_bytes += piece->count * (e->plan.ranks * zoff_adam_dtype_bytes(dtype) + (e->micro ? sizeof(float) : 0));
-        e->early.write_bytes += piece->count * sizeof(float);
+        const zoff_dtype dtype = zoff_engine_exchange_dtype(e, p);
+        e->accumulate_pieces[used++] = (zoff_accumulate_piece){
+            .count = piece->count,
+            .sum = zoff_engine_reach_is(e) ? e->device.reach.sums + piece->owned_offset : zoff_engine_params_sum(e, piece),
+            .grad = parts + place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
+            .dtype = dtype,
+            .first = e->micro == 0,
+            .sources = e->plan.ranks,
+            .stride = part_bytes(e, bucket)[own],
+            .weights = weights};
+    }
+    return used;
+}
+
+/* On the host, into the accumulator. */
+static void add_up(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
+{
+    const double from = zoff_base_clock_seconds();
+    const size_t used = zoff_engine_exchange_list_sums(e, bucket, parts, weights);
+    for (size_t i = 0; i < used; i++) {
+        const zoff_accumulate_piece *a = &e->accumulate_pieces[i];
+        e->early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
+        e->early.write_bytes += a->count * sizeof(float);
     }
     zoff_adam_accumulate_run(zoff_engine_conductor_threads(e), e->accumulate_pieces, used, NULL, NULL);
     e->early.measure_seconds += zoff_base_clock_seconds() - from;
+}
+
+zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    zoff_engine *e = ctx;
+    zoff_status status = ZOFF_OK;
+    if (zoff_engine_reach_is(e))
+        status = zoff_engine_reach_sum(e, bucket, slot, parts, weights);
+    else
+        add_up(e, bucket, parts, weights);
+    if (status != ZOFF_OK)
+        return status;
     if (e->micro + 1 < e->settings.values.accumulation)
-        return;
+        return ZOFF_OK;
     const bool was_poisoned = e->own_vote.poisoned;
     zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
     if (e->own_vote.poisoned && !was_poisoned)
         find_culprit(e, bucket, parts);
+    return ZOFF_OK;
 }
 
 /* ---- a micro-batch ---- */

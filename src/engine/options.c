@@ -18,6 +18,7 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     ZOFF_TRY(zoff_engine_conductor_check(e));
+    ZOFF_TRY(zoff_engine_reach_find(e));
     return ZOFF_OK;
 }
 
@@ -109,7 +110,7 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);
-    return status;
+    return status < 0 ? status : zoff_engine_kept_check(e);
 }
 
 void zoff_engine_options_free(zoff_engine *e)

@@ -73,6 +73,9 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     e->params[e->param_count] = p;
     e->groups[p.group].used = e->groups[p.group].used || !p.frozen;
     e->slice_count += p.slices;
+    e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p.dtype));
+    if (!p.frozen)
+        e->widest_gradient = zoff_base_bits_max(e->widest_gradient, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, &p)));
     if (out)
         *out = (zoff_param)e->param_count;
     e->param_count++;
@@ -114,13 +117,18 @@ char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piec
     return p->value + piece->slice * p->value_stride + piece->first * zoff_adam_dtype_bytes(p->dtype);
 }
 
+const char *zoff_engine_params_there(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return p->grad + piece->slice * p->grad_stride + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+}
+
 const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    const size_t first = piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
     if (!p->grad || zoff_engine_device_is(e))
-        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + first;
-    return p->grad + piece->slice * p->grad_stride + first;
+        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    return zoff_engine_params_there(e, piece);
 }
 
 static zoff_status take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
@@ -195,7 +203,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     if (is_trained)
         ZOFF_TRY(take_gradient(e, p, slice, native_stream));
     e->handed_over = true;
-    if (zoff_engine_device_is(e))
+    if (zoff_engine_device_is(e) && !zoff_engine_reach_is(e))
         (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */
     else
         zoff_engine_exchange_mark(e, p, slice);

@@ -35,6 +35,13 @@ static const stage STEP[] = {
     {"upload", zoff_engine_device_upload},         /* device: likewise */
 };
 
+/* Where the device measures: the gate does not wait for what comes down. */
+static const stage STEP_OF_DEVICE[] = {
+    {"measure", zoff_engine_stages_measure}, {"gate", zoff_engine_stages_gate},     {"unload", zoff_engine_device_unload},
+    {"fetch", zoff_engine_stages_fetch},     {"window", zoff_engine_device_window}, {"update", zoff_engine_update_run},
+    {"flush", zoff_engine_stages_flush},     {"upload", zoff_engine_device_upload},
+};
+
 /* The same of several ranks: gradients may have left, and be added up and measured, before the step was asked for. */
 static const stage ADD_TOGETHER[] = {
     {"unload", zoff_engine_device_unload},
@@ -61,7 +68,25 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
 {
     if (zoff_engine_ranks_several(e))
         return e->run.last ? ROWS(STEP_TOGETHER) : ROWS(ADD_TOGETHER);
+    if (e->run.last && zoff_engine_device_is(e) && !zoff_engine_params_accumulates(e))
+        return ROWS(STEP_OF_DEVICE);
     return e->run.last ? ROWS(STEP) : ROWS(ADD);
+}
+
+/* The walk goes over the buckets as they are numbered, unless a device has them: those whose states are there come first, for
+ * nobody waits for them, and of the others those whose gradients have come down first. */
+static size_t bucket_at(const zoff_engine *e, size_t position)
+{
+    const size_t kept = e->device.kept.count, count = e->plan.chunk_count;
+    if (!zoff_engine_device_is(e) || zoff_engine_ranks_several(e) || e->device.ascends || position < kept)
+        return position;
+    return kept + count - 1 - position;
+}
+
+/* It is its own inverse. */
+size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket)
+{
+    return bucket_at(e, bucket);
 }
 
 /* Buckets before this one may be borrowed, when those before `first` are through: a store lends no more than it has slots,
@@ -74,32 +99,35 @@ static size_t window_from(const zoff_engine *e, size_t first)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights)
         return zoff_base_bits_min(e->plan.chunk_count, end + 1);
     for (; end < e->plan.chunk_count; end++) {
-        states += !zoff_offload_store_resident(e->store, end);
-        weights += streams_weights && !zoff_offload_store_resident(e->weights, end);
+        const size_t bucket = bucket_at(e, end);
+        states += !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
+        weights += streams_weights && !zoff_offload_store_resident(e->weights, bucket);
         if (states > values->slots || weights > values->weights.slots)
             break;
     }
     return end;
 }
 
-size_t zoff_engine_pipeline_window(const zoff_engine *e)
+bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
 {
-    return window_from(e, e->run.first);
+    const zoff_engine *e = run->engine;
+    return zoff_engine_pipeline_position(e, run->chunk) < window_from(e, e->run.first);
 }
 
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_pipeline_ahead(zoff_engine *e)
 {
-    for (size_t i = 0; i < window_from(e, 0); i++)
-        (void)zoff_offload_store_ahead(e->store, i);
+    for (size_t i = e->device.kept.count; i < window_from(e, 0); i++)
+        (void)zoff_offload_store_ahead(e->store, bucket_at(e, i));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e)
 {
-    for (size_t i = 0; e->run.last && i < window_from(e, 0); i++) {
-        if (!zoff_engine_stages_borrows(&e->runs[i]))
-            zoff_offload_store_drop(e->store, i);
+    for (size_t i = e->device.kept.count; e->run.last && i < window_from(e, 0); i++) {
+        const size_t bucket = bucket_at(e, i);
+        if (!zoff_engine_stages_borrows(&e->runs[bucket]))
+            zoff_offload_store_drop(e->store, bucket);
     }
 }
 
@@ -109,6 +137,10 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
     e->device.next = 0;
+    e->device.norm.waits = 0;
+    /* Files are read ahead in the order in which the next step is expected to want them: that one stays. */
+    e->device.ascends = e->settings.tier == ZOFF_TIER_HOST && e->device.last_bucket > e->device.first_bucket;
+    e->device.first_bucket = SIZE_MAX;
     if (e->run.last)
         zoff_engine_live_clear(e);
     if (!zoff_engine_ranks_several(e))
@@ -129,8 +161,8 @@ void zoff_engine_pipeline_feed(zoff_engine *e)
 {
     zoff_engine_ranks_pump(e);
     keep_fault(e, zoff_engine_stores_pump(e));
-    for (size_t i = e->run.first; e->run.last && i < zoff_engine_pipeline_window(e); i++)
-        keep_fault(e, zoff_engine_stages_borrow(&e->runs[i]));
+    for (size_t i = e->run.first; e->run.last && i < window_from(e, e->run.first); i++)
+        keep_fault(e, zoff_engine_stages_borrow(&e->runs[bucket_at(e, i)]));
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
@@ -153,7 +185,9 @@ void zoff_engine_pipeline_release(zoff_engine *e)
 static zoff_status advance(zoff_bucket_run *run, const stage *stages, unsigned rows, bool *moved)
 {
     while (run->row < rows) {
+        zoff_engine_device_range(run->engine, stages[run->row].name, run->chunk);
         zoff_status status = stages[run->row].step(run);
+        zoff_engine_device_range(run->engine, NULL, 0);
         if (status < 0)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, stages[run->row].name);
         if (status == ZOFF_PENDING)
@@ -180,7 +214,8 @@ static zoff_status wait_for_any(zoff_engine *e)
 {
     if (zoff_engine_ranks_several(e))
         return zoff_engine_ranks_wait(e);
-    return zoff_engine_device_busy(e) ? zoff_engine_device_wait(e) : zoff_engine_stores_wait(e);
+    return zoff_engine_device_busy(e) || e->run.gate == ZOFF_GATE_VOTING ? zoff_engine_device_wait(e)
+                                                                         : zoff_engine_stores_wait(e);
 }
 
 /* What a rank that has no bucket at all does all the same. */
@@ -213,12 +248,15 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         ZOFF_TRY(vote_alone(e));
     while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
         bool moved = false;
+        const zoff_gate before = e->run.gate;
         /* Before the gate every bucket gets its turn; behind it only those that can be borrowed. */
-        size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_engine_pipeline_window(e) : count;
+        size_t end = e->run.gate == ZOFF_GATE_OPEN ? window_from(e, e->run.first) : count;
         for (size_t i = e->run.first; i < end && e->run.gate != ZOFF_GATE_SKIP; i++)
-            ZOFF_TRY(advance(&e->runs[i], stages, rows, &moved));
-        while (e->run.first < count && e->runs[e->run.first].row == rows)
+            ZOFF_TRY(advance(&e->runs[bucket_at(e, i)], stages, rows, &moved));
+        while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == rows)
             e->run.first++;
+        /* The one who sees it open may be one who has to stay. */
+        moved = moved || e->run.gate != before;
         if (!moved)
             ZOFF_TRY(wait_for_any(e));
         e->run.idle = moved ? 0 : e->run.idle;

@@ -11,6 +11,7 @@
 
 /* Buckets under way at a time: one that is packed or added up, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
+_Static_assert(ZOFF_REACH_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS, "the slots of reach.c");
 
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
@@ -36,6 +37,11 @@ static size_t staging_bytes(const zoff_engine *e, const zoff_plan *plan)
     const zoff_reduce_opts opts = {.plan = plan, .part_bytes = part_bytes_planned, .ctx = &p};
     return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
                               SPREAD_SLOTS * zoff_engine_spread_most(e, plan));
+}
+
+uint64_t zoff_engine_ranks_device_bytes(const zoff_engine *e, const zoff_plan *plan)
+{
+    return zoff_engine_reach_is(e) ? zoff_engine_reach_bytes(e, plan, staging_bytes(e, plan)) : 0;
 }
 
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan)
@@ -93,11 +99,12 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
     ZOFF_TRY(allocate(e));
+    ZOFF_TRY(zoff_engine_reach_open(e));
     count_missing(e);
     const zoff_reduce_opts reduce = {.plan = &e->plan,
                                      .comm = e->comm,
                                      .slots = REDUCE_SLOTS,
-                                     .memory = r->staging.base,
+                                     .memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base,
                                      .factor = e->settings.values.grad_factor,
                                      .part_bytes = part_bytes_of,
                                      .pack = zoff_engine_exchange_pack,

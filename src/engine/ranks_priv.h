@@ -12,6 +12,7 @@
 #include <zoff/engine.h>
 
 typedef struct zoff_bucket_run zoff_bucket_run;
+typedef struct zoff_engine_param zoff_engine_param;
 
 /* What a rank says before the gate opens. */
 typedef struct zoff_vote {
@@ -47,6 +48,7 @@ void zoff_engine_ranks_abandon(zoff_engine *e); /* what is in flight is given up
 void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
 /* DRAM for what goes to other ranks and comes from them. */
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
+uint64_t zoff_engine_ranks_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* and of the device's memory */
 /* Nothing moves: let time pass, and what is on its way go on. */
 zoff_status zoff_engine_ranks_wait(zoff_engine *e);
 /* Bytes over the wire since the step before; and from here on anew. */
@@ -66,8 +68,14 @@ zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices t
 
 /* exchange.c: gradients of all ranks to the owner of their sum */
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
-void zoff_engine_exchange_pack(void *ctx, size_t bucket, char *out);
-void zoff_engine_exchange_sum(void *ctx, size_t bucket, const char *parts, const float *weights);
+zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+/* The type in which a parameter's gradients are on the wire. */
+zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p);
+/* What goes into the parts of all ranks, as e->ranks.moves; what is missing is zeroed already. And what is added up of what has
+ * come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */
+zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves);
+size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
 /* Whether gradients leave while the trainer makes others: from stage 2 on. */
 bool zoff_engine_exchange_leaves_early(const zoff_engine *e);
 void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
@@ -81,11 +89,25 @@ zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
 zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
 
+/* reach.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
+zoff_status zoff_engine_reach_find(zoff_engine *e); /* whether it does */
+bool zoff_engine_reach_is(const zoff_engine *e);
+uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
+zoff_status zoff_engine_reach_open(zoff_engine *e);
+void zoff_engine_reach_close(zoff_engine *e);
+char *zoff_engine_reach_memory(const zoff_engine *e); /* of the slots */
+zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights);
+/* This rank's new weights to its part of a slot; and all ranks' from there to where they belong. */
+zoff_status zoff_engine_reach_lift(zoff_engine *e, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts);
+
 /* spread.c: from the owner to all ranks */
 size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
 size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
-char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot);
-void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts);
+zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
+size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at);
 /* Whether the weights of a piece are new on all ranks after this step. */
 bool zoff_engine_spread_goes(const zoff_engine *e, const zoff_plan_piece *piece);
 zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */

@@ -32,19 +32,23 @@ static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
     return zoff_adam_dtype_bytes(e->params[piece->param].dtype);
 }
 
+size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at)
+{
+    const size_t start = zoff_base_bits_align(*at, align_of(e, piece));
+    *at = start + piece->count * align_of(e, piece);
+    return start;
+}
+
 /* A part on the wire is its pieces, each aligned to its element. */
 static size_t weight_bytes(const zoff_engine *e, zoff_plan_part part, bool all)
 {
-    size_t at = 0, widest = 1;
+    size_t at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        if (!goes(e, piece, all))
-            continue;
-        const size_t bytes = align_of(e, piece);
-        at = zoff_base_bits_align(at, bytes) + piece->count * bytes;
-        widest = zoff_base_bits_max(widest, bytes);
+        if (goes(e, piece, all))
+            (void)zoff_engine_spread_place(e, piece, &at);
     }
-    return zoff_base_bits_align(at, widest);
+    return zoff_base_bits_align(at, e->widest_weight); /* what follows may be wider */
 }
 
 /* Of the accumulator, with padding. */
@@ -92,37 +96,45 @@ static size_t move_part(zoff_engine *e, zoff_plan_part part, char *wire, bool fr
         const zoff_dtype dtype = e->params[piece->param].dtype;
         if (!goes(e, piece, e->ranks.spreads_all))
             continue;
-        at = zoff_base_bits_align(at, align_of(e, piece));
-        char *whole = whole_weights(e, piece);
+        char *whole = whole_weights(e, piece), *place = wire + zoff_engine_spread_place(e, piece, &at);
         e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
-                                                   .dst = from_wire ? whole : wire + at,
-                                                   .src = from_wire ? wire + at : whole,
+                                                   .dst = from_wire ? whole : place,
+                                                   .src = from_wire ? place : whole,
                                                    .dst_dtype = dtype,
                                                    .src_dtype = dtype};
-        at += piece->count * align_of(e, piece);
     }
     return used;
 }
 
-char *zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot)
+zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_engine *e = ctx;
-    if (e->plan.replicated)
-        return (char *)e->accumulator.base + e->plan.pieces[e->plan.chunks[bucket].first_piece].owned_offset * sizeof(float);
+    if (e->plan.replicated) {
+        *out = (char *)zoff_engine_params_sum(e, &e->plan.pieces[e->plan.chunks[bucket].first_piece]);
+        return ZOFF_OK;
+    }
+    if (zoff_engine_reach_is(e))
+        return zoff_engine_reach_lift(e, bucket, slot, out);
     char *parts = (char *)e->ranks.staging.base + slot * e->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < e->plan.rank; rank++)
         own += zoff_engine_spread_part_bytes(e, bucket, rank);
     const size_t used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, e->plan.rank), own, false, 0);
     zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
-    return parts;
+    *out = parts;
+    return ZOFF_OK;
 }
 
-void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts)
+zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_engine *e = ctx;
+    if (parts && !e->plan.replicated && zoff_engine_reach_is(e)) {
+        const zoff_status status = zoff_engine_reach_scatter(e, bucket, slot, parts);
+        if (status != ZOFF_OK)
+            return status;
+    }
     e->runs[bucket].shared = true;
-    if (e->plan.replicated || !parts)
-        return;
+    if (e->plan.replicated || !parts || zoff_engine_reach_is(e))
+        return ZOFF_OK;
     char *wire = (char *)(uintptr_t)parts;
     size_t used = 0;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
@@ -133,6 +145,7 @@ void zoff_engine_spread_end(void *ctx, size_t bucket, const char *parts)
     zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
     (void)zoff_engine_device_rise(e, bucket, false); /* what fails is done, and told, by the end of the step */
     e->run.updated++;                                /* also where nothing of it is this rank's */
+    return ZOFF_OK;
 }
 
 /* All ranks start buckets in the same order. */

@@ -26,7 +26,8 @@ bool zoff_engine_stages_takes_part(const zoff_bucket_run *run)
 
 bool zoff_engine_stages_borrows(const zoff_bucket_run *run)
 {
-    return run->engine->plan.chunks[run->chunk].bytes && zoff_engine_stages_takes_part(run);
+    return run->engine->plan.chunks[run->chunk].bytes && !zoff_engine_kept_has(run->engine, run->chunk) &&
+           zoff_engine_stages_takes_part(run);
 }
 
 double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before)
@@ -40,7 +41,7 @@ double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_s
 const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
     *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
-    return zoff_engine_params_accumulates(e) ? (const void *)((const float *)e->accumulator.base + piece->owned_offset)
+    return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_params_sum(e, piece)
                                              : zoff_engine_params_grad(e, piece);
 }
 
@@ -65,6 +66,8 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     if (!zoff_engine_params_accumulates(e))
         return ZOFF_OK;
+    if (zoff_engine_kept_has(e, run->chunk))
+        return zoff_engine_kept_accumulate(run);
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
@@ -75,7 +78,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
         const zoff_engine_param *p = &e->params[pieces[i].param];
         bool first = !(flag & ZOFF_SLICE_PRESENT);
         e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
-                                                               .sum = (float *)e->accumulator.base + pieces[i].owned_offset,
+                                                               .sum = zoff_engine_params_sum(e, &pieces[i]),
                                                                .grad = zoff_engine_params_grad(e, &pieces[i]),
                                                                .dtype = p->grad_dtype,
                                                                .first = first,
@@ -118,6 +121,8 @@ void zoff_engine_stages_square_sums(zoff_engine *e, size_t bucket, double *secon
 zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
 {
     zoff_step_info *info = &run->engine->run.info;
+    if (zoff_engine_device_norm_has(run->engine, run->chunk))
+        return zoff_engine_device_norm_measure(run);
     zoff_engine_stages_square_sums(run->engine, run->chunk, &info->measure_seconds, &info->host_read_bytes);
     return ZOFF_OK;
 }
@@ -126,7 +131,7 @@ zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
 {
     zoff_status status = zoff_engine_gate_vote(run->engine);
     /* Behind the gate is what can be borrowed: a bucket further back would take a slot from one that needs it first. */
-    return status == ZOFF_OK && run->chunk >= zoff_engine_pipeline_window(run->engine) ? ZOFF_PENDING : status;
+    return status == ZOFF_OK && !zoff_engine_pipeline_reaches(run) ? ZOFF_PENDING : status;
 }
 
 static bool borrows_weights(const zoff_bucket_run *run)

@@ -92,12 +92,14 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const zoff_chunk_memory memory = {.states = base};
+    const bool is_kept = zoff_engine_kept_has(e, chunk);
     size_t used = 0;
     if (!e->device.fault)
         e->device.fault = zoff_engine_device_lend(e, chunk, true); /* told by seal */
     if (e->device.fault)
         return;
+    base = is_kept ? zoff_engine_kept_begin_fill(e, chunk) : base;
+    const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         if (!e->params[piece->param].frozen)
@@ -107,6 +109,8 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
     zoff_engine_device_release(e, chunk);
+    if (is_kept)
+        e->device.fault = zoff_engine_kept_give_back(e, chunk);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -175,7 +179,8 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
-        ZOFF_TRY(bring(e->store, chunk, false, &memory.states));
+        ZOFF_TRY(zoff_engine_kept_has(e, chunk) ? zoff_engine_kept_borrow(e, chunk, &memory.states)
+                                                : bring(e->store, chunk, false, &memory.states));
     if (pass->weights && c->weight_bytes) {
         zoff_status status = bring(e->weights, chunk, pass->makes_weights && has_all_masters(e, c), &memory.weights);
         if (status < 0 && memory.states)
@@ -199,6 +204,8 @@ static zoff_status give(zoff_store *store, size_t chunk, const char *base, bool 
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
 {
     zoff_kept_error kept;
+    if (zoff_engine_kept_has(e, chunk)) /* a device has no weights of the engine's */
+        return memory.states && pass->changes_states ? zoff_engine_kept_give_back(e, chunk) : ZOFF_OK;
     zoff_status status = give(e->store, chunk, memory.states, pass->changes_states);
     if (status >= 0)
         return give(e->weights, chunk, memory.weights, pass->changes_weights);

@@ -38,7 +38,10 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, uint64_
     const zoff_settings *s = &e->settings;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         const zoff_plan_chunk *c = &e->plan.chunks[i];
-        chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
+        if (zoff_engine_kept_has(e, i))
+            chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
+        else
+            chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
     }
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;

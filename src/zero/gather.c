@@ -1,4 +1,4 @@
-/* gather.c: items on their way to all ranks, a few at a time. They may arrive in any order, and end in any. */
+/* gather.c: items on their way to all ranks, a few at a time. They start in order, may arrive in any order, and end in any. */
 #include "gather.h"
 
 #include "mem.h"
@@ -6,6 +6,8 @@
 
 typedef struct gather_slot {
     bool used;
+    bool begins; /* its own part is not there yet, or it is not its turn */
+    uint64_t number;
     size_t item;
     char *parts;
     size_t *bytes; /* by rank */
@@ -16,7 +18,8 @@ struct zoff_gather {
     zoff_gather_opts opts;
     unsigned ranks, rank;
     gather_slot *slots;
-    size_t *bytes; /* of all slots */
+    size_t *bytes;           /* of all slots */
+    uint64_t taken, started; /* items: they start in the order in which they were taken */
     uint64_t sent_bytes;
 };
 
@@ -49,20 +52,18 @@ void zoff_zero_gather_close(zoff_gather *g)
     zoff_base_mem_free(g);
 }
 
-static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
+/* Start it when its part is there, and those before it have been started. */
+static zoff_status go_on(zoff_gather *g, unsigned slot)
 {
     gather_slot *s = &g->slots[slot];
-    size_t before = 0, all = 0;
-    for (unsigned rank = 0; rank < g->ranks; rank++) {
-        s->bytes[rank] = g->opts.part_bytes(g->opts.ctx, item, rank);
-        before += rank < g->rank ? s->bytes[rank] : 0;
-        all += s->bytes[rank];
-    }
-    if (all == 0) {
-        g->opts.end(g->opts.ctx, item, NULL);
-        return ZOFF_OK;
-    }
-    s->parts = g->opts.begin(g->opts.ctx, item, slot);
+    size_t before = 0;
+    zoff_status status = g->opts.begin(g->opts.ctx, s->item, slot, &s->parts);
+    if (status != ZOFF_OK)
+        return status;
+    if (s->number != g->started)
+        return ZOFF_PENDING;
+    for (unsigned rank = 0; rank < g->rank; rank++)
+        before += s->bytes[rank];
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = g->opts.stream,
                                  .in = s->parts + before,
@@ -70,8 +71,25 @@ static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
                                  .receive_bytes = s->bytes};
     ZOFF_TRY(zoff_comm_start(g->opts.comm, &call, &s->work));
     g->sent_bytes += (g->ranks - 1) * s->bytes[g->rank];
-    s->used = true;
+    g->started++;
+    s->begins = false;
+    return ZOFF_OK;
+}
+
+static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
+{
+    gather_slot *s = &g->slots[slot];
+    size_t all = 0;
+    for (unsigned rank = 0; rank < g->ranks; rank++) {
+        s->bytes[rank] = g->opts.part_bytes(g->opts.ctx, item, rank);
+        all += s->bytes[rank];
+    }
+    if (all == 0)
+        return g->opts.end(g->opts.ctx, item, slot, NULL);
+    s->used = s->begins = true;
     s->item = item;
+    s->number = g->taken++;
+    (void)go_on(g, slot); /* what fails comes again from poll */
     return ZOFF_OK;
 }
 
@@ -100,13 +118,12 @@ zoff_status zoff_zero_gather_poll(zoff_gather *g)
         gather_slot *s = &g->slots[slot];
         if (!s->used)
             continue;
-        zoff_status status = zoff_comm_poll(g->opts.comm, &s->work);
+        zoff_status status = s->begins ? go_on(g, slot) : ZOFF_OK;
+        if (status == ZOFF_OK && (status = zoff_comm_poll(g->opts.comm, &s->work)) == ZOFF_OK)
+            status = g->opts.end(g->opts.ctx, s->item, slot, s->parts);
         ZOFF_TRY(status);
-        pending = pending || status == ZOFF_PENDING;
-        if (status == ZOFF_OK) {
-            s->used = false;
-            g->opts.end(g->opts.ctx, s->item, s->parts);
-        }
+        s->used = status == ZOFF_PENDING;
+        pending = pending || s->used;
     }
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
@@ -115,7 +132,7 @@ zoff_status zoff_zero_gather_poll(zoff_gather *g)
 void zoff_zero_gather_pump(zoff_gather *g)
 {
     for (unsigned slot = 0; slot < g->opts.slots; slot++) {
-        if (g->slots[slot].used)
+        if (g->slots[slot].used && !g->slots[slot].begins)
             (void)zoff_comm_poll(g->opts.comm, &g->slots[slot].work);
     }
 }

@@ -12,9 +12,11 @@ typedef struct zoff_gather_opts {
     zoff_comm_stream stream;
     unsigned slots;                                              /* items under way at a time */
     size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* the same on all ranks */
-    /* Where the parts of all ranks go, one after the other; this rank's is there. Each slot may have a memory of its own. */
-    char *(*begin)(void *ctx, size_t item, unsigned slot);
-    void (*end)(void *ctx, size_t item, const char *parts); /* all are there */
+    /* Where the parts of all ranks go, one after the other; this rank's is there. Each slot may have a memory of its own.
+     * PENDING: it is on its way there; asked again. */
+    zoff_status (*begin)(void *ctx, size_t item, unsigned slot, char **out);
+    /* All are there; NULL: nobody has one. PENDING, or an error: asked again, and the slot is in use until then. */
+    zoff_status (*end)(void *ctx, size_t item, unsigned slot, const char *parts);
     void *ctx;
 } zoff_gather_opts;
 

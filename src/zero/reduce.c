@@ -13,6 +13,9 @@
 
 typedef struct reduce_slot {
     bool used;
+    bool packs;  /* it has not been sent: it is not packed yet, or it is not its turn */
+    bool packed; /* and what it was packed of may be gone */
+    uint64_t number;
     size_t bucket;
     char *send, *receive;
     size_t *send_bytes, *receive_bytes; /* by rank */
@@ -40,7 +43,8 @@ struct zoff_reduce {
     bool weights_asked, weights_known;
     zoff_comm_work weights_work;
     reduce_slot *slots;
-    size_t *bytes; /* of all slots */
+    size_t *bytes;           /* of all slots */
+    uint64_t taken, started; /* exchanges: they start in the order in which their slots were taken */
     uint64_t sent_bytes;
 };
 
@@ -256,6 +260,27 @@ static reduce_slot *free_slot(zoff_reduce *r)
     return NULL;
 }
 
+/* Send it when it is packed, and those before it have been sent. */
+static zoff_status send(zoff_reduce *r, reduce_slot *s)
+{
+    zoff_status status = s->packed ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send);
+    if (status != ZOFF_OK)
+        return status;
+    s->packed = true;
+    if (s->number != r->started)
+        return ZOFF_PENDING;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .in = s->send,
+                                 .out = s->receive,
+                                 .send_bytes = s->send_bytes,
+                                 .receive_bytes = s->receive_bytes};
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
+    r->started++;
+    s->packs = false;
+    return ZOFF_OK;
+}
+
 static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 {
     const size_t own = r->opts.part_bytes(r->opts.ctx, bucket, r->opts.plan->rank);
@@ -264,18 +289,13 @@ static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
         s->receive_bytes[rank] = own;
         r->sent_bytes += rank == r->opts.plan->rank ? 0 : s->send_bytes[rank];
     }
-    r->opts.pack(r->opts.ctx, bucket, s->send);
-    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                                 .stream = ZOFF_COMM_REDUCE,
-                                 .in = s->send,
-                                 .out = s->receive,
-                                 .send_bytes = s->send_bytes,
-                                 .receive_bytes = s->receive_bytes};
-    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
-    s->used = true;
+    s->used = s->packs = true;
+    s->packed = false;
     s->bucket = bucket;
+    s->number = r->taken++;
     r->next++;
-    return ZOFF_OK;
+    const zoff_status status = send(r, s);
+    return status < 0 ? status : ZOFF_OK;
 }
 
 /* Start what may be started. */
@@ -289,17 +309,19 @@ static zoff_status start(zoff_reduce *r)
         ZOFF_TRY(ask_weights(r));
     while (r->next < r->count && r->buckets[r->order[r->next]].complete && (s = free_slot(r)))
         ZOFF_TRY(start_bucket(r, s, r->order[r->next]));
-    if (r->next == r->count && !r->order_asked)
-        ZOFF_TRY(ask_order(r));
     return ZOFF_OK;
 }
 
 static zoff_status take(zoff_reduce *r, reduce_slot *s)
 {
-    zoff_status status = zoff_comm_poll(r->opts.comm, &s->work);
+    zoff_status status = s->packs ? send(r, s) : ZOFF_OK;
+    if (status == ZOFF_OK)
+        status = zoff_comm_poll(r->opts.comm, &s->work);
     if (status != ZOFF_OK || !r->weights_known)
         return status < 0 ? status : ZOFF_PENDING;
-    r->opts.sum(r->opts.ctx, s->bucket, s->receive, r->factors);
+    status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->factors);
+    if (status != ZOFF_OK)
+        return status;
     r->buckets[s->bucket].done = true;
     s->used = false;
     return ZOFF_OK;
@@ -322,6 +344,8 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
             moved = moved || status == ZOFF_OK;
             pending = pending || status == ZOFF_PENDING;
         }
+        if (r->weights_asked && r->next == r->count && r->started == r->taken && !r->order_asked)
+            ZOFF_TRY(ask_order(r));
         status = poll_order(r);
         ZOFF_TRY(status);
         pending = pending || status == ZOFF_PENDING;
@@ -333,7 +357,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
 void zoff_zero_reduce_pump(zoff_reduce *r)
 {
     for (unsigned i = 0; i < r->opts.slots; i++) {
-        if (r->slots[i].used)
+        if (r->slots[i].used && !r->slots[i].packs)
             (void)zoff_comm_poll(r->opts.comm, &r->slots[i].work);
     }
 }

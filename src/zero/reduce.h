@@ -18,10 +18,11 @@ typedef struct zoff_reduce_opts {
     char *memory;                                                  /* slots * zoff_zero_reduce_slot_bytes() */
     double factor;                                                 /* by which all weights are multiplied */
     size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* on the wire; the same on all ranks */
-    /* Write the parts of all ranks, one after the other. */
-    void (*pack)(void *ctx, size_t bucket, char *out);
-    /* Add up what has come: a part of each rank, part_bytes of this rank apart, and the weight of each rank's micro-batch. */
-    void (*sum)(void *ctx, size_t bucket, const char *parts, const float *weights);
+    /* Write the parts of all ranks, one after the other. PENDING, or an error: asked again. */
+    zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
+    /* Add up what has come: a part of each rank, part_bytes of this rank apart, and the weight of each rank's micro-batch.
+     * Likewise. */
+    zoff_status (*sum)(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
     void *ctx;
 } zoff_reduce_opts;
 

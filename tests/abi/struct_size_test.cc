@@ -26,17 +26,19 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
     SIZE_OF(zoff_aio_tune_opts, 32, fresh);
     SIZE_OF(zoff_aio_tune_result, 104, cached);
+    SIZE_OF(zoff_accel_info, 72, pageable_copies);
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
+    SIZE_OF(zoff_nccl_opts, 56, nccl_comm);
     SIZE_OF(zoff_comm_info, 48, received_bytes);
     SIZE_OF(zoff_comm_transport, 112, any_thread);
-    SIZE_OF(zoff_plugin_host, 16, version);
-    SIZE_OF(zoff_plugin, 16, connect);
+    SIZE_OF(zoff_plugin_host, 32, warn);
+    SIZE_OF(zoff_plugin, 32, open_comm);
     SIZE_OF(zoff_engine_opts, 80, progress_thread);
     SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 240, device_write_bytes);
+    SIZE_OF(zoff_step_info, 256, device_wait_seconds);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
-    SIZE_OF(zoff_plan_info, 144, device_host_bytes);
+    SIZE_OF(zoff_plan_info, 152, device_bytes);
 }
 
 TEST(struct_size, enums_are_ints_and_handles_of_parameters_are_32_bits)

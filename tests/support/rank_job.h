@@ -1,9 +1,15 @@
 // rank_job.h: the ranks of a test. They are threads of this process; or, in a program under mpirun, each process is one of them
-// and sees only itself. What is the same on all ranks is computed by each process for itself.
+// and sees only itself. With ZOFF_TEST_COMM=nccl threads join over NCCL. What is the same on all ranks is computed by each
+// process for itself.
 #ifndef ZOFF_RANK_JOB_H
 #define ZOFF_RANK_JOB_H
 
+#include "nccl_group.h"
 #include "small_engine.h"
+
+extern "C" {
+#include "comm.h"
+}
 
 #include <functional>
 #include <thread>
@@ -30,16 +36,32 @@ class rank_job
             return;
         }
         std::vector<zoff_comm *> made(size);
-        EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, size, made.data()));
+        if (is_over_nccl())
+            EXPECT_EQ("", open_nccl_group(timeout_seconds, made));
+        else
+            EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, size, made.data()));
         for (unsigned rank = 0; rank < size; rank++)
             here.push_back({made[rank], rank});
     }
     ~rank_job()
     {
-        for (auto &r : here) {
-            if (!program_comm())
-                zoff_comm_close(r.ranks);
-        }
+        std::vector<zoff_comm *> open;
+        for (auto &r : here)
+            open.push_back(r.ranks);
+        if (!program_comm())
+            close_group(open);
+    }
+    static bool is_over_nccl()
+    {
+        const char *name = getenv("ZOFF_TEST_COMM");
+        return name && strcmp(name, "nccl") == 0;
+    }
+    // What ranks exchange stays on their devices, where these are emulated: their memory is this process'. NCCL reaches its
+    // own.
+    void reach_devices()
+    {
+        for (auto &r : here)
+            r.ranks->reaches = r.ranks->reaches ? r.ranks->reaches : "emulated";
     }
     // A rank of this process leaves before the others do.
     void leave(unsigned rank)
@@ -112,7 +134,8 @@ class rank_trainers
     void use_devices(unsigned seed)
     {
         for (unsigned rank = 0; rank < job.size; rank++) {
-            devices.push_back(std::make_unique<test_device>(seed * 100 + rank));
+            devices.push_back(
+                std::make_unique<test_device>(seed * 100 + rank, job.comm_of(rank) ? job.comm_of(rank)->device : 0));
             trainers[rank]->put_on(devices[rank].get());
         }
     }

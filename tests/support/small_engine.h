@@ -32,6 +32,16 @@ inline std::string config_text(const std::string &folder, unsigned accumulation 
     return text + "}";
 }
 
+// The same with a share of the states on the device.
+inline std::string with_ratio(std::string text, double ratio)
+{
+    const std::string value = "\"ratio\": " + std::to_string(ratio), count = "\"buffer_count\": 3";
+    const size_t at = text.find(count);
+    if (at != std::string::npos)
+        return text.insert(at, value + ", ");
+    return text.insert(1, "\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\", " + value + "}}, ");
+}
+
 // The same with the weights that are given away on NVMe too: two buffers, none cached, small slices pinned.
 inline std::string with_offloaded_weights(std::string text, const std::string &folder)
 {

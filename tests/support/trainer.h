@@ -84,8 +84,13 @@ class trainer
     void put_on(test_device *device_)
     {
         device = device_;
-        for (auto &s : stores)
+        std::vector<std::pair<void *, size_t>> ranges;
+        for (auto &s : stores) {
             s.device_grad.assign(s.grad.size(), (char)0x7f);
+            ranges.emplace_back(s.device_grad.data(), s.device_grad.size());
+            ranges.emplace_back(s.value.data(), s.value.size());
+        }
+        on_device = device->take(ranges);
     }
 
     // The backward pass of a slice, in the trainer's stream. Of a frozen one nobody would wait for it.
@@ -270,6 +275,7 @@ class trainer
 
     test_device *device = nullptr;
     std::vector<storage> stores;
+    std::shared_ptr<device_memory> on_device; // behind what it is about
     std::normal_distribution<float> normal;
 };
 

@@ -37,6 +37,7 @@ namespace
 struct cell {
     unsigned stage, world, seed;
     zoff_tier tier;
+    bool reached = false; // what ranks exchange stays on their devices
 };
 
 class Delays : public testing::TestWithParam<cell>
@@ -77,6 +78,8 @@ std::vector<cell> cells()
             for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
                 for (unsigned seed : {1u, 2u, 3u})
                     all.push_back({stage, world, seed + 10 * stage, tier});
+                if (world > 1)
+                    all.push_back({stage, world, 7 + 10 * stage, tier, true});
             }
         }
     }
@@ -84,7 +87,8 @@ std::vector<cell> cells()
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Delays, testing::ValuesIn(cells()), [](const auto &one) {
     return "stage" + std::to_string(one.param.stage) + "_world" + std::to_string(one.param.world) +
-           (one.param.tier == ZOFF_TIER_NVME ? "_nvme" : "_host") + "_seed" + std::to_string(one.param.seed);
+           (one.param.tier == ZOFF_TIER_NVME ? "_nvme" : "_host") + "_seed" + std::to_string(one.param.seed) +
+           (one.param.reached ? "_reached" : "");
 });
 
 TEST_P(Delays, NeverChangeABit)
@@ -94,6 +98,8 @@ TEST_P(Delays, NeverChangeABit)
     slow_down(job);
     rank_trainers all(job, 42, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
     all.use_devices(GetParam().seed);
+    if (GetParam().reached)
+        job.reach_devices();
     all.seal(config_text(), 3000);
     unsigned round = 0;
     for (int64_t step = 1; step <= 3; step++) {

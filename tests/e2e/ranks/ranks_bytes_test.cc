@@ -8,7 +8,7 @@ using namespace zoff_test;
 namespace
 {
 struct totals {
-    uint64_t gradients = 0, weights = 0, all = 0;
+    uint64_t gradients = 0, weights = 0, all = 0, down = 0, up = 0;
 };
 
 class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, unsigned>>
@@ -35,10 +35,17 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
             all.job.on_each([&](unsigned rank) {
                 for (unsigned k = 0; micro == 0 && k < fetches; k++)
                     all.trainers[rank]->fetch_all(all.engines[rank].get());
+                trainer &t = *all.trainers[rank];
+                for (size_t i = 0; !all.devices.empty() && i < t.tensors.size(); i++) {
+                    for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+                        t.hand_over(all.engines[rank].get(), i, slice);
+                }
                 EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &infos[rank]));
                 each[rank].gradients += infos[rank].sent_gradient_bytes;
                 each[rank].weights += infos[rank].sent_weight_bytes;
                 each[rank].all += infos[rank].sent_bytes;
+                each[rank].down += infos[rank].device_read_bytes;
+                each[rank].up += infos[rank].device_write_bytes;
             });
         }
         totals sum;
@@ -46,6 +53,8 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
             sum.gradients += t.gradients;
             sum.weights += t.weights;
             sum.all += t.all;
+            sum.down += t.down;
+            sum.up += t.up;
         }
         all.want.next_step();
         return sum;
@@ -86,6 +95,34 @@ TEST_P(RanksBytes, EqualTheTheory)
     // Weights of micro-batches, presence of slices, votes: nothing that grows with the model but a bit a slice.
     const uint64_t small = sent.all - sent.gradients - sent.weights;
     EXPECT_LE(small, world() * others * (k * sizeof(double) + (slices + 7) / 8 + 1024));
+}
+
+// Over the link between host and device: of one that the communicator reaches the sums come down, in fp32, and each weight goes
+// up, once in the whole group; of another all gradients of all ranks come down, and all weights go up to each.
+TEST_P(RanksBytes, OverTheLinkOfADevice)
+{
+    for (bool reached : {false, true}) {
+        rank_job job(world());
+        rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); });
+        all.use_devices(0);
+        if (reached)
+            job.reach_devices();
+        all.seal(text(), 3000);
+        uint64_t trained = 0;
+        for (const auto &t : all.want.tensors)
+            trained += t.frozen ? 0 : t.total();
+        (void)step(all, 100, 0);
+        const totals moved = step(all, 200, 0);
+        const uint64_t ranks = world(), k = accumulation();
+        if (reached) {
+            EXPECT_LE(4 * trained, moved.down);
+            EXPECT_GE(4 * trained * 11 / 10, moved.down) << "no more than padding to cache lines between pieces";
+            EXPECT_EQ(2 * trained * (stage() == 0 ? ranks : 1), moved.up);
+        } else {
+            EXPECT_EQ(2 * trained * ranks * k, moved.down);
+            EXPECT_EQ(2 * trained * ranks, moved.up);
+        }
+    }
 }
 
 // Weights of the engine go where they are fetched, and nowhere else.

@@ -7,9 +7,9 @@ using namespace zoff_test;
 
 namespace
 {
-// Who has the weights: the program, on the host or on a device; or the engine, in DRAM or in files, whole when they are
-// fetched.
-enum weights { OF_PROGRAM, ON_DEVICE, IN_DRAM, IN_FILES };
+// Who has the weights: the program, on the host, on a device, or on a device that the communicator reaches; or the engine, in
+// DRAM or in files, whole when they are fetched.
+enum weights { OF_PROGRAM, ON_DEVICE, REACHED, IN_DRAM, IN_FILES };
 
 struct cell {
     unsigned stage;
@@ -35,6 +35,7 @@ std::string name(const testing::TestParamInfo<cell> &info)
            (c.owner == IN_DRAM     ? "_weightsInDram"
             : c.owner == IN_FILES  ? "_weightsInFiles"
             : c.owner == ON_DEVICE ? "_onDevice"
+            : c.owner == REACHED   ? "_onDeviceReached"
                                    : "");
 }
 
@@ -56,7 +57,7 @@ class RanksParity : public testing::TestWithParam<cell>
     // Little room: what was fetched has to go for what comes, small slices stay.
     std::string weights_text() const
     {
-        if (GetParam().owner == OF_PROGRAM || GetParam().owner == ON_DEVICE)
+        if (GetParam().owner < IN_DRAM)
             return "";
         return std::string(", \"offload_param\": {\"device\": \"") + (GetParam().owner == IN_FILES ? "nvme" : "cpu") +
                "\", \"nvme_path\": \"" + folder.path +
@@ -116,11 +117,17 @@ std::vector<cell> cells()
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned world : {1u, 2u, 3u})
                     all.push_back({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, ON_DEVICE});
+                for (unsigned world : {2u, 3u, 4u})
+                    all.push_back({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, REACHED});
             }
         }
     }
     all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, ON_DEVICE});
     all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, ON_DEVICE});
+    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, REACHED});
+    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED});
+    all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, REACHED});
+    all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1u << 20, REACHED});
     for (weights owner : {IN_DRAM, IN_FILES}) {
         for (unsigned stage : {0u, 1u, 3u}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
@@ -152,11 +159,18 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     });
     if (c.wire)
         all.wire = std::string(c.wire) == "bf16" ? ZOFF_BF16 : std::string(c.wire) == "fp16" ? ZOFF_F16 : ZOFF_F32;
-    if (c.owner == ON_DEVICE)
+    if (c.owner == ON_DEVICE || c.owner == REACHED)
         all.use_devices(c.stage * 10 + c.world);
+    if (c.owner == REACHED)
+        job.reach_devices();
     all.seal(config_text(), c.chunk_elements);
     if (HasFailure())
         return;
+    for (unsigned rank = 0; c.owner == REACHED && rank < c.world; rank++) {
+        if (job.is_here(rank)) { /* slots of its own on the device: it is really reached */
+            EXPECT_LT(0u, plan_of(all.engines[rank].get()).device_bytes);
+        }
+    }
     unsigned round = 0;
     for (int64_t step = 1; step <= 4; step++) {
         std::vector<zoff_step_info> infos(c.world, new_info());
@@ -189,6 +203,46 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
         });
         if (HasFailure())
             return;
+    }
+}
+
+// Parts of odd lengths in 16 bits, and behind them fp32: on a device that is to lie where it can be read.
+TEST(RanksMixed, TypesBesideOneAnother_onDeviceReached)
+{
+    if (!rank_job::is_possible(3))
+        GTEST_SKIP() << "this job has another number of ranks";
+    rank_job job(3);
+    rank_trainers all(job, 42, [](trainer &t) {
+        for (size_t count : {1, 3, 1025, 2049, 1}) {
+            t.add(count, 1, ZOFF_BF16, ZOFF_BF16);
+            t.add(count + 1, 2, ZOFF_F32, ZOFF_F32);
+            t.add(count, 3, ZOFF_F16, ZOFF_F16);
+        }
+    });
+    all.use_devices(5);
+    job.reach_devices();
+    all.seal("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
+             "\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 3000}}",
+             3000);
+    for (int64_t step = 1; step <= 3; step++) {
+        all.backward((unsigned)step, 0.5f);
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            for (size_t i = t.tensors.size(); i-- > 0;) {
+                for (size_t slice = t.tensors[i].slices; slice-- > 0;)
+                    t.hand_over(all.engines[rank].get(), i, slice);
+            }
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
+            EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
+        });
+        (void)all.step(config_groups(), step, 2.0);
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            t.tensors = all.want.tensors;
+            t.expect_weights();
+            t.expect_states(all.engines[rank].get());
+        });
     }
 }
 } // namespace

@@ -315,12 +315,15 @@ TEST(Refusals, BackEndsThatAreNotThere)
     zoff_accel *accel = nullptr;
     zoff_comm *comm = nullptr;
     zoff_comm_opts opts = {};
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no accelerator \"cuda\"; it has: host", zoff_accel_open("cuda", 0, &accel));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no accelerator \"gpu\"; it has: host, emulated, cuda (a plug-in)",
+                      zoff_accel_open("gpu", 0, &accel));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the accelerator \"cuda\" is a plug-in, and cannot be loaded: no ",
+                      zoff_accel_open("cuda", 0, &accel)); /* it is not beside this program, which has the library in it */
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "one device, number 0", zoff_accel_open("host", 1, &accel));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_comm_opts)", zoff_comm_open(&opts, &comm));
     opts.struct_size = sizeof opts;
-    opts.backend = "nccl";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"nccl\"; it has: self, threads", zoff_comm_open(&opts, &comm));
+    opts.backend = "gloo";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"gloo\"; it has: self, threads", zoff_comm_open(&opts, &comm));
     EXPECT_EQ(nullptr, accel);
     EXPECT_EQ(nullptr, comm);
 }

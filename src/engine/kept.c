@@ -1,0 +1,270 @@
+/* kept.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). The same rows do the same to them, with
+ * the same bits, but by kernels of the device, in a stream of the engine's beside those of down and up:
+ *
+ *      compute  accumulate, measure | gate | update 0 | update 1 | update 2
+ *      down     gradients of the others ...
+ *      CPU                                 | update 9      | update 8 ...
+ *
+ * They are the first ones of the list: their gradients come last in a backward pass, so what is behind it is on its way down
+ * already. Of their gradients only sums of squares ever leave the device. What looks at states from outside of a step finds
+ * them in a copy on the host, one bucket at a time. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+/* ---- how many ---- */
+
+static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
+{
+    const zoff_plan_chunk *chunk = &plan->chunks[bucket];
+    uint64_t elements = 0;
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        const zoff_plan_piece *piece = &plan->pieces[chunk->first_piece + i];
+        elements += e->params[piece->param].frozen ? 0 : piece->count;
+    }
+    return elements;
+}
+
+/* As near to the share as whole buckets come; nothing and everything are meant so. */
+size_t zoff_engine_kept_buckets(const zoff_engine *e, const zoff_plan *plan)
+{
+    const double wanted = (1 - e->settings.values.ratio) * (double)plan->elements;
+    double before = 0;
+    if (!zoff_engine_device_is(e) || e->settings.values.ratio == 1)
+        return 0;
+    if (e->settings.values.ratio == 0)
+        return plan->chunk_count;
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        const double after = before + (double)elements_of(e, plan, b);
+        if (after > wanted && after - wanted > wanted - before)
+            return b;
+        before = after;
+    }
+    return plan->chunk_count;
+}
+
+zoff_status zoff_engine_kept_check(const zoff_engine *e)
+{
+    const double ratio = e->settings.values.ratio;
+    if (ratio == 1)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !zoff_engine_device_is(e), ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
+        "its own. Open \"cuda\", or leave ratio at 1",
+        ratio, zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(
+        zoff_engine_ranks_several(e), ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: a share of the states on the accelerator is for one rank; with %u ranks set it to 1",
+        ratio, zoff_comm_size(e->comm));
+    ZOFF_FAIL_IF(
+        e->settings.values.persist, ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: states that stay on the accelerator do not persist; set it to 1, or zoff.persist to "
+        "false",
+        ratio);
+    return ZOFF_OK;
+}
+
+/* ---- memory ---- */
+
+size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets)
+{
+    if (buckets == 0)
+        return 0;
+    return buckets < plan->chunk_count ? plan->pieces[plan->chunks[buckets].first_piece].owned_offset : plan->owned_elements;
+}
+
+/* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
+static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t *out_most)
+{
+    size_t bytes = 0, most = 0;
+    for (size_t b = 0; b < buckets; b++) {
+        if (at)
+            at[b] = bytes;
+        bytes += plan->chunks[b].bytes;
+        most = zoff_base_bits_max(most, plan->chunks[b].bytes);
+    }
+    *out_most = most;
+    return bytes;
+}
+
+void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes)
+{
+    const size_t buckets = zoff_engine_kept_buckets(e, plan);
+    size_t most;
+    const size_t bytes = lay_out(plan, buckets, NULL, &most);
+    *out_device_bytes =
+        bytes + (zoff_engine_params_accumulates(e) ? zoff_engine_kept_sums_of(plan, buckets) * sizeof(float) : 0);
+    *out_host_bytes = most;
+}
+
+static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    if (bytes) {
+        zoff_status status = e->accel->ops->alloc(e->accel, bytes, &memory);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "offload_optimizer.ratio is %g, which takes %s of the device for %s: ",
+                                           e->settings.values.ratio, zoff_engine_stats_bytes(bytes), what);
+    }
+    memcpy(out, &memory, sizeof memory);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_kept_open(zoff_engine *e)
+{
+    zoff_kept *k = &e->device.kept;
+    size_t most;
+    if (k->count == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(k->count, sizeof *k->at, "states on the device", &k->at));
+    const size_t bytes = lay_out(&e->plan, k->count, k->at, &most);
+    if (most) {
+        ZOFF_TRY(zoff_base_map_alloc(most, "states that come from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
+        ZOFF_TRY(zoff_engine_device_pin(e, &k->landing));
+        k->pinned = true;
+    }
+    ZOFF_TRY(take(e, bytes, "states", &k->states));
+    return zoff_engine_params_accumulates(e) ? take(e, e->kept_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
+}
+
+/* Nothing is in a stream any more. */
+void zoff_engine_kept_close(zoff_engine *e)
+{
+    zoff_kept *k = &e->device.kept;
+    void *there[] = {k->states, k->sums};
+    for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
+        if (there[i])
+            e->accel->ops->free(e->accel, there[i]);
+    }
+    if (k->pinned)
+        zoff_engine_device_unpin(e, &k->landing);
+    zoff_base_map_free(&k->landing);
+    zoff_base_mem_free(k->at);
+    *k = (zoff_kept){.count = 0};
+}
+
+/* ---- from outside of a step ---- */
+
+static zoff_status copy_states(zoff_engine *e, size_t bucket, bool up)
+{
+    zoff_kept *k = &e->device.kept;
+    char *there = k->states + k->at[bucket];
+    const zoff_cast_piece move = {.count = e->plan.chunks[bucket].bytes / sizeof(float),
+                                  .dst = up ? there : k->landing.base,
+                                  .src = up ? k->landing.base : there,
+                                  .dst_dtype = ZOFF_F32,
+                                  .src_dtype = ZOFF_F32};
+    return zoff_engine_device_copy(e, &move, 1, up);
+}
+
+zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out)
+{
+    *out = e->device.kept.landing.base;
+    return copy_states(e, bucket, false);
+}
+
+zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket)
+{
+    return copy_states(e, bucket, true);
+}
+
+char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket)
+{
+    return memset(e->device.kept.landing.base, 0, e->plan.chunks[bucket].bytes);
+}
+
+/* ---- a step ---- */
+
+static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+{
+    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
+    *out_count = chunk->piece_count;
+    return &run->engine->plan.pieces[chunk->first_piece];
+}
+
+const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+{
+    *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
+    return zoff_engine_params_accumulates(e) ? (const void *)(e->device.kept.sums + piece->owned_offset)
+                                             : zoff_engine_params_there(e, piece);
+}
+
+zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
+        if (flag & ZOFF_SLICE_READY)
+            e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
+                                                                   .sum = e->device.kept.sums + pieces[i].owned_offset,
+                                                                   .grad = zoff_engine_params_there(e, &pieces[i]),
+                                                                   .dtype = e->params[pieces[i].param].grad_dtype,
+                                                                   .first = !(flag & ZOFF_SLICE_PRESENT),
+                                                                   .weights = e->weight == 1 ? NULL : &e->weight};
+    }
+    e->device.computes = e->device.computes || used;
+    return e->accel->ops->accumulate(e->accel, e->device.compute, e->accumulate_pieces, used);
+}
+
+/* States, gradients and weights of a piece, all in memory of the device. */
+static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_piece *piece)
+{
+    const zoff_engine *e = run->engine;
+    const zoff_kept *k = &e->device.kept;
+    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
+    zoff_adam_piece a = zoff_engine_states_piece(e, &e->plan.chunks[run->chunk], piece, memory);
+    a.consts = &e->consts[p->group];
+    a.grad = zoff_engine_kept_gradient(e, piece, &a.grad_dtype);
+    a.copy_out = p->dtype != ZOFF_F32 ? zoff_engine_params_value(e, piece, NULL) : NULL;
+    const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
+    a.m = touched.m ? a.m : NULL;
+    a.v = touched.v ? a.v : NULL;
+    return a;
+}
+
+/* fp32 weights are copies of their masters. A copy may be made again. */
+static zoff_status copy_weights(zoff_engine *e, const zoff_plan_piece *piece, const zoff_adam_piece *a)
+{
+    if (e->params[piece->param].dtype != ZOFF_F32)
+        return ZOFF_OK;
+    return e->accel->ops->copy(e->accel, e->device.compute, zoff_engine_params_value(e, piece, NULL), a->master,
+                               a->count * sizeof(float));
+}
+
+/* The trainer may have used the old weights in its stream up to where it handed its gradients over. What fails here leaves the
+ * states as they were, or has lost the device. */
+zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    size_t count, used = 0;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    uint64_t elements = 0;
+    if (!zoff_engine_stages_takes_part(run))
+        return ZOFF_OK;
+    for (size_t i = 0; i < count; i++) {
+        if (!*zoff_engine_params_flag(e, &pieces[i]))
+            continue;
+        e->adam_pieces[used] = make_piece(run, &pieces[i]);
+        elements += e->adam_pieces[used++].count;
+    }
+    ZOFF_TRY(zoff_engine_device_norm_follow(e));
+    if (!run->updates) {
+        ZOFF_TRY(e->accel->ops->update(e->accel, e->device.compute, e->adam_pieces, used));
+        run->updates = true;
+        e->run.updated++;
+        e->run.info.elements_updated += elements;
+        e->run.info.elements_on_device += elements;
+    }
+    for (size_t i = 0, n = 0; i < count; i++) {
+        if (*zoff_engine_params_flag(e, &pieces[i]))
+            ZOFF_TRY(copy_weights(e, &pieces[i], &e->adam_pieces[n++]));
+    }
+    return ZOFF_OK;
+}

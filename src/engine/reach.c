@@ -1,0 +1,244 @@
+/* reach.c: several ranks whose communicator reaches the memory of their devices. Then gradients are packed, exchanged and added
+ * up there, in the order of ranks and with the bits of the host, and new weights go from device to device:
+ *
+ *      device   pack | exchange | add up |                              lift -> gather | scatter
+ *      host                               | sum of this rank's part | update
+ *
+ * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
+ * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
+ * reads is there: the host asks. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_engine_reach_find(zoff_engine *e)
+{
+    const char *reaches = e->comm->reaches;
+    e->reaches =
+        zoff_engine_ranks_several(e) && zoff_engine_device_is(e) && reaches && strcmp(reaches, zoff_accel_name(e->accel)) == 0;
+    ZOFF_FAIL_IF(e->reaches && e->comm->device != e->accel->index, ZOFF_ERR_INVALID,
+                 "rank %u: its communicator is on device %d of \"%s\", its accelerator is device %d: open both on the same one",
+                 zoff_comm_rank(e->comm), e->comm->device, reaches, e->accel->index);
+    return ZOFF_OK;
+}
+
+bool zoff_engine_reach_is(const zoff_engine *e)
+{
+    return e->reaches;
+}
+
+uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes)
+{
+    return zoff_engine_reach_is(e) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
+}
+
+char *zoff_engine_reach_memory(const zoff_engine *e)
+{
+    return e->device.reach.slots;
+}
+
+static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void **out)
+{
+    *out = NULL;
+    const zoff_status status = bytes ? e->accel->ops->alloc(e->accel, bytes, out) : ZOFF_OK;
+    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_engine_stats_bytes(bytes))
+                      : status;
+}
+
+zoff_status zoff_engine_reach_open(zoff_engine *e)
+{
+    zoff_reach *r = &e->device.reach;
+    const zoff_accel_ops *ops = e->accel->ops;
+    void *memory;
+    if (!zoff_engine_reach_is(e))
+        return ZOFF_OK;
+    ZOFF_TRY(take(e, e->ranks.staging.bytes, "what goes to other ranks (reduce_bucket_size makes it less)", &memory));
+    r->slots = memory;
+    ZOFF_TRY(take(e, e->plan.owned_elements * sizeof(float), "sums of gradients (more ranks make them less)", &memory));
+    r->sums = memory;
+    for (unsigned i = 0; i < ZOFF_REACH_SLOTS; i++)
+        ZOFF_TRY(ops->event_open(e->accel, &r->moved[i]));
+    if (e->accumulator.base)
+        ZOFF_TRY(zoff_engine_device_pin(e, &e->accumulator));
+    r->pinned = e->accumulator.base != NULL;
+    return ZOFF_OK;
+}
+
+/* Nothing is in a stream any more. What other ranks may still read or write stays. */
+void zoff_engine_reach_close(zoff_engine *e)
+{
+    zoff_reach *r = &e->device.reach;
+    if (!(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(e->comm))
+        return;
+    const zoff_accel_ops *ops = e->accel->ops;
+    for (unsigned i = 0; i < ZOFF_REACH_SLOTS; i++) {
+        if (r->moved[i])
+            ops->event_close(e->accel, r->moved[i]);
+    }
+    if (r->slots)
+        ops->free(e->accel, r->slots);
+    if (r->sums)
+        ops->free(e->accel, r->sums);
+    if (r->pinned)
+        zoff_engine_device_unpin(e, &e->accumulator);
+    *r = (zoff_reach){.slots = NULL};
+}
+
+/* Whether what was put into a stream for a slot, and marked, is done. */
+static zoff_status finish(zoff_engine *e, unsigned slot)
+{
+    zoff_reach *r = &e->device.reach;
+    const zoff_status status = e->accel->ops->event_poll(e->accel, r->moved[slot]);
+    r->moves[slot] = status != ZOFF_OK;
+    r->waits -= status == ZOFF_OK;
+    return status;
+}
+
+static zoff_status mark(zoff_engine *e, unsigned slot, void *stream)
+{
+    zoff_reach *r = &e->device.reach;
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, r->moved[slot], stream));
+    r->moves[slot] = true;
+    r->waits++;
+    return ZOFF_OK;
+}
+
+/* ---- gradients ---- */
+
+static zoff_status put_parts(zoff_engine *e, size_t bucket, char *out)
+{
+    size_t moves;
+    e->device.computes = true;
+    ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
+    return e->accel->ops->cast(e->accel, e->device.compute, e->ranks.moves, moves);
+}
+
+zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot, char *out)
+{
+    if (!e->device.reach.moves[slot]) {
+        ZOFF_TRY(put_parts(e, bucket, out));
+        ZOFF_TRY(mark(e, slot, e->device.compute));
+    }
+    return finish(e, slot);
+}
+
+/* The sums of a bucket stand one after the other. */
+static zoff_status bring_down(zoff_engine *e, const zoff_accumulate_piece *first, const zoff_accumulate_piece *last)
+{
+    const size_t count = (size_t)(last->sum - first->sum) + last->count;
+    float *to = (float *)e->accumulator.base + (first->sum - e->device.reach.sums);
+    e->device.read_bytes += count * sizeof(float);
+    return e->accel->ops->copy(e->accel, e->device.down, to, first->sum, count * sizeof(float));
+}
+
+/* What has come is there, and the host knows; so sums need not stand behind the trainer's later gradients, which the stream for
+ * packing waits for: `down` has nothing else to do. */
+static zoff_status put_sums(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    const size_t used = zoff_engine_exchange_list_sums(e, bucket, parts, weights);
+    const zoff_accumulate_piece *pieces = e->accumulate_pieces;
+    if (!e->device.reach.added[slot])
+        ZOFF_TRY(e->accel->ops->accumulate(e->accel, e->device.down, pieces, used));
+    e->device.reach.added[slot] = true; /* once, whatever fails behind it */
+    return used && e->micro + 1 == e->settings.values.accumulation ? bring_down(e, pieces, pieces + used - 1) : ZOFF_OK;
+}
+
+zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    zoff_reach *r = &e->device.reach;
+    if (!r->moves[slot]) {
+        ZOFF_TRY(put_sums(e, bucket, slot, parts, weights));
+        ZOFF_TRY(mark(e, slot, e->device.down));
+    }
+    const zoff_status status = finish(e, slot);
+    r->added[slot] = status != ZOFF_OK;
+    return status;
+}
+
+/* ---- weights ---- */
+
+/* Slots of gathers stand behind those of reductions in the lists of this file. */
+static unsigned number_of(unsigned slot)
+{
+    return ZOFF_REACH_SLOTS / 2 + slot;
+}
+
+/* A bucket of which nothing is this rank's has no window. */
+static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
+{
+    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+    size_t at = 0;
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[i];
+        if (!zoff_engine_spread_goes(e, piece))
+            continue;
+        const size_t start = zoff_engine_spread_place(e, piece, &at);
+        const char *whole = zoff_engine_device_weights(e, piece, NULL);
+        /* Frozen ones are on the device, and in no window. */
+        const char *from = whole && !e->params[piece->param].frozen ? whole : zoff_engine_params_value(e, piece, NULL);
+        e->device.write_bytes += at - start;
+        ZOFF_TRY(e->accel->ops->copy(e->accel, e->device.up, own + start, from, at - start));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_reach_lift(zoff_engine *e, size_t bucket, unsigned slot, char **out)
+{
+    char *parts = e->device.reach.slots + slot * e->ranks.spread_bytes, *own = parts;
+    *out = parts;
+    if (e->device.reach.lifted[slot])
+        return ZOFF_OK;
+    if (!e->device.reach.moves[number_of(slot)]) {
+        for (unsigned rank = 0; rank < e->plan.rank; rank++)
+            own += zoff_engine_spread_part_bytes(e, bucket, rank);
+        ZOFF_TRY(put_own(e, bucket, own));
+        ZOFF_TRY(mark(e, number_of(slot), e->device.up));
+    }
+    const zoff_status status = finish(e, number_of(slot));
+    e->device.reach.lifted[slot] = status == ZOFF_OK;
+    return status;
+}
+
+/* The trainer may have used the old weights in its stream up to where it handed its gradients over. */
+static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
+{
+    const zoff_accel_ops *ops = e->accel->ops;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
+        const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        size_t at = 0;
+        for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+            const zoff_plan_piece *piece = &e->plan.pieces[i];
+            const zoff_dtype dtype = e->params[piece->param].dtype;
+            if (zoff_engine_spread_goes(e, piece))
+                e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
+                                                           .dst = zoff_engine_params_value(e, piece, NULL),
+                                                           .src = parts + zoff_engine_spread_place(e, piece, &at),
+                                                           .dst_dtype = dtype,
+                                                           .src_dtype = dtype};
+        }
+        parts += zoff_engine_spread_part_bytes(e, bucket, rank);
+    }
+    ZOFF_TRY(ops->event_await(e->accel, e->device.up, e->device.handed_over));
+    return ops->cast(e->accel, e->device.up, e->ranks.moves, used);
+}
+
+zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_reach *r = &e->device.reach;
+    if (!r->moves[number_of(slot)]) {
+        ZOFF_TRY(put_weights(e, bucket, parts));
+        e->run.updated += !r->counted[slot]; /* from here on weights are new, also where nothing of it is this rank's */
+        r->counted[slot] = true;
+        ZOFF_TRY(mark(e, number_of(slot), e->device.up));
+    }
+    const zoff_status status = finish(e, number_of(slot));
+    if (status != ZOFF_OK)
+        return status;
+    r->lifted[slot] = r->counted[slot] = false;
+    zoff_engine_device_release(e, bucket);
+    return ZOFF_OK;
+}

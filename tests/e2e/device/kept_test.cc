@@ -1,0 +1,248 @@
+// kept_test.cc: offload_optimizer.ratio: a share of the states stays on the device and is updated there. Whatever the share,
+// the bits are those of none, and what moves is the rest.
+#include "rank_job.h"
+
+#include <cmath>
+
+using namespace zoff_test;
+
+namespace
+{
+struct cell {
+    double ratio;
+    bool nvme;
+    zoff_dtype dtype;
+    unsigned accumulation;
+};
+
+std::string name_of(const testing::TestParamInfo<cell> &one)
+{
+    const cell &c = one.param;
+    return std::to_string((int)(c.ratio * 100)) + (c.nvme ? "_nvme" : "_host") +
+           (c.dtype == ZOFF_F32    ? "_fp32"
+            : c.dtype == ZOFF_BF16 ? "_bf16"
+                                   : "_fp16") +
+           "_" + std::to_string(c.accumulation);
+}
+
+std::vector<cell> all_cells()
+{
+    std::vector<cell> all;
+    for (double ratio : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+        for (bool nvme : {false, true}) {
+            for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
+                for (unsigned accumulation : {1u, 3u})
+                    all.push_back({ratio, nvme, dtype, accumulation});
+            }
+        }
+    }
+    return all;
+}
+
+class Kept : public testing::TestWithParam<cell>
+{
+  protected:
+    Kept() : device(11), t(5) { add_awkward(t, GetParam().dtype, GetParam().dtype); }
+
+    // All slices; or, with `holes`, not the same ones each time.
+    void micro_step(bool holes, unsigned round)
+    {
+        for (size_t i = t.tensors.size(); i-- > 0;) {
+            for (size_t slice = t.tensors[i].slices; slice-- > 0;) {
+                if (holes && (i + slice + round) % 3 == 0)
+                    continue;
+                t.backward(i, slice, 0.5f);
+                t.hand_over(e.get(), i, slice);
+            }
+        }
+    }
+    void step(bool holes)
+    {
+        for (unsigned micro = 0; micro < GetParam().accumulation; micro++) {
+            micro_step(holes, micro + (unsigned)number);
+            info = new_info();
+            ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+            ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        }
+        reference::step(t.tensors, config_groups(), ++number, 1.0, GetParam().accumulation, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    uint64_t trained() const
+    {
+        uint64_t count = 0;
+        for (const auto &tensor : t.tensors)
+            count += tensor.frozen ? 0 : tensor.total();
+        return count;
+    }
+
+    test_device device;
+    trainer t;
+    scratch_folder folder;
+    engine e;
+    zoff_step_info info = new_info();
+    int64_t number = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Device, Kept, testing::ValuesIn(all_cells()), name_of);
+
+TEST_P(Kept, TheBitsAreThoseOfNone)
+{
+    const cell c = GetParam();
+    const size_t bytes = c.dtype == ZOFF_F32 ? 4 : 2;
+    t.put_on(&device);
+    e = make_engine(t, with_ratio(config_text(c.nvme ? folder.path : "", c.accumulation), c.ratio), 3000, 0, nullptr,
+                    device.accel);
+    const zoff_plan_info plan = plan_of(e.get());
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    t.expect_states(e.get());
+
+    ASSERT_NO_FATAL_FAILURE(step(false));
+    const double there = (double)info.elements_on_device, all = (double)trained();
+    EXPECT_EQ(trained(), info.elements_updated);
+    EXPECT_GE(1500.0, std::abs(there - (1 - c.ratio) * all)) << "the share is honoured to half a chunk of 3000";
+    if (c.ratio == 1 || c.ratio == 0) {
+        EXPECT_EQ(c.ratio == 1 ? 0 : all, there);
+    }
+    /* Of what is updated on the device neither gradients come down nor weights go up; but of the slice in which the border is.
+     */
+    EXPECT_LE(bytes * (trained() - info.elements_on_device), info.device_read_bytes);
+    if (c.accumulation == 1) {
+        EXPECT_GE(bytes * (trained() - info.elements_on_device) + bytes * 33333, info.device_read_bytes);
+    }
+    EXPECT_EQ(bytes * (trained() - info.elements_on_device), info.device_write_bytes);
+    /* Masters, two moments, the sum where micro-batches are added up; 8 bytes a block that is measured there; with padding. */
+    const double measured = c.accumulation > 1 ? there : all;
+    const double documented = there * (12 + (c.accumulation > 1 ? 4 : 0)) + measured * 8.0 / 1024;
+    EXPECT_LE(documented, (double)plan.device_bytes);
+    EXPECT_GE(documented * 1.02 + 16 * 30 * 20 + (there > 0 ? 300000 : 0), (double)plan.device_bytes);
+
+    ASSERT_NO_FATAL_FAILURE(step(true));
+    t.expect_states(e.get());
+    /* From outside of a step it is like any other state. */
+    std::vector<float> ones(1000, 1.5f);
+    for (size_t i : {(size_t)3, (size_t)8}) {
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)i, ZOFF_STATE_MASTER, 10, ones.size(), ones.data()));
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)i, ZOFF_STATE_V, 20, 500, ones.data()));
+        std::copy_n(ones.begin(), 1000, t.tensors[i].master.begin() + 10);
+        std::copy_n(ones.begin(), 500, t.tensors[i].v.begin() + 20);
+    }
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    t.expect_states(e.get());
+    ASSERT_NO_FATAL_FAILURE(step(false));
+    ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
+    for (auto &tensor : t.tensors) {
+        for (auto &x : tensor.master)
+            x = reference::rounded(tensor.dtype, x);
+    }
+    t.expect_states(e.get());
+    ASSERT_NO_FATAL_FAILURE(step(true));
+    t.expect_states(e.get());
+}
+
+struct KeptOnce : testing::Test {
+    KeptOnce() : device(0), t(3) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); }
+    test_device device;
+    trainer t;
+    scratch_folder folder;
+};
+
+TEST_F(KeptOnce, ANumberThatIsNotFiniteSkipsTheStepAndIsNamed)
+{
+    log_catcher log;
+    t.put_on(&device);
+    engine e = make_engine(t, with_ratio(config_text(""), 0), 3000, 0, nullptr, device.accel);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    t.backward_all(0.5f);
+    trainer::put(t.grad(8), ZOFF_BF16, t.place(8, 5000), INFINITY);
+    for (size_t i = 0; i < t.tensors.size(); i++) {
+        for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+            t.hand_over(e.get(), i, slice);
+    }
+    zoff_step_info info = new_info();
+    log.expect("step 1 skipped: the gradient of param8, slice 0, has an inf or nan between its elements 4096 and 5119");
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+    EXPECT_TRUE(info.skipped);
+    t.expect_weights();
+    t.expect_states(e.get());
+}
+
+TEST_F(KeptOnce, IsForADeviceWithMemoryOfItsOwn)
+{
+    zoff_engine *made = nullptr;
+    zoff_engine_opts opts = {};
+    zoff_config *settings = nullptr;
+    const std::string text = with_ratio(config_text(""), 0.25);
+    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "ds.json", &settings));
+    const config closes(settings);
+    opts.struct_size = sizeof opts;
+    opts.config = settings;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
+                      "offload_optimizer.ratio is 0.25: the rest of the states would stay on the accelerator",
+                      zoff_engine_create(&opts, &made));
+    zoff_comm *ranks[2];
+    ASSERT_ZOFF_OK(zoff_comm_open_threads(nullptr, 2, ranks));
+    opts.accel = device.accel;
+    opts.comm = ranks[0];
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is for one rank; with 2 ranks set it to 1", zoff_engine_create(&opts, &made));
+    for (zoff_comm *rank : ranks)
+        zoff_comm_close(rank);
+    opts.comm = nullptr;
+    ASSERT_ZOFF_OK(zoff_config_set(settings, "zoff.persist", "true"));
+    ASSERT_ZOFF_OK(zoff_config_set(settings, "zero_optimization.offload_optimizer.device", "\"nvme\""));
+    ASSERT_ZOFF_OK(
+        zoff_config_set(settings, "zero_optimization.offload_optimizer.nvme_path", ("\"" + folder.path + "\"").c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "states that stay on the accelerator do not persist",
+                      zoff_engine_create(&opts, &made));
+}
+
+TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)
+{
+    zoff_engine *made = nullptr;
+    zoff_engine_opts opts = {};
+    zoff_comm *ranks[2];
+    ASSERT_ZOFF_OK(zoff_comm_open_threads(nullptr, 2, ranks));
+    opts.struct_size = sizeof opts;
+    opts.accel = device.accel;
+    opts.comm = ranks[1];
+    ranks[1]->reaches = accel_under_test();
+    ranks[1]->device = 3;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 1: its communicator is on device 3 of ", zoff_engine_create(&opts, &made));
+    for (zoff_comm *rank : ranks)
+        zoff_comm_close(rank);
+}
+
+TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
+{
+    t.put_on(&device);
+    engine e = make_engine(t, with_ratio(config_text(""), 0.5), 3000, 0, nullptr, device.accel);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (int64_t number = 1; number <= 3; number++) {
+        t.backward_all(0.5f);
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+                t.hand_over(e.get(), i, slice);
+        }
+        if (number == 2) {
+            ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+            t.next_step();
+            continue;
+        }
+        zoff_step_args args = {};
+        args.struct_size = sizeof args;
+        args.flags = ZOFF_STEP_ZERO_GRADS;
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            const zoff_param_desc d = t.desc(i);
+            for (size_t k = 0; !t.tensors[i].frozen && k < t.tensors[i].total(); k++)
+                ASSERT_EQ(0, ((const uint16_t *)d.grad)[t.place(i, k)]);
+        }
+        reference::step(t.tensors, config_groups(), number == 1 ? 1 : 2, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    t.expect_states(e.get());
+}
+} // namespace
