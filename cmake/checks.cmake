@@ -14,13 +14,15 @@ endif()
 
 # Fused multiply-add happens where the source says so and nowhere else: that is what makes the bits
 # equal over instruction sets and compilers (docs/adr/0004-same-bits-everywhere.md).
-add_compile_options(-ffp-contract=off -fno-math-errno)
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-math-errno>)
 add_compile_definitions(_GNU_SOURCE)
 
 set(ZOFF_WARNINGS -Wall -Wextra -Werror -Wshadow -Wvla -Wundef)
 set(ZOFF_C_WARNINGS ${ZOFF_WARNINGS} -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
 
 if(ZOFF_SANITIZE)
-  add_compile_options(-fsanitize=${ZOFF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  foreach(option IN ITEMS -fsanitize=${ZOFF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${option}>)
+  endforeach()
   add_link_options(-fsanitize=${ZOFF_SANITIZE})
 endif()

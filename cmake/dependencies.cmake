@@ -28,3 +28,27 @@ if(ZOFF_MPI)
     set(ZOFF_HAVE_MPI TRUE)
   endif()
 endif()
+
+# Optional: the accelerator "cuda" is a plug-in, too. ThreadSanitizer and a compiler for another machine leave it out.
+option(ZOFF_CUDA "Build the plug-in for CUDA where a toolkit is found" ON)
+set(ZOFF_HAVE_CUDA FALSE)
+if(ZOFF_CUDA AND NOT CMAKE_CROSSCOMPILING AND NOT ZOFF_SANITIZE MATCHES thread)
+  include(CheckLanguage)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100) # the last one as PTX, too, for what comes after it
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit 12 QUIET)
+    set(ZOFF_HAVE_CUDA ${CUDAToolkit_FOUND})
+  endif()
+endif()
+
+# Optional: so is the communicator "nccl", which needs the toolkit, too. Its communicators are split from others: since 2.18.
+option(ZOFF_NCCL "Build the plug-in for NCCL where CUDA and NCCL are found" ON)
+set(ZOFF_HAVE_NCCL FALSE)
+if(ZOFF_NCCL AND ZOFF_HAVE_CUDA)
+  find_package(NCCL 2.18 QUIET)
+  set(ZOFF_HAVE_NCCL ${NCCL_FOUND})
+endif()

@@ -1,0 +1,162 @@
+/* copies.c: host memory that is pinned, and copies. A copy from or to memory that is not pinned goes through a buffer of its
+ * stream that is: CUDA's own way for such memory holds the caller up, and is not in the order of the stream for all directions.
+ */
+#include "cuda_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a stream's buffer: halved as long as the system refuses it. */
+enum { BOUNCE_MOST = 32 << 20, BOUNCE_LEAST = 64 << 10 };
+
+/* ---- pinned memory ---- */
+
+/* What the system does not pin is copied another way: told once, and counted. */
+zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
+{
+    ZOFF_CUDA_ENTER(accel, a);
+    zoff_cuda_pinned *range = malloc(sizeof *range);
+    ZOFF_FAIL_IF(!range, ZOFF_ERR_NO_MEMORY, "no memory for a list of pinned ranges");
+    const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (error == cudaSuccess) {
+        *range = (zoff_cuda_pinned){.next = a->pinned, .memory = memory, .bytes = bytes};
+        a->pinned = range;
+        a->pinned_bytes += bytes;
+        return ZOFF_OK;
+    }
+    free(range);
+    if (zoff_cuda_is_final(error))
+        return zoff_cuda_check(a, error, "cudaHostRegister");
+    (void)cudaGetLastError();
+    if (a->refused_bytes == 0)
+        zoff_cuda_host_warn(
+            "cudaHostRegister will not pin %zu MiB (%s; %zu MiB are pinned): what is not pinned is copied once more "
+            "on its way to the device. See `ulimit -l`, and the limits of the container",
+            bytes >> 20, cudaGetErrorString(error), (size_t)a->pinned_bytes >> 20);
+    a->refused_bytes += bytes;
+    return ZOFF_OK;
+}
+
+void zoff_cuda_unpin(zoff_accel *accel, void *memory)
+{
+    zoff_cuda_accel *a = zoff_cuda_of(accel);
+    const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
+    for (zoff_cuda_pinned **at = &a->pinned; *at; at = &(*at)->next) {
+        if ((*at)->memory != memory)
+            continue;
+        zoff_cuda_pinned *range = *at;
+        (void)cudaHostUnregister(memory);
+        (void)cudaGetLastError();
+        a->pinned_bytes -= range->bytes;
+        *at = range->next;
+        free(range);
+        break;
+    }
+    zoff_cuda_current_leave(&before);
+}
+
+/* ---- buffers for what is not pinned ---- */
+
+static zoff_cuda_bounce *find(zoff_cuda_accel *a, cudaStream_t stream)
+{
+    zoff_cuda_bounce *b = a->bounces;
+    while (b && b->stream != stream)
+        b = b->next;
+    return b;
+}
+
+/* NULL where not even a small one is to be had. */
+static zoff_cuda_bounce *bounce_of(zoff_cuda_accel *a, cudaStream_t stream)
+{
+    zoff_cuda_bounce *b = find(a, stream);
+    void *slot = NULL;
+    size_t bytes = BOUNCE_MOST;
+    if (b)
+        return b;
+    while (bytes >= BOUNCE_LEAST && cudaHostAlloc(&slot, bytes, cudaHostAllocPortable) != cudaSuccess) {
+        (void)cudaGetLastError();
+        slot = NULL;
+        bytes /= 2;
+    }
+    b = slot ? malloc(sizeof *b) : NULL;
+    if (!b) {
+        (void)cudaFreeHost(slot);
+        return NULL;
+    }
+    if (bytes < BOUNCE_MOST)
+        zoff_cuda_host_warn("a pinned buffer of %d MiB was refused; one of %zu KiB is used", BOUNCE_MOST >> 20, bytes >> 10);
+    *b = (zoff_cuda_bounce){.next = a->bounces, .stream = stream, .slot = slot, .bytes = bytes};
+    a->bounces = b;
+    a->pinned_bytes += bytes;
+    return b;
+}
+
+void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream)
+{
+    for (zoff_cuda_bounce **at = &a->bounces; *at; at = &(*at)->next) {
+        if ((*at)->stream != stream)
+            continue;
+        zoff_cuda_bounce *b = *at;
+        (void)cudaFreeHost(b->slot);
+        a->pinned_bytes -= b->bytes;
+        *at = b->next;
+        free(b);
+        return;
+    }
+}
+
+void zoff_cuda_forget_all(zoff_cuda_accel *a)
+{
+    while (a->bounces)
+        zoff_cuda_forget_stream(a, a->bounces->stream);
+    while (a->pinned)
+        zoff_cuda_unpin(&a->base, a->pinned->memory);
+}
+
+/* ---- copies ---- */
+
+/* Part by part, all in the order of the stream: so the next part finds the buffer free. */
+static zoff_status bounce(zoff_cuda_accel *a, zoff_cuda_bounce *b, void *dst, const void *src, size_t bytes, bool up)
+{
+    for (size_t at = 0, part; at < bytes; at += part) {
+        void *to = (char *)dst + at;
+        const void *from = (const char *)src + at;
+        part = bytes - at < b->bytes ? bytes - at : b->bytes;
+        if (up)
+            ZOFF_CUDA_TRY(a, zoff_cuda_host_copy, b->stream, b->slot, from, part);
+        ZOFF_CUDA_TRY(a, cudaMemcpyAsync, up ? to : b->slot, up ? b->slot : from, part, cudaMemcpyDefault, b->stream);
+        if (!up)
+            ZOFF_CUDA_TRY(a, zoff_cuda_host_copy, b->stream, to, b->slot, part);
+    }
+    a->bounced_bytes += bytes;
+    return ZOFF_OK;
+}
+
+static zoff_status is_pageable(zoff_cuda_accel *a, const void *memory, bool *out)
+{
+    struct cudaPointerAttributes about;
+    ZOFF_CUDA_TRY(a, cudaPointerGetAttributes, &about, memory);
+    *out = about.type == cudaMemoryTypeUnregistered;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes)
+{
+    ZOFF_CUDA_ENTER(accel, a);
+    bool to_pageable, from_pageable;
+    if (bytes == 0)
+        return ZOFF_OK;
+    ZOFF_TRY(is_pageable(a, dst, &to_pageable));
+    ZOFF_TRY(is_pageable(a, src, &from_pageable));
+    if (to_pageable && from_pageable)
+        return zoff_cuda_check(a, zoff_cuda_host_copy(stream, dst, src, bytes), "cudaLaunchHostFunc");
+    if (to_pageable || from_pageable) {
+        zoff_cuda_bounce *b = bounce_of(a, stream);
+        if (b)
+            return bounce(a, b, dst, src, bytes, from_pageable);
+        a->pageable_copies++;
+    }
+    ZOFF_CUDA_TRY(a, cudaMemcpyAsync, dst, src, bytes, cudaMemcpyDefault, stream);
+    return ZOFF_OK;
+}

@@ -1,0 +1,71 @@
+/* cuda_priv.h: what the files of the plug-in for CUDA share.
+ *
+ *  plugin.c      the entry                              device.c  open, close, streams, events: the table
+ *  copies.c      pinned memory, and copies through it   kernels.cu  what the device computes
+ *  host.c        what the plug-in for NCCL has, too
+ */
+#ifndef ZOFF_CUDA_PRIV_H
+#define ZOFF_CUDA_PRIV_H
+
+#include "accel.h"
+#include "try.h"
+
+#include "current.h"
+#include "host.h"
+
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
+
+/* A pinned buffer of a stream, through which copies go whose host memory is not pinned. */
+typedef struct zoff_cuda_bounce {
+    struct zoff_cuda_bounce *next;
+    cudaStream_t stream;
+    char *slot;
+    size_t bytes;
+} zoff_cuda_bounce;
+
+/* A range of host memory that is pinned. */
+typedef struct zoff_cuda_pinned {
+    struct zoff_cuda_pinned *next;
+    void *memory;
+    size_t bytes;
+} zoff_cuda_pinned;
+
+typedef struct zoff_cuda_accel {
+    zoff_accel base;
+    char name[256];
+    int numa_node;
+    size_t memory_bytes;
+    zoff_cuda_bounce *bounces;
+    zoff_cuda_pinned *pinned;
+    _Atomic uint64_t pinned_bytes, refused_bytes, bounced_bytes, pageable_copies; /* zoff_accel_get_info() is for any thread */
+    char lost[512]; /* what the first call said after which no other can succeed; "": none */
+} zoff_cuda_accel;
+
+static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
+{
+    return (zoff_cuda_accel *)(void *)accel;
+}
+
+/* device.c */
+zoff_status zoff_cuda_open(int index, zoff_accel **out);
+/* What a call of CUDA has returned, as a status: OK; ERR_NO_MEMORY; ERR_DEVICE, for ever where the device is lost. */
+zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call);
+bool zoff_cuda_is_final(cudaError_t error); /* whether it is */
+/* The first statement of a function of the table: fails where the device is lost, and gives the caller its own back. */
+#define ZOFF_CUDA_ENTER(accel, a)                                                                                              \
+    zoff_cuda_accel *const a = zoff_cuda_of(accel);                                                                            \
+    if (a->lost[0])                                                                                                            \
+        return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s", a->lost);                                                          \
+    const zoff_cuda_before before_ __attribute__((cleanup(zoff_cuda_current_leave), unused)) =                                 \
+        zoff_cuda_current_enter(a->base.index)
+#define ZOFF_CUDA_TRY(a, call, ...) ZOFF_TRY(zoff_cuda_check((a), call(__VA_ARGS__), #call))
+
+/* copies.c */
+zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes);
+void zoff_cuda_unpin(zoff_accel *accel, void *memory);
+zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes);
+void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream); /* its buffer; nothing is in it any more */
+void zoff_cuda_forget_all(zoff_cuda_accel *a);
+
+#endif

@@ -1,0 +1,222 @@
+/* kernels.cu: the kernels of cpu_adam on a GPU. The formulas are the very text of src/cpu_adam/body, over the vocabulary with
+ * one lane: a thread is a lane. So a formula is written once, and the bits are the CPU's, provided that nothing is fused that
+ * the text does not fuse, nothing flushed, and division and square root are rounded correctly: the flags of this file
+ * (cuda/CMakeLists.txt), which a test reads out of the PTX.
+ *
+ * A launch takes a batch of pieces, for a model has many small ones: row y of the grid is a piece, its columns share the
+ * elements. All kernels wait for memory, so types and rules are branches that a whole launch takes the same way, not template
+ * parameters. */
+#define ZOFF_KERNEL_INLINE static __device__ __forceinline__
+#include "cuda_kernels.h"
+
+#include "simd/simd_scalar.h"
+
+#include "body/body_types.h"
+
+#include "body/body_rules.h"
+
+#include "body/body_lanes.h"
+
+#ifndef ZOFF_LAUNCH /* a test that compiles this for the CPU has a way of its own */
+/* Not by <<<>>>, after which the error of whoever made one before would be taken for its own. */
+#define ZOFF_LAUNCH(kernel, grid, block, stream, argument)                                                                     \
+    cudaLaunchKernel((const void *)(kernel), (grid), (block), &(argument), 0, (stream))
+#endif
+
+enum { PIECES = 16, FACTORS = 32 };
+static const unsigned THREADS = 256, COLUMNS_MOST = 2048, PER_THREAD = 4;
+
+/* What a launch is given, by value: at most 4 KiB. */
+template <class piece> struct batch {
+    piece pieces[PIECES];
+};
+
+struct update_piece {
+    zoff_adam_piece piece;
+    zoff_adam_consts consts;
+};
+
+struct accumulate_piece {
+    zoff_accumulate_piece piece;
+    float factors[FACTORS];
+};
+
+static_assert(sizeof(batch<update_piece>) <= 4096 && sizeof(batch<accumulate_piece>) <= 4096, "a kernel's parameters");
+
+/* Elements of a piece that this thread has: first, first + step, ... */
+struct share {
+    size_t first, step;
+};
+
+static __device__ __forceinline__ share own_share()
+{
+    const share s = {(size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x};
+    return s;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) zoff_update(const batch<update_piece> b)
+{
+    const zoff_adam_piece &p = b.pieces[blockIdx.y].piece;
+    const zoff_adam_consts &k = b.pieces[blockIdx.y].consts;
+    const update_streams s = {(char *)p.master, p.m, p.v, (const char *)p.grad, (char *)p.copy_out};
+    const zoff_dtype weights = p.master_dtype == ZOFF_DTYPE_DEFAULT ? ZOFF_F32 : p.master_dtype;
+    const zoff_dtype copy = p.copy_out ? p.copy_dtype : ZOFF_DTYPE_DEFAULT;
+    const share mine = own_share();
+    for (size_t i = mine.first; i < p.count; i += mine.step)
+        update_lanes(&k, &s, i, 1, false, k.rule, p.grad_dtype, weights, copy);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) zoff_accumulate(const batch<accumulate_piece> b)
+{
+    zoff_accumulate_piece p = b.pieces[blockIdx.y].piece;
+    const share mine = own_share();
+    const bool weighted = p.weights != NULL;
+    p.weights = b.pieces[blockIdx.y].factors;
+    for (size_t i = mine.first; i < p.count; i += mine.step)
+        accumulate_lanes(&p, i, 1, p.dtype, p.first, weighted);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) zoff_cast(const batch<zoff_cast_piece> b)
+{
+    const zoff_cast_piece &p = b.pieces[blockIdx.y];
+    const share mine = own_share();
+    if (p.src_dtype == p.dst_dtype && p.src_dtype != ZOFF_F32) { /* a copy, NaN and all */
+        for (size_t i = mine.first; i < p.count; i += mine.step)
+            ((uint16_t *)p.dst)[i] = ((const uint16_t *)p.src)[i];
+    } else {
+        for (size_t i = mine.first; i < p.count; i += mine.step)
+            store_any(p.dst, i, load_any(p.src, i, 1, p.src_dtype), 1, p.dst_dtype);
+    }
+}
+
+/* The sixteen lanes of a block's sum are sixteen threads, and the tree that adds them up goes by shuffles. */
+extern "C" __global__ void __launch_bounds__(THREADS) zoff_square_sum(const batch<zoff_norm_piece> b)
+{
+    const zoff_norm_piece &p = b.pieces[blockIdx.y];
+    const size_t groups = (size_t)gridDim.x * (THREADS / ZOFF_ADAM_SUM_LANES),
+                 blocks = (p.count + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
+    const unsigned lane = threadIdx.x % ZOFF_ADAM_SUM_LANES;
+    const size_t own = (size_t)blockIdx.x * (THREADS / ZOFF_ADAM_SUM_LANES) + threadIdx.x / ZOFF_ADAM_SUM_LANES;
+    /* All threads of a warp go round as often: the shuffles are for all of them. */
+    for (size_t round = 0; round * groups < blocks; round++) {
+        const size_t block = round * groups + own, first = block * ZOFF_NORM_BLOCK;
+        double sum = 0;
+        for (size_t i = first + lane; block < blocks && i < p.count && i < first + ZOFF_NORM_BLOCK; i += ZOFF_ADAM_SUM_LANES) {
+            const double x = load_any(p.grad, i, 1, p.dtype);
+            sum += x * x; /* exact before it is added: fused or not */
+        }
+        for (unsigned half = ZOFF_ADAM_SUM_LANES / 2; half; half /= 2)
+            sum += __shfl_down_sync(0xffffffffu, sum, half, ZOFF_ADAM_SUM_LANES);
+        if (lane == 0 && block < blocks)
+            p.block_sums[block] = sum;
+    }
+}
+
+/* ---- launches ---- */
+
+/* Blocks in a row of the grid, so that the longest piece gives each thread a few elements. */
+static unsigned columns(size_t longest, size_t per_block)
+{
+    const size_t wanted = (longest + per_block - 1) / per_block;
+    return wanted < 1 ? 1 : wanted > COLUMNS_MOST ? COLUMNS_MOST : (unsigned)wanted;
+}
+
+/* Launch `kernel` on a list, a batch at a time; pieces without elements are left out. */
+template <class in, class out> struct launcher {
+    cudaStream_t stream;
+    void (*kernel)(const batch<out>);
+    size_t per_block; /* elements that a block is given */
+    unsigned used;
+    size_t longest;
+    batch<out> b;
+
+    launcher(cudaStream_t stream_, void (*kernel_)(const batch<out>), size_t per_block_)
+        : stream(stream_), kernel(kernel_), per_block(per_block_), used(0), longest(0)
+    {
+    }
+    cudaError_t flush()
+    {
+        if (!used)
+            return cudaSuccess;
+        const dim3 grid(columns(longest, per_block), used), block(THREADS);
+        used = 0;
+        longest = 0;
+        void *argument = &b;
+        return ZOFF_LAUNCH(kernel, grid, block, stream, argument);
+    }
+    cudaError_t add(const in &piece, const out &packed)
+    {
+        if (piece.count == 0)
+            return cudaSuccess;
+        longest = piece.count > longest ? piece.count : longest;
+        b.pieces[used++] = packed;
+        return used == PIECES ? flush() : cudaSuccess;
+    }
+};
+
+extern "C" cudaError_t zoff_cuda_kernels_load(void)
+{
+    const void *const all[] = {(const void *)zoff_update, (const void *)zoff_accumulate, (const void *)zoff_cast,
+                               (const void *)zoff_square_sum};
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && error == cudaSuccess; i++) {
+        cudaFuncAttributes about;
+        error = cudaFuncGetAttributes(&about, all[i]);
+    }
+    return error;
+}
+
+extern "C" cudaError_t zoff_cuda_kernels_update(cudaStream_t stream, const zoff_adam_piece *pieces, size_t count)
+{
+    launcher<zoff_adam_piece, update_piece> launch(stream, zoff_update, THREADS * PER_THREAD);
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < count && error == cudaSuccess; i++) {
+        const update_piece packed = {pieces[i], *pieces[i].consts};
+        error = launch.add(pieces[i], packed);
+    }
+    return error == cudaSuccess ? launch.flush() : error;
+}
+
+/* More sources than a launch takes factors for are added by further launches, which go on where the one before has ended. */
+extern "C" cudaError_t zoff_cuda_kernels_accumulate(cudaStream_t stream, const zoff_accumulate_piece *pieces, size_t count)
+{
+    launcher<zoff_accumulate_piece, accumulate_piece> launch(stream, zoff_accumulate, THREADS * PER_THREAD);
+    cudaError_t error = cudaSuccess;
+    bool left = true;
+    for (size_t from = 0; left && error == cudaSuccess; from += FACTORS) {
+        left = false;
+        for (size_t i = 0; i < count && error == cudaSuccess; i++) {
+            const size_t sources = pieces[i].sources ? pieces[i].sources : 1;
+            if (from >= sources)
+                continue;
+            accumulate_piece packed = {pieces[i], {0}};
+            packed.piece.grad = (const char *)pieces[i].grad + from * pieces[i].stride;
+            packed.piece.first = pieces[i].first && from == 0;
+            packed.piece.sources = sources - from < FACTORS ? sources - from : (size_t)FACTORS;
+            for (size_t s = 0; pieces[i].weights && s < packed.piece.sources; s++)
+                packed.factors[s] = pieces[i].weights[from + s];
+            left = left || sources > from + FACTORS;
+            error = launch.add(pieces[i], packed);
+        }
+        error = error == cudaSuccess ? launch.flush() : error;
+    }
+    return error;
+}
+
+extern "C" cudaError_t zoff_cuda_kernels_cast(cudaStream_t stream, const zoff_cast_piece *pieces, size_t count)
+{
+    launcher<zoff_cast_piece, zoff_cast_piece> launch(stream, zoff_cast, THREADS * PER_THREAD);
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < count && error == cudaSuccess; i++)
+        error = launch.add(pieces[i], pieces[i]);
+    return error == cudaSuccess ? launch.flush() : error;
+}
+
+extern "C" cudaError_t zoff_cuda_kernels_square_sum(cudaStream_t stream, const zoff_norm_piece *pieces, size_t count)
+{
+    launcher<zoff_norm_piece, zoff_norm_piece> launch(stream, zoff_square_sum, THREADS / ZOFF_ADAM_SUM_LANES * ZOFF_NORM_BLOCK);
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < count && error == cudaSuccess; i++)
+        error = launch.add(pieces[i], pieces[i]);
+    return error == cudaSuccess ? launch.flush() : error;
+}

@@ -1,0 +1,417 @@
+/* nccl_life.c: how ranks join over NCCL, leave, and give up. Nothing of NCCL's is waited for in a call of NCCL: its
+ * communicators do not block, and are looked at until they are ready or it takes too long. */
+#include "nccl_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long others that do not close, too, are waited for: not for long where something has failed; otherwise they may be busy,
+ * and what they have on its way to this rank must not be torn from under them. */
+static const double CLOSE_SECONDS = 2, QUIET_CLOSE_SECONDS = 60;
+static const double PATIENCE_SECONDS = 5; /* how long streams are waited for whose communicators were aborted */
+static const char BLIND[] = "NCCL cannot tell which rank it is: look at what the others have logged";
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* ---- memory of the lanes ---- */
+
+static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const size_t notes = 2 * (size_t)n->comm.size * sizeof *lane->notes;
+    /* Not a stream that waits for the default stream, which may be the trainer's. */
+    ZOFF_NCCL_CUDA(n, cudaStreamCreateWithFlags, &lane->stream, cudaStreamNonBlocking);
+    ZOFF_NCCL_CUDA(n, cudaEventCreateWithFlags, &lane->event, cudaEventDisableTiming);
+    ZOFF_NCCL_CUDA(n, cudaHostAlloc, (void **)&lane->notes, notes, cudaHostAllocPortable);
+    ZOFF_NCCL_CUDA(n, cudaMalloc, (void **)&lane->wire, notes);
+    lane->to = calloc(n->comm.size, sizeof *lane->to);
+    lane->from = calloc(n->comm.size, sizeof *lane->from);
+    ZOFF_FAIL_IF(!lane->to || !lane->from, ZOFF_ERR_NO_MEMORY, "no memory for a communicator");
+    memset(lane->notes, 0, notes);
+    return ZOFF_OK;
+}
+
+/* Of a lane in whose stream nothing is any more. */
+static void close_lane(zoff_nccl_lane *lane)
+{
+    zoff_nccl_free(&lane->slots, false);
+    zoff_nccl_free(&lane->bounce, true);
+    if (lane->wire)
+        (void)cudaFree(lane->wire);
+    if (lane->notes)
+        (void)cudaFreeHost(lane->notes);
+    if (lane->event)
+        (void)cudaEventDestroy(lane->event);
+    if (lane->stream)
+        (void)cudaStreamDestroy(lane->stream);
+    (void)cudaGetLastError();
+    free(lane->to);
+    free(lane->from);
+    free(lane->rows);
+}
+
+/* ---- the end ---- */
+
+/* Whether nothing is in the stream any more; a device that is lost does nothing any more, either. */
+static bool is_idle(zoff_nccl_lane *lane, double until)
+{
+    if (!lane->stream || !lane->event || cudaEventRecord(lane->event, lane->stream) != cudaSuccess)
+        return true;
+    while (cudaEventQuery(lane->event) == cudaErrorNotReady) {
+        if (now() > until)
+            return false;
+        nap();
+    }
+    return true;
+}
+
+/* Kernels that wait for other ranks go home. What they use is free once the streams are idle. */
+static void abort_all(zoff_nccl *n)
+{
+    if (n->is_aborted)
+        return;
+    n->is_aborted = true;
+    /* All at once: to abort one frees memory, which may wait for the kernels of the others. Before 2.22 a group does not hold
+     * them together, and the one that is most likely to be stuck goes first. */
+    enum { ABORTS_IN_GROUPS = 22200 };
+    int version = 0, joined = 0;
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        joined += n->lanes[i].nccl != NULL;
+    const bool at_once = joined > 1 && ncclGetVersion(&version) == ncclSuccess && version >= ABORTS_IN_GROUPS;
+    if (at_once)
+        (void)ncclGroupStart();
+    static const zoff_comm_stream ORDER[] = {ZOFF_COMM_REDUCE, ZOFF_COMM_WEIGHTS, ZOFF_COMM_STEP};
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        if (n->lanes[ORDER[i]].nccl)
+            (void)ncclCommAbort(n->lanes[ORDER[i]].nccl);
+        n->lanes[ORDER[i]].nccl = NULL;
+    }
+    if (at_once)
+        (void)ncclGroupEnd();
+    const double until = now() + PATIENCE_SECONDS;
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        n->comm.holds_memory |= !is_idle(&n->lanes[i], until);
+    (void)cudaGetLastError();
+}
+
+/* Of what will not go on: its caller may free it from now on, but where the device holds it. */
+static void let_go(zoff_nccl_lane *lane)
+{
+    for (unsigned i = 0; i < ZOFF_NCCL_DEPTH; i++) {
+        zoff_comm_work *work = lane->ops[i].work;
+        if (!work)
+            continue;
+        work->active = false;
+        work->outcome = ZOFF_ERR_COMM;
+        lane->ops[i].work = NULL;
+        lane->ops[i].is_done = false;
+    }
+}
+
+/* Nobody else is told: a communicator that is aborted does not send any more. Ranks on other hosts see an error of the
+ * network, those on this one that nothing comes. */
+void zoff_nccl_give_up(zoff_comm *comm, const char *words)
+{
+    zoff_nccl *n = zoff_nccl_of(comm);
+    ZOFF_NCCL_ENTER(n);
+    if (!n->is_over)
+        snprintf(n->over, sizeof n->over, "%s", words);
+    n->is_over = true;
+    abort_all(n);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        let_go(&n->lanes[i]);
+}
+
+/* Memory that the device may still use stays. */
+static void free_all(zoff_nccl *n)
+{
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->comm.holds_memory; i++)
+        close_lane(&n->lanes[i]);
+    if (!n->is_promised)
+        free(n);
+}
+
+/* ---- leaving ---- */
+
+/* Every rank tells every other one instead of its next operation, in all lanes. Who does call one learns that this rank has
+ * left.
+ * @return OK: all leave; PENDING: they have not told yet; an error: one does not leave, or something has failed */
+static zoff_status hear_leaving(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    zoff_status status = ZOFF_OK;
+    if (lane->phase == ZOFF_NCCL_TELLING) {
+        ZOFF_TRY(status = zoff_nccl_look(n, lane->nccl));
+        if (status == ZOFF_PENDING)
+            return status;
+        ZOFF_TRY(zoff_nccl_fetch_notes(n, lane));
+        ZOFF_NCCL_CUDA(n, cudaEventRecord, lane->event, lane->stream);
+        lane->phase = ZOFF_NCCL_TOLD;
+    }
+    if (lane->phase == ZOFF_NCCL_TOLD) {
+        const cudaError_t error = cudaEventQuery(lane->event);
+        if (error == cudaErrorNotReady)
+            return zoff_nccl_look(n, lane->nccl) < 0 ? ZOFF_ERR_COMM : ZOFF_PENDING;
+        ZOFF_TRY(zoff_nccl_check_cuda(n, error, "cudaEventQuery"));
+        lane->phase = ZOFF_NCCL_IDLE;
+    }
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        if (other != n->comm.rank && lane->notes[n->comm.size + other].says != ZOFF_NCCL_LEAVES)
+            return ZOFF_ERR_COMM;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status hear_all_leave(zoff_nccl *n, double until)
+{
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        ZOFF_TRY(zoff_nccl_tell(n, &n->lanes[i], ZOFF_NCCL_LEAVES));
+        n->lanes[i].phase = ZOFF_NCCL_TELLING;
+    }
+    for (;;) {
+        bool are_all = true;
+        for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+            zoff_status status;
+            ZOFF_TRY(status = hear_leaving(n, &n->lanes[i]));
+            are_all &= status == ZOFF_OK;
+        }
+        if (are_all)
+            return ZOFF_OK;
+        if (now() > until)
+            return ZOFF_ERR_COMM;
+        nap();
+    }
+}
+
+/* After which a communicator can be destroyed without waiting. */
+static zoff_status finalize(zoff_nccl *n, double until)
+{
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        ZOFF_NCCL_TRY(n, n->lanes[i].nccl, ncclCommFinalize, n->lanes[i].nccl);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        zoff_status status;
+        while ((status = zoff_nccl_look(n, n->lanes[i].nccl)) == ZOFF_PENDING && now() < until)
+            nap();
+        if (status != ZOFF_OK)
+            return ZOFF_ERR_COMM;
+    }
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        (void)ncclCommDestroy(n->lanes[i].nccl);
+        n->lanes[i].nccl = NULL;
+    }
+    return ZOFF_OK;
+}
+
+void zoff_nccl_close(zoff_comm *comm)
+{
+    zoff_nccl *n = zoff_nccl_of(comm);
+    bool flies = false;
+    ZOFF_NCCL_ENTER(n);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_NCCL_DEPTH; i++)
+        flies |= n->lanes[i / ZOFF_NCCL_DEPTH].ops[i % ZOFF_NCCL_DEPTH].work != NULL;
+    const double most = flies || n->is_over ? CLOSE_SECONDS : QUIET_CLOSE_SECONDS;
+    const double seconds = comm->timeout_seconds >= 0 && comm->timeout_seconds < most ? comm->timeout_seconds : most;
+    const double until = now() + seconds;
+    if (flies || n->is_over || (comm->size > 1 && hear_all_leave(n, until) != ZOFF_OK) ||
+        finalize(n, now() + seconds) != ZOFF_OK)
+        zoff_nccl_give_up(comm, "this rank has left the group");
+    free_all(n);
+}
+
+/* ---- joining ---- */
+
+static zoff_status expire(const zoff_nccl *n, const char *what)
+{
+    return zoff_base_status_fail(
+        ZOFF_ERR_COMM,
+        "rank %u of %u: %s has waited for %g s: one of the other ranks did not join; %s. All ranks must "
+        "be started, with the same number of ranks and the same place to meet",
+        n->comm.rank, n->comm.size, what, n->comm.timeout_seconds, BLIND);
+}
+
+/* Until `nccl` has done what it was asked, and `*made` is there. */
+static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *made, const char *what, double until)
+{
+    for (;;) {
+        zoff_status status = ZOFF_OK;
+        if (nccl)
+            ZOFF_TRY(status = zoff_nccl_look(n, nccl));
+        nccl = nccl ? nccl : __atomic_load_n(made, __ATOMIC_ACQUIRE);
+        if (status == ZOFF_OK && __atomic_load_n(made, __ATOMIC_ACQUIRE))
+            return ZOFF_OK;
+        if (n->comm.timeout_seconds >= 0 && now() > until)
+            return expire(n, what);
+        nap();
+    }
+}
+
+/* Few threads blocks: what they move goes over the bus to the host, and three communicators beside those of the trainer must
+ * find room on the device at a time. Nothing is shared, for each must be able to be aborted. */
+static ncclConfig_t config(void)
+{
+    ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
+    c.blocking = 0;
+    c.maxCTAs = 8;
+    c.splitShare = 0;
+    return c;
+}
+
+static zoff_status split(zoff_nccl *n, ncclComm_t parent, unsigned lane, double until)
+{
+    ncclConfig_t c = config();
+    ncclComm_t *made = &n->lanes[lane].nccl;
+    ZOFF_NCCL_TRY(n, parent, ncclCommSplit, parent, 0, (int)n->comm.rank, made, &c);
+    /* The parent has done it when the new one is there; that is ready when it says so itself. A parent of the program's is not
+     * ours to abort, and goes on with what it has begun. */
+    n->is_promised = parent != n->lanes[0].nccl;
+    ZOFF_TRY(wait_for(n, parent, made, "ncclCommSplit", until));
+    n->is_promised = false;
+    return wait_for(n, *made, made, "ncclCommSplit", until);
+}
+
+/* What rank 0 has for all. */
+typedef struct ticket {
+    ncclUniqueId id;
+    int result;
+} ticket;
+
+/* The id that all ranks have alike: over the program's own way to all ranks, or out of the environment, as NCCL does. */
+static zoff_status find_id(zoff_nccl *n, const zoff_comm_join *join, ncclUniqueId *out)
+{
+    ticket t;
+    memset(&t, 0, sizeof t);
+    if (!join->opts.broadcast || n->comm.rank == 0)
+        t.result = ncclGetUniqueId(&t.id);
+    if (join->opts.broadcast)
+        ZOFF_FAIL_IF(join->opts.broadcast(join->opts.ctx, &t, sizeof t) != 0, ZOFF_ERR_COMM,
+                     "rank %u: the program's broadcast of NCCL's id has failed", n->comm.rank);
+    *out = t.id;
+    return zoff_nccl_check(n, NULL, (ncclResult_t)t.result, "ncclGetUniqueId");
+}
+
+/* NCCL reads NCCL_COMM_ID in both calls. It was not set before, and is not afterwards. */
+static zoff_status join_first(zoff_nccl *n, const zoff_comm_join *join, const ncclUniqueId *known, double until)
+{
+    ncclConfig_t c = config();
+    ncclUniqueId id;
+    ncclComm_t *made = &n->lanes[0].nccl;
+    if (join->meet_at)
+        (void)setenv("NCCL_COMM_ID", join->meet_at, 1);
+    zoff_status status = ZOFF_OK;
+    if (known)
+        id = *known;
+    else
+        status = find_id(n, join, &id);
+    if (status == ZOFF_OK)
+        status = zoff_nccl_check(n, NULL, ncclCommInitRankConfig(made, (int)n->comm.size, id, (int)n->comm.rank, &c),
+                                 "ncclCommInitRankConfig");
+    if (join->meet_at)
+        (void)unsetenv("NCCL_COMM_ID");
+    ZOFF_TRY(status);
+    return wait_for(n, NULL, made, "ncclCommInitRankConfig", until) < 0
+               ? ZOFF_ERR_COMM
+               : wait_for(n, *made, made, "ncclCommInitRankConfig", until);
+}
+
+static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const ncclUniqueId *known)
+{
+    const double until = now() + n->comm.timeout_seconds;
+    ncclComm_t parent = join->opts.nccl_comm;
+    if (!parent) {
+        ZOFF_TRY(join_first(n, join, known, until));
+        parent = n->lanes[0].nccl;
+    }
+    for (unsigned i = join->opts.nccl_comm ? 0 : 1; i < ZOFF_COMM_STREAMS; i++)
+        ZOFF_TRY(split(n, parent, i, until));
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        ZOFF_TRY(open_lane(n, &n->lanes[i]));
+    return ZOFF_OK;
+}
+
+static zoff_status find_device(zoff_nccl *n, const zoff_comm_join *join)
+{
+    int count = 0, version = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        (void)cudaGetLastError();
+        return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
+                                     "no communicator \"nccl\" here: %s; use \"mpi\" where there is no GPU",
+                                     error == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(error));
+    }
+    (void)ncclGetVersion(&version);
+    ZOFF_FAIL_IF(version < NCCL_VERSION(2, 18, 0), ZOFF_ERR_UNSUPPORTED,
+                 "no communicator \"nccl\" here: libnccl is version %d, and 21800 (2.18) is the first that will do", version);
+    n->device = join->opts.device;
+    if (n->device == -1)
+        ZOFF_NCCL_CUDA(n, cudaGetDevice, &n->device);
+    if (join->device_is_count)
+        n->device %= count;
+    ZOFF_FAIL_IF(n->device < 0 || n->device >= count, ZOFF_ERR_INVALID,
+                 "communicator \"nccl\": CUDA has devices 0 to %d; %d was asked for", count - 1, n->device);
+    return ZOFF_OK;
+}
+
+/* Rank, size and device are those of the program's communicator. */
+static zoff_status ask_parent(zoff_nccl *n, ncclComm_t parent)
+{
+    int rank, size;
+    ZOFF_NCCL_TRY(n, parent, ncclCommUserRank, parent, &rank);
+    ZOFF_NCCL_TRY(n, parent, ncclCommCount, parent, &size);
+    ZOFF_NCCL_TRY(n, parent, ncclCommCuDevice, parent, &n->device);
+    n->comm.rank = (unsigned)rank;
+    n->comm.size = (unsigned)size;
+    return ZOFF_OK;
+}
+
+/* The program's broadcast comes before what may fail at one rank alone, for the others are in theirs. */
+static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
+{
+    ncclUniqueId id;
+    const ncclUniqueId *known = NULL;
+    if (join->opts.nccl_comm) {
+        ZOFF_TRY(ask_parent(n, join->opts.nccl_comm));
+    } else {
+        const zoff_status status = join->opts.broadcast ? find_id(n, join, &id) : ZOFF_OK;
+        known = join->opts.broadcast ? &id : NULL;
+        ZOFF_TRY(find_device(n, join)); /* says more than what NCCL does without one */
+        ZOFF_TRY(status);
+    }
+    n->cut = ZOFF_NCCL_ROUND / n->comm.size / ZOFF_NCCL_CUT_LEAST * ZOFF_NCCL_CUT_LEAST;
+    n->cut = n->cut ? n->cut : ZOFF_NCCL_CUT_LEAST;
+    ZOFF_NCCL_ENTER(n);
+    return join_lanes(n, join, known);
+}
+
+zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
+{
+    zoff_nccl *n = calloc(1, sizeof *n);
+    ZOFF_FAIL_IF(!n, ZOFF_ERR_NO_MEMORY, "no memory for a communicator");
+    n->tools = join->tools;
+    n->comm = (zoff_comm){.ops = &zoff_nccl_ops,
+                          .rank = join->opts.rank,
+                          .size = join->opts.size,
+                          .timeout_seconds = join->opts.timeout_seconds,
+                          .is_remote = true,
+                          .reaches = "cuda",
+                          .blind = BLIND};
+    const zoff_status status = join_group(n, join);
+    n->comm.device = n->device;
+    if (status < 0) {
+        ZOFF_NCCL_ENTER(n);
+        abort_all(n);
+        free_all(n);
+        return status;
+    }
+    *out = &n->comm;
+    return ZOFF_OK;
+}

@@ -1,0 +1,142 @@
+/* nccl_move.c: the pieces of an operation. NCCL takes them from memory of the device, so what is the host's is staged there:
+ * in rounds, each with a cut of every piece, so that what is staged at a time is bounded. A cut has the same length on all
+ * ranks, so both sides of a piece know which rounds it is part of. */
+#include "nccl_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNED = 256, AT_ONCE = 64 << 10 };
+
+/* Where the bytes for each rank are, and those of it. Rows of a sum are beside the numbers of this rank, which stay until all
+ * rows are there. */
+zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const zoff_comm_call *call = &zoff_nccl_work_of(lane)->call;
+    const bool scatters = call->kind == ZOFF_COMM_EXCHANGE, sums = call->kind == ZOFF_COMM_SUM;
+    const bool in_place = sums || call->kind == ZOFF_COMM_BROADCAST;
+    const unsigned me = n->comm.rank;
+    lane->round = lane->rounds = 0;
+    lane->has_copies = false;
+    ZOFF_TRY(zoff_nccl_is_device(n, in_place ? call->out : call->in, &lane->in_is_device));
+    ZOFF_TRY(zoff_nccl_is_device(n, call->out, &lane->out_is_device));
+    if (sums) {
+        lane->out_is_device = false; /* rows are added up on the host */
+        lane->rows = calloc(n->comm.size * call->count + 1, sizeof *lane->rows);
+        ZOFF_FAIL_IF(!lane->rows, ZOFF_ERR_NO_MEMORY, "no memory for a sum over the ranks");
+    }
+    char *in = in_place ? call->out : (char *)(uintptr_t)call->in, *out = sums ? (char *)lane->rows : call->out;
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        const size_t sends = n->tools->sends(call, me, other), expects = n->tools->expects(call, other, me);
+        lane->to[other] = (zoff_nccl_piece){.at = in, .bytes = sends};
+        lane->from[other] = (zoff_nccl_piece){.at = out, .bytes = expects};
+        if (sends && scatters)
+            in += sends;
+        if (expects && (sums || !in_place))
+            out += expects;
+    }
+    return ZOFF_OK;
+}
+
+/* This rank's own piece of what it gets. */
+zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const zoff_comm_work *work = zoff_nccl_work_of(lane);
+    const zoff_nccl_piece *to = &lane->to[n->comm.rank], *from = &lane->from[n->comm.rank];
+    if (work->call.kind == ZOFF_COMM_BROADCAST || work->call.kind == ZOFF_COMM_BARRIER)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(to->bytes != from->bytes, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for itself, and expects %zu",
+                 n->tools->name(&n->comm, work), n->comm.rank, to->bytes, from->bytes);
+    if (!lane->in_is_device && !lane->out_is_device && to->bytes <= AT_ONCE) {
+        if (to->bytes && to->at != from->at)
+            memcpy(from->at, to->at, to->bytes);
+        return ZOFF_OK;
+    }
+    lane->has_copies |= to->bytes != 0;
+    return zoff_nccl_copy(n, lane, from->at, to->at, to->bytes);
+}
+
+static size_t cut_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t round)
+{
+    const size_t before = round * n->cut;
+    return piece->bytes <= before ? 0 : piece->bytes - before < n->cut ? piece->bytes - before : n->cut;
+}
+
+/* What is left of the pieces when the notes are read; this rank's own is not among it. */
+void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    lane->to[n->comm.rank].bytes = lane->from[n->comm.rank].bytes = 0;
+    for (unsigned i = 0; i < 2 * n->comm.size; i++) {
+        const size_t bytes = (i < n->comm.size ? &lane->to[i] : &lane->from[i - n->comm.size])->bytes;
+        const size_t rounds = (bytes + n->cut - 1) / n->cut;
+        lane->rounds = rounds > lane->rounds ? rounds : lane->rounds;
+    }
+}
+
+/* A slot on the device for the first cut, the largest, of each piece that is the host's. */
+static zoff_status place(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const unsigned size = n->comm.size;
+    for (int is_placed = 0; is_placed < 2; is_placed++) {
+        size_t used = 0;
+        for (unsigned i = 0; i < 2 * size; i++) {
+            zoff_nccl_piece *piece = i < size ? &lane->to[i] : &lane->from[i - size];
+            if (i < size ? lane->in_is_device : lane->out_is_device)
+                continue;
+            if (is_placed && piece->bytes)
+                piece->slot = lane->slots.base + used;
+            used += (cut_of(n, piece, 0) + ALIGNED - 1) / ALIGNED * ALIGNED;
+        }
+        if (!is_placed)
+            ZOFF_TRY(zoff_nccl_grow(n, &lane->slots, used, false));
+    }
+    return ZOFF_OK;
+}
+
+static char *place_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t round)
+{
+    return piece->slot ? piece->slot : piece->at + round * n->cut;
+}
+
+static ncclResult_t hand_over(zoff_nccl *n, zoff_nccl_lane *lane, unsigned to, unsigned from)
+{
+    const zoff_nccl_piece *out = &lane->to[to], *in = &lane->from[from];
+    const size_t sends = cut_of(n, out, lane->round), expects = cut_of(n, in, lane->round);
+    ncclResult_t result = ncclSuccess;
+    if (sends)
+        result = ncclSend(place_of(n, out, lane->round), sends, ncclInt8, (int)to, lane->nccl, lane->stream);
+    if (expects && (result == ncclSuccess || result == ncclInProgress))
+        result = ncclRecv(place_of(n, in, lane->round), expects, ncclInt8, (int)from, lane->nccl, lane->stream);
+    return result == ncclInProgress ? ncclSuccess : result;
+}
+
+zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const unsigned size = n->comm.size, me = n->comm.rank;
+    if (lane->round == 0)
+        ZOFF_TRY(place(n, lane));
+    for (unsigned other = 0; other < size; other++) {
+        const zoff_nccl_piece *piece = &lane->to[other];
+        const size_t bytes = cut_of(n, piece, lane->round);
+        if (bytes && piece->slot)
+            ZOFF_TRY(zoff_nccl_copy(n, lane, piece->slot, piece->at + lane->round * n->cut, bytes));
+    }
+    ZOFF_NCCL_TRY(n, lane->nccl, ncclGroupStart);
+    ncclResult_t first = ncclSuccess;
+    for (unsigned i = 1; i < size && first == ncclSuccess; i++)
+        first = hand_over(n, lane, (me + i) % size, (me + size - i) % size);
+    const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
+    ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
+    return zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd");
+}
+
+zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        const zoff_nccl_piece *piece = &lane->from[other];
+        const size_t bytes = cut_of(n, piece, lane->round);
+        if (bytes && piece->slot)
+            ZOFF_TRY(zoff_nccl_copy(n, lane, piece->at + lane->round * n->cut, piece->slot, bytes));
+    }
+    return ZOFF_OK;
+}

@@ -1,0 +1,118 @@
+/* nccl_note.c: what ranks tell each other of a call before anything large moves: each sends each a note, which carries small
+ * pieces along. So ranks that do not make the same call hear of it, instead of waiting for messages that do not fit. */
+#include "nccl_priv.h"
+
+#include <string.h>
+
+static zoff_nccl_note *note_to(const zoff_nccl_lane *lane, unsigned rank)
+{
+    return &lane->notes[rank];
+}
+
+static const zoff_nccl_note *note_of(const zoff_nccl *n, const zoff_nccl_lane *lane, unsigned rank)
+{
+    return &lane->notes[n->comm.size + rank];
+}
+
+static void write_note(const zoff_nccl *n, zoff_nccl_lane *lane, unsigned other)
+{
+    const zoff_comm_work *work = zoff_nccl_work_of(lane);
+    const zoff_comm_call *call = &work->call;
+    zoff_nccl_piece *piece = &lane->to[other];
+    zoff_nccl_note *note = note_to(lane, other);
+    note->kind = call->kind;
+    note->root = call->root;
+    note->number = work->number;
+    note->count = call->count;
+    note->result_bytes = n->tools->result(&n->comm, call);
+    note->sends = piece->bytes;
+    note->expects = lane->from[other].bytes;
+    if (piece->bytes && piece->bytes <= sizeof note->small && !lane->in_is_device) {
+        memcpy(note->small, piece->at, piece->bytes);
+        note->small_bytes = (uint32_t)piece->bytes;
+        piece->bytes = 0;
+    }
+}
+
+zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says says)
+{
+    const unsigned size = n->comm.size, me = n->comm.rank;
+    const size_t all = size * sizeof *lane->notes;
+    if (size == 1)
+        return ZOFF_OK;
+    for (unsigned other = 0; other < size; other++) {
+        memset(note_to(lane, other), 0, sizeof *lane->notes - sizeof lane->notes->small);
+        note_to(lane, other)->says = says;
+        if (other != me && says == ZOFF_NCCL_CALLS)
+            write_note(n, lane, other);
+    }
+    ZOFF_NCCL_CUDA(n, cudaMemcpyAsync, lane->wire, lane->notes, all, cudaMemcpyHostToDevice, lane->stream);
+    ZOFF_NCCL_TRY(n, lane->nccl, ncclGroupStart);
+    ncclResult_t first = ncclSuccess;
+    for (unsigned i = 1; i < size && first == ncclSuccess; i++) {
+        const unsigned to = (me + i) % size, from = (me + size - i) % size;
+        first =
+            ncclSend(lane->wire + to * sizeof *lane->notes, sizeof *lane->notes, ncclInt8, (int)to, lane->nccl, lane->stream);
+        if (first == ncclSuccess || first == ncclInProgress)
+            first = ncclRecv(lane->wire + all + from * sizeof *lane->notes, sizeof *lane->notes, ncclInt8, (int)from,
+                             lane->nccl, lane->stream);
+        if (first == ncclInProgress)
+            first = ncclSuccess;
+    }
+    const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
+    ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
+    return zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd");
+}
+
+zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    const size_t all = n->comm.size * sizeof *lane->notes;
+    ZOFF_NCCL_CUDA(n, cudaMemcpyAsync, lane->notes + n->comm.size, lane->wire + all, all, cudaMemcpyDeviceToHost, lane->stream);
+    return ZOFF_OK;
+}
+
+static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
+{
+    const zoff_comm *comm = &n->comm;
+    ZOFF_FAIL_IF(note->says == ZOFF_NCCL_LEAVES, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
+                 comm->rank, n->tools->name(comm, work), other);
+    ZOFF_FAIL_IF(note->says != ZOFF_NCCL_CALLS || note->number != work->number || note->kind > ZOFF_COMM_BARRIER ||
+                     (note->small_bytes && (note->small_bytes != note->sends || note->small_bytes > sizeof note->small)),
+                 ZOFF_ERR_COMM,
+                 "rank %u: %s: what came from rank %u is no note of operation %llu: all ranks must run the same "
+                 "version of zoff",
+                 comm->rank, n->tools->name(comm, work), other, (unsigned long long)work->number);
+    const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
+                                     .root = note->root,
+                                     .count = note->count,
+                                     .result_bytes = note->result_bytes,
+                                     .sends = note->sends,
+                                     .expects = note->expects};
+    return n->tools->compare(comm, work, other, &theirs);
+}
+
+/* All are compared before anything is written: what fails leaves the result as it was. */
+zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    zoff_comm_work *work = zoff_nccl_work_of(lane);
+    const unsigned me = n->comm.rank;
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        if (other != me)
+            ZOFF_TRY(compare(n, work, other, note_of(n, lane, other)));
+    }
+    work->arrived = true;
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        const zoff_nccl_note *note = note_of(n, lane, other);
+        zoff_nccl_piece *piece = &lane->from[other];
+        if (other == me || !note->small_bytes)
+            continue;
+        if (lane->out_is_device) {
+            ZOFF_TRY(zoff_nccl_copy(n, lane, piece->at, note->small, piece->bytes));
+            lane->has_copies = true;
+        } else {
+            memcpy(piece->at, note->small, piece->bytes);
+        }
+        piece->bytes = 0;
+    }
+    return ZOFF_OK;
+}

@@ -1,0 +1,39 @@
+/* nccl_plugin.c: the entry of libzoff_nccl.so, and how errors of CUDA and of NCCL get back. */
+#include "nccl_priv.h"
+
+zoff_status zoff_nccl_check_cuda(const zoff_nccl *n, cudaError_t error, const char *call)
+{
+    if (error == cudaSuccess)
+        return ZOFF_OK;
+    (void)cudaGetLastError(); /* it is told here, and by nobody else again */
+    return zoff_base_status_fail(error == cudaErrorMemoryAllocation ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_DEVICE,
+                                 "rank %u: %s on CUDA device %d: %s (%s)", n->comm.rank, call, n->device,
+                                 cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
+zoff_status zoff_nccl_check(const zoff_nccl *n, ncclComm_t nccl, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess || result == ncclInProgress)
+        return ZOFF_OK;
+    const char *more = ncclGetLastError(nccl);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s: %s%s%s (NCCL_DEBUG=WARN has it print more)", n->comm.rank, call,
+                                 ncclGetErrorString(result), more && more[0] ? ": " : "", more && more[0] ? more : "");
+}
+
+zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl)
+{
+    ncclResult_t state = ncclSuccess;
+    ZOFF_NCCL_TRY(n, nccl, ncclCommGetAsyncError, nccl, &state);
+    ZOFF_TRY(zoff_nccl_check(n, nccl, state, "NCCL has failed meanwhile"));
+    return state == ncclInProgress ? ZOFF_PENDING : ZOFF_OK;
+}
+
+ZOFF_API int zoff_plugin_init(unsigned abi, const zoff_plugin_host *host, zoff_plugin *out);
+
+int zoff_plugin_init(unsigned abi, const zoff_plugin_host *host, zoff_plugin *out)
+{
+    if (!zoff_cuda_host_take(abi, host))
+        return -1;
+    out->open_comm = zoff_nccl_open;
+    return 0;
+}

@@ -1,0 +1,150 @@
+/* nccl_priv.h: what the files of the plug-in for NCCL share.
+ *
+ *  nccl_plugin.c  the entry, and how errors get back       nccl_life.c    joining, leaving, giving up
+ *  nccl_note.c    what ranks tell each other of a call     nccl_move.c    pieces, and the rounds in which they travel
+ *  comm_nccl.c    the table: operations one after another  nccl_copies.c  memory of any kind to and from that of the device
+ *
+ * Each of zoff's streams is a lane: a communicator and a CUDA stream of its own. On the wire a lane is strictly notes, pieces
+ * of operation 1, notes, pieces of operation 2: NCCL knows its messages by their order alone, which so is the same on all ranks
+ * however far each has come. */
+#ifndef ZOFF_NCCL_PRIV_H
+#define ZOFF_NCCL_PRIV_H
+
+#include "comm.h"
+#include "try.h"
+
+#include "current.h"
+#include "host.h"
+#include <nccl.h>
+#include <zoff/plugin.h>
+
+enum {
+    ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
+    ZOFF_NCCL_NOTE_BYTES = 512, /* on the wire */
+    ZOFF_NCCL_SMALL = 512 - 64, /* pieces of host memory up to this size travel in notes */
+    ZOFF_NCCL_ROUND = 32 << 20, /* bytes that a rank stages in a round, for all others together */
+    ZOFF_NCCL_CUT_LEAST = 64 << 10
+};
+
+/* What a rank tells another of its call before anything moves. The same on the wire everywhere: fixed widths. */
+typedef struct zoff_nccl_note {
+    uint32_t says; /* zoff_nccl_says */
+    uint32_t kind, root, small_bytes;
+    uint64_t number, count, result_bytes, sends, expects;
+    uint64_t unused;
+    char small[ZOFF_NCCL_SMALL];
+} zoff_nccl_note;
+_Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");
+
+typedef enum zoff_nccl_says { ZOFF_NCCL_CALLS = 0x6e6f7465, ZOFF_NCCL_LEAVES } zoff_nccl_says;
+
+/* A piece for another rank, or of it. */
+typedef struct zoff_nccl_piece {
+    char *at;
+    size_t bytes; /* 0: nothing, or it travels in the note */
+    char *slot;   /* of the device, for a round; NULL: `at` is the device's own */
+} zoff_nccl_piece;
+
+typedef enum zoff_nccl_phase {
+    ZOFF_NCCL_IDLE,    /* the next operation may begin */
+    ZOFF_NCCL_TELLING, /* the notes are handed to NCCL */
+    ZOFF_NCCL_TOLD,    /* they are on their way */
+    ZOFF_NCCL_MOVING,  /* a round of pieces is handed to NCCL */
+    ZOFF_NCCL_MOVED,   /* all rounds are on their way */
+    ZOFF_NCCL_WRITING  /* a sum goes to the device that it is for */
+} zoff_nccl_phase;
+
+enum { ZOFF_NCCL_GROWTHS = 24 };
+
+/* Memory that grows by doubling. What was there before stays until the end: to free it would wait for the whole device. */
+typedef struct zoff_nccl_memory {
+    char *base;
+    size_t bytes;
+    void *old[ZOFF_NCCL_GROWTHS];
+    unsigned olds;
+} zoff_nccl_memory;
+
+typedef struct zoff_nccl_lane {
+    ncclComm_t nccl;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    zoff_nccl_phase phase;
+    uint64_t started, done; /* numbers of the last operations that are */
+    struct {
+        zoff_comm_work *work; /* NULL: none */
+        bool is_done;
+    } ops[ZOFF_NCCL_DEPTH]; /* by number */
+
+    /* of the operation that is going on */
+    bool in_is_device, out_is_device;
+    bool has_copies;            /* were put into the stream that are not waited for yet */
+    zoff_nccl_piece *to, *from; /* by rank */
+    size_t round, rounds;
+    double *rows; /* of a sum: those of rank 0, 1, ... */
+
+    zoff_nccl_note *notes;          /* pinned: for rank 0, 1, ..., then of rank 0, 1, ... */
+    char *wire;                     /* the same on the device */
+    zoff_nccl_memory slots, bounce; /* on the device; pinned */
+} zoff_nccl_lane;
+
+typedef struct zoff_nccl {
+    zoff_comm comm;
+    const zoff_comm_tools *tools;
+    int device;
+    size_t cut; /* bytes of a piece that travel in a round: the same on all ranks */
+    zoff_nccl_lane lanes[ZOFF_COMM_STREAMS];
+    bool is_over; /* nothing will go on, for the reason in `over` */
+    bool is_aborted;
+    bool is_promised; /* NCCL may still write the handle of a communicator into this struct */
+    char over[1024];
+} zoff_nccl;
+
+static inline zoff_nccl *zoff_nccl_of(zoff_comm *comm)
+{
+    return (zoff_nccl *)(void *)comm;
+}
+
+/* Make the device the thread's current one.  @return the one that was, for leave */
+#define ZOFF_NCCL_ENTER(n)                                                                                                     \
+    const zoff_cuda_before before_ __attribute__((cleanup(zoff_cuda_current_leave), unused)) =                                 \
+        zoff_cuda_current_enter((n)->device)
+
+/* What a call has returned, as a status. NCCL's ncclInProgress is OK. */
+zoff_status zoff_nccl_check_cuda(const zoff_nccl *n, cudaError_t error, const char *call);
+zoff_status zoff_nccl_check(const zoff_nccl *n, ncclComm_t nccl, ncclResult_t result, const char *call);
+#define ZOFF_NCCL_CUDA(n, call, ...) ZOFF_TRY(zoff_nccl_check_cuda((n), call(__VA_ARGS__), #call))
+#define ZOFF_NCCL_TRY(n, nccl, call, ...) ZOFF_TRY(zoff_nccl_check((n), (nccl), call(__VA_ARGS__), #call))
+/* OK: what was handed to NCCL is in the stream; PENDING: not yet; or what went wrong since. */
+zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl);
+
+/* nccl_life.c */
+zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out);
+void zoff_nccl_close(zoff_comm *comm);
+void zoff_nccl_give_up(zoff_comm *comm, const char *words);
+extern const zoff_comm_ops zoff_nccl_ops; /* comm_nccl.c */
+
+/* nccl_note.c */
+zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane,
+                           zoff_nccl_says says);                       /* puts notes of the operation into the group */
+zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane); /* once they are in the stream */
+zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane);        /* once they are there */
+
+/* nccl_move.c */
+zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane); /* the pieces of an operation that begins */
+void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane);
+zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane);   /* hand over the round */
+zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane); /* once it is in the stream */
+zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);
+
+/* nccl_copies.c: all in the order of the lane's stream */
+zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *out);
+zoff_status zoff_nccl_copy(zoff_nccl *n, zoff_nccl_lane *lane, void *dst, const void *src, size_t bytes);
+zoff_status zoff_nccl_grow(zoff_nccl *n, zoff_nccl_memory *m, size_t bytes, bool is_host);
+void zoff_nccl_free(zoff_nccl_memory *m, bool is_host);
+
+static inline zoff_comm_work *zoff_nccl_work_of(const zoff_nccl_lane *lane)
+{
+    return lane->ops[(lane->done + 1) % ZOFF_NCCL_DEPTH].work;
+}
+
+#endif

@@ -1,0 +1,197 @@
+// cuda_test.cc: what is CUDA's own in the plug-in: memory that is not pinned, devices that are lost or not there, capture, and
+// that it leaves a thread's CUDA as it was. Steers the runtime that is made of threads.
+#include "accel_under_test.h"
+
+#include "host/control.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+using namespace zoff_test;
+
+namespace
+{
+// The functions of that library, which the plug-in has loaded.
+template <typename function> function in_cudart(const char *name)
+{
+    char library[64];
+    snprintf(library, sizeof library, "libcudart.so.%d", CUDART_VERSION / 1000);
+    void *found = dlopen(library, RTLD_NOLOAD | RTLD_NOW);
+    EXPECT_NE(nullptr, found) << dlerror();
+    void *at = found ? dlsym(found, name) : nullptr;
+    EXPECT_NE(nullptr, at) << name;
+    return (function)at;
+}
+
+class Cuda : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        ASSERT_ZOFF_OK(zoff_accel_open("cuda", 0, &device));
+        ops = device->ops;
+        ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &stream));
+        fail = in_cudart<void (*)(const char *, int)>("zoff_cudart_fail");
+        pin_most = in_cudart<void (*)(size_t)>("zoff_cudart_pin_most");
+    }
+    void TearDown() override
+    {
+        in_cudart<void (*)()>("zoff_cudart_heal")();
+        pin_most((size_t)-1);
+        zoff_accel_stream_close(device, stream);
+        zoff_accel_close(device);
+    }
+    zoff_accel_info info()
+    {
+        zoff_accel_info i = {};
+        i.struct_size = sizeof i;
+        EXPECT_ZOFF_OK(zoff_accel_get_info(device, &i));
+        return i;
+    }
+
+    zoff_accel *device = nullptr;
+    const zoff_accel_ops *ops = nullptr;
+    void *stream = nullptr;
+    void (*fail)(const char *, int) = nullptr;
+    void (*pin_most)(size_t) = nullptr;
+};
+
+TEST_F(Cuda, WhatIsNotPinnedGoesThroughABufferThatIs)
+{
+    log_catcher log;
+    const size_t bytes = (5 << 20) + 13;
+    std::vector<char> from(bytes), back(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        from[i] = (char)(i * 31 >> 3);
+    void *there;
+    ASSERT_ZOFF_OK(ops->alloc(device, bytes, &there));
+    pin_most(1 << 20); /* the first buffer that is not refused has 1 MiB, so it takes six parts */
+    ASSERT_ZOFF_OK(ops->pin(device, from.data(), bytes));
+    ASSERT_ZOFF_OK(ops->pin(device, back.data(), bytes));
+    log.expect("will not pin 5 MiB (out of memory; 0 MiB are pinned)");
+    log.expect("a pinned buffer of 32 MiB was refused; one of 1024 KiB is used");
+    ASSERT_ZOFF_OK(ops->copy(device, stream, there, from.data(), bytes));
+    ASSERT_ZOFF_OK(ops->copy(device, stream, back.data(), there, bytes));
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+    EXPECT_EQ(from, back);
+    EXPECT_EQ(2 * bytes, info().pin_refused_bytes);
+    EXPECT_EQ(2 * bytes, info().bounced_bytes);
+    EXPECT_EQ(1u << 20, info().pinned_bytes);
+    EXPECT_EQ(0u, info().pageable_copies);
+    EXPECT_EQ(1u, log.count("will not pin")) << "once is enough";
+    ops->unpin(device, from.data());
+    ops->free(device, there);
+}
+
+TEST_F(Cuda, PinnedMemoryIsCopiedFromWhereItIs)
+{
+    std::vector<char> from(100000), back(100000);
+    void *there;
+    from[7] = 3;
+    ASSERT_ZOFF_OK(ops->alloc(device, from.size(), &there));
+    for (auto *memory : {&from, &back})
+        ASSERT_ZOFF_OK(ops->pin(device, memory->data(), memory->size()));
+    EXPECT_EQ(200000u, info().pinned_bytes);
+    ASSERT_ZOFF_OK(ops->copy(device, stream, there, from.data(), from.size()));
+    ASSERT_ZOFF_OK(ops->copy(device, stream, back.data() + 5, (char *)there + 5, from.size() - 5));
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+    EXPECT_EQ(from, back);
+    EXPECT_EQ(0u, info().bounced_bytes);
+    for (auto *memory : {&from, &back})
+        ops->unpin(device, memory->data());
+    EXPECT_EQ(0u, info().pinned_bytes);
+    ops->free(device, there);
+}
+
+TEST_F(Cuda, ALostDeviceSaysSoInOneWayForEver)
+{
+    void *event;
+    ASSERT_ZOFF_OK(ops->event_open(device, &event));
+    ASSERT_ZOFF_OK(ops->event_record(device, event, stream));
+    fail("cudaEventQuery", 1);
+    (void)ops->event_poll(device, event);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cudaEventQuery on CUDA device 0: cudaErrorLaunchFailure (unspecified launch failure)",
+                      ops->event_poll(device, event));
+    in_cudart<void (*)()>("zoff_cudart_heal")();
+    char byte = 0;
+    for (int i = 0; i < 2; i++)
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "CUDA device 0 is lost: cudaEventQuery said cudaErrorLaunchFailure",
+                          ops->zero(device, stream, &byte, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "is lost", ops->event_record(device, event, stream));
+    ops->event_close(device, event);
+}
+
+TEST_F(Cuda, AnErrorOfACallThatLosesNothingIsToldOnce)
+{
+    char byte = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cudaMemsetAsync on CUDA device 0: cudaErrorInvalidValue",
+                      ops->zero(device, stream, &byte, 1)); /* no memory of a device */
+    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")()) << "the trainer would take it for its own";
+    EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+}
+
+TEST_F(Cuda, AnEventThatIsNotReachedIsNoErrorOfTheThread)
+{
+    std::pair<int, int> pause{20000, 0};
+    void *event;
+    ASSERT_ZOFF_OK(ops->event_open(device, &event));
+    ASSERT_ZOFF_OK(zoff_accel_stream_call(
+        device, stream, [](void *ctx) { usleep((useconds_t) * (int *)ctx); }, &pause));
+    ASSERT_ZOFF_OK(ops->event_record(device, event, stream));
+    EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event));
+    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")());
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+    ops->event_close(device, event);
+}
+
+TEST_F(Cuda, MemoryThatIsNotThereIsToldInMiB)
+{
+    void *there;
+    fail("cudaMalloc", 0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "CUDA device 0 has no 64 MiB: 1 of 1024 MiB are free",
+                      ops->alloc(device, 64 << 20, &there));
+    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")());
+}
+
+TEST_F(Cuda, AStreamThatIsCapturedIsRefused)
+{
+    void *event;
+    ASSERT_ZOFF_OK(ops->event_open(device, &event));
+    fail("capture", 0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being captured into a CUDA graph", ops->event_record(device, event, stream));
+    ops->event_close(device, event);
+}
+
+TEST_F(Cuda, TheCurrentDeviceOfTheThreadIsLeftAsItIs)
+{
+    zoff_accel *second;
+    int current = -1;
+    const auto set = in_cudart<cudaError_t (*)(int)>("cudaSetDevice");
+    const auto get = in_cudart<cudaError_t (*)(int *)>("cudaGetDevice");
+    ASSERT_ZOFF_OK(zoff_accel_open("cuda", 1, &second));
+    void *other;
+    set(1);
+    zoff_accel *current_one;
+    ASSERT_ZOFF_OK(zoff_accel_open("cuda", -1, &current_one));
+    EXPECT_EQ(1, current_one->index);
+    zoff_accel_close(current_one);
+    set(0);
+    ASSERT_ZOFF_OK(zoff_accel_stream_open(second, &other));
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(second, other));
+    zoff_accel_stream_close(second, other);
+    zoff_accel_close(second);
+    get(&current);
+    EXPECT_EQ(0, current);
+}
+
+TEST_F(Cuda, DevicesThatAreNotThereAreRefused)
+{
+    zoff_accel *none;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "accelerator \"cuda\" has devices 0 to 1; 2 was asked for",
+                      zoff_accel_open("cuda", 2, &none));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "-2 was asked for", zoff_accel_open("cuda", -2, &none));
+    fail("cudaGetDeviceCount", 0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no accelerator \"cuda\" here: unspecified launch failure",
+                      zoff_accel_open("cuda", 0, &none));
+}
+} // namespace

@@ -1,0 +1,100 @@
+// grid.cc: all threads of a grid, one after the other. Where they exchange values a warp is 32 fibers: each runs until it has
+// given its value, and goes on when all have.
+#include "grid.h"
+
+#include <cstdlib>
+#include <memory>
+#include <ucontext.h>
+#include <vector>
+
+namespace zoff_test
+{
+thread_local dim3 thread_index, block_index, block_size, grid_size;
+
+namespace
+{
+enum { WARP = 32, STACK = 64 << 10 };
+
+struct warp {
+    ucontext_t scheduler;
+    ucontext_t fibers[WARP];
+    std::unique_ptr<char[]> stacks{new char[WARP * STACK]};
+    double given[WARP];
+    bool done[WARP];
+    unsigned lane;
+    const std::function<void()> *thread;
+};
+thread_local warp *current;
+
+void enter()
+{
+    (*current->thread)();
+    current->done[current->lane] = true;
+}
+
+// Turn by turn until all are through; a turn ends where a value was given.
+void run_warp(unsigned first_thread, const std::function<void()> &thread)
+{
+    warp w;
+    current = &w;
+    w.thread = &thread;
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        w.done[lane] = false;
+        getcontext(&w.fibers[lane]);
+        w.fibers[lane].uc_stack.ss_sp = w.stacks.get() + lane * STACK;
+        w.fibers[lane].uc_stack.ss_size = STACK;
+        w.fibers[lane].uc_link = &w.scheduler;
+        makecontext(&w.fibers[lane], enter, 0);
+    }
+    while (!w.done[WARP - 1]) {
+        for (w.lane = 0; w.lane < WARP; w.lane++) {
+            thread_index.x = first_thread + w.lane;
+            swapcontext(&w.scheduler, &w.fibers[w.lane]);
+            if (w.done[w.lane] != w.done[0])
+                abort(); // threads of a warp that shuffle do so equally often
+        }
+    }
+    current = nullptr;
+}
+
+void run_block(bool shuffles, const std::function<void()> &thread)
+{
+    if (shuffles) {
+        for (unsigned first = 0; first < block_size.x; first += WARP)
+            run_warp(first, thread);
+        return;
+    }
+    for (unsigned x = 0; x < block_size.x; x++) {
+        thread_index.x = x;
+        thread();
+    }
+}
+} // namespace
+
+// Values are given before any is taken: that is the turn. They are taken before any of the next round is given: another one.
+double shuffle_down(double mine, unsigned delta, unsigned width)
+{
+    warp *w = current;
+    if (!w)
+        abort(); // the table of cudart.cc does not say that this kernel shuffles
+    const unsigned lane = w->lane;
+    w->given[lane] = mine;
+    swapcontext(&w->fibers[lane], &w->scheduler);
+    const double theirs = lane % width + delta < width ? w->given[lane + delta] : mine;
+    swapcontext(&w->fibers[lane], &w->scheduler);
+    return theirs;
+}
+
+void run_grid(dim3 grid, dim3 block, bool shuffles, const std::function<void()> &thread)
+{
+    grid_size = grid;
+    block_size = block;
+    thread_index = dim3(0, 0, 0);
+    for (unsigned y = 0; y < grid.y; y++) {
+        for (unsigned x = 0; x < grid.x; x++) {
+            block_index = dim3(x, y, 0);
+            run_block(shuffles, thread);
+        }
+    }
+}
+} // namespace zoff_test

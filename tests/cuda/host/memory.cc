@@ -1,0 +1,87 @@
+// memory.cc: which memory is a device's, and which is pinned.
+#include "memory.h"
+
+#include "control.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace zoff_test
+{
+namespace
+{
+struct range {
+    size_t bytes;
+    cudaMemoryType kind;
+};
+std::mutex lock;
+std::map<const char *, range> ranges; // by their first byte
+std::atomic<size_t> most{(size_t)-1};
+
+// The range with this byte, or the end.
+std::map<const char *, range>::iterator find(const char *byte)
+{
+    auto after = ranges.upper_bound(byte);
+    if (after == ranges.begin())
+        return ranges.end();
+    --after;
+    return byte < after->first + after->second.bytes ? after : ranges.end();
+}
+} // namespace
+
+bool add_memory(void *memory, size_t bytes, cudaMemoryType kind)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    const char *first = (const char *)memory;
+    const auto next = ranges.lower_bound(first);
+    if (find(first) != ranges.end() || (next != ranges.end() && next->first < first + bytes))
+        return false;
+    ranges[first] = {bytes, kind};
+    return true;
+}
+
+bool remove_memory(void *memory)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return ranges.erase((const char *)memory) == 1;
+}
+
+void *get_memory(size_t bytes, cudaMemoryType kind)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+    if (memory)
+        memset(memory, 0xa5, bytes);
+    if (memory)
+        add_memory(memory, bytes ? bytes : 1, kind);
+    return memory;
+}
+
+void free_memory(void *memory)
+{
+    if (memory && remove_memory(memory))
+        free(memory);
+}
+
+cudaMemoryType kind_of(const void *memory, size_t bytes)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    const char *first = (const char *)memory;
+    const auto found = find(first);
+    if (found == ranges.end() || first + bytes > found->first + found->second.bytes)
+        return cudaMemoryTypeUnregistered;
+    return found->second.kind;
+}
+
+size_t pin_most()
+{
+    return most;
+}
+} // namespace zoff_test
+
+extern "C" void zoff_cudart_pin_most(size_t bytes)
+{
+    zoff_test::most = bytes;
+}

@@ -1,0 +1,422 @@
+// nccl.cc: an NCCL whose ranks are threads of one process, under the name of the real one: what libzoff_nccl.so calls of it. A
+// group of sends and receives is one function in the CUDA stream, which holds that stream up until all partners have come, as
+// the kernel does on a GPU; it gets there after a few looks at the communicator, as with one that does not block. It is
+// stricter than the real one: communicators must not block, say ncclInProgress for a few looks after everything, and take
+// nothing meanwhile; a message of another length than what is expected is an error; memory that is not the device's is, too.
+//
+// Tests steer it through functions zoff_nccl_*(): see nccl_control.h.
+#include "nccl_control.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace
+{
+enum { LOOKS = 3 };
+
+std::mutex lock; // of everything here
+std::condition_variable changed;
+
+// Something that was sent and not received yet. The receiver copies.
+struct message {
+    ncclComm *from;
+    const void *data;
+    size_t bytes;
+    bool *is_taken;
+};
+
+// Ranks that have the same id.
+struct group {
+    int size, joined = 0, finalized = 0;
+    std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
+};
+std::map<std::string, std::weak_ptr<group>> groups;
+
+std::map<std::string, int> fails;
+std::set<int> stopped;
+std::set<ncclComm *> all;
+thread_local std::string last_error;
+} // namespace
+
+struct batch;
+
+struct ncclComm {
+    std::shared_ptr<group> ranks;
+    std::string id;
+    int rank, device, looks = LOOKS, splits = 0;
+    bool is_aborted = false, is_finalizing = false;
+    int in_streams = 0; // functions that have not ended
+    ncclResult_t state = ncclSuccess;
+    ncclComm **made = nullptr; // by a split that is going on: where it is to be told
+    ncclComm *child = nullptr;
+    std::deque<batch *> late; // not in the stream yet
+};
+
+struct transfer {
+    bool sends;
+    void *data;
+    size_t bytes;
+    int peer;
+};
+
+// What was called since ncclGroupStart(), of one communicator.
+struct batch {
+    ncclComm *comm;
+    cudaStream_t stream;
+    std::vector<transfer> transfers;
+};
+
+namespace
+{
+thread_local int depth = 0;
+thread_local std::vector<batch> batches;
+
+ncclResult_t say(ncclResult_t result, const std::string &words)
+{
+    last_error = words;
+    return result;
+}
+
+// With the lock.
+bool is_failing(const char *call)
+{
+    const auto found = fails.find(call);
+    if (found == fails.end())
+        return false;
+    if (found->second-- > 0)
+        return false;
+    fails.erase(found);
+    return true;
+}
+
+#define BEGIN(call)                                                                                                            \
+    std::unique_lock<std::mutex> hold(lock);                                                                                   \
+    if (is_failing(call))                                                                                                      \
+    return say(ncclSystemError, "a test has " call " fail")
+
+bool is_busy(const ncclComm *c)
+{
+    return c->looks > 0 || c->ranks->joined < c->ranks->size || c->child ||
+           (c->is_finalizing && c->ranks->finalized < c->ranks->size);
+}
+
+ncclComm *make(const std::string &id, int size, int rank, int device)
+{
+    auto &known = groups[id];
+    auto ranks = known.lock();
+    if (!ranks) {
+        ranks = std::make_shared<group>();
+        ranks->size = size;
+        known = ranks;
+    }
+    auto *c = new ncclComm;
+    c->ranks = ranks;
+    c->id = id;
+    c->rank = rank;
+    c->device = device;
+    ranks->joined++;
+    all.insert(c);
+    changed.notify_all();
+    return c;
+}
+
+// With the lock: what comes is taken, what this one has sent is waited for.
+void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
+{
+    ncclComm *c = b.comm;
+    auto &boxes = c->ranks->boxes;
+    std::deque<bool> taken;
+    for (const auto &t : b.transfers) {
+        if (t.sends) {
+            taken.push_back(false);
+            boxes[{c->rank, t.peer}].push_back({c, t.data, t.bytes, &taken.back()});
+        }
+    }
+    changed.notify_all();
+    const auto goes_on = [&](const auto &is_there) {
+        changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
+        return !c->is_aborted;
+    };
+    for (const auto &t : b.transfers) {
+        if (t.sends)
+            continue;
+        auto &box = boxes[{t.peer, c->rank}];
+        if (!goes_on([&] { return !box.empty(); }))
+            break;
+        const message m = box.front();
+        box.pop_front();
+        if (m.bytes == t.bytes) {
+            memcpy(t.data, m.data, m.bytes);
+        } else {
+            fprintf(stderr, "rank %d expects %zu bytes of rank %d, which has sent %zu\n", c->rank, t.bytes, t.peer, m.bytes);
+            c->state = ncclInvalidUsage;
+        }
+        *m.is_taken = true;
+        changed.notify_all();
+    }
+    for (const bool &one : taken) {
+        if (!goes_on([&] { return one; }))
+            break;
+    }
+    // Of an abort: nobody looks at this memory any more.
+    for (auto &box : boxes) {
+        auto &queue = box.second;
+        for (auto m = queue.begin(); m != queue.end();)
+            m = m->from == c && c->is_aborted ? queue.erase(m) : m + 1;
+    }
+    c->in_streams--;
+    changed.notify_all();
+}
+
+void CUDART_CB run(void *ctx)
+{
+    const std::unique_ptr<batch> b((batch *)ctx);
+    std::unique_lock<std::mutex> hold(lock);
+    transfer_all(hold, *b);
+}
+
+ncclResult_t add(bool sends, void *data, size_t bytes, int peer, ncclComm *c, cudaStream_t stream)
+{
+    struct cudaPointerAttributes about;
+    if (!depth)
+        return say(ncclInvalidUsage, "a send or receive outside of a group: the test's NCCL has none of these");
+    if (cudaPointerGetAttributes(&about, data) != cudaSuccess || about.type != cudaMemoryTypeDevice)
+        return say(ncclInvalidArgument, "memory that is not the device's");
+    if (is_busy(c) || c->state != ncclSuccess)
+        return say(ncclInvalidUsage, "a communicator that is not ready");
+    for (auto &b : batches) {
+        if (b.comm == c) {
+            b.transfers.push_back({sends, data, bytes, peer});
+            return ncclSuccess;
+        }
+    }
+    batches.push_back({c, stream, {{sends, data, bytes, peer}}});
+    return ncclSuccess;
+}
+} // namespace
+
+extern "C" {
+
+/* ---- steering ---- */
+
+void zoff_nccl_fail(const char *call, int after)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    fails[call] = after;
+}
+
+void zoff_nccl_break(int rank)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    for (auto *c : all) {
+        if (c->rank == rank)
+            c->state = ncclRemoteError;
+    }
+}
+
+void zoff_nccl_stop(int rank)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    stopped.insert(rank);
+}
+
+void zoff_nccl_heal(void)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    fails.clear();
+    stopped.clear();
+    changed.notify_all();
+}
+
+int zoff_nccl_count(void)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return (int)all.size();
+}
+
+/* ---- words ---- */
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclSystemError    ? "unhandled system error"
+           : result == ncclRemoteError  ? "remote process exited or there was a network error"
+           : result == ncclInvalidUsage ? "invalid usage"
+                                        : "an error of the test's NCCL";
+}
+
+const char *ncclGetLastError(ncclComm_t)
+{
+    return last_error.c_str();
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+/* ---- life ---- */
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    static int made = 0;
+    BEGIN("ncclGetUniqueId");
+    const char *place = getenv("NCCL_COMM_ID");
+    memset(id, 0, sizeof *id);
+    if (place)
+        snprintf(id->internal, sizeof id->internal, "%s", place);
+    else
+        snprintf(id->internal, sizeof id->internal, "group %d of the test", ++made);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    int device = 0;
+    BEGIN("ncclCommInitRankConfig");
+    if (config->blocking != 0 || rank < 0 || rank >= size)
+        return say(ncclInvalidArgument, "a communicator that blocks, or another rank than there is");
+    if (cudaGetDevice(&device) != cudaSuccess)
+        return ncclUnhandledCudaError;
+    *comm = make(id.internal, size, rank, device);
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
+{
+    BEGIN("ncclCommSplit");
+    if (config->blocking != 0 || color != 0 || key != comm->rank || is_busy(comm))
+        return say(ncclInvalidArgument, "a split that the test's NCCL does not have");
+    *made = nullptr;
+    comm->child = make(comm->id + "/" + std::to_string(++comm->splits), comm->ranks->size, comm->rank, comm->device);
+    comm->made = made;
+    comm->looks = LOOKS;
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+    BEGIN("ncclCommGetAsyncError");
+    if (comm->looks > 0)
+        comm->looks--;
+    if (comm->child && comm->looks == 0 && comm->child->ranks->joined == comm->ranks->size) {
+        __atomic_store_n(comm->made, comm->child, __ATOMIC_RELEASE);
+        comm->child = nullptr;
+    }
+    while (comm->looks == 0 && !comm->late.empty()) {
+        batch *b = comm->late.front();
+        comm->late.pop_front();
+        comm->in_streams++;
+        if (cudaLaunchHostFunc(b->stream, run, b) == cudaSuccess)
+            continue;
+        comm->in_streams--;
+        comm->state = ncclUnhandledCudaError;
+        delete b;
+    }
+    if (comm->state == ncclRemoteError)
+        last_error = "the test has broken the connection";
+    *state = comm->state != ncclSuccess ? comm->state : is_busy(comm) ? ncclInProgress : ncclSuccess;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    BEGIN("ncclCommFinalize");
+    comm->is_finalizing = true;
+    comm->ranks->finalized++;
+    comm->looks = LOOKS;
+    return ncclInProgress;
+}
+
+// What is in streams is gone before the communicator is.
+static ncclResult_t end(ncclComm_t comm)
+{
+    std::unique_lock<std::mutex> hold(lock);
+    comm->is_aborted = true;
+    changed.notify_all();
+    changed.wait(hold, [&] { return comm->in_streams == 0; });
+    for (batch *b : comm->late)
+        delete b;
+    if (comm->child) {
+        all.erase(comm->child);
+        delete comm->child;
+    }
+    all.erase(comm);
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    return end(comm);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    return end(comm);
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    *count = comm->ranks->size;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
+{
+    *device = comm->device;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+/* ---- messages ---- */
+
+ncclResult_t ncclGroupStart()
+{
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    BEGIN("ncclSend");
+    return add(true, (void *)data, count, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    BEGIN("ncclRecv");
+    return add(false, data, count, peer, comm, stream);
+}
+
+ncclResult_t ncclGroupEnd()
+{
+    std::vector<batch> mine;
+    if (--depth)
+        return ncclSuccess;
+    mine.swap(batches);
+    BEGIN("ncclGroupEnd");
+    for (auto &b : mine) {
+        b.comm->late.push_back(new batch(b));
+        b.comm->looks = LOOKS;
+    }
+    return mine.empty() ? ncclSuccess : ncclInProgress;
+}
+}

@@ -1,0 +1,220 @@
+// nccl_join_test.cc: how ranks join over NCCL: by a broadcast of the program's, by a communicator of the program's, by the
+// launcher's variables; and what is said where one does not come, or something is missing.
+#include "nccl_tests.h"
+
+#include <chrono>
+#include <map>
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_nccl_opts opts_of(unsigned rank, unsigned size, double timeout_seconds)
+{
+    zoff_nccl_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.rank = rank;
+    opts.size = size;
+    opts.timeout_seconds = timeout_seconds;
+    return opts;
+}
+
+zoff_status sum_is(zoff_comm *comm, double want)
+{
+    double x = 1 + zoff_comm_rank(comm);
+    zoff_comm_work work = {};
+    zoff_status status = zoff_comm_sum_scalars(comm, &x, 1, &work);
+    status = status < 0 ? status : zoff_comm_wait(comm, &work);
+    EXPECT_EQ(want, x);
+    return status;
+}
+
+int fails(void *, void *, size_t)
+{
+    return 1;
+}
+
+using NcclJoin = NcclTest;
+
+TEST_F(NcclJoin, WhatIsMissingIsSaid)
+{
+    zoff_comm *comm = nullptr;
+    zoff_nccl_opts opts = opts_of(0, 2, 1);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "neither nccl_comm nor broadcast", zoff_comm_open_nccl(&opts, &comm));
+    opts.broadcast = fails;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0: the program's broadcast of NCCL's id has failed",
+                      zoff_comm_open_nccl(&opts, &comm));
+    opts.rank = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 2 of 2", zoff_comm_open_nccl(&opts, &comm));
+    opts.struct_size = 0;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_comm_open_nccl(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_open_nccl(nullptr, &comm));
+    thread_broadcast broadcast;
+    thread_broadcast::place place = {&broadcast, 0};
+    opts = opts_of(0, 1, 1);
+    opts.broadcast = thread_broadcast::call;
+    opts.ctx = &place;
+    opts.device = 7;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "CUDA has devices 0 to 1; 7 was asked for", zoff_comm_open_nccl(&opts, &comm));
+    EXPECT_EQ(nullptr, comm);
+}
+
+TEST_F(NcclJoin, ARankThatDoesNotJoin)
+{
+    thread_broadcast broadcast;
+    on_threads(2, [&](unsigned rank) {
+        thread_broadcast::place place = {&broadcast, rank};
+        zoff_nccl_opts opts = opts_of(rank, 3, 0.3);
+        opts.broadcast = thread_broadcast::call;
+        opts.ctx = &place;
+        zoff_comm *comm = nullptr;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
+                          "of 3: ncclCommInitRankConfig has waited for 0.3 s: one of the other ranks did not join",
+                          zoff_comm_open_nccl(&opts, &comm));
+    });
+}
+
+// Every rank hears of what has failed at rank 0, or stops waiting.
+TEST_F(NcclJoin, AnyCallMayFail)
+{
+    for (const char *call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit", "ncclCommGetAsyncError"}) {
+        for (int after : {0, 1, 3}) {
+            thread_broadcast broadcast;
+            fail(call, after);
+            int failed[2] = {0, 0};
+            on_threads(2, [&](unsigned rank) {
+                thread_broadcast::place place = {&broadcast, rank};
+                zoff_nccl_opts opts = opts_of(rank, 2, 0.5);
+                opts.broadcast = thread_broadcast::call;
+                opts.ctx = &place;
+                zoff_comm *comm = nullptr;
+                failed[rank] = zoff_comm_open_nccl(&opts, &comm) < 0;
+                if (failed[rank]) {
+                    EXPECT_STRNE("", zoff_last_error());
+                }
+                zoff_comm_close(comm);
+            });
+            const bool was_called = std::string(call) != "ncclGetUniqueId" || after == 0;
+            if (was_called && after == 0) {
+                EXPECT_TRUE(failed[0] || failed[1]) << call << " " << after;
+            }
+            in_library<void (*)()>(NCCL, "zoff_nccl_heal")();
+            EXPECT_EQ(0, communicators()) << call << " " << after;
+        }
+    }
+}
+
+// The trainer's is split, and is as it was afterwards.
+TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
+{
+    const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
+    const auto init = in_library<decltype(&ncclCommInitRankConfig)>(NCCL, "ncclCommInitRankConfig");
+    const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
+    const auto destroy = in_library<decltype(&ncclCommDestroy)>(NCCL, "ncclCommDestroy");
+    ncclUniqueId id;
+    ASSERT_EQ(ncclSuccess, get_id(&id));
+    on_threads(3, [&](unsigned rank) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t trainers = nullptr;
+        EXPECT_EQ(ncclInProgress, init(&trainers, 3, id, (int)rank, &config));
+        ncclResult_t state = ncclInProgress;
+        while (state == ncclInProgress)
+            EXPECT_EQ(ncclSuccess, look(trainers, &state));
+        zoff_nccl_opts opts = opts_of(77, 99, 10); /* not read */
+        opts.nccl_comm = trainers;
+        zoff_comm *comm = nullptr;
+        ASSERT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));
+        EXPECT_EQ(rank, zoff_comm_rank(comm));
+        EXPECT_EQ(3u, zoff_comm_size(comm));
+        EXPECT_ZOFF_OK(sum_is(comm, 6));
+        zoff_comm_close(comm);
+        EXPECT_EQ(ncclSuccess, look(trainers, &state));
+        EXPECT_EQ(ncclSuccess, state);
+        destroy(trainers);
+    });
+}
+
+// ---- the launcher's variables ----
+
+class NcclLauncher : public NcclTest
+{
+  protected:
+    ~NcclLauncher() override
+    {
+        for (const char *name : NAMES)
+            unsetenv(name);
+    }
+    static void set(const std::map<std::string, std::string> &values)
+    {
+        for (const char *name : NAMES)
+            unsetenv(name);
+        for (const auto &line : values)
+            setenv(line.first.c_str(), line.second.c_str(), 1);
+    }
+    static zoff_status open(const char *backend, double timeout_seconds, zoff_comm **out)
+    {
+        zoff_comm_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.backend = backend;
+        opts.timeout_seconds = timeout_seconds;
+        return zoff_comm_open(&opts, out);
+    }
+    static constexpr const char *NAMES[] = {"RANK",        "WORLD_SIZE",  "LOCAL_RANK",   "LOCAL_WORLD_SIZE",
+                                            "MASTER_ADDR", "MASTER_PORT", "NCCL_COMM_ID", "TORCHELASTIC_USE_AGENT_STORE"};
+};
+
+TEST_F(NcclLauncher, VariablesThatAreMissingAreNamed)
+{
+    zoff_comm *comm = nullptr;
+    set({});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "start the program with torchrun", open("nccl", 1, &comm));
+    set({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "set MASTER_ADDR", open("nccl", 1, &comm));
+    set({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "99999"}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "MASTER_PORT=99999 is no port", open("nccl", 1, &comm));
+    set({{"RANK", "2"}, {"WORLD_SIZE", "2"}});
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "RANK=2 and WORLD_SIZE=2 are no rank of a group", open("nccl", 1, &comm));
+}
+
+// Ranks that are threads have one environment: the place is the same, and its variable is as it was when all have joined.
+TEST_F(NcclLauncher, TorchrunsRanksMeetAtItsPort)
+{
+    const std::map<std::string, std::string> base = {
+        {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "29500"}, {"LOCAL_WORLD_SIZE", "2"}};
+    for (const char *backend : {"nccl", "auto"}) {
+        zoff_comm *made[2] = {};
+        std::thread first;
+        for (unsigned rank = 0; rank < 2; rank++) {
+            auto values = base;
+            values["RANK"] = values["LOCAL_RANK"] = std::to_string(rank);
+            if (rank == 0) {
+                set(values);
+                first = std::thread([&] { EXPECT_ZOFF_OK(open(backend, 10, &made[0])) << backend; });
+                while (communicators() == 0)
+                    usleep(1000); // it has read them, and waits
+                usleep(20000);
+            } else {
+                set(values);
+                EXPECT_ZOFF_OK(open(backend, 10, &made[1])) << backend;
+            }
+        }
+        first.join();
+        EXPECT_EQ(nullptr, getenv("NCCL_COMM_ID"));
+        ASSERT_TRUE(made[0] && made[1]);
+        EXPECT_EQ(0u, zoff_comm_rank(made[0]));
+        EXPECT_EQ(1u, zoff_comm_rank(made[1]));
+        on_threads(2, [&](unsigned rank) { EXPECT_ZOFF_OK(sum_is(made[rank], 3)); });
+        close_group({made[0], made[1]});
+    }
+}
+
+TEST_F(NcclLauncher, OneRankNeedsNoPlaceToMeet)
+{
+    zoff_comm *comm = nullptr;
+    set({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "5"}});
+    ASSERT_ZOFF_OK(open("nccl", 1, &comm)) << "devices are counted round";
+    EXPECT_ZOFF_OK(sum_is(comm, 1));
+    zoff_comm_close(comm);
+}
+} // namespace

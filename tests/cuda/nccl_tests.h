@@ -1,0 +1,57 @@
+// nccl_tests.h: what tests of the plug-in for NCCL share: functions of the libraries under it, and a way to steer them.
+#ifndef ZOFF_NCCL_TESTS_H
+#define ZOFF_NCCL_TESTS_H
+
+#include "nccl_group.h"
+
+#include "host/nccl_control.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+extern "C" {
+#include "comm.h"
+}
+
+namespace zoff_test
+{
+inline const char *const CUDART = CUDART_VERSION / 1000 == 13 ? "libcudart.so.13" : "libcudart.so.12";
+inline const char *const NCCL = "libnccl.so.2";
+
+// A function of a library that the loader finds as the plug-in does.
+template <typename function> function in_library(const char *library, const char *name)
+{
+    void *found = dlopen(library, RTLD_NOW);
+    EXPECT_NE(nullptr, found) << dlerror();
+    void *at = found ? dlsym(found, name) : nullptr;
+    EXPECT_NE(nullptr, at) << name;
+    return (function)at;
+}
+
+class NcclTest : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        fail = in_library<decltype(fail)>(NCCL, "zoff_nccl_fail");
+        brk = in_library<decltype(brk)>(NCCL, "zoff_nccl_break");
+        stop = in_library<decltype(stop)>(NCCL, "zoff_nccl_stop");
+        communicators = in_library<decltype(communicators)>(NCCL, "zoff_nccl_count");
+        ASSERT_NE(nullptr, fail);
+        EXPECT_EQ(0, communicators());
+    }
+    void TearDown() override
+    {
+        in_library<void (*)()>(NCCL, "zoff_nccl_heal")();
+        EXPECT_EQ(0, communicators()) << "communicators of NCCL are left";
+    }
+
+    void (*fail)(const char *call, int after) = nullptr;
+    void (*brk)(int rank) = nullptr;
+    void (*stop)(int rank) = nullptr;
+    int (*communicators)(void) = nullptr;
+};
+} // namespace zoff_test
+
+#endif
