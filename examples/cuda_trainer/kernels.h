@@ -1,0 +1,93 @@
+/* kernels.h: what lies between the matrix products: functions that put kernels into a stream and return at once. Arrays are on
+ * the device and row-major, one row for each token. Sums are in fp32 and in a fixed order, so a run can be repeated to the bit.
+ */
+#ifndef CUDA_TRAINER_KERNELS_H
+#define CUDA_TRAINER_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 bf16;
+extern "C" {
+#else
+typedef struct bf16 {
+    uint16_t bits;
+} bf16;
+#endif
+
+/* Column sums are made of so many parts, whatever the grid; `parts` below is scratch of COLUMN_PARTS * width floats. */
+enum { COLUMN_PARTS = 32 };
+
+/* ---- layers.cu ---- */
+
+typedef struct gpu_layernorm {
+    size_t rows, width;
+    const float *in;
+    const bf16 *gain, *offset;
+    float *mean, *inverse; /* of each row: kept for the way back */
+} gpu_layernorm;
+
+void gpu_layernorm_forward(const gpu_layernorm *layer, bf16 *out, cudaStream_t stream);
+
+/* d_in += the gradient through the layer; d_gain and d_offset are written. */
+void gpu_layernorm_backward(const gpu_layernorm *layer, const float *d_out, float *d_in, bf16 *d_gain, bf16 *d_offset,
+                            float *parts, cudaStream_t stream);
+
+/* out = a + b + bias: the stream goes on beside the layer that computed b. */
+void gpu_residual(size_t rows, size_t width, const float *a, const float *b, const bf16 *bias, float *out, cudaStream_t stream);
+
+/* hidden = in + bias, active = GELU(hidden), in the form x * sigmoid(2 * sqrt(2/pi) * (x + 0.044715 x^3)). */
+void gpu_gelu_forward(size_t rows, size_t width, const float *in, const bf16 *bias, bf16 *hidden, bf16 *active,
+                      cudaStream_t stream);
+/* d_hidden = d_active * GELU'(hidden) */
+void gpu_gelu_backward(size_t count, const bf16 *hidden, const float *d_active, bf16 *d_hidden, cudaStream_t stream);
+
+void gpu_round(size_t count, const float *in, bf16 *out, cudaStream_t stream);
+
+/* out[c] = sum of column c: the gradient of a bias. */
+void gpu_column_sums(size_t rows, size_t width, const float *in, bf16 *out, float *parts, cudaStream_t stream);
+void gpu_column_sums_bf16(size_t rows, size_t width, const bf16 *in, bf16 *out, float *parts, cudaStream_t stream);
+
+/* ---- attention.cu ---- */
+
+typedef struct gpu_heads {
+    size_t batch, context, heads, width;
+} gpu_heads;
+
+/* From [batch * context][parts * width], plus a bias (or NULL), to [parts][batch * heads][context][width / heads]. */
+void gpu_heads_split(const gpu_heads *h, size_t parts, const float *in, const bf16 *bias, bf16 *out, cudaStream_t stream);
+/* And back. */
+void gpu_heads_merge(const gpu_heads *h, size_t parts, const float *in, bf16 *out, cudaStream_t stream);
+
+/* Each token looks at itself and at those before it: softmax over these scores of [batch * heads][context][context]; 0 else. */
+void gpu_softmax_forward(const gpu_heads *h, const float *scores, bf16 *weights, cudaStream_t stream);
+void gpu_softmax_backward(const gpu_heads *h, const bf16 *weights, const float *d_weights, bf16 *d_scores, cudaStream_t stream);
+
+/* ---- ends.cu ---- */
+
+/* What both ends of the model are told of a batch, on the device. */
+typedef struct gpu_batch {
+    uint8_t *inputs, *targets;
+    uint32_t *order;  /* the rows, sorted by their input byte; those of one byte in ascending order */
+    uint32_t *starts; /* starts[byte]: where its rows begin in `order`; starts[256] is their number */
+} gpu_batch;
+
+/* out = embedding of the byte + embedding of the position */
+void gpu_embed_forward(size_t rows, size_t context, size_t width, const gpu_batch *batch, const bf16 *wte, const bf16 *wpe,
+                       float *out, cudaStream_t stream);
+
+/* d_wpe is written; d_wte is what came through the embedding, plus d_head, which came through the output head. */
+void gpu_embed_backward(size_t rows, size_t context, size_t width, const gpu_batch *batch, const float *d_out,
+                        const float *d_head, bf16 *d_wte, bf16 *d_wpe, cudaStream_t stream);
+
+/* The loss of each row in nats, and the gradient of their mean by the logits. */
+void gpu_cross_entropy(size_t rows, size_t classes, const gpu_batch *batch, const float *logits, float *losses, bf16 *d_logits,
+                       cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,34 @@
+/* launch.h: how a kernel is put into a stream, and how its threads share the work.
+ *
+ * Kernels use no shared memory and wait for nobody, and no sum is cut by how many threads there are. So they give the same bits
+ * with every grid, and a compiler that knows nothing of CUDA makes loops of them: tests/cuda/host runs the trainer that way. */
+#ifndef CUDA_TRAINER_LAUNCH_H
+#define CUDA_TRAINER_LAUNCH_H
+
+#include "check.h"
+
+#ifdef __CUDACC__
+#define LAUNCH(kernel, grid, block, stream, ...)                                                                               \
+    do {                                                                                                                       \
+        kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__);                                                                 \
+        check_cuda(cudaGetLastError(), #kernel);                                                                               \
+    } while (0)
+#else
+#include "trainer_cuda.h"
+#define LAUNCH(kernel, grid, block, stream, ...) cuda_host_launch((grid), (block), (stream), kernel, __VA_ARGS__)
+#endif
+
+/* Blocks are small: where a thread has a whole row, there are few threads, and they are to be on all multiprocessors. */
+#define BLOCK dim3(64)
+
+static inline dim3 grid_for(size_t work)
+{
+    const size_t blocks = (work + 63) / 64, most = 65536;
+    return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
+}
+
+/* All i below count, shared among all threads of the grid. */
+#define FOR_EACH(i, count)                                                                                                     \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
+
+#endif

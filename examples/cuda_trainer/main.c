@@ -1,0 +1,135 @@
+/* main.c: the training loop of a program that has its own stream, its own device memory and its own passes. Everything that
+ * knows of zoff stands between "zoff: begin" and "zoff: end"; it is what an existing trainer has to add. */
+#include "check.h"
+#include "data.h"
+#include "gpu_model.h"
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static int complain(const char *words)
+{
+    fprintf(stderr, "cuda_trainer: %s\n", words);
+    return -1;
+}
+
+/* clang-format off */
+/* zoff: begin */
+#include <zoff/zoff.h>
+typedef struct optimizer { zoff_accel *accel; zoff_engine *engine; cudaStream_t stream; zoff_status status; } optimizer;
+
+static zoff_status optimizer_open(const trainer_options *options, const gpt_tensor *t, optimizer *o)
+{
+    zoff_status status = zoff_accel_open(options->accel, options->device, &o->accel);
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config, .accel = o->accel};
+    status = status < 0 ? status : zoff_engine_create(&opts, &o->engine);
+    for (int i = 0; i < GPT_TENSORS && status >= 0; i++, t++)
+        status = zoff_engine_add_param(o->engine, &(zoff_param_desc){.struct_size = sizeof(zoff_param_desc),
+            .value = t->value, .grad = t->grad, .count = t->count, .slices = t->slices, .dtype = ZOFF_BF16,
+            .name = t->name}, NULL);
+    return status < 0 ? status : zoff_engine_seal(o->engine); /* reads the weights: they are on the device by now */
+}
+static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* what computes it is in the stream */
+{
+    optimizer *o = ctx;
+    o->status = o->status < 0 ? o->status : zoff_grad_ready(o->engine, (zoff_param)tensor, slice, o->stream);
+}
+static int optimizer_step(const optimizer *o, zoff_step_info *info) /* ends when the new weights are on the device */
+{
+    return o->status < 0 || zoff_step_begin(o->engine, NULL) < 0 || zoff_step_wait(o->engine, info) < 0 ? -1 : 0;
+}
+/* zoff: end */
+/* clang-format on */
+
+/* What the link and the library did, over all steps. */
+typedef struct totals {
+    double down_bytes, up_bytes, step_seconds, seconds;
+} totals;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int train(const trainer_options *options, const gpt_text *text, gpu_model *model, optimizer *o, totals *sum)
+{
+    const gpt_shape s = options->shape;
+    uint8_t *inputs = malloc(2 * s.batch * s.context), *targets = inputs + s.batch * s.context;
+    if (!inputs)
+        return complain("no memory for a batch");
+    int result = 0;
+    const double start = now();
+    for (size_t step = 0; step < options->steps && result == 0; step++) {
+        zoff_step_info info = {.struct_size = sizeof info};
+        gpt_text_batch(text, options->seed, step, s.batch, s.context, inputs, targets);
+        gpu_model_forward(model, inputs, targets);
+        gpu_model_backward(model, gradient_is_ready, o);
+        if (optimizer_step(o, &info) < 0) {
+            result = complain(zoff_last_error());
+            break;
+        }
+        printf("  step %4zu/%zu  loss %.9f  norm %.9f%s\n", step + 1, options->steps, gpu_model_loss(model), info.grad_norm,
+               info.skipped ? "  skipped: not finite" : "");
+        fflush(stdout);
+        sum->down_bytes += (double)info.device_read_bytes;
+        sum->up_bytes += (double)info.device_write_bytes;
+        sum->step_seconds += info.seconds;
+    }
+    sum->seconds = now() - start;
+    free(inputs);
+    return result;
+}
+
+static void report(const trainer_options *options, gpu_model *model, const totals *sum)
+{
+    const double steps = (double)options->steps, parameters = (double)model->parameter_count;
+    const double tokens = steps * (double)(options->shape.batch * options->shape.context);
+    printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->parameter_count,
+           sum->down_bytes / steps / parameters, sum->up_bytes / steps / parameters);
+    /* The passes are still at work when the step begins: their time is for the most part in that of the step. */
+    printf("  %.6f s a step, %.6f of them from zoff_step_begin() to the end of zoff_step_wait(); %.0f tokens/s\n",
+           sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
+    printf("  weights %016llx\n", (unsigned long long)gpu_model_hash(model));
+}
+
+int main(int argc, char **argv)
+{
+    trainer_options options = {0};
+    gpt_text text = {0};
+    gpu_model model = {0};
+    optimizer o = {0};
+    totals sum = {0};
+    int result = trainer_options_parse(argc, argv, &options);
+    if (result)
+        return result < 0 ? 2 : 0;
+    if (gpt_text_load(&options.data, 1, &text))
+        return 1;
+    if (text.count <= options.shape.context) {
+        gpt_text_free(&text);
+        return complain("the text is not longer than --context") < 0;
+    }
+    CUDA(cudaSetDevice(options.device));
+    CUDA(cudaStreamCreateWithFlags(&o.stream, cudaStreamNonBlocking));
+    const char *wrong = gpu_model_create(options.shape, options.seed, o.stream, &model);
+    if (wrong) {
+        result = complain(wrong);
+        goto close_stream;
+    }
+    if (optimizer_open(&options, model.tensor, &o) < 0)
+        result = complain(zoff_last_error());
+    else if ((result = train(&options, &text, &model, &o, &sum)) == 0)
+        report(&options, &model, &sum);
+    /* zoff: begin */
+    zoff_engine_destroy(o.engine);
+    zoff_accel_close(o.accel);
+    /* zoff: end */
+    gpu_model_destroy(&model);
+close_stream:
+    CUDA(cudaStreamDestroy(o.stream));
+    gpt_text_free(&text);
+    return result ? 1 : 0;
+}
