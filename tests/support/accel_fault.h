@@ -85,7 +85,7 @@ class test_device
     int fail = 0;                // the nth call from now on fails; 0: none
     int calls = 0;               // of those that can fail
     bool fails_polls = false;    // it is one that asks whether an event is reached, and none of the others
-    bool fails_for_ever = false; // from that one on all of them: a device that is gone
+    bool fails_for_ever = false; // from that one on each and every one: a device that is gone
     bool forgets_await = false, forgets_poll = false;
 
   private:
@@ -97,10 +97,9 @@ class test_device
 
     zoff_status count(const char *call, bool is_poll = false)
     {
-        if (is_poll != fails_polls && !fails_for_ever)
-            return ZOFF_OK;
-        calls++;
-        if (fail && (calls == fail || (fails_for_ever && calls > fail)))
+        const bool can = is_poll == fails_polls;
+        calls += can;
+        if (fail && ((can && calls == fail) || (fails_for_ever && calls >= fail)))
             return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s failed as the test asked for", call);
         return ZOFF_OK;
     }

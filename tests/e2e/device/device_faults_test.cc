@@ -126,8 +126,7 @@ TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
             t.hand_over(e.get(), i, slice);
     }
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, device.stream));
-    device.calls = 0;
-    device.fail = 1;
+    device.calls = device.fail = 1; /* the next one already */
     device.fails_for_ever = true;
     zoff_step_info info = new_info();
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
@@ -192,8 +191,8 @@ TEST_P(DeviceOfOneRank, IsMissedByAll)
         });
     }
     EXPECT_TRUE(over);
-    EXPECT_LT(10u, failed);
-    EXPECT_LT(GetParam() ? 1u : 3u, torn);
+    EXPECT_LT(100u, failed);
+    EXPECT_LT(30u, torn);
 }
 
 // The same outside of a step: weights that are made of the states, and go to all ranks.
