@@ -2,6 +2,7 @@
  * communicators do not block, and are looked at until they are ready or it takes too long. */
 #include "nccl_priv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,9 @@ static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
     ZOFF_NCCL_CUDA(n, cudaStreamCreateWithFlags, &lane->stream, cudaStreamNonBlocking);
     ZOFF_NCCL_CUDA(n, cudaEventCreateWithFlags, &lane->event, cudaEventDisableTiming);
     ZOFF_NCCL_CUDA(n, cudaHostAlloc, (void **)&lane->notes, notes, cudaHostAllocPortable);
+    ZOFF_NCCL_CUDA(n, cudaHostAlloc, (void **)&lane->bounce, ZOFF_NCCL_BOUNCE, cudaHostAllocPortable);
     ZOFF_NCCL_CUDA(n, cudaMalloc, (void **)&lane->wire, notes);
+    ZOFF_NCCL_CUDA(n, cudaMalloc, (void **)&lane->slots, 2 * n->comm.size * n->cut);
     lane->to = calloc(n->comm.size, sizeof *lane->to);
     lane->from = calloc(n->comm.size, sizeof *lane->from);
     ZOFF_FAIL_IF(!lane->to || !lane->from, ZOFF_ERR_NO_MEMORY, "no memory for a communicator");
@@ -45,12 +48,10 @@ static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
 /* Of a lane in whose stream nothing is any more. */
 static void close_lane(zoff_nccl_lane *lane)
 {
-    zoff_nccl_free(&lane->slots, false);
-    zoff_nccl_free(&lane->bounce, true);
-    if (lane->wire)
-        (void)cudaFree(lane->wire);
-    if (lane->notes)
-        (void)cudaFreeHost(lane->notes);
+    (void)cudaFree(lane->slots); /* NULL is allowed */
+    (void)cudaFree(lane->wire);
+    (void)cudaFreeHost(lane->bounce);
+    (void)cudaFreeHost(lane->notes);
     if (lane->event)
         (void)cudaEventDestroy(lane->event);
     if (lane->stream)
@@ -142,12 +143,10 @@ static void free_all(zoff_nccl *n)
         free(n);
 }
 
-/* ---- leaving ---- */
+/* ---- what all say ---- */
 
-/* Every rank tells every other one instead of its next operation, in all lanes. Who does call one learns that this rank has
- * left.
- * @return OK: all leave; PENDING: they have not told yet; an error: one does not leave, or something has failed */
-static zoff_status hear_leaving(zoff_nccl *n, zoff_nccl_lane *lane)
+/* @return OK: all say it; PENDING: they have not told yet; ERR_STATE: one says something else; or what has failed */
+static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says says)
 {
     zoff_status status = ZOFF_OK;
     if (lane->phase == ZOFF_NCCL_TELLING) {
@@ -166,31 +165,40 @@ static zoff_status hear_leaving(zoff_nccl *n, zoff_nccl_lane *lane)
         lane->phase = ZOFF_NCCL_IDLE;
     }
     for (unsigned other = 0; other < n->comm.size; other++) {
-        if (other != n->comm.rank && lane->notes[n->comm.size + other].says != ZOFF_NCCL_LEAVES)
-            return ZOFF_ERR_COMM;
+        if (other != n->comm.rank && lane->notes[n->comm.size + other].says != says)
+            return ZOFF_ERR_STATE;
     }
     return ZOFF_OK;
 }
 
-static zoff_status hear_all_leave(zoff_nccl *n, double until)
+/* Every rank tells every other one, in these lanes, what is no operation.  @return PENDING: it takes too long */
+static zoff_status say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff_nccl_says says, double until)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
-        ZOFF_TRY(zoff_nccl_tell(n, &n->lanes[i], ZOFF_NCCL_LEAVES));
-        n->lanes[i].phase = ZOFF_NCCL_TELLING;
+    for (unsigned i = 0; i < count; i++) {
+        ZOFF_TRY(zoff_nccl_tell(n, &lanes[i], says));
+        lanes[i].phase = ZOFF_NCCL_TELLING;
     }
     for (;;) {
         bool are_all = true;
-        for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        for (unsigned i = 0; i < count; i++) {
             zoff_status status;
-            ZOFF_TRY(status = hear_leaving(n, &n->lanes[i]));
+            ZOFF_TRY(status = hear(n, &lanes[i], says));
             are_all &= status == ZOFF_OK;
         }
         if (are_all)
             return ZOFF_OK;
         if (now() > until)
-            return ZOFF_ERR_COMM;
+            return ZOFF_PENDING;
         nap();
     }
+}
+
+/* ---- leaving ---- */
+
+/* Instead of the next operation, and in all lanes at once: who does call one learns that this rank has left. */
+static zoff_status hear_all_leave(zoff_nccl *n, double until)
+{
+    return say(n, n->lanes, ZOFF_COMM_STREAMS, ZOFF_NCCL_LEAVES, until);
 }
 
 /* After which a communicator can be destroyed without waiting. */
@@ -323,6 +331,19 @@ static zoff_status join_first(zoff_nccl *n, const zoff_comm_join *join, const nc
                : wait_for(n, *made, made, "ncclCommInitRankConfig", until);
 }
 
+/* NCCL connects two ranks when the first message goes between them, and allocates for it: so one goes now, while nothing else
+ * is on the device that waits for a rank, and one lane after the other. */
+static zoff_status connect_lane(zoff_nccl *n, zoff_nccl_lane *lane, double until)
+{
+    const zoff_status status = say(n, lane, 1, ZOFF_NCCL_JOINS, n->comm.timeout_seconds < 0 ? HUGE_VAL : until);
+    if (status == ZOFF_PENDING)
+        return expire(n, "the first message to all");
+    ZOFF_FAIL_IF(status == ZOFF_ERR_STATE, ZOFF_ERR_COMM,
+                 "rank %u: what came from another rank is no first message: all ranks must run the same version of zoff",
+                 n->comm.rank);
+    return status;
+}
+
 static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const ncclUniqueId *known)
 {
     const double until = now() + n->comm.timeout_seconds;
@@ -335,6 +356,8 @@ static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const nc
         ZOFF_TRY(split(n, parent, i, until));
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         ZOFF_TRY(open_lane(n, &n->lanes[i]));
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS && n->comm.size > 1; i++)
+        ZOFF_TRY(connect_lane(n, &n->lanes[i], until));
     return ZOFF_OK;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNED = 256, AT_ONCE = 64 << 10 };
+enum { AT_ONCE = 64 << 10 };
 
 /* Where the bytes for each rank are, and those of it. Rows of a sum are beside the numbers of this rank, which stay until all
  * rows are there. */
@@ -73,24 +73,15 @@ void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane)
     }
 }
 
-/* A slot on the device for the first cut, the largest, of each piece that is the host's. */
-static zoff_status place(zoff_nccl *n, zoff_nccl_lane *lane)
+/* A slot on the device for the cuts of each piece that is the host's. */
+static void place(const zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const unsigned size = n->comm.size;
-    for (int is_placed = 0; is_placed < 2; is_placed++) {
-        size_t used = 0;
-        for (unsigned i = 0; i < 2 * size; i++) {
-            zoff_nccl_piece *piece = i < size ? &lane->to[i] : &lane->from[i - size];
-            if (i < size ? lane->in_is_device : lane->out_is_device)
-                continue;
-            if (is_placed && piece->bytes)
-                piece->slot = lane->slots.base + used;
-            used += (cut_of(n, piece, 0) + ALIGNED - 1) / ALIGNED * ALIGNED;
-        }
-        if (!is_placed)
-            ZOFF_TRY(zoff_nccl_grow(n, &lane->slots, used, false));
+    for (unsigned i = 0; i < 2 * size; i++) {
+        zoff_nccl_piece *piece = i < size ? &lane->to[i] : &lane->from[i - size];
+        if (piece->bytes && !(i < size ? lane->in_is_device : lane->out_is_device))
+            piece->slot = lane->slots + i * n->cut;
     }
-    return ZOFF_OK;
 }
 
 static char *place_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t round)
@@ -114,7 +105,7 @@ zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const unsigned size = n->comm.size, me = n->comm.rank;
     if (lane->round == 0)
-        ZOFF_TRY(place(n, lane));
+        place(n, lane);
     for (unsigned other = 0; other < size; other++) {
         const zoff_nccl_piece *piece = &lane->to[other];
         const size_t bytes = cut_of(n, piece, lane->round);

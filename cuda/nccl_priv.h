@@ -22,8 +22,9 @@ enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
     ZOFF_NCCL_NOTE_BYTES = 512, /* on the wire */
     ZOFF_NCCL_SMALL = 512 - 64, /* pieces of host memory up to this size travel in notes */
-    ZOFF_NCCL_ROUND = 32 << 20, /* bytes that a rank stages in a round, for all others together */
-    ZOFF_NCCL_CUT_LEAST = 64 << 10
+    ZOFF_NCCL_ROUND = 4 << 20,  /* bytes that a rank stages in a round, for all others together */
+    ZOFF_NCCL_CUT_LEAST = 64 << 10,
+    ZOFF_NCCL_BOUNCE = 2 << 20 /* for host memory that is not pinned */
 };
 
 /* What a rank tells another of its call before anything moves. The same on the wire everywhere: fixed widths. */
@@ -36,7 +37,7 @@ typedef struct zoff_nccl_note {
 } zoff_nccl_note;
 _Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");
 
-typedef enum zoff_nccl_says { ZOFF_NCCL_CALLS = 0x6e6f7465, ZOFF_NCCL_LEAVES } zoff_nccl_says;
+typedef enum zoff_nccl_says { ZOFF_NCCL_CALLS = 0x6e6f7465, ZOFF_NCCL_LEAVES, ZOFF_NCCL_JOINS } zoff_nccl_says;
 
 /* A piece for another rank, or of it. */
 typedef struct zoff_nccl_piece {
@@ -53,16 +54,6 @@ typedef enum zoff_nccl_phase {
     ZOFF_NCCL_MOVED,   /* all rounds are on their way */
     ZOFF_NCCL_WRITING  /* a sum goes to the device that it is for */
 } zoff_nccl_phase;
-
-enum { ZOFF_NCCL_GROWTHS = 24 };
-
-/* Memory that grows by doubling. What was there before stays until the end: to free it would wait for the whole device. */
-typedef struct zoff_nccl_memory {
-    char *base;
-    size_t bytes;
-    void *old[ZOFF_NCCL_GROWTHS];
-    unsigned olds;
-} zoff_nccl_memory;
 
 typedef struct zoff_nccl_lane {
     ncclComm_t nccl;
@@ -82,9 +73,12 @@ typedef struct zoff_nccl_lane {
     size_t round, rounds;
     double *rows; /* of a sum: those of rank 0, 1, ... */
 
-    zoff_nccl_note *notes;          /* pinned: for rank 0, 1, ..., then of rank 0, 1, ... */
-    char *wire;                     /* the same on the device */
-    zoff_nccl_memory slots, bounce; /* on the device; pinned */
+    /* All that a lane ever needs. To allocate while a kernel waits for another rank may wait for that kernel, and the other
+     * rank likewise. */
+    zoff_nccl_note *notes; /* pinned: for rank 0, 1, ..., then of rank 0, 1, ... */
+    char *wire;            /* the same on the device */
+    char *slots;           /* on the device: a cut for each rank, and one of each */
+    char *bounce;          /* pinned: ZOFF_NCCL_BOUNCE bytes */
 } zoff_nccl_lane;
 
 typedef struct zoff_nccl {
@@ -139,8 +133,6 @@ zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);
 /* nccl_copies.c: all in the order of the lane's stream */
 zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *out);
 zoff_status zoff_nccl_copy(zoff_nccl *n, zoff_nccl_lane *lane, void *dst, const void *src, size_t bytes);
-zoff_status zoff_nccl_grow(zoff_nccl *n, zoff_nccl_memory *m, size_t bytes, bool is_host);
-void zoff_nccl_free(zoff_nccl_memory *m, bool is_host);
 
 static inline zoff_comm_work *zoff_nccl_work_of(const zoff_nccl_lane *lane)
 {

@@ -34,7 +34,7 @@ add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brie
 # With weights and gradients on a device of CUDA's, too.
 add_test(NAME cuda.e2e_ranks_nccl_device COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=*onDevice*)
 foreach(name IN ITEMS comm_nccl_1 comm_nccl_2 comm_nccl_3 comm_nccl_4 nccl_plugin e2e_ranks_nccl e2e_ranks_nccl_life e2e_ranks_nccl_persist e2e_ranks_nccl_device)
-  set_tests_properties(cuda.${name} PROPERTIES LABELS "comm;cuda" TIMEOUT 300 PROCESSORS 2 FAIL_REGULAR_EXPRESSION "SKIPPED"
+  set_tests_properties(cuda.${name} PROPERTIES LABELS "comm;cuda" TIMEOUT 600 PROCESSORS 2 FAIL_REGULAR_EXPRESSION "SKIPPED"
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
 endforeach()
 foreach(ranks IN ITEMS 1 2 3 4)

@@ -107,6 +107,17 @@ TEST_F(Nccl, PiecesOfAnySizeBetweenMemoryOfAnyKind)
     }
 }
 
+// To allocate may wait for what is on the device, and that for another rank, which does the same.
+TEST_F(Nccl, NothingIsAllocatedOnceAllHaveJoined)
+{
+    ASSERT_NO_FATAL_FAILURE(open(3));
+    const auto refuse = in_library<void (*)(const char *, int)>(CUDART, "zoff_cudart_fail");
+    refuse("cudaMalloc", 0);
+    refuse("cudaHostAlloc", 0);
+    on_threads(3, [&](unsigned rank) { exchange(comms[rank], false, false); });
+    in_library<void (*)()>(CUDART, "zoff_cudart_heal")();
+}
+
 TEST_F(Nccl, RanksMayHaveMemoryOfDifferentKinds)
 {
     ASSERT_NO_FATAL_FAILURE(open(4));

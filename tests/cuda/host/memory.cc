@@ -8,11 +8,13 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <sys/mman.h>
 
 namespace zoff_test
 {
 namespace
 {
+enum : size_t { LARGE = 1 << 20 }; // is given back to the kernel, as a device's is to the device
 struct range {
     size_t bytes;
     cudaMemoryType kind;
@@ -43,25 +45,33 @@ bool add_memory(void *memory, size_t bytes, cudaMemoryType kind)
     return true;
 }
 
-bool remove_memory(void *memory)
+size_t remove_memory(void *memory)
 {
     std::lock_guard<std::mutex> hold(lock);
-    return ranges.erase((const char *)memory) == 1;
+    const auto found = ranges.find((const char *)memory);
+    const size_t bytes = found == ranges.end() ? 0 : found->second.bytes;
+    if (bytes)
+        ranges.erase(found);
+    return bytes;
 }
 
 void *get_memory(size_t bytes, cudaMemoryType kind)
 {
-    void *memory = malloc(bytes ? bytes : 1);
-    if (memory)
-        memset(memory, 0xa5, bytes);
-    if (memory)
-        add_memory(memory, bytes ? bytes : 1, kind);
+    void *memory = bytes < LARGE ? malloc(bytes ? bytes : 1)
+                                 : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!memory || memory == MAP_FAILED)
+        return nullptr;
+    memset(memory, 0xa5, bytes);
+    add_memory(memory, bytes ? bytes : 1, kind);
     return memory;
 }
 
 void free_memory(void *memory)
 {
-    if (memory && remove_memory(memory))
+    const size_t bytes = memory ? remove_memory(memory) : 0;
+    if (bytes >= LARGE)
+        munmap(memory, bytes);
+    else if (bytes)
         free(memory);
 }
 
