@@ -27,12 +27,15 @@ foreach(ranks IN ITEMS 1 2 3 4)
 endforeach()
 add_test(NAME cuda.nccl_plugin COMMAND nccl_plugin --gtest_brief=1)
 # Some cells of each kind of stage, tier, type and owner; all of them take three minutes on two cores.
-add_test(NAME cuda.e2e_ranks_nccl COMMAND e2e_ranks --gtest_brief=1
-         --gtest_filter=*stage2_*_world2_*:*stage3_*_bf16_world3_*:*stage0_host_*_world3_*:*stage1_nvme_fp32_*:*_wire_*)
+set(cells *stage2_*_world2_*:*stage3_*_bf16_world3_*:*stage0_host_*_world3_*:*stage1_nvme_fp32_*:*_wire_*)
+if(ZOFF_SANITIZE)
+  set(cells *stage2_nvme_*_world2_*:*stage3_nvme_bf16_world3_*:*stage0_host_bf16_world3_*:*_wire_*)
+endif()
+add_test(NAME cuda.e2e_ranks_nccl COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=${cells}-*onDevice*)
 add_test(NAME cuda.e2e_ranks_nccl_life COMMAND e2e_ranks_life --gtest_brief=1)
 add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brief=1)
 # With weights and gradients on a device of CUDA's, too.
-add_test(NAME cuda.e2e_ranks_nccl_device COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=*onDevice*)
+add_test(NAME cuda.e2e_ranks_nccl_device COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=${on_device})
 foreach(name IN ITEMS comm_nccl_1 comm_nccl_2 comm_nccl_3 comm_nccl_4 nccl_plugin e2e_ranks_nccl e2e_ranks_nccl_life e2e_ranks_nccl_persist e2e_ranks_nccl_device)
   set_tests_properties(cuda.${name} PROPERTIES LABELS "comm;cuda" TIMEOUT 600 PROCESSORS 2 FAIL_REGULAR_EXPRESSION "SKIPPED"
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
