@@ -166,6 +166,7 @@ static zoff_status nccl_start(zoff_comm *comm, zoff_comm_work *work)
                  "rank %u: operation %llu is not done yet, and no more than %d may follow it", comm->rank,
                  (unsigned long long)lane->ops[at].work->number, ZOFF_NCCL_DEPTH - 1);
     ZOFF_NCCL_ENTER(n);
+    ZOFF_TRY(zoff_nccl_check_memory(n, &work->call));
     lane->ops[at].work = work;
     lane->ops[at].is_done = false;
     lane->started = work->number;

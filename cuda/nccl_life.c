@@ -426,6 +426,7 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .timeout_seconds = join->opts.timeout_seconds,
                           .is_remote = true,
                           .reaches = "cuda",
+                          .adds = true,
                           .blind = BLIND};
     const zoff_status status = join_group(n, join);
     n->comm.device = n->device;

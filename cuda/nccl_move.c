@@ -8,6 +8,20 @@
 
 enum { AT_ONCE = 64 << 10 };
 
+/* NCCL adds up in memory of the device, and in one go: there are no rounds in which it could be staged. */
+zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
+{
+    bool in_is_device = true, out_is_device = true;
+    if (!call->adds || !call->send_bytes[0])
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_nccl_is_device(n, call->in, &in_is_device));
+    ZOFF_TRY(zoff_nccl_is_device(n, call->out, &out_is_device));
+    ZOFF_FAIL_IF(!in_is_device || !out_is_device, ZOFF_ERR_INVALID,
+                 "NCCL adds up memory of device %d alone, and %s is memory of the host", n->device,
+                 in_is_device ? "the result" : "what is sent");
+    return ZOFF_OK;
+}
+
 /* Where the bytes for each rank are, and those of it. Rows of a sum are beside the numbers of this rank, which stay until all
  * rows are there. */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
@@ -32,7 +46,7 @@ zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
         lane->from[other] = (zoff_nccl_piece){.at = out, .bytes = expects};
         if (sends && scatters)
             in += sends;
-        if (expects && (sums || !in_place))
+        if (expects && (sums || !in_place) && !call->adds)
             out += expects;
     }
     return ZOFF_OK;
@@ -44,6 +58,8 @@ zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane)
     const zoff_comm_work *work = zoff_nccl_work_of(lane);
     const zoff_nccl_piece *to = &lane->to[n->comm.rank], *from = &lane->from[n->comm.rank];
     if (work->call.kind == ZOFF_COMM_BROADCAST || work->call.kind == ZOFF_COMM_BARRIER)
+        return ZOFF_OK;
+    if (work->call.adds && n->comm.size > 1) /* it is in the sum */
         return ZOFF_OK;
     ZOFF_FAIL_IF(to->bytes != from->bytes, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for itself, and expects %zu",
                  n->tools->name(&n->comm, work), n->comm.rank, to->bytes, from->bytes);
@@ -62,10 +78,22 @@ static size_t cut_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t ro
     return piece->bytes <= before ? 0 : piece->bytes - before < n->cut ? piece->bytes - before : n->cut;
 }
 
+/* One round, and no pieces: the notes have compared them. */
+static void count_sum(const zoff_nccl *n, zoff_nccl_lane *lane)
+{
+    lane->rounds = n->comm.size > 1 && zoff_nccl_work_of(lane)->call.send_bytes[0];
+    for (unsigned other = 0; other < n->comm.size; other++)
+        lane->to[other].bytes = lane->from[other].bytes = 0;
+}
+
 /* What is left of the pieces when the notes are read; this rank's own is not among it. */
 void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     lane->to[n->comm.rank].bytes = lane->from[n->comm.rank].bytes = 0;
+    if (zoff_nccl_work_of(lane)->call.adds) {
+        count_sum(n, lane);
+        return;
+    }
     for (unsigned i = 0; i < 2 * n->comm.size; i++) {
         const size_t bytes = (i < n->comm.size ? &lane->to[i] : &lane->from[i - n->comm.size])->bytes;
         const size_t rounds = (bytes + n->cut - 1) / n->cut;
@@ -104,6 +132,12 @@ static ncclResult_t hand_over(zoff_nccl *n, zoff_nccl_lane *lane, unsigned to, u
 zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const unsigned size = n->comm.size, me = n->comm.rank;
+    const zoff_comm_call *call = &zoff_nccl_work_of(lane)->call;
+    if (call->adds) {
+        ZOFF_NCCL_TRY(n, lane->nccl, ncclReduceScatter, call->in, call->out, call->send_bytes[0] / sizeof(float), ncclFloat32,
+                      ncclSum, lane->nccl, lane->stream);
+        return ZOFF_OK;
+    }
     if (lane->round == 0)
         place(n, lane);
     for (unsigned other = 0; other < size; other++) {

@@ -24,6 +24,7 @@ static void write_note(const zoff_nccl *n, zoff_nccl_lane *lane, unsigned other)
     note->root = call->root;
     note->number = work->number;
     note->count = call->count;
+    note->adds = call->adds;
     note->result_bytes = n->tools->result(&n->comm, call);
     note->sends = piece->bytes;
     note->expects = lane->from[other].bytes;
@@ -77,12 +78,14 @@ static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned ot
     ZOFF_FAIL_IF(note->says == ZOFF_NCCL_LEAVES, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
                  comm->rank, n->tools->name(comm, work), other);
     ZOFF_FAIL_IF(note->says != ZOFF_NCCL_CALLS || note->number != work->number || note->kind > ZOFF_COMM_BARRIER ||
+                     note->adds > 1 ||
                      (note->small_bytes && (note->small_bytes != note->sends || note->small_bytes > sizeof note->small)),
                  ZOFF_ERR_COMM,
                  "rank %u: %s: what came from rank %u is no note of operation %llu: all ranks must run the same "
                  "version of zoff",
                  comm->rank, n->tools->name(comm, work), other, (unsigned long long)work->number);
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
+                                     .adds = note->adds != 0,
                                      .root = note->root,
                                      .count = note->count,
                                      .result_bytes = note->result_bytes,

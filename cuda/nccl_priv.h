@@ -32,7 +32,7 @@ typedef struct zoff_nccl_note {
     uint32_t says; /* zoff_nccl_says */
     uint32_t kind, root, small_bytes;
     uint64_t number, count, result_bytes, sends, expects;
-    uint64_t unused;
+    uint64_t adds;
     char small[ZOFF_NCCL_SMALL];
 } zoff_nccl_note;
 _Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");
@@ -126,8 +126,9 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane);        /* once t
 /* nccl_move.c */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane); /* the pieces of an operation that begins */
 void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane);
-zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane);   /* hand over the round */
-zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane); /* once it is in the stream */
+zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call); /* before it counts as started */
+zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane);               /* hand over the round */
+zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane);             /* once it is in the stream */
 zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane);
 
 /* nccl_copies.c: all in the order of the lane's stream */

@@ -12,6 +12,7 @@
 #include <time.h>
 
 static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
+static const char *const ADDS = "reduce_scatter"; /* an all_to_all that adds up */
 static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
 /* The sum of a list over the ranks. */
@@ -37,9 +38,9 @@ size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned 
 
 size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to)
 {
-    (void)to;
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
+        return call->adds ? call->send_bytes[to] : call->receive_bytes[from];
     case ZOFF_COMM_GATHER:
         return call->receive_bytes[from];
     case ZOFF_COMM_SUM:
@@ -55,6 +56,7 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
 {
     switch (call->kind) {
     case ZOFF_COMM_EXCHANGE:
+        return call->adds ? call->send_bytes[comm->rank] : total(comm, call->receive_bytes);
     case ZOFF_COMM_GATHER:
         return total(comm, call->receive_bytes);
     case ZOFF_COMM_SUM:
@@ -66,16 +68,17 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
-static void write_name(char *dst, size_t dst_bytes, zoff_comm_kind kind, zoff_comm_stream stream, uint64_t number, size_t bytes)
+static void write_name(char *dst, size_t dst_bytes, const char *what, zoff_comm_stream stream, uint64_t number, size_t bytes)
 {
-    snprintf(dst, dst_bytes, "%s number %llu %s (%zu bytes)", NAMES[kind], (unsigned long long)number, STREAMS[stream], bytes);
+    snprintf(dst, dst_bytes, "%s number %llu %s (%zu bytes)", what, (unsigned long long)number, STREAMS[stream], bytes);
 }
 
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
 {
     static _Thread_local char text[96];
     const zoff_comm_call *call = &work->call;
-    write_name(text, sizeof text, call->kind, call->stream, work->number, zoff_comm_call_result(comm, call));
+    write_name(text, sizeof text, call->adds ? ADDS : NAMES[call->kind], call->stream, work->number,
+               zoff_comm_call_result(comm, call));
     return text;
 }
 
@@ -84,9 +87,11 @@ zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *
 {
     const zoff_comm_call *ours = &work->call;
     const unsigned rank = comm->rank;
-    if (ours->kind != theirs->kind || ours->count != theirs->count || ours->root != theirs->root) {
+    if (ours->kind != theirs->kind || ours->adds != theirs->adds || ours->count != theirs->count ||
+        ours->root != theirs->root) {
         char name[96];
-        write_name(name, sizeof name, theirs->kind, ours->stream, work->number, theirs->result_bytes);
+        write_name(name, sizeof name, theirs->adds ? ADDS : NAMES[theirs->kind], ours->stream, work->number,
+                   theirs->result_bytes);
         return zoff_base_status_fail(ZOFF_ERR_COMM,
                                      "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
                                      "order",
@@ -167,12 +172,27 @@ static void count(zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
+/* A call that adds up, of a back-end that can. */
+static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *call)
+{
+    ZOFF_FAIL_IF(!comm->adds, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" does not add up what it exchanges",
+                 comm->ops->name);
+    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s does not add up", NAMES[call->kind]);
+    for (unsigned rank = 0; rank < comm->size; rank++)
+        ZOFF_FAIL_IF(call->send_bytes[rank] != call->send_bytes[0] || call->send_bytes[rank] % sizeof(float), ZOFF_ERR_INVALID,
+                     "%s takes pieces of one length, in fp32: that for rank %u has %zu bytes, that for rank 0 %zu", ADDS, rank,
+                     call->send_bytes[rank], call->send_bytes[0]);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
 {
     ZOFF_FAIL_IF(work->active, ZOFF_ERR_STATE, "a second operation was started before the first was done");
     ZOFF_FAIL_IF(comm->is_broken, ZOFF_ERR_COMM, "%s", comm->words);
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_BROADCAST && call->root >= comm->size, ZOFF_ERR_INVALID,
                  "a broadcast from rank %u of %u", call->root, comm->size);
+    if (call->adds)
+        ZOFF_TRY(check_pieces(comm, call));
     *work = (zoff_comm_work){.call = *call, .number = comm->started[call->stream] + 1, .seen = zoff_base_clock_seconds()};
     ZOFF_TRY(comm->ops->start(comm, work));
     comm->started[call->stream]++;

@@ -33,6 +33,9 @@ typedef struct zoff_comm_call {
     const size_t *receive_bytes; /* EXCHANGE, GATHER: of each piece of `out`; GATHER: own rank's is that of `in`, too */
     size_t count;                /* SUM: doubles; BROADCAST: bytes */
     unsigned root;               /* BROADCAST: from whom */
+    /* EXCHANGE, where zoff_comm.adds: pieces are fp32, all of one length, and are added up on the way, in whatever order; `out`
+     * is one piece, the sum of those for this rank. `receive_bytes` is not looked at. */
+    bool adds;
 } zoff_comm_call;
 
 /* One operation in flight. The caller keeps the struct, zeroed at first, until poll says that it is done. */
@@ -74,6 +77,7 @@ struct zoff_comm {
     bool holds_memory;   /* see zoff_comm_lets_go() */
     const char *reaches; /* not NULL: what a call names may be memory of this rank's accelerator of that name */
     int device;          /* and of this number */
+    bool adds;           /* it can add up in that memory: zoff_comm_call.adds */
     const char *blind;   /* not NULL: has_arrived() tells nothing, for the back-end cannot know; these words say so */
     char words[1024];    /* why it is broken */
 };
@@ -126,7 +130,8 @@ const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *wor
  * caller leaks it rather than free it. */
 bool zoff_comm_lets_go(const zoff_comm *comm);
 
-/* Bytes that the call of rank `from` has for rank `to`; those that the call of rank `to` expects of rank `from`. */
+/* Bytes that the call of rank `from` has for rank `to`; those that the call of rank `to` expects of rank `from`, also where
+ * they only come as part of a sum. */
 size_t zoff_comm_call_sends(const zoff_comm_call *call, unsigned from, unsigned to);
 size_t zoff_comm_call_expects(const zoff_comm_call *call, unsigned from, unsigned to);
 /* Bytes of the result. */
@@ -135,6 +140,7 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call);
 /* What a rank knows of the call of another under the same number. */
 typedef struct zoff_comm_theirs {
     zoff_comm_kind kind;
+    bool adds;
     unsigned root;
     size_t count, result_bytes;
     size_t sends, expects; /* for this rank, and of this rank */

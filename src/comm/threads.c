@@ -170,6 +170,7 @@ static size_t before(const size_t *bytes, unsigned rank)
 static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_call *theirs)
 {
     zoff_comm_theirs told = {.kind = theirs->kind,
+                             .adds = theirs->adds,
                              .root = theirs->root,
                              .count = theirs->count,
                              .result_bytes = zoff_comm_call_result(comm, theirs)};

@@ -368,6 +368,26 @@ TEST_P(Comm, NothingToMoveNeedsNoMemory)
     });
 }
 
+// In which order they do it is their own; that is why somebody has to ask for it.
+TEST_P(Comm, FewAddUpWhatTheyExchange)
+{
+    on_each([&](zoff_comm *comm, unsigned) {
+        std::vector<size_t> bytes(size, 0);
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_EXCHANGE;
+        call.send_bytes = bytes.data();
+        call.adds = true;
+        zoff_comm_work work = {};
+        if (comm->adds) {
+            EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+            EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        } else {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "does not add up what it exchanges", zoff_comm_start(comm, &call, &work));
+        }
+        EXPECT_ZOFF_OK(run_barrier(comm));
+    });
+}
+
 TEST_P(Comm, TooManyInFlightAreRefused)
 {
     on_each([&](zoff_comm *comm, unsigned) {

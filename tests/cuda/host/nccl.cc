@@ -1,8 +1,9 @@
 // nccl.cc: an NCCL whose ranks are threads of one process, under the name of the real one: what libzoff_nccl.so calls of it. A
-// group of sends and receives is one function in the CUDA stream, which holds that stream up until all partners have come, as
-// the kernel does on a GPU; it gets there after a few looks at the communicator, as with one that does not block. It is
-// stricter than the real one: communicators must not block, say ncclInProgress for a few looks after everything, and take
+// group of sends and receives, and a sum, is one function in the CUDA stream, which holds that stream up until all partners
+// have come, as the kernel does on a GPU; it gets there after a few looks at the communicator, as with one that does not block.
+// It is stricter than the real one: communicators must not block, say ncclInProgress for a few looks after everything, and take
 // nothing meanwhile; a message of another length than what is expected is an error; memory that is not the device's is, too.
+// Sums are added up from the last rank to the first: nobody may count on the other order.
 //
 // Tests steer it through functions zoff_nccl_*(): see nccl_control.h.
 #include "nccl_control.h"
@@ -10,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -37,9 +39,17 @@ struct message {
     bool *is_taken;
 };
 
+// What ranks add up, until the last one has its piece of it.
+struct sum {
+    std::vector<const float *> in; // by rank; NULL: it has not come, or is gone
+    std::vector<size_t> counts;
+    int taken = 0;
+};
+
 // Ranks that have the same id.
 struct group {
     int size, joined = 0, finalized = 0;
+    std::map<int, sum> sums;                                  // by number
     std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
 };
 std::map<std::string, std::weak_ptr<group>> groups;
@@ -55,7 +65,7 @@ struct batch;
 struct ncclComm {
     std::shared_ptr<group> ranks;
     std::string id;
-    int rank, device, looks = LOOKS, splits = 0;
+    int rank, device, looks = LOOKS, splits = 0, sums = 0;
     bool is_aborted = false, is_finalizing = false;
     int in_streams = 0; // functions that have not ended
     ncclResult_t state = ncclSuccess;
@@ -71,11 +81,14 @@ struct transfer {
     int peer;
 };
 
-// What was called since ncclGroupStart(), of one communicator.
+// What was called since ncclGroupStart(), of one communicator; or, without transfers, a sum.
 struct batch {
     ncclComm *comm;
     cudaStream_t stream;
     std::vector<transfer> transfers;
+    const float *in = nullptr;
+    float *out = nullptr;
+    size_t count = 0;
 };
 
 namespace
@@ -180,19 +193,68 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
     changed.notify_all();
 }
 
+// With the lock: the piece of this rank, of what all have.
+void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
+{
+    ncclComm *c = b.comm;
+    const int number = ++c->sums, size = c->ranks->size;
+    sum &s = c->ranks->sums[number];
+    s.in.resize((size_t)size);
+    s.counts.resize((size_t)size, b.count);
+    s.in[(size_t)c->rank] = b.in;
+    s.counts[(size_t)c->rank] = b.count;
+    changed.notify_all();
+    const auto goes_on = [&](const auto &is_there) {
+        changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
+        return !c->is_aborted;
+    };
+    const auto all_came = [&] { return std::count(s.in.begin(), s.in.end(), nullptr) == 0; };
+    if (goes_on(all_came)) {
+        if (s.counts != std::vector<size_t>((size_t)size, b.count)) {
+            fprintf(stderr, "rank %d adds up %zu numbers, and others have another count\n", c->rank, b.count);
+            c->state = ncclInvalidUsage;
+        }
+        for (size_t i = 0; i < b.count && c->state == ncclSuccess; i++) {
+            const size_t at = (size_t)c->rank * b.count + i;
+            float x = s.in[(size_t)size - 1][at];
+            for (size_t rank = (size_t)size - 1; rank-- > 0;)
+                x += s.in[rank][at];
+            b.out[i] = x;
+        }
+        s.taken++;
+        changed.notify_all();
+        goes_on([&] { return s.taken >= size; });
+    }
+    // Of an abort: nobody looks at this memory any more. Otherwise the last one to leave clears up.
+    if (c->is_aborted && s.taken < size)
+        s.in[(size_t)c->rank] = nullptr;
+    else if (++s.taken == 2 * size)
+        c->ranks->sums.erase(number);
+    c->in_streams--;
+    changed.notify_all();
+}
+
 void CUDART_CB run(void *ctx)
 {
     const std::unique_ptr<batch> b((batch *)ctx);
     std::unique_lock<std::mutex> hold(lock);
-    transfer_all(hold, *b);
+    if (b->transfers.empty())
+        add_up(hold, *b);
+    else
+        transfer_all(hold, *b);
+}
+
+bool is_of_device(const void *data)
+{
+    struct cudaPointerAttributes about;
+    return cudaPointerGetAttributes(&about, data) == cudaSuccess && about.type == cudaMemoryTypeDevice;
 }
 
 ncclResult_t add(bool sends, void *data, size_t bytes, int peer, ncclComm *c, cudaStream_t stream)
 {
-    struct cudaPointerAttributes about;
     if (!depth)
         return say(ncclInvalidUsage, "a send or receive outside of a group: the test's NCCL has none of these");
-    if (cudaPointerGetAttributes(&about, data) != cudaSuccess || about.type != cudaMemoryTypeDevice)
+    if (!is_of_device(data))
         return say(ncclInvalidArgument, "memory that is not the device's");
     if (is_busy(c) || c->state != ncclSuccess)
         return say(ncclInvalidUsage, "a communicator that is not ready");
@@ -202,7 +264,11 @@ ncclResult_t add(bool sends, void *data, size_t bytes, int peer, ncclComm *c, cu
             return ncclSuccess;
         }
     }
-    batches.push_back({c, stream, {{sends, data, bytes, peer}}});
+    batch made = {};
+    made.comm = c;
+    made.stream = stream;
+    made.transfers.push_back({sends, data, bytes, peer});
+    batches.push_back(made);
     return ncclSuccess;
 }
 } // namespace
@@ -404,6 +470,29 @@ ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t, int peer, ncclCo
 {
     BEGIN("ncclRecv");
     return add(false, data, count, peer, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream)
+{
+    BEGIN("ncclReduceScatter");
+    if (depth)
+        return say(ncclInvalidUsage, "a sum inside of a group: the test's NCCL has none of these");
+    if (type != ncclFloat32 || op != ncclSum)
+        return say(ncclInvalidArgument, "the test's NCCL has sums of fp32, and nothing else");
+    if (!is_of_device(in) || !is_of_device(out))
+        return say(ncclInvalidArgument, "memory that is not the device's");
+    if (is_busy(comm) || comm->state != ncclSuccess)
+        return say(ncclInvalidUsage, "a communicator that is not ready");
+    auto *b = new batch;
+    b->comm = comm;
+    b->stream = stream;
+    b->in = (const float *)in;
+    b->out = (float *)out;
+    b->count = count;
+    comm->late.push_back(b);
+    comm->looks = LOOKS;
+    return ncclInProgress;
 }
 
 ncclResult_t ncclGroupEnd()
