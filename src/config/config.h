@@ -80,6 +80,7 @@ typedef struct zoff_config_values {
     unsigned zero_stage;           /* 0 to 3 */
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: that of each gradient */
+    bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
     double grad_factor;   /* of each gradient before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */

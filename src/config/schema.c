@@ -290,6 +290,10 @@ HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posi
 HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),
 HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "What a step that has returned survives with zoff.persist: `process`: the end of the process; `power`: also a power cut, for two flushes of the drive a step"),
 HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),
+HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
+       .help = "Who adds up the gradients of several ranks. `ordered`: zoff, in the order of ranks, with the same bits on every tier. `nccl`: ncclReduceScatter, in fp32, for "
+               "gradients on GPUs that NCCL joins; an error elsewhere, and beside a communication_data_type of 16 bits. Not bit-stable: its sums depend on NCCL's algorithm and on the number of "
+               "ranks, are not the bits of other tiers, and whose gradient was not finite is not known"),
 HONOUR("zoff.strict", BOOL, "true", .help = "false: unknown keys are a warning instead of an error"),
 
 /* ---- several ranks ---- */

@@ -174,6 +174,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .zero_stage = (unsigned)integer(config, "zero_optimization.stage"),
         .bucket_elements = integer(config, "zero_optimization.reduce_bucket_size"),
         .wire_dtype = fill_wire(config),
+        .nccl_adds = is_text(config, "zoff.reduce_scatter", "nccl"),
         .grad_factor =
             integer(config, "prescale_gradients") ? 1.0 / world_size : 1.0 / number(config, "gradient_predivide_factor"),
         .state_tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,

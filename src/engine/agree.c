@@ -27,12 +27,13 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
 /* ---- the list ---- */
 
 /* What may not differ, with a word for messages. */
-enum { PARAMS, ELEMENTS, LAYOUT, STAGE, ACCUMULATION, WIRE, CHUNKS, PERSIST, NUMBERS, TERMS };
+enum { PARAMS, ELEMENTS, LAYOUT, STAGE, ACCUMULATION, ADDS, WIRE, CHUNKS, PERSIST, NUMBERS, TERMS };
 static const char *const WORDS[TERMS] = {"number of parameters",
                                          "number of elements",
                                          "list of parameters (names, sizes, order, types, groups; as a checksum)",
                                          "zero_optimization.stage",
                                          "gradient_accumulation_steps",
+                                         "zoff.reduce_scatter",
                                          "communication_data_type",
                                          "number of buckets (of the same sub_group_size, reduce_bucket_size, zoff.host_memory)",
                                          "zoff.persist",
@@ -73,6 +74,7 @@ static zoff_status describe(const zoff_engine *e, uint64_t *terms)
     terms[LAYOUT] = zoff_offload_layout(words, used * sizeof *words);
     terms[STAGE] = e->settings.values.zero_stage;
     terms[ACCUMULATION] = e->settings.values.accumulation;
+    terms[ADDS] = e->settings.values.nccl_adds;
     terms[WIRE] = (uint64_t)e->settings.values.wire_dtype;
     terms[CHUNKS] = e->plan.chunk_count;
     terms[PERSIST] = e->settings.values.persist;

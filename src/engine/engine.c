@@ -182,6 +182,7 @@ static zoff_status make_plan(zoff_engine *e)
 {
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_engine_reach_check(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
     e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);

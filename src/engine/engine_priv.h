@@ -172,6 +172,7 @@ struct zoff_engine {
     zoff_comm *comm;
     bool owns_accel, owns_comm;
     bool reaches; /* see reach.c */
+    bool adds;    /* and reach.c leaves sums over ranks to the communicator */
     zoff_settings settings;
     zoff_conductor *conductor; /* NULL: none */
     bool conducted;            /* it is the conductor that is at work */

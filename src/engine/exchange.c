@@ -2,7 +2,10 @@
  * numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
  * micro-batch and in the order of ranks. A gradient that a rank does not have counts as zeros.
  *
- * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element. */
+ * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element.
+ *
+ * Where the communicator adds them up (reach.c) weights come before the wire and the order is its own; that is the one case
+ * that the rule does not hold for. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -17,6 +20,8 @@
 
 zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p)
 {
+    if (zoff_engine_reach_adds(e))
+        return ZOFF_F32;
     return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
 }
 
@@ -39,8 +44,9 @@ size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *pl
             continue;
         (void)place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
     }
-    /* What follows may be wider, and a device does not read that anywhere. */
-    return zoff_base_bits_align(at, zoff_base_bits_max(e->widest_gradient, 1));
+    /* What follows may be wider, and a device does not read that anywhere; what is added up on the way is fastest where parts
+     * start at 16 bytes. */
+    return zoff_base_bits_align(at, zoff_engine_reach_adds(e) ? 16 : zoff_base_bits_max(e->widest_gradient, 1));
 }
 
 static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
@@ -72,6 +78,26 @@ static zoff_status put_zeros(zoff_engine *e, char *to, size_t bytes)
     return ZOFF_OK;
 }
 
+/* A piece of a part, by the kernel that takes it there. */
+static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_params_grad(e, piece);
+    if (zoff_engine_reach_adds(e))
+        e->ranks.terms[number] = (zoff_accumulate_piece){.count = piece->count,
+                                                         .sum = (float *)(void *)to,
+                                                         .grad = from,
+                                                         .dtype = p->grad_dtype,
+                                                         .first = true,
+                                                         .weights = zoff_zero_reduce_own_weight(e->ranks.reduce)};
+    else
+        e->ranks.moves[number] = (zoff_cast_piece){.count = piece->count,
+                                                   .dst = to,
+                                                   .src = from,
+                                                   .dst_dtype = zoff_engine_exchange_dtype(e, p),
+                                                   .src_dtype = p->grad_dtype};
+}
+
 zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
 {
     size_t used = 0;
@@ -83,19 +109,16 @@ zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char 
             const zoff_engine_param *p = &e->params[piece->param];
             if (p->frozen)
                 continue;
-            const zoff_dtype dtype = zoff_engine_exchange_dtype(e, p);
-            const size_t bytes = zoff_adam_dtype_bytes(dtype);
+            const size_t bytes = zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
             char *to = out + place(&at, piece->count, bytes);
             if (*zoff_engine_params_flag(e, piece) & ZOFF_SLICE_READY)
-                e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
-                                                           .dst = to,
-                                                           .src = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece)
-                                                                                          : zoff_engine_params_grad(e, piece),
-                                                           .dst_dtype = dtype,
-                                                           .src_dtype = p->grad_dtype};
+                put(e, piece, to, used++);
             else
                 ZOFF_TRY(put_zeros(e, to, piece->count * bytes));
         }
+        /* Nobody looks at what is behind a part; but where it is added up, it is read. */
+        if (zoff_engine_reach_adds(e) && at < part_bytes(e, bucket)[rank])
+            ZOFF_TRY(put_zeros(e, out + at, part_bytes(e, bucket)[rank] - at));
         out += part_bytes(e, bucket)[rank];
     }
     *out_moves = used;
@@ -134,7 +157,7 @@ static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const cha
     return isfinite(sum);
 }
 
-/* Whose gradient it is that made the sum not finite. */
+/* Whose gradient it is that made the sum not finite. Of a sum that came as one nobody knows. */
 static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
 {
     zoff_vote *vote = &e->own_vote;
@@ -173,9 +196,9 @@ size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char 
             .grad = parts + place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
             .dtype = dtype,
             .first = e->micro == 0,
-            .sources = e->plan.ranks,
+            .sources = zoff_engine_reach_adds(e) ? 1 : e->plan.ranks,
             .stride = part_bytes(e, bucket)[own],
-            .weights = weights};
+            .weights = zoff_engine_reach_adds(e) ? NULL : weights};
     }
     return used;
 }
@@ -208,7 +231,7 @@ zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, co
         return ZOFF_OK;
     const bool was_poisoned = e->own_vote.poisoned;
     zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
-    if (e->own_vote.poisoned && !was_poisoned)
+    if (e->own_vote.poisoned && !was_poisoned && !zoff_engine_reach_adds(e))
         find_culprit(e, bucket, parts);
     return ZOFF_OK;
 }

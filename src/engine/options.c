@@ -18,8 +18,7 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     ZOFF_TRY(zoff_engine_conductor_check(e));
-    ZOFF_TRY(zoff_engine_reach_find(e));
-    return ZOFF_OK;
+    return zoff_engine_reach_find(e);
 }
 
 enum { THREADS_MAX = 1024 };
@@ -71,6 +70,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
 {
     zoff_settings *s = &e->settings;
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
+    e->adds = e->reaches && e->comm->adds && s->values.nccl_adds;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     const char *half = s->values.fp16.enabled ? "fp16.enabled" : "bf16.enabled";

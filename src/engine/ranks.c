@@ -34,7 +34,8 @@ static size_t part_bytes_planned(void *ctx, size_t bucket, unsigned rank)
 static size_t staging_bytes(const zoff_engine *e, const zoff_plan *plan)
 {
     planned p = {.engine = e, .plan = plan};
-    const zoff_reduce_opts opts = {.plan = plan, .part_bytes = part_bytes_planned, .ctx = &p};
+    const zoff_reduce_opts opts = {
+        .plan = plan, .adds = zoff_engine_reach_adds(e), .part_bytes = part_bytes_planned, .ctx = &p};
     return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
                               SPREAD_SLOTS * zoff_engine_spread_most(e, plan));
 }
@@ -73,6 +74,18 @@ static size_t most_pieces(const zoff_plan *plan)
     return most;
 }
 
+/* Parts that are added up on the way are all as long as the longest. */
+static void lay_parts(zoff_engine *e, const zoff_plan *plan, size_t bucket)
+{
+    size_t *bytes = &e->ranks.part_bytes[bucket * plan->ranks], most = 0;
+    for (unsigned rank = 0; rank < plan->ranks; rank++) {
+        bytes[rank] = zoff_engine_exchange_part_bytes(e, plan, bucket, rank);
+        most = zoff_base_bits_max(most, bytes[rank]);
+    }
+    for (unsigned rank = 0; zoff_engine_reach_adds(e) && rank < plan->ranks; rank++)
+        bytes[rank] = most;
+}
+
 static zoff_status allocate(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
@@ -83,11 +96,12 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(bits * plan->ranks, 1, "the ranks' slices", &r->bits));
     ZOFF_TRY(zoff_base_mem_alloc(plan->ranks, sizeof *r->bits_bytes, "the ranks' slices", &r->bits_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
-    for (unsigned rank = 0; rank < plan->ranks; rank++) {
+    if (zoff_engine_reach_adds(e))
+        ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
+    for (unsigned rank = 0; rank < plan->ranks; rank++)
         r->bits_bytes[rank] = bits;
-        for (size_t b = 0; b < plan->chunk_count; b++)
-            r->part_bytes[b * plan->ranks + rank] = zoff_engine_exchange_part_bytes(e, plan, b, rank);
-    }
+    for (size_t b = 0; b < plan->chunk_count; b++)
+        lay_parts(e, plan, b);
     r->spread_bytes = zoff_engine_spread_most(e, plan);
     const size_t bytes = staging_bytes(e, plan);
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
@@ -106,6 +120,7 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
                                      .slots = REDUCE_SLOTS,
                                      .memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base,
                                      .factor = e->settings.values.grad_factor,
+                                     .adds = zoff_engine_reach_adds(e),
                                      .part_bytes = part_bytes_of,
                                      .pack = zoff_engine_exchange_pack,
                                      .sum = zoff_engine_exchange_sum,
@@ -138,7 +153,7 @@ void zoff_engine_ranks_close(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
     zoff_base_map_free(&r->staging);
-    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves};
+    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     *r = (zoff_ranks){.reduce = NULL};

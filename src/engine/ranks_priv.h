@@ -27,15 +27,16 @@ typedef struct zoff_vote {
 /* What an engine has beside others; all of it is empty where it is alone. */
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
-    zoff_gather *gather;    /* of what the owner has updated; or, of replicated states, of the sums of gradients */
-    zoff_map staging;       /* slots of both, which are not used at the same time */
-    size_t spread_bytes;    /* of a slot of `gather` */
-    size_t *part_bytes;     /* gradients on the wire, by bucket and rank */
-    uint32_t *missing;      /* slices that are trained, by bucket */
-    uint8_t *bits;          /* a bit a slice, of each rank */
-    size_t *bits_bytes;     /* the same for all */
-    zoff_cast_piece *moves; /* what is packed or unpacked of a bucket */
-    bool spreads_all;       /* not only what this step has updated */
+    zoff_gather *gather;          /* of what the owner has updated; or, of replicated states, of the sums of gradients */
+    zoff_map staging;             /* slots of both, which are not used at the same time */
+    size_t spread_bytes;          /* of a slot of `gather` */
+    size_t *part_bytes;           /* gradients on the wire, by bucket and rank */
+    uint32_t *missing;            /* slices that are trained, by bucket */
+    uint8_t *bits;                /* a bit a slice, of each rank */
+    size_t *bits_bytes;           /* the same for all */
+    zoff_cast_piece *moves;       /* what is packed or unpacked of a bucket */
+    zoff_accumulate_piece *terms; /* likewise, of what a communicator adds up; NULL: it does not */
+    bool spreads_all;             /* not only what this step has updated */
     struct {
         uint64_t sent, received, gradients, weights;
     } before; /* bytes, when the step before was over */
@@ -72,8 +73,8 @@ zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, c
 zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
 /* The type in which a parameter's gradients are on the wire. */
 zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p);
-/* What goes into the parts of all ranks, as e->ranks.moves; what is missing is zeroed already. And what is added up of what has
- * come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */
+/* What goes into the parts of all ranks, as e->ranks.moves or e->ranks.terms; what is missing is zeroed already. And what is
+ * added up of what has come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */
 zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves);
 size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
 /* Whether gradients leave while the trainer makes others: from stage 2 on. */
@@ -92,6 +93,8 @@ zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients 
 /* reach.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
 zoff_status zoff_engine_reach_find(zoff_engine *e); /* whether it does */
 bool zoff_engine_reach_is(const zoff_engine *e);
+bool zoff_engine_reach_adds(const zoff_engine *e); /* and it adds gradients up itself, as zoff.reduce_scatter asks for */
+zoff_status zoff_engine_reach_check(const zoff_engine *e); /* whether what that asks for can be had */
 uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
 zoff_status zoff_engine_reach_open(zoff_engine *e);
 void zoff_engine_reach_close(zoff_engine *e);

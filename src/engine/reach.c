@@ -6,7 +6,10 @@
  *
  * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
  * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
- * reads is there: the host asks. */
+ * reads is there: the host asks.
+ *
+ * With zoff.reduce_scatter "nccl" what is packed are gradients times their weight, in fp32, and the communicator adds them up
+ * in an order of its own: only the sum over ranks comes, which is added to that of the micro-batches before. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -28,6 +31,32 @@ zoff_status zoff_engine_reach_find(zoff_engine *e)
 bool zoff_engine_reach_is(const zoff_engine *e)
 {
     return e->reaches;
+}
+
+bool zoff_engine_reach_adds(const zoff_engine *e)
+{
+    return e->adds;
+}
+
+/* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
+zoff_status zoff_engine_reach_check(const zoff_engine *e)
+{
+    const zoff_config_values *values = &e->settings.values;
+    const char *reaches = e->comm->reaches;
+    if (!values->nccl_adds)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !e->comm->adds || !reaches || !zoff_engine_device_is(e) || strcmp(reaches, zoff_accel_name(e->accel)) != 0,
+        ZOFF_ERR_UNSUPPORTED,
+        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"%s\" does not do that "
+        "in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
+        e->comm->ops->name, zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(
+        values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
+        "zoff.reduce_scatter is \"nccl\", which adds up in fp32, and communication_data_type is \"%s\": leave that out, or "
+        "set zoff.reduce_scatter to \"ordered\"",
+        zoff_adam_dtype_name(values->wire_dtype));
+    return ZOFF_OK;
 }
 
 uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes)
@@ -113,6 +142,8 @@ static zoff_status put_parts(zoff_engine *e, size_t bucket, char *out)
     size_t moves;
     e->device.computes = true;
     ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
+    if (zoff_engine_reach_adds(e))
+        return e->accel->ops->accumulate(e->accel, e->device.compute, e->ranks.terms, moves);
     return e->accel->ops->cast(e->accel, e->device.compute, e->ranks.moves, moves);
 }
 

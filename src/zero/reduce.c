@@ -39,6 +39,7 @@ struct zoff_reduce {
     zoff_comm_work order_work;
     double weight, *weights, total; /* of the micro-batch; of each rank */
     float *factors;                 /* the same, as kernels take them */
+    float own_weight;               /* of them this rank's, before the others' are known */
     size_t *weight_bytes;
     bool weights_asked, weights_known;
     zoff_comm_work weights_work;
@@ -50,9 +51,26 @@ struct zoff_reduce {
 
 /* ---- life ---- */
 
+/* What is added up on the way are parts of one length. */
+static size_t longest_part(const zoff_reduce_opts *opts, size_t bucket)
+{
+    size_t most = 0;
+    for (unsigned rank = 0; rank < opts->plan->ranks; rank++)
+        most = zoff_base_bits_max(most, opts->part_bytes(opts->ctx, bucket, rank));
+    return most;
+}
+
+/* What this rank gets a sum of. */
+static size_t own_part(const zoff_reduce_opts *opts, size_t bucket)
+{
+    return opts->adds ? longest_part(opts, bucket) : opts->part_bytes(opts->ctx, bucket, opts->plan->rank);
+}
+
 static size_t bucket_bytes(const zoff_reduce_opts *opts, size_t bucket)
 {
     size_t bytes = 0;
+    if (opts->adds)
+        return opts->plan->ranks * longest_part(opts, bucket);
     for (unsigned rank = 0; rank < opts->plan->ranks; rank++)
         bytes += opts->part_bytes(opts->ctx, bucket, rank);
     return bytes;
@@ -72,13 +90,13 @@ static size_t largest_part(const zoff_reduce_opts *opts)
 {
     size_t most = 0;
     for (size_t b = 0; b < opts->plan->chunk_count; b++)
-        most = zoff_base_bits_max(most, opts->part_bytes(opts->ctx, b, opts->plan->rank));
+        most = zoff_base_bits_max(most, own_part(opts, b));
     return zoff_base_bits_align(most, ALIGN);
 }
 
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts)
 {
-    return largest_bucket(opts) + largest_part(opts) * opts->plan->ranks;
+    return largest_bucket(opts) + largest_part(opts) * (opts->adds ? 1 : opts->plan->ranks);
 }
 
 static zoff_status allocate(zoff_reduce *r)
@@ -187,6 +205,11 @@ bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket)
     return r->buckets[bucket].done;
 }
 
+const float *zoff_zero_reduce_own_weight(const zoff_reduce *r)
+{
+    return &r->own_weight;
+}
+
 double zoff_zero_reduce_total_weight(const zoff_reduce *r)
 {
     return r->total;
@@ -202,6 +225,7 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
 static zoff_status ask_weights(zoff_reduce *r)
 {
     r->weights[r->opts.plan->rank] = r->weight;
+    r->own_weight = (float)(r->weight * r->opts.factor);
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = ZOFF_COMM_REDUCE,
                                  .in = &r->weights[r->opts.plan->rank],
@@ -274,7 +298,8 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
                                  .in = s->send,
                                  .out = s->receive,
                                  .send_bytes = s->send_bytes,
-                                 .receive_bytes = s->receive_bytes};
+                                 .receive_bytes = s->receive_bytes,
+                                 .adds = r->opts.adds};
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &s->work));
     r->started++;
     s->packs = false;
@@ -283,9 +308,9 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
 
 static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 {
-    const size_t own = r->opts.part_bytes(r->opts.ctx, bucket, r->opts.plan->rank);
+    const size_t own = own_part(&r->opts, bucket);
     for (unsigned rank = 0; rank < r->ranks; rank++) {
-        s->send_bytes[rank] = r->opts.part_bytes(r->opts.ctx, bucket, rank);
+        s->send_bytes[rank] = r->opts.adds ? own : r->opts.part_bytes(r->opts.ctx, bucket, rank);
         s->receive_bytes[rank] = own;
         r->sent_bytes += rank == r->opts.plan->rank ? 0 : s->send_bytes[rank];
     }

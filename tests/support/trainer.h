@@ -159,7 +159,8 @@ class trainer
     {
         auto &t = tensors[i];
         for (size_t k = slice * t.count; k < (slice + 1) * t.count; k++) {
-            put(grad(i), t.grad_dtype, place(i, k), normal(random) * scale);
+            const float x = normal(random) * scale;
+            put(grad(i), t.grad_dtype, place(i, k), whole_gradients ? nearbyintf(x) : x);
             float g = get(grad(i), t.grad_dtype, place(i, k));
             t.sum[k] = t.present[slice] ? t.sum[k] + g : g;
         }
@@ -242,6 +243,7 @@ class trainer
 
     std::vector<reference::tensor> tensors;
     std::mt19937 random;
+    bool whole_gradients = false; // small integers: any order of a sum has the same bits
 
   private:
     struct storage {

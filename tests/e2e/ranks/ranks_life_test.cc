@@ -84,4 +84,25 @@ TEST(RanksLife, AHundredLivesTakeNoMore)
     EXPECT_LT(resident_bytes(), warm + (4u << 20)) << "bytes after " << WARM << " lives: " << warm;
 #endif
 }
+
+// Over threads or MPI nobody adds up but the engine; nor over NCCL what is memory of the host.
+TEST(RanksLife, OnlyWhoCanAddUpIsAskedTo)
+{
+    if (!rank_job::is_possible(2))
+        GTEST_SKIP() << "this job has another number of ranks";
+    rank_job job(2);
+    rank_trainers all(job, 1, add_tensors);
+    const auto text = [](const char *who) { return "{\"zoff\": {\"reduce_scatter\": \"" + std::string(who) + "\"}}"; };
+    job.on_each([&](unsigned rank) {
+        engine e = make_engine(*all.trainers[rank], text("nccl"), 0, 0, job.comm_of(rank));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
+                          "does not do that in memory of accelerator \"host\". Open \"nccl\" and \"cuda\", or",
+                          zoff_engine_seal(e.get()));
+        e = make_engine(*all.trainers[rank], text("ordered"), 0, 0, job.comm_of(rank));
+        EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
+    });
+    engine alone = make_engine(*all.trainers[0], text("nccl"));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"self\" does not do that in memory of accelerator \"host\"",
+                      zoff_engine_seal(alone.get()));
+}
 } // namespace

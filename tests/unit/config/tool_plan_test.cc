@@ -61,6 +61,13 @@ TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
     EXPECT_EQ(12000000000u, figure(run(file() + " --elements 1e9 --dtype fp32 --set zoff.persist=true").output, "states"));
 }
 
+// The command has neither ranks nor a GPU: what only sealing refuses can be planned.
+TEST_F(plan_tool, KnowsNoCommunicator)
+{
+    auto r = run(file() + " --elements 1e6 --set zoff.reduce_scatter=nccl");
+    EXPECT_EQ(0, r.status) << r.output;
+}
+
 TEST_F(plan_tool, InDramNoDriveWears)
 {
     auto r = run(file() + " --elements 1e6 --tbw 1 --set zero_optimization.offload_optimizer.device=cpu");
