@@ -263,6 +263,56 @@ TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
     }
 }
 
+// The nth call of a device in a step fails, once, for each n: what was packed or added up is packed or added up again, once.
+TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
+{
+    if (!rank_job::is_possible(2))
+        GTEST_SKIP() << "this job has another number of ranks";
+    enum { CALLS = 90 };
+    log_catcher log;
+    rank_job job(2);
+    rank_trainers all(job, 3, [](trainer &t) {
+        t.add(1025, 5, ZOFF_BF16, ZOFF_BF16);
+        t.whole_gradients = true;
+    });
+    all.use_devices(0);
+    all.seal("{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+             "\"gradient_accumulation_steps\": 2, \"zoff\": {\"reduce_scatter\": \"nccl\"}, "
+             "\"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 2048}}",
+             2048);
+    int failed = 0;
+    for (int nth = 1; nth <= CALLS && !HasFailure(); nth++) {
+        for (unsigned micro = 0; micro < 2; micro++) {
+            all.backward((unsigned)nth * 2 + micro, 20.0f);
+            if (micro)
+                all.step(config_groups(1), nth, 0);
+            job.on_each([&](unsigned rank) {
+                trainer &t = *all.trainers[rank];
+                zoff_engine *e = all.engines[rank].get();
+                for (size_t slice = 0; slice < t.tensors[0].slices; slice++)
+                    t.hand_over(e, 0, slice);
+                all.devices[rank]->calls = 0;
+                all.devices[rank]->fail = rank == 0 && micro == (unsigned)nth % 2 ? (nth + 1) / 2 : 0;
+                zoff_step_info info = new_info();
+                zoff_status status = zoff_step(e, nullptr, &info);
+                if (status < 0) {
+                    EXPECT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
+                    EXPECT_ZOFF_OK(zoff_step_retry(e, &info));
+                    failed++; // of rank 0 alone
+                }
+                all.devices[rank]->fail = 0;
+                trainer copy = t;
+                copy.tensors = all.want.tensors;
+                if (micro) {
+                    copy.expect_weights();
+                    copy.expect_states(e);
+                }
+            });
+        }
+    }
+    EXPECT_TRUE(!job.is_here(0) || failed > CALLS / 2) << failed;
+}
+
 // On each rank; the others have the same words, or those of the rank that refuses.
 TEST(NcclAddsFaults, WhatCannotBeHadIsRefusedAtSeal_world2_)
 {
