@@ -53,6 +53,8 @@ class NcclAdds : public testing::TestWithParam<cell>
         const cell &c = GetParam();
         return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) + ", \"optimizer\": " + optimizer +
                ", \"gradient_clipping\": " + std::to_string(clip) + ", \"zoff\": {\"reduce_scatter\": \"nccl\"}" +
+               // By a power of two, so the mean has the same bits.
+               (c.stage == 2 && c.world != 3 ? ", \"prescale_gradients\": true" : "") +
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
