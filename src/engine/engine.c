@@ -214,6 +214,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
     ZOFF_TRY_OR(undo, zoff_engine_agree_list(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
     ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));

@@ -97,6 +97,8 @@ bool zoff_engine_reach_adds(const zoff_engine *e); /* and it adds gradients up i
 zoff_status zoff_engine_reach_check(const zoff_engine *e); /* whether what that asks for can be had */
 uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
 zoff_status zoff_engine_reach_open(zoff_engine *e);
+zoff_status
+zoff_engine_reach_connect(zoff_engine *e); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
 void zoff_engine_reach_close(zoff_engine *e);
 char *zoff_engine_reach_memory(const zoff_engine *e); /* of the slots */
 zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot, char *out);

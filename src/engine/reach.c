@@ -96,6 +96,44 @@ zoff_status zoff_engine_reach_open(zoff_engine *e)
     return ZOFF_OK;
 }
 
+/* What is added up is whatever is there, and nobody looks at it. */
+static zoff_status add_up_once(zoff_engine *e, size_t part_bytes)
+{
+    size_t *bytes;
+    zoff_comm_work work = {.active = false};
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *bytes, "the first sum of the ranks", &bytes));
+    for (unsigned rank = 0; rank < e->plan.ranks; rank++)
+        bytes[rank] = part_bytes;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .in = e->device.reach.slots,
+                                 .out = e->device.reach.slots + e->plan.ranks * part_bytes,
+                                 .send_bytes = bytes,
+                                 .adds = true};
+    zoff_status status = zoff_comm_start(e->comm, &call, &work);
+    if (status == ZOFF_OK)
+        status = zoff_comm_wait(e->comm, &work);
+    zoff_base_mem_free(bytes);
+    return status;
+}
+
+/* NCCL connects ranks for a sum when the first one goes, and allocates for it: so one goes now, while nothing of ours is on the
+ * device that waits for a rank. How it adds up it chooses by the size, so it gets the largest and the smallest. */
+zoff_status zoff_engine_reach_connect(zoff_engine *e)
+{
+    size_t most = 0, least = SIZE_MAX;
+    if (!zoff_engine_reach_adds(e))
+        return ZOFF_OK;
+    for (size_t b = 0; b < e->plan.chunk_count; b++) {
+        const size_t bytes = e->ranks.part_bytes[b * e->plan.ranks];
+        most = zoff_base_bits_max(most, bytes);
+        least = bytes ? zoff_base_bits_min(least, bytes) : least;
+    }
+    if (most)
+        ZOFF_TRY(add_up_once(e, most));
+    return most > least ? add_up_once(e, least) : ZOFF_OK;
+}
+
 /* Nothing is in a stream any more. What other ranks may still read or write stays. */
 void zoff_engine_reach_close(zoff_engine *e)
 {

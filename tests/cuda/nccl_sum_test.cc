@@ -254,6 +254,26 @@ TEST_F(NcclSum, AnEnginesSumsAreNcclsWhereThatIsAskedFor)
     EXPECT_NE(third, (1 + 0x1p-23f) * third);
 }
 
+// NCCL connects ranks, and allocates, when the first sum of a size goes: not in a step.
+TEST_F(NcclSum, SumsAreTriedWhenAnEngineIsSealed)
+{
+    for (bool first : {true, false}) {
+        rank_job job(2, 0.5);
+        rank_trainers all(job, 1, [](trainer &t) { t.add(5000, 1, ZOFF_BF16, ZOFF_BF16); });
+        all.use_devices(0);
+        std::atomic<int> told{0};
+        fail("ncclReduceScatter", first ? 0 : 2); // of two buckets each rank has two sizes
+        job.on_each([&](unsigned rank) {
+            engine e = make_engine(*all.trainers[rank],
+                                   "{\"zoff\": {\"reduce_scatter\": \"nccl\"}, \"zero_optimization\": {\"stage\": 1}}", 3000, 0,
+                                   job.comm_of(rank), all.devices[rank]->accel);
+            EXPECT_EQ(ZOFF_ERR_COMM, zoff_engine_seal(e.get()));
+            told += strstr(zoff_last_error(), "a test has ncclReduceScatter fail") != nullptr;
+        });
+        EXPECT_EQ(1, told);
+    }
+}
+
 TEST_F(NcclSum, AStepThatNcclFailsIsBefore)
 {
     rank_job job(2, 0.5);
