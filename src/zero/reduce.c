@@ -41,6 +41,7 @@ struct zoff_reduce {
     float *factors;                 /* the same, as kernels take them */
     float own_weight;               /* of them this rank's, before the others' are known */
     size_t *weight_bytes;
+    bool weighed; /* something of the micro-batch has come: its weight stays as it is, and may be told */
     bool weights_asked, weights_known;
     zoff_comm_work weights_work;
     reduce_slot *slots;
@@ -171,7 +172,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
         r->buckets[b] = (reduce_bucket){.missing = missing[b]};
     r->next = r->arrived = 0;
     r->weight = 1;
-    r->weights_asked = r->weights_known = false;
+    r->weighed = r->weights_asked = r->weights_known = false;
     /* One that waits for nothing has none that is trained, or none at all. */
     for (size_t b = 0; b < r->count; b++) {
         if (missing[b] == 0)
@@ -186,6 +187,7 @@ void zoff_zero_reduce_weigh(zoff_reduce *r, double weight)
 
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
 {
+    r->weighed = true;
     for (size_t b = first; b <= last; b++) {
         if (--r->buckets[b].missing == 0)
             complete(r, b);
@@ -194,6 +196,7 @@ void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
 
 void zoff_zero_reduce_close_batch(zoff_reduce *r)
 {
+    r->weighed = true;
     for (size_t i = 0; i < r->count; i++) {
         if (!r->buckets[r->order[i]].complete)
             complete(r, r->order[i]);
@@ -328,7 +331,7 @@ static zoff_status start(zoff_reduce *r)
 {
     reduce_slot *s;
     const bool waits_for_order = r->order_asked && !r->order_known;
-    if (waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
+    if (!r->weighed || waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
         return ZOFF_OK;
     if (!r->weights_asked)
         ZOFF_TRY(ask_weights(r));

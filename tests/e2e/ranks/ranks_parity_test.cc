@@ -245,4 +245,41 @@ TEST(RanksMixed, TypesBesideOneAnother_onDeviceReached)
         });
     }
 }
+
+// Buckets in which nothing is trained wait for nothing; what the micro-batch weighs is not told before it is said.
+TEST(RanksWeights, AreNotToldBeforeTheyAreSet)
+{
+    if (!rank_job::is_possible(2))
+        GTEST_SKIP() << "this job has another number of ranks";
+    rank_job job(2);
+    rank_trainers all(job, 42, [](trainer &t) {
+        t.add(2000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16, 0, true);
+        t.give_away(1); /* frozen ones of the program's are in no bucket */
+    });
+    all.seal("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
+             "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1024}}",
+             1024);
+    for (int64_t step = 1; step <= 3; step++) {
+        all.weights = {3.0 + (double)step, 5.0};
+        all.backward((unsigned)step, 0.5f);
+        job.on_each([&](unsigned rank) {
+            zoff_engine *e = all.engines[rank].get();
+            all.trainers[rank]->fetch_all(e);
+            for (int i = 0; i < 3; i++)
+                EXPECT_LE(ZOFF_OK, zoff_engine_progress(e));
+            EXPECT_ZOFF_OK(zoff_grad_weight(e, all.weights[rank]));
+            all.trainers[rank]->hand_over(e, 0, 0);
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step(e, nullptr, &info));
+        });
+        (void)all.step(config_groups(), step, 2.0);
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            t.tensors = all.want.tensors;
+            t.expect_weights();
+            t.expect_states(all.engines[rank].get());
+        });
+    }
+}
 } // namespace
