@@ -263,6 +263,32 @@ static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *mad
     }
 }
 
+/* A communicator is split while nothing of it is under way. The program's stream only gets an event. */
+static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, double until)
+{
+    cudaEvent_t event;
+    zoff_status status = ZOFF_OK;
+    cudaError_t error;
+    ZOFF_NCCL_CUDA(n, cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
+    error = cudaEventRecord(event, stream);
+    while (error == cudaSuccess && (error = cudaEventQuery(event)) == cudaErrorNotReady) {
+        if (n->comm.timeout_seconds >= 0 && now() > until)
+            break;
+        nap();
+        error = cudaSuccess;
+    }
+    if (error == cudaErrorNotReady)
+        status = zoff_base_status_fail(ZOFF_ERR_COMM,
+                                       "rank %u: what is in nccl_stream is not done after %g s, and nccl_comm cannot be split "
+                                       "before: another rank may not have come to it",
+                                       n->comm.rank, n->comm.timeout_seconds);
+    else
+        status = zoff_nccl_check_cuda(n, error, "waiting for nccl_stream");
+    (void)cudaEventDestroy(event);
+    (void)cudaGetLastError();
+    return status;
+}
+
 /* Few threads blocks: what they move goes over the bus to the host, and three communicators beside those of the trainer must
  * find room on the device at a time. Nothing is shared, for each must be able to be aborted. */
 static ncclConfig_t config(void)
@@ -348,6 +374,8 @@ static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const nc
 {
     const double until = now() + n->comm.timeout_seconds;
     ncclComm_t parent = join->opts.nccl_comm;
+    if (join->opts.nccl_stream)
+        ZOFF_TRY(wait_for_program(n, join->opts.nccl_stream, until));
     if (!parent) {
         ZOFF_TRY(join_first(n, join, known, until));
         parent = n->lanes[0].nccl;

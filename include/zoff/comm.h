@@ -94,8 +94,11 @@ typedef struct zoff_nccl_opts {
     /** Copy bytes from rank 0 to all, e.g. by MPI_Bcast; every rank calls it once, and it may wait for them.  @return 0 */
     int (*broadcast)(void *ctx, void *data, size_t bytes);
     void *ctx;       /**< what it is called with */
-    void *nccl_comm; /**< an ncclComm_t of the program, idle, instead of all that: zoff splits off communicators of its own and
-                          leaves it alone from then on. One that is blocking waits for other ranks for as long as it likes */
+    void *nccl_comm; /**< an ncclComm_t of the program instead of all that: zoff splits off communicators of its own and leaves
+                          it alone from then on. One that is blocking waits for other ranks for as long as it likes */
+    void *nccl_stream; /**< the cudaStream_t in which the program uses nccl_comm: what is in it is waited for before the split,
+                            as NCCL wants. NULL: nothing of nccl_comm is under way; a default stream is cudaStreamLegacy or
+                            cudaStreamPerThread */
 } zoff_nccl_opts;
 
 /** Join a group of ranks over NCCL, with the plug-in libzoff_nccl.so. Memory that operations use is the host's or a device's.

@@ -62,6 +62,9 @@ zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
     ZOFF_FAIL_IF(!o->nccl_comm && !o->broadcast, ZOFF_ERR_INVALID,
                  "zoff_comm_open_nccl: neither nccl_comm nor broadcast is set: give it a communicator of the program, or a "
                  "function that copies from rank 0 to all; ranks that have neither say zoff_comm_open() with \"nccl\"");
+    ZOFF_FAIL_IF(
+        o->nccl_stream && !o->nccl_comm, ZOFF_ERR_INVALID,
+        "zoff_comm_open_nccl: nccl_stream is set and nccl_comm is not: there is nothing in it that zoff would wait for");
     ZOFF_FAIL_IF(!o->nccl_comm && o->rank >= o->size, ZOFF_ERR_INVALID, "zoff_comm_open_nccl: rank %u of %u", o->rank, o->size);
     return join(&with, out);
 }

@@ -28,7 +28,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_aio_tune_result, 104, cached);
     SIZE_OF(zoff_accel_info, 72, pageable_copies);
     SIZE_OF(zoff_comm_opts, 24, timeout_seconds);
-    SIZE_OF(zoff_nccl_opts, 56, nccl_comm);
+    SIZE_OF(zoff_nccl_opts, 64, nccl_stream);
     SIZE_OF(zoff_comm_info, 48, received_bytes);
     SIZE_OF(zoff_comm_transport, 112, any_thread);
     SIZE_OF(zoff_plugin_host, 32, warn);

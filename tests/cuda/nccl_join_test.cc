@@ -2,8 +2,10 @@
 // launcher's variables; and what is said where one does not come, or something is missing.
 #include "nccl_tests.h"
 
+#include <atomic>
 #include <chrono>
 #include <map>
+#include <thread>
 
 using namespace zoff_test;
 
@@ -133,6 +135,76 @@ TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
         EXPECT_EQ(ncclSuccess, state);
         destroy(trainers);
     });
+}
+
+// A stream in which a function of the host goes on until `held` is false.
+struct held_stream {
+    held_stream()
+    {
+        EXPECT_EQ(cudaSuccess, in_library<decltype(&cudaStreamCreateWithFlags)>(CUDART, "cudaStreamCreateWithFlags")(
+                                   &stream, cudaStreamNonBlocking));
+        EXPECT_EQ(cudaSuccess, in_library<decltype(&cudaLaunchHostFunc)>(CUDART, "cudaLaunchHostFunc")(
+                                   stream,
+                                   [](void *ctx) {
+                                       while (*(std::atomic<bool> *)ctx)
+                                           std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                   },
+                                   &held));
+    }
+    ~held_stream()
+    {
+        held = false;
+        in_library<decltype(&cudaStreamSynchronize)>(CUDART, "cudaStreamSynchronize")(stream);
+        in_library<decltype(&cudaStreamDestroy)>(CUDART, "cudaStreamDestroy")(stream);
+    }
+    std::atomic<bool> held{true};
+    cudaStream_t stream = nullptr;
+};
+
+// What the program has under way with its communicator comes first, or is not waited for any longer.
+TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
+{
+    const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
+    const auto init = in_library<decltype(&ncclCommInitRankConfig)>(NCCL, "ncclCommInitRankConfig");
+    const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
+    const auto destroy = in_library<decltype(&ncclCommDestroy)>(NCCL, "ncclCommDestroy");
+    ncclUniqueId id;
+    ASSERT_EQ(ncclSuccess, get_id(&id));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t trainers = nullptr;
+    EXPECT_EQ(ncclInProgress, init(&trainers, 1, id, 0, &config));
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress)
+        EXPECT_EQ(ncclSuccess, look(trainers, &state));
+    const int before = communicators();
+    zoff_nccl_opts opts = opts_of(0, 1, 0.2);
+    opts.nccl_comm = trainers;
+    zoff_comm *comm = nullptr;
+    {
+        held_stream s;
+        opts.nccl_stream = s.stream;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "what is in nccl_stream is not done after 0.2 s", zoff_comm_open_nccl(&opts, &comm));
+        EXPECT_EQ(before, communicators());
+    }
+    held_stream s;
+    opts.nccl_stream = s.stream;
+    opts.timeout_seconds = 20;
+    std::atomic<bool> was_held{true};
+    std::thread release([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        was_held = communicators() == before;
+        s.held = false;
+    });
+    EXPECT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));
+    release.join();
+    EXPECT_TRUE(was_held) << "it was split before";
+    zoff_comm_close(comm);
+    destroy(trainers);
+    opts.nccl_comm = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "neither nccl_comm nor broadcast", zoff_comm_open_nccl(&opts, &comm));
+    opts.broadcast = [](void *, void *, size_t) { return 0; };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nccl_stream is set and nccl_comm is not", zoff_comm_open_nccl(&opts, &comm));
 }
 
 // ---- the launcher's variables ----
