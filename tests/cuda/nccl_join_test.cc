@@ -110,19 +110,13 @@ TEST_F(NcclJoin, AnyCallMayFail)
 TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
 {
     const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
-    const auto init = in_library<decltype(&ncclCommInitRankConfig)>(NCCL, "ncclCommInitRankConfig");
     const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
     const auto destroy = in_library<decltype(&ncclCommDestroy)>(NCCL, "ncclCommDestroy");
     ncclUniqueId id;
     ASSERT_EQ(ncclSuccess, get_id(&id));
     on_threads(3, [&](unsigned rank) {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = 0;
-        ncclComm_t trainers = nullptr;
-        EXPECT_EQ(ncclInProgress, init(&trainers, 3, id, (int)rank, &config));
+        const ncclComm_t trainers = open_communicator(id, 3, (int)rank);
         ncclResult_t state = ncclInProgress;
-        while (state == ncclInProgress)
-            EXPECT_EQ(ncclSuccess, look(trainers, &state));
         zoff_nccl_opts opts = opts_of(77, 99, 10); /* not read */
         opts.nccl_comm = trainers;
         zoff_comm *comm = nullptr;
@@ -165,18 +159,10 @@ struct held_stream {
 TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
 {
     const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
-    const auto init = in_library<decltype(&ncclCommInitRankConfig)>(NCCL, "ncclCommInitRankConfig");
-    const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
     const auto destroy = in_library<decltype(&ncclCommDestroy)>(NCCL, "ncclCommDestroy");
     ncclUniqueId id;
     ASSERT_EQ(ncclSuccess, get_id(&id));
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ncclComm_t trainers = nullptr;
-    EXPECT_EQ(ncclInProgress, init(&trainers, 1, id, 0, &config));
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress)
-        EXPECT_EQ(ncclSuccess, look(trainers, &state));
+    const ncclComm_t trainers = open_communicator(id, 1, 0);
     const int before = communicators();
     zoff_nccl_opts opts = opts_of(0, 1, 0.2);
     opts.nccl_comm = trainers;

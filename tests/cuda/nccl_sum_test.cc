@@ -10,23 +10,8 @@ using namespace zoff_test;
 
 namespace
 {
-class NcclSum : public NcclTest
+class NcclSum : public NcclGroupTest
 {
-  protected:
-    void open(unsigned size, double timeout_seconds = 20)
-    {
-        comms.resize(size);
-        ASSERT_EQ("", open_nccl_group(20, comms));
-        for (zoff_comm *comm : comms)
-            comm->timeout_seconds = timeout_seconds;
-    }
-    void TearDown() override
-    {
-        close_group(comms);
-        comms.clear();
-        NcclTest::TearDown();
-    }
-    std::vector<zoff_comm *> comms;
 };
 
 // Numbers in memory of the device, which is the process' own here.

@@ -11,22 +11,8 @@ using namespace zoff_test;
 
 namespace
 {
-class Nccl : public NcclTest
+class Nccl : public NcclGroupTest
 {
-  protected:
-    void open(unsigned size, double timeout_seconds = 20)
-    {
-        comms.resize(size);
-        ASSERT_EQ("", open_nccl_group(20, comms));
-        for (zoff_comm *comm : comms)
-            comm->timeout_seconds = timeout_seconds;
-    }
-    void TearDown() override
-    {
-        close_group(comms);
-        NcclTest::TearDown();
-    }
-    std::vector<zoff_comm *> comms;
 };
 
 char byte_of(unsigned from, unsigned to, size_t at)

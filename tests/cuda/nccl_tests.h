@@ -52,6 +52,41 @@ class NcclTest : public testing::Test
     void (*stop)(int rank) = nullptr;
     int (*communicators)(void) = nullptr;
 };
+
+// Ranks that have joined.
+class NcclGroupTest : public NcclTest
+{
+  protected:
+    void open(unsigned size, double timeout_seconds = 20)
+    {
+        comms.resize(size);
+        ASSERT_EQ("", open_nccl_group(20, comms));
+        for (zoff_comm *one : comms)
+            one->timeout_seconds = timeout_seconds;
+    }
+    void TearDown() override
+    {
+        close_group(comms);
+        comms.clear();
+        NcclTest::TearDown();
+    }
+    std::vector<zoff_comm *> comms;
+};
+
+// A communicator that a program has made for itself.
+inline ncclComm_t open_communicator(const ncclUniqueId &id, int size, int rank)
+{
+    ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;
+    settings.blocking = 0;
+    ncclComm_t out = nullptr;
+    ncclResult_t state = ncclInProgress;
+    EXPECT_EQ(ncclInProgress,
+              in_library<decltype(&ncclCommInitRankConfig)>(NCCL, "ncclCommInitRankConfig")(&out, size, id, rank, &settings));
+    const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
+    while (state == ncclInProgress)
+        EXPECT_EQ(ncclSuccess, look(out, &state));
+    return out;
+}
 } // namespace zoff_test
 
 #endif
