@@ -74,5 +74,5 @@ foreach(ranks IN ITEMS 2 4)
            --gtest_filter=*_world${ranks}_*)
   list(APPEND nccl_gpu_tests gpu.nccl_ranks_parity_${ranks})
 endforeach()
-set_tests_properties(${nccl_gpu_tests} PROPERTIES LABELS "comm;cuda;gpu" TIMEOUT 300 RUN_SERIAL ON SKIP_RETURN_CODE 77
+set_tests_properties(${nccl_gpu_tests} PROPERTIES LABELS "comm;cuda;gpu" TIMEOUT 660 RUN_SERIAL ON SKIP_RETURN_CODE 77
                      ENVIRONMENT "${nccl_plugins}")

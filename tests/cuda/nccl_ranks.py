@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-LIMIT = 240
+LIMIT = 600
 SKIPPED = 77
 
 
