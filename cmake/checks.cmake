@@ -20,7 +20,9 @@ add_compile_definitions(_GNU_SOURCE)
 set(ZOFF_WARNINGS -Wall -Wextra -Werror -Wshadow -Wvla -Wundef)
 set(ZOFF_C_WARNINGS ${ZOFF_WARNINGS} -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
 
+set(ZOFF_IS_SANITIZED OFF) # for generator expressions, which cannot hold a list with commas
 if(ZOFF_SANITIZE)
+  set(ZOFF_IS_SANITIZED ON)
   foreach(option IN ITEMS -fsanitize=${ZOFF_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${option}>)
   endforeach()

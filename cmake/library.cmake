@@ -15,7 +15,7 @@ set_target_properties(zoff PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PRO
 set_target_properties(zoff_static PROPERTIES OUTPUT_NAME zoff EXPORT_NAME static)
 # Nothing is left open, and nothing that comes in from a static library goes out again as ours.
 # (Clang's sanitizers are linked into the program alone, so that a library built with them must leave their symbols open.)
-target_link_options(zoff PRIVATE $<$<NOT:$<AND:$<BOOL:${ZOFF_SANITIZE}>,$<C_COMPILER_ID:Clang>>>:-Wl,--no-undefined>
+target_link_options(zoff PRIVATE $<$<NOT:$<AND:$<BOOL:${ZOFF_IS_SANITIZED}>,$<C_COMPILER_ID:Clang>>>:-Wl,--no-undefined>
                                  -Wl,--exclude-libs,ALL)
 target_link_libraries(zoff PRIVATE ${zoff_links})
 # The names of imported targets mean nothing on the machine that links libzoff.a later: there, zoffConfig.cmake finds the same
