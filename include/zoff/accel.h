@@ -32,8 +32,8 @@ typedef struct zoff_accel_info {
  *  call that passes it on and the end of what was started is for its streams alone; so a trainer for a device, or a mistake in
  *  one, can be tried where there is no device.
  *  "cuda" is an NVIDIA GPU, numbered as CUDA does; -1: the thread's current one. It is the plug-in libzoff_cuda.so, which lies
- * beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t; NULL is the default stream. The current device
- * of the thread is left as it is.
+ *  beside libzoff or in a folder of ZOFF_PLUGIN_PATH. Streams are cudaStream_t; NULL is the default stream. The current device
+ *  of the thread is left as it is.
  *  @owns caller; close after every engine on it  @threads any
  *  @return ERR_UNSUPPORTED for a back-end that this build or machine does not have, with the reason */
 ZOFF_API zoff_status zoff_accel_open(const char *backend, int index, zoff_accel **out);

@@ -136,8 +136,7 @@ typedef struct zoff_step_info {
     uint64_t device_read_bytes; /**< from the device's memory, since the step before: gradients, and weights that were pulled */
     uint64_t device_write_bytes; /**< to it: weights */
     uint64_t elements_on_device; /**< of elements_updated, by the device itself: offload_optimizer.ratio */
-    double
-        device_wait_seconds; /**< this thread, on the device: for the rest of the backward pass in its stream, and for copies */
+    double device_wait_seconds;  /**< this thread, on the device: for the rest of the backward pass, and for copies */
 } zoff_step_info;
 
 /** The loss scale of fp16 training and what decides how it goes on. All there is of it: a checkpoint that keeps these numbers
@@ -178,7 +177,8 @@ typedef struct zoff_plan_info {
                                      CPU reaches them. With several ranks from stage 2 on gradients take beside it what is on
                                    its way at a time */
     uint64_t device_bytes; /**< memory of the device: 8 bytes for each 1024 elements that are measured there, and the share of
-                                the states that stays there (offload_optimizer.ratio) with the sums of its gradients */
+                                the states that stays there (offload_optimizer.ratio) with the sums of its gradients; of several
+                                ranks whose communicator reaches the device, what is exchanged at a time and the sums */
 } zoff_plan_info;
 
 /** Which state of a parameter. */
