@@ -93,6 +93,18 @@ class trainer
         on_device = device->take(ranges);
     }
 
+    // Slices that have a gradient, first to last.
+    std::vector<std::pair<size_t, size_t>> present() const
+    {
+        std::vector<std::pair<size_t, size_t>> all;
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t slice = 0; slice < tensors[i].slices; slice++) {
+                if (tensors[i].present[slice])
+                    all.emplace_back(i, slice);
+            }
+        }
+        return all;
+    }
     // The backward pass of a slice, in the trainer's stream. Of a frozen one nobody would wait for it.
     void launch(size_t i, size_t slice)
     {

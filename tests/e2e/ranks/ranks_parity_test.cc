@@ -71,13 +71,7 @@ class RanksParity : public testing::TestWithParam<cell>
         trainer &t = *all.trainers[rank];
         zoff_engine *e = all.engines[rank].get();
         EXPECT_ZOFF_OK(zoff_grad_weight(e, all.weights[rank]));
-        std::vector<std::pair<size_t, size_t>> ready;
-        for (size_t i = 0; i < t.tensors.size(); i++) {
-            for (size_t slice = 0; slice < t.tensors[i].slices; slice++) {
-                if (t.tensors[i].present[slice])
-                    ready.emplace_back(i, slice);
-            }
-        }
+        auto ready = t.present();
         if (round % 3 == 1)
             std::shuffle(ready.begin(), ready.end(), t.random);
         else
