@@ -28,25 +28,28 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
 
 /* What may not differ, with a word for messages. */
 enum { PARAMS, ELEMENTS, LAYOUT, STAGE, ACCUMULATION, ADDS, WIRE, CHUNKS, PERSIST, NUMBERS, TERMS };
-static const char *const WORDS[TERMS] = {"number of parameters",
-                                         "number of elements",
-                                         "list of parameters (names, sizes, order, types, groups; as a checksum)",
-                                         "zero_optimization.stage",
-                                         "gradient_accumulation_steps",
-                                         "zoff.reduce_scatter",
-                                         "communication_data_type",
-                                         "number of buckets (of the same sub_group_size, reduce_bucket_size, zoff.host_memory)",
-                                         "zoff.persist",
-                                         "optimizer, scheduler, fp16, gradient_clipping or prescale settings (as a checksum)"};
+static const char *const WORDS[TERMS] = {
+    "number of parameters",
+    "number of elements",
+    "list of parameters (names, sizes, order, types, groups; as a checksum)",
+    "zero_optimization.stage",
+    "gradient_accumulation_steps",
+    "zoff.reduce_scatter",
+    "communication_data_type",
+    "number of buckets (of the same sub_group_size, reduce_bucket_size, zoff.host_memory)",
+    "zoff.persist",
+    "optimizer, scheduler, fp16, gradient_clipping, prescale or offload_optimizer.ratio settings (as a checksum)"};
 
 /* What a step of each rank computes with: the configuration's numbers, where the program gives no others. */
 static uint64_t hash_numbers(const zoff_config_values *v)
 {
-    const double numbers[] = {
-        v->clip_norm,      v->grad_factor,         v->hyper.optimizer,        v->hyper.lr,       v->hyper.beta1,
-        v->hyper.beta2,    v->hyper.eps,           v->hyper.weight_decay,     v->hyper.momentum, v->hyper.decay,
-        v->schedule.type,  v->initial_accumulator, v->fp16.enabled,           v->fp16.dynamic,   v->fp16.scale,
-        v->fp16.min_scale, (double)v->fp16.window, (double)v->fp16.hysteresis};
+    const double numbers[] = {v->clip_norm,      v->grad_factor,         v->hyper.optimizer,
+                              v->hyper.lr,       v->hyper.beta1,         v->hyper.beta2,
+                              v->hyper.eps,      v->hyper.weight_decay,  v->hyper.momentum,
+                              v->hyper.decay,    v->schedule.type,       v->initial_accumulator,
+                              v->fp16.enabled,   v->fp16.dynamic,        v->fp16.scale,
+                              v->fp16.min_scale, (double)v->fp16.window, (double)v->fp16.hysteresis,
+                              v->ratio};
     return zoff_offload_layout(numbers, sizeof numbers);
 }
 

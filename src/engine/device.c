@@ -477,8 +477,6 @@ static bool wants_window(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
     const zoff_plan_part part = pieces_of(e, run->chunk, !is_sharded(e));
-    if (zoff_engine_kept_has(e, run->chunk))
-        return false;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         if (bytes_of(e, &e->plan.pieces[i]) && zoff_engine_spread_goes(e, &e->plan.pieces[i]))
             return true;
@@ -500,7 +498,7 @@ static zoff_status rise_again(zoff_engine *e)
 zoff_status zoff_engine_device_window(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    if (!zoff_engine_device_is(e))
+    if (!zoff_engine_device_is(e) || zoff_engine_kept_has(e, run->chunk))
         return ZOFF_OK;
     if (zoff_engine_pipeline_position(e, run->chunk) != e->device.next)
         return ZOFF_PENDING;

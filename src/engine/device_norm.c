@@ -2,7 +2,8 @@
  * the sums of their squares, 8 bytes for each block of 1024, and so opens as soon as the backward pass is over: what comes
  * down, what is updated and what goes up then run side by side, bucket behind bucket.
  *
- * Micro-batches that are added up on the host are measured there, when all have come. */
+ * Micro-batches that are added up on the host are measured there, when all have come; of several ranks so are sums of which the
+ * update is the host's. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -11,7 +12,7 @@
 /* Buckets that the device measures: all, or those whose sums of gradients are there. */
 static size_t buckets_of(const zoff_engine *e, const zoff_plan *plan)
 {
-    if (!zoff_engine_device_is(e) || zoff_engine_ranks_several(e))
+    if (!zoff_engine_device_is(e) || (zoff_engine_ranks_several(e) && !zoff_engine_reach_is(e)))
         return 0;
     return zoff_engine_params_accumulates(e) ? zoff_engine_kept_buckets(e, plan) : plan->chunk_count;
 }
@@ -88,11 +89,50 @@ zoff_status zoff_engine_device_norm_follow(zoff_engine *e)
     return e->accel->ops->event_await(e->accel, e->device.compute, e->device.handed_over);
 }
 
-static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+/* Of several ranks each measures its part, whoever of them has the gradients. */
+static zoff_plan_part part_of(const zoff_engine *e, size_t bucket)
 {
-    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
-    *out_count = chunk->piece_count;
-    return &run->engine->plan.pieces[chunk->first_piece];
+    return zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+}
+
+static bool counts(zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return zoff_engine_ranks_several(e) ? !e->params[piece->param].frozen : *zoff_engine_params_flag(e, piece) != 0;
+}
+
+zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *stream)
+{
+    zoff_device_norm *n = &e->device.norm;
+    const zoff_accel_ops *ops = e->accel->ops;
+    const zoff_plan_part part = part_of(e, bucket);
+    const size_t at = n->at[bucket];
+    size_t used = 0, blocks = 0;
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[i];
+        if (!counts(e, piece))
+            continue;
+        zoff_norm_piece *sums = &e->norm_pieces[used++];
+        *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->there + at + blocks};
+        sums->grad = zoff_engine_kept_gradient(e, piece, &sums->dtype);
+        blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
+    }
+    ZOFF_TRY(ops->square_sum(e->accel, stream, e->norm_pieces, used));
+    return ops->copy(e->accel, stream, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double));
+}
+
+void zoff_engine_device_norm_take(zoff_engine *e, size_t bucket)
+{
+    const zoff_device_norm *n = &e->device.norm;
+    const zoff_plan_part part = part_of(e, bucket);
+    const double *sums = (const double *)n->landing.base + n->at[bucket];
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &e->plan.pieces[i];
+        if (!counts(e, piece))
+            continue;
+        zoff_engine_gate_add(e, piece, sums);
+        sums += zoff_base_bits_ceil_div(piece->count, ZOFF_NORM_BLOCK);
+    }
+    e->measured++;
 }
 
 /* The sums of a bucket, on their way. */
@@ -100,22 +140,9 @@ static zoff_status start(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     zoff_device_norm *n = &e->device.norm;
-    const zoff_accel_ops *ops = e->accel->ops;
-    const size_t at = n->at[run->chunk];
-    size_t count, used = 0, blocks = 0;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
-            continue;
-        zoff_norm_piece *sums = &e->norm_pieces[used++];
-        *sums = (zoff_norm_piece){.count = pieces[i].count, .block_sums = n->there + at + blocks};
-        sums->grad = zoff_engine_kept_gradient(e, &pieces[i], &sums->dtype);
-        blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
-    }
     e->device.computes = true;
-    ZOFF_TRY(ops->square_sum(e->accel, e->device.compute, e->norm_pieces, used));
-    ZOFF_TRY(ops->copy(e->accel, e->device.compute, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double)));
-    ZOFF_TRY(ops->event_record(e->accel, n->measured[run->chunk], e->device.compute));
+    ZOFF_TRY(zoff_engine_device_norm_put(e, run->chunk, e->device.compute));
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, n->measured[run->chunk], e->device.compute));
     run->measures = true;
     n->waits++;
     return ZOFF_OK;
@@ -125,9 +152,6 @@ zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     zoff_device_norm *n = &e->device.norm;
-    size_t count;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
-    const double *sums = (const double *)n->landing.base + n->at[run->chunk];
     if (!run->measures)
         ZOFF_TRY(start(run));
     zoff_status status = e->accel->ops->event_poll(e->accel, n->measured[run->chunk]);
@@ -135,13 +159,7 @@ zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run)
         return status;
     n->waits--;
     run->measures = false;
-    for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
-            continue;
-        zoff_engine_gate_add(e, &pieces[i], sums);
-        sums += zoff_base_bits_ceil_div(pieces[i].count, ZOFF_NORM_BLOCK);
-    }
-    e->measured++;
+    zoff_engine_device_norm_take(e, run->chunk);
     return ZOFF_OK;
 }
 

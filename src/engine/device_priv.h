@@ -33,7 +33,8 @@ typedef struct zoff_kept {
     size_t count;
     size_t *at;       /* by bucket, in bytes of */
     char *states;     /* memory of the device, as */
-    float *sums;      /* of gradients, as the accumulator; NULL without accumulation */
+    float *sums;      /* of gradients, as the accumulator; NULL without accumulation, and where there are those of reach.c */
+    void *updated;    /* event: what was asked for is done */
     zoff_map landing; /* host memory for the states of one bucket */
     bool pinned;
 } zoff_kept;
@@ -138,8 +139,10 @@ zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket);
 char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
 /* The gradient that norm and update see, in memory of the device. */
 const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
+float *zoff_engine_kept_sum(const zoff_engine *e, const zoff_plan_piece *piece); /* of gradients that are added up */
 zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run);
 zoff_status zoff_engine_kept_update(zoff_bucket_run *run);
+zoff_status zoff_engine_kept_await(zoff_engine *e, void *stream); /* what is put there is behind all updates so far */
 
 /* device_norm.c: gradients measured where they are */
 bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket);
@@ -148,6 +151,9 @@ zoff_status zoff_engine_device_norm_open(zoff_engine *e);
 void zoff_engine_device_norm_close(zoff_engine *e);
 zoff_status zoff_engine_device_norm_follow(zoff_engine *e);        /* what is computed is behind what was handed over last */
 zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_device_norm_settle(zoff_engine *e);        /* wait until nothing is computed */
+/* The same of several ranks: ask for what this one measures, in a stream; and, when it is there, count it. */
+zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *stream);
+void zoff_engine_device_norm_take(zoff_engine *e, size_t bucket);
+zoff_status zoff_engine_device_norm_settle(zoff_engine *e); /* wait until nothing is computed */
 
 #endif

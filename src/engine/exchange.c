@@ -230,7 +230,10 @@ zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, co
     if (e->micro + 1 < e->settings.values.accumulation)
         return ZOFF_OK;
     const bool was_poisoned = e->own_vote.poisoned;
-    zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
+    if (zoff_engine_kept_has(e, bucket))
+        zoff_engine_device_norm_take(e, bucket);
+    else
+        zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
     if (e->own_vote.poisoned && !was_poisoned && !zoff_engine_reach_adds(e))
         find_culprit(e, bucket, parts);
     return ZOFF_OK;

@@ -7,7 +7,10 @@
  *
  * They are the first ones of the list: their gradients come last in a backward pass, so what is behind it is on its way down
  * already. Of their gradients only sums of squares ever leave the device. What looks at states from outside of a step finds
- * them in a copy on the host, one bucket at a time. */
+ * them in a copy on the host, one bucket at a time.
+ *
+ * Several ranks have such buckets where their communicator reaches the device: the sums of gradients are there then (reach.c),
+ * and each rank keeps its own part of the states of the same buckets. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -17,26 +20,27 @@
 
 /* ---- how many ---- */
 
+/* That are trained, of all ranks: these have to keep the same buckets. */
 static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
 {
-    const zoff_plan_chunk *chunk = &plan->chunks[bucket];
+    const zoff_plan_part first = zoff_zero_plan_part(plan, bucket, 0),
+                         last = zoff_zero_plan_part(plan, bucket, plan->ranks - 1);
     uint64_t elements = 0;
-    for (size_t i = 0; i < chunk->piece_count; i++) {
-        const zoff_plan_piece *piece = &plan->pieces[chunk->first_piece + i];
-        elements += e->params[piece->param].frozen ? 0 : piece->count;
-    }
+    for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++)
+        elements += e->params[plan->pieces[i].param].frozen ? 0 : plan->pieces[i].count;
     return elements;
 }
 
 /* As near to the share as whole buckets come; nothing and everything are meant so. */
 size_t zoff_engine_kept_buckets(const zoff_engine *e, const zoff_plan *plan)
 {
-    const double wanted = (1 - e->settings.values.ratio) * (double)plan->elements;
-    double before = 0;
+    double wanted = 0, before = 0;
     if (!zoff_engine_device_is(e) || e->settings.values.ratio == 1)
         return 0;
     if (e->settings.values.ratio == 0)
         return plan->chunk_count;
+    for (size_t b = 0; b < plan->chunk_count; b++)
+        wanted += (1 - e->settings.values.ratio) * (double)elements_of(e, plan, b);
     for (size_t b = 0; b < plan->chunk_count; b++) {
         const double after = before + (double)elements_of(e, plan, b);
         if (after > wanted && after - wanted > wanted - before)
@@ -56,10 +60,10 @@ zoff_status zoff_engine_kept_check(const zoff_engine *e)
         "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
         "its own. Open \"cuda\", or leave ratio at 1",
         ratio, zoff_accel_name(e->accel));
-    ZOFF_FAIL_IF(
-        zoff_engine_ranks_several(e), ZOFF_ERR_UNSUPPORTED,
-        "offload_optimizer.ratio is %g: a share of the states on the accelerator is for one rank; with %u ranks set it to 1",
-        ratio, zoff_comm_size(e->comm));
+    ZOFF_FAIL_IF(zoff_engine_ranks_several(e) && !zoff_engine_reach_is(e), ZOFF_ERR_UNSUPPORTED,
+                 "offload_optimizer.ratio is %g: a share of the states of %u ranks stays on accelerator \"%s\" where their "
+                 "communicator reaches its memory, and \"%s\" does not. Open \"nccl\", or set ratio to 1",
+                 ratio, zoff_comm_size(e->comm), zoff_accel_name(e->accel), e->comm->ops->name);
     ZOFF_FAIL_IF(
         e->settings.values.persist, ZOFF_ERR_UNSUPPORTED,
         "offload_optimizer.ratio is %g: states that stay on the accelerator do not persist; set it to 1, or zoff.persist to "
@@ -74,7 +78,19 @@ size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets)
 {
     if (buckets == 0)
         return 0;
-    return buckets < plan->chunk_count ? plan->pieces[plan->chunks[buckets].first_piece].owned_offset : plan->owned_elements;
+    const size_t next = buckets < plan->chunk_count ? plan->chunks[buckets].first_piece : plan->piece_count;
+    return next < plan->piece_count ? plan->pieces[next].owned_offset : plan->owned_elements;
+}
+
+/* Of several ranks they are beside all others. */
+static bool has_sums(const zoff_engine *e)
+{
+    return zoff_engine_params_accumulates(e) && !zoff_engine_reach_is(e);
+}
+
+float *zoff_engine_kept_sum(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    return (zoff_engine_reach_is(e) ? e->device.reach.sums : e->device.kept.sums) + piece->owned_offset;
 }
 
 /* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
@@ -96,8 +112,7 @@ void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t
     const size_t buckets = zoff_engine_kept_buckets(e, plan);
     size_t most;
     const size_t bytes = lay_out(plan, buckets, NULL, &most);
-    *out_device_bytes =
-        bytes + (zoff_engine_params_accumulates(e) ? zoff_engine_kept_sums_of(plan, buckets) * sizeof(float) : 0);
+    *out_device_bytes = bytes + (has_sums(e) ? zoff_engine_kept_sums_of(plan, buckets) * sizeof(float) : 0);
     *out_host_bytes = most;
 }
 
@@ -121,6 +136,7 @@ zoff_status zoff_engine_kept_open(zoff_engine *e)
     if (k->count == 0)
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(k->count, sizeof *k->at, "states on the device", &k->at));
+    ZOFF_TRY(e->accel->ops->event_open(e->accel, &k->updated));
     const size_t bytes = lay_out(&e->plan, k->count, k->at, &most);
     if (most) {
         ZOFF_TRY(zoff_base_map_alloc(most, "states that come from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
@@ -128,7 +144,7 @@ zoff_status zoff_engine_kept_open(zoff_engine *e)
         k->pinned = true;
     }
     ZOFF_TRY(take(e, bytes, "states", &k->states));
-    return zoff_engine_params_accumulates(e) ? take(e, e->kept_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
+    return has_sums(e) ? take(e, e->kept_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
 }
 
 /* Nothing is in a stream any more. */
@@ -140,6 +156,8 @@ void zoff_engine_kept_close(zoff_engine *e)
         if (there[i])
             e->accel->ops->free(e->accel, there[i]);
     }
+    if (k->updated)
+        e->accel->ops->event_close(e->accel, k->updated);
     if (k->pinned)
         zoff_engine_device_unpin(e, &k->landing);
     zoff_base_map_free(&k->landing);
@@ -189,7 +207,7 @@ static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_
 const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
     *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
-    return zoff_engine_params_accumulates(e) ? (const void *)(e->device.kept.sums + piece->owned_offset)
+    return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_kept_sum(e, piece)
                                              : zoff_engine_params_there(e, piece);
 }
 
@@ -202,7 +220,7 @@ zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
         const uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
         if (flag & ZOFF_SLICE_READY)
             e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
-                                                                   .sum = e->device.kept.sums + pieces[i].owned_offset,
+                                                                   .sum = zoff_engine_kept_sum(e, &pieces[i]),
                                                                    .grad = zoff_engine_params_there(e, &pieces[i]),
                                                                    .dtype = e->params[pieces[i].param].grad_dtype,
                                                                    .first = !(flag & ZOFF_SLICE_PRESENT),
@@ -267,4 +285,10 @@ zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
             ZOFF_TRY(copy_weights(e, &pieces[i], &e->adam_pieces[n++]));
     }
     return ZOFF_OK;
+}
+
+zoff_status zoff_engine_kept_await(zoff_engine *e, void *stream)
+{
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.kept.updated, e->device.compute));
+    return e->accel->ops->event_await(e->accel, stream, e->device.kept.updated);
 }

@@ -62,9 +62,14 @@ static const stage STEP_TOGETHER[] = {
     {"spread", zoff_engine_spread_weights}, /* zero: to all ranks, a few buckets at a time */
 };
 
-#define ROWS(stages) (*out_rows = sizeof(stages) / sizeof(stages)[0], (stages))
+typedef struct rows {
+    const stage *stages;
+    unsigned count;
+} rows;
 
-static const stage *table(const zoff_engine *e, unsigned *out_rows)
+#define ROWS(stages) ((rows){stages, sizeof(stages) / sizeof(stages)[0]})
+
+static rows table(const zoff_engine *e)
 {
     if (zoff_engine_ranks_several(e))
         return e->run.last ? ROWS(STEP_TOGETHER) : ROWS(ADD_TOGETHER);
@@ -73,20 +78,31 @@ static const stage *table(const zoff_engine *e, unsigned *out_rows)
     return e->run.last ? ROWS(STEP) : ROWS(ADD);
 }
 
-/* The walk goes over the buckets as they are numbered, unless a device has them: those whose states are there come first, for
- * nobody waits for them, and of the others those whose gradients have come down first. */
-static size_t bucket_at(const zoff_engine *e, size_t position)
+/* Buckets whose states are the host's; those that a device keeps, the first ones of the list, stand at the end of the walk. */
+static size_t host_count(const zoff_engine *e)
 {
-    const size_t kept = e->device.kept.count, count = e->plan.chunk_count;
-    if (!zoff_engine_device_is(e) || zoff_engine_ranks_several(e) || e->device.ascends || position < kept)
-        return position;
-    return kept + count - 1 - position;
+    return e->plan.chunk_count - e->device.kept.count;
 }
 
-/* It is its own inverse. */
+/* The walk goes over the buckets as they are numbered, unless a device has them: then those come first whose gradients have
+ * come down first. */
+static bool descends(const zoff_engine *e)
+{
+    return zoff_engine_device_is(e) && !zoff_engine_ranks_several(e) && !e->device.ascends;
+}
+
+static size_t bucket_at(const zoff_engine *e, size_t position)
+{
+    if (position >= host_count(e))
+        return position - host_count(e);
+    return descends(e) ? e->plan.chunk_count - 1 - position : position + e->device.kept.count;
+}
+
 size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket)
 {
-    return bucket_at(e, bucket);
+    if (zoff_engine_kept_has(e, bucket))
+        return bucket + host_count(e);
+    return descends(e) ? e->plan.chunk_count - 1 - bucket : bucket - e->device.kept.count;
 }
 
 /* Buckets before this one may be borrowed, when those before `first` are through: a store lends no more than it has slots,
@@ -111,20 +127,20 @@ static size_t window_from(const zoff_engine *e, size_t first)
 bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
-    return zoff_engine_pipeline_position(e, run->chunk) < window_from(e, e->run.first);
+    return zoff_engine_kept_has(e, run->chunk) || zoff_engine_pipeline_position(e, run->chunk) < window_from(e, e->run.first);
 }
 
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_pipeline_ahead(zoff_engine *e)
 {
-    for (size_t i = e->device.kept.count; i < window_from(e, 0); i++)
+    for (size_t i = 0; i < zoff_base_bits_min(window_from(e, 0), host_count(e)); i++)
         (void)zoff_offload_store_ahead(e->store, bucket_at(e, i));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e)
 {
-    for (size_t i = e->device.kept.count; e->run.last && i < window_from(e, 0); i++) {
+    for (size_t i = 0; e->run.last && i < zoff_base_bits_min(window_from(e, 0), host_count(e)); i++) {
         const size_t bucket = bucket_at(e, i);
         if (!zoff_engine_stages_borrows(&e->runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
@@ -182,20 +198,40 @@ void zoff_engine_pipeline_release(zoff_engine *e)
 }
 
 /* Take a bucket as far as it goes without waiting. */
-static zoff_status advance(zoff_bucket_run *run, const stage *stages, unsigned rows, bool *moved)
+static zoff_status advance(zoff_bucket_run *run, rows all, bool *moved)
 {
-    while (run->row < rows) {
-        zoff_engine_device_range(run->engine, stages[run->row].name, run->chunk);
-        zoff_status status = stages[run->row].step(run);
+    while (run->row < all.count) {
+        const stage *row = &all.stages[run->row];
+        zoff_engine_device_range(run->engine, row->name, run->chunk);
+        zoff_status status = row->step(run);
         zoff_engine_device_range(run->engine, NULL, 0);
         if (status < 0)
-            return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, stages[run->row].name);
+            return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
         run->row++;
         *moved = true;
     }
     return ZOFF_OK;
+}
+
+/* Likewise of a part of the walk. */
+static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *moved)
+{
+    const rows all = table(e);
+    for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
+        ZOFF_TRY(advance(&e->runs[bucket_at(e, i)], all, moved));
+    return ZOFF_OK;
+}
+
+/* Before the gate every bucket gets its turn; behind it only those that can be borrowed, and what is a device's, which borrows
+ * nothing and works beside the CPU. */
+static zoff_status take_turn(zoff_engine *e, bool *moved)
+{
+    const size_t count = e->plan.chunk_count;
+    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(window_from(e, e->run.first), host_count(e)) : count;
+    ZOFF_TRY(advance_all(e, zoff_base_bits_max(end, zoff_base_bits_max(host_count(e), e->run.first)), count, moved));
+    return advance_all(e, e->run.first, end, moved);
 }
 
 /* Wait for the last writes; slots that they leave begin to read what the next step begins with, so that the disk is never read
@@ -241,19 +277,15 @@ static zoff_status finish_together(zoff_engine *e)
 
 zoff_status zoff_engine_pipeline_run(zoff_engine *e)
 {
-    unsigned rows;
-    const stage *stages = table(e, &rows);
-    size_t count = e->plan.chunk_count;
+    const size_t count = e->plan.chunk_count;
+    const unsigned last_row = table(e).count;
     if (e->run.last && count == 0)
         ZOFF_TRY(vote_alone(e));
     while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
         bool moved = false;
         const zoff_gate before = e->run.gate;
-        /* Before the gate every bucket gets its turn; behind it only those that can be borrowed. */
-        size_t end = e->run.gate == ZOFF_GATE_OPEN ? window_from(e, e->run.first) : count;
-        for (size_t i = e->run.first; i < end && e->run.gate != ZOFF_GATE_SKIP; i++)
-            ZOFF_TRY(advance(&e->runs[bucket_at(e, i)], stages, rows, &moved));
-        while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == rows)
+        ZOFF_TRY(take_turn(e, &moved));
+        while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == last_row)
             e->run.first++;
         /* The one who sees it open may be one who has to stay. */
         moved = moved || e->run.gate != before;

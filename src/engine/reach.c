@@ -7,6 +7,7 @@
  * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
  * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
  * reads is there: the host asks.
+ * Buckets whose states stay on the device (kept.c) send nothing over it but sums of squares.
  *
  * With zoff.reduce_scatter "nccl" what is packed are gradients times their weight, in fp32, and the communicator adds them up
  * in an order of its own: only the sum over ranks comes, which is added to that of the micro-batches before. */
@@ -198,7 +199,7 @@ zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot,
 static zoff_status bring_down(zoff_engine *e, const zoff_accumulate_piece *first, const zoff_accumulate_piece *last)
 {
     const size_t count = (size_t)(last->sum - first->sum) + last->count;
-    float *to = (float *)e->accumulator.base + (first->sum - e->device.reach.sums);
+    float *to = (float *)e->accumulator.base + ((size_t)(first->sum - e->device.reach.sums) - e->kept_sums);
     e->device.read_bytes += count * sizeof(float);
     return e->accel->ops->copy(e->accel, e->device.down, to, first->sum, count * sizeof(float));
 }
@@ -212,7 +213,10 @@ static zoff_status put_sums(zoff_engine *e, size_t bucket, unsigned slot, const 
     if (!e->device.reach.added[slot])
         ZOFF_TRY(e->accel->ops->accumulate(e->accel, e->device.down, pieces, used));
     e->device.reach.added[slot] = true; /* once, whatever fails behind it */
-    return used && e->micro + 1 == e->settings.values.accumulation ? bring_down(e, pieces, pieces + used - 1) : ZOFF_OK;
+    if (used == 0 || e->micro + 1 < e->settings.values.accumulation)
+        return ZOFF_OK;
+    return zoff_engine_kept_has(e, bucket) ? zoff_engine_device_norm_put(e, bucket, e->device.down)
+                                           : bring_down(e, pieces, pieces + used - 1);
 }
 
 zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights)
@@ -235,11 +239,13 @@ static unsigned number_of(unsigned slot)
     return ZOFF_REACH_SLOTS / 2 + slot;
 }
 
-/* A bucket of which nothing is this rank's has no window. */
+/* A bucket of which nothing is this rank's, or whose states are on the device, has no window. */
 static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
 {
     const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
     size_t at = 0;
+    if (zoff_engine_kept_has(e, bucket))
+        ZOFF_TRY(zoff_engine_kept_await(e, e->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[i];
         if (!zoff_engine_spread_goes(e, piece))
@@ -247,8 +253,9 @@ static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
         const size_t start = zoff_engine_spread_place(e, piece, &at);
         const char *whole = zoff_engine_device_weights(e, piece, NULL);
         /* Frozen ones are on the device, and in no window. */
-        const char *from = whole && !e->params[piece->param].frozen ? whole : zoff_engine_params_value(e, piece, NULL);
-        e->device.write_bytes += at - start;
+        const bool rises = whole && !e->params[piece->param].frozen;
+        const char *from = rises ? whole : zoff_engine_params_value(e, piece, NULL);
+        e->device.write_bytes += rises ? at - start : 0;
         ZOFF_TRY(e->accel->ops->copy(e->accel, e->device.up, own + start, from, at - start));
     }
     return ZOFF_OK;

@@ -110,7 +110,8 @@ zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, ch
 {
     zoff_engine *e = ctx;
     if (e->plan.replicated) {
-        *out = (char *)zoff_engine_params_sum(e, &e->plan.pieces[e->plan.chunks[bucket].first_piece]);
+        const zoff_plan_piece *first = &e->plan.pieces[e->plan.chunks[bucket].first_piece];
+        *out = (char *)(zoff_engine_kept_has(e, bucket) ? zoff_engine_kept_sum(e, first) : zoff_engine_params_sum(e, first));
         return ZOFF_OK;
     }
     if (zoff_engine_reach_is(e))
@@ -148,10 +149,10 @@ zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, cons
     return ZOFF_OK;
 }
 
-/* All ranks start buckets in the same order. */
+/* All ranks start buckets in the order of their walk. What stays on the devices goes last: the CPU does not wait for it. */
 static zoff_status start(zoff_engine *e, size_t bucket)
 {
-    if (bucket != e->run.spread)
+    if (zoff_engine_pipeline_position(e, bucket) != e->run.spread)
         return ZOFF_PENDING;
     zoff_status status = zoff_zero_gather_start(e->ranks.gather, bucket);
     if (status == ZOFF_OK)
@@ -164,7 +165,7 @@ zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!e->plan.replicated || run->shared)
         return ZOFF_OK;
-    if (run->chunk >= e->run.spread) {
+    if (zoff_engine_pipeline_position(e, run->chunk) >= e->run.spread) {
         zoff_status status = start(e, run->chunk);
         if (status < 0)
             return status;

@@ -140,26 +140,37 @@ TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
 }
 
 // One of two ranks loses its device, at some call of a step of many buckets: its step ends with that, and the other's too.
-// Their communicator may reach their devices.
-class DeviceOfOneRank : public testing::TestWithParam<bool>
+// Their communicator may reach their devices; and these may keep a share of the states.
+class DeviceOfOneRank : public testing::TestWithParam<std::pair<bool, double>>
 {
+  protected:
+    static bool is_reached() { return GetParam().first; }
+    static std::string text()
+    {
+        return "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+               "\"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 1024, \"offload_optimizer\": "
+               "{\"device\": \"cpu\", \"ratio\": " +
+               std::to_string(GetParam().second) + "}}}";
+    }
 };
-INSTANTIATE_TEST_SUITE_P(Device, DeviceOfOneRank, testing::Bool(),
-                         [](const auto &one) { return one.param ? "reached" : "notReached"; });
+INSTANTIATE_TEST_SUITE_P(Device, DeviceOfOneRank,
+                         testing::Values(std::make_pair(false, 1.0), std::make_pair(true, 1.0), std::make_pair(true, 0.5)),
+                         [](const auto &one) {
+                             return std::string(one.param.first ? "reached" : "notReached") +
+                                    (one.param.second < 1 ? "_half" : "");
+                         });
 
 TEST_P(DeviceOfOneRank, IsMissedByAll)
 {
-    const std::string text = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
-                             "\"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 1024}}";
     unsigned failed = 0, torn = 0;
     bool over = false;
     for (int nth = 1; !over && nth < 5000; nth++) {
         rank_job job(2, 20);
         rank_trainers all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); });
         all.use_devices(0);
-        if (GetParam())
+        if (is_reached())
             job.reach_devices();
-        all.seal(text, 1024);
+        all.seal(text(), 1024);
         all.backward(1, 0.5f);
         test_device &lost = *all.devices[0];
         lost.calls = 0;
@@ -198,17 +209,15 @@ TEST_P(DeviceOfOneRank, IsMissedByAll)
 // The same outside of a step: weights that are made of the states, and go to all ranks.
 TEST_P(DeviceOfOneRank, IsMissedWhenWeightsAreSpread)
 {
-    const std::string text =
-        "{\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 1024}}";
     unsigned failed = 0;
     bool over = false;
     for (int nth = 1; !over && nth < 5000; nth++) {
         rank_job job(2, 20);
         rank_trainers all(job, 3, [](trainer &t) { t.add(1024, 20, ZOFF_BF16, ZOFF_BF16); });
         all.use_devices(0);
-        if (GetParam())
+        if (is_reached())
             job.reach_devices();
-        all.seal(text, 1024);
+        all.seal(text(), 1024);
         test_device &lost = *all.devices[0];
         lost.calls = 0;
         lost.fail = nth;

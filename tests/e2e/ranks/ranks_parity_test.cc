@@ -19,6 +19,7 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
+    double ratio = 1; // of the states that the host keeps
 };
 
 const char *name_of(zoff_dtype d)
@@ -36,7 +37,8 @@ std::string name(const testing::TestParamInfo<cell> &info)
             : c.owner == IN_FILES  ? "_weightsInFiles"
             : c.owner == ON_DEVICE ? "_onDevice"
             : c.owner == REACHED   ? "_onDeviceReached"
-                                   : "");
+                                   : "") +
+           (c.ratio < 1 ? "_ratio" + std::to_string((int)(c.ratio * 100)) : "");
 }
 
 class RanksParity : public testing::TestWithParam<cell>
@@ -51,7 +53,7 @@ class RanksParity : public testing::TestWithParam<cell>
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
                (c.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder.path +
-               "\", \"buffer_count\": 3}" + weights_text() + "}}";
+               "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() + "}}";
     }
 
     // Little room: what was fetched has to go for what comes, small slices stay.
@@ -122,6 +124,16 @@ std::vector<cell> cells()
     all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED});
     all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, REACHED});
     all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1u << 20, REACHED});
+    for (unsigned stage : {0u, 1u, 2u, 3u}) {
+        for (double ratio : {0.0, 0.25, 0.5, 0.75}) {
+            const zoff_tier tier = stage % 2 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
+            const zoff_dtype dtype = ratio == 0.25 ? ZOFF_F32 : ratio == 0.75 ? ZOFF_F16 : ZOFF_BF16;
+            all.push_back({stage, tier, dtype, 2, stage < 2 ? 1u : 3u, nullptr, 3000, REACHED, ratio});
+            all.push_back({stage, ZOFF_TIER_HOST, dtype, 4, stage < 2 ? 3u : 1u, nullptr, 1024, REACHED, ratio});
+        }
+    }
+    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
+    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
     for (weights owner : {IN_DRAM, IN_FILES}) {
         for (unsigned stage : {0u, 1u, 3u}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {

@@ -1,0 +1,252 @@
+// ranks_kept_test.cc: several ranks whose communicator reaches their devices, and offload_optimizer.ratio below 1: what moves,
+// what it takes, and what a share of the states on the devices must not change. (That the bits are those of none, over the
+// whole matrix: ranks_parity_test.cc, cells with a ratio.)
+#include "rank_job.h"
+
+#include <cmath>
+
+using namespace zoff_test;
+
+namespace
+{
+std::string text(unsigned stage, double ratio, unsigned accumulation = 1)
+{
+    return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation) +
+           ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+           "\"zero_optimization\": {\"stage\": " +
+           std::to_string(stage) +
+           ", \"reduce_bucket_size\": 6144, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + std::to_string(ratio) +
+           "}}}";
+}
+
+void hand_over_all(rank_trainers &all, unsigned rank)
+{
+    trainer &t = *all.trainers[rank];
+    for (size_t i = t.tensors.size(); i-- > 0;) {
+        for (size_t slice = t.tensors[i].slices; slice-- > 0;)
+            t.hand_over(all.engines[rank].get(), i, slice);
+    }
+}
+
+// One update, and what each rank says of it.
+std::vector<zoff_step_info> step(rank_trainers &all, int64_t number, unsigned accumulation = 1)
+{
+    std::vector<zoff_step_info> infos(all.job.size, new_info());
+    for (unsigned micro = 0; micro < accumulation; micro++) {
+        all.backward((unsigned)number * 10 + micro, 0.5f);
+        all.job.on_each([&](unsigned rank) {
+            hand_over_all(all, rank);
+            infos[rank] = new_info();
+            EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
+            EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &infos[rank]));
+        });
+    }
+    all.step(config_groups(), number, 0);
+    return infos;
+}
+
+void expect_all(rank_trainers &all)
+{
+    all.job.on_each([&](unsigned rank) {
+        trainer &t = *all.trainers[rank];
+        t.tensors = all.want.tensors;
+        t.expect_weights();
+        t.expect_states(all.engines[rank].get());
+    });
+}
+
+class RanksKept : public testing::TestWithParam<std::tuple<unsigned, unsigned, double>>
+{
+};
+INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKept,
+                         testing::Combine(testing::Values(0u, 2u), testing::Values(2u, 3u), testing::Values(0.0, 0.3, 1.0)),
+                         [](const auto &p) {
+                             return "stage" + std::to_string(std::get<0>(p.param)) + "_fp16_world" +
+                                    std::to_string(std::get<1>(p.param)) + "_ratio" +
+                                    std::to_string((int)(100 * std::get<2>(p.param)));
+                         });
+
+// Of what is updated on a device nothing goes over the link to the host, neither down nor up.
+TEST_P(RanksKept, MovesAndTakesWhatIsDocumented)
+{
+    const auto [stage, world, ratio] = GetParam();
+    rank_job job(world);
+    rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_F16, ZOFF_F16); });
+    all.use_devices(0);
+    job.reach_devices();
+    std::vector<zoff_plan_info> without(world), plans(world);
+    all.seal(text(stage, 1), 3000);
+    for (unsigned rank = 0; rank < world; rank++)
+        without[rank] = plan_of(all.engines[rank].get());
+    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+    all.seal(text(stage, ratio), 3000);
+    for (unsigned rank = 0; rank < world; rank++)
+        plans[rank] = plan_of(all.engines[rank].get());
+    (void)step(all, 1);
+    const auto infos = step(all, 2);
+    expect_all(all);
+
+    uint64_t trained = 0, there = 0, updated = 0, down = 0, up = 0;
+    for (const auto &t : all.want.tensors)
+        trained += t.frozen ? 0 : t.total();
+    for (unsigned rank = 0; rank < world; rank++) {
+        there += infos[rank].elements_on_device;
+        updated += infos[rank].elements_updated;
+        down += infos[rank].device_read_bytes;
+        up += infos[rank].device_write_bytes;
+        const double kept = (double)infos[rank].elements_on_device;
+        const double states = (double)plans[rank].device_bytes - (double)without[rank].device_bytes;
+        EXPECT_LE(kept * (12 + 8.0 / 1024), states) << "masters, two moments, and 8 bytes a block";
+        EXPECT_GE(kept * (12 + 8.0 / 1024) * 1.02 + (kept > 0 ? 12 * 4096 * 10 + 8 * 30 : 0), states) << "and padding";
+        EXPECT_GE((double)without[rank].accumulator_bytes - 4 * kept, (double)plans[rank].accumulator_bytes);
+        EXPECT_EQ(plans[rank].state_bytes, without[rank].state_bytes);
+    }
+    const uint64_t copies = stage == 0 ? world : 1;
+    EXPECT_EQ(trained * copies, updated);
+    EXPECT_GE(6144 / 2.0 * (double)copies, std::abs((double)there - (1 - ratio) * (double)(trained * copies)))
+        << "the share is honoured to half a bucket";
+    const uint64_t host = trained - there / copies;
+    EXPECT_LE(4 * host, down);
+    EXPECT_GE(4 * host * 11 / 10, down) << "no more than padding to cache lines between pieces";
+    EXPECT_EQ(2 * host * copies, up);
+    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+}
+
+// From outside of a step the states are like any others.
+TEST_P(RanksKept, StatesAreReadAndWritten)
+{
+    const auto [stage, world, ratio] = GetParam();
+    rank_job job(world);
+    rank_trainers all(job, 7, [](trainer &t) { add_awkward(t, ZOFF_F16, ZOFF_F16); });
+    all.use_devices(3);
+    job.reach_devices();
+    all.seal(text(stage, ratio, 2), 3000);
+    (void)step(all, 1, 2);
+    expect_all(all);
+    const std::vector<float> ones(1000, 1.5f);
+    job.on_each([&](unsigned rank) {
+        for (zoff_param i : {3u, 8u}) {
+            EXPECT_ZOFF_OK(zoff_state_write(all.engines[rank].get(), i, ZOFF_STATE_MASTER, 10, ones.size(), ones.data()));
+            EXPECT_ZOFF_OK(zoff_state_write(all.engines[rank].get(), i, ZOFF_STATE_V, 20, 500, ones.data()));
+        }
+        EXPECT_ZOFF_OK(zoff_params_push(all.engines[rank].get()));
+    });
+    for (size_t i : {3u, 8u}) {
+        std::copy_n(ones.begin(), 1000, all.want.tensors[i].master.begin() + 10);
+        std::copy_n(ones.begin(), 500, all.want.tensors[i].v.begin() + 20);
+    }
+    expect_all(all);
+    (void)step(all, 2, 2);
+    expect_all(all);
+    job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_params_pull(all.engines[rank].get())); });
+    for (auto &tensor : all.want.tensors) {
+        for (auto &x : tensor.master)
+            x = reference::rounded(tensor.dtype, x);
+    }
+    expect_all(all);
+    (void)step(all, 3, 2);
+    expect_all(all);
+    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+}
+
+TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
+{
+    const auto [stage, world, ratio] = GetParam();
+    log_catcher log;
+    rank_job job(world);
+    rank_trainers all(job, 7, [](trainer &t) { t.add(4096, 6, ZOFF_F16, ZOFF_F16); });
+    all.use_devices(3);
+    job.reach_devices();
+    all.seal(text(stage, ratio), 3000);
+    log.expect("on rank 1; weights and states are unchanged");
+    for (size_t slice : {0u, 3u, 5u}) {
+        all.backward((unsigned)slice, 0.5f);
+        trainer &poisoned = *all.trainers[1];
+        trainer::put(poisoned.grad(0), ZOFF_F16, poisoned.place(0, slice * 4096 + 2050), INFINITY);
+        all.forget();
+        job.on_each([&](unsigned rank) {
+            hand_over_all(all, rank);
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
+            EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
+            EXPECT_TRUE(info.skipped);
+            EXPECT_EQ(slice, info.nonfinite_slice);
+            EXPECT_EQ(1u, info.nonfinite_rank);
+        });
+        EXPECT_NE(0u, log.count("slice " + std::to_string(slice) +
+                                ", has an inf or nan between its elements 2048 and 3071 on rank 1"));
+    }
+    expect_all(all);
+    (void)step(all, 1);
+    expect_all(all);
+    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+}
+
+// The nth call of a device in a step fails, once, for each n: what was asked for is asked for again, and done once.
+class RanksKeptFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype>>
+{
+};
+INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKeptFaults,
+                         testing::Combine(testing::Values(0u, 1u), testing::Values(ZOFF_F16, ZOFF_F32)), [](const auto &p) {
+                             return "stage" + std::to_string(std::get<0>(p.param)) +
+                                    (std::get<1>(p.param) == ZOFF_F32 ? "_fp32" : "_fp16");
+                         });
+
+TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
+{
+    const auto [stage, dtype] = GetParam();
+    rank_job job(2);
+    rank_trainers all(job, 3, [dtype = dtype](trainer &t) { t.add(2048, 9, dtype, dtype); });
+    all.use_devices(0);
+    job.reach_devices();
+    all.seal(text(stage, 0.5), 3000);
+    int failed = 0, torn = 0;
+    bool over = false;
+    for (int nth = 1; !over && nth < 1000 && !HasFailure(); nth++) {
+        all.backward((unsigned)nth, 0.5f);
+        all.step(config_groups(1), nth, 0);
+        job.on_each([&](unsigned rank) {
+            hand_over_all(all, rank);
+            zoff_engine *e = all.engines[rank].get();
+            test_device &device = *all.devices[rank];
+            device.calls = 0;
+            device.fail = rank == 0 ? nth : 0;
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
+            const zoff_status status = zoff_step_wait(e, &info);
+            if (status < 0) {
+                EXPECT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
+                failed++; // of rank 0 alone
+                torn += info.outcome == ZOFF_OUTCOME_TORN;
+                info = new_info();
+                EXPECT_ZOFF_OK(zoff_step_retry(e, &info));
+            }
+            EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+            if (rank == 0)
+                over = device.calls < nth;
+            device.fail = 0;
+        });
+        expect_all(all);
+    }
+    EXPECT_TRUE(over);
+    EXPECT_LT(20, failed);
+    EXPECT_LT(5, torn);
+    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+}
+
+TEST(RanksKeptSeal, OneShareForAll_fp16_onDeviceReached)
+{
+    rank_job job(2);
+    rank_trainers all(job, 3, [](trainer &t) { t.add(2048, 9, ZOFF_F16, ZOFF_F16); });
+    all.use_devices(0);
+    job.reach_devices();
+    job.on_each([&](unsigned rank) {
+        engine e =
+            make_engine(*all.trainers[rank], text(1, rank ? 0.5 : 0.25), 3000, 0, job.comm_of(rank), all.devices[rank]->accel);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "ranks 0 and 1 differ in their optimizer, scheduler, fp16, gradient_clipping, "
+                          "prescale or offload_optimizer.ratio settings",
+                          zoff_engine_seal(e.get()));
+    });
+}
+} // namespace
