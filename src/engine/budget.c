@@ -49,11 +49,29 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
     return status;
 }
 
+/* Chunks that have states on the host. */
+static size_t stored_count(const zoff_engine *e, const zoff_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = zoff_engine_kept_buckets(e, plan); i < plan->chunk_count; i++)
+        count += plan->chunks[i].bytes != 0;
+    return count;
+}
+
+/* And weights of the engine's. */
+static size_t weights_count(const zoff_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->chunk_count; i++)
+        count += plan->chunks[i].weight_bytes != 0;
+    return count;
+}
+
 size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
 {
     const zoff_settings *s = &e->settings;
     return s->tier == ZOFF_TIER_NVME
-               ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max, plan->chunk_count)
+               ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max, stored_count(e, plan))
                : 0;
 }
 
@@ -66,7 +84,7 @@ size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan
         return 0;
     for (size_t i = 0; i < plan->chunk_count; i++)
         most = zoff_base_bits_max(most, plan->chunks[i].elements);
-    return most ? zoff_base_bits_min(values->cached_count / most, plan->chunk_count) : 0;
+    return most ? zoff_base_bits_min(values->cached_count / most, weights_count(plan)) : 0;
 }
 
 /* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted; those of a
@@ -105,13 +123,15 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
 {
     const zoff_weight_values *values = &e->settings.values.weights;
     const size_t residents = zoff_engine_budget_weight_residents(e, plan);
+    const size_t count = weights_count(plan);
     uint64_t stored = 0, cached = 0;
+    size_t number = 0;
     if (!zoff_engine_params_any_owned(e))
         return;
     info->weight_bytes = plan->weight_bytes;
     for (size_t i = 0; i < plan->chunk_count; i++) {
         const zoff_plan_chunk *chunk = &plan->chunks[i];
-        const bool resident = zoff_offload_placement_resident(i, residents, plan->chunk_count);
+        const bool resident = chunk->weight_bytes && zoff_offload_placement_resident(number++, residents, count);
         stored += chunk->weight_bytes;
         cached += resident ? chunk->weight_bytes : 0;
         if (values->tier != ZOFF_TIER_NVME || resident || !trains(e, plan, chunk))
@@ -162,9 +182,12 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     info.host_bytes = stored;
     if (s->tier == ZOFF_TIER_NVME) {
         const size_t residents = zoff_engine_budget_residents(e, &plan);
+        const size_t count = stored_count(e, &plan);
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
-        for (size_t i = kept; i < plan.chunk_count; i++)
-            info.resident_bytes += zoff_offload_placement_resident(i, residents, plan.chunk_count) ? plan.chunks[i].bytes : 0;
+        for (size_t i = kept, number = 0; i < plan.chunk_count; i++) {
+            if (plan.chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
+                info.resident_bytes += plan.chunks[i].bytes;
+        }
         info.step_read_bytes = stored - info.resident_bytes;
         info.step_write_bytes = s->values.persist ? stored : info.step_read_bytes;
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;

@@ -35,8 +35,9 @@ typedef struct zoff_store_opts {
     void *fill_ctx;
     unsigned threads; /* of the team that computes checksums */
     /* NVME: */
-    unsigned slots;           /* chunks in DRAM at a time */
-    size_t residents;         /* and so many stay there, evenly spread over the list: they are not read again */
+    unsigned slots;   /* chunks in DRAM at a time */
+    size_t residents; /* and so many stay there, spread evenly over those that are not empty, of which there are as many at
+                         least: they are not read again */
     const char *const *paths; /* folders; chunks go to them by their measured rates */
     size_t path_count;
     unsigned rank, ranks; /* part of the files' names */
@@ -166,7 +167,8 @@ void zoff_offload_placement_nvme(uint64_t budget_bytes, unsigned slots, uint64_t
 /* How many of `count` chunks, the largest of `chunk_bytes`, can stay in what the slots leave of the budget; 0 without one. */
 size_t zoff_offload_placement_residents(uint64_t budget_bytes, unsigned slots, size_t chunk_bytes, size_t count);
 
-/* Whether `chunk` is one of them: they are spread evenly, so that the disk has as much to do in each part of a step. */
+/* Whether chunk number `chunk`, of `count` that are not empty, is one of them: they are spread evenly, so that the disk has as
+ * much to do in each part of a step. */
 bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count);
 
 /* From rates of several devices to their shares of the states, which add up to 1. Rates that are about the same are the same:

@@ -93,8 +93,11 @@ static zoff_status map_memory(zoff_swap_store *s)
     for (size_t i = 0; i < count; i++)
         s->slots[i].base = (char *)s->store.map.base + i * s->largest;
     zoff_swap_slot *home = &s->slots[s->ring_count];
+    size_t used = 0, number = 0;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        used += s->chunks[chunk].bytes != 0;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        if (!zoff_offload_placement_resident(chunk, s->home_count, s->chunk_count))
+        if (!s->chunks[chunk].bytes || !zoff_offload_placement_resident(number++, s->home_count, used))
             continue;
         home->is_home = true;
         home->chunk = chunk;

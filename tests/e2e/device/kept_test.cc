@@ -214,6 +214,39 @@ TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)
         zoff_comm_close(rank);
 }
 
+// What a budget leaves beside the slots is for chunks that are the host's.
+TEST_F(KeptOnce, WhatStaysOnTheDeviceTakesNoPlaceInDram)
+{
+    t.put_on(&device);
+    const std::string text = with_ratio(config_text(folder.path), 0.5);
+    engine e = make_engine(t, text, 3000, 0, nullptr, device.accel);
+    const zoff_plan_info streamed = plan_of(e.get());
+    EXPECT_LT(0u, streamed.step_read_bytes);
+    const uint64_t budget = (streamed.step_read_bytes / streamed.chunk_bytes + 1 + streamed.slots) * streamed.chunk_bytes;
+    ASSERT_LT(budget, streamed.state_bytes);
+    e = make_engine(t, text, 3000, budget, nullptr, device.accel);
+    const zoff_plan_info plan = plan_of(e.get());
+    EXPECT_EQ(0u, plan.step_read_bytes);
+    EXPECT_EQ(streamed.step_read_bytes, plan.resident_bytes);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    for (int64_t number = 1; number <= 2; number++) {
+        t.backward_all(0.5f);
+        for (size_t i = 0; i < t.tensors.size(); i++) {
+            for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
+                t.hand_over(e.get(), i, slice);
+        }
+        zoff_step_info info = new_info();
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
+        EXPECT_EQ(0u, info.nvme_read_bytes);
+        EXPECT_EQ(0u, info.nvme_write_bytes);
+        reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
+        t.next_step();
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    }
+    t.expect_states(e.get());
+}
+
 TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
 {
     t.put_on(&device);
