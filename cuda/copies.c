@@ -46,8 +46,7 @@ void zoff_cuda_unpin(zoff_accel *accel, void *memory)
         if ((*at)->memory != memory)
             continue;
         zoff_cuda_pinned *range = *at;
-        (void)cudaHostUnregister(memory);
-        (void)cudaGetLastError();
+        zoff_cuda_forgive(cudaHostUnregister(memory));
         a->pinned_bytes -= range->bytes;
         *at = range->next;
         free(range);
@@ -81,7 +80,7 @@ static zoff_cuda_bounce *bounce_of(zoff_cuda_accel *a, cudaStream_t stream)
     }
     b = slot ? malloc(sizeof *b) : NULL;
     if (!b) {
-        (void)cudaFreeHost(slot);
+        zoff_cuda_forgive(cudaFreeHost(slot));
         return NULL;
     }
     if (bytes < BOUNCE_MOST)
@@ -98,7 +97,7 @@ void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream)
         if ((*at)->stream != stream)
             continue;
         zoff_cuda_bounce *b = *at;
-        (void)cudaFreeHost(b->slot);
+        zoff_cuda_forgive(cudaFreeHost(b->slot));
         a->pinned_bytes -= b->bytes;
         *at = b->next;
         free(b);

@@ -52,6 +52,13 @@ zoff_status zoff_cuda_open(int index, zoff_accel **out);
 /* What a call of CUDA has returned, as a status: OK; ERR_NO_MEMORY; ERR_DEVICE, for ever where the device is lost. */
 zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call);
 bool zoff_cuda_is_final(cudaError_t error); /* whether it is */
+/* Of a call whose failure is told to nobody. An error that the program has not asked for yet is its own, and stays. */
+static inline void zoff_cuda_forgive(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
 /* The first statement of a function of the table: fails where the device is lost, and gives the caller its own back. */
 #define ZOFF_CUDA_ENTER(accel, a)                                                                                              \
     zoff_cuda_accel *const a = zoff_cuda_of(accel);                                                                            \

@@ -76,10 +76,9 @@ static void cuda_stream_close(zoff_accel *accel, void *stream)
 {
     zoff_cuda_accel *a = zoff_cuda_of(accel);
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
-    (void)cudaStreamSynchronize(stream);
+    zoff_cuda_forgive(cudaStreamSynchronize(stream));
     zoff_cuda_forget_stream(a, stream);
-    (void)cudaStreamDestroy(stream);
-    (void)cudaGetLastError();
+    zoff_cuda_forgive(cudaStreamDestroy(stream));
     zoff_cuda_current_leave(&before);
 }
 
@@ -112,8 +111,7 @@ static zoff_status cuda_event_open(zoff_accel *accel, void **out)
 static void cuda_event_close(zoff_accel *accel, void *event)
 {
     const zoff_cuda_before before = zoff_cuda_current_enter(accel->index);
-    (void)cudaEventDestroy(event);
-    (void)cudaGetLastError();
+    zoff_cuda_forgive(cudaEventDestroy(event));
     zoff_cuda_current_leave(&before);
 }
 
@@ -201,7 +199,7 @@ static zoff_status cuda_alloc(zoff_accel *accel, size_t bytes, void **out)
     const cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&unused, &all);
+        zoff_cuda_forgive(cudaMemGetInfo(&unused, &all));
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "CUDA device %d has no %zu MiB: %zu of %zu MiB are free",
                                      a->base.index, bytes >> 20, unused >> 20, all >> 20);
     }
@@ -213,8 +211,7 @@ static zoff_status cuda_alloc(zoff_accel *accel, size_t bytes, void **out)
 static void cuda_free(zoff_accel *accel, void *memory)
 {
     const zoff_cuda_before before = zoff_cuda_current_enter(accel->index);
-    (void)cudaFree(memory);
-    (void)cudaGetLastError();
+    zoff_cuda_forgive(cudaFree(memory));
     zoff_cuda_current_leave(&before);
 }
 
@@ -250,7 +247,9 @@ static int find_node(int index)
 {
     char id[32] = "", path[128];
     int node = -1;
-    if (cudaDeviceGetPCIBusId(id, sizeof id, index) != cudaSuccess)
+    const cudaError_t error = cudaDeviceGetPCIBusId(id, sizeof id, index);
+    zoff_cuda_forgive(error);
+    if (error != cudaSuccess)
         return -1;
     for (char *c = id; *c; c++)
         *c = (char)tolower((unsigned char)*c);
@@ -340,7 +339,7 @@ static zoff_status load_kernels(zoff_cuda_accel *a, const struct cudaDeviceProp 
 {
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
     const cudaError_t error = zoff_cuda_kernels_load();
-    (void)cudaGetLastError();
+    zoff_cuda_forgive(error);
     zoff_cuda_current_leave(&before);
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
         return zoff_base_status_fail(

@@ -130,6 +130,38 @@ TEST_F(Cuda, AnErrorOfACallThatLosesNothingIsToldOnce)
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
 }
 
+// One of a launch, for example, which nobody is told of but by asking for it.
+TEST_F(Cuda, AnErrorThatTheProgramHasNotAskedForYetStays)
+{
+    const auto peek = in_cudart<cudaError_t (*)()>("cudaPeekAtLastError");
+    const auto forget = in_cudart<cudaError_t (*)()>("cudaGetLastError");
+    std::vector<char> memory(100000);
+    zoff_accel *second;
+    void *other, *event, *there;
+    EXPECT_EQ(cudaSuccess, peek()) << "opening has left one behind";
+    in_cudart<cudaError_t (*)(void *)>("cudaHostUnregister")(memory.data()); /* which is not registered */
+    const cudaError_t error = peek();
+    ASSERT_NE(cudaSuccess, error);
+    ASSERT_ZOFF_OK(zoff_accel_open("cuda", 0, &second));
+    EXPECT_EQ(error, peek()) << "open";
+    ASSERT_ZOFF_OK(zoff_accel_stream_open(second, &other));
+    ASSERT_ZOFF_OK(ops->event_open(second, &event));
+    ASSERT_ZOFF_OK(ops->alloc(second, memory.size(), &there));
+    ASSERT_ZOFF_OK(ops->copy(second, other, there, memory.data(), memory.size())); /* through a buffer */
+    ASSERT_ZOFF_OK(ops->pin(second, memory.data(), memory.size()));
+    ASSERT_ZOFF_OK(ops->event_record(second, event, other));
+    ops->unpin(second, memory.data());
+    EXPECT_EQ(error, peek()) << "unpin";
+    ops->event_close(second, event);
+    EXPECT_EQ(error, peek()) << "event_close";
+    zoff_accel_stream_close(second, other);
+    EXPECT_EQ(error, peek()) << "stream_close";
+    ops->free(second, there);
+    EXPECT_EQ(error, peek()) << "free";
+    zoff_accel_close(second);
+    EXPECT_EQ(error, forget()) << "close";
+}
+
 TEST_F(Cuda, AnEventThatIsNotReachedIsNoErrorOfTheThread)
 {
     std::pair<int, int> pause{20000, 0};

@@ -197,10 +197,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetPCIBusId(char *id, int, int)
+// The system has no such device.
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int)
 {
-    id[0] = 0;
-    return say(cudaErrorInvalidValue);
+    snprintf(id, (size_t)length, "%s", "FFFF:FF:1F.0");
+    return cudaSuccess;
 }
 
 /* ---- streams and events ---- */
