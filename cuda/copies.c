@@ -132,28 +132,34 @@ static zoff_status bounce(zoff_cuda_accel *a, zoff_cuda_bounce *b, void *dst, co
     return ZOFF_OK;
 }
 
-static zoff_status is_pageable(zoff_cuda_accel *a, const void *memory, bool *out)
+static zoff_status kind_of(zoff_cuda_accel *a, const void *memory, enum cudaMemoryType *out)
 {
     struct cudaPointerAttributes about;
     ZOFF_CUDA_TRY(a, cudaPointerGetAttributes, &about, memory);
-    *out = about.type == cudaMemoryTypeUnregistered;
+    *out = about.type;
     return ZOFF_OK;
+}
+
+static bool is_host(enum cudaMemoryType kind)
+{
+    return kind == cudaMemoryTypeHost || kind == cudaMemoryTypeUnregistered;
 }
 
 zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes)
 {
     ZOFF_CUDA_ENTER(accel, a);
-    bool to_pageable, from_pageable;
+    enum cudaMemoryType to, from;
     if (bytes == 0)
         return ZOFF_OK;
-    ZOFF_TRY(is_pageable(a, dst, &to_pageable));
-    ZOFF_TRY(is_pageable(a, src, &from_pageable));
-    if (to_pageable && from_pageable)
+    ZOFF_TRY(kind_of(a, dst, &to));
+    ZOFF_TRY(kind_of(a, src, &from));
+    /* Pinned or not: CUDA would copy from the host to the host before it returns, behind all that is in the stream. */
+    if (is_host(to) && is_host(from))
         return zoff_cuda_check(a, zoff_cuda_host_copy(stream, dst, src, bytes), "cudaLaunchHostFunc");
-    if (to_pageable || from_pageable) {
+    if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered) {
         zoff_cuda_bounce *b = bounce_of(a, stream);
         if (b)
-            return bounce(a, b, dst, src, bytes, from_pageable);
+            return bounce(a, b, dst, src, bytes, from == cudaMemoryTypeUnregistered);
         a->pageable_copies++;
     }
     ZOFF_CUDA_TRY(a, cudaMemcpyAsync, dst, src, bytes, cudaMemcpyDefault, stream);

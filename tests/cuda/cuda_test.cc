@@ -4,6 +4,7 @@
 
 #include "host/control.h"
 
+#include <atomic>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -101,6 +102,32 @@ TEST_F(Cuda, PinnedMemoryIsCopiedFromWhereItIs)
         ops->unpin(device, memory->data());
     EXPECT_EQ(0u, info().pinned_bytes);
     ops->free(device, there);
+}
+
+TEST_F(Cuda, ACopyWithinPinnedMemoryOfTheHostHoldsNobodyUp)
+{
+    struct gate {
+        std::atomic<bool> is_open{false};
+        std::vector<char> from, to;
+    } g;
+    g.from.resize(100000);
+    g.to.resize(100000);
+    for (auto *memory : {&g.from, &g.to})
+        ASSERT_ZOFF_OK(ops->pin(device, memory->data(), memory->size()));
+    ASSERT_ZOFF_OK(zoff_accel_stream_call(
+        device, stream,
+        [](void *ctx) {
+            for (int naps = 0; !((gate *)ctx)->is_open && naps < 5000; naps++)
+                usleep(1000);
+            ((gate *)ctx)->from[99999] = ((gate *)ctx)->is_open ? 7 : 1;
+        },
+        &g));
+    ASSERT_ZOFF_OK(ops->copy(device, stream, g.to.data(), g.from.data(), g.from.size()));
+    g.is_open = true;
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
+    EXPECT_EQ(7, g.to[99999]) << "the call has waited for the stream";
+    for (auto *memory : {&g.from, &g.to})
+        ops->unpin(device, memory->data());
 }
 
 TEST_F(Cuda, ALostDeviceSaysSoInOneWayForEver)

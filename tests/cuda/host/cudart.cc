@@ -338,7 +338,11 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         fprintf(stderr, "a copy of %zu bytes from %p to %p: one of them is neither pinned nor a device's\n", bytes, src, dst);
         return say(cudaErrorInvalidValue);
     }
-    return of(ops()->copy(threads(), real(stream), dst, src, bytes));
+    const cudaError_t error = of(ops()->copy(threads(), real(stream), dst, src, bytes));
+    /* "For transfers from any host memory to any host memory, the function is fully synchronous with respect to the host." */
+    const bool is_within_host =
+        zoff_test::kind_of(dst, 1) == cudaMemoryTypeHost && zoff_test::kind_of(src, 1) == cudaMemoryTypeHost;
+    return error == cudaSuccess && is_within_host ? cudaStreamSynchronize(stream) : error;
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int, size_t bytes, cudaStream_t stream)
