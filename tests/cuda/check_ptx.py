@@ -7,8 +7,9 @@ import sys
 with open(sys.argv[1], encoding="utf-8") as f:
     text = f.read()
 found = set(re.findall(r"\b((?:add|sub|mul|fma|mad|div|sqrt|rcp|rsqrt|ex2|lg2|cvt)\.[a-z0-9._]*f(?:16|32|64)[a-z0-9._]*)", text))
-allowed = {"add.f32", "add.rn.f32", "sub.f32", "sub.rn.f32", "mul.f32", "mul.rn.f32", "fma.rn.f32", "div.rn.f32", "sqrt.rn.f32",
-           "add.f64", "add.rn.f64", "mul.f64", "mul.rn.f64", "cvt.f64.f32", "cvt.rn.f32.u32", "cvt.rn.f32.u16"}
+# Without .rn a driver that compiles the PTX for its GPU may fuse a product and a sum.
+allowed = {"add.rn.f32", "sub.rn.f32", "mul.rn.f32", "fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "add.rn.f64", "mul.rn.f64",
+           "cvt.f64.f32", "cvt.rn.f32.u32", "cvt.rn.f32.u16"}
 needed = {"fma.rn.f32", "div.rn.f32", "sqrt.rn.f32", "mul.rn.f32"}
 complaints = [f"{sys.argv[1]}: {name}: not an operation that the CPU has, rounded once" for name in sorted(found - allowed)]
 complaints += [f"{sys.argv[1]}: no {name}: this is not the PTX of the kernels" for name in sorted(needed - found)]
