@@ -118,9 +118,13 @@ static void cuda_event_close(zoff_accel *accel, void *event)
 /* A copy that waits for an event inside of a graph would be part of every replay. */
 static zoff_status check_capture(zoff_cuda_accel *a, cudaStream_t stream)
 {
-    enum cudaStreamCaptureStatus capture;
-    ZOFF_CUDA_TRY(a, cudaStreamIsCapturing, stream, &capture);
-    ZOFF_FAIL_IF(capture != cudaStreamCaptureStatusNone, ZOFF_ERR_STATE,
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+    /* So it says of the default stream while another one is captured that waits for it. */
+    const bool is_implicit = error == cudaErrorStreamCaptureImplicit;
+    zoff_cuda_forgive(error);
+    ZOFF_TRY(zoff_cuda_check(a, is_implicit ? cudaSuccess : error, "cudaStreamIsCapturing"));
+    ZOFF_FAIL_IF(is_implicit || capture != cudaStreamCaptureStatusNone, ZOFF_ERR_STATE,
                  "the stream is being captured into a CUDA graph: hand gradients over behind the launch of the graph");
     return ZOFF_OK;
 }

@@ -218,6 +218,9 @@ TEST_F(Cuda, AStreamThatIsCapturedIsRefused)
     ASSERT_ZOFF_OK(ops->event_open(device, &event));
     fail("capture", 0);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being captured into a CUDA graph", ops->event_record(device, event, stream));
+    /* The default stream may not be used while one is captured that waits for it. */
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being captured into a CUDA graph", ops->event_record(device, event, nullptr));
+    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")());
     ops->event_close(device, event);
 }
 

@@ -226,9 +226,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *status)
+// What is captured may have been any stream; of the default one CUDA says no more than that.
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
     std::lock_guard<std::mutex> hold(lock);
+    if (!stream && fails.count("capture"))
+        return say(cudaErrorStreamCaptureImplicit);
     *status = fails.count("capture") ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
