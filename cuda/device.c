@@ -36,8 +36,10 @@ bool zoff_cuda_is_final(cudaError_t error)
     case cudaErrorMpsConnectionFailed:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 12080
     case cudaErrorContained:
     case cudaErrorTensorMemoryLeak:
+#endif
     case cudaErrorUnknown:
         return true;
     default:

@@ -163,6 +163,11 @@ cudaError_t cudaSetDevice(int index)
 }
 
 // There is no driver.
+cudaError_t cudaGetDriverEntryPoint(const char *, void **, unsigned long long, enum cudaDriverEntryPointQueryResult *)
+{
+    return say(cudaErrorNotSupported);
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *)
 {
