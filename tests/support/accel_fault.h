@@ -5,7 +5,6 @@
 
 #include "accel_under_test.h"
 
-#include <functional>
 #include <memory>
 #include <random>
 #include <unistd.h>
@@ -28,7 +27,7 @@ class test_device
         real = accel->ops;
         ops = {*real, this};
         ops.table.stream_open = stream_open;
-        ops.table.copy = copy;
+        ops.table.copy = copy_of_engine;
         ops.table.zero = zero;
         ops.table.alloc = alloc;
         ops.table.update = update;
@@ -47,37 +46,40 @@ class test_device
         zoff_accel_stream_close(accel, stream);
         accel->ops = real;
         for (auto &weak : memories) {
-            if (auto memory = weak.lock())
-                memory->let_go();
+            if (auto left = weak.lock())
+                left->let_go();
         }
         zoff_accel_close(accel);
     }
     test_device(const test_device &) = delete;
 
-    // Memory of a trainer: the device's, as long as both are there.
-    std::shared_ptr<device_memory> take(const std::vector<std::pair<void *, size_t>> &ranges)
+    // Memory of a trainer, as long as both are there. What fails is the engine's part.
+    std::shared_ptr<device_memory> memory()
     {
-        const auto faulty = std::exchange(accel->ops, real); // what fails is the engine's part
-        auto all = std::make_shared<device_memory>(accel);
-        for (auto [memory, bytes] : ranges)
-            all->add(memory, bytes);
-        accel->ops = faulty;
-        memories.push_back(all);
-        return all;
+        auto made = std::make_shared<device_memory>(accel, real);
+        memories.push_back(made);
+        return made;
     }
 
     // Work of the trainer, in its stream; it takes a while.
-    void launch(std::function<void()> work)
+    void launch_copy(void *to, const void *from, size_t bytes)
     {
         dawdle(stream, random_of_trainer);
-        auto kept = new std::function<void()>(std::move(work));
-        EXPECT_ZOFF_OK(zoff_accel_stream_call(
-            accel, stream,
-            [](void *ctx) {
-                std::unique_ptr<std::function<void()>> mine((std::function<void()> *)ctx);
-                (*mine)();
-            },
-            kept));
+        EXPECT_ZOFF_OK(real->copy(accel, stream, to, from, bytes));
+    }
+
+    // Behind all that is in it; wait for it.
+    void copy(void *to, const void *from, size_t bytes)
+    {
+        void *done = nullptr;
+        zoff_status status;
+        EXPECT_ZOFF_OK(real->event_open(accel, &done));
+        EXPECT_ZOFF_OK(real->copy(accel, stream, to, from, bytes));
+        EXPECT_ZOFF_OK(real->event_record(accel, done, stream));
+        while ((status = real->event_poll(accel, done)) == ZOFF_PENDING)
+            usleep(20);
+        EXPECT_ZOFF_OK(status);
+        real->event_close(accel, done);
     }
 
     zoff_accel *accel = nullptr;
@@ -130,7 +132,7 @@ class test_device
     {
         ZOFF_FORWARD(pin, memory, bytes);
     }
-    static zoff_status copy(zoff_accel *a, void *s, void *dst, const void *src, size_t bytes)
+    static zoff_status copy_of_engine(zoff_accel *a, void *s, void *dst, const void *src, size_t bytes)
     {
         of(a)->dawdle(s);
         ZOFF_FORWARD(copy, s, dst, src, bytes);

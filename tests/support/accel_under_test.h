@@ -29,35 +29,41 @@ class skips_without_accel : public testing::Environment
 };
 inline testing::Environment *const skipping = testing::AddGlobalTestEnvironment(new skips_without_accel);
 
-// Memory of a program that a device may read and write: of "cuda" pinned, for as long as both live.
+// Memory of a program on a device, and memory of the host that is pinned for copies to it and from it, for as long as both
+// live.
 class device_memory
 {
   public:
-    explicit device_memory(zoff_accel *accel_) : accel(accel_) {}
+    explicit device_memory(zoff_accel *accel_, const zoff_accel_ops *ops_) : accel(accel_), ops(ops_) {}
     ~device_memory() { let_go(); }
     device_memory(const device_memory &) = delete;
-    void add(void *memory, size_t bytes)
+    void pin(void *memory, size_t bytes)
     {
-        if (bytes && accel) {
-            EXPECT_ZOFF_OK(ops_of(accel)->pin(accel, memory, bytes));
-            ranges.push_back(memory);
-        }
+        EXPECT_ZOFF_OK(ops->pin(accel, memory, bytes));
+        pinned.push_back(memory);
+    }
+    char *alloc(size_t bytes)
+    {
+        void *memory = nullptr;
+        EXPECT_ZOFF_OK(ops->alloc(accel, bytes, &memory));
+        allocated.push_back(memory);
+        return (char *)memory;
     }
     // The device goes away.
     void let_go()
     {
-        for (void *memory : ranges)
-            ops_of(accel)->unpin(accel, memory);
-        ranges.clear();
-        accel = nullptr;
+        for (void *memory : pinned)
+            ops->unpin(accel, memory);
+        for (void *memory : allocated)
+            ops->free(accel, memory);
+        pinned.clear();
+        allocated.clear();
     }
 
   private:
-    // Not those that a test has put in front of it.
-    static const zoff_accel_ops *ops_of(zoff_accel *a) { return a->ops; }
-
     zoff_accel *accel;
-    std::vector<void *> ranges;
+    const zoff_accel_ops *ops;
+    std::vector<void *> pinned, allocated;
 };
 } // namespace zoff_test
 

@@ -67,8 +67,10 @@ class trainer
         d.engine_owned = stores[i].owned;
         if (stores[i].borrows_grad)
             d.grad = nullptr;
-        if (device)
+        if (device) {
+            d.value = stores[i].device_value + size(tensors[i].dtype);
             d.grad = device_grad(i);
+        }
         return d;
     }
 
@@ -79,18 +81,27 @@ class trainer
     // Leave its gradients to the engine too: hand_over() copies them to where it lends memory for them.
     void give_away_grad(size_t i) { stores[i].borrows_grad = true; }
 
-    // Weights and gradients are memory of a device: its streams alone read and write them, but when nothing is under way.
+    // Weights and gradients are memory of a device; value() and grad() are what was copied from there, and what goes there.
     // Gradients are garbage there but for the time between their backward pass and the end of the step.
     void put_on(test_device *device_)
     {
         device = device_;
-        std::vector<std::pair<void *, size_t>> ranges;
+        on_device = device->memory();
         for (auto &s : stores) {
-            s.device_grad.assign(s.grad.size(), (char)0x7f);
-            ranges.emplace_back(s.device_grad.data(), s.device_grad.size());
-            ranges.emplace_back(s.value.data(), s.value.size());
+            const std::vector<char> garbage(s.grad.size(), (char)0x7f);
+            s.device_grad = on_device->alloc(s.grad.size());
+            s.device_value = on_device->alloc(s.value.size());
+            on_device->pin(s.grad.data(), s.grad.size());
+            device->copy(s.device_grad, garbage.data(), garbage.size());
+            device->copy(s.device_value, s.value.data(), s.value.size());
         }
-        on_device = device->take(ranges);
+    }
+    // All of what is there where the gradients of a tensor come to be.
+    std::vector<char> gradients_there(size_t i)
+    {
+        std::vector<char> all(stores[i].grad.size());
+        device->copy(all.data(), stores[i].device_grad, all.size());
+        return {all.begin() + (long)size(tensors[i].grad_dtype), all.end()};
     }
 
     // Slices that have a gradient, first to last.
@@ -111,7 +122,14 @@ class trainer
         const size_t bytes = size(tensors[i].grad_dtype), from = slice * stores[i].stride * bytes;
         const size_t all = tensors[i].count * bytes;
         if (all && !tensors[i].frozen)
-            device->launch([to = device_grad(i) + from, mine = grad(i) + from, all] { memcpy(to, mine, all); });
+            device->launch_copy(device_grad(i) + from, grad(i) + from, all);
+    }
+    void launch_all()
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            for (size_t slice = 0; slice < tensors[i].slices; slice++)
+                launch(i, slice);
+        }
     }
 
     // The gradient of a slice is there.
@@ -199,6 +217,8 @@ class trainer
         for (size_t i = 0; i < tensors.size(); i++) {
             for (size_t k = 0; !tensors[i].frozen && k < tensors[i].total(); k++)
                 put(value(i), tensors[i].dtype, place(i, k), 0.125f + (float)(k % 13));
+            if (device)
+                device->copy(stores[i].device_value, stores[i].value.data(), stores[i].value.size());
         }
     }
 
@@ -206,6 +226,8 @@ class trainer
     void expect_weights()
     {
         for (size_t i = 0; i < tensors.size(); i++) {
+            if (device)
+                device->copy(stores[i].value.data(), stores[i].device_value, stores[i].value.size());
             for (size_t k = 0; k < tensors[i].total(); k++) {
                 float want = reference::rounded(tensors[i].dtype, tensors[i].master[k]);
                 float have = get(value(i), tensors[i].dtype, place(i, k));
@@ -260,7 +282,7 @@ class trainer
   private:
     struct storage {
         std::vector<char> value, grad;
-        std::vector<char> device_grad; // where grad comes to be on a device
+        char *device_grad = nullptr, *device_value = nullptr; // where they are on a device
         size_t stride;
         bool owned = false;        // by the engine
         bool borrows_grad = false; // from the engine
@@ -285,7 +307,7 @@ class trainer
         }
     }
 
-    char *device_grad(size_t i) { return stores[i].device_grad.data() + size(tensors[i].grad_dtype); }
+    char *device_grad(size_t i) { return stores[i].device_grad + size(tensors[i].grad_dtype); }
 
     test_device *device = nullptr;
     std::vector<storage> stores;

@@ -40,15 +40,12 @@ TEST_F(DeviceFaults, SealIsAllOrNothing)
 }
 
 // Hand over what has not been yet; some calls may fail.
-zoff_status hand_over(trainer &t, zoff_engine *e, std::vector<std::pair<size_t, size_t>> &left)
+zoff_status hand_over(trainer &t, zoff_engine *e, void *stream, std::vector<std::pair<size_t, size_t>> &left)
 {
     while (!left.empty()) {
         const auto [i, slice] = left.back();
-        const zoff_param_desc d = t.desc(i);
-        const size_t bytes = trainer::size(t.tensors[i].grad_dtype), from = slice * d.grad_stride * bytes;
-        if (t.tensors[i].count)
-            memcpy((char *)d.grad + from, t.grad(i) + from, t.tensors[i].count * bytes);
-        const zoff_status status = zoff_grad_ready(e, (zoff_param)i, slice, nullptr);
+        t.launch(i, slice);
+        const zoff_status status = zoff_grad_ready(e, (zoff_param)i, slice, stream);
         if (status < 0)
             return status;
         left.pop_back();
@@ -86,10 +83,10 @@ TEST_P(EachCall, OfAStepMayFailOnce)
         }
         device.fail = nth;
         device.calls = 0;
-        zoff_status status = hand_over(t, e.get(), left);
+        zoff_status status = hand_over(t, e.get(), device.stream, left);
         if (status < 0) {
             ASSERT_EQ(ZOFF_ERR_DEVICE, status);
-            ASSERT_ZOFF_OK(hand_over(t, e.get(), left));
+            ASSERT_ZOFF_OK(hand_over(t, e.get(), device.stream, left));
         }
         zoff_step_info info = new_info();
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
