@@ -3,6 +3,7 @@
 #include "nccl_priv.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,21 @@ static double now(void)
 static void nap(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl)
+{
+    const double until = now() + n->comm.timeout_seconds;
+    zoff_status status = ZOFF_OK;
+    if (n->version >= NCCL_VERSION(2, 27, 0))
+        return ZOFF_OK;
+    while ((status = zoff_nccl_look(n, nccl)) == ZOFF_PENDING) {
+        ZOFF_FAIL_IF(n->comm.timeout_seconds >= 0 && now() > until, ZOFF_ERR_COMM,
+                     "rank %u of %u: NCCL connects ranks, and has waited for %g s: one of the others did not come; %s",
+                     n->comm.rank, n->comm.size, n->comm.timeout_seconds, BLIND);
+        nap();
+    }
+    return status;
 }
 
 /* ---- memory of the lanes ---- */
@@ -77,6 +93,27 @@ static bool is_idle(zoff_nccl_lane *lane, double until)
     return true;
 }
 
+/* The one that is most likely to be stuck first. */
+static void abort_in_turn(zoff_nccl *n)
+{
+    static const zoff_comm_stream ORDER[] = {ZOFF_COMM_REDUCE, ZOFF_COMM_WEIGHTS, ZOFF_COMM_STEP};
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
+        if (n->lanes[ORDER[i]].nccl)
+            (void)ncclCommAbort(n->lanes[ORDER[i]].nccl);
+        n->lanes[ORDER[i]].nccl = NULL;
+    }
+}
+
+static void *abort_at_once(void *ctx)
+{
+    zoff_nccl *n = ctx;
+    ZOFF_NCCL_ENTER(n);
+    (void)ncclGroupStart();
+    abort_in_turn(n);
+    (void)ncclGroupEnd();
+    return NULL;
+}
+
 /* Kernels that wait for other ranks go home. What they use is free once the streams are idle. */
 static void abort_all(zoff_nccl *n)
 {
@@ -84,22 +121,16 @@ static void abort_all(zoff_nccl *n)
         return;
     n->is_aborted = true;
     /* All at once: to abort one frees memory, which may wait for the kernels of the others. Before 2.22 a group does not hold
-     * them together, and the one that is most likely to be stuck goes first. */
-    enum { ABORTS_IN_GROUPS = 22200 };
-    int version = 0, joined = 0;
+     * them together. Nor does NCCL get out of a group where its thread has another one under way, before 2.27; and what waits
+     * for a rank while the communicators are made is one, of this thread. */
+    pthread_t thread;
+    bool is_any = false;
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
-        joined += n->lanes[i].nccl != NULL;
-    const bool at_once = joined > 1 && ncclGetVersion(&version) == ncclSuccess && version >= ABORTS_IN_GROUPS;
-    if (at_once)
-        (void)ncclGroupStart();
-    static const zoff_comm_stream ORDER[] = {ZOFF_COMM_REDUCE, ZOFF_COMM_WEIGHTS, ZOFF_COMM_STEP};
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
-        if (n->lanes[ORDER[i]].nccl)
-            (void)ncclCommAbort(n->lanes[ORDER[i]].nccl);
-        n->lanes[ORDER[i]].nccl = NULL;
-    }
-    if (at_once)
-        (void)ncclGroupEnd();
+        is_any |= n->lanes[i].nccl != NULL;
+    if (is_any && n->version >= NCCL_VERSION(2, 22, 0) && pthread_create(&thread, NULL, abort_at_once, n) == 0)
+        (void)pthread_join(thread, NULL);
+    else
+        abort_in_turn(n);
     const double until = now() + PATIENCE_SECONDS;
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         n->comm.holds_memory |= !is_idle(&n->lanes[i], until);
@@ -201,13 +232,12 @@ static zoff_status hear_all_leave(zoff_nccl *n, double until)
     return say(n, n->lanes, ZOFF_COMM_STREAMS, ZOFF_NCCL_LEAVES, until);
 }
 
-/* After which a communicator can be destroyed without waiting. */
+/* After which a communicator can be destroyed without waiting. One after the other: each is a group of this thread. */
 static zoff_status finalize(zoff_nccl *n, double until)
 {
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
-        ZOFF_NCCL_TRY(n, n->lanes[i].nccl, ncclCommFinalize, n->lanes[i].nccl);
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
         zoff_status status;
+        ZOFF_NCCL_TRY(n, n->lanes[i].nccl, ncclCommFinalize, n->lanes[i].nccl);
         while ((status = zoff_nccl_look(n, n->lanes[i].nccl)) == ZOFF_PENDING && now() < until)
             nap();
         if (status != ZOFF_OK)
@@ -391,7 +421,7 @@ static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const nc
 
 static zoff_status find_device(zoff_nccl *n, const zoff_comm_join *join)
 {
-    int count = 0, version = 0;
+    int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
         (void)cudaGetLastError();
@@ -399,9 +429,9 @@ static zoff_status find_device(zoff_nccl *n, const zoff_comm_join *join)
                                      "no communicator \"nccl\" here: %s; use \"mpi\" where there is no GPU",
                                      error == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(error));
     }
-    (void)ncclGetVersion(&version);
-    ZOFF_FAIL_IF(version < NCCL_VERSION(2, 18, 0), ZOFF_ERR_UNSUPPORTED,
-                 "no communicator \"nccl\" here: libnccl is version %d, and 21800 (2.18) is the first that will do", version);
+    ZOFF_FAIL_IF(n->version < NCCL_VERSION(2, 18, 0), ZOFF_ERR_UNSUPPORTED,
+                 "no communicator \"nccl\" here: libnccl is version %d, and 21800 (2.18) is the first that will do",
+                 n->version);
     n->device = join->opts.device;
     if (n->device == -1)
         ZOFF_NCCL_CUDA(n, cudaGetDevice, &n->device);
@@ -456,6 +486,7 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .reaches = "cuda",
                           .adds = true,
                           .blind = BLIND};
+    (void)ncclGetVersion(&n->version);
     const zoff_status status = join_group(n, join);
     n->comm.device = n->device;
     if (status < 0) {

@@ -136,7 +136,7 @@ zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
     if (call->adds) {
         ZOFF_NCCL_TRY(n, lane->nccl, ncclReduceScatter, call->in, call->out, call->send_bytes[0] / sizeof(float), ncclFloat32,
                       ncclSum, lane->nccl, lane->stream);
-        return ZOFF_OK;
+        return zoff_nccl_settle(n, lane->nccl);
     }
     if (lane->round == 0)
         place(n, lane);
@@ -152,7 +152,8 @@ zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
         first = hand_over(n, lane, (me + i) % size, (me + size - i) % size);
     const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
-    return zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd");
+    ZOFF_TRY(zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd"));
+    return zoff_nccl_settle(n, lane->nccl);
 }
 
 zoff_status zoff_nccl_unload(zoff_nccl *n, zoff_nccl_lane *lane)

@@ -62,7 +62,8 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
     }
     const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
-    return zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd");
+    ZOFF_TRY(zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd"));
+    return zoff_nccl_settle(n, lane->nccl);
 }
 
 zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)

@@ -23,9 +23,15 @@ zoff_status zoff_nccl_check(const zoff_nccl *n, ncclComm_t nccl, ncclResult_t re
 zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl)
 {
     ncclResult_t state = ncclSuccess;
+    int rank;
     ZOFF_NCCL_TRY(n, nccl, ncclCommGetAsyncError, nccl, &state);
     ZOFF_TRY(zoff_nccl_check(n, nccl, state, "NCCL has failed meanwhile"));
-    return state == ncclInProgress ? ZOFF_PENDING : ZOFF_OK;
+    if (state == ncclInProgress)
+        return ZOFF_PENDING;
+    /* Before 2.26 the thread still has the group, and its next one would run into it, until a call wants the communicator to be
+     * ready. This one does, and does nothing else. */
+    ZOFF_NCCL_TRY(n, nccl, ncclCommUserRank, nccl, &rank);
+    return ZOFF_OK;
 }
 
 ZOFF_API int zoff_plugin_init(unsigned abi, const zoff_plugin_host *host, zoff_plugin *out);

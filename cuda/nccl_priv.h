@@ -85,7 +85,8 @@ typedef struct zoff_nccl {
     zoff_comm comm;
     const zoff_comm_tools *tools;
     int device;
-    size_t cut; /* bytes of a piece that travel in a round: the same on all ranks */
+    int version; /* of libnccl, as NCCL_VERSION() has it */
+    size_t cut;  /* bytes of a piece that travel in a round: the same on all ranks */
     zoff_nccl_lane lanes[ZOFF_COMM_STREAMS];
     bool is_over; /* nothing will go on, for the reason in `over` */
     bool is_aborted;
@@ -110,6 +111,10 @@ zoff_status zoff_nccl_check(const zoff_nccl *n, ncclComm_t nccl, ncclResult_t re
 #define ZOFF_NCCL_TRY(n, nccl, call, ...) ZOFF_TRY(zoff_nccl_check((n), (nccl), call(__VA_ARGS__), #call))
 /* OK: what was handed to NCCL is in the stream; PENDING: not yet; or what went wrong since. */
 zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl);
+/* Behind everything that is handed to NCCL. Before 2.27 NCCL keeps what it has not put into a stream yet in variables of the
+ * calling thread, and whoever calls it next there, be it the trainer with a communicator of its own, breaks them: so there it
+ * is waited for. As all ranks are connected that takes no other rank, but where NCCL connects them for the first sum. */
+zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl); /* nccl_life.c */
 
 /* nccl_life.c */
 zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out);

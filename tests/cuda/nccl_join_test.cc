@@ -79,9 +79,13 @@ TEST_F(NcclJoin, ARankThatDoesNotJoin)
 // Every rank hears of what has failed at rank 0, or stops waiting.
 TEST_F(NcclJoin, AnyCallMayFail)
 {
-    for (const char *call : {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit", "ncclCommGetAsyncError"}) {
-        for (int after : {0, 1, 3}) {
+    for (const char *call :
+         {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommSplit", "ncclCommGetAsyncError", "ncclSend"}) {
+        for (int i = 0; i < 6; i++) {
+            static const int AFTER[] = {0, 1, 3};
+            const int after = AFTER[i % 3];
             thread_broadcast broadcast;
+            pretend(i < 3 ? 0 : 22600);
             fail(call, after);
             int failed[2] = {0, 0};
             on_threads(2, [&](unsigned rank) {
@@ -112,23 +116,28 @@ TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
     const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
     const auto look = in_library<decltype(&ncclCommGetAsyncError)>(NCCL, "ncclCommGetAsyncError");
     const auto destroy = in_library<decltype(&ncclCommDestroy)>(NCCL, "ncclCommDestroy");
-    ncclUniqueId id;
-    ASSERT_EQ(ncclSuccess, get_id(&id));
-    on_threads(3, [&](unsigned rank) {
-        const ncclComm_t trainers = open_communicator(id, 3, (int)rank);
-        ncclResult_t state = ncclInProgress;
-        zoff_nccl_opts opts = opts_of(77, 99, 10); /* not read */
-        opts.nccl_comm = trainers;
-        zoff_comm *comm = nullptr;
-        ASSERT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));
-        EXPECT_EQ(rank, zoff_comm_rank(comm));
-        EXPECT_EQ(3u, zoff_comm_size(comm));
-        EXPECT_ZOFF_OK(sum_is(comm, 6));
-        zoff_comm_close(comm);
-        EXPECT_EQ(ncclSuccess, look(trainers, &state));
-        EXPECT_EQ(ncclSuccess, state);
-        destroy(trainers);
-    });
+    for (int version : {0, 21900, 22500, 22600}) {
+        ncclUniqueId id;
+        pretend(version);
+        ASSERT_EQ(ncclSuccess, get_id(&id));
+        on_threads(3, [&](unsigned rank) {
+            const ncclComm_t trainers = open_communicator(id, 3, (int)rank);
+            ncclResult_t state = ncclInProgress;
+            zoff_nccl_opts opts = opts_of(77, 99, 10); /* not read */
+            opts.nccl_comm = trainers;
+            zoff_comm *comm = nullptr;
+            ASSERT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));
+            EXPECT_FALSE(is_under_way()) << version;
+            EXPECT_EQ(rank, zoff_comm_rank(comm));
+            EXPECT_EQ(3u, zoff_comm_size(comm));
+            EXPECT_ZOFF_OK(sum_is(comm, 6));
+            zoff_comm_close(comm);
+            EXPECT_FALSE(is_under_way()) << version;
+            EXPECT_EQ(ncclSuccess, look(trainers, &state));
+            EXPECT_EQ(ncclSuccess, state);
+            destroy(trainers);
+        });
+    }
 }
 
 // A stream in which a function of the host goes on until `held` is false.

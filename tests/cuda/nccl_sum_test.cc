@@ -190,6 +190,26 @@ TEST_F(NcclSum, WhatNcclSaysIsInTheMessage)
 }
 
 // Nothing of it is left when the communicator is closed.
+// The first sum connects the ranks, and before 2.27 that is waited for in the call.
+TEST_F(NcclSum, AnOlderNcclThatConnectsDoesNotWaitForLong)
+{
+    pretend(22600);
+    ASSERT_NO_FATAL_FAILURE(open(2, 0.3));
+    fail("ncclReduceScatter", 0);
+    std::atomic<int> failed{0}, waited{0};
+    on_threads(2, [&](unsigned rank) {
+        const std::vector<size_t> bytes(2, 4000);
+        numbers in(2000), out(1000);
+        EXPECT_EQ(ZOFF_ERR_COMM, run(comms[rank], call_of(in.at, out.at, bytes)));
+        failed += strstr(zoff_last_error(), "a test has ncclReduceScatter fail") != nullptr;
+        waited += strstr(zoff_last_error(), "of 2: NCCL connects ranks, and has waited for 0.3 s") != nullptr;
+        zoff_comm_close(comms[rank]);
+        comms[rank] = nullptr;
+    });
+    EXPECT_EQ(1, failed);
+    EXPECT_EQ(1, waited);
+}
+
 TEST_F(NcclSum, ARankThatStopsInTheMiddle)
 {
     ASSERT_NO_FATAL_FAILURE(open(3, 0.4));

@@ -242,6 +242,40 @@ TEST_F(Nccl, ClosingWithPiecesInFlight)
     EXPECT_EQ(0, communicators());
 }
 
+// Before 2.27 a thread has one group under way at a time. The thread is the trainer's, who may call NCCL next.
+TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
+{
+    for (int version : {21800, 22100, 22200, 22500, 22600}) {
+        pretend(version);
+        ASSERT_NO_FATAL_FAILURE(open(3));
+        on_threads(3, [&](unsigned rank) {
+            enum { EACH = 3 };
+            double x[ZOFF_COMM_STREAMS * EACH];
+            zoff_comm_work works[ZOFF_COMM_STREAMS * EACH] = {};
+            exchange(comms[rank], false, true);
+            for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
+                const unsigned stream = (i + rank) % ZOFF_COMM_STREAMS, at = stream * EACH + i / ZOFF_COMM_STREAMS;
+                zoff_comm_call call = {};
+                call.kind = ZOFF_COMM_SUM;
+                call.stream = (zoff_comm_stream)stream;
+                call.out = &x[at];
+                call.count = 1;
+                x[at] = 1;
+                EXPECT_ZOFF_OK(zoff_comm_start(comms[rank], &call, &works[at])) << version;
+                EXPECT_FALSE(is_under_way()) << version;
+            }
+            for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
+                EXPECT_ZOFF_OK(zoff_comm_wait(comms[rank], &works[i])) << version;
+                EXPECT_EQ(3, x[i]) << version;
+                EXPECT_FALSE(is_under_way()) << version;
+            }
+        });
+        close_group(comms);
+        comms.clear();
+        EXPECT_EQ(0, communicators()) << version;
+    }
+}
+
 TEST_F(Nccl, AllLeaveAtOnceWithoutWaiting)
 {
     ASSERT_NO_FATAL_FAILURE(open(4));

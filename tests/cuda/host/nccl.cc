@@ -3,6 +3,7 @@
 // have come, as the kernel does on a GPU; it gets there after a few looks at the communicator, as with one that does not block.
 // It is stricter than the real one: communicators must not block, say ncclInProgress for a few looks after everything, and take
 // nothing meanwhile; a message of another length than what is expected is an error; memory that is not the device's is, too.
+// The first group of a communicator connects its ranks, and the first sum does: it is not in the stream before all have called.
 // Sums are added up from the last rank to the first: nobody may count on the other order.
 //
 // Tests steer it through functions zoff_nccl_*(): see nccl_control.h.
@@ -22,6 +23,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace
@@ -49,6 +51,7 @@ struct sum {
 // Ranks that have the same id.
 struct group {
     int size, joined = 0, finalized = 0;
+    int exchanging = 0, adding = 0;                           // ranks that have begun to, once
     std::map<int, sum> sums;                                  // by number
     std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
 };
@@ -57,6 +60,8 @@ std::map<std::string, std::weak_ptr<group>> groups;
 std::map<std::string, int> fails;
 std::set<int> stopped;
 std::set<ncclComm *> all;
+int version = NCCL_VERSION_CODE;
+std::map<std::thread::id, ncclComm *> under_way; // of an NCCL that has one group at a time in a thread
 thread_local std::string last_error;
 } // namespace
 
@@ -66,7 +71,7 @@ struct ncclComm {
     std::shared_ptr<group> ranks;
     std::string id;
     int rank, device, looks = LOOKS, splits = 0, sums = 0;
-    bool is_aborted = false, is_finalizing = false;
+    bool is_aborted = false, is_finalizing = false, exchanges = false, adds = false;
     int in_streams = 0; // functions that have not ended
     ncclResult_t state = ncclSuccess;
     ncclComm **made = nullptr; // by a split that is going on: where it is to be told
@@ -123,6 +128,38 @@ bool is_busy(const ncclComm *c)
 {
     return c->looks > 0 || c->ranks->joined < c->ranks->size || c->child ||
            (c->is_finalizing && c->ranks->finalized < c->ranks->size);
+}
+
+// Communicators whose ranks are not connected yet have nothing in their streams.
+bool is_connecting(const ncclComm *c)
+{
+    return (c->exchanges && c->ranks->exchanging < c->ranks->size) || (c->adds && c->ranks->adding < c->ranks->size);
+}
+
+// Another communicator's group is in the way of what this thread calls.
+bool is_in_the_way(const ncclComm *c)
+{
+    const auto mine = under_way.find(std::this_thread::get_id());
+    return mine != under_way.end() && mine->second != c;
+}
+
+void hand_in(ncclComm *c)
+{
+    if (version < 22700)
+        under_way[std::this_thread::get_id()] = c;
+}
+
+void clear_away(const ncclComm *c)
+{
+    for (auto one = under_way.begin(); one != under_way.end();)
+        one = one->second == c ? under_way.erase(one) : std::next(one);
+}
+
+void want_ready(const ncclComm *c)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    if (!is_busy(c) && !is_connecting(c))
+        clear_away(c);
 }
 
 ncclComm *make(const std::string &id, int size, int rank, int device)
@@ -256,8 +293,10 @@ ncclResult_t add(bool sends, void *data, size_t bytes, int peer, ncclComm *c, cu
         return say(ncclInvalidUsage, "a send or receive outside of a group: the test's NCCL has none of these");
     if (!is_of_device(data))
         return say(ncclInvalidArgument, "memory that is not the device's");
-    if (is_busy(c) || c->state != ncclSuccess)
+    if (is_busy(c) || is_connecting(c) || c->state != ncclSuccess)
         return say(ncclInvalidUsage, "a communicator that is not ready");
+    if (is_in_the_way(c))
+        return say(ncclInvalidUsage, "this thread has another group under way");
     for (auto &b : batches) {
         if (b.comm == c) {
             b.transfers.push_back({sends, data, bytes, peer});
@@ -303,7 +342,20 @@ void zoff_nccl_heal(void)
     std::lock_guard<std::mutex> hold(lock);
     fails.clear();
     stopped.clear();
+    version = NCCL_VERSION_CODE;
     changed.notify_all();
+}
+
+void zoff_nccl_pretend(int other)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    version = other ? other : NCCL_VERSION_CODE;
+}
+
+int zoff_nccl_under_way(void)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    return is_in_the_way(nullptr);
 }
 
 int zoff_nccl_count(void)
@@ -327,9 +379,10 @@ const char *ncclGetLastError(ncclComm_t)
     return last_error.c_str();
 }
 
-ncclResult_t ncclGetVersion(int *version)
+ncclResult_t ncclGetVersion(int *out)
 {
-    *version = NCCL_VERSION_CODE;
+    std::lock_guard<std::mutex> hold(lock);
+    *out = version;
     return ncclSuccess;
 }
 
@@ -356,19 +409,23 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
         return say(ncclInvalidArgument, "a communicator that blocks, or another rank than there is");
     if (cudaGetDevice(&device) != cudaSuccess)
         return ncclUnhandledCudaError;
+    if (is_in_the_way(nullptr))
+        return say(ncclInvalidUsage, "this thread has another group under way");
     *comm = make(id.internal, size, rank, device);
+    hand_in(*comm);
     return ncclInProgress;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
 {
     BEGIN("ncclCommSplit");
-    if (config->blocking != 0 || color != 0 || key != comm->rank || is_busy(comm))
+    if (config->blocking != 0 || color != 0 || key != comm->rank || is_busy(comm) || is_in_the_way(comm))
         return say(ncclInvalidArgument, "a split that the test's NCCL does not have");
     *made = nullptr;
     comm->child = make(comm->id + "/" + std::to_string(++comm->splits), comm->ranks->size, comm->rank, comm->device);
     comm->made = made;
     comm->looks = LOOKS;
+    hand_in(comm);
     return ncclInProgress;
 }
 
@@ -381,7 +438,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
         __atomic_store_n(comm->made, comm->child, __ATOMIC_RELEASE);
         comm->child = nullptr;
     }
-    while (comm->looks == 0 && !comm->late.empty()) {
+    while (comm->looks == 0 && !is_connecting(comm) && !comm->late.empty()) {
         batch *b = comm->late.front();
         comm->late.pop_front();
         comm->in_streams++;
@@ -393,13 +450,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     }
     if (comm->state == ncclRemoteError)
         last_error = "the test has broken the connection";
-    *state = comm->state != ncclSuccess ? comm->state : is_busy(comm) ? ncclInProgress : ncclSuccess;
+    *state = comm->state != ncclSuccess ? comm->state : is_busy(comm) || is_connecting(comm) ? ncclInProgress : ncclSuccess;
+    if (*state == ncclSuccess && version >= 22600)
+        clear_away(comm);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     BEGIN("ncclCommFinalize");
+    if (is_in_the_way(comm))
+        return say(ncclInvalidUsage, "this thread has another group under way");
+    hand_in(comm);
     comm->is_finalizing = true;
     comm->ranks->finalized++;
     comm->looks = LOOKS;
@@ -420,6 +482,7 @@ static ncclResult_t end(ncclComm_t comm)
         delete comm->child;
     }
     all.erase(comm);
+    clear_away(comm);
     delete comm;
     return ncclSuccess;
 }
@@ -429,25 +492,33 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return end(comm);
 }
 
+// The real one does not come back.
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    if (version >= 22200 && zoff_nccl_under_way()) {
+        fprintf(stderr, "an abort in a thread that has a group under way\n");
+        abort();
+    }
     return end(comm);
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
+    want_ready(comm);
     *count = comm->ranks->size;
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
+    want_ready(comm);
     *device = comm->device;
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
+    want_ready(comm);
     *rank = comm->rank;
     return ncclSuccess;
 }
@@ -482,8 +553,12 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclData
         return say(ncclInvalidArgument, "the test's NCCL has sums of fp32, and nothing else");
     if (!is_of_device(in) || !is_of_device(out))
         return say(ncclInvalidArgument, "memory that is not the device's");
-    if (is_busy(comm) || comm->state != ncclSuccess)
+    if (is_busy(comm) || is_connecting(comm) || comm->state != ncclSuccess)
         return say(ncclInvalidUsage, "a communicator that is not ready");
+    if (is_in_the_way(comm))
+        return say(ncclInvalidUsage, "this thread has another group under way");
+    comm->ranks->adding += !comm->adds;
+    comm->adds = true;
     auto *b = new batch;
     b->comm = comm;
     b->stream = stream;
@@ -492,6 +567,7 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclData
     b->count = count;
     comm->late.push_back(b);
     comm->looks = LOOKS;
+    hand_in(comm);
     return ncclInProgress;
 }
 
@@ -505,6 +581,9 @@ ncclResult_t ncclGroupEnd()
     for (auto &b : mine) {
         b.comm->late.push_back(new batch(b));
         b.comm->looks = LOOKS;
+        b.comm->ranks->exchanging += !b.comm->exchanges;
+        b.comm->exchanges = true;
+        hand_in(b.comm);
     }
     return mine.empty() ? ncclSuccess : ncclInProgress;
 }
