@@ -2,7 +2,8 @@
 """nccl_ranks.py RANKS PROGRAM [ARGUMENT...]: start a program as so many ranks that join over NCCL, as torchrun would.
 
 More ranks than GPUs share them: NCCL refuses two ranks on one device of a host, so each is told that it is a host of its own, and
-they talk over the loopback's sockets. Ends with 77 where the program says "skipped: why", as all ranks must then."""
+they talk over the loopback's sockets, and not over a fabric that hosts may share. Ends with 77 where the program says "skipped:
+why", as all ranks must then."""
 import os
 import socket
 import subprocess
@@ -25,7 +26,8 @@ def environment(rank, ranks, port):
     for name in ("NCCL_COMM_ID", "TORCHELASTIC_USE_AGENT_STORE"):
         mine.pop(name, None)
     mine.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(port), NCCL_HOSTID=f"host-{rank}-of-{port}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_NET="Socket")
+                MASTER_PORT=str(port), NCCL_HOSTID=f"host-{rank}-of-{port}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_NET="Socket",
+                NCCL_MNNVL_ENABLE="0")
     mine.setdefault("NCCL_DEBUG", "WARN")
     return mine
 
