@@ -93,9 +93,11 @@ typedef struct zoff_nccl_opts {
     double timeout_seconds; /**< as zoff_comm_opts.timeout_seconds; also of joining */
     /** Copy bytes from rank 0 to all, e.g. by MPI_Bcast; every rank calls it once, and it may wait for them.  @return 0 */
     int (*broadcast)(void *ctx, void *data, size_t bytes);
-    void *ctx;       /**< what it is called with */
-    void *nccl_comm; /**< an ncclComm_t of the program instead of all that: zoff splits off communicators of its own and leaves
-                          it alone from then on. One that is blocking waits for other ranks for as long as it likes */
+    void *ctx; /**< what it is called with */
+    /** An ncclComm_t of the program instead of all that: zoff splits off communicators of its own and leaves it alone from then
+     * on. One that is blocking waits for other ranks for as long as it likes; one that was made with splitShare 1 is aborted
+     * together with zoff's, so leave that 0, NCCL's default */
+    void *nccl_comm;
     void *nccl_stream; /**< the cudaStream_t in which the program uses nccl_comm: what is in it is waited for before the split,
                             as NCCL wants. NULL: nothing of nccl_comm is under way; a default stream is cudaStreamLegacy or
                             cudaStreamPerThread */
