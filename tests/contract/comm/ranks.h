@@ -154,7 +154,7 @@ class Comm : public testing::TestWithParam<kind>
         const unsigned round = come / size;
         if (++come % size == 0)
             all_here.notify_all();
-        all_here.wait(lock, [&] { return come / size != round; });
+        EXPECT_TRUE(all_here.wait_for(lock, std::chrono::seconds(60), [&] { return come / size != round; })) << "not all ranks have come";
     }
 
     std::unique_ptr<zoff_test::post_office> office;
