@@ -4,12 +4,15 @@
 check_bundle.py SOURCES BUILD FOLDER RUNTIME
 
 FOLDER is made anew. RUNTIME has a libcudart that needs no GPU: over it programs run as they would over the real one, as they should,
-and for too long, and with a plug-in that cannot be loaded, which must not pass."""
+and for too long, and with a plug-in that cannot be loaded, which must not pass; and as on machines that lack something."""
 import json
 import os
+import platform
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 MOST_BYTES = 60 << 20
 # The machine's own: the C library and the loader, and what its C++, CUDA and NCCL have; the runner looks for the latter.
@@ -54,6 +57,21 @@ def check_plan(bundle):
             complain(f"{row[2]} of the plan is no program")
 
 
+def numbers(version):
+    return tuple(int(n) for n in version.split("."))
+
+
+def check_about(bundle):
+    with open(os.path.join(bundle, "about"), encoding="utf-8") as f:
+        about = dict(line.split(maxsplit=1) for line in f.read().splitlines())
+    print(about)
+    if not about["version"][0].isdigit() or not about["cudart"].startswith("libcudart.so."):
+        complain(f"about: {about}")
+    # What RHEL 9 has is enough for what is built where the headers themselves do not ask for more, as those of glibc 2.38 do.
+    if numbers(platform.libc_ver()[1]) < (2, 38) and (numbers(about["glibc"]) > (2, 34) or numbers(about["glibcxx"]) > (3, 4, 29)):
+        complain(f"wants glibc {about['glibc']} and libstdc++ {about['glibcxx']}; 2.34 and 3.4.29 are what RHEL 9 has")
+
+
 def check_libraries(bundle):
     lib = os.path.join(bundle, "lib")
     search = {**os.environ, "LD_LIBRARY_PATH": f"{lib}:{lib}/cudart:{lib}/cxx"}
@@ -73,17 +91,28 @@ def check_libraries(bundle):
                 complain(f"{name}: {line.strip()}: not in the bundle")
 
 
-def run(bundle, folder, arguments, status, **environment):
-    """What the runner writes down."""
-    results = os.path.join(folder, "results.json")
+def start(bundle, results, arguments, **environment):
     env = {name: value for name, value in os.environ.items() if not name.startswith("ZOFF_") and name != "LD_LIBRARY_PATH"}
-    command = [os.path.join(bundle, "run-gpu-tests"), *arguments, results]
-    done = subprocess.run(command, env={**env, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    print(done.stdout)
-    if done.returncode != status:
-        complain(f"{' '.join(arguments)}: exit status {done.returncode}, {status} was expected")
+    return subprocess.Popen([os.path.join(bundle, "run-gpu-tests"), *arguments, results], env={**env, **environment},
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run(bundle, folder, arguments, status, **environment):
+    """What the runner writes down; None where nothing ran."""
+    results = os.path.join(folder, "results.json")
+    if os.path.exists(results):
+        os.remove(results)
+    runner = start(bundle, results, arguments, **environment)
+    said = runner.communicate()[0]
+    print(said)
+    if runner.returncode != status:
+        complain(f"{' '.join(arguments)}: exit status {runner.returncode}, {status} was expected")
+    if not os.path.exists(results):
+        return None
     with open(results, encoding="utf-8") as f:
-        return json.load(f)
+        told = json.load(f)
+    told["said"] = said
+    return told
 
 
 def check_run(bundle, folder, runtime):
@@ -129,6 +158,64 @@ def check_broken(bundle, folder, runtime):
         complain(f"with a plug-in that cannot be loaded: {told}")
 
 
+def check_time(bundle, folder, runtime):
+    """What is not over when all time is has not failed, and is named."""
+    told = run(bundle, folder, ["--only", "^(zoff|kernels_test|kernels_bits.avx2)$", "--seconds", "2"], 1, ZOFF_CUDART_PATH=runtime)
+    if told["verdict"] != "unfinished" or told["failed"] or told["unfinished"] != ["kernels_test", "kernels_bits.avx2"]:
+        complain(f"time was over: {told['verdict']}, {told['failed']}, {told['unfinished']}")
+    if "--only '^(kernels_test|kernels_bits.avx2)$'" not in told["said"]:
+        complain(f"time was over: {told['said']}")
+
+
+def check_interrupted(bundle, folder, runtime):
+    results = os.path.join(folder, "stopped.json")
+    runner = start(bundle, results, ["--only", "^(zoff|kernels_test)$"], ZOFF_CUDART_PATH=runtime)
+    until = time.monotonic() + 60
+    while not os.path.exists(results) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    runner.send_signal(signal.SIGINT)
+    runner.communicate(timeout=30)
+    with open(results, encoding="utf-8") as f:
+        told = json.load(f)
+    if runner.returncode != 130 or told["verdict"] != "interrupted" or [p["name"] for p in told["programs"]] != ["zoff"]:
+        complain(f"interrupted: {runner.returncode}, {told}")
+    if [name for name in os.listdir(folder) if name.startswith("zoff-gpu-")]:
+        complain("interrupted: scratch files are left")
+
+
+def check_lacking(bundle, folder, runtime):
+    """Machines that have an old C library, and no NCCL, as their ldd says; and a program that dies."""
+    tools = os.path.join(folder, "a folder of tools")
+    os.makedirs(tools)
+
+    def ldd(script):
+        with open(os.path.join(tools, "ldd"), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\n" + script)
+        os.chmod(os.path.join(tools, "ldd"), 0o755)
+        return {"PATH": tools + ":" + os.environ["PATH"], "ZOFF_CUDART_PATH": runtime}
+
+    if run(bundle, folder, ["--only", "^zoff$"], 2, **ldd("echo 'ldd (GNU libc) 2.17'\n")):
+        complain("runs on an old C library")
+    told = run(bundle, folder, ["--only", "^(zoff|nccl_works_2)$"], 3,
+               **ldd(f"exec {shutil.which('ldd')} \"$@\" | sed 's/libnccl.so.2 => .*/libnccl.so.2 => not found/'\n"))
+    if {p["name"]: p["verdict"] for p in told["programs"]} != {"zoff": "passed", "nccl_works_2": "skipped"}:
+        complain(f"without NCCL: {told}")
+    elif "NCCL_ROOT" not in told["programs"][1]["why"]:
+        complain(f"without NCCL: {told['programs'][1]}")
+    if run(bundle, folder, ["--only", "^there is none$"], 2, ZOFF_CUDART_PATH=runtime):
+        complain("runs what is not there")
+
+    copy = os.path.join(folder, "a copy")
+    shutil.copytree(bundle, copy)
+    with open(os.path.join(copy, "bin", "accuracy_test"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\necho '[==========] Running'\necho '[ RUN      ] A.B/c'\nkill -SEGV $$\n")
+    os.chmod(os.path.join(copy, "bin", "zoff"), 0o644)
+    told = run(copy, folder, ["--only", "^(zoff|accuracy_test)$"], 1, ZOFF_CUDART_PATH=runtime)
+    if told["failed"] != ["accuracy_test"] or told["programs"][1]["failed_tests"] != ["A.B/c, which did not end"]:
+        complain(f"a program that dies: {told}")
+
+
 def main():
     sources, build, folder, runtime = sys.argv[1:]
     bundle = os.path.join(folder, "gpu-bundle")
@@ -137,10 +224,14 @@ def main():
     subprocess.run([os.path.join(sources, "scripts", "gpu-bundle"), "--from", build, "--to", bundle], check=True)
     check_size(bundle)
     check_plan(bundle)
+    check_about(bundle)
     check_libraries(bundle)
     check_run(bundle, folder, runtime)
     check_bench(bundle, folder, runtime)
     check_timeout(bundle, folder, runtime)
+    check_time(bundle, folder, runtime)
+    check_interrupted(bundle, folder, runtime)
+    check_lacking(bundle, folder, runtime)
     check_broken(bundle, folder, runtime)
     shutil.rmtree(folder)
     print(f"{len(complaints)} complaints")
