@@ -168,6 +168,8 @@ TEST_P(DeviceOfOneRank, IsMissedByAll)
         if (is_reached())
             job.reach_devices();
         all.seal(text(), 1024);
+        if (HasFailure())
+            return;
         all.backward(1, 0.5f);
         test_device &lost = *all.devices[0];
         lost.calls = 0;
@@ -215,6 +217,8 @@ TEST_P(DeviceOfOneRank, IsMissedWhenWeightsAreSpread)
         if (is_reached())
             job.reach_devices();
         all.seal(text(), 1024);
+        if (HasFailure())
+            return;
         test_device &lost = *all.devices[0];
         lost.calls = 0;
         lost.fail = nth;
