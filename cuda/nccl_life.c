@@ -61,9 +61,17 @@ static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
+/* What the program has not asked for yet is its own; what comes of closing is told to nobody. */
+static void forgive(cudaError_t before)
+{
+    if (before == cudaSuccess)
+        (void)cudaGetLastError();
+}
+
 /* Of a lane in whose stream nothing is any more. */
 static void close_lane(zoff_nccl_lane *lane)
 {
+    const cudaError_t before = cudaPeekAtLastError();
     (void)cudaFree(lane->slots); /* NULL is allowed */
     (void)cudaFree(lane->wire);
     (void)cudaFreeHost(lane->bounce);
@@ -72,7 +80,7 @@ static void close_lane(zoff_nccl_lane *lane)
         (void)cudaEventDestroy(lane->event);
     if (lane->stream)
         (void)cudaStreamDestroy(lane->stream);
-    (void)cudaGetLastError();
+    forgive(before);
     free(lane->to);
     free(lane->from);
     free(lane->rows);
@@ -119,6 +127,7 @@ static void abort_all(zoff_nccl *n)
 {
     if (n->is_aborted)
         return;
+    const cudaError_t before = cudaPeekAtLastError();
     n->is_aborted = true;
     /* All at once: to abort one frees memory, which may wait for the kernels of the others. Before 2.22 a group does not hold
      * them together. Nor does NCCL get out of a group where its thread has another one under way, before 2.27; and what waits
@@ -134,7 +143,7 @@ static void abort_all(zoff_nccl *n)
     const double until = now() + PATIENCE_SECONDS;
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         n->comm.holds_memory |= !is_idle(&n->lanes[i], until);
-    (void)cudaGetLastError();
+    forgive(before);
 }
 
 /* Of what will not go on: its caller may free it from now on, but where the device holds it. */
@@ -296,6 +305,7 @@ static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *mad
 /* A communicator is split while nothing of it is under way. The program's stream only gets an event. */
 static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, double until)
 {
+    const cudaError_t before = cudaPeekAtLastError();
     cudaEvent_t event;
     zoff_status status = ZOFF_OK;
     cudaError_t error;
@@ -315,7 +325,7 @@ static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, dou
     else
         status = zoff_nccl_check_cuda(n, error, "waiting for nccl_stream");
     (void)cudaEventDestroy(event);
-    (void)cudaGetLastError();
+    forgive(before);
     return status;
 }
 

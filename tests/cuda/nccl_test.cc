@@ -276,6 +276,34 @@ TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
     }
 }
 
+// One of a launch, for example, which nobody is told of but by asking for it.
+TEST_F(Nccl, AnErrorThatTheProgramHasNotAskedForYetStays)
+{
+    const auto peek = in_library<cudaError_t (*)()>(CUDART, "cudaPeekAtLastError");
+    const auto unregister = in_library<cudaError_t (*)(void *)>(CUDART, "cudaHostUnregister");
+    for (const bool broken : {false, true}) {
+        open(2);
+        on_threads(2, [&](unsigned rank) {
+            unsigned word = 1;
+            EXPECT_EQ(cudaSuccess, peek());
+            unregister(&word); /* which is not registered */
+            const cudaError_t error = peek();
+            EXPECT_NE(cudaSuccess, error);
+            if (broken) { /* with an operation in flight */
+                zoff_comm_call call = {};
+                zoff_comm_work work = {};
+                call.kind = ZOFF_COMM_BARRIER;
+                EXPECT_ZOFF_OK(zoff_comm_start(comms[rank], &call, &work));
+                zoff_comm_abandon(comms[rank], &work);
+                EXPECT_EQ(error, peek());
+            }
+            zoff_comm_close(comms[rank]);
+            EXPECT_EQ(error, peek());
+        });
+        comms.clear();
+    }
+}
+
 TEST_F(Nccl, AllLeaveAtOnceWithoutWaiting)
 {
     ASSERT_NO_FATAL_FAILURE(open(4));
