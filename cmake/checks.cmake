@@ -20,13 +20,18 @@ add_compile_definitions(_GNU_SOURCE)
 set(ZOFF_WARNINGS -Wall -Wextra -Werror -Wshadow -Wvla -Wundef)
 set(ZOFF_C_WARNINGS ${ZOFF_WARNINGS} -Wconversion -Wstrict-prototypes -Wmissing-prototypes)
 
+# C++ is tests: they are compiled once and run once, so what the compiler saves counts as much as what they take. Less of it
+# doubles the speed of the former, and costs the latter next to nothing.
+add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:-O1>)
+
 set(ZOFF_IS_SANITIZED OFF) # for generator expressions, which cannot hold a list with commas
 if(ZOFF_SANITIZE)
   set(ZOFF_IS_SANITIZED ON)
-  # C++ is tests. Beside another sanitizer undefined behaviour is looked for in what they test: theirs would take as long to
-  # compile as all the rest.
+  # Beside another sanitizer undefined behaviour is looked for in what tests are about: in themselves it would take as long to
+  # compile as all the rest. Of their debug information the lines are enough.
   string(REPLACE ",undefined" "" of_tests "${ZOFF_SANITIZE}")
-  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fsanitize=${ZOFF_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${of_tests}>)
+  add_compile_options($<$<COMPILE_LANGUAGE:C>:-fsanitize=${ZOFF_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${of_tests}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-g1>)
   foreach(option IN ITEMS -fno-omit-frame-pointer -fno-sanitize-recover=all)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${option}>)
   endforeach()
