@@ -154,7 +154,8 @@ class Comm : public testing::TestWithParam<kind>
         const unsigned round = come / size;
         if (++come % size == 0)
             all_here.notify_all();
-        EXPECT_TRUE(all_here.wait_for(lock, std::chrono::seconds(60), [&] { return come / size != round; })) << "not all ranks have come";
+        EXPECT_TRUE(all_here.wait_for(lock, std::chrono::seconds(60), [&] { return come / size != round; }))
+            << "not all ranks have come";
     }
 
     std::unique_ptr<zoff_test::post_office> office;
