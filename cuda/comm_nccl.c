@@ -1,12 +1,11 @@
 /* comm_nccl.c: the communicator "nccl": the operations of a lane one after another, each from phase to phase.
  *
- *      idle --- notes sent ---> telling --- in the stream ---> told --- all notes are here and agree ---> moving, round by
- * round
+ *      idle --- notes sent ---> telling --- in the stream ---> told --- all notes are here, and agree ---> moving, in rounds
  *           <--- this rank has what it gets --- moved <--- all rounds are in the stream --- '
  *
- * Nothing sleeps in here and no thread is made: who polls does the work, and CUDA what is in its streams. NCCL's communicators
- * do not block, so what it answers may be that it has not put something into the stream yet; nothing is put behind that before
- * it has. (Of NCCL before 2.27 that is waited for: zoff_nccl_settle().) */
+ * Nothing sleeps in here and no thread is made, but to give up: who polls does the work, and CUDA what is in its streams.
+ * NCCL's communicators do not block, so what it answers may be that it has not put something into the stream yet; nothing is
+ * put behind that before it has. (Of NCCL before 2.27 that is waited for: zoff_nccl_settle().) */
 #include "nccl_priv.h"
 
 #include <stdio.h>

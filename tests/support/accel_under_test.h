@@ -29,19 +29,13 @@ class skips_without_accel : public testing::Environment
 };
 inline testing::Environment *const skipping = testing::AddGlobalTestEnvironment(new skips_without_accel);
 
-// Memory of a program on a device, and memory of the host that is pinned for copies to it and from it, for as long as both
-// live.
+// Memory of a program on a device, for as long as both live.
 class device_memory
 {
   public:
     explicit device_memory(zoff_accel *accel_, const zoff_accel_ops *ops_) : accel(accel_), ops(ops_) {}
     ~device_memory() { let_go(); }
     device_memory(const device_memory &) = delete;
-    void pin(void *memory, size_t bytes)
-    {
-        EXPECT_ZOFF_OK(ops->pin(accel, memory, bytes));
-        pinned.push_back(memory);
-    }
     char *alloc(size_t bytes)
     {
         void *memory = nullptr;
@@ -52,18 +46,15 @@ class device_memory
     // The device goes away.
     void let_go()
     {
-        for (void *memory : pinned)
-            ops->unpin(accel, memory);
         for (void *memory : allocated)
             ops->free(accel, memory);
-        pinned.clear();
         allocated.clear();
     }
 
   private:
     zoff_accel *accel;
     const zoff_accel_ops *ops;
-    std::vector<void *> pinned, allocated;
+    std::vector<void *> allocated;
 };
 } // namespace zoff_test
 

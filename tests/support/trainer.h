@@ -91,7 +91,6 @@ class trainer
             const std::vector<char> garbage(s.grad.size(), (char)0x7f);
             s.device_grad = on_device->alloc(s.grad.size());
             s.device_value = on_device->alloc(s.value.size());
-            on_device->pin(s.grad.data(), s.grad.size());
             device->copy(s.device_grad, garbage.data(), garbage.size());
             device->copy(s.device_value, s.value.data(), s.value.size());
         }
