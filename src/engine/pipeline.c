@@ -224,14 +224,14 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
     return ZOFF_OK;
 }
 
-/* Before the gate every bucket gets its turn; behind it only those that can be borrowed, and what is a device's, which borrows
- * nothing and works beside the CPU. */
+/* What is a device's first: it borrows nothing, and is at work while the CPU is. Of the others each gets its turn before the
+ * gate, and behind it only those that can be borrowed. */
 static zoff_status take_turn(zoff_engine *e, bool *moved)
 {
-    const size_t count = e->plan.chunk_count;
-    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(window_from(e, e->run.first), host_count(e)) : count;
-    ZOFF_TRY(advance_all(e, zoff_base_bits_max(end, zoff_base_bits_max(host_count(e), e->run.first)), count, moved));
-    return advance_all(e, e->run.first, end, moved);
+    const size_t first = e->run.first, host = host_count(e);
+    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(window_from(e, first), host) : host;
+    ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, moved));
+    return advance_all(e, first, end, moved);
 }
 
 /* Wait for the last writes; slots that they leave begin to read what the next step begins with, so that the disk is never read
