@@ -8,7 +8,6 @@
 #include <memory>
 #include <random>
 #include <unistd.h>
-#include <utility>
 
 extern "C" {
 #include "try.h"

@@ -21,6 +21,29 @@ inline zoff_plan_info plan_of(const zoff_engine *e)
     return plan;
 }
 
+// An engine that is only planned: one parameter of bf16 with nothing behind it, in the chunks of the configuration.
+inline engine plan_one(uint64_t count, const std::string &text, zoff_accel *device, zoff_comm *ranks = nullptr)
+{
+    static char nothing;
+    zoff_engine_opts opts = {};
+    zoff_engine *made = nullptr;
+    zoff_config *settings = nullptr;
+    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
+    opts.struct_size = sizeof opts;
+    opts.config = settings;
+    opts.accel = device;
+    opts.comm = ranks;
+    EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+    zoff_config_close(settings);
+    zoff_param_desc d = {};
+    d.struct_size = sizeof d;
+    d.count = count;
+    d.value = d.grad = &nothing;
+    d.dtype = ZOFF_BF16;
+    EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    return engine(made);
+}
+
 // The configuration of a test: hyper-parameters are the defaults of AdamW at lr 0.01; NVMe in `folder` unless it is empty.
 inline std::string config_text(const std::string &folder, unsigned accumulation = 1, const std::string &more = "")
 {

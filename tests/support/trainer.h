@@ -154,6 +154,15 @@ class trainer
         ASSERT_ZOFF_OK(zoff_grad_ready(e, (zoff_param)i, slice, nullptr));
     }
 
+    // All of them, as a backward pass does: last to first.
+    void hand_over_all(zoff_engine *e)
+    {
+        for (size_t i = tensors.size(); i-- > 0;) {
+            for (size_t slice = tensors[i].slices; slice-- > 0;)
+                hand_over(e, i, slice);
+        }
+    }
+
     // What a forward pass sees: each slice of the engine's weights, lent one at a time, first to last or last to first.
     void fetch_all(zoff_engine *e, bool backwards = false)
     {

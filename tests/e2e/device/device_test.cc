@@ -82,18 +82,7 @@ TEST_F(Device, TellsWhatItTakes)
 TEST_F(Device, ALargeModelIsManyBuckets)
 {
     const size_t count = 100u << 20;
-    zoff_engine_opts opts = {};
-    opts.struct_size = sizeof opts;
-    opts.accel = device.accel;
-    zoff_engine *made = nullptr;
-    ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
-    e.reset(made);
-    zoff_param_desc d = {};
-    d.struct_size = sizeof d;
-    d.count = count; // planned, and never touched
-    d.value = d.grad = &d;
-    d.dtype = ZOFF_BF16;
-    ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+    e = plan_one(count, "{}", device.accel);
     const zoff_plan_info plan = plan_of(e.get());
     EXPECT_LE(12u, plan.chunk_count);
     EXPECT_GE(2 * count + 6 * (16u << 20) + count / 1024 * 8, plan.device_host_bytes);

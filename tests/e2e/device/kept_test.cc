@@ -140,6 +140,20 @@ TEST_P(Kept, TheBitsAreThoseOfNone)
     t.expect_states(e.get());
 }
 
+// Where padding is nothing against the states: only planned, and nothing is touched.
+TEST(KeptPlan, TakesOfTheDeviceWhatIsDocumented)
+{
+    const uint64_t count = 256u << 20;
+    test_device device;
+    for (double ratio : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+        engine e = plan_one(count, with_ratio(config_text(""), ratio), device.accel);
+        const zoff_plan_info plan = plan_of(e.get());
+        const double kept = (1 - ratio) * (double)count;
+        EXPECT_NEAR(12 * kept + 8.0 * (double)count / 1024, (double)plan.device_bytes, 0.005 * 12 * (double)count) << ratio;
+        EXPECT_NEAR(12 * ((double)count - kept), (double)plan.host_bytes, 0.005 * 12 * (double)count) << ratio;
+    }
+}
+
 struct KeptOnce : testing::Test {
     KeptOnce() : device(0), t(3) { add_awkward(t, ZOFF_BF16, ZOFF_BF16); }
     test_device device;
@@ -155,10 +169,7 @@ TEST_F(KeptOnce, ANumberThatIsNotFiniteSkipsTheStepAndIsNamed)
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     t.backward_all(0.5f);
     trainer::put(t.grad(8), ZOFF_BF16, t.place(8, 5000), INFINITY);
-    for (size_t i = 0; i < t.tensors.size(); i++) {
-        for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
-            t.hand_over(e.get(), i, slice);
-    }
+    t.hand_over_all(e.get());
     zoff_step_info info = new_info();
     log.expect("step 1 skipped: the gradient of param8, slice 0, has an inf or nan between its elements 4096 and 5119");
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
@@ -231,10 +242,7 @@ TEST_F(KeptOnce, WhatStaysOnTheDeviceTakesNoPlaceInDram)
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (int64_t number = 1; number <= 2; number++) {
         t.backward_all(0.5f);
-        for (size_t i = 0; i < t.tensors.size(); i++) {
-            for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
-                t.hand_over(e.get(), i, slice);
-        }
+        t.hand_over_all(e.get());
         zoff_step_info info = new_info();
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
@@ -254,10 +262,7 @@ TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (int64_t number = 1; number <= 3; number++) {
         t.backward_all(0.5f);
-        for (size_t i = 0; i < t.tensors.size(); i++) {
-            for (size_t slice = 0; slice < t.tensors[i].slices; slice++)
-                t.hand_over(e.get(), i, slice);
-        }
+        t.hand_over_all(e.get());
         if (number == 2) {
             ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
             t.next_step();

@@ -9,23 +9,13 @@ using namespace zoff_test;
 
 namespace
 {
-std::string text(unsigned stage, double ratio, unsigned accumulation = 1)
+std::string text(unsigned stage, double ratio, unsigned accumulation = 1, unsigned bucket = 6144)
 {
     return "{\"gradient_accumulation_steps\": " + std::to_string(accumulation) +
            ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
            "\"zero_optimization\": {\"stage\": " +
-           std::to_string(stage) +
-           ", \"reduce_bucket_size\": 6144, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + std::to_string(ratio) +
-           "}}}";
-}
-
-void hand_over_all(rank_trainers &all, unsigned rank)
-{
-    trainer &t = *all.trainers[rank];
-    for (size_t i = t.tensors.size(); i-- > 0;) {
-        for (size_t slice = t.tensors[i].slices; slice-- > 0;)
-            t.hand_over(all.engines[rank].get(), i, slice);
-    }
+           std::to_string(stage) + ", \"reduce_bucket_size\": " + std::to_string(bucket) +
+           ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + std::to_string(ratio) + "}}}";
 }
 
 // One update, and what each rank says of it.
@@ -35,7 +25,7 @@ std::vector<zoff_step_info> step(rank_trainers &all, int64_t number, unsigned ac
     for (unsigned micro = 0; micro < accumulation; micro++) {
         all.backward((unsigned)number * 10 + micro, 0.5f);
         all.job.on_each([&](unsigned rank) {
-            hand_over_all(all, rank);
+            all.trainers[rank]->hand_over_all(all.engines[rank].get());
             infos[rank] = new_info();
             EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
             EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &infos[rank]));
@@ -59,7 +49,7 @@ class RanksKept : public testing::TestWithParam<std::tuple<unsigned, unsigned, d
 {
 };
 INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKept,
-                         testing::Combine(testing::Values(0u, 2u), testing::Values(2u, 3u), testing::Values(0.0, 0.3, 1.0)),
+                         testing::Combine(testing::Values(0u, 2u), testing::Values(2u, 3u), testing::Values(0.0, 0.25, 1.0)),
                          [](const auto &p) {
                              return "stage" + std::to_string(std::get<0>(p.param)) + "_fp16_world" +
                                     std::to_string(std::get<1>(p.param)) + "_ratio" +
@@ -109,7 +99,28 @@ TEST_P(RanksKept, MovesAndTakesWhatIsDocumented)
     EXPECT_LE(4 * host, down);
     EXPECT_GE(4 * host * 11 / 10, down) << "no more than padding to cache lines between pieces";
     EXPECT_EQ(2 * host * copies, up);
-    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
+}
+
+// Where padding is nothing against the states: only planned, and nothing is touched.
+TEST_P(RanksKept, PlansWhatIsDocumented)
+{
+    const auto [stage, world, ratio] = GetParam();
+    const uint64_t count = 256u << 20;
+    rank_job job(world);
+    rank_trainers all(job, 7, [](trainer &) {});
+    all.use_devices(0);
+    job.reach_devices();
+    for (unsigned rank = 0; rank < world; rank++) {
+        zoff_plan_info plans[2];
+        for (bool shares : {false, true})
+            plans[shares] = plan_of(
+                plan_one(count, text(stage, shares ? ratio : 1, 1, 8u << 20), all.devices[rank]->accel, job.comm_of(rank))
+                    .get());
+        const double own = (double)count / (stage == 0 ? 1 : world), kept = (1 - ratio) * own, allowed = 0.005 * 12 * own;
+        EXPECT_NEAR(kept * (12 + 8.0 / 1024), (double)(plans[1].device_bytes - plans[0].device_bytes), allowed);
+        EXPECT_NEAR(kept * 12, (double)(plans[0].host_bytes - plans[1].host_bytes), allowed);
+        EXPECT_NEAR(kept * 4, (double)(plans[0].accumulator_bytes - plans[1].accumulator_bytes), allowed);
+    }
 }
 
 // From outside of a step the states are like any others.
@@ -146,7 +157,6 @@ TEST_P(RanksKept, StatesAreReadAndWritten)
     expect_all(all);
     (void)step(all, 3, 2);
     expect_all(all);
-    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
 }
 
 TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
@@ -165,7 +175,7 @@ TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
         trainer::put(poisoned.grad(0), ZOFF_F16, poisoned.place(0, slice * 4096 + 2050), INFINITY);
         all.forget();
         job.on_each([&](unsigned rank) {
-            hand_over_all(all, rank);
+            all.trainers[rank]->hand_over_all(all.engines[rank].get());
             zoff_step_info info = new_info();
             EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
             EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
@@ -179,7 +189,6 @@ TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
     expect_all(all);
     (void)step(all, 1);
     expect_all(all);
-    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
 }
 
 // The nth call of a device in a step fails, once, for each n: what was asked for is asked for again, and done once.
@@ -206,7 +215,7 @@ TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
         all.backward((unsigned)nth, 0.5f);
         all.step(config_groups(1), nth, 0);
         job.on_each([&](unsigned rank) {
-            hand_over_all(all, rank);
+            all.trainers[rank]->hand_over_all(all.engines[rank].get());
             zoff_engine *e = all.engines[rank].get();
             test_device &device = *all.devices[rank];
             device.calls = 0;
@@ -231,7 +240,6 @@ TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
     EXPECT_TRUE(over);
     EXPECT_LT(20, failed);
     EXPECT_LT(5, torn);
-    job.on_each([&](unsigned rank) { all.engines[rank].reset(); });
 }
 
 TEST(RanksKeptSeal, OneShareForAll_fp16_onDeviceReached)
