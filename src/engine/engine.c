@@ -82,6 +82,7 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, 1, "the flags of slices", &e->flags));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.blocks_max, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->streamed, "the buckets", &e->streamed));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->adam_pieces, "a bucket's pieces", &e->adam_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_pieces, "a bucket's pieces", &e->norm_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_index, "a bucket's pieces", &e->norm_index));
@@ -140,7 +141,7 @@ static void deallocate(zoff_engine *e)
     zoff_base_map_free(&e->accumulator);
     void *blocks[] = {e->flags,      e->block_sums,        e->runs,        e->adam_pieces, e->norm_pieces,
                       e->norm_index, e->accumulate_pieces, e->cast_pieces, e->hyper,       e->consts,
-                      e->votes,      e->vote_bytes};
+                      e->votes,      e->vote_bytes,        e->streamed};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
@@ -156,6 +157,7 @@ static void deallocate(zoff_engine *e)
     e->cast_pieces = NULL;
     e->hyper = NULL;
     e->consts = NULL;
+    e->streamed = NULL;
 }
 
 /* Every parameter that has states must have weights to start them from. */
@@ -218,6 +220,7 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
     ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
+    zoff_engine_pipeline_open(e);
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {
         ZOFF_TRY_OR(undo, zoff_engine_assemble_open(e));

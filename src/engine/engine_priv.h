@@ -207,6 +207,8 @@ struct zoff_engine {
     uint8_t *flags;           /* per slice */
     double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
+    size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see pipeline.c */
+    size_t streamed_count;
     zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
     zoff_norm_piece *norm_pieces;
     size_t *norm_index; /* which piece of the bucket each of them is */
@@ -359,6 +361,7 @@ void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
 void zoff_engine_stores_end_count(zoff_engine *e);
 
 /* pipeline.c: walk all buckets through their rows */
+void zoff_engine_pipeline_open(zoff_engine *e); /* at seal, once the stores are open: which buckets are streamed */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
 void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */

@@ -105,23 +105,65 @@ size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket)
     return descends(e) ? e->plan.chunk_count - 1 - bucket : bucket - e->device.kept.count;
 }
 
-/* Buckets before this one may be borrowed, when those before `first` are through: a store lends no more than it has slots,
- * and any number of those that are in DRAM anyway. */
+static bool streams_weights(const zoff_engine *e)
+{
+    return e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+}
+
+/* Whether borrowing the states of a bucket takes a slot of their store. */
+static bool states_take_slot(const zoff_engine *e, size_t bucket)
+{
+    return !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
+}
+
+static bool weights_take_slot(const zoff_engine *e, size_t bucket)
+{
+    return streams_weights(e) && !zoff_offload_store_resident(e->weights, bucket);
+}
+
+void zoff_engine_pipeline_open(zoff_engine *e)
+{
+    e->streamed_count = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
+        return;
+    for (size_t position = 0; position < e->plan.chunk_count; position++) {
+        const size_t bucket = bucket_at(e, position);
+        if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
+            e->streamed[e->streamed_count++] = position;
+    }
+}
+
+/* Index of the first streamed position that is not before `first`. */
+static size_t streamed_from(const zoff_engine *e, size_t first)
+{
+    size_t low = 0, high = e->streamed_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (e->streamed[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The walk may borrow the buckets before this position, once those before `first` are through: a store lends no more chunks
+ * than it has slots, and any number of those that are in DRAM anyway. The search looks at streamed buckets only, so its cost
+ * depends on the slots and not on the chunks: kernels call it every 64 Ki elements. */
 static size_t window_from(const zoff_engine *e, size_t first)
 {
     const zoff_config_values *values = &e->settings.values;
-    const bool streams_weights = e->weights && values->weights.tier == ZOFF_TIER_NVME;
-    size_t end = first, states = 0, weights = 0;
-    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights)
-        return zoff_base_bits_min(e->plan.chunk_count, end + 1);
-    for (; end < e->plan.chunk_count; end++) {
-        const size_t bucket = bucket_at(e, end);
-        states += !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
-        weights += streams_weights && !zoff_offload_store_resident(e->weights, bucket);
+    size_t states = 0, weights = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
+        return zoff_base_bits_min(e->plan.chunk_count, first + 1);
+    for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
+        const size_t bucket = bucket_at(e, e->streamed[k]);
+        states += states_take_slot(e, bucket);
+        weights += weights_take_slot(e, bucket);
         if (states > values->slots || weights > values->weights.slots)
-            break;
+            return e->streamed[k];
     }
-    return end;
+    return e->plan.chunk_count;
 }
 
 bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
@@ -133,15 +175,17 @@ bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_pipeline_ahead(zoff_engine *e)
 {
-    for (size_t i = 0; i < zoff_base_bits_min(window_from(e, 0), host_count(e)); i++)
-        (void)zoff_offload_store_ahead(e->store, bucket_at(e, i));
+    const size_t end = zoff_base_bits_min(window_from(e, 0), host_count(e));
+    for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
+        (void)zoff_offload_store_ahead(e->store, bucket_at(e, e->streamed[k]));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e)
 {
-    for (size_t i = 0; e->run.last && i < zoff_base_bits_min(window_from(e, 0), host_count(e)); i++) {
-        const size_t bucket = bucket_at(e, i);
+    const size_t end = zoff_base_bits_min(window_from(e, 0), host_count(e));
+    for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
+        const size_t bucket = bucket_at(e, e->streamed[k]);
         if (!zoff_engine_stages_borrows(&e->runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
     }
@@ -177,8 +221,12 @@ void zoff_engine_pipeline_feed(zoff_engine *e)
 {
     zoff_engine_ranks_pump(e);
     keep_fault(e, zoff_engine_stores_pump(e));
-    for (size_t i = e->run.first; e->run.last && i < window_from(e, e->run.first); i++)
-        keep_fault(e, zoff_engine_stages_borrow(&e->runs[bucket_at(e, i)]));
+    if (!e->run.last)
+        return;
+    /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
+    const size_t end = window_from(e, e->run.first);
+    for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
+        keep_fault(e, zoff_engine_stages_borrow(&e->runs[bucket_at(e, e->streamed[k])]));
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
