@@ -257,6 +257,16 @@ static void note_order(zoff_engine *e, zoff_param p, size_t slice)
     d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
 }
 
+/* The event is recorded anew by the next call, for a stream that may be another: so whoever is to wait is told here. What goes
+ * up overwrites weights that each of these streams may still read. */
+zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream)
+{
+    if (!zoff_engine_device_is(e))
+        return ZOFF_OK;
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.handed_over, native_stream));
+    return e->accel->ops->event_await(e->accel, e->device.up, e->device.handed_over);
+}
+
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     const zoff_accel_ops *ops = e->accel->ops;
@@ -271,7 +281,7 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
         ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &to));
         ZOFF_TRY(landing(e, number, &event));
     }
-    ZOFF_TRY(ops->event_record(e->accel, d->handed_over, native_stream));
+    ZOFF_TRY(zoff_engine_device_follow(e, native_stream));
     if (d->norm.count || reaches)
         ZOFF_TRY(zoff_engine_device_norm_follow(e));
     note_order(e, p, slice);
@@ -447,14 +457,13 @@ zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
     return status;
 }
 
-/* The trainer may have used the old weights in its stream up to where it handed its gradients over. */
+/* Nobody reads the old weights any more: `up` waits for each stream that was handed over (see above). */
 zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
 {
     const zoff_accel_ops *ops = e->accel->ops;
     zoff_device_window *window = e->runs[bucket].window;
     if (!window)
         return ZOFF_OK;
-    ZOFF_TRY(ops->event_await(e->accel, e->device.up, e->device.handed_over));
     ZOFF_TRY(put_copies(e, bucket, own, true));
     ZOFF_TRY(ops->event_record(e->accel, window->risen, e->device.up));
     window->rises = true;

@@ -100,6 +100,8 @@ zoff_status zoff_engine_device_pin(zoff_engine *e, const zoff_map *map);
 void zoff_engine_device_unpin(zoff_engine *e, const zoff_map *map);
 /* Start to bring the gradient of a slice down, behind what is in the trainer's stream. */
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+/* Weights go up behind what is in a stream of the trainer's by now. */
+zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream);
 zoff_status zoff_engine_device_go_on(zoff_engine *e); /* take what has come; PENDING: something is on its way */
 void zoff_engine_device_end_falls(zoff_engine *e);    /* wait for all of it */
 bool zoff_engine_device_rises(const zoff_engine *e);  /* something is on its way up */

@@ -200,8 +200,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_FAIL_IF(*flag & ZOFF_SLICE_READY, ZOFF_ERR_STATE, "zoff_grad_ready: slice %zu of %s was handed over twice in one step",
                  slice, param->name);
     const bool is_trained = !param->frozen && param->count;
-    if (is_trained)
-        ZOFF_TRY(take_gradient(e, p, slice, native_stream));
+    ZOFF_TRY(is_trained ? take_gradient(e, p, slice, native_stream) : zoff_engine_device_follow(e, native_stream));
     e->handed_over = true;
     if (zoff_engine_device_is(e) && !zoff_engine_reach_is(e))
         (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */

@@ -278,10 +278,8 @@ zoff_status zoff_engine_reach_lift(zoff_engine *e, size_t bucket, unsigned slot,
     return status;
 }
 
-/* The trainer may have used the old weights in its stream up to where it handed its gradients over. */
 static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
 {
-    const zoff_accel_ops *ops = e->accel->ops;
     size_t used = 0;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
         const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
@@ -298,8 +296,7 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
         }
         parts += zoff_engine_spread_part_bytes(e, bucket, rank);
     }
-    ZOFF_TRY(ops->event_await(e->accel, e->device.up, e->device.handed_over));
-    return ops->cast(e->accel, e->device.up, e->ranks.moves, used);
+    return e->accel->ops->cast(e->accel, e->device.up, e->ranks.moves, used);
 }
 
 zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts)

@@ -98,6 +98,40 @@ TEST_F(Device, WeightsInFp32HaveMastersOfTheirOwn)
     t.expect_states(e.get());
 }
 
+// Each stream that was handed over may read weights up to there, be it for a parameter that is frozen, and whichever stream was
+// named last.
+TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
+{
+    enum { COUNT = 5000 };
+    for (bool frozen : {true, false}) {
+        trainer tensors(4);
+        tensors.add(COUNT, 1, ZOFF_F32, ZOFF_F32);
+        tensors.add(COUNT, 1, ZOFF_F32, ZOFF_F32, 0, frozen);
+        tensors.put_on(&device);
+        engine made = make_engine(tensors, config_text(""), 3000, 0, nullptr, device.accel);
+        ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+        void *slow = nullptr;
+        std::vector<float> seen(COUNT), before(COUNT);
+        ASSERT_ZOFF_OK(zoff_accel_stream_open(device.accel, &slow));
+        memcpy(before.data(), tensors.value(0), COUNT * sizeof(float));
+        tensors.backward_all(0.5f);
+        device.copy(tensors.desc(1).grad, tensors.grad(1), COUNT * sizeof(float));
+        // A forward pass in a stream of its own still reads weights when the step begins.
+        ASSERT_ZOFF_OK(zoff_accel_stream_call(
+            device.accel, slow, [](void *) { usleep(20000); }, nullptr));
+        ASSERT_ZOFF_OK(device.accel->ops->copy(device.accel, slow, seen.data(), tensors.desc(0).value, COUNT * sizeof(float)));
+        ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), 1, 0, slow));
+        tensors.hand_over(made.get(), 0, 0);
+        ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, slow));
+        EXPECT_EQ(before, seen) << "weights of step 1 came while the forward pass before it was still reading";
+        zoff_accel_stream_close(device.accel, slow);
+        reference::step(tensors.tensors, config_groups(), 1, 1.0, 1.0, 0);
+        tensors.expect_weights();
+    }
+}
+
 TEST_F(Device, ZeroesGradientsWhereTheyAre)
 {
     build(ZOFF_F16, config_text(""));
