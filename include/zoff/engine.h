@@ -82,7 +82,8 @@ typedef struct zoff_step_args {
     size_t hyper_stride;          /**< bytes from one to the next, aligned as they are; 0 means sizeof(zoff_adam_hyper) of the
                                        caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
-    double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip */
+    double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip. Gradients are
+                                       multiplied by clip_norm / (norm + 1e-6), at most 1, as clip_grad_norm_ of PyTorch does */
     double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale where that is the trainer's own);
                             0 means 1. The same in all micro-steps of one update. With fp16.enabled it comes on top of the
                             engine's own 1 / zoff_loss_scale() */
@@ -103,7 +104,8 @@ typedef struct zoff_step_info {
     size_t struct_size;         /**< sizeof(zoff_step_info) of the caller; 0 is rejected */
     zoff_outcome outcome;       /**< how it ended; set on errors too */
     bool accumulated;           /**< gradients were added up, the update comes with a later micro-step */
-    bool skipped;               /**< a gradient was not finite, or their norm is beyond fp32: nothing was changed */
+    bool skipped;               /**< a gradient was not finite; or their norm is beyond fp32, or the factor that scales and
+                                     clips them: nothing was changed */
     uint32_t micro_step;        /**< 1 .. micro_steps */
     uint32_t micro_steps;       /**< gradient_accumulation_steps */
     int64_t t;                  /**< number of this step */
@@ -231,13 +233,14 @@ ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Name other buffers for a parameter, between steps; NULL leaves one as it is.
  *  Gradients may be allocated late this way. The values are not read: see zoff_params_pull().
- *  @return ERR_INVALID for a value where the weights are the engine's */
+ *  @return ERR_INVALID for a value where the weights are the engine's; ERR_STATE once one of its gradients was handed over
+ *  (zoff_grad_ready()) or lent (zoff_grad_acquire()) for the coming step: nothing is moved */
 ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
 
 /** Say that the gradient of one slice is final for this micro-step. The caller leaves it alone until zoff_step_wait().
- *  On a device it is copied to the host, behind what is in the stream by now; and new weights are copied to the device behind
- *  what was in the stream at the last of these calls before the step: work that reads weights is put into it before that, or is
- *  done when the step begins.
+ *  On a device it is copied to the host, behind what is in the stream by now. New weights are copied to the device behind
+ *  what each stream held at the last of these calls that named it, also for a frozen parameter. Enqueue work that reads weights
+ *  before that call, or finish it before zoff_step_begin().
  *  @param native_stream the device stream that computes it; NULL on the host, and on a device for what is there already
  *  @blocks never, but for the reads of the "posix" I/O back-end, and on a device from stage 2 on as zoff_grad_acquire() does
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
@@ -256,7 +259,8 @@ ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slic
 /** Say what the gradients of this rank's micro-batch weigh in the mean over all micro-batches of all ranks in the step: its
  *  number of tokens, for example, when they are the gradients of a mean over its tokens. To be called before the first
  *  zoff_grad_ready() of the micro-batch, and before its step; a micro-batch for which it is not called weighs 1. A rank without
- *  work gives it 0. Without other ranks and without accumulation it changes nothing.
+ *  work gives it 0: its gradients then count as zeros, whatever they are, inf and nan too. Without other ranks and without
+ * accumulation it changes nothing.
  *  @return ERR_INVALID for what is no finite fp32 number from 0 on; ERR_STATE after the first zoff_grad_ready() */
 ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 
@@ -268,7 +272,10 @@ ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
 
 /** Start the step with the gradients said to be ready. A slice without one is left out: its weights and states stay as they
- *  are. Starts reading states; from here to zoff_step_wait() weights and gradients are the engine's.
+ *  are. The step counts for it all the same, also when no slice has one: bias correction and schedule go by one number of
+ *  updates for the whole engine, as in DeepSpeed's ZeRO. (So Adam moves a weight whose first gradient comes late by up to
+ *  (1 - beta1) / sqrt(1 - beta2) times lr, 3.2 with the default betas; torch.optim counts by parameter.) Starts reading states;
+ * from here to zoff_step_wait() weights and gradients are the engine's.
  *  @blocks never, but for the reads of the "posix" I/O back-end, and for reads in flight of weights that the engine keeps
  *  @return ERR_INVALID or ERR_STATE: nothing was started */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
@@ -319,7 +326,12 @@ ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first
 /** Copy a window of the weights of a parameter that is engine_owned; otherwise like zoff_param_write(). */
 ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
 
-/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.  @blocks yes */
+/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.  @blocks yes
+ *
+ *  This call, and zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
+ *  zoff_loss_scaler_set(), are for the time between two updates: gradients that are on their way are in no state.
+ *  @return ERR_STATE between the micro-steps of an update, and once a gradient of the next step was handed over: finish the
+ *  update, or call zoff_grads_drop() */
 ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
 
 /** Write the masters to the weights, rounded as a step rounds them, after states were loaded.  @blocks yes */
@@ -353,7 +365,7 @@ ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler
  *  of an earlier process (zoff.persist): the loss scale is in no file of the engine. What a shorter struct of the caller does
  *  not have stays as it is.
  *  @return ERR_INVALID for a scale that is none, or not the one of the configuration where that is static; ERR_STATE without
- *  fp16.enabled, or between the micro-steps of an update */
+ *  fp16.enabled, and in the middle of an update (see zoff_params_pull()) */
 ZOFF_API zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler);
 
 /** Write bytes, seconds and counts since seal as one JSON object.

@@ -93,7 +93,8 @@ typedef struct zoff_accumulate_piece {
     bool first;           /* sum = grad instead of sum += grad */
     size_t sources;       /* gradients, one after the other added to the sum; 0: 1 */
     size_t stride;        /* from one to the next, in bytes */
-    const float *weights; /* of each, by which it is multiplied without rounding; NULL: 1 */
+    const float *weights; /* of each, by which it is multiplied without rounding; NULL: 1. With 0 it counts as zeros, inf and
+                             nan too */
 } zoff_accumulate_piece;
 
 /* Gradient accumulation into fp32, over micro-batches and over ranks. */

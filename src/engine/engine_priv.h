@@ -104,6 +104,7 @@ typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOF
 typedef struct zoff_step_run {
     int64_t t;
     double clip_norm, grad_scale; /* grad_scale: the caller's; beside it info.loss_scale */
+    double factor;                /* that the gate multiplies gradients by, without its sign: scales and clipping */
     unsigned flags;
     double began;
     bool last;         /* of the micro-steps: this one updates */
@@ -217,12 +218,13 @@ struct zoff_engine {
     zoff_adam_hyper *hyper;   /* per group, of the current step */
     zoff_adam_consts *consts; /* per group, of the current step */
 
-    int64_t t;          /* updates made */
-    uint32_t micro;     /* micro-steps done of the current step */
-    double micro_scale; /* their grad_scale */
-    float weight;       /* of this rank's gradients of the current micro-batch */
-    bool handed_over;   /* some of them were */
-    double weight_sum;  /* of the micro-batches of this step before it, on all ranks */
+    int64_t t;              /* updates made */
+    uint32_t micro;         /* micro-steps done of the current step */
+    double micro_scale;     /* their grad_scale */
+    float weight;           /* of this rank's gradients of the current micro-batch */
+    bool handed_over;       /* some of them were */
+    double weight_sum;      /* of the micro-batches of this step before it, on all ranks */
+    bool warned_of_nothing; /* that a step had no gradient at all */
     zoff_loss_scaler scaler;
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
@@ -445,6 +447,8 @@ typedef struct zoff_pass {
 } zoff_pass;
 
 zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call);
+/* Likewise, and no update is under way: see there which calls ask for it. */
+zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *call);
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
 zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out); /* waits */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);

@@ -158,7 +158,7 @@ static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const cha
 }
 
 /* Whose gradient it is that made the sum not finite. Of a sum that came as one nobody knows. */
-static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
+static void find_culprit(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     zoff_vote *vote = &e->own_vote;
     const unsigned own = e->plan.rank;
@@ -173,7 +173,8 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts)
         const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
                            vote->first - piece->first < piece->count;
         for (unsigned rank = 0; is_it && rank < e->plan.ranks && !vote->rank_is_known; rank++) {
-            vote->rank_is_known = !is_finite_at(e, piece, parts + rank * part_bytes(e, bucket)[own] + start, vote->first);
+            vote->rank_is_known =
+                weights[rank] != 0 && !is_finite_at(e, piece, parts + rank * part_bytes(e, bucket)[own] + start, vote->first);
             vote->rank = vote->rank_is_known ? rank : vote->rank;
         }
     }
@@ -235,7 +236,7 @@ zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, co
     else
         zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
     if (e->own_vote.poisoned && !was_poisoned && !zoff_engine_reach_adds(e))
-        find_culprit(e, bucket, parts);
+        find_culprit(e, bucket, parts, weights);
     return ZOFF_OK;
 }
 

@@ -54,8 +54,15 @@ void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
     const zoff_vote *poison = first_poison(e);
     char whose[48] = "";
-    if (!poison) {
+    if (!poison && !(e->run.info.grad_norm <= FLT_MAX)) {
         snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.grad_norm);
+        return;
+    }
+    if (!poison) {
+        snprintf(dst, dst_bytes,
+                 "the gradients have to be multiplied by %g, which is below the normal numbers of fp32 (their norm is %g, "
+                 "clip_norm %g, grad_scale %g)",
+                 e->run.factor, e->run.info.grad_norm, e->run.clip_norm, e->run.grad_scale);
         return;
     }
     const zoff_engine_param *p = &e->params[poison->param];
@@ -90,6 +97,12 @@ static void skip(zoff_engine *e)
     log_skip(e);
 }
 
+/* Below the normal numbers fp32 has fewer bits; powers of two, as loss scales are, it still holds. */
+static bool loses_bits(double factor)
+{
+    return factor < FLT_MIN && (float)factor != factor;
+}
+
 /* All ranks have voted: clip, or skip, and make the constants of each group. */
 static zoff_status decide(zoff_engine *e)
 {
@@ -103,10 +116,11 @@ static zoff_status decide(zoff_engine *e)
     double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
     run->info.grad_norm = norm;
-    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. */
-    double clip = run->clip_norm > 0 && norm > run->clip_norm ? run->clip_norm / (norm + 1e-6) : 1.0;
-    /* No element is larger than the norm: below this none becomes infinite when it is scaled in fp32. */
-    if (!isfinite(norm) || norm * clip > FLT_MAX) {
+    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_: it is below 1 for a norm just below the limit, too. */
+    const double clip = run->clip_norm > 0 ? fmin(run->clip_norm / (norm + 1e-6), 1.0) : 1.0;
+    run->factor = fabs(scale * clip);
+    /* No element is larger than the norm: a norm that fp32 holds keeps each of them finite when it is scaled. */
+    if (!(norm <= FLT_MAX) || loses_bits(run->factor)) {
         skip(e);
         return ZOFF_OK;
     }

@@ -142,11 +142,8 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     const zoff_fp16_values *v = &e->settings.values.fp16;
     ZOFF_FAIL_IF(!v->enabled, ZOFF_ERR_STATE,
                  "zoff_loss_scaler_set: fp16.enabled is false: gradients are not divided by a loss scale");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_loss_scaler_set: %s", zoff_engine_params_phase(e));
-    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
-                 "zoff_loss_scaler_set: %u of %u micro-steps are done and have one scale; finish the update, or call "
-                 "zoff_grads_drop()",
-                 e->micro, e->settings.values.accumulation);
+    if (e->phase != ZOFF_PHASE_BUILDING)
+        ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_loss_scaler_set"));
     zoff_loss_scaler known = e->scaler;
     memcpy(&known, scaler, zoff_base_bits_min(scaler->struct_size, sizeof known));
     ZOFF_TRY(check_scaler(v, &known));

@@ -165,6 +165,24 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
     }
 }
 
+/* A gradient that was handed over is read from where it was then, and one that is lent is in memory of the engine. */
+static zoff_status check_unused(const zoff_engine *e, const zoff_engine_param *p)
+{
+    for (size_t slice = 0; e->phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
+        const size_t number = p->first_flag + slice;
+        ZOFF_FAIL_IF(
+            e->flags[number] & ZOFF_SLICE_READY, ZOFF_ERR_STATE,
+            "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
+            "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
+            slice, p->name);
+        ZOFF_FAIL_IF(zoff_engine_grads_at(e, number), ZOFF_ERR_STATE,
+                     "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
+                     "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
+                     slice, p->name);
+    }
+    return ZOFF_OK;
+}
+
 zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *grad)
 {
     ZOFF_ENTER(e);
@@ -178,6 +196,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
     ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
                  "zoff_param_bind: the weights of %s are the engine's; zoff_param_write() sets them", param->name);
+    const bool moves = (value && value != param->value) || (grad && grad != param->grad);
+    ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
     param->value = value ? value : param->value;
     param->grad = grad ? grad : param->grad;
     return ZOFF_OK;

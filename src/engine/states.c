@@ -134,6 +134,23 @@ zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call
     return ZOFF_OK;
 }
 
+/* One rule for every call that reads states, or changes states, weights or the number of the step: a checkpoint that is made,
+ * or loaded, in the middle of an update loses the gradients that are on their way, for they are in no state. */
+zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *call)
+{
+    ZOFF_TRY(zoff_engine_states_check_idle(e, call));
+    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
+                 "%s: %u of %u micro-steps of the next update are done, and the sum of their gradients is in no state; finish "
+                 "the update, or give its gradients up with zoff_grads_drop()",
+                 call, e->micro, e->settings.values.accumulation);
+    ZOFF_FAIL_IF(
+        e->handed_over, ZOFF_ERR_STATE,
+        "%s: gradients of the next step were handed over (zoff_grad_ready()), and they are in no state; take the step, "
+        "or give them up with zoff_grads_drop()",
+        call);
+    return ZOFF_OK;
+}
+
 /* ---- passes over the chunks ---- */
 
 /* Bring a chunk in and wait for it. */
@@ -273,7 +290,7 @@ zoff_status zoff_engine_states_push(zoff_engine *e)
 zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_params_pull"));
+    ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->awaits_weights && e->weights, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
@@ -287,7 +304,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_params_push"));
+    ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_push"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
     ZOFF_TRY(cast_all(e, false));
     e->awaits_weights = false;

@@ -3,6 +3,7 @@
 
 #include "bits.h"
 #include "clock.h"
+#include "log.h"
 #include "try.h"
 
 #include <float.h>
@@ -159,6 +160,23 @@ static void turn_flags(zoff_engine *e)
         e->flags[i] = e->run.last || !e->flags[i] ? 0 : ZOFF_SLICE_PRESENT;
 }
 
+/* An update in which nothing is trained is more often a trainer's mistake than its plan. Once: it would be said in each step.
+ */
+static void warn_of_nothing(zoff_engine *e)
+{
+    bool trains = false, present = false;
+    for (size_t i = 0; i < e->param_count; i++)
+        trains = trains || (!e->params[i].frozen && e->params[i].count);
+    for (size_t i = 0; i < e->slice_count; i++)
+        present = present || e->flags[i];
+    if (!trains || present || e->warned_of_nothing || zoff_comm_rank(e->comm) != 0)
+        return;
+    e->warned_of_nothing = true;
+    ZOFF_WARN("step %lld updates nothing: no parameter has a gradient. Name gradient buffers in zoff_param_desc.grad or with "
+              "zoff_param_bind(), or hand gradients over with zoff_grad_ready(). The step counts, and the schedule goes on",
+              (long long)e->run.t);
+}
+
 static zoff_status finish(zoff_engine *e)
 {
     zoff_step_info *info = &e->run.info;
@@ -166,6 +184,8 @@ static zoff_status finish(zoff_engine *e)
         e->run.last && !info->skipped && info->elements_updated != e->run.expected, ZOFF_ERR_STATE,
         "coverage: %llu elements were updated where %llu have gradients; this is a defect of the library, please report it",
         (unsigned long long)info->elements_updated, (unsigned long long)e->run.expected);
+    if (e->run.last && !info->skipped)
+        warn_of_nothing(e);
     if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
         zoff_engine_params_zero_grads(e);
     turn_flags(e);
@@ -318,7 +338,8 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_step_count_set: a step is open");
+    if (e->phase != ZOFF_PHASE_BUILDING)
+        ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
     e->t = t;
     zoff_status status = e->store && t != before ? zoff_engine_persist_commit_pass(e, ZOFF_OK) : ZOFF_OK;

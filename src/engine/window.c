@@ -47,6 +47,7 @@ static bool is_own_master(const zoff_engine *e, const window *w)
 
 static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
 {
+    ZOFF_TRY(zoff_engine_states_check_whole(e, call));
     ZOFF_TRY(check_range(e, w, call));
     const zoff_engine_param *p = &e->params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
@@ -65,6 +66,7 @@ static zoff_status check_state(const zoff_engine *e, const window *w, const char
 
 static zoff_status check_weights(const zoff_engine *e, const window *w, const char *call)
 {
+    ZOFF_TRY(w->write ? zoff_engine_states_check_whole(e, call) : ZOFF_OK);
     ZOFF_TRY(check_range(e, w, call));
     ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,

@@ -251,8 +251,8 @@ inline result step(std::vector<tensor> &tensors, const std::vector<zoff_adam_hyp
     result r = {sqrt(squares) * fabs(scale), 1.0, !isfinite(squares), 0};
     if (r.skipped)
         return r;
-    if (clip_norm > 0 && r.norm > clip_norm)
-        r.clip = clip_norm / (r.norm + 1e-6);
+    if (clip_norm > 0)
+        r.clip = fmin(clip_norm / (r.norm + 1e-6), 1.0);
     const float s = (float)(scale * r.clip);
     for (auto &x : tensors) {
         for (size_t slice = 0; !x.frozen && slice < x.slices; slice++) {

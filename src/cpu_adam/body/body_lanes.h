@@ -32,6 +32,8 @@ ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool 
 {
     if (!weight)
         return first ? g : v_add(sum, g);
+    if (*weight == 0) /* 0 * NaN is NaN: a gradient of weight 0 is not read into the sum at all */
+        return first ? v_set1(0) : sum;
     return first ? v_mul(v_set1(*weight), g) : v_fma(v_set1(*weight), g, sum);
 }
 

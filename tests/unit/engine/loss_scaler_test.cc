@@ -111,7 +111,7 @@ TEST(LossScaler, WhatCannotBeSet)
     EXPECT_EQ(offsetof(zoff_loss_scaler, iterations), bad.struct_size);
     // Half of an update has been taken with one scale.
     ASSERT_ZOFF_OK(engine.step(false));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps are done", zoff_loss_scaler_set(e, &good));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps of the next update are done", zoff_loss_scaler_set(e, &good));
     ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_loss_scaler_set(e, &good));
     ASSERT_ZOFF_OK(zoff_step_wait(e, nullptr));
