@@ -1,13 +1,29 @@
 /* check.c: `zoff check FILE`: what a configuration comes to, or what is wrong with it. */
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zoff/zoff.h>
 
-static int print_effective(zoff_config *config)
+/* The lines of what nobody has given go. */
+static void drop_defaults(char *text)
+{
+    static const char END[] = " # default";
+    char *to = text;
+    for (char *line = text, *next; *line; line = next) {
+        const size_t bytes = strcspn(line, "\n");
+        next = line + bytes + (line[bytes] == '\n');
+        const bool is_default = bytes >= sizeof END - 1 && memcmp(line + bytes - (sizeof END - 1), END, sizeof END - 1) == 0;
+        if (is_default)
+            continue;
+        memmove(to, line, (size_t)(next - line));
+        to += next - line;
+    }
+    *to = 0;
+}
+
+static int print_effective(zoff_config *config, bool changed)
 {
     size_t bytes, fitted;
     if (zoff_config_dump(config, NULL, 0, &bytes) < 0)
@@ -19,6 +35,8 @@ static int print_effective(zoff_config *config)
     }
     int result = zoff_config_dump(config, text, bytes + 1, &fitted) < 0 ? library_error() : EXIT_DONE;
     if (result == EXIT_DONE) {
+        if (changed)
+            drop_defaults(text);
         fputs(text, stdout);
         result = finish_output();
     }
@@ -26,17 +44,13 @@ static int print_effective(zoff_config *config)
     return result;
 }
 
-/* The sets must come after the file is read, wherever they stand. */
-static int check(const char *path, unsigned ranks, char **sets, int set_count)
+static int check(const char *path, unsigned ranks, bool changed, char **sets, int set_count)
 {
     zoff_config *config;
-    if (zoff_config_open(path, &config) < 0)
-        return library_error();
-    int result = EXIT_DONE;
-    for (int i = 0; i < set_count && result == EXIT_DONE; i++)
-        result = set_key(config, sets[i]);
-    if (result == EXIT_DONE)
-        result = zoff_config_resolve(config, ranks) < 0 ? library_error() : print_effective(config);
+    int result = open_config(path, sets, set_count, &config);
+    if (result != EXIT_DONE)
+        return result;
+    result = zoff_config_resolve(config, ranks) < 0 ? library_error() : print_effective(config, changed);
     zoff_config_close(config);
     return result;
 }
@@ -44,18 +58,18 @@ static int check(const char *path, unsigned ranks, char **sets, int set_count)
 int verb_check(int argc, char **argv)
 {
     const char *path = NULL;
-    unsigned long ranks = 1;
-    int set_count = 0;
+    unsigned ranks = 1;
+    int set_count = 0, result;
+    bool changed = false;
     for (int i = 0; i < argc; i++) {
         bool takes_value = strcmp(argv[i], "--ranks") == 0 || strcmp(argv[i], "--set") == 0;
         if (takes_value && i + 1 == argc)
             return usage_error("%s needs a value", argv[i]);
         if (strcmp(argv[i], "--ranks") == 0) {
-            char *end;
-            errno = 0;
-            ranks = strtoul(argv[++i], &end, 10);
-            if (*end || end == argv[i] || argv[i][0] == '-' || errno || ranks == 0 || ranks > 1000000)
-                return usage_error("--ranks needs a number from 1 to 1000000, not \"%s\"", argv[i]);
+            if ((result = read_ranks(argv[++i], &ranks)) != EXIT_DONE)
+                return result;
+        } else if (strcmp(argv[i], "--changed") == 0) {
+            changed = true;
         } else if (takes_value) {
             argv[set_count++] = argv[++i]; /* gathered at the front, which has been read */
         } else if (argv[i][0] == '-' && argv[i][1]) {
@@ -66,5 +80,5 @@ int verb_check(int argc, char **argv)
             path = argv[i];
         }
     }
-    return path ? check(path, (unsigned)ranks, argv, set_count) : usage_error("check: which file?");
+    return path ? check(path, ranks, changed, argv, set_count) : usage_error("check: which file?");
 }

@@ -66,13 +66,10 @@ static int plan(const plan_options *o, zoff_config *config)
 static int run(const plan_options *o)
 {
     zoff_config *config;
-    if (zoff_config_open(o->path, &config) < 0)
-        return library_error();
-    int result = EXIT_DONE;
-    for (int i = 0; i < o->set_count && result == EXIT_DONE; i++)
-        result = set_key(config, o->sets[i]);
-    if (result == EXIT_DONE)
-        result = plan(o, config);
+    int result = open_config(o->path, o->sets, o->set_count, &config);
+    if (result != EXIT_DONE)
+        return result;
+    result = plan(o, config);
     zoff_config_close(config);
     return result;
 }

@@ -20,8 +20,12 @@ int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Say on stderr what the library says; returns EXIT_FAILED. */
 int library_error(void);
 
-/* --set KEY=VALUE; the argument is cut at its "=". */
-int set_key(zoff_config *config, char *argument);
+/* Read the configuration at `path` ("-": standard input) under `sets`, which are KEY=VALUE and are cut at their "=". Nothing in
+ * *out where it fails. */
+int open_config(const char *path, char **sets, int set_count, zoff_config **out);
+
+/* The value of --ranks. */
+int read_ranks(const char *text, unsigned *out);
 
 /* Flush stdout; a full disk or a closed pipe behind it is a failure. */
 int finish_output(void);

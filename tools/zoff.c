@@ -12,8 +12,8 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *arguments, *help;
 } VERBS[] = {
-    {"check", verb_check, "FILE [--ranks N] [--set KEY=VALUE]...",
-     "read a configuration and print what it comes to, each value with where it is from"},
+    {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
+     "read a configuration and print what it comes to, each value with where it is from; with --changed without the defaults"},
     {"info", verb_info, "", "print the version, the instruction set in use, and what this machine has"},
     {"plan", verb_plan, "FILE --elements N [--dtype bf16|fp16|fp32] [--tbw TB] [--set KEY=VALUE]...",
      "print what the states of N parameters take by tier, and how many steps a drive of so many terabytes written lasts"},
@@ -22,13 +22,46 @@ static const struct {
 };
 enum { VERB_COUNT = sizeof VERBS / sizeof VERBS[0] };
 
+static void print_verb(FILE *to, size_t i)
+{
+    fprintf(to, "  zoff %s%s%s\n      %s\n", VERBS[i].name, *VERBS[i].arguments ? " " : "", VERBS[i].arguments, VERBS[i].help);
+}
+
+static void print_end(FILE *to)
+{
+    fprintf(to, "\nFILE may be - for standard input. --set counts before the file is checked.\n"
+                "Exit status: 0 done; 1 failed, the reason is on stderr; 2 used wrongly.\n");
+}
+
 static void print_usage(FILE *to)
 {
     fprintf(to, "usage: zoff VERB [ARGUMENTS]\n\n");
     for (size_t i = 0; i < VERB_COUNT; i++)
-        fprintf(to, "  zoff %s%s%s\n      %s\n", VERBS[i].name, *VERBS[i].arguments ? " " : "", VERBS[i].arguments,
-                VERBS[i].help);
-    fprintf(to, "\nExit status: 0 done; 1 failed, the reason is on stderr; 2 used wrongly.\n");
+        print_verb(to, i);
+    print_end(to);
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* `zoff VERB --help`; a file may be called help. */
+static int help_of(size_t verb)
+{
+    printf("usage:\n\n");
+    print_verb(stdout, verb);
+    print_end(stdout);
+    return finish_output();
+}
+
+static int run_verb(size_t verb, int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        if (argv[i][0] == '-' && is_help(argv[i]))
+            return help_of(verb);
+    }
+    return VERBS[verb].run(argc, argv);
 }
 
 int usage_error(const char *format, ...)
@@ -48,15 +81,6 @@ int finish_output(void)
         return EXIT_DONE;
     fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(errno));
     return EXIT_FAILED;
-}
-
-int set_key(zoff_config *config, char *argument)
-{
-    char *equals = strchr(argument, '=');
-    if (!equals || equals == argument)
-        return usage_error("--set needs KEY=VALUE, not \"%s\"", argument);
-    *equals = 0;
-    return zoff_config_set(config, argument, equals + 1) < 0 ? library_error() : EXIT_DONE;
 }
 
 int library_error(void)
@@ -80,7 +104,7 @@ int main(int argc, char **argv)
         print_usage(stderr);
         return EXIT_USAGE;
     }
-    if (strcmp(verb, "help") == 0 || strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
+    if (is_help(verb)) {
         print_usage(stdout);
         return finish_output();
     }
@@ -91,7 +115,7 @@ int main(int argc, char **argv)
     zoff_log_set(print_log, NULL);
     for (size_t i = 0; i < VERB_COUNT; i++) {
         if (strcmp(VERBS[i].name, verb) == 0)
-            return VERBS[i].run(argc - 2, argv + 2);
+            return run_verb(i, argc - 2, argv + 2);
     }
     return usage_error("there is no verb \"%s\"", verb);
 }

@@ -17,6 +17,15 @@ ZOFF_API zoff_status zoff_config_open(const char *path, zoff_config **out);
 /** The same for text in memory; `name` stands for the file in messages. `{}` gives the defaults. */
 ZOFF_API zoff_status zoff_config_parse(const char *text, size_t bytes, const char *name, zoff_config **out);
 
+/** Read a file into a configuration that is there, in place of what it was opened with. What zoff_config_set() has set wins
+ *  already while the file is checked: so "zoff.strict" set to false lets its unknown keys pass, and a value of the file that
+ *  would be refused passes where the program sets another. Start from `zoff_config_parse("{}", 2, NULL, &config)`.
+ *  @return as zoff_config_open(); after an error the configuration is as before */
+ZOFF_API zoff_status zoff_config_read(zoff_config *config, const char *path);
+
+/** The same for text in memory, as zoff_config_parse(). */
+ZOFF_API zoff_status zoff_config_read_text(zoff_config *config, const char *text, size_t bytes, const char *name);
+
 /** Set one key from the program, as if it stood in the file ("optimizer.params.lr", "3e-4"). Wins over the file.
  *  @return as zoff_config_open() */
 ZOFF_API zoff_status zoff_config_set(zoff_config *config, const char *key, const char *value);

@@ -66,7 +66,7 @@ typedef struct zoff_weight_values {
     uint64_t ahead_count;  /* stage3_prefetch_bucket_size */
     uint64_t pinned_slice; /* stage3_param_persistence_threshold */
     uint64_t pinned_count; /* stage3_model_persistence_threshold */
-    uint64_t live_count;   /* stage3_max_live_parameters */
+    uint64_t live_count;   /* stage3_max_live_parameters; 0: one slice of each parameter */
 } zoff_weight_values;
 
 typedef struct zoff_config_values {
@@ -78,7 +78,7 @@ typedef struct zoff_config_values {
     uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0 when the configuration gives no batch key at all */
     uint32_t train_batch;          /* train_batch_size; likewise */
     unsigned zero_stage;           /* 0 to 3 */
-    uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size */
+    uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
     zoff_dtype wire_dtype;         /* communication_data_type; 0: that of each gradient */
     bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
     double grad_factor;   /* of each gradient before the sum over ranks: prescale_gradients, gradient_predivide_factor */
@@ -86,7 +86,7 @@ typedef struct zoff_config_values {
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;
     uint64_t host_bytes;      /* zoff.host_memory; 0: auto */
-    uint64_t chunk_elements;  /* zero_optimization.sub_group_size */
+    uint64_t chunk_elements;  /* zero_optimization.sub_group_size; 0: the largest slice */
     unsigned slots;           /* offload_optimizer.buffer_count */
     double ratio;             /* offload_optimizer.ratio */
     unsigned threads;         /* zoff.threads; 0: auto */

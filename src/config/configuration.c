@@ -54,16 +54,20 @@ close_config:
     return status;
 }
 
+static void free_layer(const zoff_config *config, zoff_config_cell *layer)
+{
+    for (size_t i = 0; layer && i < config->key_count; i++)
+        zoff_config_value_free(&layer[i]);
+    zoff_base_mem_free(layer);
+}
+
 void zoff_config_close(zoff_config *config)
 {
     if (!config)
         return;
-    zoff_config_cell *layers[] = {config->defaults, config->file, config->api};
-    for (size_t layer = 0; layer < sizeof layers / sizeof layers[0]; layer++) {
-        for (size_t i = 0; layers[layer] && i < config->key_count; i++)
-            zoff_config_value_free(&layers[layer][i]);
-        zoff_base_mem_free(layers[layer]);
-    }
+    free_layer(config, config->defaults);
+    free_layer(config, config->file);
+    free_layer(config, config->api);
     zoff_config_value_free(&config->cpu_device);
     zoff_base_mem_free(config->effective);
     zoff_base_mem_free(config->paths);
@@ -73,6 +77,33 @@ void zoff_config_close(zoff_config *config)
 }
 
 /* ---- read ---- */
+
+/* The layer of the file, and the name that messages give it; those of before stay where the text is refused. */
+static zoff_status read_text(zoff_config *config, const char *text, size_t bytes, const char *name)
+{
+    zoff_config_cell *old_file = config->file, *file = NULL;
+    char *old_name = config->name, *copy = NULL, *new_name = NULL;
+    zoff_status status;
+    ZOFF_TRY_OR(leave, zoff_base_mem_copy_text(name, &new_name));
+    ZOFF_TRY_OR(leave, zoff_base_mem_alloc(config->key_count, sizeof *file, "a configuration", &file));
+    ZOFF_TRY_OR(leave, zoff_base_mem_alloc(bytes + 1, 1, "the text of a configuration", &copy));
+    if (bytes)
+        memcpy(copy, text, bytes);
+    config->file = file;
+    config->name = new_name;
+    status = zoff_config_parse_text(config, copy, bytes);
+    file = status < 0 ? file : old_file; /* the one that goes */
+    new_name = status < 0 ? new_name : old_name;
+    config->file = status < 0 ? old_file : config->file;
+    config->name = status < 0 ? old_name : config->name;
+    config->is_resolved = config->is_resolved && status < 0;
+    config->has_warned = config->has_warned && status < 0;
+leave:
+    free_layer(config, file);
+    zoff_base_mem_free(new_name);
+    zoff_base_mem_free(copy);
+    return status;
+}
 
 /* All of a file, and one byte more where it grew over the limit meanwhile. */
 static zoff_status read_all(int fd, const char *path, char *dst, size_t limit_bytes, size_t *out_bytes)
@@ -91,7 +122,7 @@ static zoff_status read_all(int fd, const char *path, char *dst, size_t limit_by
     return ZOFF_OK;
 }
 
-static zoff_status open_fd(int fd, const char *path, zoff_config **out)
+static zoff_status read_fd(zoff_config *config, int fd, const char *path)
 {
     struct stat about;
     ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "%s: cannot look at this configuration: %s", path,
@@ -109,40 +140,57 @@ static zoff_status open_fd(int fd, const char *path, zoff_config **out)
         status = zoff_base_status_fail(
             ZOFF_ERR_INVALID, "%s: larger than %d MiB, which no configuration is; expected a JSON file", path, FILE_LIMIT_MIB);
     if (status == ZOFF_OK)
-        status = zoff_config_parse(text, bytes, path, out);
+        status = read_text(config, text, bytes, path);
     zoff_base_mem_free(text);
+    return status;
+}
+
+static zoff_status read_path(zoff_config *config, const char *path)
+{
+    /* Not blocking, so that a pipe is told from a file instead of waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "%s: cannot open this configuration: %s", path, zoff_base_status_errno(errno));
+    zoff_status status = read_fd(config, fd, path);
+    close(fd);
+    return status;
+}
+
+/* A configuration that could not be filled is nobody's. */
+static zoff_status hand_out(zoff_config *config, zoff_status status, zoff_config **out)
+{
+    if (status < 0)
+        zoff_config_close(config);
+    else
+        *out = config;
     return status;
 }
 
 zoff_status zoff_config_open(const char *path, zoff_config **out)
 {
     ZOFF_FAIL_IF(!path || !out, ZOFF_ERR_INVALID, "zoff_config_open: path and out must not be NULL");
-    /* Not blocking, so that a pipe is told from a file instead of waited for. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "%s: cannot open this configuration: %s", path, zoff_base_status_errno(errno));
-    zoff_status status = open_fd(fd, path, out);
-    close(fd);
-    return status;
+    zoff_config *config;
+    ZOFF_TRY(create(path, &config));
+    return hand_out(config, read_path(config, path), out);
 }
 
 zoff_status zoff_config_parse(const char *text, size_t bytes, const char *name, zoff_config **out)
 {
     ZOFF_FAIL_IF((!text && bytes) || !out, ZOFF_ERR_INVALID, "zoff_config_parse: text and out must not be NULL");
     zoff_config *config;
-    char *copy;
     ZOFF_TRY(create(name ? name : "configuration", &config));
-    zoff_status status = zoff_base_mem_alloc(bytes + 1, 1, "the text of a configuration", &copy);
-    if (status == ZOFF_OK) {
-        if (bytes)
-            memcpy(copy, text, bytes);
-        status = zoff_config_parse_text(config, copy, bytes);
-        zoff_base_mem_free(copy);
-    }
-    if (status < 0)
-        zoff_config_close(config);
-    else
-        *out = config;
-    return status;
+    return hand_out(config, read_text(config, text, bytes, config->name), out);
+}
+
+zoff_status zoff_config_read(zoff_config *config, const char *path)
+{
+    ZOFF_FAIL_IF(!config || !path, ZOFF_ERR_INVALID, "zoff_config_read: config and path must not be NULL");
+    return read_path(config, path);
+}
+
+zoff_status zoff_config_read_text(zoff_config *config, const char *text, size_t bytes, const char *name)
+{
+    ZOFF_FAIL_IF(!config || (!text && bytes), ZOFF_ERR_INVALID, "zoff_config_read_text: config and text must not be NULL");
+    return read_text(config, text, bytes, name ? name : "configuration");
 }
 
 /* ---- set ---- */

@@ -36,6 +36,71 @@ unsigned zoff_config_nearest_distance(const char *a, const char *b)
     return rows[a_length % 3][b_length];
 }
 
+/* What other programs call it. A row with a section is for words in that section ("" is
+ * the top level), the others are for any place. */
+static const struct {
+    const char *words, *section, *path;
+} SYNONYMS[] = {
+    {"learning_rate|learningrate|base_lr|initial_lr|peak_lr|max_learning_rate", NULL, "optimizer.params.lr"},
+    {"epsilon|adam_epsilon|opt_eps|optimizer_eps", NULL, "optimizer.params.eps"},
+    {"beta|beta1|beta2|adam_beta1|adam_beta2|adam_betas", NULL, "optimizer.params.betas"},
+    {"wd|decay|weightdecay|l2|l2_penalty", NULL, "optimizer.params.weight_decay"},
+    {"adamw_mode|decoupled|decoupled_weight_decay|decouple_weight_decay", NULL, "optimizer.params.adam_w_mode"},
+    {"correct_bias|bias_corrected", NULL, "optimizer.params.bias_correction"},
+    {"name|kind|class|optimizer_type|optim", "optimizer", "optimizer.type"},
+    {"optim|optimizer_type|optimizer_name|opt", "", "optimizer.type"},
+    {"name|kind|class|scheduler_type|lr_scheduler_type", "scheduler", "scheduler.type"},
+    {"lr_scheduler|lr_schedule|scheduler_type|lr_scheduler_type", "", "scheduler.type"},
+    {"warmup|warmup_steps|warmup_iters|num_warmup_steps|warmup_updates|warmup_iterations", NULL,
+     "scheduler.params.warmup_num_steps"},
+    {"total_steps|max_steps|num_training_steps|total_updates|num_steps|train_steps|max_iters|t_max", NULL,
+     "scheduler.params.total_num_steps"},
+    {"min_lr|warmup_init_lr", NULL, "scheduler.params.warmup_min_lr"},
+    {"max_lr", NULL, "scheduler.params.warmup_max_lr"},
+    {"batch_size|global_batch_size|total_batch_size|batch", NULL, "train_batch_size"},
+    {"micro_batch|micro_batch_size|microbatch|microbatch_size|per_device_train_batch_size|per_gpu_batch_size|"
+     "batch_size_per_gpu|train_micro_batch_size",
+     NULL, "train_micro_batch_size_per_gpu"},
+    {"accumulation_steps|accumulate_grad_batches|grad_accum|grad_accum_steps|gradient_accumulation|grad_accumulation_steps|"
+     "accum",
+     NULL, "gradient_accumulation_steps"},
+    {"grad_clip|clip_grad|clip_grad_norm|grad_clipping|clip_norm|clip|max_norm|max_grad_norm|gradient_clip|gradient_clip_val",
+     NULL, "gradient_clipping"},
+    {"log_interval|log_every|print_every|logging_steps|log_steps", NULL, "steps_per_print"},
+    {"zero_stage|zero|zero_level", NULL, "zero_optimization.stage"},
+    {"bucket_size|allreduce_bucket_size", NULL, "zero_optimization.reduce_bucket_size"},
+    {"chunk_size|group_size|subgroup_size", NULL, "zero_optimization.sub_group_size"},
+    {"path|folder|dir|directory|nvme_dir|nvme_folder|swap_path|swap_folder|nvme", "zero_optimization.offload_param",
+     "zero_optimization.offload_param.nvme_path"},
+    {"path|folder|dir|directory|nvme_dir|nvme_folder|swap_path|swap_folder|nvme|offload_dir|offload_path", NULL,
+     "zero_optimization.offload_optimizer.nvme_path"},
+    {"offload|offload_optimizer_device|optimizer_offload|offload_device|tier|state_tier", NULL,
+     "zero_optimization.offload_optimizer.device"},
+    {"offload_param_device|param_offload|offload_params", NULL, "zero_optimization.offload_param.device"},
+    {"slots|buffers|num_buffers", NULL, "zero_optimization.offload_optimizer.buffer_count"},
+    {"num_threads|nthreads|n_threads|thread|omp_num_threads", NULL, "zoff.threads"},
+    {"memory|host_mem|dram|cpu_memory|memory_budget|budget|max_memory", NULL, "zoff.host_memory"},
+    {"persistent|resume|keep_files", NULL, "zoff.persist"},
+    {"odirect|o_direct|direct", NULL, "zoff.direct_io"},
+    {"checksum|checksums|verify_checksums", NULL, "zoff.verify"},
+    {"half|mixed_precision|use_fp16|half_precision", NULL, "fp16.enabled"},
+    {"use_bf16|brain_float", NULL, "bf16.enabled"},
+    {"dynamic_loss_scale|static_loss_scale|scale", "fp16", "fp16.loss_scale"},
+    {"initial_loss_scale|init_scale|init_loss_scale", NULL, "fp16.initial_scale_power"},
+    {"iodepth|io_depth|depth", "aio", "aio.queue_depth"},
+    {"bs|blocksize|block_bytes", "aio", "aio.block_size"},
+};
+
+static const char *synonym(const char *section, const char *key)
+{
+    for (size_t i = 0; i < sizeof SYNONYMS / sizeof SYNONYMS[0]; i++) {
+        const bool here = !SYNONYMS[i].section || strcmp(SYNONYMS[i].section, section) == 0;
+        if (here && zoff_config_schema_in_list(SYNONYMS[i].words, key, NULL, NULL))
+            return SYNONYMS[i].path;
+    }
+    return NULL;
+}
+
 /* A third of the letters may be wrong, and at least one. */
 static unsigned tolerance(const char *word)
 {
@@ -49,10 +114,19 @@ static const char *last_word(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* In the same section first; then the same word, or nearly, in another section. */
+/* A key that is refused is no way out. */
+static bool may_be_named(const zoff_config_key *row)
+{
+    return zoff_config_schema_target(row)->class_ != ZOFF_CLASS_REFUSED;
+}
+
+/* What others call it; else in the same section first; then the same word, or nearly, in another section. */
 const char *zoff_config_nearest_key(const char *section, const char *key)
 {
-    size_t count, section_length = strlen(section);
+    size_t count, section_length = strlen(section), key_bytes = strlen(key);
+    const char *meant = synonym(section, key);
+    if (meant || key_bytes > LONGEST)
+        return meant;
     const zoff_config_key *table = zoff_config_schema_table(&count);
     const char *here = NULL, *there = NULL;
     unsigned here_best = tolerance(key), there_best = 1;
@@ -60,6 +134,9 @@ const char *zoff_config_nearest_key(const char *section, const char *key)
         const char *path = table[i].path, *word = last_word(path);
         bool sibling =
             (size_t)(word - path) == section_length + (section_length > 0) && strncmp(path, section, section_length) == 0;
+        const size_t bytes = strlen(word), gap = bytes > key_bytes ? bytes - key_bytes : key_bytes - bytes;
+        if (gap > (sibling ? here_best : there_best) || !may_be_named(&table[i]))
+            continue;
         unsigned distance = zoff_config_nearest_distance(key, word);
         if (sibling && distance <= here_best && (!here || distance < here_best)) {
             here = path;
@@ -77,6 +154,8 @@ void zoff_config_nearest_choice(const char *list, const char *word, char *dst, s
 {
     unsigned best = tolerance(word) + 1;
     dst[0] = 0;
+    if (strlen(word) > LONGEST)
+        return;
     while (*list) {
         char choice[LONGEST];
         size_t bytes = strcspn(list, "|");

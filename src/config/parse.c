@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PLACE_BYTES = 512, PATH_BYTES = 512, LIST_BYTES = 2400 };
+enum { PLACE_BYTES = 512, PATH_BYTES = 512, LIST_BYTES = 2400, ERROR_LIST_BYTES = 500 };
 
 /* What a member of the file turned out to be. */
 typedef struct verdict {
@@ -38,21 +38,29 @@ static void place_text(const parser *p, zoff_config_place place, char dst[PLACE_
 
 typedef struct name_list {
     char text[LIST_BYTES];
+    size_t room; /* of `text`: errors are shorter than lines of the log */
     size_t used, count, left_off;
 } name_list;
 
-static void list_add(name_list *list, const parser *p, size_t member)
+/* `near` (may be NULL) is a key that was perhaps meant. */
+static void list_add_near(name_list *list, const parser *p, size_t member, const char *near)
 {
     char path[PATH_BYTES];
     zoff_config_place at = p->tree.members[member].key_at;
     zoff_config_scan_path(&p->tree, member, path, sizeof path);
     list->count++;
-    if (list->used + strlen(path) + 64 > sizeof list->text) {
+    if (list->used + strlen(path) + (near ? strlen(near) : 0) + 80 > list->room) {
         list->left_off++;
         return;
     }
-    list->used += (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s (%u:%u)",
-                                   list->used ? ", " : "", path, at.line, at.column);
+    list->used +=
+        (size_t)snprintf(list->text + list->used, sizeof list->text - list->used, "%s%s (%u:%u%s%s%s)", list->used ? ", " : "",
+                         path, at.line, at.column, near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static void list_add(name_list *list, const parser *p, size_t member)
+{
+    list_add_near(list, p, member, NULL);
 }
 
 static void list_end(name_list *list)
@@ -64,6 +72,20 @@ static void list_end(name_list *list)
 static zoff_config_cell *file_cell(const parser *p, const char *path)
 {
     return &p->config->file[zoff_config_schema_index(zoff_config_schema_find(path))];
+}
+
+/* What counts: the program's value wins over the file's here already, so that it can lift what the file would be refused for.
+ */
+static const zoff_config_cell *given_cell(const parser *p, const char *path)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_given(p->config, path);
+    return cell ? cell : file_cell(p, path);
+}
+
+static bool is_strict(const parser *p)
+{
+    const zoff_config_cell *strict = given_cell(p, "zoff.strict");
+    return strict->kind != ZOFF_CELL_VALUE || strict->integer;
 }
 
 /* ---- types ---- */
@@ -156,7 +178,7 @@ static zoff_status check_pairs(const parser *p)
         const char *old, *new;
     } RENAMED[] = {{"zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"},
                    {"zero_optimization.cpu_offload_params", "zero_optimization.offload_param"}};
-    ZOFF_TRY(zoff_config_precision_check_pair(file_cell(p, "fp16.enabled"), file_cell(p, "bf16.enabled")));
+    ZOFF_TRY(zoff_config_precision_check_pair(given_cell(p, "fp16.enabled"), given_cell(p, "bf16.enabled")));
     for (size_t i = 0; i < sizeof RENAMED / sizeof RENAMED[0]; i++) {
         const zoff_config_cell *old = file_cell(p, RENAMED[i].old), *new = file_cell(p, RENAMED[i].new);
         ZOFF_FAIL_IF(old->kind == ZOFF_CELL_VALUE && new->kind == ZOFF_CELL_VALUE, ZOFF_ERR_INVALID,
@@ -166,13 +188,39 @@ static zoff_status check_pairs(const parser *p)
     return ZOFF_OK;
 }
 
+static const char *nearest_of(const parser *p, size_t member)
+{
+    const zoff_config_member *m = &p->tree.members[member];
+    return zoff_config_nearest_key(m->parent == SIZE_MAX ? "" : p->verdicts[m->parent].row->path, m->key);
+}
+
+/* All unknown keys but the first `skipped`, each with what it was perhaps meant to be. */
+static void list_unknown(const parser *p, size_t skipped, name_list *list)
+{
+    for (size_t i = 0; i < p->tree.count; i++) {
+        if (!p->verdicts[i].is_unknown)
+            continue;
+        if (skipped)
+            skipped--;
+        else
+            list_add_near(list, p, i, list->left_off ? NULL : nearest_of(p, i));
+    }
+    list_end(list);
+}
+
+/* A value of the file that the program replaces asks for nothing. */
+static bool is_replaced(const parser *p, const zoff_config_key *row)
+{
+    return p->config->api[zoff_config_schema_index(row)].kind != ZOFF_CELL_ABSENT;
+}
+
 static zoff_status check_refusals(const parser *p)
 {
-    name_list others = {0};
+    name_list others = {.room = ERROR_LIST_BYTES}, unknown = {.room = ERROR_LIST_BYTES};
     size_t first = SIZE_MAX;
     for (size_t i = 0; i < p->tree.count; i++) {
         const verdict *v = &p->verdicts[i];
-        if (!v->row || v->is_shadowed ||
+        if (!v->row || v->is_shadowed || is_replaced(p, v->row) ||
             zoff_config_value_accepted(v->row, &p->config->file[zoff_config_schema_index(v->row)], 1))
             continue;
         if (first == SIZE_MAX)
@@ -188,35 +236,37 @@ static zoff_status check_refusals(const parser *p)
     zoff_config_scan_path(&p->tree, first, path, sizeof path);
     zoff_config_value_refusal(row, &p->config->file[zoff_config_schema_index(row)], words, sizeof words);
     list_end(&others);
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s%s%s", place, path, words,
-                                 others.count ? "; refused too: " : "", others.text);
+    if (is_strict(p))
+        list_unknown(p, 0, &unknown);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s%s%s%s%s", place, path, words,
+                                 others.count ? "; refused too: " : "", others.text, unknown.count ? "; not known: " : "",
+                                 unknown.text);
 }
 
 static zoff_status unknown_key(const parser *p, size_t member)
 {
-    const zoff_config_member *m = &p->tree.members[member];
-    const char *section = m->parent == SIZE_MAX ? "" : p->verdicts[m->parent].row->path;
-    const char *near = zoff_config_nearest_key(section, m->key);
+    const char *near = nearest_of(p, member);
     char place[PLACE_BYTES], path[PATH_BYTES], hint[PATH_BYTES] = "";
-    place_text(p, m->key_at, place);
+    name_list others = {.room = 2 * ERROR_LIST_BYTES};
+    place_text(p, p->tree.members[member].key_at, place);
     zoff_config_scan_path(&p->tree, member, path, sizeof path);
     if (near)
         snprintf(hint, sizeof hint, "; did you mean \"%s\"?", near);
+    list_unknown(p, 1, &others);
     return zoff_base_status_fail(ZOFF_ERR_INVALID,
                                  "%s: %s: this key is not known; expected a key of docs/CONFIG.md (`zoff reference`), or "
-                                 "\"zoff\": {\"strict\": false} to let unknown keys pass with a warning%s",
-                                 place, path, hint);
+                                 "\"zoff\": {\"strict\": false} to let unknown keys pass with a warning%s%s%s",
+                                 place, path, hint, others.count ? "; not known either: " : "", others.text);
 }
 
 static zoff_status check_unknown(const parser *p)
 {
-    const zoff_config_cell *strict = file_cell(p, "zoff.strict");
-    bool lenient = strict->kind == ZOFF_CELL_VALUE && !strict->integer;
-    name_list unknown = {0};
+    const bool strict = is_strict(p);
+    name_list unknown = {.room = LIST_BYTES};
     for (size_t i = 0; i < p->tree.count; i++) {
         if (!p->verdicts[i].is_unknown)
             continue;
-        if (!lenient)
+        if (strict)
             return unknown_key(p, i);
         list_add(&unknown, p, i);
     }
@@ -229,7 +279,7 @@ static zoff_status check_unknown(const parser *p)
 /* Known keys without effect here, and keys that would have one from two ranks on. */
 static void warn_ignored(const parser *p)
 {
-    name_list ignored = {0};
+    name_list ignored = {.room = LIST_BYTES};
     for (size_t i = 0; i < p->tree.count; i++) {
         const verdict *v = &p->verdicts[i];
         bool dormant = v->row && v->row->several_ranks &&

@@ -20,18 +20,24 @@ static const char INTRODUCTION[] =
     "- **Numbers** may be written `500000000`, `5e8`, `\"500000000\"` or `\"5e8\"`. Bytes also as `\"64MiB\"`: `KiB MiB GiB "
     "TiB` and\n"
     "  `K M G T` count in 1024s, `KB MB GB TB` in 1000s.\n"
-    "- **`\"auto\"`** is allowed for every key: computed where another key decides it, else the default. `null` is the "
-    "default.\n"
-    "- **Who wins.** `zoff_config_set()` (`--set` of the tool), then the file, then the default.\n"
+    "- **`\"auto\"`** is allowed for every key: computed where another key decides it, else the default. A trainer that reads\n"
+    "  the file itself fills such values in with `zoff_config_set()`. What is still `\"auto\"` when an engine is created and\n"
+    "  decides what is trained (`lr`, a warm-up, `fp16.enabled`, ...) is named in one warning, with the value taken;\n"
+    "  where there is none to take (`total_num_steps`) it is an error there. `null` is the default.\n"
+    "- **Who wins.** `zoff_config_set()` (`--set` of the tool), then the file, then the default. `zoff_config_read()` reads a\n"
+    "  file into a configuration that was set before; then that holds for what the file would be refused for, too.\n"
     "- **The batch.** `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`. Any two of\n"
     "  the three decide the third; one alone is enough, and so is none: then accumulation is 1 and the batch is the "
     "trainer's.\n"
-    "- **Stages and tiers.** Every stage works with every home of the states:\n"
+    "- **Stages and tiers.** Every stage works with every home of the states, and stage 3 with every home of the weights that\n"
+    "  the engine keeps:\n"
     "\n"
-    "| stage | `none`, `cpu` (DRAM) | `nvme` (files) |\n"
-    "|---|---|---|\n"
-    "| 0, 1, 2 | yes | yes |\n"
-    "| 3 | refused | refused |\n";
+    "| stage | states `none`, `cpu` | states `nvme` | weights `none` | weights `cpu`, `nvme` |\n"
+    "|---|---|---|---|---|\n"
+    "| 0 | yes | yes | yes | no effect |\n"
+    "| 1 | yes | yes | yes | no effect |\n"
+    "| 2 | yes | yes | yes | no effect |\n"
+    "| 3 | yes | yes | yes | yes |\n";
 
 /* A cell of a table must not contain its separator. */
 static void add_cell(zoff_config_sink *sink, const char *text)

@@ -320,6 +320,9 @@ zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_co
     at = place_of(text, start);
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
+    /* An integer beyond int64_t is a number like any other: "never", or "no limit". */
+    if (!root && json_error_code(&error) == json_error_numeric_overflow)
+        root = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
     if (!root)
         return not_json(text, bytes, name, &error);
     zoff_config_tree tree = {.root = root};

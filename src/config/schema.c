@@ -6,7 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define MANY 9007199254740992.0 /* 2^53: every integer up to here is a double */
+#define MANY INFINITY /* counts without an upper limit: DeepSpeed takes any integer, and sys.maxsize is a default of its own   \
+                       */
+#define LARGEST_SHOWN 9007199254740992.0 /* a higher limit is none that anybody meets */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
 #define SECTION(path_, ...)                                                                                                    \
@@ -41,12 +43,13 @@
     "PolynomialLR|CosineAnnealingLR|CosineAnnealingWarmRestarts|CyclicLR|OneCycleLR|LambdaLR|MultiplicativeLR|SequentialLR|"   \
     "ReduceLROnPlateau"
 
-#define WHY_STAGE3 "a way to gather weights over several ranks, which is not there"
+#define WHY_GROUPS "a way to gather weights within groups of ranks; zoff gathers them over all ranks"
 #define HELP_GATHER "how weights travel between ranks; they are the same"
 #define HELP_MODULES "about Python modules; a program fetches each weight where it uses it"
 #define HELP_MOVES "how gradients and weights travel between ranks; the mean is the same"
 #define HELP_MONITOR "logging and monitoring are the trainer's; zoff reports through zoff_step_info and its log"
 #define HELP_FORWARD "about the forward and backward pass, which the trainer does"
+#define HELP_NO_SCALE "bf16 has the range of fp32 and needs no loss scale; zoff has one for fp16 only"
 #define HELP_PIPELINE "zoff always reads ahead and writes behind; buffer_count sets how far"
 
 /* clang-format off */
@@ -58,8 +61,8 @@ HONOUR("train_micro_batch_size_per_gpu", INTEGER, "auto", RANGE(1, 4294967295.0)
        .help = "Samples per rank and micro-step. Computed when absent; unknown (0) when no batch size is given at all"),
 HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
        .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 when nothing says otherwise"),
-HONOUR("gradient_clipping", NUMBER, "1.0", RANGE(0, INFINITY),
-       .help = "Largest L2 norm of all gradients together; 0 switches clipping off"),
+HONOUR("gradient_clipping", NUMBER, "1.0",
+       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. -1 (ZOFF_CLIP_OFF) does so in zoff_step_args.clip_norm too, where 0 takes this key's value"),
 HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
        .help = "One log line of progress every so many updates; 0 or null: never"),
 
@@ -118,10 +121,10 @@ HONOUR("scheduler.params.warmup_min_lr", NUMBER, "0", RANGE(0, INFINITY), .help 
 HONOUR("scheduler.params.warmup_max_lr", NUMBER, "null", RANGE(0, INFINITY),
        .help = "WarmupLR, WarmupDecayLR: learning rate after the warm-up; null: the group's own, optimizer.params.lr. WarmupDecayLR takes 0.001 where "
                "it is left out, as in DeepSpeed, and the group's own for null or \"auto\""),
-HONOUR("scheduler.params.warmup_num_steps", INTEGER, "1000", RANGE(1, MANY), .help = "Updates of warm-up; 1 counts as 2, as in DeepSpeed"),
+HONOUR("scheduler.params.warmup_num_steps", INTEGER, "1000", RANGE(0, MANY), .help = "Updates of warm-up; 0 and 1 count as 2, as in DeepSpeed"),
 HONOUR("scheduler.params.warmup_type", CHOICE, "log", .choices = "log|linear",
        .help = "Shape of the warm-up: `log` is ln(t + 1) / ln(steps), `linear` is t / steps"),
-HONOUR("scheduler.params.total_num_steps", INTEGER, "null", RANGE(1, MANY), 
+HONOUR("scheduler.params.total_num_steps", INTEGER, "null", RANGE(0, MANY),
        .help = "WarmupDecayLR, WarmupCosineLR: updates of the whole run; required there. WarmupDecayLR goes down to 0 in a straight line until then"),
 HONOUR("scheduler.params.warmup_min_ratio", NUMBER, "0", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the start"),
 HONOUR("scheduler.params.cos_min_ratio", NUMBER, "1e-4", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the end"),
@@ -155,6 +158,9 @@ REFUSE("bf16.bf16_master_weights_and_grads", BOOL, "false", "false",
        .why = "masters are always fp32; set it to false", .help = "Keep the master weights in bf16"),
 REFUSE("bf16.bf16_optimizer_states", BOOL, "false", "false",
        .why = "moments are always fp32; set it to false", .help = "Keep the moments in bf16"),
+IGNORE("bf16.loss_scale", HELP_NO_SCALE), IGNORE("bf16.initial_scale_power", HELP_NO_SCALE), IGNORE("bf16.loss_scale_window", HELP_NO_SCALE),
+IGNORE("bf16.hysteresis", HELP_NO_SCALE), IGNORE("bf16.consecutive_hysteresis", HELP_NO_SCALE), IGNORE("bf16.min_loss_scale", HELP_NO_SCALE),
+IGNORE("bf16.auto_cast", "about casting the inputs of the model, which are the trainer's"),
 IGNORE("bf16.check_grad_overflow", "a gradient that is not finite always skips the step"),
 IGNORE("bf16.immediate_grad_update", "gradients are taken over when the trainer says that they are ready"),
 SECTION("fp16", .help = "Training in half precision, with loss scaling: the trainer multiplies its loss by zoff_loss_scale(), the engine divides the gradients by it"),
@@ -183,16 +189,17 @@ IGNORE("data_types.buffer_dtype", "buffers of the model are the trainer's"),
 SECTION("zero_optimization", .help = "Who owns which states, and where they live. The old form `true` means stage 1"),
 HONOUR("zero_optimization.stage", INTEGER, "0", RANGE(0, 3),
        .help = "0 to 3. Every one of them works with the states in DRAM and on NVMe (DeepSpeed: NVMe with stage 3 only); 3 is what offload_param needs"),
-HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(1, MANY),
-       .help = "Elements of the largest chunk in which states are kept and moved; a memory budget makes chunks smaller"),
+HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(0, MANY),
+       .help = "Elements of the largest chunk in which states are kept and moved; a memory budget makes chunks smaller. 0: as many as the largest slice of a parameter has "
+               "(DeepSpeed then makes a group of each parameter)"),
 HONOUR("zero_optimization.cpu_offload", BOOL, "false", .help = "Old name: true means offload_optimizer.device `cpu`. An error beside offload_optimizer"),
 SECTION("zero_optimization.offload_optimizer", .help = "Where the optimizer states live"),
 HONOUR("zero_optimization.offload_optimizer.device", CHOICE, "none", .choices = "none|cpu|nvme",
        .help = "`cpu`: in DRAM. `nvme`: in files under nvme_path, streamed through zoff.host_memory. `none` is DRAM too: zoff keeps no states on an accelerator"),
 HONOUR("zero_optimization.offload_optimizer.nvme_path", TEXTS, "null",
        .help = "Folder for the state files, or a list of folders on different drives; required with `nvme` unless zoff.nvme_paths is given"),
-HONOUR("zero_optimization.offload_optimizer.buffer_count", INTEGER, "4", RANGE(2, 1024),
-       .help = "Chunks in DRAM at a time on the NVMe tier; 2 is the least that overlaps disk and CPU"),
+HONOUR("zero_optimization.offload_optimizer.buffer_count", INTEGER, "4", RANGE(0, MANY),
+       .help = "Chunks in DRAM at a time on the NVMe tier. Less than 2 counts as 2, which is the least that overlaps disk and CPU; more than 1024 counts as 1024"),
 HONOUR("zero_optimization.offload_optimizer.ratio", NUMBER, "1", RANGE(0, 1),
        .help = "Share of the states that is offloaded (Twin-Flow), to one chunk; the rest stays on the accelerator and is updated there. For an accelerator with memory of its own; of several ranks, where they are joined by `nccl`. Not with zoff.persist"),
 IGNORE("zero_optimization.offload_optimizer.pin_memory", "what goes to and from a device is always pinned"),
@@ -207,10 +214,10 @@ HONOUR("zero_optimization.offload_param.device", CHOICE, "none", .choices = "non
        .help = "`cpu`: in DRAM. `nvme`: in files, read when zoff_param_fetch() asks and before. `none` is DRAM too. No effect below stage 3"),
 HONOUR("zero_optimization.offload_param.nvme_path", TEXTS, "null",
        .help = "Folder for the files with weights, or a list of folders; null: those of the optimizer states"),
-HONOUR("zero_optimization.offload_param.buffer_count", INTEGER, "5", RANGE(2, 1024),
-       .help = "Chunks of weights in DRAM at a time on the NVMe tier, those that are read ahead among them"),
-HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(1024, MANY),
-       .help = "Elements of the largest chunk of weights; zoff makes none larger than 2 Mi elements, so that several are in flight"),
+HONOUR("zero_optimization.offload_param.buffer_count", INTEGER, "5", RANGE(0, MANY),
+       .help = "Chunks of weights in DRAM at a time on the NVMe tier, those that are read ahead among them. Less than 2 counts as 2, more than 1024 as 1024"),
+HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, MANY),
+       .help = "Elements of the largest chunk of weights, at least 1024; zoff makes none larger than 2 Mi elements, so that several are in flight"),
 HONOUR("zero_optimization.offload_param.max_in_cpu", INTEGER, "1e9", RANGE(0, MANY),
        .help = "Elements of the weights that stay in DRAM all the same, beside the buffers; 0: none"),
 IGNORE("zero_optimization.offload_param.pin_memory", "what goes to and from a device is always pinned"),
@@ -218,7 +225,7 @@ HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", .help = "Old name:
 IGNORE("zero_optimization.cpu_offload_use_pin_memory", "an old name without effect"),
 REFUSE("zero_optimization.zenflow", ANY, NULL, "",
        .why = "ZenFlow updates a part of the weights late, so its results differ from Adam's; remove the section", .help = "ZenFlow"),
-REFUSE("zero_optimization.zero_hpz_partition_size", INTEGER, "1", "0|1", RANGE(0, MANY), .why = "hpZ is " WHY_STAGE3 "; set it to 1",
+REFUSE("zero_optimization.zero_hpz_partition_size", INTEGER, "1", "0|1", RANGE(0, MANY), .why = "hpZ is " WHY_GROUPS "; set it to 1",
        .help = "hpZ: secondary partition of the weights"),
 REFUSE("zero_optimization.zero_quantized_weights", BOOL, "false", "false", .why = "quantized exchange (qwZ) changes the weights seen by the model; set it to false",
        .help = "qwZ: weights travel as int8"),
@@ -227,12 +234,13 @@ REFUSE("zero_optimization.zero_quantized_nontrainable_weights", BOOL, "false", "
 REFUSE("zero_optimization.zero_quantized_gradients", BOOL, "false", "false", .why = "quantized exchange (qgZ) changes the gradients; set it to false",
        .help = "qgZ: gradients travel as int4"),
 REFUSE("zero_optimization.zeropp_loco_param", ANY, NULL, "", .why = "LoCo belongs to quantized gradients, which are not there; remove it", .help = "LoCo error feedback"),
-REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS is " WHY_STAGE3 "; set it to -1", .help = "MiCS: ranks of a shard group"),
+REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS is " WHY_GROUPS "; set it to -1", .help = "MiCS: ranks of a shard group"),
 REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "the old stage 1 is gone from DeepSpeed too; set it to false", .help = "The first implementation of stage 1"),
 IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_GATHER),
 IGNORE("zero_optimization.contiguous_gradients", "gradients are read where the trainer has them"),
 IGNORE("zero_optimization.overlap_comm", HELP_MOVES), IGNORE("zero_optimization.reduce_scatter", HELP_MOVES),
-HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(1, MANY), .help = "Elements of a bucket, which several ranks exchange at a time: an upper limit, beside 8 Mi, which is enough for any link"),
+HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), .help = "Elements of a bucket, which several ranks exchange at a time: an upper limit, beside 8 Mi, which is enough for any link. 0: as many as the "
+               "largest slice of a parameter has (DeepSpeed then reduces each parameter alone)"),
 IGNORE("zero_optimization.use_multi_rank_bucket_allreduce", HELP_MOVES),
 IGNORE("zero_optimization.allgather_partitions", HELP_MOVES), IGNORE("zero_optimization.allgather_bucket_size", HELP_MOVES),
 IGNORE("zero_optimization.allgather_sequential", HELP_GATHER), IGNORE("zero_optimization.use_all_reduce_for_fetch_params", HELP_GATHER),
@@ -248,8 +256,8 @@ HONOUR("zero_optimization.stage3_param_persistence_threshold", INTEGER, "1e5", R
        .help = "A slice of at most so many elements is always at hand: fetching it reads nothing"),
 HONOUR("zero_optimization.stage3_model_persistence_threshold", INTEGER, "9e15", RANGE(0, MANY),
        .help = "Elements of all slices together that are always at hand"),
-HONOUR("zero_optimization.stage3_max_live_parameters", INTEGER, "1e9", RANGE(1, MANY),
-       .help = "Elements of weights that are whole in DRAM at a time, lent or kept for the next use"),
+HONOUR("zero_optimization.stage3_max_live_parameters", INTEGER, "1e9", RANGE(0, MANY),
+       .help = "Elements of weights that are whole in DRAM at a time, lent or kept for the next use. 0: room for one slice of each parameter, and nothing is read ahead"),
 IGNORE("zero_optimization.stage3_max_reuse_distance", "what is given back stays at hand until stage3_max_live_parameters needs its room"),
 IGNORE("zero_optimization.stage3_module_granularity_threshold", HELP_MODULES),
 IGNORE("zero_optimization.stage3_use_all_reduce_for_fetch_params", HELP_GATHER), IGNORE("zero_optimization.stage3_allgather_sequential", HELP_GATHER),
@@ -337,6 +345,7 @@ IGNORE("dataloader_drop_last", "about the trainer's data"), IGNORE("autotuning",
 IGNORE("flops_profiler", "about the forward pass"), IGNORE("timers", HELP_MONITOR), IGNORE("comms_logger", HELP_MONITOR),
 IGNORE("monitor_config", HELP_MONITOR), IGNORE("tensorboard", HELP_MONITOR), IGNORE("wandb", HELP_MONITOR), IGNORE("comet", HELP_MONITOR),
 IGNORE("csv_monitor", HELP_MONITOR), IGNORE("checkpoint", "about DeepSpeed's checkpoints"), IGNORE("nebula", "about DeepSpeed's checkpoints"),
+IGNORE("log", HELP_MONITOR), IGNORE("comms_config", HELP_MONITOR), IGNORE("vocabulary_size", HELP_FORWARD),
 IGNORE("datastates_ckpt", "about DeepSpeed's checkpoints"), IGNORE("cuda_visible_devices", "a stray key of published examples; the environment decides"),
 };
 /* clang-format on */
@@ -432,7 +441,7 @@ static void describe_range(const zoff_config_key *key, const char *noun, char *d
 {
     if (!key->ranged)
         snprintf(dst, dst_bytes, "%s", noun);
-    else if (key->max >= MANY)
+    else if (key->max >= LARGEST_SHOWN)
         snprintf(dst, dst_bytes, "%s >= %.0f", noun, key->min);
     else
         snprintf(dst, dst_bytes, "%s from %.0f to %s%.0f", noun, key->min, key->below_max ? "below " : "", key->max);

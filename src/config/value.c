@@ -2,6 +2,7 @@
 #include "config_priv.h"
 #include "mem.h"
 #include "nearest_priv.h"
+#include "scan_priv.h"
 #include "try.h"
 
 #include <ctype.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define EXACT_LIMIT 9007199254740992.0 /* 2^53 */
+#define INTEGER_LIMIT 0x1p63 /* an int64_t is below */
 
 enum { SHOWN_BYTES = 80 };
 
@@ -71,7 +72,7 @@ static bool as_number(json_t *value, double *out)
     }
     if (!json_is_string(value))
         return false;
-    json_t *inner = json_loads(json_string_value(value), JSON_DECODE_ANY, NULL);
+    json_t *inner = json_loads(json_string_value(value), JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
     bool found = json_is_number(inner);
     if (found)
         *out = json_number_value(inner);
@@ -120,12 +121,16 @@ static zoff_status take_integer(const zoff_config_key *key, json_t *value, zoff_
     double number;
     if (key->type == ZOFF_KEY_BYTES ? !as_bytes(value, &number) : !as_number(value, &number))
         return wrong(key, value, where, "is not a number");
-    if (number != floor(number) || fabs(number) > EXACT_LIMIT)
-        return wrong(key, value, where, fabs(number) > EXACT_LIMIT ? "is too large" : "is not a whole number");
+    if (number != floor(number))
+        return wrong(key, value, where, "is not a whole number");
     if (!in_range(key, number))
         return wrong(key, value, where, "is out of range");
+    /* Beyond int64_t a count means "no limit", as sys.maxsize does; an integer of the file keeps its last digit. */
     cell->number = number;
-    cell->integer = (int64_t)number;
+    if (json_is_integer(value))
+        cell->integer = json_integer_value(value);
+    else
+        cell->integer = number >= INTEGER_LIMIT ? INT64_MAX : number <= -INTEGER_LIMIT ? INT64_MIN : (int64_t)number;
     return ZOFF_OK;
 }
 
@@ -184,11 +189,31 @@ static zoff_status take_choice(const zoff_config_key *key, json_t *value, zoff_c
 
 /* ---- any value ---- */
 
+static bool asks(json_t *value);
+
+/* A flag "enabled" speaks for its section, "shared_parameters" of a compression method for that method (off where it has no
+ * flag, as in DeepSpeed). A section of nothing but sections asks when one of them does. */
+static bool section_asks(json_t *section)
+{
+    const char *key;
+    json_t *member, *shared = json_object_get(section, "shared_parameters");
+    if (json_object_get(section, "enabled"))
+        return !json_is_false(json_object_get(section, "enabled"));
+    if (json_is_object(shared))
+        return json_object_get(shared, "enabled") && asks(shared);
+    json_object_foreach(section, key, member)
+    {
+        if (!zoff_config_scan_is_remark(key) && (!json_is_object(member) || asks(member)))
+            return true;
+    }
+    return false;
+}
+
 /* Whether a section that is refused asks for something: not when it is null, false, 0, empty or says that it is off. */
 static bool asks(json_t *value)
 {
     if (json_is_object(value))
-        return json_object_size(value) > 0 && !json_is_false(json_object_get(value, "enabled"));
+        return section_asks(value);
     if (json_is_array(value))
         return json_array_size(value) > 0;
     return !json_is_false(value) && !(json_is_number(value) && json_number_value(value) == 0.0);

@@ -13,11 +13,20 @@ static double number(const zoff_config *config, const char *path)
     return zoff_config_resolve_cell(config, path)->number;
 }
 
-/* 0 where the value is left to others ("auto") or not set. */
+/* 0 where the value is left to others ("auto") or not set. Larger counts than 2^53 are "no limit": the engine multiplies them
+ * by sizes of elements. */
 static uint64_t integer(const zoff_config *config, const char *path)
 {
+    const int64_t most = (int64_t)1 << 53;
     const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
-    return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)cell->integer : 0;
+    return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)(cell->integer < most ? cell->integer : most) : 0;
+}
+
+/* Slots of a ring: see the help of both keys. */
+static unsigned buffer_count(const zoff_config *config, const char *path)
+{
+    const uint64_t count = integer(config, path);
+    return (unsigned)(count < 2 ? 2 : count > 1024 ? 1024 : count);
 }
 
 /* NULL where it is not set. */
@@ -136,17 +145,19 @@ static zoff_fp16_values fp16_of(const zoff_config *config)
 static void fill_weights(const zoff_config *config, zoff_weight_values *out)
 {
     const bool nvme = is_text(config, "zero_optimization.offload_param.device", "nvme");
+    const uint64_t live = integer(config, "zero_optimization.stage3_max_live_parameters");
+    const uint64_t chunk = integer(config, "zero_optimization.offload_param.buffer_size");
     *out = (zoff_weight_values){
         .tier = nvme ? ZOFF_TIER_NVME : ZOFF_TIER_HOST,
         .paths = config->weight_paths,
         .path_count = config->weight_path_count,
-        .slots = (unsigned)integer(config, "zero_optimization.offload_param.buffer_count"),
-        .chunk_count = integer(config, "zero_optimization.offload_param.buffer_size"),
+        .slots = buffer_count(config, "zero_optimization.offload_param.buffer_count"),
+        .chunk_count = chunk < 1024 ? 1024 : chunk,
         .cached_count = integer(config, "zero_optimization.offload_param.max_in_cpu"),
-        .ahead_count = integer(config, "zero_optimization.stage3_prefetch_bucket_size"),
+        .ahead_count = live ? integer(config, "zero_optimization.stage3_prefetch_bucket_size") : 0,
         .pinned_slice = integer(config, "zero_optimization.stage3_param_persistence_threshold"),
         .pinned_count = integer(config, "zero_optimization.stage3_model_persistence_threshold"),
-        .live_count = integer(config, "zero_optimization.stage3_max_live_parameters"),
+        .live_count = live,
     };
 }
 
@@ -167,7 +178,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
     bool nvme = is_text(config, "zero_optimization.offload_optimizer.device", "nvme");
     const char *backend = text(config, "zoff.io_backend");
     zoff_config_values values = {
-        .clip_norm = number(config, "gradient_clipping"),
+        .clip_norm = fmax(number(config, "gradient_clipping"), 0),
         .accumulation = (uint32_t)integer(config, "gradient_accumulation_steps"),
         .micro_batch = (uint32_t)integer(config, "train_micro_batch_size_per_gpu"),
         .train_batch = (uint32_t)integer(config, "train_batch_size"),
@@ -182,7 +193,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
         .nvme_path_count = config->path_count,
         .host_bytes = integer(config, "zoff.host_memory"),
         .chunk_elements = integer(config, "zero_optimization.sub_group_size"),
-        .slots = (unsigned)integer(config, "zero_optimization.offload_optimizer.buffer_count"),
+        .slots = buffer_count(config, "zero_optimization.offload_optimizer.buffer_count"),
         .ratio = number(config, "zero_optimization.offload_optimizer.ratio"),
         .threads = (unsigned)integer(config, "zoff.threads"),
         .aio_tune = is_auto(config, "aio.block_size") || is_auto(config, "aio.queue_depth"),

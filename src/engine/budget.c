@@ -29,6 +29,15 @@ zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engi
  * sooner. */
 enum { BUCKET_MOST = 8 * 1024 * 1024 };
 
+/* What 0 means for the keys that limit chunks and buckets. */
+static size_t or_largest_slice(const zoff_engine *e, size_t elements)
+{
+    size_t most = UNIT;
+    for (size_t i = 0; i < e->param_count; i++)
+        most = zoff_base_bits_max(most, e->params[i].count);
+    return elements ? elements : most;
+}
+
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
@@ -36,14 +45,15 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
     for (size_t i = 0; i < e->param_count; i++)
         tensors[i] = zoff_engine_budget_tensor(e, &e->params[i]);
     const zoff_config_values *values = &e->settings.values;
-    zoff_plan_opts opts = {.unit = UNIT,
-                           .max_chunk_elements = chunk_elements,
-                           .max_chunk_bytes = chunk_bytes,
-                           .rank = zoff_comm_rank(e->comm),
-                           .ranks = zoff_comm_size(e->comm),
-                           .replicated = zoff_engine_ranks_several(e) && values->zero_stage == 0,
-                           .max_bucket_units =
-                               zoff_base_bits_max(zoff_base_bits_min(values->bucket_elements, (size_t)BUCKET_MOST) / UNIT, 1)};
+    zoff_plan_opts opts = {
+        .unit = UNIT,
+        .max_chunk_elements = chunk_elements,
+        .max_chunk_bytes = chunk_bytes,
+        .rank = zoff_comm_rank(e->comm),
+        .ranks = zoff_comm_size(e->comm),
+        .replicated = zoff_engine_ranks_several(e) && values->zero_stage == 0,
+        .max_bucket_units = zoff_base_bits_max(
+            zoff_base_bits_min(or_largest_slice(e, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
     zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
@@ -93,8 +103,8 @@ static size_t chunk_elements_of(const zoff_engine *e)
 {
     enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
     const zoff_weight_values *values = &e->settings.values.weights;
-    const size_t elements = zoff_engine_device_is(e) ? zoff_base_bits_min(e->settings.chunk_elements, (size_t)BUCKET_MOST)
-                                                     : e->settings.chunk_elements;
+    const size_t given = or_largest_slice(e, e->settings.chunk_elements);
+    const size_t elements = zoff_engine_device_is(e) ? zoff_base_bits_min(given, (size_t)BUCKET_MOST) : given;
     if (values->tier != ZOFF_TIER_NVME || !zoff_engine_params_any_owned(e))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);

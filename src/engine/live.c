@@ -49,6 +49,18 @@ static zoff_live_slice describe(const zoff_engine *e, const zoff_plan *plan, siz
     return s;
 }
 
+/* Elements that may be whole at a time: stage3_max_live_parameters; of 0 one slice of each parameter, which is what a pass
+ * holds that goes layer by layer. */
+static uint64_t live_most(const zoff_engine *e)
+{
+    uint64_t most = e->settings.values.weights.live_count;
+    if (most)
+        return most;
+    for (size_t i = 0; i < e->param_count; i++)
+        most += e->params[i].engine_owned ? e->params[i].count : 0;
+    return most;
+}
+
 /* Sums over all slices; those of `out` where it is given. */
 typedef struct room {
     size_t pinned_elements, pinned_bytes;
@@ -78,7 +90,7 @@ static room measure(const zoff_engine *e, const zoff_plan *plan, zoff_live_slice
 /* Of the others no more than what may be live at a time, each with its padding. */
 static uint64_t arena_bytes(const zoff_engine *e, const room *r)
 {
-    const uint64_t live = e->settings.values.weights.live_count;
+    const uint64_t live = live_most(e);
     const uint64_t padding = ALIGN * zoff_base_bits_min(r->other_count, live);
     uint64_t most;
     if (__builtin_mul_overflow(live, (uint64_t)r->element_bytes, &most) || __builtin_add_overflow(most, padding, &most))
@@ -95,7 +107,7 @@ uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan)
 /* A slice that can never be lent is found before the work of hours begins. */
 static zoff_status check_largest(const zoff_engine *e)
 {
-    const uint64_t most = e->settings.values.weights.live_count;
+    const uint64_t most = live_most(e);
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
@@ -228,7 +240,7 @@ zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number)
 {
     zoff_live *live = &e->live;
     zoff_live_slice *s = &live->slices[number];
-    const uint64_t most = e->settings.values.weights.live_count;
+    const uint64_t most = live_most(e);
     while (live->elements + s->count > most || !place(live, number)) {
         zoff_live_slice *idle = oldest_idle(live, false);
         if (!idle)
@@ -243,7 +255,7 @@ zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number)
 static zoff_status find_room(zoff_engine *e, uint32_t number, const char *name)
 {
     zoff_live *live = &e->live;
-    const uint64_t most = e->settings.values.weights.live_count;
+    const uint64_t most = live_most(e);
     const size_t count = live->slices[number].count;
     while (live->elements + count > most || !place(live, number)) {
         zoff_live_slice *idle = oldest_idle(live, true);

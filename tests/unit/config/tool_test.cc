@@ -17,7 +17,10 @@ class tool : public testing::Test
   protected:
     outcome run(const std::string &arguments)
     {
-        std::string command = std::string(ZOFF_TOOL) + " " + arguments + " 2>" + folder.file("err");
+        // What stands behind <<< is its standard input; sh has no here-strings.
+        const size_t here = arguments.find("<<<");
+        const std::string input = here == std::string::npos ? "" : "printf '%s' " + arguments.substr(here + 3) + " | ";
+        std::string command = input + std::string(ZOFF_TOOL) + " " + arguments.substr(0, here) + " 2>" + folder.file("err");
         FILE *pipe = popen(command.c_str(), "r");
         outcome result = {-1, "", ""};
         if (!pipe)
@@ -34,6 +37,14 @@ class tool : public testing::Test
     {
         std::ofstream(folder.file(name), std::ios::binary) << text;
         return folder.file(name);
+    }
+    // Verbs that a text describes.
+    static size_t code_lines(const std::string &text)
+    {
+        size_t count = 0;
+        for (size_t at = text.find("  zoff "); at != std::string::npos; at = text.find("  zoff ", at + 1))
+            count++;
+        return count;
     }
     zoff_test::scratch_folder folder;
 };
@@ -87,6 +98,50 @@ TEST_F(tool, wrong_use_ends_with_2)
         EXPECT_EQ(2, result.exit) << arguments << ": " << result.err;
         EXPECT_NE("", result.err) << arguments;
         EXPECT_EQ("", result.out) << arguments;
+    }
+}
+
+// What --set says holds before the file is checked, wherever it stands.
+TEST_F(tool, set_comes_before_the_file_is_checked)
+{
+    const std::string path = write("odd.json", "{\"frob\": 1, \"bar\": 2, \"optimizer\": {\"type\": \"Lamb\"}}");
+    outcome strict = run("check " + path), lamb = run("check " + path + " --set zoff.strict=false"),
+            both = run("check " + path + " --set zoff.strict=false --set optimizer.type=Adam");
+    EXPECT_EQ(1, strict.exit);
+    EXPECT_HAS(strict.err, "\"Lamb\" is not supported");
+    EXPECT_HAS(strict.err, "not known: frob (1:2), bar (1:13)");
+    EXPECT_EQ(1, lamb.exit);
+    EXPECT_EQ(std::string::npos, lamb.err.find("not known")) << lamb.err;
+    EXPECT_EQ(0, both.exit) << both.err;
+    EXPECT_HAS(both.err, "let pass because zoff.strict is false: frob (1:2), bar (1:13)");
+    EXPECT_HAS(both.out, "optimizer.type = \"Adam\"");
+}
+
+TEST_F(tool, check_reads_standard_input_and_prints_what_was_changed)
+{
+    outcome result = run("check - --changed --set zoff.threads=3 <<<'{\"steps_per_print\": 20000000000000000}'");
+    ASSERT_EQ(0, result.exit) << result.err;
+    EXPECT_HAS(result.out, "# stdin, resolved for 1 rank\n");
+    EXPECT_HAS(result.out, "steps_per_print = 20000000000000000 ");
+    EXPECT_HAS(result.out, "# stdin:1:2\n");
+    EXPECT_HAS(result.out, "zoff.threads = 3 ");
+    EXPECT_EQ(std::string::npos, result.out.find("# default")) << result.out;
+    EXPECT_LT(std::count(result.out.begin(), result.out.end(), '\n'), 6);
+    outcome wrong = run("check - <<<'{\"x\": 1}'");
+    EXPECT_EQ(1, wrong.exit);
+    EXPECT_HAS(wrong.err, "error: stdin:1:2: x: this key is not known");
+}
+
+TEST_F(tool, every_verb_has_its_help)
+{
+    for (const char *verb : {"check", "info", "plan", "reference", "tune"}) {
+        for (const char *word : {"--help", "-h", "x --help"}) {
+            outcome result = run(std::string(verb) + " " + word);
+            EXPECT_EQ(0, result.exit) << verb << " " << word << ": " << result.err;
+            EXPECT_EQ("", result.err);
+            EXPECT_HAS(result.out, "  zoff " + std::string(verb));
+            EXPECT_EQ(1u, code_lines(result.out)) << result.out;
+        }
     }
 }
 
