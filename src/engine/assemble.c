@@ -6,7 +6,6 @@
  * same everywhere, and never on what has arrived. When a part leaves depends on the disk. */
 #include "engine_priv.h"
 
-#include "array.h"
 #include "bits.h"
 #include "try.h"
 
@@ -96,8 +95,30 @@ static zoff_status put_own(zoff_engine *e, zoff_assembly_part part)
 
 /* ---- the queue ---- */
 
+/* The part of a slice from a piece on, of which `done` elements lie before it; both go on behind it. */
+static zoff_assembly_part take_part(const zoff_engine *e, uint32_t number, size_t *piece, size_t *done)
+{
+    zoff_assembly_part part = {.slice = number, .bucket = zoff_zero_plan_chunk_of(&e->plan, *piece), .piece = *piece};
+    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, part.bucket, e->plan.ranks - 1);
+    for (; *piece < last.first_piece + last.piece_count && *done < slice_of(e, number)->count; (*piece)++)
+        *done += e->plan.pieces[*piece].count;
+    part.piece_count = *piece - part.piece;
+    return part;
+}
+
+static size_t count_parts(const zoff_engine *e, uint32_t number)
+{
+    size_t count = 0;
+    for (size_t piece = slice_of(e, number)->first_piece, done = 0; done < slice_of(e, number)->count; count++)
+        (void)take_part(e, number, &piece, &done);
+    return count;
+}
+
+/* Numbers of parts go on for ever; the ring has room for those that are not done. It is made once and for two passes: a rank
+ * that had no memory for a part in the middle of one would plan another order than all others. */
 zoff_status zoff_engine_assemble_open(zoff_engine *e)
 {
+    zoff_assembly *a = &e->live.assembly;
     const zoff_gather_opts opts = {.comm = e->comm,
                                    .stream = ZOFF_COMM_WEIGHTS,
                                    .slots = SLOTS,
@@ -105,7 +126,12 @@ zoff_status zoff_engine_assemble_open(zoff_engine *e)
                                    .begin = begin,
                                    .end = end,
                                    .ctx = e};
-    return zoff_zero_gather_open(&opts, &e->live.assembly.gather);
+    size_t parts = 1;
+    for (size_t i = 0; i < e->slice_count; i++)
+        parts += slice_of(e, i)->count ? count_parts(e, (uint32_t)i) : 0;
+    ZOFF_TRY(zoff_base_mem_alloc(2 * parts, sizeof *a->parts, "weights on their way", &a->parts));
+    a->capacity = 2 * parts;
+    return zoff_zero_gather_open(&opts, &a->gather);
 }
 
 void zoff_engine_assemble_close(zoff_engine *e)
@@ -115,37 +141,12 @@ void zoff_engine_assemble_close(zoff_engine *e)
     e->live.assembly = (zoff_assembly){.gather = NULL};
 }
 
-/* Numbers of parts go on for ever; the ring has room for those that are not done. */
-static zoff_status reserve(zoff_assembly *a)
-{
-    zoff_assembly_part *larger;
-    const size_t capacity = a->capacity ? 2 * a->capacity : 64;
-    if (a->planned - a->done_before < a->capacity)
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(capacity, sizeof *larger, "weights on their way", &larger));
-    for (size_t i = a->done_before; i < a->planned; i++)
-        larger[i % capacity] = a->parts[i % a->capacity];
-    zoff_base_mem_free(a->parts);
-    a->parts = larger;
-    a->capacity = capacity;
-    return ZOFF_OK;
-}
-
-zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
+void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
 {
     zoff_assembly *a = &e->live.assembly;
     zoff_live_slice *s = slice_of(e, number);
-    for (size_t piece = s->first_piece, done = 0; done < s->count;) {
-        zoff_assembly_part part = {.slice = number, .bucket = zoff_zero_plan_chunk_of(&e->plan, piece), .piece = piece};
-        const zoff_plan_part last = zoff_zero_plan_part(&e->plan, part.bucket, e->plan.ranks - 1);
-        for (; piece < last.first_piece + last.piece_count && done < s->count; piece++)
-            done += e->plan.pieces[piece].count;
-        part.piece_count = piece - part.piece;
-        ZOFF_TRY(reserve(a));
-        a->parts[a->planned++ % a->capacity] = part;
-        s->missing++;
-    }
-    return ZOFF_OK;
+    for (size_t piece = s->first_piece, done = 0; done < s->count; s->missing++)
+        a->parts[a->planned++ % a->capacity] = take_part(e, number, &piece, &done);
 }
 
 /* While one part is read from files, those after it may be. */
@@ -212,6 +213,20 @@ zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number)
         zoff_status status = zoff_engine_assemble_go_on(e);
         ZOFF_TRY(status);
         if (status == ZOFF_PENDING && slice_of(e, number)->missing)
+            ZOFF_TRY(wait(e));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number)
+{
+    const zoff_assembly *a = &e->live.assembly;
+    const size_t parts = count_parts(e, number);
+    e->run.idle = 0;
+    while (a->planned - a->done_before + parts > a->capacity) {
+        zoff_status status = zoff_engine_assemble_go_on(e);
+        ZOFF_TRY(status);
+        if (status == ZOFF_PENDING && a->planned - a->done_before + parts > a->capacity)
             ZOFF_TRY(wait(e));
     }
     return ZOFF_OK;

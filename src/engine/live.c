@@ -447,9 +447,13 @@ static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, 
 static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
 {
     zoff_live_slice *s = &e->live.slices[number];
+    const bool is_sharded = zoff_engine_live_is_sharded(e);
+    ZOFF_TRY(is_sharded ? zoff_engine_assemble_make_room(e, number) : ZOFF_OK);
     ZOFF_TRY(find_room(e, number, e->params[p].name));
-    if (zoff_engine_live_is_sharded(e))
-        return zoff_engine_assemble_plan(e, number);
+    if (is_sharded) {
+        zoff_engine_assemble_plan(e, number); /* cannot fail: what has a place is either planned or whole */
+        return ZOFF_OK;
+    }
     zoff_status status = copy_together(e, s, zoff_adam_dtype_bytes(e->params[p].dtype));
     if (status < 0) {
         remove_slice(&e->live, s);
@@ -466,6 +470,7 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
     zoff_live_slice *s = slice_of(e, p, slice);
     const uint32_t number = (uint32_t)(s - e->live.slices);
+    ZOFF_TRY(zoff_engine_order_reserve(e)); /* before anything has changed */
     if (!s->at && s->count)
         ZOFF_TRY(load(e, p, number));
     if (s->missing) {

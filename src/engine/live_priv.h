@@ -121,15 +121,19 @@ void zoff_engine_grads_forget(zoff_engine *e);                                  
 /* assemble.c: slices of several ranks' parts */
 zoff_status zoff_engine_assemble_open(zoff_engine *e);
 void zoff_engine_assemble_close(zoff_engine *e);
-zoff_status zoff_engine_assemble_plan(zoff_engine *e, uint32_t number); /* it has its place; all ranks plan the same */
+/* Room in the queue for the parts of a slice.  @blocks where ranks are two passes behind */
+zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number);
+void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number);        /* it has room and its place; all ranks plan the same */
 zoff_status zoff_engine_assemble_go_on(zoff_engine *e);                 /* without waiting; PENDING: something is on its way */
 zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number); /* until a slice is whole */
 zoff_status zoff_engine_assemble_finish(zoff_engine *e);                /* until all are that are planned */
 
 /* order.c: what is asked for, and read before it is */
-void zoff_engine_order_note(zoff_engine *e, uint32_t slice);
-void zoff_engine_order_ahead(zoff_engine *e); /* read what the pass before used next */
-void zoff_engine_order_turn(zoff_engine *e);  /* a pass is over */
+/* Room for one more. Of several ranks each must learn the same order. */
+zoff_status zoff_engine_order_reserve(zoff_engine *e);
+void zoff_engine_order_note(zoff_engine *e, uint32_t slice); /* left out where there is no room: then only time is lost */
+void zoff_engine_order_ahead(zoff_engine *e);                /* read what the pass before used next */
+void zoff_engine_order_turn(zoff_engine *e);                 /* a pass is over */
 /* Start to read the chunks of so many elements of a slice from a piece on, as far as there is room. */
 void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count);
 

@@ -11,19 +11,27 @@ enum {
     FURTHEST = 4096    /* uses that are looked through for one that came out of its turn */
 };
 
+zoff_status zoff_engine_order_reserve(zoff_engine *e)
+{
+    zoff_use_order *now = &e->live.now;
+    zoff_kept_error kept;
+    if (now->count >= LONGEST)
+        return ZOFF_OK;
+    zoff_base_status_keep(&kept);
+    zoff_status status = zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
+                                                 "the order of weights");
+    if (status == ZOFF_OK || zoff_engine_live_is_sharded(e))
+        return status;
+    zoff_base_status_restore(&kept); /* of one rank alone it is only for speed */
+    return ZOFF_OK;
+}
+
 void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
 {
     zoff_live *live = &e->live;
     zoff_use_order *now = &live->now;
-    zoff_kept_error kept;
-    if (now->count < LONGEST) {
-        zoff_base_status_keep(&kept);
-        if (zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
-                                    "the order of weights") == ZOFF_OK)
-            now->slices[now->count++] = slice;
-        else
-            zoff_base_status_restore(&kept); /* it is only for speed */
-    }
+    if (now->count < LONGEST && now->count < now->capacity)
+        now->slices[now->count++] = slice;
     const size_t end = zoff_base_bits_min(live->before.count, live->next + FURTHEST);
     for (size_t i = live->next; i < end; i++) {
         if (live->before.slices[i] == slice) {
@@ -50,10 +58,13 @@ static void plan_ahead(zoff_engine *e)
     zoff_live *live = &e->live;
     uint64_t left = e->settings.values.weights.ahead_count;
     for (size_t i = live->next; left && i < live->before.count; i++) {
-        zoff_live_slice *s = &live->slices[live->before.slices[i]];
-        if (!s->at && (zoff_engine_live_place_ahead(e, live->before.slices[i]) != ZOFF_OK ||
-                       zoff_engine_assemble_plan(e, live->before.slices[i]) < 0))
-            break;
+        const uint32_t number = live->before.slices[i];
+        zoff_live_slice *s = &live->slices[number];
+        if (!s->at) {
+            if (zoff_engine_assemble_make_room(e, number) < 0 || zoff_engine_live_place_ahead(e, number) != ZOFF_OK)
+                break;
+            zoff_engine_assemble_plan(e, number);
+        }
         s->used = ++live->clock; /* what comes next is given up last */
         left -= zoff_base_bits_min(left, s->count);
     }

@@ -175,7 +175,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_engine_param *p
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
-        ZOFF_FAIL_IF(zoff_engine_grads_at(e, number), ZOFF_ERR_STATE,
+        ZOFF_FAIL_IF(!zoff_engine_device_is(e) && zoff_engine_grads_at(e, number), ZOFF_ERR_STATE,
                      "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
                      "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
                      slice, p->name);
