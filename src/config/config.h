@@ -108,6 +108,10 @@ typedef struct zoff_config_values {
  * An NVMe tier without a folder passes here: zoff_engine_opts may name one. */
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out);
 
+/* agree.c: every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
+ * configuration is one that zoff_config_values_get() has resolved.  @owns caller; zoff_base_mem_free() */
+zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t *out_bytes);
+
 /* Where the value of a key came from, for messages: "ds_config.json:3:5", "auto at ds_config.json:3:5", "api", "computed",
  * "default". Never NULL. */
 const char *zoff_config_source(const zoff_config *config, const char *key);

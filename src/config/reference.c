@@ -131,6 +131,19 @@ static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, si
     }
 }
 
+static void add_differing(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
+{
+    zoff_config_sink_add(sink,
+                         "\n## Several ranks\n\nzoff_engine_seal() compares all keys that zoff acts on between the ranks. A "
+                         "difference is an error that names the key, its values and the ranks. These keys\nmay differ, "
+                         "because no number depends on them:");
+    for (size_t i = 0, used = 0; i < count; i++) {
+        if (table[i].may_differ)
+            zoff_config_sink_add(sink, "%s `%s`", used++ ? "," : "", table[i].path);
+    }
+    zoff_config_sink_add(sink, ".\n");
+}
+
 static void add_aliases(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
     zoff_config_sink_add(
@@ -153,6 +166,7 @@ zoff_status zoff_config_reference(char *dst, size_t dst_bytes, size_t *out_bytes
     add_honoured(&sink, table, count);
     add_refused(&sink, table, count);
     add_ignored(&sink, table, count);
+    add_differing(&sink, table, count);
     add_aliases(&sink, table, count);
     *out_bytes = sink.used;
     return ZOFF_OK;

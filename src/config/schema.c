@@ -11,6 +11,7 @@
 #define LARGEST_SHOWN 9007199254740992.0 /* a higher limit is none that anybody meets */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
+#define DIFFERS .may_differ = true /* between ranks */
 #define SECTION(path_, ...)                                                                                                    \
     {                                                                                                                          \
         .path = path_, .type = ZOFF_KEY_SECTION, .class_ = ZOFF_CLASS_HONOURED, __VA_ARGS__                                    \
@@ -64,7 +65,7 @@ HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
 HONOUR("gradient_clipping", NUMBER, "1.0",
        .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. -1 (ZOFF_CLIP_OFF) does so in zoff_step_args.clip_norm too, where 0 takes this key's value"),
 HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
-       .help = "One log line of progress every so many updates; 0 or null: never"),
+       DIFFERS, .help = "One log line of progress every so many updates; 0 or null: never"),
 
 /* ---- optimizer ---- */
 SECTION("optimizer", .help = "The optimizer that takes the step"),
@@ -192,14 +193,14 @@ HONOUR("zero_optimization.stage", INTEGER, "0", RANGE(0, 3),
 HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(0, MANY),
        .help = "Elements of the largest chunk in which states are kept and moved; a memory budget makes chunks smaller. 0: as many as the largest slice of a parameter has "
                "(DeepSpeed then makes a group of each parameter)"),
-HONOUR("zero_optimization.cpu_offload", BOOL, "false", .help = "Old name: true means offload_optimizer.device `cpu`. An error beside offload_optimizer"),
+HONOUR("zero_optimization.cpu_offload", BOOL, "false", DIFFERS, .help = "Old name: true means offload_optimizer.device `cpu`. An error beside offload_optimizer"),
 SECTION("zero_optimization.offload_optimizer", .help = "Where the optimizer states live"),
 HONOUR("zero_optimization.offload_optimizer.device", CHOICE, "none", .choices = "none|cpu|nvme",
        .help = "`cpu`: in DRAM. `nvme`: in files under nvme_path, streamed through zoff.host_memory. `none` is DRAM too: zoff keeps no states on an accelerator"),
 HONOUR("zero_optimization.offload_optimizer.nvme_path", TEXTS, "null",
-       .help = "Folder for the state files, or a list of folders on different drives; required with `nvme` unless zoff.nvme_paths is given"),
+       DIFFERS, .help = "Folder for the state files, or a list of folders on different drives; required with `nvme` unless zoff.nvme_paths is given"),
 HONOUR("zero_optimization.offload_optimizer.buffer_count", INTEGER, "4", RANGE(0, MANY),
-       .help = "Chunks in DRAM at a time on the NVMe tier. Less than 2 counts as 2, which is the least that overlaps disk and CPU; more than 1024 counts as 1024"),
+       DIFFERS, .help = "Chunks in DRAM at a time on the NVMe tier. Less than 2 counts as 2, which is the least that overlaps disk and CPU; more than 1024 counts as 1024"),
 HONOUR("zero_optimization.offload_optimizer.ratio", NUMBER, "1", RANGE(0, 1),
        .help = "Share of the states that is offloaded (Twin-Flow), to one chunk; the rest stays on the accelerator and is updated there. For an accelerator with memory of its own; of several ranks, where they are joined by `nccl`. Not with zoff.persist"),
 IGNORE("zero_optimization.offload_optimizer.pin_memory", "what goes to and from a device is always pinned"),
@@ -213,7 +214,7 @@ SECTION("zero_optimization.offload_param", .help = "Where the weights live that 
 HONOUR("zero_optimization.offload_param.device", CHOICE, "none", .choices = "none|cpu|nvme",
        .help = "`cpu`: in DRAM. `nvme`: in files, read when zoff_param_fetch() asks and before. `none` is DRAM too. No effect below stage 3"),
 HONOUR("zero_optimization.offload_param.nvme_path", TEXTS, "null",
-       .help = "Folder for the files with weights, or a list of folders; null: those of the optimizer states"),
+       DIFFERS, .help = "Folder for the files with weights, or a list of folders; null: those of the optimizer states"),
 HONOUR("zero_optimization.offload_param.buffer_count", INTEGER, "5", RANGE(0, MANY),
        .help = "Chunks of weights in DRAM at a time on the NVMe tier, those that are read ahead among them. Less than 2 counts as 2, more than 1024 as 1024"),
 HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, MANY),
@@ -221,7 +222,7 @@ HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, M
 HONOUR("zero_optimization.offload_param.max_in_cpu", INTEGER, "1e9", RANGE(0, MANY),
        .help = "Elements of the weights that stay in DRAM all the same, beside the buffers; 0: none"),
 IGNORE("zero_optimization.offload_param.pin_memory", "what goes to and from a device is always pinned"),
-HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", .help = "Old name: true means offload_param.device `cpu`"),
+HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", DIFFERS, .help = "Old name: true means offload_param.device `cpu`"),
 IGNORE("zero_optimization.cpu_offload_use_pin_memory", "an old name without effect"),
 REFUSE("zero_optimization.zenflow", ANY, NULL, "",
        .why = "ZenFlow updates a part of the weights late, so its results differ from Adam's; remove the section", .help = "ZenFlow"),
@@ -281,8 +282,8 @@ ALIAS("bfloat16", "bf16", "old name"),
 
 /* ---- aio ---- */
 SECTION("aio", .help = "How files are read and written. `\"aio\": \"auto\"` measures the folders of the state files for two seconds, once, and takes what suits them; keys that are given elsewhere (`zoff_config_set()`, `--set`) stay. `zoff tune FOLDER` prints the same as a section"),
-HONOUR("aio.block_size", BYTES, "2MiB", RANGE(4096, 1073741824.0), .help = "Bytes of one request to the disk; DeepSpeed's default is 1 MiB"),
-HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
+HONOUR("aio.block_size", BYTES, "2MiB", RANGE(4096, 1073741824.0), DIFFERS, .help = "Bytes of one request to the disk; DeepSpeed's default is 1 MiB"),
+HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), DIFFERS, .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
 IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one queue per file"),
 IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "what DeepSpeed's tuner prints and DeepSpeed does not read"),
 IGNORE("aio.single_submit", "how requests are handed to the kernel"), IGNORE("aio.overlap_events", "how requests are handed to the kernel"),
@@ -290,19 +291,19 @@ IGNORE("aio.use_gds", "GPUDirect Storage is not available, host staging is used:
 
 /* ---- zoff's own ---- */
 SECTION("zoff", .help = "Keys of zoff's own; DeepSpeed has none of this name and ignores it"),
-HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe. What buffer_count chunks leave of it keeps other chunks in DRAM from step to step"),
-HONOUR("zoff.nvme_paths", TEXTS, "null", .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
-HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them. With `nvme` an update takes fewer where the disk keeps it waiting"),
-HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", .help = "O_DIRECT: where the file system can, or else an error, or never"),
-HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: the same by the caller, one at a time. auto: the first of the three that works"),
+HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), DIFFERS, .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe. What buffer_count chunks leave of it keeps other chunks in DRAM from step to step"),
+HONOUR("zoff.nvme_paths", TEXTS, "null", DIFFERS, .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
+HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them. With `nvme` an update takes fewer where the disk keeps it waiting"),
+HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", DIFFERS, .help = "O_DIRECT: where the file system can, or else an error, or never"),
+HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", DIFFERS, .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: the same by the caller, one at a time. auto: the first of the three that works"),
 HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),
 HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "What a step that has returned survives with zoff.persist: `process`: the end of the process; `power`: also a power cut, for two flushes of the drive a step"),
-HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),
+HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", DIFFERS, .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),
 HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
        .help = "Who adds up the gradients of several ranks. `ordered`: zoff, in the order of ranks, with the same bits on every tier. `nccl`: ncclReduceScatter, in fp32, for "
                "gradients on GPUs that NCCL joins; an error elsewhere, and beside a communication_data_type of 16 bits. Not bit-stable: its sums depend on NCCL's algorithm and on the number of "
                "ranks, are not the bits of other tiers, and whose gradient was not finite is not known"),
-HONOUR("zoff.strict", BOOL, "true", .help = "false: unknown keys are a warning instead of an error"),
+HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "false: unknown keys are a warning instead of an error"),
 
 /* ---- several ranks ---- */
 HONOUR("prescale_gradients", BOOL, "false", .help = "true: divide each gradient by the number of ranks before the sum over them, which is in fp32, instead of after it"),

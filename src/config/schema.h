@@ -34,6 +34,7 @@ typedef struct zoff_config_key {
     bool below_max;      /* max itself is not allowed */
     bool open;           /* of a section: keys that are not in the table are nobody's error */
     bool several_ranks;  /* the values not in `accepts` matter only from two ranks on */
+    bool may_differ;     /* between ranks, for no number depends on it; every other key must be the same on all ranks */
     unsigned count;      /* of numbers in a list */
     const char *choices; /* "a|b|c": every value that is known */
     const char *accepts; /* "a|b": the values among them that zoff can do; NULL: all. "" is: none but null */

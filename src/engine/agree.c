@@ -1,5 +1,5 @@
-/* agree.c: what all ranks must see alike: the list of parameters and the settings, the first weights, and in each step which
- * slices take part. */
+/* agree.c: what all ranks must see alike: the parameters and the settings, the first weights, and in each step which slices
+ * take part. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -24,100 +24,29 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
     return status;
 }
 
-/* ---- the list ---- */
+/* ---- the settings ---- */
 
-/* What may not differ, with a word for messages. */
-enum { PARAMS, ELEMENTS, LAYOUT, STAGE, ACCUMULATION, ADDS, WIRE, CHUNKS, PERSIST, NUMBERS, TERMS };
-static const char *const WORDS[TERMS] = {
-    "number of parameters",
-    "number of elements",
-    "list of parameters (names, sizes, order, types, groups; as a checksum)",
-    "zero_optimization.stage",
-    "gradient_accumulation_steps",
-    "zoff.reduce_scatter",
-    "communication_data_type",
-    "number of buckets (of the same sub_group_size, reduce_bucket_size, zoff.host_memory)",
-    "zoff.persist",
-    "optimizer, scheduler, fp16, gradient_clipping, prescale or offload_optimizer.ratio settings (as a checksum)"};
+static const char ADVICE[] = "Every rank must have the same configuration and register the same parameters in the same order";
 
-/* What a step of each rank computes with: the configuration's numbers, where the program gives no others. */
-static uint64_t hash_numbers(const zoff_config_values *v)
+zoff_status zoff_engine_agree_settings(zoff_engine *e)
 {
-    const double numbers[] = {v->clip_norm,      v->grad_factor,         v->hyper.optimizer,
-                              v->hyper.lr,       v->hyper.beta1,         v->hyper.beta2,
-                              v->hyper.eps,      v->hyper.weight_decay,  v->hyper.momentum,
-                              v->hyper.decay,    v->schedule.type,       v->initial_accumulator,
-                              v->fp16.enabled,   v->fp16.dynamic,        v->fp16.scale,
-                              v->fp16.min_scale, (double)v->fp16.window, (double)v->fp16.hysteresis,
-                              v->ratio};
-    return zoff_offload_layout(numbers, sizeof numbers);
+    return zoff_engine_facts_compare(e, zoff_engine_listed_settings, "zoff_engine_seal", ADVICE);
 }
 
-static zoff_status describe(const zoff_engine *e, uint64_t *terms)
+zoff_status zoff_engine_agree_plan(zoff_engine *e)
 {
-    enum { WORDS_OF_PARAM = 8 };
-    uint64_t *words, used = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(WORDS_OF_PARAM * e->param_count + 1, sizeof *words, "the list of parameters", &words));
-    memset(terms, 0, TERMS * sizeof *terms);
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
-        const uint64_t of_param[WORDS_OF_PARAM] = {zoff_offload_layout(p->name, strlen(p->name)),
-                                                   p->count,
-                                                   p->slices,
-                                                   (uint64_t)p->dtype,
-                                                   (uint64_t)p->grad_dtype,
-                                                   p->group,
-                                                   p->frozen,
-                                                   p->engine_owned};
-        memcpy(words + used, of_param, sizeof of_param);
-        used += WORDS_OF_PARAM;
-        terms[ELEMENTS] += p->count * p->slices;
-    }
-    terms[PARAMS] = e->param_count;
-    terms[LAYOUT] = zoff_offload_layout(words, used * sizeof *words);
-    terms[STAGE] = e->settings.values.zero_stage;
-    terms[ACCUMULATION] = e->settings.values.accumulation;
-    terms[ADDS] = e->settings.values.nccl_adds;
-    terms[WIRE] = (uint64_t)e->settings.values.wire_dtype;
-    terms[CHUNKS] = e->plan.chunk_count;
-    terms[PERSIST] = e->settings.values.persist;
-    terms[NUMBERS] = hash_numbers(&e->settings.values);
-    zoff_base_mem_free(words);
-    return ZOFF_OK;
+    return zoff_engine_facts_compare(e, zoff_engine_listed_plan, "zoff_engine_seal", ADVICE);
 }
 
-static zoff_status compare(const zoff_engine *e, const uint64_t *all)
+/* States of an earlier process are what the weights will be made of: the first ones count for nothing then. */
+zoff_status zoff_engine_agree_first_weights(zoff_engine *e)
 {
-    const unsigned ranks = zoff_comm_size(e->comm);
-    for (unsigned rank = 1; rank < ranks; rank++) {
-        for (int term = 0; term < TERMS; term++) {
-            const uint64_t theirs = all[rank * TERMS + (unsigned)term];
-            ZOFF_FAIL_IF(
-                theirs != all[term], ZOFF_ERR_INVALID,
-                "zoff_engine_seal: ranks 0 and %u differ in their %s: %llu and %llu; every rank must register the same "
-                "parameters in the same order, with the same configuration",
-                rank, WORDS[term], (unsigned long long)all[term], (unsigned long long)theirs);
-        }
-    }
-    return ZOFF_OK;
-}
-
-static zoff_status describe_and_compare(zoff_engine *e, uint64_t *all)
-{
-    ZOFF_TRY(describe(e, all + zoff_comm_rank(e->comm) * TERMS));
-    ZOFF_TRY(zoff_engine_agree_gather(e, all, TERMS * sizeof *all));
-    return compare(e, all);
-}
-
-zoff_status zoff_engine_agree_list(zoff_engine *e)
-{
-    uint64_t *all;
-    if (!zoff_engine_ranks_several(e))
+    int64_t t;
+    if (zoff_offload_store_reopened(e->store, &t))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc((size_t)zoff_comm_size(e->comm) * TERMS, sizeof *all, "what ranks must agree on", &all));
-    zoff_status status = describe_and_compare(e, all);
-    zoff_base_mem_free(all);
-    return status;
+    return zoff_engine_facts_compare(
+        e, zoff_engine_listed_weights, "zoff_engine_seal",
+        "Give every rank the same zoff_param_desc.value for parameters with engine_owned, for example by a broadcast");
 }
 
 /* ---- success ---- */
@@ -199,10 +128,10 @@ zoff_status zoff_engine_agree_weights(zoff_engine *e)
 static zoff_status ask_presence(zoff_engine *e)
 {
     const size_t bytes = e->ranks.bits_bytes[0];
-    uint8_t *own = e->ranks.bits + e->plan.rank * bytes;
+    uint64_t *own = e->ranks.bits + e->plan.rank * (bytes / sizeof *own);
     memset(own, 0, bytes);
     for (size_t i = 0; i < e->slice_count; i++)
-        own[i / 8] = (uint8_t)(own[i / 8] | (e->flags[i] != 0) << i % 8);
+        own[i / 64] |= (uint64_t)(e->flags[i] != 0) << i % 64;
     const zoff_comm_call call = {
         .kind = ZOFF_COMM_GATHER, .in = own, .out = e->ranks.bits, .receive_bytes = e->ranks.bits_bytes};
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.agreement));
@@ -210,15 +139,25 @@ static zoff_status ask_presence(zoff_engine *e)
     return ZOFF_OK;
 }
 
+/* Rank by rank, so that a word of all ranks is not met at a distance of a cache page each. */
+void zoff_engine_agree_join(uint64_t *bits, size_t words, unsigned ranks)
+{
+    for (unsigned rank = 1; rank < ranks; rank++) {
+        const uint64_t *theirs = bits + rank * words;
+        for (size_t i = 0; i < words; i++)
+            bits[i] |= theirs[i];
+    }
+}
+
 /* What any rank has takes part on all of them. */
 static void take_presence(zoff_engine *e)
 {
-    const size_t bytes = e->ranks.bits_bytes[0];
+    const size_t words = e->ranks.bits_bytes[0] / sizeof(uint64_t);
+    uint64_t *any = e->ranks.bits;
+    zoff_engine_agree_join(any, words, e->plan.ranks);
     for (size_t i = 0; i < e->slice_count; i++) {
-        for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
-            if (e->ranks.bits[rank * bytes + i / 8] >> i % 8 & 1)
-                e->flags[i] |= ZOFF_SLICE_PRESENT;
-        }
+        if (any[i / 64] >> i % 64 & 1)
+            e->flags[i] |= ZOFF_SLICE_PRESENT;
     }
 }
 

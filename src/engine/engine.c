@@ -213,13 +213,15 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
     /* After each stretch of its own a rank hears whether others have come as far. */
+    ZOFF_TRY_OR(undo, zoff_engine_agree_settings(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_list(e));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_plan(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
     ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
+    ZOFF_TRY_OR(undo, zoff_engine_agree_first_weights(e));
     zoff_engine_pipeline_open(e);
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {

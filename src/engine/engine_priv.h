@@ -16,6 +16,8 @@
  *  device.c    where the CPU does not reach weights and gradients
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
  *  conductor.c a thread that lets it all go on
+ *  facts.c     lists that ranks compare             listed.c    what they compare at seal
+ *  terms.c     what they compare in each step
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -34,6 +36,7 @@
 #include "zero.h"
 
 #include "device_priv.h"
+#include "facts_priv.h"
 #include "live_priv.h"
 #include "ranks_priv.h"
 
@@ -158,6 +161,8 @@ typedef struct zoff_settings {
     char **weight_paths;
     size_t weight_path_count;
     char *aio_backend;
+    char *agreed_keys; /* of several ranks, what they compare: zoff_config_agree_list() */
+    size_t agreed_bytes;
     char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* who said so, for messages */

@@ -135,6 +135,8 @@ static zoff_status decide(zoff_engine *e)
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
+    if (zoff_engine_ranks_several(e))
+        e->own_vote.terms = zoff_engine_terms_digest(e);
     e->votes[rank] = e->own_vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->vote_bytes[i] = sizeof *e->votes;
@@ -154,11 +156,15 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
     }
     if (run->gate == ZOFF_GATE_VOTING) {
         zoff_status status = zoff_comm_poll(e->comm, &run->vote);
+        if (status == ZOFF_PENDING)
+            return status;
+        if (status == ZOFF_OK)
+            status = zoff_engine_terms_compare(e);
+        if (status == ZOFF_OK)
+            status = decide(e);
         if (status < 0)
             run->gate = ZOFF_GATE_CLOSED; /* a retry asks the ranks again */
-        if (status != ZOFF_OK)
-            return status;
-        ZOFF_TRY(decide(e));
+        ZOFF_TRY(status);
     }
     return run->gate == ZOFF_GATE_OPEN ? ZOFF_OK : ZOFF_PENDING;
 }

@@ -73,6 +73,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     e->adds = e->reaches && e->comm->adds && s->values.nccl_adds;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
+    if (zoff_comm_size(e->comm) > 1)
+        ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));
     const char *half = s->values.fp16.enabled ? "fp16.enabled" : "bf16.enabled";
     ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, half), &s->half_source));
     /* A depth that nobody has chosen is one that the ranks of a host may share. */
@@ -124,4 +126,5 @@ void zoff_engine_options_free(zoff_engine *e)
     free_paths(s->weight_paths, s->weight_path_count);
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->half_source);
+    zoff_base_mem_free(s->agreed_keys);
 }

@@ -90,12 +90,13 @@ static zoff_status allocate(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
     const zoff_plan *plan = &e->plan;
-    const size_t bits = zoff_base_bits_ceil_div(e->slice_count, 8);
+    const size_t bits = zoff_base_bits_ceil_div(e->slice_count, 64) * sizeof(uint64_t);
     ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "the ranks' buckets", &r->missing));
     ZOFF_TRY(zoff_base_mem_alloc(bits * plan->ranks, 1, "the ranks' slices", &r->bits));
     ZOFF_TRY(zoff_base_mem_alloc(plan->ranks, sizeof *r->bits_bytes, "the ranks' slices", &r->bits_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
+    ZOFF_TRY(zoff_base_mem_alloc(3 * zoff_engine_terms_count(e), sizeof *r->step_terms, "what ranks compare", &r->step_terms));
     if (zoff_engine_reach_adds(e))
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (unsigned rank = 0; rank < plan->ranks; rank++)
@@ -153,7 +154,7 @@ void zoff_engine_ranks_close(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
     zoff_base_map_free(&r->staging);
-    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms};
+    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms, r->step_terms};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     *r = (zoff_ranks){.reduce = NULL};

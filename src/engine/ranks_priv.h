@@ -22,6 +22,7 @@ typedef struct zoff_vote {
     uint32_t rank;      /* that one, or the one that voted */
     zoff_param param;
     size_t slice, first;
+    uint64_t terms; /* checksum of what its update uses: see terms.c */
 } zoff_vote;
 
 /* What an engine has beside others; all of it is empty where it is alone. */
@@ -32,10 +33,11 @@ typedef struct zoff_ranks {
     size_t spread_bytes;          /* of a slot of `gather` */
     size_t *part_bytes;           /* gradients on the wire, by bucket and rank */
     uint32_t *missing;            /* slices that are trained, by bucket */
-    uint8_t *bits;                /* a bit a slice, of each rank */
+    uint64_t *bits;               /* a bit a slice, in words of 64, of each rank */
     size_t *bits_bytes;           /* the same for all */
     zoff_cast_piece *moves;       /* what is packed or unpacked of a bucket */
     zoff_accumulate_piece *terms; /* likewise, of what a communicator adds up; NULL: it does not */
+    uint64_t *step_terms;         /* of the step, in words: this rank's, and room for those of two ranks */
     bool spreads_all;             /* not only what this step has updated */
     struct {
         uint64_t sent, received, gradients, weights;
@@ -63,8 +65,12 @@ void zoff_engine_ranks_pump(zoff_engine *e);
 zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
 /* Every rank calls it with what has become of its work: when one has failed, all have. */
 zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
-zoff_status zoff_engine_agree_list(zoff_engine *e);           /* at seal: every rank has the same parameters and settings */
-zoff_status zoff_engine_agree_weights(zoff_engine *e);        /* at seal: the weights of rank 0 */
+zoff_status zoff_engine_agree_settings(zoff_engine *e); /* at seal: every rank has the same parameters and settings */
+zoff_status zoff_engine_agree_plan(zoff_engine *e);     /* at seal: and cuts them alike */
+zoff_status zoff_engine_agree_first_weights(zoff_engine *e);  /* at seal: of what the engine keeps, once states are open */
+zoff_status zoff_engine_agree_weights(zoff_engine *e);  /* at seal: the weights of rank 0 */
+/* `words` of each of `ranks`, one rank after the other: those of rank 0 become the union of all. */
+void zoff_engine_agree_join(uint64_t *bits, size_t words, unsigned ranks);
 zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
 
 /* exchange.c: gradients of all ranks to the owner of their sum */

@@ -367,15 +367,15 @@ TEST_F(RanksSeal, RanksThatDifferAreRefusedOnAllOfThem)
     rate.replace(rate.find("0.01"), 4, "0.02");
     clip.replace(clip.find("clipping\": 0"), 12, "clipping\": 1");
     const difference differences[] = {
-        {"ranks 0 and 2 differ in their number of parameters: 4 and 6", usual, 2},
-        {"ranks 0 and 2 differ in their zero_optimization.stage: 1 and 2", ranks_config(2, 2)},
-        {"ranks 0 and 2 differ in their gradient_accumulation_steps: 2 and 3", ranks_config(1, 3)},
-        {"ranks 0 and 2 differ in their communication_data_type",
+        {"the number of parameters is 4 on ranks 0, 1 and 3 and 6 on rank 2", usual, 2},
+        {"zero_optimization.stage is 1 on ranks 0, 1 and 3 and 2 on rank 2", ranks_config(2, 2)},
+        {"gradient_accumulation_steps is 2 on ranks 0, 1 and 3 and 3 on rank 2", ranks_config(1, 3)},
+        {"communication_data_type is null on ranks 0, 1 and 3 and \"fp32\" on rank 2",
          ranks_config(1, 2, "", ", \"communication_data_type\": \"fp32\"")},
-        {"ranks 0 and 2 differ in their number of buckets", buckets},
-        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping", rate},
-        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping", clip},
-        {"ranks 0 and 2 differ in their optimizer, scheduler, fp16, gradient_clipping",
+        {"zero_optimization.reduce_bucket_size is 4096 on ranks 0, 1 and 3 and 9000 on rank 2", buckets},
+        {"optimizer.params.lr is 0.01 on ranks 0, 1 and 3 and 0.02 on rank 2", rate},
+        {"gradient_clipping is 0 on ranks 0, 1 and 3 and 1 on rank 2", clip},
+        {"prescale_gradients is false on ranks 0, 1 and 3 and true on rank 2",
          ranks_config(1, 2, "", ", \"prescale_gradients\": true")},
     };
     for (const difference &d : differences) {
@@ -397,7 +397,7 @@ TEST_F(RanksSeal, AnotherOrderOfParametersIsRefused)
             trainers[rank]->add(rank == 3 ? 1000 : 2000, 1, ZOFF_F32, ZOFF_F32);
             return make_engine(*trainers[rank], ranks_config(1, 1), 0, 0, job.comm_of(rank));
         },
-        ZOFF_ERR_INVALID, "ranks 0 and 3 differ in their list of parameters");
+        ZOFF_ERR_INVALID, "zoff_param_desc.count of parameter 0 (param0) is 1000 on ranks 0, 1 and 2 and 2000 on rank 3");
 }
 
 // The one says what it is, the others who it was; and when it is mended all can go on.

@@ -1,0 +1,35 @@
+/* agree.c: the keys that must be the same on all ranks. The schema says which may differ; a new key must not, unless its row
+ * says so. */
+#include "config_priv.h"
+#include "mem.h"
+#include "try.h"
+
+/* A key that zoff ignores changes no number; one that it refuses passes only with a value that asks for nothing. */
+static bool must_agree(const zoff_config_key *row)
+{
+    return row->class_ == ZOFF_CLASS_HONOURED && row->type != ZOFF_KEY_SECTION && !row->may_differ;
+}
+
+static void list(const zoff_config *config, zoff_config_sink *sink)
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        char value[1024];
+        if (!must_agree(&table[i]))
+            continue;
+        zoff_config_value_print(&table[i], &config->effective[i], value, sizeof value);
+        zoff_config_sink_add(sink, "%s%c%s%c", table[i].path, 0, value, 0);
+    }
+}
+
+zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t *out_bytes)
+{
+    zoff_config_sink sink = {0};
+    list(config, &sink);
+    ZOFF_TRY(zoff_base_mem_alloc(sink.used + 1, 1, "the keys that ranks compare", out));
+    sink = (zoff_config_sink){.dst = *out, .dst_bytes = sink.used + 1};
+    list(config, &sink);
+    *out_bytes = sink.used;
+    return ZOFF_OK;
+}

@@ -1,0 +1,274 @@
+/* facts.c: compare a list between ranks. One checksum of each rank goes to all. Only where they differ do two ranks send their
+ * lists, so that the error can name the items, their values and the ranks. */
+#include "engine_priv.h"
+
+#include "array.h"
+#include "bits.h"
+#include "try.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_BYTES = 512 };
+
+/* ---- build a list ---- */
+
+static zoff_status add_word(zoff_facts *f, uint64_t word)
+{
+    ZOFF_TRY(zoff_base_array_reserve(&f->words, f->word_count, &f->word_capacity, f->word_count + 1, sizeof *f->words,
+                                     "what ranks compare"));
+    f->words[f->word_count++] = word;
+    return ZOFF_OK;
+}
+
+static zoff_status add_string(zoff_facts *f, const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    ZOFF_TRY(
+        zoff_base_array_reserve(&f->text, f->text_bytes, &f->text_capacity, f->text_bytes + bytes, 1, "what ranks compare"));
+    memcpy(f->text + f->text_bytes, text, bytes);
+    f->text_bytes += bytes;
+    return ZOFF_OK;
+}
+
+static zoff_status add_named(zoff_facts *f, const char *value, const char *format, va_list args)
+{
+    char name[NAME_BYTES];
+    vsnprintf(name, sizeof name, format, args);
+    ZOFF_TRY(add_string(f, name));
+    return add_string(f, value);
+}
+
+zoff_status zoff_engine_facts_add_text(zoff_facts *f, const char *value, const char *format, ...)
+{
+    if (!f->as_text)
+        return add_word(f, zoff_offload_layout(value, strlen(value)));
+    va_list args;
+    va_start(args, format);
+    const zoff_status status = add_named(f, value, format, args);
+    va_end(args);
+    return status;
+}
+
+zoff_status zoff_engine_facts_add_count(zoff_facts *f, uint64_t value, const char *format, ...)
+{
+    char text[32];
+    if (!f->as_text)
+        return add_word(f, value);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    va_list args;
+    va_start(args, format);
+    const zoff_status status = add_named(f, text, format, args);
+    va_end(args);
+    return status;
+}
+
+static void free_facts(zoff_facts *f)
+{
+    zoff_base_mem_free(f->text);
+    zoff_base_mem_free(f->words);
+    *f = (zoff_facts){.as_text = false};
+}
+
+/* ---- hyper-parameters ---- */
+
+typedef enum field_kind { NUMBER, DECAY, OPTIMIZER, FLAG } field_kind;
+
+static const struct {
+    const char *name;
+    size_t offset;
+    field_kind kind;
+} FIELDS[] = {
+#define FIELD(name_, kind_)                                                                                                    \
+    {                                                                                                                          \
+#name_, offsetof(zoff_adam_hyper, name_), kind_                                                                        \
+    }
+    FIELD(lr, NUMBER),     FIELD(beta1, NUMBER),        FIELD(beta2, NUMBER),        FIELD(eps, NUMBER),
+    FIELD(decay, DECAY),   FIELD(momentum, NUMBER),     FIELD(dampening, NUMBER),    FIELD(lr_decay, NUMBER),
+    FIELD(nesterov, FLAG), FIELD(optimizer, OPTIMIZER), FIELD(weight_decay, NUMBER),
+#undef FIELD
+};
+enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
+
+size_t zoff_engine_facts_hyper_count(void)
+{
+    return FIELD_COUNT;
+}
+
+void zoff_engine_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
+{
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        const char *field = (const char *)h + FIELDS[i].offset;
+        out[i] = 0;
+        if (FIELDS[i].kind == NUMBER)
+            memcpy(&out[i], field, sizeof(double));
+        else if (FIELDS[i].kind == FLAG)
+            out[i] = *(const bool *)field;
+        else
+            out[i] = FIELDS[i].kind == DECAY ? (uint64_t)h->decay : (uint64_t)h->optimizer;
+    }
+}
+
+const char *zoff_engine_facts_hyper_print(size_t field, uint64_t word, char *dst, size_t dst_bytes)
+{
+    static const char *const OPTIMIZERS[] = {"Adam", "Adagrad", "Lion", "SGD"};
+    double number;
+    memcpy(&number, &word, sizeof number);
+    if (FIELDS[field].kind == NUMBER)
+        snprintf(dst, dst_bytes, "%.17g", number);
+    else if (FIELDS[field].kind == FLAG)
+        snprintf(dst, dst_bytes, "%s", word ? "true" : "false");
+    else if (FIELDS[field].kind == DECAY)
+        snprintf(dst, dst_bytes, "%s", word == ZOFF_DECAY_L2 ? "L2" : "decoupled");
+    else
+        snprintf(dst, dst_bytes, "%s", word < 4 ? OPTIMIZERS[word] : "unknown");
+    return FIELDS[field].name;
+}
+
+/* ---- compare ---- */
+
+typedef struct head {
+    uint64_t digest, text_bytes;
+} head;
+
+void zoff_engine_facts_print_ranks(unsigned ranks, bool (*is_one)(const void *ctx, unsigned rank), const void *ctx, char *dst,
+                                   size_t dst_bytes)
+{
+    enum { MOST = 8 };
+    unsigned count = 0, shown = 0;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < ranks; rank++)
+        count += is_one(ctx, rank);
+    used = (size_t)snprintf(dst, dst_bytes, count > 1 ? "ranks " : "rank ");
+    for (unsigned rank = 0; rank < ranks && used < dst_bytes; rank++) {
+        if (!is_one(ctx, rank) || shown > MOST)
+            continue;
+        if (shown == MOST)
+            used += (size_t)snprintf(dst + used, dst_bytes - used, " and %u more", count - shown);
+        else
+            used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u",
+                                     shown == 0          ? ""
+                                     : shown + 1 < count ? ", "
+                                                         : " and ",
+                                     rank);
+        shown++;
+    }
+}
+
+/* The ranks whose checksum is that of one of them. */
+typedef struct like {
+    const head *heads;
+    unsigned rank;
+} like;
+
+static bool is_like(const void *ctx, unsigned rank)
+{
+    const like *of = ctx;
+    return of->heads[rank].digest == of->heads[of->rank].digest;
+}
+
+/* Values can be long: a name that the program gave, a list. */
+enum { SHOWN_MAX = 8, VALUE_CHARS = 120 };
+
+/* Every item that differs, as many as an error has room for. */
+static zoff_status name_differences(const char *ours, size_t our_bytes, const char *theirs, size_t their_bytes,
+                                    const char *our_ranks, const char *their_ranks, const char *call, const char *advice)
+{
+    const char *our_end = ours + our_bytes, *their_end = theirs + their_bytes;
+    char text[1700];
+    size_t used = 0;
+    unsigned shown = 0, more = 0;
+    text[0] = 0;
+    while (ours < our_end && theirs < their_end && strcmp(ours, theirs) == 0) {
+        const char *name = ours, *our_value = ours + strlen(ours) + 1, *their_value = theirs + strlen(theirs) + 1;
+        const bool differs = strcmp(our_value, their_value) != 0;
+        if (differs && shown < SHOWN_MAX && used < sizeof text - 400) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s is %.*s on %s and %.*s on %s", shown ? "; " : "",
+                                     name, VALUE_CHARS, our_value, our_ranks, VALUE_CHARS, their_value, their_ranks);
+            shown++;
+        } else {
+            more += differs;
+        }
+        ours = our_value + strlen(our_value) + 1;
+        theirs = their_value + strlen(their_value) + 1;
+    }
+    if (shown == 0) /* items of which one list has none: other versions of the library */
+        snprintf(text, sizeof text, "%s compare \"%s\" where %s compare \"%s\"", our_ranks, ours < our_end ? ours : "nothing",
+                 their_ranks, theirs < their_end ? theirs : "nothing");
+    else if (more)
+        snprintf(text + used, sizeof text - used, "; and %u more", more);
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s: %s. %s", call, text, advice);
+}
+
+/* The list of one rank, to all. */
+static zoff_status send(zoff_engine *e, unsigned root, const zoff_facts *own, char *text, size_t bytes)
+{
+    zoff_comm_work work = {.active = false};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = text, .count = bytes, .root = root};
+    if (zoff_comm_rank(e->comm) == root)
+        memcpy(text, own->text, bytes);
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
+    return zoff_comm_wait(e->comm, &work);
+}
+
+/* Checksums differ, first on rank `other`. */
+static zoff_status explain(zoff_engine *e, const head *heads, unsigned other, const zoff_facts *own, const char *call,
+                           const char *advice)
+{
+    zoff_status status;
+    char *first = NULL, *second = NULL, our_ranks[128], their_ranks[128];
+    const unsigned ranks = zoff_comm_size(e->comm);
+    const size_t first_bytes = heads[0].text_bytes, second_bytes = heads[other].text_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(first_bytes + 1, 1, "what ranks compare", &first));
+    ZOFF_TRY_OR(free_texts, zoff_base_mem_alloc(second_bytes + 1, 1, "what ranks compare", &second));
+    ZOFF_TRY_OR(free_texts, send(e, 0, own, first, first_bytes));
+    ZOFF_TRY_OR(free_texts, send(e, other, own, second, second_bytes));
+    zoff_engine_facts_print_ranks(ranks, is_like, &(like){heads, 0}, our_ranks, sizeof our_ranks);
+    zoff_engine_facts_print_ranks(ranks, is_like, &(like){heads, other}, their_ranks, sizeof their_ranks);
+    status = name_differences(first, first_bytes, second, second_bytes, our_ranks, their_ranks, call, advice);
+free_texts:
+    zoff_base_mem_free(first);
+    zoff_base_mem_free(second);
+    return status;
+}
+
+/* The first rank that differs from rank 0; `ranks`: none. */
+static unsigned first_other(const head *heads, unsigned ranks)
+{
+    unsigned rank = 1;
+    while (rank < ranks && heads[rank].digest == heads[0].digest)
+        rank++;
+    return rank;
+}
+
+static zoff_status compare(zoff_engine *e, zoff_facts_list list, zoff_facts *own, head *heads, const char *call,
+                           const char *advice)
+{
+    const unsigned ranks = zoff_comm_size(e->comm), rank = zoff_comm_rank(e->comm);
+    ZOFF_TRY(zoff_engine_agree_success(e, list(e, own)));
+    heads[rank] = (head){.digest = zoff_offload_layout(own->words, own->word_count * sizeof *own->words)};
+    ZOFF_TRY(zoff_engine_agree_gather(e, heads, sizeof *heads));
+    const unsigned other = first_other(heads, ranks);
+    if (other == ranks)
+        return ZOFF_OK;
+    own->as_text = true;
+    ZOFF_TRY(zoff_engine_agree_success(e, list(e, own)));
+    heads[rank].text_bytes = own->text_bytes;
+    ZOFF_TRY(zoff_engine_agree_gather(e, heads, sizeof *heads));
+    return explain(e, heads, other, own, call, advice);
+}
+
+zoff_status zoff_engine_facts_compare(zoff_engine *e, zoff_facts_list list, const char *call, const char *advice)
+{
+    zoff_facts own = {.as_text = false};
+    head *heads;
+    if (!zoff_engine_ranks_several(e))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *heads, "what ranks compare", &heads));
+    const zoff_status status = compare(e, list, &own, heads, call, advice);
+    free_facts(&own);
+    zoff_base_mem_free(heads);
+    return status;
+}

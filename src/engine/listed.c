@@ -1,0 +1,120 @@
+/* listed.c: what is compared between ranks at seal: all of the configuration and of the public structs that decides a number.
+ */
+#include "engine_priv.h"
+
+#include "try.h"
+
+#include <string.h>
+
+static const char *dtype_word(zoff_dtype dtype)
+{
+    return dtype == ZOFF_BF16 ? "ZOFF_BF16" : dtype == ZOFF_F16 ? "ZOFF_F16" : "ZOFF_F32";
+}
+
+static const char *bool_word(bool value)
+{
+    return value ? "true" : "false";
+}
+
+/* Every key that the schema does not let differ, from when the engine was created. */
+static zoff_status add_configuration(const zoff_engine *e, zoff_facts *out)
+{
+    const zoff_settings *s = &e->settings;
+    for (size_t at = 0; at < s->agreed_bytes;) {
+        const char *name = s->agreed_keys + at, *value = name + strlen(name) + 1;
+        ZOFF_TRY(zoff_engine_facts_add_text(out, value, "%s", name));
+        at = (size_t)(value + strlen(value) + 1 - s->agreed_keys);
+    }
+    return ZOFF_OK;
+}
+
+/* threads, host_bytes, nvme_path and progress_thread may differ, as the keys that they stand for. */
+static zoff_status add_options(const zoff_engine *e, zoff_facts *out)
+{
+    ZOFF_TRY(zoff_engine_facts_add_text(out, e->settings.tier == ZOFF_TIER_NVME ? "ZOFF_TIER_NVME" : "ZOFF_TIER_HOST",
+                                        "zoff_engine_opts.state_tier"));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, e->settings.chunk_elements, "zoff_engine_opts.chunk_elements"));
+    return zoff_engine_facts_add_text(out, bool_word(e->reaches),
+                                      "whether zoff_engine_opts.comm reaches the memory of zoff_engine_opts.accel");
+}
+
+static zoff_status add_param(const zoff_engine *e, size_t i, zoff_facts *out)
+{
+    const zoff_engine_param *p = &e->params[i];
+    ZOFF_TRY(zoff_engine_facts_add_text(out, p->name, "zoff_param_desc.name of parameter %zu", i));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, p->count, "zoff_param_desc.count of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, p->slices, "zoff_param_desc.slices of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(
+        zoff_engine_facts_add_text(out, dtype_word(p->dtype), "zoff_param_desc.dtype of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(zoff_engine_facts_add_text(out, dtype_word(p->grad_dtype), "zoff_param_desc.grad_dtype of parameter %zu (%.100s)",
+                                        i, p->name));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, p->group, "zoff_param_desc.group of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(
+        zoff_engine_facts_add_text(out, bool_word(p->frozen), "zoff_param_desc.frozen of parameter %zu (%.100s)", i, p->name));
+    return zoff_engine_facts_add_text(out, bool_word(p->engine_owned), "zoff_param_desc.engine_owned of parameter %zu (%.100s)",
+                                      i, p->name);
+}
+
+/* Those of a group that has a parameter to train. */
+static zoff_status add_group(const zoff_engine *e, size_t group, zoff_facts *out)
+{
+    enum { FIELDS_MAX = 32 };
+    uint64_t words[FIELDS_MAX];
+    const size_t count = zoff_engine_facts_hyper_count();
+    zoff_engine_facts_hyper_words(zoff_engine_groups_own(e, group), words);
+    for (size_t i = 0; i < count; i++) {
+        char value[64];
+        const char *name = zoff_engine_facts_hyper_print(i, words[i], value, sizeof value);
+        ZOFF_TRY(
+            zoff_engine_facts_add_text(out, value, "zoff_adam_hyper.%s of group %zu (zoff_engine_set_group())", name, group));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_listed_settings(const zoff_engine *e, zoff_facts *out)
+{
+    ZOFF_TRY(add_configuration(e, out));
+    ZOFF_TRY(add_options(e, out));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, e->param_count, "the number of parameters"));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, e->group_count, "the number of groups"));
+    for (size_t i = 0; i < e->param_count; i++)
+        ZOFF_TRY(add_param(e, i, out));
+    for (size_t i = 0; i < e->group_count; i++) {
+        if (e->groups[i].used)
+            ZOFF_TRY(add_group(e, i, out));
+    }
+    return ZOFF_OK;
+}
+
+/* Budgets may differ as long as they cut alike. */
+zoff_status zoff_engine_listed_plan(const zoff_engine *e, zoff_facts *out)
+{
+    ZOFF_TRY(zoff_engine_facts_add_count(
+        out, e->plan.chunk_count,
+        "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path)"));
+    return zoff_engine_facts_add_count(out, e->device.kept.count,
+                                       "the number of buckets on the device (offload_optimizer.ratio)");
+}
+
+static zoff_status add_slice(const zoff_engine_param *p, size_t i, size_t slice, zoff_facts *out)
+{
+    static const char FORMAT[] = "the checksum of the first weights of parameter %zu (%.100s), slice %zu,";
+    const size_t bytes = p->count * zoff_adam_dtype_bytes(p->dtype);
+    if (!p->value)
+        return zoff_engine_facts_add_text(out, "none", FORMAT, i, p->name, slice);
+    const uint64_t checksum = zoff_offload_layout(p->value + slice * p->value_stride, bytes);
+    return zoff_engine_facts_add_count(out, checksum, FORMAT, i, p->name, slice);
+}
+
+/* The first weights of what the engine keeps: each rank takes its part of them, and all parts are one model. */
+zoff_status zoff_engine_listed_weights(const zoff_engine *e, zoff_facts *out)
+{
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        if (!p->engine_owned || !p->count)
+            continue;
+        for (size_t slice = 0; slice < p->slices; slice++)
+            ZOFF_TRY(add_slice(p, i, slice, out));
+    }
+    return ZOFF_OK;
+}

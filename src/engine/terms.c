@@ -1,0 +1,180 @@
+/* terms.c: what the update of a step uses beside gradients and states, compared between ranks. Its checksum rides in the vote,
+ * so a step of ranks that agree has no other operation. Ranks that differ send their words, and the error names what differs.
+ * It comes before anything is updated. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of the step, before those of the groups. */
+enum { T, CLIP, GRAD_SCALE, FLAGS, LOSS_SCALE, ITERATIONS, LAST_OVERFLOW, HYSTERESIS, WEIGHTS, TERMS };
+static const struct {
+    const char *name;
+    bool is_number; /* a double; else an integer */
+} NAMES[TERMS] = {
+    {"zoff_step_args.t (or the number of updates made)", false},
+    {"zoff_step_args.clip_norm (or gradient_clipping)", true},
+    {"zoff_step_args.grad_scale", true},
+    {"zoff_step_args.flags", false},
+    {"zoff_loss_scaler.scale", true},
+    {"zoff_loss_scaler.iterations", false},
+    {"zoff_loss_scaler.last_overflow", false},
+    {"zoff_loss_scaler.hysteresis", false},
+    {"the sum of the weights of all micro-batches (zoff_grad_weight())", true},
+};
+
+static uint64_t word_of(double number)
+{
+    uint64_t word;
+    memcpy(&word, &number, sizeof word);
+    return word;
+}
+
+/* Hyper-parameters, and a checksum of the constants that come of them: it catches a field that has no name here. */
+static size_t words_of_group(void)
+{
+    return zoff_engine_facts_hyper_count() + 1;
+}
+
+size_t zoff_engine_terms_count(const zoff_engine *e)
+{
+    return TERMS + e->group_count * words_of_group();
+}
+
+static void add_group(const zoff_engine *e, size_t group, uint64_t *out)
+{
+    zoff_adam_consts consts;
+    memset(out, 0, words_of_group() * sizeof *out);
+    if (!e->groups[group].used) /* nothing is updated with it */
+        return;
+    memset(&consts, 0, sizeof consts);
+    zoff_adam_hyper_consts(&e->hyper[group], e->run.t, 1.0, &consts);
+    zoff_engine_facts_hyper_words(&e->hyper[group], out);
+    out[words_of_group() - 1] = zoff_offload_layout(&consts, sizeof consts);
+}
+
+uint64_t zoff_engine_terms_digest(zoff_engine *e)
+{
+    const zoff_step_run *run = &e->run;
+    const zoff_loss_scaler *s = &e->scaler;
+    uint64_t *words = e->ranks.step_terms;
+    words[T] = (uint64_t)run->t;
+    words[CLIP] = word_of(run->clip_norm > 0 ? run->clip_norm : 0); /* negative and 0: not clipped */
+    words[GRAD_SCALE] = word_of(run->grad_scale);
+    words[FLAGS] = run->flags;
+    words[LOSS_SCALE] = word_of(run->info.loss_scale);
+    words[ITERATIONS] = (uint64_t)s->iterations;
+    words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
+    words[HYSTERESIS] = s->hysteresis;
+    words[WEIGHTS] = word_of(e->plan.piece_count ? e->weight_sum + zoff_engine_exchange_weight(e) : 0);
+    for (size_t group = 0; group < e->group_count; group++)
+        add_group(e, group, words + TERMS + group * words_of_group());
+    return zoff_offload_layout(words, zoff_engine_terms_count(e) * sizeof *words);
+}
+
+/* ---- where they differ ---- */
+
+static bool is_like_first(const void *ctx, unsigned rank)
+{
+    const zoff_vote *votes = ctx;
+    return votes[rank].terms == votes[0].terms;
+}
+
+static bool is_other(const void *ctx, unsigned rank)
+{
+    return !is_like_first(ctx, rank);
+}
+
+/* The words of one rank, to all. */
+static zoff_status send(zoff_engine *e, unsigned root, uint64_t *words)
+{
+    zoff_comm_work work = {.active = false};
+    const size_t bytes = zoff_engine_terms_count(e) * sizeof *words;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = words, .count = bytes, .root = root};
+    if (e->plan.rank == root)
+        memcpy(words, e->ranks.step_terms, bytes);
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
+    return zoff_comm_wait(e->comm, &work);
+}
+
+static void print_word(size_t index, uint64_t word, char *dst, size_t dst_bytes)
+{
+    double number;
+    memcpy(&number, &word, sizeof number);
+    if (index >= TERMS)
+        (void)zoff_engine_facts_hyper_print((index - TERMS) % words_of_group(), word, dst, dst_bytes);
+    else if (NAMES[index].is_number)
+        snprintf(dst, dst_bytes, "%.17g", number);
+    else
+        snprintf(dst, dst_bytes, "%lld", (long long)word);
+}
+
+static void print_name(size_t index, char *dst, size_t dst_bytes)
+{
+    char ignored[64];
+    const size_t field = (index - TERMS) % words_of_group(), group = (index - TERMS) / words_of_group();
+    if (index < TERMS)
+        snprintf(dst, dst_bytes, "%s", NAMES[index].name);
+    else
+        snprintf(dst, dst_bytes, "zoff_adam_hyper.%s of group %zu, after the schedule,",
+                 zoff_engine_facts_hyper_print(field, 0, ignored, sizeof ignored), group);
+}
+
+static bool is_constants(size_t index)
+{
+    return index >= TERMS && (index - TERMS) % words_of_group() == words_of_group() - 1;
+}
+
+static zoff_status name_differences(const zoff_engine *e, unsigned other, const uint64_t *first, const uint64_t *second)
+{
+    enum { SHOWN_MAX = 6 };
+    char text[1400] = "", others[128], like[128];
+    size_t used = 0;
+    unsigned shown = 0, more = 0;
+    zoff_engine_facts_print_ranks(zoff_comm_size(e->comm), is_like_first, e->votes, like, sizeof like);
+    zoff_engine_facts_print_ranks(zoff_comm_size(e->comm), is_other, e->votes, others, sizeof others);
+    for (size_t i = 0; i < zoff_engine_terms_count(e); i++) {
+        char name[128], ours[64], theirs[64];
+        if (first[i] == second[i] || is_constants(i))
+            continue;
+        more += shown == SHOWN_MAX;
+        if (shown == SHOWN_MAX)
+            continue;
+        print_name(i, name, sizeof name);
+        print_word(i, first[i], ours, sizeof ours);
+        print_word(i, second[i], theirs, sizeof theirs);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s is %s on rank 0 and %s on rank %u", shown ? "; " : "",
+                                 name, ours, theirs, other);
+        shown++;
+    }
+    for (size_t i = 0; !shown && i < zoff_engine_terms_count(e); i++) {
+        if (first[i] != second[i])
+            snprintf(text, sizeof text, "the constants of group %zu differ on ranks 0 and %u", (i - TERMS) / words_of_group(),
+                     other);
+    }
+    if (more)
+        snprintf(text + used, sizeof text - used, "; and %u more", more);
+    return zoff_base_status_fail(
+        ZOFF_ERR_INVALID,
+        "ranks take different steps: %s (%s against %s). Call zoff_grads_drop() on every rank, and take the step again "
+        "with the same values",
+        text, like, others);
+}
+
+/* Every rank has all votes, so all of them come here or none does. */
+zoff_status zoff_engine_terms_compare(zoff_engine *e)
+{
+    const unsigned ranks = zoff_comm_size(e->comm);
+    unsigned other = 1;
+    while (other < ranks && is_like_first(e->votes, other))
+        other++;
+    if (other >= ranks)
+        return ZOFF_OK;
+    uint64_t *first = e->ranks.step_terms + zoff_engine_terms_count(e), *second = first + zoff_engine_terms_count(e);
+    ZOFF_TRY(send(e, 0, first));
+    ZOFF_TRY(send(e, other, second));
+    return name_differences(e, other, first, second);
+}

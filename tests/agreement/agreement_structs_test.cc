@@ -1,0 +1,223 @@
+// agreement_structs_test.cc: every field of the public structs that an engine is built from, changed on one rank.
+#include "agreement.h"
+
+#include <cstddef>
+
+using namespace agreement;
+
+namespace
+{
+enum verdict { REFUSED, WITHOUT_EFFECT };
+
+struct mutation {
+    const char *field, *named; // what the message must say
+    size_t offset, bytes;
+    verdict expected;
+    std::function<void(saying &)> change;
+};
+
+#define FIELD(type, name) #name, offsetof(type, name), sizeof(((type *)nullptr)->name)
+
+mutation refused(const char *field, size_t offset, size_t bytes, std::function<void(saying &)> change,
+                 const char *named = nullptr)
+{
+    return {field, named ? named : field, offset, bytes, REFUSED, std::move(change)};
+}
+mutation harmless(const char *field, size_t offset, size_t bytes, std::function<void(saying &)> change)
+{
+    return {field, "", offset, bytes, WITHOUT_EFFECT, std::move(change)};
+}
+
+// Each byte of a struct belongs to a field that the list names, but for padding: a new field fails here until it is listed.
+void expect_covered(const std::vector<mutation> &list, size_t size)
+{
+    std::vector<bool> covered(size, false);
+    for (const auto &m : list) {
+        for (size_t i = m.offset; i < m.offset + m.bytes; i++)
+            covered[i] = true;
+    }
+    for (size_t i = 0, hole = 0; i < size; i++) {
+        hole = covered[i] ? 0 : hole + 1;
+        EXPECT_LT(hole, sizeof(size_t)) << "the bytes before " << i + 1 << " are of a field that is not listed";
+    }
+}
+
+const char BASE[] = "{\"optimizer\": {\"type\": \"AdamW\"}, \"zero_optimization\": {\"stage\": 1}}";
+
+size_t try_all(
+    const std::vector<mutation> &list, const std::string &base, const std::function<void(saying &)> &prepare = [](saying &) {})
+{
+    size_t number = 0;
+    for (const auto &mutated : list) {
+        SCOPED_TRACE(mutated.field);
+        if (!mutated.change)
+            continue;
+        const unsigned ranks = is_full() || number++ % 4 == 0 ? 4 : 2;
+        const auto say = [&](bool changes) {
+            return [&, changes](model &m, unsigned rank) {
+                saying s = m.usual(base);
+                prepare(s);
+                if (changes && rank == 1)
+                    mutated.change(s);
+                return s;
+            };
+        };
+        const auto got = run(ranks, say(true));
+        std::vector<outcome> want;
+        if (mutated.expected == WITHOUT_EFFECT)
+            want = run(ranks, say(false));
+        for (unsigned rank = 0; rank < ranks; rank++) {
+            if (mutated.expected == WITHOUT_EFFECT) {
+                EXPECT_EQ(ZOFF_OK, got[rank].status) << got[rank].message;
+                EXPECT_EQ(want[rank].weights.size(), got[rank].weights.size());
+                EXPECT_TRUE(want[rank].weights == got[rank].weights) << "other weights on rank " << rank;
+            } else {
+                EXPECT_EQ(ZOFF_ERR_INVALID, got[rank].status) << got[rank].message;
+                EXPECT_EQ("seal", got[rank].call) << got[rank].message;
+                EXPECT_NE(std::string::npos, got[rank].message.find(mutated.named)) << got[rank].message;
+                EXPECT_NE(std::string::npos, got[rank].message.find(" on rank 1")) << got[rank].message;
+            }
+        }
+    }
+    return number;
+}
+
+void report(const char *what, size_t count)
+{
+    testing::Test::RecordProperty("values_changed", (int)count);
+    printf("agreement: %zu values of %s changed on one rank\n", count, what);
+}
+
+TEST(Agreement, EveryFieldOfTheOptions)
+{
+    quiet log;
+    scratch_folder folder;
+    zoff_accel *host = nullptr;
+    ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &host));
+    const std::vector<mutation> list = {
+        harmless(FIELD(zoff_engine_opts, struct_size),
+                 [](saying &s) { s.opts.struct_size = offsetof(zoff_engine_opts, progress_thread); }),
+        harmless(FIELD(zoff_engine_opts, config_path), [](saying &s) { s.opts.config_path = "/not/read"; }),
+        harmless(FIELD(zoff_engine_opts, config), nullptr), // the keys have a test of their own
+        harmless(FIELD(zoff_engine_opts, accel), [&](saying &s) { s.opts.accel = host; }),
+        harmless(FIELD(zoff_engine_opts, comm), nullptr), // what makes them ranks
+        refused(FIELD(zoff_engine_opts, state_tier),
+                [&](saying &s) {
+                    s.opts.state_tier = ZOFF_TIER_NVME;
+                    s.opts.nvme_path = folder.path.c_str();
+                }),
+        harmless(FIELD(zoff_engine_opts, nvme_path), [&](saying &s) { s.opts.nvme_path = folder.path.c_str(); }),
+        harmless(FIELD(zoff_engine_opts, host_bytes), [](saying &s) { s.opts.host_bytes = 64 << 20; }),
+        refused(FIELD(zoff_engine_opts, chunk_elements), [](saying &s) { s.opts.chunk_elements = 2048; }),
+        harmless(FIELD(zoff_engine_opts, threads), [](saying &s) { s.opts.threads = 2; }),
+        harmless(FIELD(zoff_engine_opts, progress_thread), [](saying &s) { s.opts.progress_thread = true; }),
+    };
+    expect_covered(list, sizeof(zoff_engine_opts));
+    report("zoff_engine_opts", try_all(list, BASE));
+    zoff_accel_close(host);
+}
+
+TEST(Agreement, EveryFieldOfAParameter)
+{
+    quiet log;
+    static uint16_t wide[2 * 1000];
+    const std::vector<mutation> list = {
+        harmless(FIELD(zoff_param_desc, struct_size),
+                 [](saying &s) { s.params[0].struct_size = offsetof(zoff_param_desc, engine_owned); }),
+        refused(
+            FIELD(zoff_param_desc, value), [](saying &s) { s.params[2].value = nullptr; },
+            "the checksum of the first weights of parameter 2"),
+        harmless(FIELD(zoff_param_desc, grad), nullptr), // a rank without a gradient is a rank without work
+        refused(FIELD(zoff_param_desc, count), [](saying &s) { s.params[0].count -= 8; }),
+        refused(FIELD(zoff_param_desc, slices), [](saying &s) { s.params[1].slices = 1; }),
+        harmless(FIELD(zoff_param_desc, value_stride),
+                 [](saying &s) {
+                     memcpy(wide, s.params[1].value, 600 * 2);
+                     memcpy(wide + 1000, (uint16_t *)s.params[1].value + 640, 600 * 2);
+                     s.params[1].value = wide;
+                     s.params[1].value_stride = 1000;
+                 }),
+        harmless(FIELD(zoff_param_desc, grad_stride), nullptr),
+        refused(FIELD(zoff_param_desc, dtype), [](saying &s) { s.params[1].dtype = ZOFF_F16; }),
+        refused(FIELD(zoff_param_desc, grad_dtype), [](saying &s) { s.params[1].grad_dtype = ZOFF_F16; }),
+        refused(FIELD(zoff_param_desc, group), [](saying &s) { s.params[1].group = 0; }),
+        refused(FIELD(zoff_param_desc, frozen), [](saying &s) { s.params[0].frozen = true; }),
+        refused(FIELD(zoff_param_desc, name), [](saying &s) { s.params[0].name = "other"; }),
+        refused(FIELD(zoff_param_desc, engine_owned), [](saying &s) { s.params[0].engine_owned = true; }),
+    };
+    expect_covered(list, sizeof(zoff_param_desc));
+    size_t count = 0;
+    for (const auto &one : list) {
+        if (strcmp(one.field, "value_stride") != 0) {
+            count += try_all({one}, BASE);
+            continue;
+        }
+        // The weights of rank 1 lie elsewhere: rank 0 has the same.
+        count++;
+        const auto want = run(2, [&](model &m, unsigned) { return m.usual(BASE); });
+        const auto got = run(2, [&](model &m, unsigned rank) {
+            saying s = m.usual(BASE);
+            if (rank == 1)
+                one.change(s);
+            return s;
+        });
+        EXPECT_EQ(ZOFF_OK, got[1].status) << got[1].message;
+        EXPECT_TRUE(want[0].weights == got[0].weights);
+    }
+    report("zoff_param_desc", count);
+}
+
+// First weights of the engine are of one model: another value on one rank is an error, also of one element.
+TEST(Agreement, FirstWeightsOfTheEngine)
+{
+    quiet log;
+    for (unsigned stage : {0u, 1u, 3u}) {
+        const auto got = run(2, [&](model &m, unsigned rank) {
+            saying s = m.usual("{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}");
+            m.owned[699] += rank ? 1.0f : 0.0f;
+            return s;
+        });
+        for (const auto &one : got) {
+            EXPECT_EQ(ZOFF_ERR_INVALID, one.status) << one.message;
+            EXPECT_NE(std::string::npos, one.message.find("the first weights of parameter 2 (owned), slice 0")) << one.message;
+            EXPECT_NE(std::string::npos, one.message.find("zoff_param_desc.value")) << one.message;
+        }
+    }
+}
+
+std::vector<mutation> hyper_list()
+{
+    const auto set = [](auto field, auto value) { return [=](saying &s) { s.groups[1].*field = value; }; };
+    using h = zoff_adam_hyper;
+    return {
+        harmless(FIELD(h, struct_size), [](saying &s) { s.groups[1].struct_size = offsetof(h, optimizer); }),
+        refused(FIELD(h, lr), set(&h::lr, 0.5)),
+        refused(FIELD(h, beta1), set(&h::beta1, 0.5)),
+        refused(FIELD(h, beta2), set(&h::beta2, 0.5)),
+        refused(FIELD(h, eps), set(&h::eps, 0.5)),
+        refused(FIELD(h, weight_decay), set(&h::weight_decay, 0.5)),
+        refused(FIELD(h, decay), set(&h::decay, ZOFF_DECAY_L2)),
+        refused(FIELD(h, momentum), set(&h::momentum, 0.5)),
+        refused(FIELD(h, dampening), set(&h::dampening, 0.5)),
+        refused(FIELD(h, lr_decay), set(&h::lr_decay, 0.5)),
+        refused(FIELD(h, optimizer), set(&h::optimizer, ZOFF_OPTIMIZER_SGD)),
+        refused(FIELD(h, nesterov),
+                [](saying &s) {
+                    s.groups[1].nesterov = true;
+                    s.groups[1].momentum = 0.5;
+                }),
+    };
+}
+
+TEST(Agreement, EveryHyperParameterOfAGroup)
+{
+    quiet log;
+    const std::vector<mutation> list = hyper_list();
+    expect_covered(list, sizeof(zoff_adam_hyper));
+    report("zoff_adam_hyper at seal", try_all(list, BASE, [](saying &s) {
+               s.groups.resize(2);
+               for (auto &h : s.groups)
+                   zoff_adam_hyper_init(&h);
+           }));
+}
+} // namespace
