@@ -290,7 +290,8 @@ ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
 
 /** Go on with a step that failed, where it stopped: what was done is not done again. Weights and gradients must be as the
- *  failed call left them. Otherwise like zoff_step_wait().
+ *  failed call left them. Otherwise like zoff_step_wait(). After a flush of the drive that failed (zoff.persist) it writes all
+ *  that the step had written once more, and refuses where the drive has lost some of it: then only zoff_grads_drop() is left.
  *  @return ERR_STATE when no step has failed */
 ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 
@@ -351,7 +352,9 @@ ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_k
 /** Tell the number of updates made so far, which is t of the last one when the engine counts. */
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
-/** Set it: after states were loaded, the next step is number `t` + 1. */
+/** Set it: after states were loaded, the next step is number `t` + 1. With zoff.persist the files record it: once a step or a
+ *  count other than 0 was recorded, the next engine goes on with these states, whatever `t` is then.
+ *  @return an error: nothing was recorded, and the count is as before; call it again */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
 
 /** Tell what the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in all

@@ -207,7 +207,7 @@ zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event)
 {
     zoff_status status;
     e->run.idle = 0;
-    /* What fails of files meanwhile is told to whoever asks for it: the device must be waited for all the same. */
+    /* The device must be waited for whatever fails of files meanwhile: the store keeps such an error until drain or commit. */
     while ((status = e->accel->ops->event_poll(e->accel, event)) == ZOFF_PENDING)
         (void)zoff_engine_device_wait(e);
     return status;
@@ -324,14 +324,21 @@ zoff_status zoff_engine_device_go_on(zoff_engine *e)
     return ZOFF_OK;
 }
 
-/* A device that has failed brings nothing any more: then they are forgotten. */
-void zoff_engine_device_end_falls(zoff_engine *e)
+/* After a device failure no download can complete: drop them. */
+zoff_status zoff_engine_device_end_falls(zoff_engine *e)
 {
+    zoff_kept_error kept;
+    zoff_status status;
     e->run.idle = 0;
-    while (zoff_engine_device_go_on(e) == ZOFF_PENDING)
-        (void)zoff_engine_device_wait(e);
+    while ((status = zoff_engine_device_go_on(e)) == ZOFF_PENDING)
+        (void)zoff_engine_device_wait(e); /* as in wait_for: the store keeps an error of files */
     e->device.first_fall = e->device.fall_end;
+    if (status == ZOFF_OK)
+        return zoff_engine_device_norm_settle(e);
+    zoff_base_status_keep(&kept);
     (void)zoff_engine_device_norm_settle(e);
+    zoff_base_status_restore(&kept);
+    return status;
 }
 
 /* Of one rank alone a bucket needs no more than its own. */
@@ -547,7 +554,7 @@ zoff_status zoff_engine_device_finish(zoff_engine *e)
 {
     /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
     if (e->device.first_fall != e->device.fall_end)
-        zoff_engine_device_end_falls(e);
+        ZOFF_TRY(zoff_engine_device_end_falls(e));
     ZOFF_TRY(zoff_engine_device_norm_settle(e));
     if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
         ZOFF_TRY(zero_gradients(e));

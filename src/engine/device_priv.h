@@ -102,11 +102,11 @@ void zoff_engine_device_unpin(zoff_engine *e, const zoff_map *map);
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 /* Weights go up behind what is in a stream of the trainer's by now. */
 zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream);
-zoff_status zoff_engine_device_go_on(zoff_engine *e); /* take what has come; PENDING: something is on its way */
-void zoff_engine_device_end_falls(zoff_engine *e);    /* wait for all of it */
-bool zoff_engine_device_rises(const zoff_engine *e);  /* something is on its way up */
-bool zoff_engine_device_busy(const zoff_engine *e);   /* or down */
-zoff_status zoff_engine_device_wait(zoff_engine *e);  /* let time pass */
+zoff_status zoff_engine_device_go_on(zoff_engine *e);     /* take what has come; PENDING: something is on its way */
+zoff_status zoff_engine_device_end_falls(zoff_engine *e); /* wait for all of it */
+bool zoff_engine_device_rises(const zoff_engine *e);      /* something is on its way up */
+bool zoff_engine_device_busy(const zoff_engine *e);       /* or down */
+zoff_status zoff_engine_device_wait(zoff_engine *e);      /* let time pass */
 zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
 zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);

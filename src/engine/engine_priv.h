@@ -384,6 +384,8 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_gate(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
+/* The error of I/O beside the walk, once. */
+zoff_status zoff_engine_stages_take_fault(zoff_engine *e);
 /* Whether a slice of the bucket has a gradient in this step. */
 bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
 /* Sums of squares of the pieces of the bucket that this rank measures. */
@@ -457,7 +459,8 @@ zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *cal
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
 zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out); /* waits */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
-zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass);
+/* `status`: of the pass so far. */
+zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 
 /* stats.c */
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

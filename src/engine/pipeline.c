@@ -343,5 +343,6 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
     }
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(zoff_engine_device_finish(e));
+    ZOFF_TRY(zoff_engine_stages_take_fault(e)); /* behind the last bucket no stage takes it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

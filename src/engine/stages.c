@@ -52,7 +52,7 @@ static void between(void *ctx)
 }
 
 /* Return the error of I/O beside the walk, once: a retry starts without it. */
-static zoff_status take_fault(zoff_engine *e)
+zoff_status zoff_engine_stages_take_fault(zoff_engine *e)
 {
     zoff_status status = e->run.fault;
     e->run.fault = ZOFF_OK;
@@ -194,7 +194,7 @@ static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    ZOFF_TRY(take_fault(e));
+    ZOFF_TRY(zoff_engine_stages_take_fault(e));
     zoff_status status = zoff_engine_stages_borrow(run);
     if (status != ZOFF_OK)
         return status;
@@ -214,7 +214,7 @@ static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    ZOFF_TRY(take_fault(e));
+    ZOFF_TRY(zoff_engine_stages_take_fault(e));
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
     return give(e->weights, run->chunk, &run->weights);
 }

@@ -245,12 +245,54 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
     return zoff_engine_stores_retry(e);
 }
 
-zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass)
+/* After an error, too, nothing of the pass is left in flight. The first error counts. */
+zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status)
 {
-    zoff_status status = zoff_engine_stores_drain(e);
+    zoff_kept_error kept;
+    if (status < 0) {
+        zoff_base_status_keep(&kept);
+        (void)zoff_engine_stores_drain(e);
+        zoff_base_status_restore(&kept);
+        return status;
+    }
+    status = zoff_engine_stores_drain(e);
     ZOFF_TRY(pass->changes_states ? zoff_engine_persist_commit_pass(e, status) : status);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
+}
+
+static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk, bool to_master)
+{
+    zoff_chunk_memory memory;
+    zoff_kept_error kept;
+    ZOFF_TRY(zoff_engine_device_lend(e, chunk, to_master));
+    zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
+    if (status < 0) {
+        zoff_engine_device_release(e, chunk);
+        return status;
+    }
+    cast_chunk(e, chunk, memory, to_master);
+    if (!to_master)
+        status = zoff_engine_device_rise(e, chunk, true);
+    zoff_engine_device_release(e, chunk);
+    if (status == ZOFF_OK)
+        return zoff_engine_states_give_back(e, pass, chunk, memory);
+    zoff_base_status_keep(&kept);
+    (void)zoff_engine_states_give_back(e, pass, chunk, memory); /* the store keeps its error */
+    zoff_base_status_restore(&kept);
+    return status;
+}
+
+/* Uploads read windows and write the caller's weights: also after an error none is left on its way. */
+static zoff_status settle(zoff_engine *e, zoff_status status)
+{
+    zoff_kept_error kept;
+    if (status == ZOFF_OK)
+        return zoff_engine_device_settle(e);
+    zoff_base_status_keep(&kept);
+    (void)zoff_engine_device_settle(e);
+    zoff_base_status_restore(&kept);
+    return status;
 }
 
 /* One pass over all chunks that have masters. */
@@ -262,24 +304,15 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
                             .changes_weights = !to_master,
                             .makes_weights = !to_master};
     ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
-    for (size_t chunk = 0; chunk < e->plan.chunk_count; chunk++) {
-        zoff_chunk_memory memory;
-        if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER] == 0)
-            continue;
-        ZOFF_TRY(zoff_engine_device_lend(e, chunk, to_master));
-        zoff_status status = zoff_engine_states_borrow(e, &pass, chunk, &memory);
-        if (status == ZOFF_OK)
-            cast_chunk(e, chunk, memory, to_master);
-        if (status == ZOFF_OK && !to_master)
-            status = zoff_engine_device_rise(e, chunk, true);
-        zoff_engine_device_release(e, chunk);
-        ZOFF_TRY(status);
-        ZOFF_TRY(zoff_engine_states_give_back(e, &pass, chunk, memory));
+    zoff_status status = ZOFF_OK;
+    for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++) {
+        if (e->plan.chunks[chunk].lengths[ZOFF_STREAM_MASTER])
+            status = cast_one(e, &pass, chunk, to_master);
     }
-    ZOFF_TRY(zoff_engine_device_settle(e));
-    if (!to_master)
-        ZOFF_TRY(zoff_engine_spread_all(e));
-    return zoff_engine_states_end_pass(e, &pass);
+    status = settle(e, status);
+    if (status == ZOFF_OK && !to_master)
+        status = zoff_engine_spread_all(e);
+    return zoff_engine_states_end_pass(e, &pass, status);
 }
 
 zoff_status zoff_engine_states_push(zoff_engine *e)
@@ -296,9 +329,10 @@ zoff_status zoff_params_pull(zoff_engine *e)
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
                  "yet; call zoff_params_push(), which makes them of the states",
                  (long long)e->t);
-    ZOFF_TRY(cast_all(e, true));
-    e->awaits_weights = false;
-    return ZOFF_OK;
+    zoff_status status = cast_all(e, true);
+    /* After an error some masters are new and others are not: a step waits until a pull or a push makes all of them one. */
+    e->awaits_weights = status < 0 && (e->awaits_weights || !e->weights);
+    return status;
 }
 
 zoff_status zoff_params_push(zoff_engine *e)
@@ -306,7 +340,7 @@ zoff_status zoff_params_push(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_push"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
-    ZOFF_TRY(cast_all(e, false));
-    e->awaits_weights = false;
-    return ZOFF_OK;
+    zoff_status status = cast_all(e, false);
+    e->awaits_weights = e->awaits_weights && status < 0;
+    return status;
 }

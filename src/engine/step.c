@@ -106,7 +106,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
-    (void)zoff_engine_stores_pump(e); /* what fails is told by the step, which asks for it again */
+    (void)zoff_engine_stores_pump(e); /* the store keeps an error for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
     const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_rises(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
@@ -231,7 +231,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status < 0) {
         zoff_kept_error first;
         zoff_base_status_keep(&first);
-        (void)zoff_engine_stores_drain(e); /* what else fails is retried with it */
+        (void)zoff_engine_stores_drain(e); /* the store keeps what else fails until retry */
         zoff_base_status_restore(&first);
         bool torn = e->run.updated > 0;
         e->phase = ZOFF_PHASE_FAILED;
@@ -266,6 +266,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
                  "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
                  (long long)e->run.t);
     ZOFF_TRY(check_info(info));
+    e->run.fault = ZOFF_OK; /* what it was about is asked for, or written, again */
     zoff_status status = zoff_engine_stores_retry(e);
     if (status < 0) {
         give_info(&e->run.info, info);
@@ -307,7 +308,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && e->comm->is_broken, ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
-    zoff_engine_device_end_falls(e);
+    (void)zoff_engine_device_end_falls(e); /* these gradients are dropped, whatever became of them */
     ZOFF_TRY(zoff_engine_exchange_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
@@ -341,10 +342,17 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     if (e->phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
+    if (!e->store || t == before) {
+        e->t = t;
+        return ZOFF_OK;
+    }
+    /* States that were written before and failed belong to this record. */
+    zoff_status status = zoff_engine_stores_retry(e);
+    if (status == ZOFF_OK)
+        status = zoff_engine_stores_drain(e);
     e->t = t;
-    zoff_status status = e->store && t != before ? zoff_engine_persist_commit_pass(e, ZOFF_OK) : ZOFF_OK;
+    status = zoff_engine_persist_commit_pass(e, status);
     if (status < 0)
         e->t = before;
-    ZOFF_TRY(status);
-    return ZOFF_OK;
+    return status;
 }

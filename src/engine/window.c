@@ -250,9 +250,10 @@ static zoff_status move(zoff_engine *e, const window *w)
     const bool is_stored = pass.states || pass.weights;
     if (is_stored)
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
-    for (size_t at = w->first; at < w->first + w->count;)
-        ZOFF_TRY(move_stretch(e, w, &pass, stretch_from(e, w, at), &at));
-    return is_stored ? zoff_engine_states_end_pass(e, &pass) : ZOFF_OK;
+    zoff_status status = ZOFF_OK;
+    for (size_t at = w->first; status == ZOFF_OK && at < w->first + w->count;)
+        status = move_stretch(e, w, &pass, stretch_from(e, w, at), &at);
+    return is_stored ? zoff_engine_states_end_pass(e, &pass, status) : status;
 }
 
 /* ---- the caller's calls ---- */

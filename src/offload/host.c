@@ -69,6 +69,12 @@ static zoff_status host_idle(zoff_store *store)
     return ZOFF_OK;
 }
 
+static zoff_status host_settled(const zoff_store *store)
+{
+    (void)store;
+    return ZOFF_OK;
+}
+
 static bool host_busy(const zoff_store *store, bool writes_only)
 {
     (void)store;
@@ -107,6 +113,7 @@ const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .wait = host_idle,
                                               .drain = host_idle,
                                               .busy = host_busy,
+                                              .settled = host_settled,
                                               .commit = host_commit,
                                               .rollback = host_idle,
                                               .retry = host_idle,

@@ -110,22 +110,26 @@ zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 /* Give a borrowed chunk back as it was. */
 void zoff_offload_store_release(zoff_store *store, size_t chunk);
 
-/* Let I/O go on without waiting. Returns the error of a write that failed; its chunk is kept and written again by retry. */
+/* Let I/O go on without waiting. Returns the error of a write that failed. The store keeps the chunk and the error until retry
+ * writes the chunk again: a caller may drop the error here, since drain and commit return it again. */
 zoff_status zoff_offload_store_pump(zoff_store *store);
 
 /* Wait until something in flight has completed; errors as pump. */
 zoff_status zoff_offload_store_wait(zoff_store *store);
 
-/* Wait until all that was flushed is written; errors as pump. */
+/* Wait until all that was flushed is written. Returns the first error of a write that failed, now or earlier, and was not
+ * written again. */
 zoff_status zoff_offload_store_drain(zoff_store *store);
 
-/* Write again what could not be written.  @blocks never */
+/* Write again what could not be written, and what was written before a flush that failed.  @blocks only for the latter
+ * @return an error when the latter is not there any more: only rollback is left */
 zoff_status zoff_offload_store_retry(zoff_store *store);
 
 /* Whether reads or writes, or only writes, are in flight, as far as pump has seen. */
 bool zoff_offload_store_busy(const zoff_store *store, bool writes_only);
 
-/* All that was flushed is written and belongs together: it is what the files hold from now on, after step `t`. Drain before.
+/* All that was flushed is written and belongs together: it is what the files hold from now on, after step `t`. Drain before:
+ * commit records nothing while a write is in flight or has failed.
  * @blocks with persist, for the commit record  @return an error: the files hold what they held before; may be called again */
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);
 

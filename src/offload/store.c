@@ -87,6 +87,8 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
 {
+    /* The one place: nothing is recorded that may not be there. */
+    ZOFF_TRY(store->ops->settled(store));
     return store->ops->commit(store, t);
 }
 

@@ -21,6 +21,7 @@ typedef struct zoff_store_ops {
     zoff_status (*wait)(zoff_store *store);
     zoff_status (*drain)(zoff_store *store);
     bool (*busy)(const zoff_store *store, bool writes_only);
+    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
     zoff_status (*commit)(zoff_store *store, int64_t t);
     zoff_status (*rollback)(zoff_store *store);
     zoff_status (*retry)(zoff_store *store);

@@ -27,8 +27,7 @@ zoff_swap_slot *zoff_offload_swap_free_slot(zoff_swap_store *s)
     return NULL;
 }
 
-/* The slot where a chunk is, or is coming to, or was left; NULL: it is only in its file. */
-static zoff_swap_slot *find_chunk(zoff_swap_store *s, size_t chunk)
+zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk)
 {
     if (s->places[chunk].home)
         return s->places[chunk].home;
@@ -72,7 +71,7 @@ static void delist(zoff_swap_store *s, zoff_swap_slot *slot)
 static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk)
 {
     const zoff_swap_place *place = &s->places[chunk];
-    const size_t bytes = place->now.fresh ? s->chunks[chunk].first_bytes : s->chunks[chunk].bytes;
+    const size_t bytes = place->now.fresh ? place->first_bytes : s->chunks[chunk].bytes;
     ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), offset_of(s, chunk), bytes, slot->base, &slot->ticket));
     slot->chunk = chunk;
     slot->unchecked = true;
@@ -82,14 +81,26 @@ static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t c
     return ZOFF_OK;
 }
 
-/* A slot whose write cannot even be started keeps its chunk and waits for retry. */
+/* The slot keeps its chunk and the error until retry: check_clean() tells the error again, whoever has dropped it before. */
+static zoff_status fail_write(zoff_swap_slot *slot, zoff_status status)
+{
+    slot->state = ZOFF_SLOT_DIRTY;
+    slot->result = status;
+    zoff_base_status_keep(&slot->words);
+    return status;
+}
+
 zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     const size_t bytes = s->chunks[slot->chunk].bytes;
-    slot->state = ZOFF_SLOT_DIRTY;
-    ZOFF_TRY(zoff_offload_swap_keep_take_back(s));
-    ZOFF_TRY(zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket));
+    zoff_status status = zoff_offload_swap_keep_take_back(s);
+    if (status == ZOFF_OK)
+        status = zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket);
+    if (status < 0)
+        return fail_write(slot, status);
     enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
+    s->unproven -= s->places[slot->chunk].unproven;
+    s->places[slot->chunk].unproven = false;
     return ZOFF_OK;
 }
 
@@ -116,12 +127,12 @@ static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
             zoff_base_status_keep(&slot->words);
         return ZOFF_OK;
     }
-    slot->state = status == ZOFF_OK ? ZOFF_SLOT_FREE : ZOFF_SLOT_DIRTY;
-    if (status == ZOFF_OK) {
-        s->store.stats.write_bytes += slot->request_bytes;
-        s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
-    }
-    return status;
+    if (status < 0)
+        return fail_write(slot, status);
+    slot->state = ZOFF_SLOT_FREE;
+    s->store.stats.write_bytes += slot->request_bytes;
+    s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
+    return ZOFF_OK;
 }
 
 /* What a read came to, if it is done; then the slot is lent, or free again. It counts for the step that takes it. */
@@ -167,7 +178,7 @@ zoff_status zoff_offload_swap_pump(zoff_store *store)
     first_failure first = {.status = ZOFF_OK};
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < s->file_count; i++)
-        ZOFF_TRY(zoff_aio_pump(s->files[i].aio));
+        note(&first, zoff_aio_pump(s->files[i].aio));
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     for (zoff_swap_slot *slot = s->oldest, *newer; slot; slot = newer) {
         newer = slot->newer;
@@ -176,10 +187,10 @@ zoff_status zoff_offload_swap_pump(zoff_store *store)
     return tell(&first);
 }
 
-static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
+zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = find_chunk(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     if (slot && slot->is_home) { /* while it is written through, it must not change */
         *out = slot->base;
         return slot->state == ZOFF_SLOT_FREE ? ZOFF_OK : ZOFF_PENDING;
@@ -202,8 +213,8 @@ static zoff_status swap_fetch(zoff_store *store, size_t chunk, void **out)
 static zoff_status swap_claim(zoff_store *store, size_t chunk, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    if (find_chunk(s, chunk))
-        return swap_fetch(store, chunk, out);
+    if (zoff_offload_swap_find(s, chunk))
+        return zoff_offload_swap_fetch(store, chunk, out);
     zoff_swap_slot *slot = zoff_offload_swap_free_slot(s);
     if (!slot)
         return ZOFF_PENDING;
@@ -246,7 +257,8 @@ static void swap_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
     if (s->digested != chunk)
         zoff_offload_digest_begin(&s->digest, s->chunks[chunk].bytes);
     s->digested = chunk;
-    zoff_offload_digest_add(&s->digest, s->store.threads, find_chunk(s, chunk)->base, s->chunks[chunk].bytes, from, to);
+    zoff_offload_digest_add(&s->digest, s->store.threads, zoff_offload_swap_find(s, chunk)->base, s->chunks[chunk].bytes, from,
+                            to);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 
@@ -256,11 +268,11 @@ void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base,
     out->checksum = out->has_checksum ? digest(s, chunk, base) : 0;
 }
 
-static zoff_status swap_check(zoff_store *store, size_t chunk)
+zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     s->digested = SIZE_MAX;
-    zoff_swap_slot *slot = find_chunk(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     const zoff_swap_version *now = &s->places[chunk].now;
     if (!slot->unchecked)
         return ZOFF_OK;
@@ -284,7 +296,7 @@ static zoff_status swap_flush(zoff_store *store, size_t chunk)
     zoff_swap_place *place = &s->places[chunk];
     if (place->home && !s->persist)
         return ZOFF_OK;
-    zoff_swap_slot *slot = find_chunk(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     /* What was committed stays where it is until the next commit. */
     place->now.slot = s->persist ? !place->committed.slot : 0;
     place->now.fresh = false;
@@ -292,11 +304,11 @@ static zoff_status swap_flush(zoff_store *store, size_t chunk)
     return zoff_offload_swap_start_write(s, slot);
 }
 
-static void swap_release(zoff_store *store, size_t chunk)
+void zoff_offload_swap_release(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     if (!s->places[chunk].home)
-        find_chunk(s, chunk)->state = ZOFF_SLOT_FREE;
+        zoff_offload_swap_find(s, chunk)->state = ZOFF_SLOT_FREE;
 }
 
 static bool swap_resident(const zoff_store *store, size_t chunk)
@@ -309,7 +321,7 @@ static bool swap_resident(const zoff_store *store, size_t chunk)
 static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = find_chunk(s, chunk) ? NULL : zoff_offload_swap_free_slot(s);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk) ? NULL : zoff_offload_swap_free_slot(s);
     if (!slot || !s->chunks[chunk].bytes)
         return ZOFF_OK;
     ZOFF_TRY(start_read(s, slot, chunk));
@@ -330,7 +342,7 @@ static void abandon(zoff_swap_store *s, zoff_swap_slot *slot)
 static void swap_drop(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = find_chunk(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     if (slot && slot->state == ZOFF_SLOT_READING)
         abandon(s, slot);
 }
@@ -352,7 +364,7 @@ zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
         ZOFF_TRY(zoff_aio_wait_any(queue_of(s, home->chunk)));
     home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
     ZOFF_TRY(status);
-    return swap_check(&s->store, home->chunk);
+    return zoff_offload_swap_check(&s->store, home->chunk);
 }
 
 /* ---- waiting ---- */
@@ -389,6 +401,36 @@ zoff_status zoff_offload_swap_wait(zoff_store *store)
     return zoff_offload_swap_pump(store);
 }
 
+/* The error of a write that has failed and was not written again since. */
+static zoff_status check_clean(const zoff_swap_store *s)
+{
+    for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
+        if (s->slots[i].state != ZOFF_SLOT_DIRTY)
+            continue;
+        zoff_base_status_restore(&s->slots[i].words);
+        return s->slots[i].result;
+    }
+    return ZOFF_OK;
+}
+
+/* The caller drains before a commit. A write in flight, or a chunk that is still lent, means that a wait was forgotten. */
+static zoff_status swap_settled(const zoff_store *store)
+{
+    const zoff_swap_store *s = (const zoff_swap_store *)store;
+    ZOFF_TRY(check_clean(s));
+    ZOFF_FAIL_IF(
+        s->unproven, ZOFF_ERR_IO,
+        "%zu chunk(s) were written before a flush to the drive failed, and not again since: the drive may have lost them",
+        s->unproven);
+    for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
+        const zoff_slot_state state = s->slots[i].state;
+        ZOFF_FAIL_IF(state == ZOFF_SLOT_WRITING || (s->persist && state == ZOFF_SLOT_LENT), ZOFF_ERR_STATE,
+                     "chunk %zu is %s while its states are to be recorded; this is a defect of the library, please report it",
+                     s->slots[i].chunk, state == ZOFF_SLOT_WRITING ? "being written" : "borrowed");
+    }
+    return ZOFF_OK;
+}
+
 /* Also after a failure: a retry must not meet the failures of writes that were on their way before it. */
 zoff_status zoff_offload_swap_drain(zoff_store *store)
 {
@@ -398,9 +440,11 @@ zoff_status zoff_offload_swap_drain(zoff_store *store)
         note(&first, zoff_offload_swap_pump(store));
         const zoff_swap_slot *oldest = oldest_in_flight(s, false);
         if (!oldest)
-            return tell(&first);
+            break;
         ZOFF_TRY(wait_for(s, oldest));
     }
+    note(&first, check_clean(s));
+    return tell(&first);
 }
 
 static zoff_status swap_retry(zoff_store *store)
@@ -410,23 +454,24 @@ static zoff_status swap_retry(zoff_store *store)
         if (s->slots[i].state == ZOFF_SLOT_DIRTY)
             ZOFF_TRY(zoff_offload_swap_start_write(s, &s->slots[i]));
     }
-    return ZOFF_OK;
+    return s->unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
 }
 
 const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_open,
                                               .close = zoff_offload_swap_life_close,
-                                              .fetch = swap_fetch,
+                                              .fetch = zoff_offload_swap_fetch,
                                               .claim = swap_claim,
-                                              .check = swap_check,
+                                              .check = zoff_offload_swap_check,
                                               .ahead = swap_ahead,
                                               .drop = swap_drop,
                                               .settle = swap_settle,
                                               .flush = swap_flush,
-                                              .release = swap_release,
+                                              .release = zoff_offload_swap_release,
                                               .pump = zoff_offload_swap_pump,
                                               .wait = zoff_offload_swap_wait,
                                               .drain = zoff_offload_swap_drain,
                                               .busy = swap_busy,
+                                              .settled = swap_settled,
                                               .commit = zoff_offload_swap_keep_commit,
                                               .rollback = zoff_offload_swap_keep_rollback,
                                               .retry = swap_retry,

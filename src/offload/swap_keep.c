@@ -4,7 +4,8 @@
  * two generations is whole, and so is every chunk of it.
  *
  * Over a power cut this holds only if the drive has really written what it took: `power_safe` flushes the drive's cache before
- * the record and after it.
+ * the record and after it. A flush that fails loses what was written since the last one, and the next flush does not say so
+ * (docs/adr/0031-commit.md): then chunks are `unproven` until they are written again.
  *
  * Several files are committed one after the other. The generation to go on with is then the newest that all of them have; no
  * file can be further than one ahead, for g + 2 is not begun before g + 1 is committed everywhere. */
@@ -18,7 +19,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- commit ---- */
@@ -27,8 +30,66 @@ static zoff_status flush_drive(const zoff_swap_store *s, const zoff_swap_file *f
 {
     if (!s->power_safe)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(fdatasync(file->lock) != 0, ZOFF_ERR_IO, "cannot flush '%s' to the drive: %s", file->name,
-                 zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(fdatasync(file->lock) != 0, ZOFF_ERR_IO,
+                 "cannot flush '%s' to the drive: %s; the drive may have lost what was written since the last flush",
+                 file->name, zoff_base_status_errno(errno));
+    return ZOFF_OK;
+}
+
+/* All that was written to a file since its last commit. */
+static void doubt_chunks(zoff_swap_store *s, uint32_t file)
+{
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        zoff_swap_place *place = &s->places[chunk];
+        const bool is_written = s->chunks[chunk].bytes && place->file == file && place->now.slot != place->committed.slot;
+        s->unproven += is_written && !place->unproven;
+        place->unproven = place->unproven || is_written;
+    }
+}
+
+/* The chunks of all files, before a record in any of them names one. */
+static zoff_status flush_chunks(zoff_swap_store *s)
+{
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        zoff_status status = flush_drive(s, &s->files[i]);
+        if (status < 0)
+            doubt_chunks(s, i);
+        ZOFF_TRY(status);
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
+{
+    zoff_offload_swap_forget(&s->store);
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
+        const zoff_swap_place *place = &s->places[chunk];
+        zoff_status status = ZOFF_OK;
+        void *base;
+        if (!place->unproven)
+            continue;
+        while (!place->home && (status = zoff_offload_swap_fetch(&s->store, chunk, &base)) == ZOFF_PENDING)
+            ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+        const bool is_compared = place->home || (s->verify != ZOFF_VERIFY_OFF && place->now.has_checksum);
+        if (status == ZOFF_OK && !is_compared)
+            zoff_offload_swap_release(&s->store, chunk);
+        ZOFF_FAIL_IF(
+            status == ZOFF_OK && !is_compared, ZOFF_ERR_IO,
+            "chunk %zu of '%s' was written before a flush that failed, and has no checksum to compare it with "
+            "(zoff.verify is not \"full\"): zoff_step_retry() cannot finish this step. Call zoff_grads_drop(), or open "
+            "the engine again: both go back to the states after step %" PRId64,
+            chunk, s->files[place->file].name, s->store.t);
+        if (status == ZOFF_OK && !place->home)
+            status = zoff_offload_swap_check(&s->store, chunk);
+        if (status < 0)
+            return zoff_base_status_prefix(
+                status,
+                "a flush has failed, and the drive has lost what was written before it: "
+                "zoff_step_retry() cannot finish this step. Call zoff_grads_drop(), or open the engine "
+                "again: both go back to the states after step %" PRId64 ". Chunk %zu: ",
+                s->store.t, chunk);
+        ZOFF_TRY(zoff_offload_swap_start_write(s, zoff_offload_swap_find(s, chunk)));
+    }
     return ZOFF_OK;
 }
 
@@ -43,6 +104,7 @@ static void list_entries(const zoff_swap_store *s, uint32_t file, zoff_swap_entr
                                    .offset = place->offset,
                                    .bytes = s->chunks[chunk].bytes,
                                    .checksum = place->now.checksum,
+                                   .first_bytes = place->first_bytes,
                                    .slot = place->now.slot,
                                    .flags = (place->now.fresh ? ZOFF_ENTRY_FRESH : 0) |
                                             (place->now.has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0)};
@@ -56,6 +118,7 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     zoff_swap_file *file = &s->files[index];
     zoff_swap_head head = {.generation = generation,
                            .t = t,
+                           .flags = s->stepped || t != 0 ? ZOFF_HEAD_STEPPED : 0,
                            .identity = s->identity,
                            .entry_count = file->chunk_count,
                            .file_bytes = file->bytes,
@@ -63,7 +126,6 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     head.identity.file = index;
     ZOFF_TRY(zoff_base_mem_alloc(file->chunk_count + 1, sizeof *entries, "a commit record", &entries));
     list_entries(s, index, entries);
-    ZOFF_TRY_OR(free_entries, flush_drive(s, file));
     ZOFF_TRY_OR(free_entries, zoff_offload_swap_record_write(file->aio, &head, entries));
     status = flush_drive(s, file);
 free_entries:
@@ -84,17 +146,18 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     double from = zoff_base_clock_seconds();
-    s->in_doubt = s->persist;
-    for (uint32_t i = 0; s->persist && i < s->file_count; i++) {
-        zoff_status status = write_record(s, i, s->generation + 1, t);
-        if (status < 0)
-            return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
-    }
+    zoff_status status = s->persist ? flush_chunks(s) : ZOFF_OK;
+    s->in_doubt = s->in_doubt || (s->persist && status == ZOFF_OK);
+    for (uint32_t i = 0; status == ZOFF_OK && s->persist && i < s->file_count; i++)
+        status = write_record(s, i, s->generation + 1, t);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
     for (size_t i = 0; s->persist && i < s->file_count; i++)
         s->files[i].keep = true; /* all of them or, when the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->in_doubt = false;
+    s->stepped = s->stepped || t != 0;
     s->generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = lifetime_bytes(s);
@@ -107,7 +170,7 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
 zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s)
 {
     for (size_t i = 0; s->in_doubt && i < s->file_count; i++) {
-        ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, s->generation + 1));
+        ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, s->generation + 1));
         ZOFF_TRY(flush_drive(s, &s->files[i]));
     }
     s->in_doubt = false;
@@ -127,7 +190,9 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
         zoff_swap_place *place = &s->places[chunk];
         place->stale = place->stale || (place->home && s->chunks[chunk].bytes);
         place->now = place->committed;
+        place->unproven = false;
     }
+    s->unproven = 0;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         if (!s->places[chunk].stale)
             continue;
@@ -146,7 +211,7 @@ static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found
         for (unsigned which = 0; which < 2; which++) {
             if (!found[i].is_whole[which] || found[i].heads[which].generation <= last)
                 continue;
-            ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, found[i].heads[which].generation));
+            ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, found[i].heads[which].generation));
             found[i].is_whole[which] = false;
         }
         ZOFF_TRY(flush_drive(s, &s->files[i]));
@@ -190,23 +255,47 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
     return ZOFF_OK;
 }
 
+/* Chunks of a file lie one behind the other in the order of their numbers, and a chunk is in one file: then no two of them
+ * share a byte, and none is missing where the counts agree. */
+static bool entry_fits(const zoff_swap_store *s, const zoff_swap_entry *entry, size_t least, uint64_t offset)
+{
+    if (entry->chunk < least || entry->chunk >= s->chunk_count || s->places[entry->chunk].offset)
+        return false;
+    const size_t bytes = s->chunks[entry->chunk].bytes;
+    return bytes && entry->bytes == bytes && entry->offset == offset && entry->slot <= 1 && entry->first_bytes <= bytes &&
+           entry->first_bytes % ZOFF_RECORD_HEAD_BYTES == 0 &&
+           !(entry->flags & ~(uint32_t)(ZOFF_ENTRY_FRESH | ZOFF_ENTRY_HAS_CHECKSUM));
+}
+
 /* Places and contents as a record names them. */
 static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_swap_head *head, const zoff_swap_entry *entries)
 {
     zoff_swap_file *file = &s->files[index];
+    struct stat st = {.st_size = 0};
+    uint64_t offset = zoff_offload_swap_record_room(head->entry_count);
+    size_t least = 0;
     for (size_t i = 0; i < head->entry_count; i++) {
         const zoff_swap_entry *entry = &entries[i];
-        ZOFF_FAIL_IF(entry->chunk >= s->chunk_count || entry->bytes != s->chunks[entry->chunk].bytes || entry->slot > 1,
-                     ZOFF_ERR_CORRUPT, "the commit record of '%s' does not fit its model (entry %zu)", file->name, i);
+        ZOFF_FAIL_IF(!entry_fits(s, entry, least, offset), ZOFF_ERR_CORRUPT,
+                     "the commit record of '%s' does not fit its model (entry %zu: chunk %" PRIu64 " at offset %" PRIu64
+                     "); go back to a checkpoint, and remove the file to start anew",
+                     file->name, i, entry->chunk, entry->offset);
         zoff_swap_place *place = &s->places[entry->chunk];
+        least = entry->chunk + 1;
+        offset += 2 * entry->bytes;
         place->file = index;
         place->offset = entry->offset;
+        place->first_bytes = entry->first_bytes;
         place->now = (zoff_swap_version){.checksum = entry->checksum,
                                          .slot = entry->slot,
                                          .fresh = entry->flags & ZOFF_ENTRY_FRESH,
                                          .has_checksum = entry->flags & ZOFF_ENTRY_HAS_CHECKSUM};
         place->committed = place->now;
     }
+    ZOFF_FAIL_IF(head->file_bytes != offset || fstat(file->lock, &st) != 0 || (uint64_t)st.st_size < offset, ZOFF_ERR_CORRUPT,
+                 "'%s' has %lld bytes, and its chunks take %" PRIu64 " (its commit record says %" PRIu64
+                 "): it was cut; go back to a checkpoint, and remove the file to start anew",
+                 file->name, (long long)st.st_size, offset, head->file_bytes);
     file->chunk_count = head->entry_count;
     file->bytes = head->file_bytes;
     file->write_bytes = head->write_bytes;
@@ -214,11 +303,31 @@ static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_s
     return ZOFF_OK;
 }
 
-/* Nothing was ever done to these states: the program has all of it itself, and may have become another one. */
+/* No step and no count of steps was ever recorded: the program has all of it itself, and may have become another one. */
 static bool is_before_first_step(const zoff_swap_found *found, uint64_t generation)
 {
     const unsigned which = generation & 1;
-    return generation && found->is_whole[which] && found->heads[which].generation == generation && found->heads[which].t == 0;
+    return generation && found->is_whole[which] && found->heads[which].generation == generation &&
+           !(found->heads[which].flags & ZOFF_HEAD_STEPPED);
+}
+
+/* A record behind the one to go on with that was there and does not hold. A power cut while it was written leaves the same. */
+static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_swap_found *found)
+{
+    const unsigned which = (s->generation + 1) & 1;
+    const zoff_swap_head *head = &found->heads[which];
+    const bool is_later = head->generation == s->generation + 1;
+    char step[64] = "a later step";
+    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->generation == 1))
+        return;
+    if (found->has_head[which] && !is_later)
+        return; /* the record before this one: its table is being replaced */
+    if (is_later && head->t > 0)
+        snprintf(step, sizeof step, "step %" PRId64, head->t);
+    ZOFF_WARN(
+        "the commit record of %s in '%s' does not hold: it was damaged, or the power failed while it was written. Going on "
+        "with the states after step %" PRId64 ", one record back",
+        step, s->files[index].name, s->store.t);
 }
 
 static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *found, uint64_t generation)
@@ -236,6 +345,7 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
         ZOFF_TRY(take_entries(s, i, head, found[i].tables[which]));
         entries += head->entry_count;
         s->store.t = head->t;
+        s->stepped = head->flags & ZOFF_HEAD_STEPPED;
     }
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         wanted += s->chunks[chunk].bytes != 0;
@@ -253,6 +363,10 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
     bool is_new = false;
     for (size_t i = 0; i < s->file_count; i++) {
         const uint64_t generation = newest(&found[i]);
+        ZOFF_FAIL_IF(!generation && found[i].other_version, ZOFF_ERR_UNSUPPORTED,
+                     "'%s' is a state file of format %u, and this library reads format %u: finish the run with the "
+                     "version of zoff that began it, or save a checkpoint with that, and remove the file",
+                     s->files[i].name, found[i].other_version, ZOFF_RECORD_VERSION);
         ZOFF_FAIL_IF(!generation && !is_begun(&found[i]), ZOFF_ERR_CORRUPT,
                      "'%s' is not a state file of this version, or both of its commit records are damaged; go back to a "
                      "checkpoint, and remove the file to start anew",
@@ -271,6 +385,8 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
         return ZOFF_OK;
     ZOFF_TRY(take_generation(s, found, oldest));
     *out_found = true;
+    for (uint32_t i = 0; i < s->file_count; i++)
+        warn_of_damage(s, i, &found[i]);
     ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
               s->file_count > 1 ? " and others" : "", s->store.t, s->generation);
     return ZOFF_OK;
@@ -314,5 +430,5 @@ bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *ou
     zoff_base_mem_free(name);
     *out_limit_bytes = (size_t)head.identity.limit_bytes;
     *out_limit_elements = (size_t)head.identity.limit_elements;
-    return head.t != 0;
+    return head.flags & ZOFF_HEAD_STEPPED;
 }

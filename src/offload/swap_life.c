@@ -24,6 +24,8 @@ static void place_chunks(zoff_swap_store *s)
     const unsigned copies = s->persist ? 2 : 1;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         s->places[chunk].now = (zoff_swap_version){.fresh = true};
+        s->places[chunk].committed = (zoff_swap_version){.slot = 1}; /* so that all is known to be new */
+        s->places[chunk].first_bytes = s->chunks[chunk].first_bytes;
         if (!is_in_file(s, chunk))
             continue;
         s->places[chunk].file = zoff_offload_swap_stripe_next(s, s->chunks[chunk].bytes);
@@ -65,10 +67,8 @@ static zoff_status reserve_files(zoff_swap_store *s)
     for (size_t i = 0; i < s->file_count; i++) {
         ZOFF_TRY(zoff_offload_swap_file_reserve(&s->files[i]));
         /* Until the first commit there is nothing to open again. */
-        for (uint64_t generation = 0; s->persist && generation < 2; generation++)
-            ZOFF_TRY(zoff_offload_swap_record_erase(s->files[i].aio, generation));
-        if (!s->persist)
-            ZOFF_TRY(zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
+        ZOFF_TRY(s->persist ? zoff_offload_swap_record_clear(s->files[i].aio, s->files[i].chunk_count)
+                            : zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
     }
     return ZOFF_OK;
 }
@@ -129,6 +129,27 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
 
 /* ---- content ---- */
 
+/* Write the place of each chunk that the first step will write. Where a file system has no fallocate() nothing else has its
+ * room; elsewhere the first step would meet extents that were never written. */
+static zoff_status write_second_places(zoff_swap_store *s)
+{
+    for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++) {
+        zoff_swap_slot *slot;
+        if (!is_in_file(s, chunk))
+            continue;
+        while (!(slot = zoff_offload_swap_free_slot(s)))
+            ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+        slot->chunk = chunk;
+        s->places[chunk].now.slot = 1;
+        ZOFF_TRY(zoff_offload_swap_start_write(s, slot));
+        ZOFF_TRY(zoff_offload_swap_pump(&s->store));
+    }
+    ZOFF_TRY(zoff_offload_swap_drain(&s->store));
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        s->places[chunk].now.slot = 0;
+    return ZOFF_OK;
+}
+
 /* Write every chunk once: the initial content, and no hole or unwritten extent is left that would make the first step slow. */
 static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
 {
@@ -171,8 +192,9 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     }
     place_chunks(s);
     ZOFF_TRY(reserve_files(s));
+    ZOFF_TRY(write_second_places(s));
     ZOFF_TRY(write_all(s, opts));
-    ZOFF_TRY(zoff_offload_swap_keep_commit(&s->store, 0));
+    ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));
     return ZOFF_OK;
 }
 

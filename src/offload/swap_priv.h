@@ -48,7 +48,9 @@ typedef struct zoff_swap_place {
     uint64_t offset;      /* in the file, of slot 0; slot 1 lies behind it */
     uint32_t file;
     zoff_swap_version now, committed;
-    bool stale; /* a resident whose memory is not what `now` says: to be read */
+    size_t first_bytes; /* of a fresh chunk: only so much of it was filled, today or by the run that made the file */
+    bool stale;         /* a resident whose memory is not what `now` says: to be read */
+    bool unproven;      /* persist: `now` was written before a flush that failed, and not again since */
 } zoff_swap_place;
 
 /* One folder: how it is used, and its part of the states. */
@@ -76,6 +78,8 @@ typedef struct zoff_swap_store {
     size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
+    bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
+    size_t unproven;     /* chunks */
     zoff_swap_identity identity;
 } zoff_swap_store;
 
@@ -87,6 +91,11 @@ zoff_status zoff_offload_swap_pump(zoff_store *store);
 zoff_status zoff_offload_swap_wait(zoff_store *store);
 zoff_status zoff_offload_swap_drain(zoff_store *store);
 void zoff_offload_swap_forget(zoff_store *store);
+zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out);
+zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk);
+void zoff_offload_swap_release(zoff_store *store, size_t chunk);
+/* The slot where a chunk is, or is coming to, or was left; NULL: it is only in its file. */
+zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk);
 /* Read the memory of a resident anew and check it.  @blocks yes */
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
 /* What a chunk's content is known by from now on, if this is one of those that are checked. */
@@ -107,6 +116,9 @@ uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
 
 zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
+/* Write again what was written before a flush that failed. Where a chunk went through the ring it is read back, and compared
+ * with its checksum first.  @blocks yes  @return ERR_IO where that is not what was written, or cannot be compared */
+zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
 /* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
 zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s);
 /* Look at the records of the files, which are open: *out_found when they hold states to go on with; then places and

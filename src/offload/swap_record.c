@@ -10,14 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char MAGIC[8] = "zoffkept";
+static const char MAGIC[8] = "zoffkept", TAKEN_BACK[8] = "zoffnone";
 
-enum { VERSION = 1, HEADS = 2, PAGE = 4096 };
+enum { HEADS = 2, PAGE = 4096 };
 
 /* The file is little-endian because the machines are; and these structs have no holes. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "state files are little-endian");
-_Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 40, "no padding in what is written");
-_Static_assert(sizeof(zoff_swap_head) == 128 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
+_Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 48, "no padding in what is written");
+_Static_assert(sizeof(zoff_swap_head) == 136 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
 
 static uint64_t head_checksum(const zoff_swap_head *head)
 {
@@ -53,7 +53,7 @@ zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, 
     const unsigned which = head->generation & 1;
     const size_t table_bytes = (size_t)head->entry_count * sizeof *entries;
     memcpy(head->magic, MAGIC, sizeof MAGIC);
-    head->version = VERSION;
+    head->version = ZOFF_RECORD_VERSION;
     head->entry_bytes = sizeof *entries;
     head->table_room = table_room(head->entry_count);
     head->table_checksum = zoff_offload_digest_small(entries, table_bytes);
@@ -72,10 +72,21 @@ unmap_pages:
     return status;
 }
 
-zoff_status zoff_offload_swap_record_erase(zoff_aio *aio, uint64_t generation)
+zoff_status zoff_offload_swap_record_clear(zoff_aio *aio, size_t entries)
+{
+    zoff_map pages;
+    const size_t bytes = (size_t)zoff_offload_swap_record_room(entries);
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "blank commit records", ZOFF_MAP_FIRST_TOUCH, &pages));
+    zoff_status status = write_wait(aio, 0, pages.base, bytes);
+    zoff_base_map_free(&pages);
+    return status;
+}
+
+zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generation)
 {
     zoff_map page;
     ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES, "a blank commit record", ZOFF_MAP_FIRST_TOUCH, &page));
+    memcpy(page.base, TAKEN_BACK, sizeof TAKEN_BACK);
     zoff_status status = write_wait(aio, (generation & 1) * ZOFF_RECORD_HEAD_BYTES, page.base, ZOFF_RECORD_HEAD_BYTES);
     zoff_base_map_free(&page);
     return status;
@@ -102,8 +113,9 @@ static zoff_status read_at(int fd, const char *name, uint64_t offset, void *dst,
 /* A table is only believed as far as memory for it is concerned when the head's checksum holds. */
 static bool head_holds(const zoff_swap_head *head)
 {
-    return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) && head->version == VERSION &&
-           head->entry_bytes == sizeof(zoff_swap_entry) && head->table_room == table_room(head->entry_count);
+    return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) &&
+           head->version == ZOFF_RECORD_VERSION && head->entry_bytes == sizeof(zoff_swap_entry) &&
+           head->table_room == table_room(head->entry_count);
 }
 
 static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)
@@ -112,10 +124,17 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
     zoff_swap_head *head = &out->heads[which];
     size_t got = 0;
     ZOFF_TRY(read_at(fd, name, (uint64_t)which * sizeof page, page, sizeof page, &got));
+    out->is_empty[which] = true;
     for (size_t i = 0; i < sizeof page; i++)
-        out->is_blank = out->is_blank && !page[i];
+        out->is_empty[which] = out->is_empty[which] && !page[i];
+    out->is_blank = out->is_blank && out->is_empty[which];
+    out->is_taken_back[which] = memcmp(page, TAKEN_BACK, sizeof TAKEN_BACK) == 0;
     memcpy(head, page, sizeof *head);
-    if (!head_holds(head) || (head->generation & 1) != which)
+    /* A version that was never released is a damaged head. */
+    if (memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->version && head->version < ZOFF_RECORD_VERSION)
+        out->other_version = head->version;
+    out->has_head[which] = head_holds(head) && (head->generation & 1) == which && head->t >= 0;
+    if (!out->has_head[which])
         return ZOFF_OK;
     const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry);
     ZOFF_TRY(

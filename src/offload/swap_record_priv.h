@@ -13,7 +13,7 @@
 
 #include <zoff/aio.h>
 
-enum { ZOFF_RECORD_HEAD_BYTES = 4096 };
+enum { ZOFF_RECORD_HEAD_BYTES = 4096, ZOFF_RECORD_VERSION = 2 };
 
 /* Of whose states a file holds which part. */
 typedef struct zoff_swap_identity {
@@ -27,16 +27,20 @@ typedef struct zoff_swap_identity {
 /* One chunk in a table. */
 typedef struct zoff_swap_entry {
     uint64_t chunk, offset, bytes, checksum;
+    uint64_t first_bytes; /* of a fresh chunk: what is behind them was never filled, and reads as zeros */
     uint32_t slot, flags;
 } zoff_swap_entry;
 
 enum { ZOFF_ENTRY_FRESH = 1, ZOFF_ENTRY_HAS_CHECKSUM = 2 };
+
+enum { ZOFF_HEAD_STEPPED = 1 }; /* a step was recorded at some time, whatever `t` is now */
 
 typedef struct zoff_swap_head {
     char magic[8];
     uint32_t version, entry_bytes;
     uint64_t generation;
     int64_t t; /* the step after which the states are so */
+    uint64_t flags;
     zoff_swap_identity identity;
     uint64_t entry_count, table_room; /* bytes of one table, padded */
     uint64_t file_bytes;
@@ -49,6 +53,10 @@ typedef struct zoff_swap_head {
 typedef struct zoff_swap_found {
     bool is_blank;    /* nothing was ever written to either head */
     bool is_whole[2]; /* head and table hold */
+    bool has_head[2]; /* the head holds */
+    bool is_empty[2]; /* the head is zeros */
+    bool is_taken_back[2];
+    uint32_t other_version; /* of a head that another version of the library wrote; 0: none */
     zoff_swap_head heads[2];
     zoff_swap_entry *tables[2]; /* of those that are whole; on the heap */
 } zoff_swap_found;
@@ -60,8 +68,11 @@ uint64_t zoff_offload_swap_record_room(size_t entries);
  */
 zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries);
 
-/* Make the record of a generation that of a blank file.  @blocks yes */
-zoff_status zoff_offload_swap_record_erase(zoff_aio *aio, uint64_t generation);
+/* Make both records of a file with so many chunks blank: all bytes in front of the first chunk are written.  @blocks yes */
+zoff_status zoff_offload_swap_record_clear(zoff_aio *aio, size_t entries);
+
+/* Say in place of the record of a generation that there is none.  @blocks yes */
+zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generation);
 
 /* Read both. An error is one of reading; what does not hold is told in *out.  @owns out: zoff_offload_swap_record_free() */
 zoff_status zoff_offload_swap_record_read(int fd, const char *name, zoff_swap_found *out);
