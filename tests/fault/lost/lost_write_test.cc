@@ -1,0 +1,426 @@
+// lost_write_test.cc: any one write or flush in the life of an engine fails, is cut short, is forgotten, or is where the power
+// goes: n = 1, 2, 3, ... to the end of the life. What a call says is right or an error; a retry or a rollback ends with the
+// bits of a life that nothing disturbed; and the engine that opens the files next finds a whole step.
+//
+// By default a third to a seventh of the places is tried, in another phase for each kind; ZOFF_TEST_FULL=1 tries all of them.
+#include "drive_fault.h"
+#include "zoff_test.h"
+
+#include <algorithm>
+#include <math.h>
+#include <string.h>
+
+using namespace zoff_test;
+
+namespace
+{
+enum route { ALONE, RESIDENT, TWO_FOLDERS, OWNED, DEVICE, DEVICE_KEEPS, TEMPORARY };
+
+struct kind {
+    const char *name;
+    route way;
+    drive_fault_kind fault;
+};
+
+struct shape {
+    size_t count;
+    zoff_dtype dtype;
+};
+const shape SHAPES[] = {{5000, ZOFF_BF16}, {1900, ZOFF_F32}, {700, ZOFF_BF16}};
+enum { TENSORS = 3, OPERATIONS = 8 };
+
+// All that a trainer can see: the count of steps, all states, all weights.
+struct snapshot {
+    int64_t t = -1;
+    std::vector<float> states;
+    std::vector<char> weights;
+    bool operator==(const snapshot &o) const { return t == o.t && same_states(o) && weights == o.weights; }
+    bool same_states(const snapshot &o) const
+    {
+        return states.size() == o.states.size() && memcmp(states.data(), o.states.data(), states.size() * sizeof(float)) == 0;
+    }
+};
+
+class LostWrite : public testing::TestWithParam<kind>
+{
+  protected:
+    LostWrite()
+    {
+        for (int i = 0; i < TENSORS; i++) {
+            values[i].resize(SHAPES[i].count * size(i));
+            grads[i].resize(SHAPES[i].count * size(i));
+        }
+        if (on_device()) {
+            EXPECT_ZOFF_OK(zoff_accel_open("emulated", 0, &accelerator));
+        }
+    }
+    ~LostWrite() override
+    {
+        e.reset();
+        zoff_accel_close(accelerator);
+        zoff_log_set(nullptr, nullptr);
+    }
+
+    static size_t size(int i) { return SHAPES[i].dtype == ZOFF_F32 ? 4 : 2; }
+    bool on_device() const { return GetParam().way == DEVICE || GetParam().way == DEVICE_KEEPS; }
+    bool persists() const { return GetParam().way != DEVICE_KEEPS && GetParam().way != TEMPORARY; }
+    bool owned(int i) const { return GetParam().way == OWNED && i != 2; }
+
+    static void put(char *base, zoff_dtype dtype, size_t k, float f)
+    {
+        uint32_t bits;
+        memcpy(&bits, &f, 4);
+        const uint16_t half = (uint16_t)(bits >> 16);
+        if (dtype == ZOFF_F32)
+            memcpy(base + 4 * k, &f, 4);
+        else
+            memcpy(base + 2 * k, &half, 2);
+    }
+
+    // The weights that every process of this program starts with.
+    void first_weights()
+    {
+        for (int i = 0; i < TENSORS; i++) {
+            for (size_t k = 0; k < SHAPES[i].count; k++)
+                put(values[i].data(), SHAPES[i].dtype, k, (float)((k * 7 + (size_t)i) % 101) / 64 - 0.5f);
+        }
+    }
+
+    std::string configuration() const
+    {
+        const std::string folder = "\"nvme_path\": ";
+        std::string where = "\"" + folders[0].path + "\"";
+        if (GetParam().way == TWO_FOLDERS)
+            where = "[" + where + ", \"" + folders[1].path + "\"]";
+        std::string text = "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 0, "
+                           "\"zero_optimization\": {\"stage\": ";
+        text += GetParam().way == OWNED
+                    ? "3, \"stage3_param_persistence_threshold\": 1, \"offload_param\": {\"device\": \"nvme\", "
+                      "\"buffer_count\": 2, \"max_in_cpu\": 0, " +
+                          folder + where + "}"
+                    : "1";
+        text += ", \"offload_optimizer\": {\"device\": \"nvme\", \"buffer_count\": 2, " + folder + where;
+        text += GetParam().way == DEVICE_KEEPS ? ", \"ratio\": 0.5}}" : "}}";
+        text += std::string(", \"zoff\": {\"io_backend\": \"posix\", \"direct_io\": \"off\", \"persist\": ") +
+                (persists() ? "true" : "false") + "}}";
+        return text;
+    }
+
+    zoff_status make(uint64_t host_bytes)
+    {
+        zoff_config *parsed = nullptr;
+        zoff_engine *made = nullptr;
+        const std::string text = configuration();
+        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+        zoff_engine_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.config = parsed;
+        opts.chunk_elements = 1536;
+        opts.host_bytes = host_bytes;
+        opts.threads = 1;
+        opts.accel = accelerator;
+        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+        zoff_config_close(parsed);
+        e.reset(made);
+        for (int i = 0; i < TENSORS; i++) {
+            zoff_param_desc d = {};
+            d.struct_size = sizeof d;
+            d.value = values[i].data();
+            d.grad = grads[i].data();
+            d.count = SHAPES[i].count;
+            d.dtype = SHAPES[i].dtype;
+            d.engine_owned = owned(i);
+            EXPECT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+        }
+        return ZOFF_OK;
+    }
+
+    zoff_status open()
+    {
+        first_weights();
+        EXPECT_ZOFF_OK(make(0));
+        if (GetParam().way == RESIDENT) {
+            zoff_plan_info plan = {};
+            plan.struct_size = sizeof plan;
+            EXPECT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
+            EXPECT_ZOFF_OK(make(plan.chunk_bytes * (plan.slots + 3)));
+        }
+        return zoff_engine_seal(e.get());
+    }
+
+    zoff_status look(snapshot *out)
+    {
+        *out = snapshot();
+        zoff_status status = zoff_step_count(e.get(), &out->t);
+        for (int i = 0; i < TENSORS && status == ZOFF_OK; i++) {
+            for (int state = 0; state < 3 && status == ZOFF_OK; state++) {
+                const size_t at = out->states.size();
+                out->states.resize(at + SHAPES[i].count);
+                status = zoff_state_read(e.get(), (zoff_param)i, (zoff_state_kind)state, 0, SHAPES[i].count, &out->states[at]);
+            }
+            const size_t at = out->weights.size();
+            out->weights.resize(at + values[i].size());
+            if (status == ZOFF_OK && owned(i))
+                status = zoff_param_read(e.get(), (zoff_param)i, 0, SHAPES[i].count, &out->weights[at]);
+            else
+                memcpy(&out->weights[at], values[i].data(), values[i].size());
+        }
+        return status;
+    }
+
+    // A step; from some tensors no gradient comes in some steps. What fails is finished or undone and taken again.
+    zoff_status step(int number, bool insists)
+    {
+        zoff_step_info info = {};
+        info.struct_size = sizeof info;
+        for (int tries = 0;; tries++) {
+            zoff_status status = ZOFF_OK;
+            for (int i = 0; i < TENSORS; i++) {
+                for (size_t k = 0; k < SHAPES[i].count; k++)
+                    put(grads[i].data(), SHAPES[i].dtype, k, sinf((float)(k + 31 * (size_t)i) * 0.1f * (float)(number + 1)));
+                if (status == ZOFF_OK && (i != 1 || number % 2))
+                    status = zoff_grad_ready(e.get(), (zoff_param)i, 0, nullptr);
+            }
+            zoff_step_args args = {};
+            args.struct_size = sizeof args;
+            args.flags = ZOFF_STEP_ZERO_GRADS;
+            if (status == ZOFF_OK && (status = zoff_step_begin(e.get(), &args)) == ZOFF_OK)
+                status = zoff_step_wait(e.get(), &info);
+            if (status == ZOFF_OK || !insists || tries == 5)
+                return status;
+            errors++;
+            bool dropped = false;
+            for (int more = 0; status < 0 && more < 6; more++) {
+                if (info.outcome == ZOFF_OUTCOME_TORN && (!persists() || (places + more) % 2 == 0)) {
+                    status = zoff_step_retry(e.get(), &info);
+                } else if (zoff_grads_drop(e.get()) == ZOFF_OK) {
+                    dropped = true;
+                    break;
+                }
+            }
+            if (!dropped)
+                return status;
+        }
+    }
+
+    // One operation of the life. `insists`: it is called again while it fails.
+    zoff_status operate(int number, bool insists)
+    {
+        zoff_status status = ZOFF_OK;
+        std::vector<float> window(2500);
+        for (size_t k = 0; k < window.size(); k++)
+            window[k] = (float)(k % 17) / 8;
+        for (int tries = 0; tries < 6; tries++) {
+            switch (number) {
+            case 0:
+            case 1:
+            case 4:
+            case 7:
+                return step(number, insists);
+            case 2: // several chunks, and a part of the last one
+                status = zoff_state_write(e.get(), 0, ZOFF_STATE_M, 100, window.size(), window.data());
+                break;
+            case 3:
+                status = zoff_step_count_set(e.get(), 40);
+                break;
+            case 5:
+                status = zoff_params_pull(e.get());
+                break;
+            case 6:
+                status = zoff_params_push(e.get());
+                break;
+            default:
+                break;
+            }
+            if (status == ZOFF_OK || !insists)
+                return status;
+            errors++;
+        }
+        return status;
+    }
+
+    // The life that nothing disturbs: what is seen before each operation, and in the end.
+    void undisturbed()
+    {
+        drive calm;
+        ASSERT_ZOFF_OK(open());
+        for (int i = 0; i < OPERATIONS; i++) {
+            ASSERT_ZOFF_OK(look(&seen[i]));
+            ASSERT_ZOFF_OK(operate(i, false));
+        }
+        ASSERT_ZOFF_OK(look(&seen[OPERATIONS]));
+        e.reset();
+        clean();
+        calm.arm(DRIVE_WORKS, 0, 0);
+        ASSERT_ZOFF_OK(open());
+        for (int i = 0; i < OPERATIONS; i++)
+            ASSERT_ZOFF_OK(operate(i, false));
+        length = calm.calls();
+        e.reset();
+        clean();
+    }
+
+    void clean()
+    {
+        for (auto &folder : folders)
+            ASSERT_EQ(0, system(("rm -f '" + folder.path + "'/zoff-*").c_str()));
+    }
+
+    // Opened again: the last of the operations `least` to `most` before which it is. -1: before none of them.
+    int where(int least, int most)
+    {
+        snapshot found;
+        if (zoff_params_push(e.get()) < 0 || look(&found) < 0)
+            return -1;
+        for (int i = std::min<int>(most, OPERATIONS); i >= std::max(least, 0); i--) {
+            if (found.t == seen[i].t && found.same_states(seen[i]))
+                return i;
+        }
+        return -1;
+    }
+
+    // What may be there when operation `done` was the last one that was begun. What a window has changed is recorded by the
+    // count of steps, or before.
+    static int least(int done) { return done == 3 ? 2 : done; }
+
+    // From operation `from` on to the end, where everything is as it should be.
+    void live_on(int from)
+    {
+        snapshot end;
+        for (int i = from; i < OPERATIONS; i++)
+            ASSERT_ZOFF_OK(operate(i, false)) << "operation " << i;
+        ASSERT_ZOFF_OK(look(&end));
+        EXPECT_TRUE(end == seen[OPERATIONS]);
+    }
+
+    bool looks_well()
+    {
+        snapshot found;
+        return look(&found) == ZOFF_OK;
+    }
+
+    // The bits of the life that nothing disturbed, also over a power cut behind it.
+    void after_an_error(drive &d, drive_loss how, int n, zoff_status status, int done)
+    {
+        snapshot end;
+        if (status < 0 && persists() && done >= 0) { // the drive has lost what cannot be written again: only going back is left
+            refused++;
+            EXPECT_NE(std::string(zoff_last_error()).find("flush"), std::string::npos) << zoff_last_error();
+            e.reset();
+            ASSERT_ZOFF_OK(open());
+            const int at = where(least(done), done + 1);
+            ASSERT_NE(-1, at) << "no whole step: " << zoff_last_error();
+            ASSERT_NO_FATAL_FAILURE(live_on(at));
+        } else {
+            ASSERT_ZOFF_OK(status) << "operation " << done;
+            ASSERT_ZOFF_OK(look(&end));
+            ASSERT_TRUE(end == seen[OPERATIONS]);
+        }
+        e.reset();
+        if (!persists())
+            return;
+        d.lose(how, (unsigned)n);
+        ASSERT_ZOFF_OK(open());
+        EXPECT_EQ((int)OPERATIONS, where(OPERATIONS, OPERATIONS)) << zoff_last_error();
+    }
+
+    // A whole step, and none is lost that had returned.
+    void after_a_cut(drive &d, drive_loss how, int n, int done)
+    {
+        e.reset();
+        d.lose(how, (unsigned)n);
+        d.revive();
+        ASSERT_ZOFF_OK(open());
+        const int at = where(least(done), done + 1);
+        ASSERT_NE(-1, at) << "no whole step, cut in operation " << done << ": " << zoff_last_error();
+        ASSERT_NO_FATAL_FAILURE(live_on(at));
+    }
+
+    // A drive that lies: a whole step, or an error; never a mix of steps.
+    void after_a_lie(drive &d, drive_loss how, int n)
+    {
+        e.reset();
+        if (!persists())
+            return;
+        d.lose(how, (unsigned)n);
+        d.revive();
+        if (open() == ZOFF_OK && where(0, OPERATIONS) >= 0)
+            return;
+        refused++;
+        EXPECT_TRUE(!e || zoff_params_push(e.get()) < 0 || !looks_well()) << "a mix of steps";
+    }
+
+    static bool in_full() { return getenv("ZOFF_TEST_FULL") != nullptr; }
+    static int stride(int wanted) { return in_full() ? 1 : wanted; }
+
+    scratch_folder folders[2];
+    std::vector<char> values[TENSORS], grads[TENSORS];
+    zoff_accel *accelerator = nullptr;
+    engine e;
+    snapshot seen[OPERATIONS + 1];
+    int length = 0; // of the life, in writes and flushes
+    int places = 0, errors = 0, refused = 0;
+};
+
+std::vector<kind> kinds()
+{
+    static const char *const WAYS[] = {"alone", "resident", "two_folders", "owned", "device", "device_keeps", "temporary"};
+    static const char *const FAULTS[] = {"works", "fails", "full", "stops", "forgets", "cut"};
+    static std::vector<std::string> names;
+    std::vector<kind> all;
+    names.reserve(64);
+    for (int way = ALONE; way <= TEMPORARY; way++) {
+        for (int fault = DRIVE_FAILS; fault <= DRIVE_IS_CUT; fault++) {
+            if (way >= DEVICE_KEEPS && fault == DRIVE_IS_CUT)
+                continue; // nothing is there afterwards
+            names.push_back(std::string(WAYS[way]) + "_" + FAULTS[fault]);
+            all.push_back({names.back().c_str(), (route)way, (drive_fault_kind)fault});
+        }
+    }
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, LostWrite, testing::ValuesIn(kinds()), [](const auto &p) { return std::string(p.param.name); });
+
+void quiet(zoff_log_level, const char *, const char *, void *) {}
+
+TEST_P(LostWrite, AnyPlace)
+{
+    const drive_fault_kind fault = GetParam().fault;
+    zoff_log_set(quiet, nullptr); // what the log says of damage is for swap_keep_test.cc
+    ASSERT_NO_FATAL_FAILURE(undisturbed());
+    const int step_of = stride(fault == DRIVE_IS_CUT ? 3 : 7), phase = 1 + (int)GetParam().way % step_of;
+    for (int n = phase; n <= length && !HasFatalFailure(); n += step_of) {
+        SCOPED_TRACE("place " + std::to_string(n) + " of " + std::to_string(length));
+        const int losses = fault == DRIVE_IS_CUT && in_full() ? DRIVE_LOSSES : 1;
+        for (int loss = 0; loss < losses; loss++) {
+            drive d;
+            const auto how = (drive_loss)(losses > 1 ? loss : (n / step_of) % DRIVE_LOSSES);
+            SCOPED_TRACE("loss " + std::to_string(how));
+            int done = -1; // operations that have returned
+            places++;
+            d.arm(fault, n, (unsigned)n);
+            zoff_status status = open();
+            if (status < 0 && fault != DRIVE_IS_CUT) { // all or nothing: called again it is all
+                errors++;
+                status = zoff_engine_seal(e.get());
+                ASSERT_ZOFF_OK(status);
+            }
+            while (status == ZOFF_OK && done + 1 < OPERATIONS && !d.is_dead()) {
+                done++;
+                status = operate(done, fault != DRIVE_IS_CUT && fault != DRIVE_FORGETS);
+            }
+            if (fault == DRIVE_IS_CUT)
+                ASSERT_NO_FATAL_FAILURE(after_a_cut(d, how, n, done));
+            else if (fault == DRIVE_FORGETS)
+                ASSERT_NO_FATAL_FAILURE(after_a_lie(d, how, n));
+            else
+                ASSERT_NO_FATAL_FAILURE(after_an_error(d, how, n, status, done));
+            e.reset();
+            ASSERT_NO_FATAL_FAILURE(clean());
+        }
+    }
+    RecordProperty("places", places);
+    printf("%s: %d faults placed in a life of %d writes and flushes, %d calls failed, %d times refused\n", GetParam().name,
+           places, length, errors, refused);
+}
+} // namespace
