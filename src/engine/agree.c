@@ -38,17 +38,6 @@ zoff_status zoff_engine_agree_plan(zoff_engine *e)
     return zoff_engine_facts_compare(e, zoff_engine_listed_plan, "zoff_engine_seal", ADVICE);
 }
 
-/* States of an earlier process are what the weights will be made of: the first ones count for nothing then. */
-zoff_status zoff_engine_agree_first_weights(zoff_engine *e)
-{
-    int64_t t;
-    if (zoff_offload_store_reopened(e->store, &t))
-        return ZOFF_OK;
-    return zoff_engine_facts_compare(
-        e, zoff_engine_listed_weights, "zoff_engine_seal",
-        "Give every rank the same zoff_param_desc.value for parameters with engine_owned, for example by a broadcast");
-}
-
 /* ---- success ---- */
 
 /* With its own words where it is this rank that failed. */
@@ -72,54 +61,6 @@ zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own)
     }
     ZOFF_TRY(status);
     ZOFF_FAIL_IF(failed >= 0, ZOFF_ERR_COMM, "rank %d has failed where this one has not: its own message says why", failed);
-    return ZOFF_OK;
-}
-
-/* ---- the first weights ---- */
-
-static zoff_status move_weights(zoff_engine *e, size_t used, bool to_program)
-{
-    if (zoff_engine_device_is(e))
-        return zoff_engine_device_copy(e, e->ranks.moves, used, to_program);
-    zoff_adam_cast_run(e->settings.threads, e->ranks.moves, used);
-    return ZOFF_OK;
-}
-
-/* Of a bucket, as rank 0 has them in its program's memory. */
-static zoff_status broadcast_bucket(zoff_engine *e, size_t bucket)
-{
-    const zoff_plan_part first = zoff_zero_plan_part(&e->plan, bucket, 0);
-    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
-    const bool is_source = e->plan.rank == 0;
-    size_t used = 0, at = 0;
-    for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        if (p->frozen || p->engine_owned)
-            continue;
-        char *value = zoff_engine_params_value(e, piece, NULL), *wire = (char *)e->ranks.staging.base + at;
-        e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
-                                                   .dst = is_source ? wire : value,
-                                                   .src = is_source ? value : wire,
-                                                   .dst_dtype = p->dtype,
-                                                   .src_dtype = p->dtype};
-        at += piece->count * zoff_adam_dtype_bytes(p->dtype);
-    }
-    if (at == 0)
-        return ZOFF_OK;
-    if (is_source)
-        ZOFF_TRY(move_weights(e, used, false));
-    zoff_comm_work work = {.active = false};
-    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = e->ranks.staging.base, .count = at};
-    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
-    ZOFF_TRY(zoff_comm_wait(e->comm, &work));
-    return is_source ? ZOFF_OK : move_weights(e, used, true);
-}
-
-zoff_status zoff_engine_agree_weights(zoff_engine *e)
-{
-    for (size_t b = 0; zoff_engine_ranks_several(e) && b < e->plan.chunk_count; b++)
-        ZOFF_TRY(broadcast_bucket(e, b));
     return ZOFF_OK;
 }
 

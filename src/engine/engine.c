@@ -218,10 +218,10 @@ zoff_status zoff_engine_seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_plan(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_weights(e));
+    ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
     ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_first_weights(e));
+    ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
     zoff_engine_pipeline_open(e);
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {

@@ -17,7 +17,7 @@
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
  *  conductor.c a thread that lets it all go on
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal
- *  terms.c     what they compare in each step
+ *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H

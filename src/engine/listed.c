@@ -38,6 +38,15 @@ static zoff_status add_options(const zoff_engine *e, zoff_facts *out)
                                       "whether zoff_engine_opts.comm reaches the memory of zoff_engine_opts.accel");
 }
 
+/* A weight that is not there on one rank cannot become that of rank 0. Trained ones are always there. */
+static zoff_status add_frozen(const zoff_engine_param *p, size_t i, zoff_facts *out)
+{
+    if (!p->frozen || p->engine_owned || !p->count)
+        return ZOFF_OK;
+    return zoff_engine_facts_add_text(out, p->value ? "given" : "NULL", "zoff_param_desc.value of parameter %zu (%.100s)", i,
+                                      p->name);
+}
+
 static zoff_status add_param(const zoff_engine *e, size_t i, zoff_facts *out)
 {
     const zoff_engine_param *p = &e->params[i];
@@ -51,6 +60,7 @@ static zoff_status add_param(const zoff_engine *e, size_t i, zoff_facts *out)
     ZOFF_TRY(zoff_engine_facts_add_count(out, p->group, "zoff_param_desc.group of parameter %zu (%.100s)", i, p->name));
     ZOFF_TRY(
         zoff_engine_facts_add_text(out, bool_word(p->frozen), "zoff_param_desc.frozen of parameter %zu (%.100s)", i, p->name));
+    ZOFF_TRY(add_frozen(p, i, out));
     return zoff_engine_facts_add_text(out, bool_word(p->engine_owned), "zoff_param_desc.engine_owned of parameter %zu (%.100s)",
                                       i, p->name);
 }

@@ -67,11 +67,13 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
 zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
 zoff_status zoff_engine_agree_settings(zoff_engine *e); /* at seal: every rank has the same parameters and settings */
 zoff_status zoff_engine_agree_plan(zoff_engine *e);     /* at seal: and cuts them alike */
-zoff_status zoff_engine_agree_first_weights(zoff_engine *e);  /* at seal: of what the engine keeps, once states are open */
-zoff_status zoff_engine_agree_weights(zoff_engine *e);  /* at seal: the weights of rank 0 */
 /* `words` of each of `ranks`, one rank after the other: those of rank 0 become the union of all. */
 void zoff_engine_agree_join(uint64_t *bits, size_t words, unsigned ranks);
 zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
+
+/* first_weights.c: at seal. @blocks */
+zoff_status zoff_engine_first_weights_send(zoff_engine *e);    /* the program's weights become those of rank 0 */
+zoff_status zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps; once states are open */
 
 /* exchange.c: gradients of all ranks to the owner of their sum */
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);

@@ -185,6 +185,79 @@ TEST(Agreement, FirstWeightsOfTheEngine)
     }
 }
 
+// All weights of the program become those of rank 0, frozen ones too, whatever their type and stride; what lies between slices
+// stays.
+TEST(Agreement, WeightsOfTheProgramBecomeThoseOfRank0)
+{
+    quiet log;
+    enum { MANY = 700 };
+    for (const bool frozen : {true, false}) {
+        rank_job job(3, 20);
+        std::vector<std::vector<uint16_t>> half(3), small(3);
+        std::vector<std::vector<float>> large(3);
+        job.on_each([&](unsigned rank) {
+            zoff_engine *made = nullptr;
+            saying s;
+            s.json = "{\"zero_optimization\": {\"stage\": 2}}";
+            s.opts.struct_size = sizeof s.opts;
+            s.opts.threads = 1;
+            half[rank].assign(3 * 1000, (uint16_t)(100 + rank));
+            small[rank].assign(MANY, (uint16_t)(200 + rank));
+            large[rank].assign(1500001, (float)rank);
+            zoff_param_desc d = {};
+            d.struct_size = sizeof d;
+            d.frozen = frozen;
+            d.value = half[rank].data();
+            d.count = 901;
+            d.slices = 3;
+            d.value_stride = 1000;
+            d.dtype = ZOFF_BF16;
+            s.params.push_back(d);
+            d.value = large[rank].data();
+            d.count = large[rank].size();
+            d.slices = 1;
+            d.value_stride = 0;
+            d.dtype = ZOFF_F32;
+            s.params.push_back(d);
+            d.value = small[rank].data();
+            d.count = 1;
+            d.slices = MANY;
+            d.dtype = ZOFF_F16;
+            s.params.push_back(d);
+            EXPECT_ZOFF_OK(make(s, job.comm_of(rank), &made));
+            const engine e(made);
+            EXPECT_ZOFF_OK(zoff_engine_seal(made));
+        });
+        for (unsigned rank = 1; rank < 3; rank++) {
+            EXPECT_TRUE(large[rank] == large[0]);
+            EXPECT_TRUE(small[rank] == small[0]);
+            for (size_t i = 0; i < half[rank].size(); i++)
+                ASSERT_EQ(i % 1000 < 901 ? 100u : 100u + rank, half[rank][i]) << i;
+        }
+    }
+}
+
+// A frozen weight that one rank does not have.
+TEST(Agreement, AFrozenWeightIsThereOnAllRanksOrOnNone)
+{
+    quiet log;
+    for (const bool nowhere : {true, false}) {
+        const auto got = run(2, [&](model &m, unsigned rank) {
+            saying s = m.usual("{}");
+            s.params[0].frozen = true;
+            s.params[0].value = nowhere || rank ? nullptr : s.params[0].value;
+            return s;
+        });
+        for (const auto &one : got) {
+            EXPECT_EQ(nowhere ? ZOFF_OK : ZOFF_ERR_INVALID, one.status) << one.message;
+            EXPECT_TRUE(nowhere ||
+                        one.message.find("zoff_param_desc.value of parameter 0 (whole) is given on rank 0 and NULL on "
+                                         "rank 1") != std::string::npos)
+                << one.message;
+        }
+    }
+}
+
 std::vector<mutation> hyper_list()
 {
     const auto set = [](auto field, auto value) { return [=](saying &s) { s.groups[1].*field = value; }; };
