@@ -39,6 +39,8 @@ typedef struct zoff_adam_tensor {
  *      p  = fma(-lr / c1, u, p)                               or with ZOFF_DECAY_DECOUPLED
  *      p  = p + fma(-lr / c1, u, (-lr * weight_decay) * p)
  *
+ *  With ZOFF_HYPER_NO_BIAS_CORRECTION c1 and c2 are 1.
+ *
  *  Adagrad (Duchi, Hazan and Singer 2011, with the diagonal; lr_decay as in PyTorch):
  *
  *      g  = fma(weight_decay, p, g)

@@ -41,6 +41,12 @@ typedef enum zoff_decay {
     ZOFF_DECAY_L2 = 1         /**< Adam:  g += weight_decay * p */
 } zoff_decay;
 
+/** Flags of zoff_adam_hyper. */
+enum {
+    ZOFF_HYPER_NO_BIAS_CORRECTION = 1 /**< Adam: the moments are not divided by 1 - beta^t, as with the bias_correction false of
+                                           DeepSpeed */
+};
+
 /** Hyper-parameters of one step of an optimizer; fill with zoff_adam_hyper_init() or zoff_adam_hyper_init_for(), change what
  *  you mean to change. What an optimizer has no use for is not read.
  *  @units lr and weight_decay per step; all dimensionless */
@@ -56,6 +62,7 @@ typedef struct zoff_adam_hyper {
     double lr_decay;          /**< Adagrad: default 0; >= 0 */
     zoff_optimizer optimizer; /**< default ZOFF_OPTIMIZER_ADAM */
     bool nesterov;            /**< SGD: default false; needs momentum > 0 and dampening 0 */
+    uint64_t flags;           /**< ZOFF_HYPER_*; default 0. A flag that is not known is refused */
 } zoff_adam_hyper;
 
 #define zoff_adam_hyper_init(h) zoff_adam_hyper_init_sized((h), sizeof *(h))

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define MANY INFINITY /* counts without an upper limit: DeepSpeed takes any integer, and sys.maxsize is a default of its own   \
-                       */
+#define MANY                                                                                                                   \
+    INFINITY /* counts without an upper limit: DeepSpeed takes any integer, and sys.maxsize is a default of its own            \
+              */
 #define LARGEST_SHOWN 9007199254740992.0 /* a higher limit is none that anybody meets */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
@@ -91,9 +92,7 @@ HONOUR("optimizer.params.dampening", NUMBER, "0",
 HONOUR("optimizer.params.nesterov", BOOL, "false", .help = "SGD: Nesterov's form; needs a momentum above 0 and a dampening of 0"),
 HONOUR("optimizer.params.lr_decay", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: update number t uses lr / (1 + (t - 1) * lr_decay)"),
 HONOUR("optimizer.params.initial_accumulator_value", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: what the sum of squares starts with"),
-REFUSE("optimizer.params.bias_correction", BOOL, "true", "true",
-       .why = "the step without bias correction is not there; set it to true and expect a different warm-up",
-       .help = "Divide the moments by 1 - beta^t"),
+HONOUR("optimizer.params.bias_correction", BOOL, "true", .help = "Adam, AdamW: divide the moments by 1 - beta^t; false: take them as they are"),
 REFUSE("optimizer.params.amsgrad", BOOL, "false", "false", .why = "AMSGrad is not there, and DeepSpeed ignores this key in silence; set it to false",
        .help = "Use the largest second moment seen so far"),
 REFUSE("optimizer.params.maximize", BOOL, "false", "false", .why = "zoff only minimizes; change the sign of the loss",

@@ -47,6 +47,8 @@ static bool is_text(const zoff_config *config, const char *path, const char *wan
     return found && strcmp(found, wanted) == 0;
 }
 
+#define BIAS_CORRECTION "optimizer.params.bias_correction"
+
 static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
 {
     const zoff_config_cell *betas = zoff_config_resolve_cell(config, "optimizer.params.betas");
@@ -62,6 +64,8 @@ static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
     out->dampening = number(config, "optimizer.params.dampening");
     out->nesterov = integer(config, "optimizer.params.nesterov") != 0;
     out->lr_decay = number(config, "optimizer.params.lr_decay");
+    if (zoff_config_optimizer_has(config, BIAS_CORRECTION) && !integer(config, BIAS_CORRECTION))
+        out->flags |= ZOFF_HYPER_NO_BIAS_CORRECTION;
 }
 
 static zoff_schedule_type schedule_type(const zoff_config *config)

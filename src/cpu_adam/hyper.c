@@ -12,7 +12,7 @@
 /* Bytes of the struct when it was first published: no caller has less. Fields appended later get their default when the
  * caller's struct ends before them. */
 enum { FIRST_BYTES = 56 };
-_Static_assert(sizeof(zoff_adam_hyper) == 88, "a new field: give it a default and a check, and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_adam_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
 static const zoff_adam_hyper DEFAULTS[] = {
     [ZOFF_OPTIMIZER_ADAM] = {.optimizer = ZOFF_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
@@ -99,6 +99,9 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
                  h->weight_decay);
     ZOFF_FAIL_IF(!is_magnitude(h->lr * h->weight_decay), ZOFF_ERR_INVALID, "lr * weight_decay is %g; it must be finite in fp32",
                  h->lr * h->weight_decay);
+    ZOFF_FAIL_IF(h->flags & ~(uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, ZOFF_ERR_INVALID,
+                 "flags are %#llx; use ZOFF_HYPER_*, and zoff_adam_hyper_init() to fill the struct",
+                 (unsigned long long)h->flags);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
     switch (h->optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
@@ -192,7 +195,9 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
     double step_size = -h->lr;
     blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);
     blend(h->beta2, 1.0 - h->beta2, &k.beta2, &k.one_minus_beta2);
-    if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+    if (h->optimizer == ZOFF_OPTIMIZER_ADAM && h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION) {
+        k.inv_sqrt_bias2 = 1;
+    } else if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
         step_size /= sum_of_weights(k.beta1, k.one_minus_beta1, t);
         k.inv_sqrt_bias2 = (float)(1.0 / sqrt(sum_of_weights(k.beta2, k.one_minus_beta2, t)));
     } else if (h->optimizer == ZOFF_OPTIMIZER_ADAGRAD) {

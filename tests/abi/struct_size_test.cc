@@ -20,7 +20,7 @@ namespace
 TEST(struct_size, pinned_on_64_bit)
 {
     ASSERT_EQ(8u, sizeof(void *)) << "the table is for machines of 64 bits";
-    SIZE_OF(zoff_adam_hyper, 88, nesterov);
+    SIZE_OF(zoff_adam_hyper, 96, flags);
     SIZE_OF(zoff_adam_tensor, 72, master_dtype);
     SIZE_OF(zoff_aio_opts, 40, create);
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);

@@ -41,7 +41,10 @@ inline std::vector<rule_case> every_rule()
         make_rule(ZOFF_RULE_MOMENTUM_L2, "momentum with L2", ZOFF_OPTIMIZER_SGD, 0.1, true, false),
         make_rule(ZOFF_RULE_NESTEROV, "Nesterov", ZOFF_OPTIMIZER_SGD, 0, true, false),
         make_rule(ZOFF_RULE_NESTEROV_L2, "Nesterov with L2", ZOFF_OPTIMIZER_SGD, 0.1, true, false),
+        // Behind those that a rule is an index of: the same loop with other constants.
+        make_rule(ZOFF_RULE_ADAM_DECOUPLED, "AdamW without bias correction", ZOFF_OPTIMIZER_ADAM, 0.1, true, true),
     };
+    all.back().hyper.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
     for (auto &c : all) {
         if (c.rule == ZOFF_RULE_ADAM_L2)
             c.hyper.decay = ZOFF_DECAY_L2;

@@ -72,7 +72,8 @@ inline bounded blend(real keep, bounded m, real rest, bounded g)
 
 inline bounded adam_update(const zoff_adam_hyper &h, int64_t t, bounded g, element *e)
 {
-    const bounded inv_root = constant(1 / sqrtl(1 - powl(h.beta2, (real)t)));
+    const bounded inv_root =
+        h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? bounded{1, 0} : constant(1 / sqrtl(1 - powl(h.beta2, (real)t)));
     e->m = blend(h.beta1, e->m, 1 - (real)h.beta1, g);
     e->v =
         rounded(sum(product(rounded(product(constant(1 - (real)h.beta2), g)), g), rounded(product(constant(h.beta2), e->v))));
@@ -98,7 +99,7 @@ inline void step(const zoff_adam_hyper &h, int64_t t, double scale, real grad, e
     bounded u = {};
     switch (h.optimizer) {
     case ZOFF_OPTIMIZER_ADAM:
-        rate /= 1 - powl(h.beta1, (real)t);
+        rate /= h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? 1 : 1 - powl(h.beta1, (real)t);
         u = adam_update(h, t, g, e);
         break;
     case ZOFF_OPTIMIZER_ADAGRAD:

@@ -138,7 +138,9 @@ static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
         .take = (float)(1 - h->dampening),
         .first = t == 1,
     };
-    if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
+    if (h->optimizer == ZOFF_OPTIMIZER_ADAM && h->flags & ZOFF_HYPER_NO_BIAS_CORRECTION)
+        c.inv_root = 1;
+    else if (h->optimizer == ZOFF_OPTIMIZER_ADAM) {
         c.inv_root = (float)(1 / sqrt(weights_of(c.rest2, c.beta2, t)));
         c.rate = (float)(-h->lr / weights_of(c.rest1, c.beta1, t));
     }

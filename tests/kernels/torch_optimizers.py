@@ -47,7 +47,7 @@ COUNT = 1537
 U = 2.0**-24
 ADAM, ADAGRAD, LION, SGD = range(4)  # as zoff_optimizer has them
 DEFAULTS = {"optimizer": ADAM, "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "l2": False,
-            "momentum": 0, "dampening": 0, "lr_decay": 0, "nesterov": False}
+            "momentum": 0, "dampening": 0, "lr_decay": 0, "nesterov": False, "bias_correction": True}
 
 
 def skip(reason):
@@ -87,7 +87,8 @@ def install(venv):
 
 def write_input(path, case, p, grads):
     head = array.array("d", [COUNT, STEPS, case["optimizer"], case["lr"], *case["betas"], case["eps"], case["weight_decay"],
-                             case["l2"], case["momentum"], case["dampening"], case["lr_decay"], case["nesterov"]])
+                             case["l2"], case["momentum"], case["dampening"], case["lr_decay"], case["nesterov"],
+                             0 if case["bias_correction"] else 1])
     with open(path, "wb") as file:
         head.tofile(file)
         for tensor in (p, grads):
@@ -169,12 +170,20 @@ class Terms:
             self.allowed *= 1 + case["lr"] * case["weight_decay"] / (1 - case["momentum"])
 
 
+def far_on(torch, optimizer, weight):
+    """PyTorch's Adam has no flag for it, but in its billionth step 1 - beta^t is 1 to the last bit."""
+    optimizer.state[weight].update(step=torch.tensor(1e9, dtype=torch.float64), exp_avg=torch.zeros_like(weight),
+                                   exp_avg_sq=torch.zeros_like(weight))
+
+
 def reference(torch, case, p, grads, dtype, terms=None):
     """The weights after all steps, and the states by their names."""
     weight = torch.nn.Parameter(p.to(dtype).clone())
     optimizer = make_optimizer(torch, case, weight)
     for t in range(STEPS):
         weight.grad = grads[t].to(dtype).clone()
+        if t == 0 and not case["bias_correction"]:
+            far_on(torch, optimizer, weight)
         before = weight.detach().clone()
         optimizer.step()
         if terms:
@@ -241,6 +250,8 @@ def cases():
         "AdamW, large eps and decay": {**DEFAULTS, "lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1},
         "Adam": DEFAULTS,
         "Adam with L2": {**DEFAULTS, "eps": 1e-3, "weight_decay": 0.1, "l2": True},
+        "Adam without bias correction": {**DEFAULTS, "bias_correction": False},
+        "AdamW without bias correction": {**DEFAULTS, "lr": 1e-2, "weight_decay": 0.1, "eps": 1e-6, "bias_correction": False},
         "Adagrad": adagrad,
         "Adagrad with L2, lr_decay and a large eps": {**adagrad, "weight_decay": 0.1, "lr_decay": 0.02, "eps": 1e-3},
         "Lion": lion,

@@ -1,7 +1,8 @@
 // torch_side.cc: zoff's side of torch_optimizers.py: reads weights and gradients from a raw file, does the steps with
 // zoff_adam_step(), and writes the weights and states to another.
 //
-// In:  double[13] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay, nesterov;
+// In:  double[14] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay, nesterov,
+//      flags;
 //      float p[count]; float g[steps][count]
 // Out: float p[count], m[count], v[count]; a state that the optimizer does not have stays zero
 #include <stdio.h>
@@ -13,7 +14,7 @@ int main(int argc, char **argv)
 {
     FILE *in = argc == 3 ? fopen(argv[1], "rb") : nullptr;
     FILE *out = argc == 3 ? fopen(argv[2], "wb") : nullptr;
-    double head[13];
+    double head[14];
     if (!in || !out || fread(head, sizeof head, 1, in) != 1) {
         fprintf(stderr, "usage: torch_side IN OUT, with IN as torch_optimizers.py writes it\n");
         return 2;
@@ -32,6 +33,7 @@ int main(int argc, char **argv)
     hyper.dampening = head[10];
     hyper.lr_decay = head[11];
     hyper.nesterov = head[12] != 0;
+    hyper.flags = (uint64_t)head[13];
     zoff_adam_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = count;

@@ -413,6 +413,7 @@ class sequence
         h.nesterov = h.momentum > 0 && random() % 2;
         h.dampening = h.nesterov ? 0 : 0.25 * (random() % 2);
         h.lr_decay = 0.125 * (random() % 2);
+        h.flags = random() % 4 ? 0 : ZOFF_HYPER_NO_BIAS_CORRECTION;
         return h;
     }
 

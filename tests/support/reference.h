@@ -172,13 +172,14 @@ inline double weights_of(double beta, int64_t t)
 
 inline void adam(const zoff_adam_hyper &h, int64_t t, float g, element &x)
 {
-    const bool decays = h.weight_decay != 0;
+    const bool decays = h.weight_decay != 0, corrects = !(h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION);
+    const double c1 = corrects ? weights_of(h.beta1, t) : 1, c2 = corrects ? weights_of(h.beta2, t) : 1;
     if (decays && h.decay == ZOFF_DECAY_L2)
         g = fmaf((float)h.weight_decay, x.p, g);
     x.m = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
     x.v = fmaf((float)(1 - h.beta2) * g, g, (float)h.beta2 * x.v);
-    const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(weights_of(h.beta2, t))), (float)h.eps);
-    const float rate = (float)(-h.lr / weights_of(h.beta1, t)), shrink = (float)(-h.lr * h.weight_decay);
+    const float u = x.m / fmaf(sqrtf(x.v), (float)(1 / sqrt(c2)), (float)h.eps);
+    const float rate = (float)(-h.lr / c1), shrink = (float)(-h.lr * h.weight_decay);
     x.p = decays && h.decay == ZOFF_DECAY_DECOUPLED ? x.p + fmaf(rate, u, shrink * x.p) : fmaf(rate, u, x.p);
 }
 

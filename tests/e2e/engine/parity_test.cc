@@ -39,8 +39,9 @@ recipe adam_l2()
     recipe r = adamw();
     r.name = "l2";
     r.optimizer = "\"type\": \"Adam\", \"params\": {\"lr\": 0.01, \"betas\": [0.9, 0.95], \"weight_decay\": 0.1, "
-                  "\"adam_w_mode\": false}";
+                  "\"adam_w_mode\": false, \"bias_correction\": false}";
     r.groups[0].decay = ZOFF_DECAY_L2;
+    r.groups[0].flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
     return r;
 }
 

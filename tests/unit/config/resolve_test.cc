@@ -244,6 +244,13 @@ TEST(config_values, every_parameter_of_every_optimizer)
     EXPECT_FALSE(sgd.hyper.nesterov);
     EXPECT_TRUE(values(parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true}}}"))
                     .hyper.nesterov);
+    for (const char *type : {"Adam", "AdamW"}) {
+        const std::string text = "{\"optimizer\": {\"type\": \"" + std::string(type) + "\", \"params\": {\"bias_correction\": ";
+        EXPECT_EQ(uint64_t{ZOFF_HYPER_NO_BIAS_CORRECTION}, values(parse(text + "false}}}")).hyper.flags);
+        EXPECT_EQ(0u, values(parse(text + "true}}}")).hyper.flags);
+        EXPECT_EQ(0u, values(parse(text + "\"auto\"}}}")).hyper.flags);
+    }
+    EXPECT_EQ(0u, sgd.hyper.flags);
     zoff_config_values adagrad =
         values(parse("{\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr_decay\": 0.25, \"eps\": "
                      "1e-6, \"initial_accumulator_value\": 0.5}}}"));

@@ -92,6 +92,28 @@ TEST(hyper, each_rule_is_reached_and_has_its_states)
         EXPECT_TRUE(seen[rule]) << "rule " << rule;
 }
 
+TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
+{
+    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_ADAM);
+    h.lr = 0.01;
+    h.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
+    for (int64_t t : {1, 2, 1000}) {
+        EXPECT_EQ(1.0f, constants(h, t).inv_sqrt_bias2);
+        EXPECT_EQ(-0.01f, constants(h, t).step_size);
+    }
+    // The constants of a step so late that the correction is 1 are the same.
+    zoff_adam_hyper late = h;
+    late.flags = 0;
+    const zoff_adam_consts a = constants(h, 3), b = constants(late, 1000000000);
+    EXPECT_NEAR(a.step_size, b.step_size, 1e-8);
+    EXPECT_EQ(a.rule, b.rule);
+    h.flags = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "flags are 0x2; use ZOFF_HYPER_*", zoff_adam_hyper_check(&h, 1));
+    h.struct_size = 88; // a program of before the flags
+    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
+    EXPECT_LT(constants(h, 1).step_size, -0.05f) << "the correction of step 1 is ten times lr";
+}
+
 TEST(hyper, init_writes_no_byte_beyond_the_size_it_was_given)
 {
     unsigned char bytes[sizeof(zoff_adam_hyper) + 64];
