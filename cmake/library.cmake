@@ -5,7 +5,7 @@ set(objects "")
 foreach(room IN LISTS rooms)
   list(APPEND objects $<TARGET_OBJECTS:zoff_${room}>)
 endforeach()
-set(zoff_links OpenMP::OpenMP_C PkgConfig::liburing PkgConfig::numa PkgConfig::jansson PkgConfig::libxxhash Threads::Threads m)
+set(zoff_links PkgConfig::liburing PkgConfig::numa PkgConfig::jansson PkgConfig::libxxhash Threads::Threads m)
 
 add_library(zoff SHARED ${objects})
 add_library(zoff_static STATIC ${objects})
@@ -16,7 +16,8 @@ set_target_properties(zoff_static PROPERTIES OUTPUT_NAME zoff EXPORT_NAME static
 # Nothing is left open, and nothing that comes in from a static library goes out again as ours.
 # (Clang's sanitizers are linked into the program alone, so that a library built with them must leave their symbols open.)
 target_link_options(zoff PRIVATE $<$<NOT:$<AND:$<BOOL:${ZOFF_IS_SANITIZED}>,$<C_COMPILER_ID:Clang>>>:-Wl,--no-undefined>
-                                 -Wl,--exclude-libs,ALL)
+                                 -Wl,--exclude-libs,ALL
+                                 -Wl,-z,nodelete) # threads of the team sleep in it
 target_link_libraries(zoff PRIVATE ${zoff_links})
 # The names of imported targets mean nothing on the machine that links libzoff.a later: there, zoffConfig.cmake finds the same
 # libraries anew and calls them zoff::static_dependencies.
@@ -29,9 +30,8 @@ foreach(target IN ITEMS zoff zoff_static)
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 
-# What libzoff.a needs beside it, as linker flags. OpenMP's runtime is gcc's libgomp or clang's libomp: the one built with.
-set(zoff_runtime ${OpenMP_C_LIB_NAMES} pthread m)
-list(REMOVE_DUPLICATES zoff_runtime)
+# What libzoff.a needs beside it, as linker flags.
+set(zoff_runtime pthread m)
 set(zoff_modules liburing numa jansson libxxhash)
 set(zoff_private_flags "")
 foreach(module IN LISTS zoff_modules)

@@ -14,7 +14,8 @@ function(zoff_room room)
   set_property(GLOBAL APPEND PROPERTY ZOFF_ROOMS ${room})
 endfunction()
 
-zoff_room(base     LINKS OpenMP::OpenMP_C PkgConfig::numa Threads::Threads)
+# No OpenMP: base/openmp.c finds the runtime of the program, where it has one.
+zoff_room(base     LINKS PkgConfig::numa Threads::Threads)
 zoff_room(cpu_adam NEEDS base)
 zoff_room(aio      NEEDS base LINKS PkgConfig::liburing PkgConfig::jansson Threads::Threads)
 zoff_room(accel    NEEDS cpu_adam base LINKS Threads::Threads)

@@ -95,3 +95,12 @@ void zoff_base_cpu_float_leave(unsigned saved)
     (void)saved;
 }
 #endif
+
+void zoff_base_cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}

@@ -15,4 +15,7 @@ bool zoff_base_cpu_has_sve(void);
 unsigned zoff_base_cpu_float_enter(void);
 void zoff_base_cpu_float_leave(unsigned saved);
 
+/* Between two looks at a variable that another thread changes. */
+void zoff_base_cpu_pause(void);
+
 #endif

@@ -101,8 +101,8 @@ void zoff_base_env_meeting(zoff_env_meeting *out)
                               .local_rank = text_of("LOCAL_RANK")};
 }
 
-bool zoff_base_env_waits_active(void)
+unsigned zoff_base_env_omp_threads(void)
 {
-    const char *policy = getenv("OMP_WAIT_POLICY");
-    return policy && strcasecmp(policy, "active") == 0;
+    unsigned threads;
+    return read_number("OMP_NUM_THREADS", RANKS_MAX, &threads) ? threads : 0;
 }

@@ -91,7 +91,7 @@ typedef struct zoff_env_meeting {
 } zoff_env_meeting;
 void zoff_base_env_meeting(zoff_env_meeting *out);
 
-/* Whether OMP_WAIT_POLICY lets threads that have nothing to do spin for ever. */
-bool zoff_base_env_waits_active(void);
+/* The first number of OMP_NUM_THREADS; 0 where that is not set or is no number. */
+unsigned zoff_base_env_omp_threads(void);
 
 #endif

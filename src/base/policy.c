@@ -67,8 +67,12 @@ void zoff_base_policy_make(const char *root, const zoff_cpus *cpus, const zoff_e
     zoff_base_topology_read_under(root, cpus, &out->topology);
     put_in_order(out, preferred_node > 0 ? (unsigned)preferred_node : 0);
     /* A rank alone has all that its mask allows: the host need not be looked at. */
-    out->threads = zoff_base_policy_threads(out->cores, zoff_base_budget_cpus_under(root),
-                                            ranks->count > 1 ? host_cores(root) : 0, ranks->count);
+    const unsigned quota = zoff_base_budget_cpus_under(root), all = ranks->count > 1 ? host_cores(root) : 0;
+    out->threads = zoff_base_policy_threads(out->cores, quota, all, ranks->count);
+    const bool limited = out->threads < out->cores;
+    out->why = !limited                                                                                ? ZOFF_POLICY_CORES
+               : quota && out->threads == zoff_base_policy_threads(out->cores, quota, 0, ranks->count) ? ZOFF_POLICY_QUOTA
+                                                                                                       : ZOFF_POLICY_RANKS;
     if (out->cores == 0)
         return;
     /* Ranks with an accelerator share the cores beside it; without one, all cores of their mask. A mask that is this rank's

@@ -6,8 +6,12 @@
 #include "env.h"
 #include "topology.h"
 
+/* What there was least of. */
+typedef enum zoff_policy_why { ZOFF_POLICY_CORES, ZOFF_POLICY_QUOTA, ZOFF_POLICY_RANKS } zoff_policy_why;
+
 typedef struct zoff_policy {
     zoff_topology topology;
+    zoff_policy_why why;           /* there are not more threads */
     unsigned threads;              /* one a core, with what the host's other ranks need left to them */
     unsigned cores;                /* length of order */
     unsigned first;                /* place of thread 0 in it: ranks that share cores start at different ones */

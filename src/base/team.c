@@ -1,18 +1,18 @@
-/* team.c: the update team, an OpenMP region with an explicit thread count: the caller's own pool, so that its threads and ours
- * are the same and never compete. */
+/* team.c: whose threads update, how many there are, and where. docs/adr/0040-own-threads.md says why. */
 #include "team.h"
 
 #include "clock.h"
 #include "cpu.h"
 #include "log.h"
+#include "openmp.h"
+#include "workers.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 /* Where the threads of this process work, decided once: a thread that moved from one step to the next would find its pages on
- * another node. One of the few pieces of global state: the pool is the process's, and so are its threads' places. */
+ * another node. One of the few pieces of global state: seats are the process's. */
 static struct {
     pthread_once_t once;
     bool seated;           /* several nodes, and nobody else has placed the threads */
@@ -21,29 +21,11 @@ static struct {
     zoff_policy policy;
 } placement = {.once = PTHREAD_ONCE_INIT};
 
-/* With OMP_PROC_BIND the OpenMP runtime places the threads. */
-static bool runtime_places(void)
-{
-    return omp_get_proc_bind() != omp_proc_bind_false && omp_get_num_places() > 0;
-}
-
 /* The CPUs that this process may use. A runtime that places threads has bound the calling one to one of them before anybody
  * could look; then its places tell. */
 static bool allowed_cpus(zoff_cpus *out)
 {
-    if (!runtime_places())
-        return zoff_base_topology_affinity(out);
-    *out = (zoff_cpus){0};
-    for (int place = 0; place < omp_get_num_places(); place++) {
-        int ids[ZOFF_CPUS_MAX];
-        int count = omp_get_place_num_procs(place);
-        if (count < 0 || count > ZOFF_CPUS_MAX)
-            return false;
-        omp_get_place_proc_ids(place, ids);
-        for (int i = 0; i < count; i++)
-            zoff_base_topology_add(out, (unsigned)ids[i]);
-    }
-    return true;
+    return zoff_base_openmp_places(out) || zoff_base_topology_affinity(out);
 }
 
 static bool make_policy(zoff_policy *out)
@@ -57,15 +39,32 @@ static bool make_policy(zoff_policy *out)
     return true;
 }
 
-unsigned zoff_base_team_threads(unsigned wanted)
+unsigned zoff_base_team_count(unsigned wanted, const char **out_why)
 {
-    zoff_policy policy;
+    static const char *const WHY[] = {[ZOFF_POLICY_CORES] = "the cores that this process may use",
+                                      [ZOFF_POLICY_QUOTA] = "the cgroup's quota of CPUs",
+                                      [ZOFF_POLICY_RANKS] = "this rank's share of the host's cores"};
+    zoff_policy policy = {.threads = 1};
+    const char *who;
+    *out_why = "as it was asked for";
     if (wanted)
         return wanted;
+    *out_why = "the kernel does not tell which CPUs this process may use";
     if (make_policy(&policy))
+        *out_why = WHY[policy.why];
+    else
+        ZOFF_WARN("%s: one thread works; set zoff.threads for more", *out_why);
+    const unsigned limit = zoff_base_openmp_limit(&who);
+    if (!limit || limit >= policy.threads)
         return policy.threads;
-    ZOFF_WARN("the kernel does not tell which CPUs this process may use: one thread works; set zoff.threads for more");
-    return 1;
+    *out_why = who;
+    return limit;
+}
+
+unsigned zoff_base_team_threads(unsigned wanted)
+{
+    const char *why;
+    return zoff_base_team_count(wanted, &why);
 }
 
 void zoff_base_team_prefer(int node)
@@ -82,7 +81,8 @@ static void remember_fork(void)
 static void place(void)
 {
     (void)pthread_atfork(NULL, NULL, remember_fork);
-    placement.seated = !runtime_places() && make_policy(&placement.policy) && placement.policy.places;
+    zoff_cpus bound;
+    placement.seated = !zoff_base_openmp_places(&bound) && make_policy(&placement.policy) && placement.policy.places;
 }
 
 /* Keep the calling thread on the node of its seat, as far as its own mask reaches: a thread that somebody has put elsewhere
@@ -102,27 +102,42 @@ static bool take_seat(const zoff_policy *policy, unsigned thread, zoff_cpus *sav
     return left && narrower && zoff_base_topology_bind(&seat);
 }
 
-static void run_one(zoff_team_fn fn, void *ctx, unsigned thread, unsigned threads)
+/* What one thread does. */
+typedef struct part {
+    const zoff_policy *policy; /* NULL: threads stay where they are */
+    zoff_team_fn fn;
+    void *ctx;
+} part;
+
+static void run_part(void *ctx, unsigned thread, unsigned threads)
 {
-    unsigned saved = zoff_base_cpu_float_enter();
-    fn(ctx, thread, threads);
+    const part *p = ctx;
+    zoff_cpus before;
+    const bool moved = p->policy && take_seat(p->policy, thread, &before);
+    const unsigned saved = zoff_base_cpu_float_enter();
+    p->fn(p->ctx, thread, threads);
     zoff_base_cpu_float_leave(saved);
+    if (moved)
+        (void)zoff_base_topology_bind(&before);
+}
+
+/* The calling thread alone: it has no team, or must not wait for one. A child of fork() has none of its parent's threads. */
+static bool works_alone(unsigned threads)
+{
+    return threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed) || zoff_base_openmp_inside();
 }
 
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx)
 {
-    /* In a region of the caller's, our team may be its thread alone, and all of its threads may be here: they would all take
-     * the same seat. */
-    if (omp_get_level() > 0)
-        policy = NULL;
-#pragma omp parallel num_threads((int)threads)
-    {
-        zoff_cpus saved;
-        const unsigned thread = (unsigned)omp_get_thread_num();
-        const bool moved = policy && take_seat(policy, thread, &saved);
-        run_one(fn, ctx, thread, (unsigned)omp_get_num_threads());
-        if (moved)
-            (void)zoff_base_topology_bind(&saved);
+    part p = {.policy = policy, .fn = fn, .ctx = ctx};
+    threads = threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST;
+    if (works_alone(threads)) {
+        p.policy = NULL; /* the other threads of a region of the caller's would all take the same seat */
+        run_part(&p, 0, 1);
+    } else if (zoff_base_openmp_awake(threads)) {
+        zoff_base_openmp_run(threads, run_part, &p);
+    } else {
+        zoff_base_workers_run(threads, run_part, &p);
     }
 }
 
@@ -130,11 +145,30 @@ void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
     if (threads > 1)
         pthread_once(&placement.once, place);
-    /* A child of fork() has none of the pool's threads, but libgomp would wait for them, for ever. */
-    if (threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed))
-        run_one(fn, ctx, 0, 1);
-    else
-        zoff_base_team_run_seated(placement.seated ? &placement.policy : NULL, threads, fn, ctx);
+    zoff_base_team_run_seated(placement.seated && threads > 1 ? &placement.policy : NULL, threads, fn, ctx);
+}
+
+zoff_status zoff_base_team_start(unsigned threads)
+{
+    if (works_alone(threads))
+        return ZOFF_OK;
+    pthread_once(&placement.once, place);
+    return zoff_base_workers_start(threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST);
+}
+
+void zoff_base_team_hold(bool held)
+{
+    zoff_base_workers_hold(held);
+}
+
+bool zoff_base_team_spins(unsigned threads)
+{
+    return !works_alone(threads) && (zoff_base_workers_held(threads) || zoff_base_openmp_awake(threads));
+}
+
+uint64_t zoff_base_team_wakes(void)
+{
+    return zoff_base_workers_wakes();
 }
 
 static void do_nothing(void *ctx, unsigned thread, unsigned threads)
@@ -154,7 +188,7 @@ double zoff_base_team_region_seconds(unsigned threads)
 {
     enum { TRIES = 9 };
     double seconds[TRIES];
-    if (omp_get_level() > 0)
+    if (works_alone(threads))
         return 0;
     zoff_base_team_run(threads, do_nothing, NULL); /* starts them */
     for (int i = 0; i < TRIES; i++) {

@@ -1,30 +1,51 @@
-/* team.h: the threads that update. Their number and place are our own policy, not OMP_NUM_THREADS: policy.h. */
+/* team.h: the threads that update. policy.h counts and places them. Each calling thread has a team of its own. */
 #ifndef ZOFF_BASE_TEAM_H
 #define ZOFF_BASE_TEAM_H
 
 #include "policy.h"
 
+#include <zoff/status.h>
+
+/* The most threads of a team. */
+enum { ZOFF_TEAM_MOST = 1024 };
+
 /* What each thread runs: thread 0 .. threads-1; 0 is the caller's own. */
 typedef void (*zoff_team_fn)(void *ctx, unsigned thread, unsigned threads);
 
-/* How many threads a team of `wanted` has; 0 means the policy. */
+/* How many threads a team of `wanted` has; 0 means the policy, and no more than OMP_NUM_THREADS or omp_set_num_threads() say.
+ */
 unsigned zoff_base_team_threads(unsigned wanted);
+/* The same, and why: words for "%u threads (%s)". */
+unsigned zoff_base_team_count(unsigned wanted, const char **out_why);
+
+/* Start the threads of the calling thread's team that are not there yet. ERR_NO_MEMORY where the system refuses one: then none
+ * was added. */
+zoff_status zoff_base_team_start(unsigned threads);
 
 /* The NUMA node that threads are to be near; -1 has no say. Heard until a team first runs: from then on each thread of the
  * process keeps its place. */
 void zoff_base_team_prefer(int node);
 
-/* Run fn once on each of `threads` threads and wait for all. Inside a parallel region of the caller's program the runtime
- * may give fewer threads: fn is told how many there are. Floating point is set as the kernels need it. On a machine with
- * several NUMA nodes a thread is kept on the node of its seat for that time. In a child that a process with a team forked, the
- * calling thread works alone. */
+/* Run fn once on each of `threads` threads and wait for all. Threads that were not started are; where the system refuses them
+ * there are fewer. Inside a parallel region of the caller's program, and in a child that a process with a team forked, the
+ * calling thread works alone. fn is told how many there are. Floating point is set as the kernels need it. On a machine with
+ * several NUMA nodes a thread is kept on the node of its seat for that time. */
 void zoff_base_team_run(unsigned threads, zoff_team_fn fn, void *ctx);
+
+/* More runs are about to follow: until the call with false, threads poll for some microseconds before they sleep. */
+void zoff_base_team_hold(bool held);
+
+/* Whether a team of so many threads is awake at this moment: threads of the caller's OpenMP pool that spin and so are the team,
+ * or threads of ours that are held. */
+bool zoff_base_team_spins(unsigned threads);
+
+/* Runs of the calling thread so far in which it woke threads of its own. */
+uint64_t zoff_base_team_wakes(void);
 
 /* The same with the seats of another policy, for tests; NULL leaves the threads where they are. */
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx);
 
-/* Seconds that such a run of threads which are awake takes when there is nothing to do; 0 inside a parallel region of the
- * caller's program, where that cannot be known. */
+/* Seconds that such a run takes when there is nothing to do; 0 where the calling thread works alone. */
 double zoff_base_team_region_seconds(unsigned threads);
 
 #endif

@@ -40,8 +40,9 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
-    atomic_size_t shared_from;    /* elements; see worth.h. Of the team that was measured last */
-    atomic_size_t measured_until; /* elements until that is measured again */
+    /* Of the team that was measured last, while its threads slept and while they spun: */
+    atomic_size_t shared_from[2];    /* elements; see worth.h */
+    atomic_size_t measured_until[2]; /* elements until that is measured again */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 static size_t find_best(void)
@@ -107,18 +108,23 @@ unsigned zoff_adam_dispatch_threads(void)
 
 bool zoff_adam_dispatch_shares(unsigned threads, size_t elements)
 {
-    if (threads < 2 || elements < ZOFF_WORTH_LEAST || elements >= ZOFF_WORTH_MOST)
-        return threads >= 2 && elements >= ZOFF_WORTH_MOST;
+    if (threads < 2 || elements < ZOFF_WORTH_LEAST)
+        return false;
+    if (elements >= ZOFF_WORTH_ASLEEP_MOST)
+        return true;
+    const bool spins = zoff_base_team_spins(threads);
+    if (elements < (spins ? ZOFF_WORTH_LEAST : ZOFF_WORTH_ASLEEP_LEAST) || (spins && elements >= ZOFF_WORTH_MOST))
+        return spins;
     /* Callers on several threads may count and measure one over the other: both are estimates. */
-    const size_t left = atomic_load_explicit(&chosen.measured_until, memory_order_relaxed);
+    const size_t left = atomic_load_explicit(&chosen.measured_until[spins], memory_order_relaxed);
     if (left > elements) {
-        atomic_store_explicit(&chosen.measured_until, left - elements, memory_order_relaxed);
+        atomic_store_explicit(&chosen.measured_until[spins], left - elements, memory_order_relaxed);
     } else {
         const zoff_worth worth = zoff_adam_worth_measure(zoff_adam_dispatch_kernels(), threads);
-        atomic_store_explicit(&chosen.shared_from, worth.from, memory_order_relaxed);
-        atomic_store_explicit(&chosen.measured_until, worth.good, memory_order_relaxed);
+        atomic_store_explicit(&chosen.shared_from[spins], worth.from, memory_order_relaxed);
+        atomic_store_explicit(&chosen.measured_until[spins], worth.good, memory_order_relaxed);
     }
-    return elements >= atomic_load_explicit(&chosen.shared_from, memory_order_relaxed);
+    return elements >= atomic_load_explicit(&chosen.shared_from[spins], memory_order_relaxed);
 }
 
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa)

@@ -118,7 +118,7 @@ void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk)
 {
     walk_job job = {.walk = *walk, .kernels = zoff_adam_dispatch_kernels(), .total = walk->total};
     size_t elements = 0;
-    for (size_t i = 0; threads > 1 && i < walk->count && elements < ZOFF_WORTH_MOST; i++)
+    for (size_t i = 0; threads > 1 && i < walk->count && elements < ZOFF_WORTH_ASLEEP_MOST; i++)
         elements += piece_count(walk, piece_at(walk, i));
     if (!job.total)
         job.total = zoff_adam_walk_total(walk);

@@ -54,11 +54,11 @@ zoff_worth zoff_adam_worth_measure(const struct zoff_kernels *kernels, unsigned 
     const double region = zoff_base_team_region_seconds(threads);
     const double element = region > 0 ? element_seconds(kernels) : 0;
     if (region <= 0 || element <= 0)
-        return (zoff_worth){.from = ZOFF_WORTH_MOST / 2, .good = ZOFF_WORTH_MOST};
+        return (zoff_worth){.from = ZOFF_WORTH_ASLEEP_MOST / 2, .good = ZOFF_WORTH_ASLEEP_MOST};
     /* What the threads work on comes from the caller's core too, and that takes about half of what waking them does. */
     const double from = 1.5 * region / (element * (threads - 1) / threads);
     return (zoff_worth){
-        .from = from >= ZOFF_WORTH_MOST ? ZOFF_WORTH_MOST : zoff_base_bits_max((size_t)from, ZOFF_WORTH_LEAST),
+        .from = from >= ZOFF_WORTH_ASLEEP_MOST ? ZOFF_WORTH_ASLEEP_MOST : zoff_base_bits_max((size_t)from, ZOFF_WORTH_LEAST),
         .good = (size_t)(100 * (zoff_base_clock_seconds() - start) / element),
     };
 }

@@ -180,6 +180,17 @@ static void forget_first_weights(zoff_engine *e)
     }
 }
 
+/* A small engine stays on the thread that steps: waking others takes longer, and disturbs the trainer's. */
+static void choose_team(zoff_engine *e)
+{
+    zoff_settings *s = &e->settings;
+    if (s->threads > 1 && !s->threads_asked && e->plan.elements < ZOFF_ADAM_SMALL) {
+        s->threads = 1;
+        s->threads_why = "more would not make so small a model faster";
+    }
+    e->holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
+}
+
 static zoff_status make_plan(zoff_engine *e)
 {
     zoff_plan_info info;
@@ -188,12 +199,15 @@ static zoff_status make_plan(zoff_engine *e)
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
     e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);
+    choose_team(e);
     return zoff_engine_budget_check(e, &info);
 }
 
 static zoff_status make_room(zoff_engine *e)
 {
     ZOFF_TRY(allocate(e));
+    if (e->plan.elements >= ZOFF_ADAM_SMALL)
+        ZOFF_TRY(zoff_base_team_start(e->settings.threads));
     ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
     ZOFF_TRY(zoff_engine_device_open(e));

@@ -168,6 +168,8 @@ typedef struct zoff_settings {
     const char *host_bytes_key; /* who said so, for messages */
     uint64_t chunk_elements;
     unsigned threads;
+    const char *threads_why; /* static text */
+    bool threads_asked;      /* for by the program or the configuration */
     bool progress_thread;
 } zoff_settings;
 
@@ -210,6 +212,7 @@ struct zoff_engine {
     zoff_map accumulator;     /* fp32, plan.owned_elements without the first kept_sums; empty without accumulation and without
                                  other ranks */
     size_t kept_sums;         /* those are on the device */
+    bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
     uint8_t *flags;           /* per slice */
     double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;

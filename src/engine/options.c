@@ -21,8 +21,6 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
     return zoff_engine_reach_find(e);
 }
 
-enum { THREADS_MAX = 1024 };
-
 static zoff_status copy_paths(const char *const *paths, size_t count, char ***out, size_t *out_count)
 {
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof **out, "the list of paths", out));
@@ -87,10 +85,10 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     s->host_bytes_key = opts->host_bytes ? "zoff_engine_opts.host_bytes" : "zoff.host_memory";
     s->chunk_elements = opts->chunk_elements ? opts->chunk_elements : s->values.chunk_elements;
     unsigned threads = opts->threads ? opts->threads : s->values.threads;
-    /* The OpenMP runtime ends a process that asks for more threads than it can have. */
-    ZOFF_FAIL_IF(threads > THREADS_MAX, ZOFF_ERR_INVALID, "%u threads: %s may be at most %u", threads,
-                 opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)THREADS_MAX);
-    s->threads = zoff_base_team_threads(threads);
+    ZOFF_FAIL_IF(threads > ZOFF_TEAM_MOST, ZOFF_ERR_INVALID, "%u threads: %s may be at most %u", threads,
+                 opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)ZOFF_TEAM_MOST);
+    s->threads = zoff_base_team_count(threads, &s->threads_why);
+    s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
     zoff_engine_loss_scale_start(e);
     return ZOFF_OK;

@@ -55,8 +55,6 @@ static void log_surroundings(void)
             ranks.index, ranks.count, ranks.launcher);
     if (off)
         ZOFF_INFO("huge pages are switched off: %s says never; the step is up to 5 %% slower than with madvise there", off);
-    if (zoff_base_env_waits_active())
-        ZOFF_INFO("OMP_WAIT_POLICY is active: threads that wait for the next step spin and take their cores from the trainer");
 }
 
 static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
@@ -125,15 +123,16 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
         ZOFF_WARN("ZOFF_LOG_LEVEL is \"%s\"; it may be error, warn, info, debug or trace", unknown);
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
-                  "in huge pages; %s of the states stay there), %llu chunks; %u threads, %s",
+                  "in huge pages; %s of the states stay there), %llu chunks; %u threads (%s), %s",
                   e->param_count, (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "",
                   zoff_engine_stats_bytes(info.host_bytes), info.slots, zoff_engine_stats_bytes(e->totals.huge_page_bytes),
-                  zoff_engine_stats_bytes(info.resident_bytes), (unsigned long long)info.chunk_count, info.threads, zoff_isa());
+                  zoff_engine_stats_bytes(info.resident_bytes), (unsigned long long)info.chunk_count, info.threads,
+                  e->settings.threads_why, zoff_isa());
     else
-        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads, %s", e->param_count,
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s", e->param_count,
                   (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
-                  zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, zoff_isa());
+                  zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
     log_weights(e, &info);
     log_ranks(e, &info);
     log_device(e, &info);

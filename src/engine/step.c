@@ -217,7 +217,9 @@ static zoff_status check_info(const zoff_step_info *info)
 /* Walk from where the buckets are. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
+    zoff_base_team_hold(e->holds_team); /* until the step ends: between steps no thread of ours spins */
     zoff_status status = zoff_engine_pipeline_run(e);
+    zoff_base_team_hold(false);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
         status = zoff_engine_persist_commit_step(e);
     complete_info(e);

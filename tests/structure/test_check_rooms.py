@@ -112,9 +112,9 @@ class CheckRooms(unittest.TestCase):
 
     def test_threads(self):
         check = check_rooms.check_threads
-        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n#pragma omp parallel\n", "team.c")
+        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n#pragma omp parallel\n", "workers.c")
         self.refuses(check, "src/aio/file.c", "/* file.c: x. */\nint a = pthread_create(0, 0, f, 0);\n", "threads.c")
-        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n#include <omp.h>\n", "team.c")
+        self.refuses(check, "src/aio/file.c", "/* file.c: x. */\n#include <omp.h>\n", "workers.c")
 
     def test_exits(self):
         check = check_rooms.check_exits

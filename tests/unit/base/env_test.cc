@@ -156,17 +156,16 @@ TEST_F(ranks, nonsense_is_passed_over)
     }
 }
 
-TEST_F(ranks, waiting_threads_spin_only_when_told_to)
+TEST_F(ranks, omp_num_threads_is_a_number_or_a_list)
 {
-    EXPECT_FALSE(zoff_base_env_waits_active());
-    for (const char *value : {"", "passive", "PASSIVE", "activex"}) {
-        setenv("OMP_WAIT_POLICY", value, 1);
-        EXPECT_FALSE(zoff_base_env_waits_active()) << value;
+    const std::pair<const char *, unsigned> wanted[] = {{"", 0},   {"1", 1},    {"12", 12}, {"4,2", 4},
+                                                        {"-3", 0}, {"four", 0}, {"4x", 0}};
+    for (auto [value, threads] : wanted) {
+        setenv("OMP_NUM_THREADS", value, 1);
+        EXPECT_EQ(threads, zoff_base_env_omp_threads()) << value;
     }
-    for (const char *value : {"active", "ACTIVE", "Active"}) {
-        setenv("OMP_WAIT_POLICY", value, 1);
-        EXPECT_TRUE(zoff_base_env_waits_active()) << value;
-    }
+    unsetenv("OMP_NUM_THREADS");
+    EXPECT_EQ(0u, zoff_base_env_omp_threads());
 }
 
 TEST(env, where_ranks_meet)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -73,15 +74,20 @@ TEST(team, a_mask_of_one_cpu_makes_a_team_of_one)
     EXPECT_EQ(1u, threads);
 }
 
-TEST(team, omp_num_threads_is_not_asked)
+TEST(team, a_number_of_threads_set_by_the_program_is_a_limit)
 {
     const int before = omp_get_max_threads();
     const unsigned policy = zoff_base_team_threads(0);
-    omp_set_num_threads(5);
-    EXPECT_EQ(policy, zoff_base_team_threads(0));
-    tally t;
-    zoff_base_team_run(3, tally::count, &t);
-    EXPECT_EQ(3u, t.threads);
+    const char *why = "";
+    omp_set_num_threads(static_cast<int>(policy) + 5);
+    EXPECT_EQ(policy, zoff_base_team_threads(0)) << "no more than there are cores";
+    omp_set_num_threads(1);
+    EXPECT_EQ(1u, zoff_base_team_count(0, &why));
+    if (policy > 1) {
+        EXPECT_STREQ("omp_set_num_threads()", why);
+    }
+    EXPECT_EQ(3u, zoff_base_team_count(3, &why)) << "who asks zoff for threads gets them";
+    EXPECT_STREQ("as it was asked for", why);
     omp_set_num_threads(before);
 }
 
@@ -112,7 +118,7 @@ TEST(team, thread_0_is_the_callers_own)
     EXPECT_TRUE(seen.same);
 }
 
-TEST(team, works_inside_a_callers_parallel_region)
+TEST(team, is_one_thread_inside_a_callers_parallel_region)
 {
     tally teams[2];
     int regions = 0;
@@ -122,12 +128,61 @@ TEST(team, works_inside_a_callers_parallel_region)
         regions = omp_get_num_threads();
         zoff_base_team_run(4, tally::count, &teams[omp_get_thread_num()]);
     }
-    for (int i = 0; i < regions; i++) {
-        EXPECT_GE(teams[i].threads, 1u) << "fewer than asked for is allowed here, none is not";
-        EXPECT_LE(teams[i].threads, 4u);
-        teams[i].expect_each_once();
+    ASSERT_EQ(2, regions);
+    for (const auto &t : teams) {
+        EXPECT_EQ(1u, t.threads) << "the other cores are busy with the region";
+        t.expect_each_once();
     }
-    EXPECT_GE(regions, 1);
+}
+
+// Sizes in any order: threads that a run has no use for sleep through it, and miss none that needs them.
+TEST(team, sizes_may_change_from_run_to_run)
+{
+    unsigned random = 1;
+    for (int i = 0; i < 3000; i++) {
+        random = random * 1103515245 + 12345;
+        const unsigned threads = 1 + (random >> 16) % (i % 100 ? 6 : 40);
+        tally t;
+        zoff_base_team_hold(i % 7 == 0);
+        zoff_base_team_run(threads, tally::count, &t);
+        ASSERT_EQ(threads, t.threads) << "run " << i;
+        t.expect_each_once();
+    }
+    zoff_base_team_hold(false);
+}
+
+TEST(team, wakes_are_counted)
+{
+    const uint64_t before = zoff_base_team_wakes();
+    tally t;
+    zoff_base_team_run(1, tally::count, &t);
+    EXPECT_EQ(before, zoff_base_team_wakes());
+#pragma omp parallel num_threads(2)
+    zoff_base_team_run(1, tally::count, &t);
+    EXPECT_EQ(before, zoff_base_team_wakes());
+}
+
+namespace
+{
+size_t threads_of_this_process()
+{
+    size_t count = 0;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task"))
+        count += !entry.path().empty();
+    return count;
+}
+} // namespace
+
+TEST(team, ends_with_the_thread_that_had_it)
+{
+    const size_t before = threads_of_this_process();
+    std::thread([] {
+        tally t;
+        EXPECT_ZOFF_OK(zoff_base_team_start(8));
+        zoff_base_team_run(8, tally::count, &t);
+        EXPECT_EQ(8u, t.threads);
+    }).join();
+    EXPECT_EQ(before, threads_of_this_process());
 }
 
 TEST(team, teams_of_several_threads_do_not_meet)
@@ -270,10 +325,25 @@ TEST(team, variables_of_openmp_do_not_change_it)
         return;
     }
     const std::string want = team_in_words();
-    for (const char *environment :
-         {"OMP_NUM_THREADS=1", "OMP_NUM_THREADS=7", "OMP_PROC_BIND=true", "OMP_PROC_BIND=close OMP_PLACES=cores",
-          "OMP_WAIT_POLICY=active", "OMP_MAX_ACTIVE_LEVELS=4"})
+    for (const char *environment : {"OMP_NUM_THREADS=700", "OMP_PROC_BIND=true", "OMP_PROC_BIND=close OMP_PLACES=cores",
+                                    "OMP_WAIT_POLICY=active", "OMP_MAX_ACTIVE_LEVELS=4"})
         EXPECT_EQ(want, in_process(environment)) << environment;
+}
+
+TEST(team, omp_num_threads_is_honoured_unless_torchrun_has_set_it)
+{
+    if (getenv("ZOFF_TEST_TELL")) {
+        const char *why = "";
+        const unsigned threads = zoff_base_team_count(0, &why);
+        printf("tell %u (%s)\n", threads, why);
+        return;
+    }
+    if (zoff_base_team_threads(0) < 2)
+        GTEST_SKIP() << "one CPU: there is nothing to limit";
+    EXPECT_EQ("1 (OMP_NUM_THREADS)\n", in_process("OMP_NUM_THREADS=1"));
+    EXPECT_EQ("1 (OMP_NUM_THREADS)\n", in_process("OMP_NUM_THREADS=1,4 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0"));
+    const std::string alone = in_process("LOCAL_WORLD_SIZE=2 LOCAL_RANK=0");
+    EXPECT_EQ(alone, in_process("LOCAL_WORLD_SIZE=2 LOCAL_RANK=0 OMP_NUM_THREADS=1"));
 }
 
 TEST(team, is_the_share_of_a_rank)

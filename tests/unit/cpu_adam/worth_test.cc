@@ -12,12 +12,27 @@ extern "C" {
 #include "worth.h"
 }
 
+namespace
+{
+// All tests of this program have a team that is awake, so that lists of modest size are shared out.
+class awake : public testing::Environment
+{
+    void SetUp() override
+    {
+        EXPECT_ZOFF_OK(zoff_base_team_start(8));
+        zoff_base_team_hold(true);
+    }
+    void TearDown() override { zoff_base_team_hold(false); }
+};
+[[maybe_unused]] testing::Environment *const registered = testing::AddGlobalTestEnvironment(new awake);
+} // namespace
+
 TEST(worth, is_measured_within_its_bounds)
 {
     for (unsigned threads : {2u, 3u, 8u}) {
         const zoff_worth worth = zoff_adam_worth_measure(zoff_adam_dispatch_kernels(), threads);
         EXPECT_GE(worth.from, size_t{ZOFF_WORTH_LEAST});
-        EXPECT_LE(worth.from, size_t{ZOFF_WORTH_MOST});
+        EXPECT_LE(worth.from, size_t{ZOFF_WORTH_ASLEEP_MOST});
         EXPECT_GE(worth.good, size_t{ZOFF_WORTH_LEAST}) << "it is not measured at every step";
     }
 }
@@ -58,6 +73,10 @@ TEST(worth, slow_kernels_share_earlier)
 
 TEST(worth, is_plain_for_few_and_for_many_elements)
 {
+    EXPECT_TRUE(zoff_adam_dispatch_shares(2, ZOFF_WORTH_ASLEEP_MOST));
+    zoff_base_team_hold(false);
+    EXPECT_FALSE(zoff_adam_dispatch_shares(2, ZOFF_WORTH_ASLEEP_LEAST - 1)) << "sleeping threads are not woken for so few";
+    zoff_base_team_hold(true);
     EXPECT_FALSE(zoff_adam_dispatch_shares(8, ZOFF_WORTH_LEAST - 1));
     EXPECT_TRUE(zoff_adam_dispatch_shares(2, ZOFF_WORTH_MOST));
     EXPECT_FALSE(zoff_adam_dispatch_shares(1, size_t{1} << 40)) << "one thread is no team";
@@ -67,14 +86,16 @@ TEST(worth, is_plain_for_few_and_for_many_elements)
 // outside has served its time.
 TEST(worth, is_what_decisions_are_made_by_until_it_is_measured_again)
 {
-    constexpr size_t GUESS = ZOFF_WORTH_MOST / 2;
+    constexpr size_t GUESS = ZOFF_WORTH_ASLEEP_MOST / 2;
     bool renewed = false;
-    (void)zoff_adam_dispatch_shares(2, ZOFF_WORTH_LEAST); // measured outside, unless it has been
+    zoff_base_team_hold(false);
+    (void)zoff_adam_dispatch_shares(2, ZOFF_WORTH_ASLEEP_LEAST); // measured outside, unless it has been
 #pragma omp parallel num_threads(2)
 #pragma omp master
     for (int i = 0; i < 4000000 && !renewed; i++)
         renewed = !zoff_adam_dispatch_shares(2, GUESS - 1) && zoff_adam_dispatch_shares(2, GUESS) &&
                   !zoff_adam_dispatch_shares(2, GUESS - 1);
+    zoff_base_team_hold(true);
     EXPECT_TRUE(renewed);
 }
 
@@ -89,7 +110,7 @@ TEST(worth, cannot_be_known_in_a_region_of_the_caller)
         from[omp_get_thread_num()] = zoff_adam_worth_measure(zoff_adam_dispatch_kernels(), 2).from;
     }
     EXPECT_EQ(inside[0], 0);
-    EXPECT_EQ(from[0], size_t{ZOFF_WORTH_MOST} / 2);
+    EXPECT_EQ(from[0], size_t{ZOFF_WORTH_ASLEEP_MOST} / 2);
     EXPECT_EQ(inside[0], inside[1]);
     EXPECT_EQ(from[0], from[1]);
 }

@@ -2,7 +2,6 @@
 // matter, in a process of its own, whose environment is known. And what is said of machine and environment at the start.
 #include "small_engine.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -82,11 +81,6 @@ idle measure()
 class Idle : public testing::Test
 {
   protected:
-    void SetUp() override
-    {
-        if (dlsym(RTLD_DEFAULT, "kmp_set_blocktime"))
-            GTEST_SKIP() << "this OpenMP runtime spins for 200 ms by default; KMP_BLOCKTIME says how long";
-    }
     // Measures in a process with this and nothing else of OpenMP in its environment; the process is the same test once more,
     // where this prints and answers false.
     bool run(const std::string &environment, idle *out)
@@ -124,16 +118,14 @@ TEST_F(Idle, AnEngineLeavesTheCoresToTheTrainer)
     EXPECT_GT(i.rate_with, 0.6 * i.rate_before) << "what the trainer gets done in a CPU second";
 }
 
-TEST_F(Idle, SpinningWouldBeSeen)
+// The team is the library's: what the program wants of its OpenMP threads is nothing to it.
+TEST_F(Idle, AnActiveWaitPolicyLetsNoThreadSpin)
 {
-    cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) < 2)
-        GTEST_SKIP() << "one CPU: a runtime with more threads than CPUs does not spin";
     idle i = {};
     if (!run("OMP_WAIT_POLICY=active", &i))
         return;
-    EXPECT_GT(i.asleep, 0.05);
-    EXPECT_GT(i.beside, 0.05);
+    EXPECT_LT(i.asleep, 0.05);
+    EXPECT_LT(i.beside, 0.05);
 }
 
 namespace
@@ -169,16 +161,6 @@ void start(log_catcher &log, std::string *json = nullptr)
         *json = text;
 }
 } // namespace
-
-TEST(Surroundings, AnActiveWaitPolicyIsTold)
-{
-    for (bool active : {false, true}) {
-        variable policy("OMP_WAIT_POLICY", active ? "active" : "passive");
-        log_catcher log;
-        start(log);
-        EXPECT_EQ(active ? 1u : 0u, log.count("OMP_WAIT_POLICY is active"));
-    }
-}
 
 TEST(Surroundings, ARankAmongOthersIsTold)
 {

@@ -1,0 +1,225 @@
+/* openmp.c: looks at the OpenMP runtime of the program, and borrows its threads where they are awake.
+ *
+ * After a parallel region libgomp's threads spin for some milliseconds, LLVM's for 200, and with OMP_WAIT_POLICY=active for
+ * ever. A team of our own would share its cores with them. The runtime has no call that tells of its threads, so the kernel is
+ * asked which threads of this process run. The runtime ends the process when it cannot start a thread: it is asked for a region
+ * only when that starts none, as far as can be seen beforehand. */
+#include "openmp.h"
+
+#include "clock.h"
+#include "env.h"
+#include "workers.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ThreadSanitizer does not see the barriers of a runtime that is not built with it. */
+#if defined(__SANITIZE_THREAD__)
+#define NEVER_BORROWS
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NEVER_BORROWS
+#endif
+#endif
+
+/* Weak: NULL where the program has no OpenMP. */
+#define WEAK __attribute__((weak))
+WEAK extern void GOMP_parallel(void (*fn)(void *), void *ctx, unsigned threads, unsigned flags);
+WEAK extern int omp_get_thread_num(void);
+WEAK extern int omp_get_num_threads(void);
+WEAK extern int omp_get_max_threads(void);
+WEAK extern int omp_get_num_procs(void);
+WEAK extern int omp_in_parallel(void);
+WEAK extern int omp_get_proc_bind(void);
+WEAK extern int omp_get_num_places(void);
+WEAK extern int omp_get_place_num_procs(int place);
+WEAK extern void omp_get_place_proc_ids(int place, int *ids);
+
+enum { BORROWED_MOST = 256 };
+
+/* A look costs some 10 microseconds. */
+static const double LOOK_SECONDS = 1e-3, LOOK_SECONDS_MOST = 64e-3;
+
+/* What is known of the calling thread's pool. */
+static _Thread_local struct {
+    unsigned threads; /* 0: not known to be there */
+    pid_t tids[BORROWED_MOST];
+    bool awake;         /* at the last look */
+    bool none;          /* a try has shown that there was no pool */
+    double next, pause; /* seconds: when to look again, and between looks that found nothing */
+} pool;
+
+bool zoff_base_openmp_inside(void)
+{
+    return omp_in_parallel && omp_in_parallel();
+}
+
+bool zoff_base_openmp_places(zoff_cpus *out)
+{
+    if (!omp_get_proc_bind || !omp_get_num_places || !omp_get_place_num_procs || !omp_get_place_proc_ids ||
+        omp_get_proc_bind() == 0 || omp_get_num_places() <= 0)
+        return false;
+    *out = (zoff_cpus){0};
+    for (int place = 0; place < omp_get_num_places(); place++) {
+        int ids[ZOFF_CPUS_MAX];
+        const int count = omp_get_place_num_procs(place);
+        if (count < 0 || count > ZOFF_CPUS_MAX)
+            return false;
+        omp_get_place_proc_ids(place, ids);
+        for (int i = 0; i < count; i++)
+            zoff_base_topology_add(out, (unsigned)ids[i]);
+    }
+    return true;
+}
+
+unsigned zoff_base_openmp_limit(const char **out_who)
+{
+    unsigned user = zoff_base_env_omp_threads(), program = 0;
+    const unsigned set = user;
+    zoff_env_ranks ranks;
+    zoff_base_env_ranks(&ranks);
+    /* torchrun sets 1 for ranks whose user has set nothing. */
+    if (user == 1 && ranks.count > 1 && ranks.launcher && strcmp(ranks.launcher, "torchrun") == 0)
+        user = 0;
+    if (omp_get_max_threads && omp_get_num_procs) {
+        const int now = omp_get_max_threads();
+        if (now > 0 && (unsigned)now != set) {
+            program = now < omp_get_num_procs() ? (unsigned)now : 0;
+            user = 0; /* the program has changed it */
+        }
+    }
+    *out_who = program ? "omp_set_num_threads()" : user ? "OMP_NUM_THREADS" : NULL;
+    return program ? program : user;
+}
+
+/* Whether a thread of this process runs, or would if it had a CPU. */
+static bool runs(pid_t tid)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    const ssize_t got = read(file, text, sizeof text - 1);
+    close(file);
+    text[got > 0 ? got : 0] = 0;
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") R", 3) == 0;
+}
+
+/* All threads of this process that run, but for the calling one; as many as `most`, and one more where there are more. */
+static unsigned find_running(pid_t *out, unsigned most)
+{
+    const pid_t self = (pid_t)syscall(SYS_gettid);
+    unsigned count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *entry; tasks && count <= most && (entry = readdir(tasks));) {
+        const pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (tid <= 0 || tid == self || !runs(tid))
+            continue;
+        if (count < most)
+            out[count] = tid;
+        count++;
+    }
+    if (tasks)
+        closedir(tasks);
+    return count;
+}
+
+typedef struct region {
+    zoff_team_fn fn;
+    void *ctx;
+    pid_t *tids; /* by thread; NULL: not asked for */
+} region;
+
+static void run_in_region(void *ctx)
+{
+    const region *r = ctx;
+    const unsigned thread = (unsigned)omp_get_thread_num();
+    if (r->tids && thread < BORROWED_MOST)
+        r->tids[thread] = (pid_t)syscall(SYS_gettid);
+    if (r->fn)
+        r->fn(r->ctx, thread, (unsigned)omp_get_num_threads());
+}
+
+static bool has(const pid_t *tids, unsigned count, pid_t wanted)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (tids[i] == wanted)
+            return true;
+    }
+    return false;
+}
+
+/* The threads that run may be the calling thread's pool. An empty region tells: the pool is there if that starts no thread. If
+ * it starts some they stay with the runtime, asleep, and it is not tried again; so the system is asked first whether it has
+ * them. */
+static bool get_to_know(const pid_t *running, unsigned count)
+{
+    pid_t tids[BORROWED_MOST] = {0};
+    region r = {.tids = tids};
+    if (!zoff_base_workers_available(count))
+        return false;
+    GOMP_parallel(run_in_region, &r, count + 1, 0);
+    for (unsigned i = 1; i <= count; i++) {
+        pool.none = pool.none || !has(running, count, tids[i]);
+        pool.tids[i] = tids[i];
+    }
+    pool.threads = pool.none ? 0 : count + 1;
+    return !pool.none;
+}
+
+/* The runtime has taken none of them away. Without a signal: that is what 0 means. */
+static bool all_there(void)
+{
+    for (unsigned i = 1; i < pool.threads; i++) {
+        if (syscall(SYS_tgkill, getpid(), pool.tids[i], 0) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool look(unsigned threads)
+{
+    pid_t running[BORROWED_MOST];
+    if (pool.threads)
+        return runs(pool.tids[1]) && runs(pool.tids[pool.threads - 1]);
+    /* With more or fewer than a team's the runtime would start threads, or end some. */
+    return find_running(running, threads - 1) == threads - 1 && get_to_know(running, threads - 1);
+}
+
+bool zoff_base_openmp_awake(unsigned threads)
+{
+#if defined(NEVER_BORROWS)
+    (void)threads;
+    return false;
+#else
+    if (!GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || pool.none || threads < 2 || threads > BORROWED_MOST)
+        return false;
+    if (pool.threads && !all_there())
+        pool.threads = 0;
+    if (pool.threads && pool.threads != threads)
+        return false;
+    const double now = zoff_base_clock_seconds();
+    if (now < pool.next)
+        return pool.threads && pool.awake;
+    pool.awake = look(threads);
+    /* Threads whose pool is known are looked at each time: a step may follow a region of the program. */
+    pool.pause = pool.threads || pool.pause <= 0 ? LOOK_SECONDS : 2 * pool.pause;
+    pool.pause = pool.pause < LOOK_SECONDS_MOST ? pool.pause : LOOK_SECONDS_MOST;
+    pool.next = now + pool.pause;
+    return pool.awake;
+#endif
+}
+
+void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx)
+{
+    region r = {.fn = fn, .ctx = ctx};
+    GOMP_parallel(run_in_region, &r, threads, 0);
+    pool.next = zoff_base_clock_seconds() + LOOK_SECONDS; /* they spin for longer, as a rule */
+}

@@ -1,0 +1,326 @@
+/* workers.c: a team of threads that sleep in a futex. Its owner publishes a run with one store and one system call, works on
+ * its own share, and sleeps when the others are late by more than some microseconds. */
+#include "workers.h"
+
+#include "cpu.h"
+#include "log.h"
+#include "mem.h"
+#include "openmp.h"
+#include "try.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    THREAD_BITS = 11,        /* of a word: how many threads its run has; the rest counts runs */
+    POLLS = 128,             /* of a worker that is held: each takes a few dozen nanoseconds */
+    OWNER_POLLS = 1024,      /* of an owner before it sleeps */
+    STACK_BYTES = 512 << 10, /* kernels need little; 1,000 threads must not need gigabytes of address space */
+};
+#define OWNER_SLEEPS (1u << 31) /* in `left` */
+
+typedef struct worker {
+    struct zoff_workers *team;
+    unsigned thread; /* its number, from 1 */
+    uint64_t seen;   /* the word when it was started */
+    atomic_bool leaves;
+    pthread_t id;
+} worker;
+
+/* Padding keeps apart what different threads write. */
+typedef struct zoff_workers {
+    atomic_uint_fast64_t word; /* changes with each run */
+    zoff_team_fn fn;
+    void *ctx;
+    atomic_bool held;
+    char after_word[64];
+    atomic_uint asleep; /* workers in their futex, or about to be */
+    char after_asleep[64];
+    atomic_uint left; /* workers that have not finished this run */
+    char after_left[64];
+    pid_t process; /* that has the workers */
+    unsigned count;
+    bool refused; /* the system has refused a worker: runs do not ask again */
+    uint64_t wakes;
+    worker *workers[ZOFF_TEAM_MOST];
+} zoff_workers;
+_Static_assert(sizeof(atomic_uint_fast64_t) == 8, "a futex is the lower half of a word");
+_Static_assert(ZOFF_TEAM_MOST < 1 << THREAD_BITS, "the number of threads fits into its part of a word");
+
+/* The team of a thread ends with the thread. */
+static struct {
+    pthread_once_t once;
+    pthread_key_t key;
+    bool made;
+} owners = {.once = PTHREAD_ONCE_INIT};
+static _Thread_local zoff_workers *mine;
+
+static long futex(const void *word, int operation, uint32_t value, uint32_t set)
+{
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, set);
+}
+
+/* The half of a word that changes with each run. */
+static const void *low_half(const zoff_workers *team)
+{
+    const char *word = (const char *)&team->word;
+    return __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? word + 4 : word;
+}
+
+/* Workers wait with one of 32 bits, so that a small run of a large team wakes few. */
+static uint32_t bit_of(unsigned thread)
+{
+    return 1u << (thread - 1) % 32;
+}
+
+static uint32_t bits_below(unsigned threads)
+{
+    return threads - 1 >= 32 ? FUTEX_BITSET_MATCH_ANY : (1u << (threads - 1)) - 1;
+}
+
+/* The next word after `seen`. A worker counts itself asleep before it looks for the last time: an owner that counts no sleeper
+ * has published its word before that look. */
+static uint64_t await(zoff_workers *team, unsigned thread, uint64_t seen)
+{
+    uint64_t word = atomic_load_explicit(&team->word, memory_order_acquire);
+    for (unsigned i = 0; word == seen && i < POLLS && atomic_load_explicit(&team->held, memory_order_relaxed); i++) {
+        zoff_base_cpu_pause();
+        word = atomic_load_explicit(&team->word, memory_order_acquire);
+    }
+    if (word != seen)
+        return word;
+    atomic_fetch_add(&team->asleep, 1);
+    while ((word = atomic_load(&team->word)) == seen)
+        (void)futex(low_half(team), FUTEX_WAIT_BITSET, (uint32_t)seen, bit_of(thread));
+    atomic_fetch_sub(&team->asleep, 1);
+    return word;
+}
+
+static void *work(void *ctx)
+{
+    worker *self = ctx;
+    zoff_workers *team = self->team;
+    uint64_t seen = self->seen;
+    for (;;) {
+        seen = await(team, self->thread, seen);
+        if (atomic_load(&self->leaves))
+            return NULL;
+        const unsigned threads = seen & ((1u << THREAD_BITS) - 1);
+        if (self->thread >= threads)
+            continue;
+        team->fn(team->ctx, self->thread, threads);
+        if (atomic_fetch_sub_explicit(&team->left, 1, memory_order_acq_rel) == (OWNER_SLEEPS | 1))
+            (void)futex(&team->left, FUTEX_WAKE, 1, 0);
+    }
+}
+
+static void publish(zoff_workers *team, unsigned threads)
+{
+    const uint64_t before = atomic_load_explicit(&team->word, memory_order_relaxed);
+    atomic_store(&team->word, ((before >> THREAD_BITS) + 1) << THREAD_BITS | threads);
+    if (atomic_load(&team->asleep))
+        (void)futex(low_half(team), FUTEX_WAKE_BITSET, INT32_MAX, bits_below(threads));
+}
+
+static void wait_for_all(zoff_workers *team)
+{
+    unsigned left = atomic_load_explicit(&team->left, memory_order_acquire);
+    for (unsigned i = 0; left && i < OWNER_POLLS; i++) {
+        zoff_base_cpu_pause();
+        left = atomic_load_explicit(&team->left, memory_order_acquire);
+    }
+    if (!left)
+        return;
+    left = atomic_fetch_or(&team->left, OWNER_SLEEPS) | OWNER_SLEEPS;
+    while (left != OWNER_SLEEPS) {
+        (void)futex(&team->left, FUTEX_WAIT, left, 0);
+        left = atomic_load_explicit(&team->left, memory_order_acquire);
+    }
+}
+
+/* End the workers behind the first `kept`. Nobody runs. */
+static void stop(zoff_workers *team, unsigned kept)
+{
+    for (unsigned i = kept; i < team->count; i++)
+        atomic_store(&team->workers[i]->leaves, true);
+    if (team->count > kept) {
+        publish(team, 1); /* a run without workers: each looks up once */
+        (void)futex(low_half(team), FUTEX_WAKE_BITSET, INT32_MAX, FUTEX_BITSET_MATCH_ANY);
+    }
+    while (team->count > kept) {
+        worker *last = team->workers[--team->count];
+        pthread_join(last->id, NULL);
+        zoff_base_mem_free(last);
+    }
+}
+
+static int start_thread(worker *w)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    /* What the libraries of this process keep for each thread comes out of its stack. */
+    const long least = sysconf(_SC_THREAD_STACK_MIN);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES + (least > 0 ? (size_t)least : 0));
+    /* A runtime that binds threads has bound the calling one to a CPU; its workers may use all of its places. */
+    zoff_cpus places;
+    if (zoff_base_openmp_places(&places))
+        (void)pthread_attr_setaffinity_np(&attributes, sizeof places.words, (const cpu_set_t *)(const void *)places.words);
+    /* Signals are for the threads of the program: ours take none. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&w->id, &attributes, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+static zoff_status add_worker(zoff_workers *team, unsigned wanted)
+{
+    worker *w;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *w, "a thread of the team", &w));
+    w->team = team;
+    w->thread = team->count + 1;
+    w->seen = atomic_load_explicit(&team->word, memory_order_relaxed);
+    const int error = start_thread(w);
+    if (error) {
+        zoff_base_mem_free(w);
+        return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY,
+                                     "thread %u of a team of %u could not be started: %s; set zoff.threads to at most %u, or "
+                                     "raise the limit of threads (ulimit -u, ulimit -v, pids.max of the cgroup)",
+                                     team->count + 2, wanted, zoff_base_status_errno(error), team->count + 1);
+    }
+    (void)pthread_setname_np(w->id, "zoff-team");
+    team->workers[team->count++] = w;
+    return ZOFF_OK;
+}
+
+static zoff_status grow(zoff_workers *team, unsigned threads)
+{
+    const unsigned before = team->count;
+    zoff_status status = ZOFF_OK;
+    while (status == ZOFF_OK && team->count + 1 < threads)
+        status = add_worker(team, threads);
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    zoff_kept_error kept;
+    zoff_base_status_keep(&kept);
+    stop(team, before);
+    zoff_base_status_restore(&kept);
+    return status;
+}
+
+/* The owner ends. In a child of fork() there are no workers to wait for. */
+static void leave(void *ctx)
+{
+    zoff_workers *team = ctx;
+    if (team->process == getpid())
+        stop(team, 0);
+    zoff_base_mem_free(team);
+    mine = NULL;
+}
+
+static void make_key(void)
+{
+    owners.made = pthread_key_create(&owners.key, leave) == 0;
+}
+
+static zoff_status own_team(zoff_workers **out)
+{
+    zoff_workers *team = mine;
+    if (!team) {
+        pthread_once(&owners.once, make_key);
+        ZOFF_FAIL_IF(!owners.made, ZOFF_ERR_NO_MEMORY, "no key for a thread's team: the process has PTHREAD_KEYS_MAX of them");
+        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *team, "a team of threads", &team));
+        team->process = getpid();
+        if (pthread_setspecific(owners.key, team) != 0) {
+            zoff_base_mem_free(team);
+            return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "no memory for a team of threads");
+        }
+        mine = team;
+    }
+    *out = team;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_base_workers_start(unsigned threads)
+{
+    zoff_workers *team = NULL;
+    if (threads < 2)
+        return ZOFF_OK;
+    ZOFF_TRY(own_team(&team));
+    team->refused = false;
+    return grow(team, threads);
+}
+
+bool zoff_base_workers_available(unsigned count)
+{
+    zoff_workers *team = NULL;
+    zoff_kept_error kept;
+    zoff_base_status_keep(&kept);
+    bool available = zoff_base_mem_alloc(1, sizeof *team, "a team of threads", &team) == ZOFF_OK;
+    if (available) {
+        available = grow(team, count + 1) == ZOFF_OK;
+        stop(team, 0);
+        zoff_base_mem_free(team);
+    }
+    zoff_base_status_restore(&kept);
+    return available;
+}
+
+/* The team for a run; NULL where this thread works alone. The last error is that of the caller. */
+static zoff_workers *team_for(unsigned threads)
+{
+    zoff_workers *team = mine;
+    if (team && (team->count + 1 >= threads || team->refused))
+        return team;
+    zoff_kept_error kept;
+    zoff_base_status_keep(&kept);
+    if (own_team(&team) == ZOFF_OK && grow(team, threads) < 0) {
+        ZOFF_WARN("%s; %u work instead", zoff_last_error(), team->count + 1);
+        team->refused = true;
+    }
+    zoff_base_status_restore(&kept);
+    return team;
+}
+
+void zoff_base_workers_run(unsigned threads, zoff_team_fn fn, void *ctx)
+{
+    zoff_workers *team = threads > 1 ? team_for(threads) : NULL;
+    const unsigned most = team ? team->count + 1 : 1;
+    threads = threads < most ? threads : most;
+    if (threads < 2) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    team->fn = fn;
+    team->ctx = ctx;
+    team->wakes++;
+    atomic_store_explicit(&team->left, threads - 1, memory_order_relaxed);
+    publish(team, threads);
+    fn(ctx, 0, threads);
+    wait_for_all(team);
+}
+
+void zoff_base_workers_hold(bool held)
+{
+    if (mine)
+        atomic_store_explicit(&mine->held, held, memory_order_relaxed);
+}
+
+bool zoff_base_workers_held(unsigned threads)
+{
+    return mine && mine->count + 1 >= threads && atomic_load_explicit(&mine->held, memory_order_relaxed);
+}
+
+uint64_t zoff_base_workers_wakes(void)
+{
+    return mine ? mine->wakes : 0;
+}
