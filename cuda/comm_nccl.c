@@ -39,13 +39,60 @@ static void add_up(const zoff_nccl *n, const zoff_nccl_lane *lane, size_t count)
     }
 }
 
+static zoff_nccl_queue *queue_of(zoff_nccl_lane *lane, const zoff_comm_work *work)
+{
+    return &lane->queues[work->call.channel->slot];
+}
+
 static void finish(zoff_nccl_lane *lane)
+{
+    zoff_nccl_queue *queue = queue_of(lane, lane->work);
+    free(lane->rows);
+    lane->rows = NULL;
+    queue->done++;
+    queue->ops[queue->done % ZOFF_NCCL_DEPTH].is_done = true;
+    lane->work = NULL;
+    lane->phase = ZOFF_NCCL_IDLE;
+}
+
+/* ---- which operation is next ---- */
+
+static const double WAIT_LEAST = 50e-6, WAIT_MOST = 2e-3; /* seconds between notes of ranks that have nothing in common */
+
+/* Of all channels with something to do: the operation that was started first; or, once the ranks have differed, that of the
+ * first channel that all have something of. NULL: there is none. */
+static zoff_comm_work *choose(const zoff_nccl_lane *lane, uint64_t *out_mask)
+{
+    zoff_comm_work *first = NULL;
+    uint64_t time = UINT64_MAX;
+    *out_mask = 0;
+    for (unsigned slot = 0; slot < ZOFF_COMM_SLOTS; slot++) {
+        const zoff_nccl_queue *queue = &lane->queues[slot];
+        const size_t at = (queue->done + 1) % ZOFF_NCCL_DEPTH;
+        if (queue->done == queue->started)
+            continue;
+        *out_mask |= (uint64_t)1 << slot;
+        const bool is_common = lane->common >> slot & 1;
+        if (is_common ? time != 0 : queue->ops[at].time < time) {
+            time = is_common ? 0 : queue->ops[at].time;
+            first = queue->ops[at].work;
+        }
+    }
+    return first;
+}
+
+/* The notes have differed: they are written anew, at once where they show what all have started. */
+static zoff_status differ(zoff_nccl_lane *lane)
 {
     free(lane->rows);
     lane->rows = NULL;
-    lane->done++;
-    lane->ops[lane->done % ZOFF_NCCL_DEPTH].is_done = true;
+    lane->work = NULL;
     lane->phase = ZOFF_NCCL_IDLE;
+    if (lane->common)
+        return ZOFF_OK;
+    lane->wait = lane->wait * 2 < WAIT_LEAST ? WAIT_LEAST : lane->wait * 2 < WAIT_MOST ? lane->wait * 2 : WAIT_MOST;
+    lane->retry = zoff_nccl_now() + lane->wait;
+    return ZOFF_PENDING;
 }
 
 /* All rows and pieces are here. */
@@ -68,10 +115,17 @@ static zoff_status complete(zoff_nccl *n, zoff_nccl_lane *lane)
 static zoff_status begin(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status = ZOFF_OK;
+    uint64_t mask;
+    zoff_comm_work *work = choose(lane, &mask);
+    if (!work || (lane->retry > 0 && mask == lane->mask && zoff_nccl_now() < lane->retry))
+        return ZOFF_PENDING;
     if (n->comm.size > 1)
         ZOFF_TRY(status = zoff_nccl_look(n, lane->nccl));
     if (status == ZOFF_PENDING)
         return status;
+    lane->work = work;
+    lane->mask = mask;
+    lane->retry = 0;
     ZOFF_TRY(zoff_nccl_lay(n, lane));
     ZOFF_TRY(zoff_nccl_tell(n, lane, ZOFF_NCCL_CALLS));
     lane->phase = ZOFF_NCCL_TELLING;
@@ -90,7 +144,11 @@ static zoff_status move_on(zoff_nccl *n, zoff_nccl_lane *lane)
 
 static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane)
 {
-    ZOFF_TRY(zoff_nccl_hear(n, lane));
+    zoff_status status;
+    ZOFF_TRY(status = zoff_nccl_hear(n, lane));
+    if (status == ZOFF_PENDING)
+        return differ(lane);
+    lane->wait = 0;
     ZOFF_TRY(zoff_nccl_take_own(n, lane));
     zoff_nccl_count_rounds(n, lane);
     return move_on(n, lane);
@@ -102,7 +160,7 @@ static zoff_status advance(zoff_nccl *n, zoff_nccl_lane *lane)
     zoff_status status = ZOFF_OK;
     switch (lane->phase) {
     case ZOFF_NCCL_IDLE:
-        return lane->done == lane->started ? ZOFF_PENDING : begin(n, lane);
+        return begin(n, lane);
     case ZOFF_NCCL_TELLING:
         if (n->comm.size == 1)
             return hear(n, lane);
@@ -160,15 +218,17 @@ static zoff_status nccl_start(zoff_comm *comm, zoff_comm_work *work)
 {
     zoff_nccl *n = zoff_nccl_of(comm);
     zoff_nccl_lane *lane = &n->lanes[work->call.stream];
+    zoff_nccl_queue *queue = queue_of(lane, work);
     const size_t at = work->number % ZOFF_NCCL_DEPTH;
-    ZOFF_FAIL_IF(lane->ops[at].work, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(queue->ops[at].work, ZOFF_ERR_STATE,
                  "rank %u: operation %llu is not done yet, and no more than %d may follow it", comm->rank,
-                 (unsigned long long)lane->ops[at].work->number, ZOFF_NCCL_DEPTH - 1);
+                 (unsigned long long)queue->ops[at].work->number, ZOFF_NCCL_DEPTH - 1);
     ZOFF_NCCL_ENTER(n);
     ZOFF_TRY(zoff_nccl_check_memory(n, &work->call));
-    lane->ops[at].work = work;
-    lane->ops[at].is_done = false;
-    lane->started = work->number;
+    queue->ops[at].work = work;
+    queue->ops[at].is_done = false;
+    queue->ops[at].time = ++lane->clock;
+    queue->started = work->number;
     progress(n); /* what fails from here on is told by its poll */
     return ZOFF_OK;
 }
@@ -176,15 +236,15 @@ static zoff_status nccl_start(zoff_comm *comm, zoff_comm_work *work)
 static zoff_status nccl_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     zoff_nccl *n = zoff_nccl_of(comm);
-    zoff_nccl_lane *lane = &n->lanes[work->call.stream];
+    zoff_nccl_queue *queue = queue_of(&n->lanes[work->call.stream], work);
     const size_t at = work->number % ZOFF_NCCL_DEPTH;
     ZOFF_NCCL_ENTER(n);
-    if (!lane->ops[at].is_done)
+    if (!queue->ops[at].is_done)
         progress(n);
     /* What has all it needs is done, whatever has become of the group since. */
-    if (lane->ops[at].is_done) {
-        lane->ops[at].work = NULL;
-        lane->ops[at].is_done = false;
+    if (queue->ops[at].is_done) {
+        queue->ops[at].work = NULL;
+        queue->ops[at].is_done = false;
         return ZOFF_OK;
     }
     ZOFF_FAIL_IF(n->is_over, ZOFF_ERR_COMM, "%s", n->over);
@@ -199,9 +259,42 @@ static bool nccl_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsign
     return work->arrived;
 }
 
+static zoff_status nccl_open_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    (void)comm;
+    (void)channel;
+    return ZOFF_OK;
+}
+
+/* A channel that had its slot before is closed on all ranks. */
+static void nccl_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
+        memset(&zoff_nccl_of(comm)->lanes[i].queues[channel->slot], 0, sizeof(zoff_nccl_queue));
+}
+
+/* Other ranks are not told: a lane has no message that nobody expects. */
+static void nccl_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    (void)comm;
+    (void)channel;
+}
+
+/* Notes tell of it. One that nobody expects would keep the device busy until all ranks have come to that lane. */
+static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+{
+    (void)comm;
+    (void)visit;
+    return ZOFF_OK;
+}
+
 const zoff_comm_ops zoff_nccl_ops = {.name = "nccl",
                                      .close = zoff_nccl_close,
                                      .start = nccl_start,
                                      .poll = nccl_poll,
                                      .has_arrived = nccl_has_arrived,
+                                     .open_channel = nccl_open_channel,
+                                     .join_channel = nccl_join_channel,
+                                     .close_channel = nccl_close_channel,
+                                     .tell = nccl_tell,
                                      .give_up = zoff_nccl_give_up};

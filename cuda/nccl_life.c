@@ -15,7 +15,7 @@ static const double CLOSE_SECONDS = 2, QUIET_CLOSE_SECONDS = 60;
 static const double PATIENCE_SECONDS = 5; /* how long streams are waited for whose communicators were aborted */
 static const char BLIND[] = "NCCL cannot tell which rank it is: look at what the others have logged";
 
-static double now(void)
+double zoff_nccl_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -29,12 +29,12 @@ static void nap(void)
 
 zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl)
 {
-    const double until = now() + n->comm.timeout_seconds;
+    const double until = zoff_nccl_now() + n->comm.timeout_seconds;
     zoff_status status = ZOFF_OK;
     if (n->version >= NCCL_VERSION(2, 27, 0))
         return ZOFF_OK;
     while ((status = zoff_nccl_look(n, nccl)) == ZOFF_PENDING) {
-        ZOFF_FAIL_IF(n->comm.timeout_seconds >= 0 && now() > until, ZOFF_ERR_COMM,
+        ZOFF_FAIL_IF(n->comm.timeout_seconds >= 0 && zoff_nccl_now() > until, ZOFF_ERR_COMM,
                      "rank %u of %u: NCCL connects ranks, and has waited for %g s: one of the others did not come; %s",
                      n->comm.rank, n->comm.size, n->comm.timeout_seconds, BLIND);
         nap();
@@ -95,7 +95,7 @@ static bool is_idle(zoff_nccl_lane *lane, double until)
     if (!lane->stream || !lane->event || cudaEventRecord(lane->event, lane->stream) != cudaSuccess)
         return true;
     while (cudaEventQuery(lane->event) == cudaErrorNotReady) {
-        if (now() > until)
+        if (zoff_nccl_now() > until)
             return false;
         nap();
     }
@@ -141,23 +141,23 @@ static void abort_all(zoff_nccl *n)
         (void)pthread_join(thread, NULL);
     else
         abort_in_turn(n);
-    const double until = now() + PATIENCE_SECONDS;
+    const double until = zoff_nccl_now() + PATIENCE_SECONDS;
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         n->comm.holds_memory |= !is_idle(&n->lanes[i], until);
     forgive(before);
 }
 
 /* Of what will not go on: its caller may free it from now on, but where the device holds it. */
-static void let_go(zoff_nccl_lane *lane)
+static void let_go(zoff_nccl_queue *queue)
 {
     for (unsigned i = 0; i < ZOFF_NCCL_DEPTH; i++) {
-        zoff_comm_work *work = lane->ops[i].work;
+        zoff_comm_work *work = queue->ops[i].work;
         if (!work)
             continue;
         work->active = false;
         work->outcome = ZOFF_ERR_COMM;
-        lane->ops[i].work = NULL;
-        lane->ops[i].is_done = false;
+        queue->ops[i].work = NULL;
+        queue->ops[i].is_done = false;
     }
 }
 
@@ -171,8 +171,8 @@ void zoff_nccl_give_up(zoff_comm *comm, const char *words)
         snprintf(n->over, sizeof n->over, "%s", words);
     n->is_over = true;
     abort_all(n);
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
-        let_go(&n->lanes[i]);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_SLOTS; i++)
+        let_go(&n->lanes[i / ZOFF_COMM_SLOTS].queues[i % ZOFF_COMM_SLOTS]);
 }
 
 /* Memory that the device may still use stays. */
@@ -228,7 +228,7 @@ static zoff_status say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff
         }
         if (are_all)
             return ZOFF_OK;
-        if (now() > until)
+        if (zoff_nccl_now() > until)
             return ZOFF_PENDING;
         nap();
     }
@@ -248,7 +248,7 @@ static zoff_status finalize(zoff_nccl *n, double until)
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
         zoff_status status;
         ZOFF_NCCL_TRY(n, n->lanes[i].nccl, ncclCommFinalize, n->lanes[i].nccl);
-        while ((status = zoff_nccl_look(n, n->lanes[i].nccl)) == ZOFF_PENDING && now() < until)
+        while ((status = zoff_nccl_look(n, n->lanes[i].nccl)) == ZOFF_PENDING && zoff_nccl_now() < until)
             nap();
         if (status != ZOFF_OK)
             return ZOFF_ERR_COMM;
@@ -260,18 +260,29 @@ static zoff_status finalize(zoff_nccl *n, double until)
     return ZOFF_OK;
 }
 
+/* Whether an operation is in flight, or was not asked for after it was done. */
+static bool flies_any(const zoff_nccl *n)
+{
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_SLOTS; i++) {
+        const zoff_nccl_queue *queue = &n->lanes[i / ZOFF_COMM_SLOTS].queues[i % ZOFF_COMM_SLOTS];
+        for (unsigned at = 0; at < ZOFF_NCCL_DEPTH; at++) {
+            if (queue->ops[at].work)
+                return true;
+        }
+    }
+    return false;
+}
+
 void zoff_nccl_close(zoff_comm *comm)
 {
     zoff_nccl *n = zoff_nccl_of(comm);
-    bool flies = false;
+    const bool flies = flies_any(n);
     ZOFF_NCCL_ENTER(n);
-    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_NCCL_DEPTH; i++)
-        flies |= n->lanes[i / ZOFF_NCCL_DEPTH].ops[i % ZOFF_NCCL_DEPTH].work != NULL;
     const double most = flies || n->is_over ? CLOSE_SECONDS : QUIET_CLOSE_SECONDS;
     const double seconds = comm->timeout_seconds >= 0 && comm->timeout_seconds < most ? comm->timeout_seconds : most;
-    const double until = now() + seconds;
+    const double until = zoff_nccl_now() + seconds;
     if (flies || n->is_over || (comm->size > 1 && hear_all_leave(n, until) != ZOFF_OK) ||
-        finalize(n, now() + seconds) != ZOFF_OK)
+        finalize(n, zoff_nccl_now() + seconds) != ZOFF_OK)
         zoff_nccl_give_up(comm, "this rank has left the group");
     free_all(n);
 }
@@ -297,7 +308,7 @@ static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *mad
         nccl = nccl ? nccl : __atomic_load_n(made, __ATOMIC_ACQUIRE);
         if (status == ZOFF_OK && __atomic_load_n(made, __ATOMIC_ACQUIRE))
             return ZOFF_OK;
-        if (n->comm.timeout_seconds >= 0 && now() > until)
+        if (n->comm.timeout_seconds >= 0 && zoff_nccl_now() > until)
             return expire(n, what);
         nap();
     }
@@ -313,7 +324,7 @@ static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, dou
     ZOFF_NCCL_CUDA(n, cudaEventCreateWithFlags, &event, cudaEventDisableTiming);
     error = cudaEventRecord(event, stream);
     while (error == cudaSuccess && (error = cudaEventQuery(event)) == cudaErrorNotReady) {
-        if (n->comm.timeout_seconds >= 0 && now() > until)
+        if (n->comm.timeout_seconds >= 0 && zoff_nccl_now() > until)
             break;
         nap();
         error = cudaSuccess;
@@ -413,7 +424,7 @@ static zoff_status connect_lane(zoff_nccl *n, zoff_nccl_lane *lane, double until
 
 static zoff_status join_lanes(zoff_nccl *n, const zoff_comm_join *join, const ncclUniqueId *known)
 {
-    const double until = now() + n->comm.timeout_seconds;
+    const double until = zoff_nccl_now() + n->comm.timeout_seconds;
     ncclComm_t parent = join->opts.nccl_comm;
     if (join->opts.nccl_stream)
         ZOFF_TRY(wait_for_program(n, join->opts.nccl_stream, until));
@@ -496,6 +507,7 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .is_remote = true,
                           .reaches = "cuda",
                           .adds = true,
+                          .has_slots = true,
                           .blind = BLIND};
     (void)ncclGetVersion(&n->version);
     const zoff_status status = join_group(n, join);

@@ -14,7 +14,7 @@ static const zoff_nccl_note *note_of(const zoff_nccl *n, const zoff_nccl_lane *l
     return &lane->notes[n->comm.size + rank];
 }
 
-static void write_note(const zoff_nccl *n, zoff_nccl_lane *lane, unsigned other)
+static void write_note(zoff_nccl_lane *lane, unsigned other)
 {
     const zoff_comm_work *work = zoff_nccl_work_of(lane);
     const zoff_comm_call *call = &work->call;
@@ -25,7 +25,10 @@ static void write_note(const zoff_nccl *n, zoff_nccl_lane *lane, unsigned other)
     note->number = work->number;
     note->count = call->count;
     note->adds = call->adds;
-    note->result_bytes = n->tools->result(&n->comm, call);
+    note->mask = lane->mask;
+    note->channel = call->channel->id;
+    note->item = call->item;
+    note->result_bytes = work->result_bytes;
     note->sends = piece->bytes;
     note->expects = lane->from[other].bytes;
     if (piece->bytes && piece->bytes <= sizeof note->small && !lane->in_is_device) {
@@ -39,13 +42,19 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
 {
     const unsigned size = n->comm.size, me = n->comm.rank;
     const size_t all = size * sizeof *lane->notes;
+    zoff_comm_visit visit;
     if (size == 1)
         return ZOFF_OK;
+    n->tools->visit(&n->comm, &visit);
     for (unsigned other = 0; other < size; other++) {
         memset(note_to(lane, other), 0, sizeof *lane->notes - sizeof lane->notes->small);
         note_to(lane, other)->says = says;
+        note_to(lane, other)->visit_number = visit.number;
+        note_to(lane, other)->visit_channel = visit.channel;
+        note_to(lane, other)->visit_call = visit.call;
+        note_to(lane, other)->visit_item = visit.item;
         if (other != me && says == ZOFF_NCCL_CALLS)
-            write_note(n, lane, other);
+            write_note(lane, other);
     }
     ZOFF_NCCL_CUDA(n, cudaMemcpyAsync, lane->wire, lane->notes, all, cudaMemcpyHostToDevice, lane->stream);
     ZOFF_NCCL_TRY(n, lane->nccl, ncclGroupStart);
@@ -73,6 +82,16 @@ zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
+/* Whether a rank that calls something names the operation of this one; and what its program waits in is taken note of. */
+static bool is_same(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
+{
+    const zoff_comm_visit visit = {
+        .number = note->visit_number, .channel = note->visit_channel, .call = note->visit_call, .item = note->visit_item};
+    if (visit.number)
+        n->tools->heard(&n->comm, other, &visit);
+    return note->channel == work->call.channel->id;
+}
+
 static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
 {
     const zoff_comm *comm = &n->comm;
@@ -87,6 +106,7 @@ static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned ot
                  comm->rank, n->tools->name(comm, work), other, (unsigned long long)work->number);
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
                                      .adds = note->adds != 0,
+                                     .item = note->item,
                                      .root = note->root,
                                      .count = note->count,
                                      .result_bytes = note->result_bytes,
@@ -100,6 +120,20 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_comm_work *work = zoff_nccl_work_of(lane);
     const unsigned me = n->comm.rank;
+    uint64_t common = lane->mask;
+    bool is_agreed = true;
+    for (unsigned other = 0; other < n->comm.size; other++) {
+        const zoff_nccl_note *note = note_of(n, lane, other);
+        if (other == me)
+            continue;
+        if (note->says != ZOFF_NCCL_CALLS)
+            return compare(n, work, other, note); /* which fails */
+        is_agreed &= is_same(n, work, other, note);
+        common &= note->mask;
+    }
+    lane->common = is_agreed ? 0 : common;
+    if (!is_agreed)
+        return ZOFF_PENDING;
     for (unsigned other = 0; other < n->comm.size; other++) {
         if (other != me)
             ZOFF_TRY(compare(n, work, other, note_of(n, lane, other)));

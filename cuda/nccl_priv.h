@@ -4,9 +4,13 @@
  *  nccl_note.c    what ranks tell each other of a call     nccl_move.c    pieces, and the rounds in which they travel
  *  comm_nccl.c    the table: operations one after another  nccl_copies.c  memory of any kind to and from that of the device
  *
- * Each of zoff's streams is a lane: a communicator and a CUDA stream of its own. On the wire a lane is strictly notes, pieces
- * of operation 1, notes, pieces of operation 2: NCCL knows its messages by their order alone, which so is the same on all ranks
- * however far each has come. */
+ * Each of zoff's streams is a lane: a communicator and a CUDA stream of its own, which all channels share. On the wire a lane
+ * is strictly notes, pieces of one operation, notes, pieces of the next: NCCL knows its messages by their order alone, which so
+ * is the same on all ranks however far each has come.
+ *
+ * Which channel's operation is next the notes decide. A note names the one that its rank has started first, and, as a mask of
+ * slots, all channels of which that rank has started one. Where all ranks name the same operation its pieces follow. Where they
+ * do not, notes follow again: for the lowest slot in all masks; where none is in all of them, a little later. */
 #ifndef ZOFF_NCCL_PRIV_H
 #define ZOFF_NCCL_PRIV_H
 
@@ -20,8 +24,8 @@
 
 enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
-    ZOFF_NCCL_NOTE_BYTES = 512, /* on the wire */
-    ZOFF_NCCL_SMALL = 512 - 64, /* pieces of host memory up to this size travel in notes */
+    ZOFF_NCCL_NOTE_BYTES = 592, /* on the wire */
+    ZOFF_NCCL_SMALL = 448,      /* pieces of host memory up to this size travel in notes */
     ZOFF_NCCL_ROUND = 4 << 20,  /* bytes that a rank stages in a round, for all others together */
     ZOFF_NCCL_CUT_LEAST = 64 << 10,
     ZOFF_NCCL_BOUNCE = 2 << 20 /* for host memory that is not pinned */
@@ -32,7 +36,10 @@ typedef struct zoff_nccl_note {
     uint32_t says; /* zoff_nccl_says */
     uint32_t kind, root, small_bytes;
     uint64_t number, count, result_bytes, sends, expects;
-    uint64_t adds;
+    uint64_t adds, mask;
+    uint32_t channel, visit_channel, visit_call, zero;
+    uint64_t visit_number;
+    zoff_comm_item item, visit_item; /* visit: the call in which the program waits */
     char small[ZOFF_NCCL_SMALL];
 } zoff_nccl_note;
 _Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");
@@ -55,18 +62,29 @@ typedef enum zoff_nccl_phase {
     ZOFF_NCCL_WRITING  /* a sum goes to the device that it is for */
 } zoff_nccl_phase;
 
+/* What a channel has of a lane. */
+typedef struct zoff_nccl_queue {
+    uint64_t started, done; /* numbers of the last operations that are */
+    struct {
+        zoff_comm_work *work; /* NULL: none */
+        uint64_t time;        /* by the lane's clock */
+        bool is_done;
+    } ops[ZOFF_NCCL_DEPTH]; /* by number */
+} zoff_nccl_queue;
+
 typedef struct zoff_nccl_lane {
     ncclComm_t nccl;
     cudaStream_t stream;
     cudaEvent_t event;
     zoff_nccl_phase phase;
-    uint64_t started, done; /* numbers of the last operations that are */
-    struct {
-        zoff_comm_work *work; /* NULL: none */
-        bool is_done;
-    } ops[ZOFF_NCCL_DEPTH]; /* by number */
+    zoff_nccl_queue queues[ZOFF_COMM_SLOTS]; /* by slot of their channel */
+    uint64_t clock;                          /* operations that were started, of all channels */
+    uint64_t mask;      /* slots of which an operation has been started and is not done, when the last notes were written */
+    uint64_t common;    /* of these slots, those that all ranks' last notes had; 0: the notes did not differ, or none */
+    double retry, wait; /* none: when notes go again, and after how many seconds */
 
     /* of the operation that is going on */
+    zoff_comm_work *work;
     bool in_is_device, out_is_device;
     bool has_copies;            /* were put into the stream that are not waited for yet */
     zoff_nccl_piece *to, *from; /* by rank */
@@ -117,6 +135,7 @@ zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl);
 zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl); /* nccl_life.c */
 
 /* nccl_life.c */
+double zoff_nccl_now(void);
 zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out);
 void zoff_nccl_close(zoff_comm *comm);
 void zoff_nccl_give_up(zoff_comm *comm, const char *words);
@@ -126,7 +145,8 @@ extern const zoff_comm_ops zoff_nccl_ops; /* comm_nccl.c */
 zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane,
                            zoff_nccl_says says);                       /* puts notes of the operation into the group */
 zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane); /* once they are in the stream */
-zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane);        /* once they are there */
+/* Once they are there.  @return PENDING: they name different operations */
+zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane);
 
 /* nccl_move.c */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane); /* the pieces of an operation that begins */
@@ -142,7 +162,7 @@ zoff_status zoff_nccl_copy(zoff_nccl *n, zoff_nccl_lane *lane, void *dst, const 
 
 static inline zoff_comm_work *zoff_nccl_work_of(const zoff_nccl_lane *lane)
 {
-    return lane->ops[(lane->done + 1) % ZOFF_NCCL_DEPTH].work;
+    return lane->work;
 }
 
 #endif

@@ -11,8 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
-static const char *const ADDS = "reduce_scatter"; /* an all_to_all that adds up */
 static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
 /* The sum of a list over the ranks. */
@@ -68,18 +66,36 @@ size_t zoff_comm_call_result(const zoff_comm *comm, const zoff_comm_call *call)
     }
 }
 
-static void write_name(char *dst, size_t dst_bytes, const char *what, zoff_comm_stream stream, uint64_t number, size_t bytes)
+enum { NAME_BYTES = 512 };
+
+static void write_name(const zoff_comm *comm, const zoff_comm_work *work, const zoff_comm_theirs *of, char *dst)
 {
-    snprintf(dst, dst_bytes, "%s number %llu %s (%zu bytes)", what, (unsigned long long)number, STREAMS[stream], bytes);
+    const uint32_t channel = work->call.channel->id;
+    char whose[128] = "", item[320];
+    if (channel) {
+        memcpy(whose, " of ", 4);
+        zoff_comm_names_channel(comm, channel, whose + 4, sizeof whose - 4);
+    }
+    zoff_comm_names_item(comm, channel, &of->item, item, sizeof item);
+    snprintf(dst, NAME_BYTES, "%s number %llu %s%s (%zu bytes)%s%s", zoff_comm_names_kind(of->kind, of->adds),
+             (unsigned long long)work->number, STREAMS[work->call.stream], whose, of->result_bytes, item[0] ? ", " : "", item);
 }
 
 const char *zoff_comm_call_name(const zoff_comm *comm, const zoff_comm_work *work)
 {
-    static _Thread_local char text[96];
+    static _Thread_local char text[NAME_BYTES];
     const zoff_comm_call *call = &work->call;
-    write_name(text, sizeof text, call->adds ? ADDS : NAMES[call->kind], call->stream, work->number,
-               zoff_comm_call_result(comm, call));
+    const zoff_comm_theirs own = {
+        .kind = call->kind, .adds = call->adds, .item = call->item, .result_bytes = work->result_bytes};
+    write_name(comm, work, &own, text);
     return text;
+}
+
+static bool are_same(const zoff_comm_call *ours, const zoff_comm_theirs *theirs)
+{
+    return ours->kind == theirs->kind && ours->adds == theirs->adds && ours->count == theirs->count &&
+           ours->root == theirs->root && ours->item.about == theirs->item.about && ours->item.param == theirs->item.param &&
+           ours->item.index == theirs->item.index && ours->item.extra == theirs->item.extra;
 }
 
 zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other,
@@ -87,11 +103,9 @@ zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *
 {
     const zoff_comm_call *ours = &work->call;
     const unsigned rank = comm->rank;
-    if (ours->kind != theirs->kind || ours->adds != theirs->adds || ours->count != theirs->count ||
-        ours->root != theirs->root) {
-        char name[96];
-        write_name(name, sizeof name, theirs->adds ? ADDS : NAMES[theirs->kind], ours->stream, work->number,
-                   theirs->result_bytes);
+    if (!are_same(ours, theirs)) {
+        char name[NAME_BYTES];
+        write_name(comm, work, theirs, name);
         return zoff_base_status_fail(ZOFF_ERR_COMM,
                                      "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
                                      "order",
@@ -105,9 +119,20 @@ zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *
     return ZOFF_OK;
 }
 
-bool zoff_comm_lets_go(const zoff_comm *comm)
+bool zoff_comm_lets_go(zoff_comm *comm)
 {
-    return !comm->holds_memory;
+    zoff_comm_lock(comm);
+    const bool does = !comm->holds_memory;
+    zoff_comm_unlock(comm);
+    return does;
+}
+
+bool zoff_comm_is_broken(zoff_comm *comm)
+{
+    zoff_comm_lock(comm);
+    const bool is = comm->is_broken;
+    zoff_comm_unlock(comm);
+    return is;
 }
 
 /* From now on nothing goes on here; the first reason stays. Returns ERR_COMM with the words. */
@@ -121,17 +146,22 @@ static zoff_status break_off(zoff_comm *comm)
     return zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words);
 }
 
-/* The ranks that have not come, as "1, 3"; how many they are. */
-static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes)
+/* The ranks that have not come, as "1, 3"; how many they are. `visits`: where the first of them wait instead. */
+static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes, char *visits,
+                             size_t visits_bytes)
 {
+    enum { VISITS = 3 };
     unsigned missing = 0;
-    size_t used = 0;
-    dst[0] = 0;
+    size_t used = 0, told = 0;
+    dst[0] = visits[0] = 0;
     for (unsigned rank = 0; rank < comm->size; rank++) {
         if (rank == comm->rank || comm->ops->has_arrived(comm, work, rank))
             continue;
         if (used < dst_bytes)
             used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%u", missing ? ", " : "", rank);
+        if (missing < VISITS && told < visits_bytes)
+            zoff_comm_describe_visit_of(comm, rank, visits + told, visits_bytes - told);
+        told += strlen(visits + told);
         missing++;
     }
     return missing;
@@ -139,7 +169,7 @@ static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *
 
 static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
 {
-    char list[256];
+    char list[256], visits[768];
     const char *name = zoff_comm_call_name(comm, work);
     if (comm->blind)
         return zoff_base_status_fail(
@@ -147,16 +177,17 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
             work->arrived ? "all ranks arrived, and one does not go on"
                           : "one of the other ranks did not arrive (it is stopped, ended, or calls something else)",
             comm->blind);
-    const unsigned missing = list_missing(comm, work, list, sizeof list);
+    const unsigned missing = list_missing(comm, work, list, sizeof list, visits, sizeof visits);
     if (missing && work->arrived)
         return zoff_base_status_fail(
-            ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and rank%s %s of %u stopped before it was done",
-            comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size);
-    if (missing)
-        return zoff_base_status_fail(
             ZOFF_ERR_COMM,
-            "rank %u: %s has waited for %g s: rank%s %s of %u did not arrive (they are stopped, ended, or call something else)",
-            comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size);
+            "rank %u: %s has waited for %g s: all ranks arrived, and rank%s %s of %u stopped before it was done%s", comm->rank,
+            name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size, visits);
+    if (missing)
+        return zoff_base_status_fail(ZOFF_ERR_COMM,
+                                     "rank %u: %s has waited for %g s: rank%s %s of %u did not arrive (they are stopped, "
+                                     "ended, or call something else)%s",
+                                     comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size, visits);
     return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and one does not go on",
                                  comm->rank, name, comm->timeout_seconds);
 }
@@ -164,12 +195,16 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
 /* What went to others and came from them. */
 static void count(zoff_comm *comm, const zoff_comm_call *call)
 {
-    zoff_comm_info *info = &comm->info;
-    info->operations++;
+    uint64_t sent = 0, received = 0;
     for (unsigned other = 0; other < comm->size; other++) {
-        info->sent_bytes += other == comm->rank ? 0 : zoff_comm_call_sends(call, comm->rank, other);
-        info->received_bytes += other == comm->rank ? 0 : zoff_comm_call_expects(call, other, comm->rank);
+        sent += other == comm->rank ? 0 : zoff_comm_call_sends(call, comm->rank, other);
+        received += other == comm->rank ? 0 : zoff_comm_call_expects(call, other, comm->rank);
     }
+    comm->info.operations++;
+    comm->info.sent_bytes += sent;
+    comm->info.received_bytes += received;
+    call->channel->sent_bytes += sent;
+    call->channel->received_bytes += received;
 }
 
 /* A call that adds up, of a back-end that can. */
@@ -177,27 +212,41 @@ static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *cal
 {
     ZOFF_FAIL_IF(!comm->adds, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" does not add up what it exchanges",
                  comm->ops->name);
-    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s does not add up", NAMES[call->kind]);
+    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s does not add up",
+                 zoff_comm_names_kind(call->kind, false));
     for (unsigned rank = 0; rank < comm->size; rank++)
         ZOFF_FAIL_IF(call->send_bytes[rank] != call->send_bytes[0] || call->send_bytes[rank] % sizeof(float), ZOFF_ERR_INVALID,
-                     "%s takes pieces of one length, in fp32: that for rank %u has %zu bytes, that for rank 0 %zu", ADDS, rank,
-                     call->send_bytes[rank], call->send_bytes[0]);
+                     "%s takes pieces of one length, in fp32: that for rank %u has %zu bytes, that for rank 0 %zu",
+                     zoff_comm_names_kind(call->kind, true), rank, call->send_bytes[rank], call->send_bytes[0]);
     return ZOFF_OK;
 }
 
-zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
+static zoff_status start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
 {
+    zoff_comm_channel *channel = call->channel ? call->channel : &comm->common;
     ZOFF_FAIL_IF(work->active, ZOFF_ERR_STATE, "a second operation was started before the first was done");
     ZOFF_FAIL_IF(comm->is_broken, ZOFF_ERR_COMM, "%s", comm->words);
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_BROADCAST && call->root >= comm->size, ZOFF_ERR_INVALID,
                  "a broadcast from rank %u of %u", call->root, comm->size);
     if (call->adds)
         ZOFF_TRY(check_pieces(comm, call));
-    *work = (zoff_comm_work){.call = *call, .number = comm->started[call->stream] + 1, .seen = zoff_base_clock_seconds()};
+    *work = (zoff_comm_work){.call = *call,
+                             .number = channel->started[call->stream] + 1,
+                             .result_bytes = zoff_comm_call_result(comm, call),
+                             .seen = zoff_base_clock_seconds()};
+    work->call.channel = channel;
     ZOFF_TRY(comm->ops->start(comm, work));
-    comm->started[call->stream]++;
+    channel->started[call->stream]++;
     work->active = true;
     return ZOFF_OK;
+}
+
+zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_comm_work *work)
+{
+    zoff_comm_lock(comm);
+    const zoff_status status = start(comm, call, work);
+    zoff_comm_unlock(comm);
+    return status;
 }
 
 /* While a trainer does other things nobody waits, and the others may do the same: a long time between two polls says nothing
@@ -210,7 +259,7 @@ static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
     return comm->timeout_seconds >= 0 && work->waited > comm->timeout_seconds;
 }
 
-zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
+static zoff_status poll(zoff_comm *comm, zoff_comm_work *work)
 {
     if (!work->active)
         return work->outcome < 0 ? zoff_base_status_fail(work->outcome, "%s", comm->words) : ZOFF_OK;
@@ -218,6 +267,8 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
         comm->is_broken ? zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words) : comm->ops->poll(comm, work);
     if (status == ZOFF_PENDING && has_expired(comm, work))
         status = expire(comm, work);
+    else if (status == ZOFF_PENDING && zoff_comm_watch(comm, work->seen) < 0)
+        status = ZOFF_ERR_COMM;
     if (status == ZOFF_PENDING)
         return status;
     if (status < 0)
@@ -232,6 +283,23 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_OK;
 }
 
+zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
+{
+    zoff_comm_lock(comm);
+    const zoff_status status = poll(comm, work);
+    zoff_comm_unlock(comm);
+    return status;
+}
+
+/* Whether all ranks have started it; asked of what is in flight. */
+static bool has_arrived(zoff_comm *comm, const zoff_comm_work *work)
+{
+    zoff_comm_lock(comm);
+    const bool has = work->arrived;
+    zoff_comm_unlock(comm);
+    return has;
+}
+
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
     static const struct timespec NAP = {.tv_nsec = 20000};
@@ -242,17 +310,15 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
         zoff_status status = zoff_comm_poll(comm, work);
         if (status != ZOFF_PENDING)
             return status;
-        if (turn > PATIENCE && !work->arrived)
+        if (turn > PATIENCE && !has_arrived(comm, work))
             nanosleep(&NAP, NULL);
         else if (turn % LOOKS == 0)
             sched_yield();
     }
 }
 
-void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work)
+static void abandon(zoff_comm *comm, zoff_comm_work *work)
 {
-    if (!work->active)
-        return;
     if (!comm->is_broken) {
         (void)zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u has left the group with an operation in flight: %s", comm->rank,
                                     zoff_comm_call_name(comm, work));
@@ -260,6 +326,16 @@ void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work)
     }
     zoff_base_mem_free(work->scratch); /* NULL where the back-end has let go of it */
     *work = (zoff_comm_work){.outcome = ZOFF_ERR_COMM};
+}
+
+void zoff_comm_abandon(zoff_comm *comm, zoff_comm_work *work)
+{
+    if (!comm)
+        return;
+    zoff_comm_lock(comm);
+    if (work->active)
+        abandon(comm, work);
+    zoff_comm_unlock(comm);
 }
 
 zoff_status zoff_comm_sum_scalars(zoff_comm *comm, double *inout, size_t count, zoff_comm_work *work)

@@ -76,8 +76,11 @@ zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm
 
 void zoff_comm_close(zoff_comm *comm)
 {
-    if (comm)
-        comm->ops->close(comm);
+    if (!comm)
+        return;
+    struct zoff_comm_book *book = comm->book; /* which closing still reads */
+    comm->ops->close(comm);
+    zoff_comm_forget(book);
 }
 
 unsigned zoff_comm_rank(const zoff_comm *comm)
@@ -95,7 +98,9 @@ zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
     ZOFF_FAIL_IF(!comm || !out, ZOFF_ERR_INVALID, "zoff_comm_get_info: comm and out must not be NULL");
     ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_comm_get_info: out->struct_size is 0; set it to sizeof(zoff_comm_info)");
+    zoff_comm_lock((zoff_comm *)(uintptr_t)comm);
     zoff_comm_info info = comm->info;
+    zoff_comm_unlock((zoff_comm *)(uintptr_t)comm);
     info.struct_size = out->struct_size;
     info.backend = comm->info.backend ? comm->info.backend : comm->ops->name;
     info.rank = comm->rank;

@@ -11,25 +11,31 @@
 #include <stddef.h>
 #include <string.h>
 
-static const uint32_t MAGIC = 0x7a6f6631; /* "zof1": the form of a note */
+static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the form of a note */
 static const double CLOSING_SECONDS = 1;  /* how long what is on its way out at the end is waited for */
 
 enum { RING = 32, NOTE_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_note, data), MOST_BYTES = 64 << 20 };
 _Static_assert(sizeof(zoff_comm_note) == ZOFF_COMM_NOTE_BYTES, "a note has no padding");
 enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
 
+/* One that is sent has memory for the first `bytes` of its note only: notes without data are by far the most. */
 typedef struct letter {
-    zoff_comm_note note;
     zoff_comm_request request;
     struct letter *next;
+    size_t bytes;
+    zoff_comm_note note;
 } letter;
+
+/* What letters to other ranks have room for. */
+enum { SMALL_BYTES = 256, CLASSES = 2 };
+static const size_t ROOM[CLASSES] = {SMALL_BYTES, sizeof(zoff_comm_note)};
 
 struct zoff_comm_courier {
     zoff_comm_transport transport;
     letter ring[RING];
     unsigned next;  /* of the ring: whose note comes next */
     bool was_taken; /* it has been handed out, and is to be posted again */
-    letter *outgoing, *spare;
+    letter *outgoing, *spare[CLASSES];
 };
 
 static zoff_status fail(const zoff_comm_courier *c)
@@ -95,12 +101,37 @@ zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **
     if (status != ZOFF_OK)
         return status;
     const zoff_comm_note *n = &l->note;
-    ZOFF_FAIL_IF(n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data ||
-                     n->says > ZOFF_COMM_GIVES_UP || n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS,
-                 ZOFF_ERR_COMM, "rank %u: a message is not from this version of zoff; all ranks must have the same",
-                 c->transport.rank);
+    ZOFF_FAIL_IF(
+        n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data || n->says > ZOFF_COMM_WAITS ||
+            n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS || n->tag >= ZOFF_COMM_TAGS,
+        ZOFF_ERR_COMM, "rank %u: a message is not from this version of zoff; all ranks must have the same", c->transport.rank);
     c->was_taken = true;
     *out = n;
+    return ZOFF_OK;
+}
+
+static letter **spares_of(zoff_comm_courier *c, const letter *l)
+{
+    return &c->spare[l->bytes == SMALL_BYTES ? 0 : 1];
+}
+
+static void put_by(zoff_comm_courier *c, letter *l)
+{
+    l->next = *spares_of(c, l);
+    *spares_of(c, l) = l;
+}
+
+/* With room for so many bytes. */
+static zoff_status get_letter(zoff_comm_courier *c, size_t bytes, letter **out)
+{
+    const unsigned class = bytes > SMALL_BYTES;
+    letter *l = c->spare[class];
+    if (l)
+        c->spare[class] = l->next;
+    else
+        ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(letter, note) + ROOM[class], "a message to another rank", &l));
+    l->bytes = ROOM[class];
+    *out = l;
     return ZOFF_OK;
 }
 
@@ -114,8 +145,7 @@ zoff_status zoff_comm_courier_flush(zoff_comm_courier *c)
             return status;
         if (status == ZOFF_OK) {
             *at = l->next;
-            l->next = c->spare;
-            c->spare = l;
+            put_by(c, l);
         } else {
             at = &l->next;
         }
@@ -125,17 +155,14 @@ zoff_status zoff_comm_courier_flush(zoff_comm_courier *c)
 
 zoff_status zoff_comm_courier_send(zoff_comm_courier *c, unsigned to, const zoff_comm_note *note)
 {
-    letter *l = c->spare;
-    if (l)
-        c->spare = l->next;
-    else
-        ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *l, "a message to another rank", &l));
     const size_t bytes = HEAD_BYTES + note->data_bytes;
+    letter *l;
+    ZOFF_TRY(get_letter(c, bytes, &l));
     memcpy(&l->note, note, bytes);
     l->note.magic = MAGIC;
     l->note.from = c->transport.rank;
     const zoff_status status = begin_send(c, to, NOTE_TAG, &l->note, bytes, &l->request);
-    letter **list = status < 0 ? &c->spare : &c->outgoing;
+    letter **list = status < 0 ? spares_of(c, l) : &c->outgoing;
     l->next = *list;
     *list = l;
     return status;
@@ -242,7 +269,8 @@ void zoff_comm_courier_close(zoff_comm_courier *c, bool clean)
 {
     const bool is_quiet = hush(c);
     c->transport.close(c->transport.ctx, clean && is_quiet);
-    free_letters(c->spare);
+    for (unsigned class = 0; class < CLASSES; class ++)
+        free_letters(c->spare[class]);
     if (!is_quiet)
         return; /* the network may still use the rest */
     free_letters(c->outgoing);

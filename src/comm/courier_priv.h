@@ -9,18 +9,21 @@ typedef enum zoff_comm_says {
     ZOFF_COMM_CALLS,    /* has started an operation */
     ZOFF_COMM_LEAVES,   /* closes */
     ZOFF_COMM_GIVES_UP, /* and why, in `data` */
+    ZOFF_COMM_CLOSES,   /* a channel */
+    ZOFF_COMM_WAITS,    /* the program, in call `count` under that number, for `item` of the channel */
 } zoff_comm_says;
 
-enum { ZOFF_COMM_NOTE_BYTES = 2048 };
+enum { ZOFF_COMM_NOTE_BYTES = 2048, ZOFF_COMM_TAGS = 1024 };
 
 /* Pieces that fit into `data` come with the call itself. */
 typedef struct zoff_comm_note {
     uint32_t magic, from, says;
-    uint32_t kind, stream, root;
+    uint32_t kind, stream, root, channel, tag; /* tag: of the pieces that do not come with it */
     uint64_t number, count, result_bytes;
     uint64_t sends, expects; /* for the reader, of the reader */
     uint64_t data_bytes;
-    char data[ZOFF_COMM_NOTE_BYTES - 72];
+    zoff_comm_item item;
+    char data[ZOFF_COMM_NOTE_BYTES - 104];
 } zoff_comm_note;
 
 typedef struct zoff_comm_request {

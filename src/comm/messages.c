@@ -7,7 +7,7 @@
  * A note is the permission to send: nobody sends a large piece before he has read that it is expected with just that size. So
  * nothing is cut off, a rank that does not come has nothing of ours in flight, and no third message is needed. Nothing sleeps
  * in here and no thread is made: who polls does the work. */
-#include "courier_priv.h"
+#include "messages_priv.h"
 
 #include "bits.h"
 #include "clock.h"
@@ -22,43 +22,19 @@
 static const zoff_comm_ops OPS;
 static const double PATIENCE_SECONDS = 1; /* how long what is in flight is waited for at most when it is given up */
 
-/* A rank has at most DEPTH operations of a stream in flight, and so may be that many ahead of another, which may have as many
- * that are not done: numbers differ by less than AHEAD. */
-enum { DEPTH = 64, AHEAD = 2 * DEPTH };
-
-typedef struct operation {
-    zoff_comm_work *work;  /* NULL: none */
-    unsigned arrived;      /* ranks that have started it, too, with this one */
-    unsigned moving;       /* lanes with something left to do */
-    bool has_own;          /* this rank's own piece is copied */
-    zoff_comm_lane *lanes; /* from rank 0, 1, ..., then to rank 0, 1, ... */
-} operation;
-
-/* What another rank has told. */
-typedef struct member {
-    uint64_t started[ZOFF_COMM_STREAMS];
-    zoff_comm_note *early[ZOFF_COMM_STREAMS][AHEAD]; /* of operations that this rank has not started */
-    bool has_left;
-} member;
-
-typedef struct messages_comm {
-    zoff_comm comm;
-    zoff_comm_courier *courier;
-    operation operations[ZOFF_COMM_STREAMS][DEPTH]; /* by number */
-    operation *in_flight[ZOFF_COMM_STREAMS * DEPTH];
-    unsigned flying;
-    double close_seconds, patience_seconds;
-    bool is_over; /* nothing will go on, for the reason in `over` */
-    bool is_told; /* by another rank, or to the others */
-    char over[1024];
-    member *members;
-} messages_comm;
+typedef zoff_comm_messages messages_comm;
+typedef zoff_comm_operation operation;
 
 /* ---- one operation ---- */
 
-static operation *operation_of(messages_comm *m, const zoff_comm_work *work)
+static operation *operation_of(const zoff_comm_work *work)
 {
-    return &m->operations[work->call.stream][work->number % DEPTH];
+    return &zoff_comm_port_of(work)->operations[work->call.stream][work->number % ZOFF_COMM_DEPTH];
+}
+
+static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
+{
+    return zoff_comm_port_of(work)->members[rank].started[work->call.stream];
 }
 
 static bool is_done(const messages_comm *m, const operation *o)
@@ -76,28 +52,43 @@ static void end_all(messages_comm *m, const char *words, bool is_told)
     m->is_told |= is_told;
 }
 
-static void note_failure(messages_comm *m, zoff_status status)
+void zoff_comm_messages_note(messages_comm *m, zoff_status status)
 {
     if (status < 0)
         end_all(m, zoff_last_error(), false);
 }
 
-static zoff_status move_lane(messages_comm *m, operation *o, zoff_comm_lane *lane)
+/* Go on with those of `count` lanes that are not done; the others are taken out. */
+static zoff_status move_lanes(messages_comm *m, operation *o, uint32_t *list, unsigned *count)
 {
-    if (!lane->left && !lane->flying)
-        return ZOFF_OK;
-    const zoff_status status = zoff_comm_courier_move(m->courier, lane);
-    if (status == ZOFF_OK)
+    for (unsigned i = 0; i < *count;) {
+        const zoff_status status = zoff_comm_courier_move(m->courier, &o->lanes[list[i]]);
+        if (status < 0)
+            return status;
+        if (status == ZOFF_PENDING) {
+            i++;
+            continue;
+        }
         o->moving--;
-    return status;
+        list[i] = list[--*count];
+    }
+    return ZOFF_OK;
+}
+
+static void open_lane(operation *o, unsigned lane, uint32_t *list, unsigned *count)
+{
+    o->lanes[lane].is_open = true;
+    if (o->lanes[lane].left)
+        list[(*count)++] = lane;
 }
 
 /* Another rank has started it, too. Pieces go when all notes have been read: it may have given up since. */
 static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_note *note)
 {
     const zoff_comm *comm = &m->comm;
-    const unsigned other = note->from;
+    const unsigned other = note->from, size = comm->size;
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
+                                     .item = note->item,
                                      .root = note->root,
                                      .count = note->count,
                                      .result_bytes = note->result_bytes,
@@ -107,18 +98,20 @@ static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_note *no
     if (note->data_bytes)
         memcpy(o->lanes[other].at, note->data, note->data_bytes);
     o->arrived++;
-    o->work->arrived = o->arrived == comm->size;
-    o->lanes[other].is_open = o->lanes[comm->size + other].is_open = true;
+    o->work->arrived = o->arrived == size;
+    o->lanes[other].tag = (int)note->tag;
+    open_lane(o, size + other, o->open, &o->sending);
+    open_lane(o, other, o->open + size, &o->receiving);
     return ZOFF_OK;
 }
 
 /* Where the bytes of each rank are, and those for it. Small ones travel in notes and leave nothing to do for their lane. */
-static void lay_lanes(messages_comm *m, operation *o)
+static zoff_status lay_lanes(messages_comm *m, operation *o)
 {
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
     const unsigned size = m->comm.size, me = m->comm.rank;
-    const int tag = 1 + (int)(call->stream * AHEAD + work->number % AHEAD);
+    bool sends_large = false;
     const bool scatters = call->kind == ZOFF_COMM_EXCHANGE;
     const bool in_place = call->kind == ZOFF_COMM_SUM || call->kind == ZOFF_COMM_BROADCAST;
     char *to = call->kind == ZOFF_COMM_SUM ? work->scratch : call->out;
@@ -130,11 +123,19 @@ static void lay_lanes(messages_comm *m, operation *o)
         char **at = sends ? &from : &to;
         zoff_comm_lane *lane = &o->lanes[i];
         const bool is_large = peer != me && bytes > sizeof((zoff_comm_note *)0)->data;
-        *lane = (zoff_comm_lane){.at = *at, .left = is_large ? bytes : 0, .sends = sends, .peer = peer, .tag = tag};
+        *lane = (zoff_comm_lane){.at = *at, .left = is_large ? bytes : 0, .sends = sends, .peer = peer};
         o->moving += is_large;
+        sends_large |= is_large && sends;
         if (bytes && (sends ? scatters : !in_place || call->kind == ZOFF_COMM_SUM))
             *at += bytes;
     }
+    if (!sends_large)
+        return ZOFF_OK;
+    o->tag = zoff_comm_mailbox_tag(m);
+    ZOFF_FAIL_IF(!o->tag, ZOFF_ERR_STATE, "rank %u: %d operations send at a time, and no more can", me, ZOFF_COMM_TAGS - 1);
+    for (unsigned i = size; i < 2 * size; i++)
+        o->lanes[i].tag = o->tag;
+    return ZOFF_OK;
 }
 
 static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
@@ -148,9 +149,12 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     note.kind = call->kind;
     note.stream = call->stream;
     note.root = call->root;
+    note.channel = call->channel->id;
+    note.tag = (uint32_t)o->tag;
+    note.item = call->item;
     note.number = work->number;
     note.count = call->count;
-    note.result_bytes = zoff_comm_call_result(&m->comm, call);
+    note.result_bytes = work->result_bytes;
     note.sends = zoff_comm_call_sends(call, m->comm.rank, other);
     note.expects = zoff_comm_call_expects(call, other, m->comm.rank);
     note.data_bytes = note.sends <= sizeof note.data ? note.sends : 0;
@@ -187,33 +191,58 @@ static zoff_status tell_all(messages_comm *m, const operation *o)
 
 /* ---- what others say ---- */
 
-static zoff_status keep_early(messages_comm *m, const zoff_comm_note *note)
+static void leave(messages_comm *m, unsigned rank)
 {
-    zoff_comm_note **place = &m->members[note->from].early[note->stream][note->number % AHEAD];
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof **place, "what another rank has begun", place));
-    memcpy(*place, note, offsetof(zoff_comm_note, data) + note->data_bytes);
-    return ZOFF_OK;
+    m->left += !m->has_left[rank];
+    m->has_left[rank] = true;
 }
 
-static zoff_status hear(messages_comm *m, const zoff_comm_note *note)
+/* Of a channel. */
+static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_note *note)
 {
-    member *from = &m->members[note->from];
-    if (note->says == ZOFF_COMM_LEAVES) {
-        from->has_left = true;
+    zoff_comm_port *port;
+    ZOFF_TRY(zoff_comm_mailbox_find(m, note, &port));
+    if (!port)
+        return ZOFF_OK;
+    if (note->says == ZOFF_COMM_CLOSES) {
+        port->closed += !port->members[note->from].has_closed;
+        port->members[note->from].has_closed = true;
         return ZOFF_OK;
     }
-    if (note->says == ZOFF_COMM_GIVES_UP) {
-        from->has_left = true;
-        char words[1024];
+    port->members[note->from].started[note->stream] = note->number;
+    if (m->comm.is_broken)
+        return ZOFF_OK;
+    operation *o = &port->operations[note->stream][note->number % ZOFF_COMM_DEPTH];
+    return o->work && o->work->number == note->number ? meet(m, o, note) : zoff_comm_mailbox_keep(port, note);
+}
+
+static void hear_visit(messages_comm *m, const zoff_comm_note *note)
+{
+    const zoff_comm_visit visit = {
+        .number = note->number, .channel = note->channel, .call = (uint32_t)note->count, .item = note->item};
+    zoff_comm_heard(&m->comm, note->from, &visit);
+}
+
+zoff_status zoff_comm_messages_hear(messages_comm *m, const zoff_comm_note *note)
+{
+    char words[1024];
+    switch ((zoff_comm_says)note->says) {
+    case ZOFF_COMM_LEAVES:
+        leave(m, note->from);
+        return ZOFF_OK;
+    case ZOFF_COMM_GIVES_UP:
+        leave(m, note->from);
         snprintf(words, sizeof words, "%.*s", (int)note->data_bytes, note->data);
         end_all(m, words, true);
         return ZOFF_OK;
-    }
-    from->started[note->stream] = note->number;
-    if (m->comm.is_broken)
+    case ZOFF_COMM_WAITS:
+        hear_visit(m, note);
         return ZOFF_OK;
-    operation *o = &m->operations[note->stream][note->number % DEPTH];
-    return o->work && o->work->number == note->number ? meet(m, o, note) : keep_early(m, note);
+    case ZOFF_COMM_CALLS:
+    case ZOFF_COMM_CLOSES:
+        break;
+    }
+    return hear_of_channel(m, note);
 }
 
 static void hear_all(messages_comm *m)
@@ -221,8 +250,8 @@ static void hear_all(messages_comm *m)
     const zoff_comm_note *note;
     zoff_status status;
     while ((status = zoff_comm_courier_take(m->courier, &note)) == ZOFF_OK)
-        note_failure(m, hear(m, note));
-    note_failure(m, status);
+        zoff_comm_messages_note(m, zoff_comm_messages_hear(m, note));
+    zoff_comm_messages_note(m, status);
 }
 
 /* Sends are handed over before receives: a network may move all bytes of a piece in the call that finds both sides of it, and
@@ -230,11 +259,8 @@ static void hear_all(messages_comm *m)
 static zoff_status go_on(messages_comm *m, operation *o)
 {
     const unsigned size = m->comm.size;
-    for (unsigned i = 0; i < 2 * size && o->moving; i++) {
-        const zoff_status status = move_lane(m, o, &o->lanes[(i + size) % (2 * size)]);
-        if (status < 0)
-            return status;
-    }
+    ZOFF_TRY(move_lanes(m, o, o->open, &o->sending));
+    ZOFF_TRY(move_lanes(m, o, o->open + size, &o->receiving));
     if (o->has_own || o->arrived < size)
         return ZOFF_OK;
     o->has_own = true;
@@ -245,43 +271,57 @@ static zoff_status go_on(messages_comm *m, operation *o)
 static void progress(messages_comm *m)
 {
     hear_all(m);
-    for (unsigned i = 0; i < m->flying && !m->is_over; i++)
-        note_failure(m, go_on(m, m->in_flight[i]));
-    note_failure(m, zoff_comm_courier_flush(m->courier));
+    for (operation *o = m->in_flight; o && !m->is_over; o = o->next)
+        zoff_comm_messages_note(m, go_on(m, o));
+    zoff_comm_messages_note(m, zoff_comm_courier_flush(m->courier));
 }
 
 /* ---- the table ---- */
 
+static void free_operation(operation *o)
+{
+    zoff_base_mem_free(o->lanes);
+    zoff_base_mem_free(o->open);
+    *o = (operation){.work = NULL};
+}
+
+static zoff_status reserve(messages_comm *m, zoff_comm_work *work, operation *o)
+{
+    const size_t size = m->comm.size;
+    ZOFF_TRY(zoff_base_mem_alloc(2 * size, sizeof *o->lanes, "an operation over ranks", &o->lanes));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * size, sizeof *o->open, "an operation over ranks", &o->open));
+    if (work->call.kind == ZOFF_COMM_SUM)
+        ZOFF_TRY(zoff_base_mem_alloc(size * work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
+    o->work = work;
+    return lay_lanes(m, o);
+}
+
 static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
 {
     messages_comm *m = (messages_comm *)comm;
-    operation *o = operation_of(m, work);
+    operation *o = operation_of(work);
     ZOFF_FAIL_IF(o->work, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
-                 comm->rank, (unsigned long long)o->work->number, DEPTH - 1);
-    zoff_comm_lane *lanes;
-    ZOFF_TRY(zoff_base_mem_alloc(2 * (size_t)comm->size, sizeof *lanes, "an operation over ranks", &lanes));
-    if (work->call.kind == ZOFF_COMM_SUM) {
-        const zoff_status status =
-            zoff_base_mem_alloc(comm->size * work->call.count, sizeof(double), "a sum over the ranks", &work->scratch);
-        if (status < 0) {
-            zoff_base_mem_free(lanes);
-            return status;
-        }
+                 comm->rank, (unsigned long long)o->work->number, ZOFF_COMM_DEPTH - 1);
+    *o = (operation){.arrived = 1};
+    zoff_status status = reserve(m, work, o);
+    if (status < 0) {
+        zoff_base_mem_free(work->scratch);
+        work->scratch = NULL;
+        free_operation(o);
+        return status;
     }
-    *o = (operation){.work = work, .arrived = 1, .lanes = lanes};
     work->arrived = comm->size == 1;
-    m->in_flight[m->flying++] = o;
-    lay_lanes(m, o);
+    o->next = m->in_flight;
+    if (o->next)
+        o->next->before = o;
+    m->in_flight = o;
     /* From here on it has begun, and what fails is told by its poll. */
-    zoff_status status = tell_all(m, o);
-    for (unsigned other = 0; other < comm->size && status >= 0; other++) {
-        zoff_comm_note **early = &m->members[other].early[work->call.stream][work->number % AHEAD];
-        if (*early)
-            status = meet(m, o, *early);
-        zoff_base_mem_free(*early);
-        *early = NULL;
-    }
-    note_failure(m, status);
+    status = tell_all(m, o);
+    zoff_comm_early *early = zoff_comm_mailbox_take(work);
+    for (const zoff_comm_early *one = early; one && status >= 0; one = one->next)
+        status = meet(m, o, &one->note);
+    zoff_comm_mailbox_free(early);
+    zoff_comm_messages_note(m, status);
     progress(m);
     return ZOFF_OK;
 }
@@ -305,23 +345,38 @@ static void add_up(const zoff_comm *comm, const zoff_comm_work *work)
 /* It is no longer in flight. Memory that the network holds stays. */
 static void forget(messages_comm *m, operation *o, bool holds)
 {
-    for (unsigned i = 0; i < m->flying; i++) {
-        if (m->in_flight[i] == o) {
-            m->in_flight[i] = m->in_flight[--m->flying];
-            break;
-        }
-    }
-    if (holds)
+    *(o->before ? &o->before->next : &m->in_flight) = o->next;
+    if (o->next)
+        o->next->before = o->before;
+    if (o->tag)
+        m->tags[o->tag] = holds;
+    if (holds) {
         o->work->scratch = NULL;
-    else
-        zoff_base_mem_free(o->lanes);
-    *o = (operation){0};
+        o->lanes = NULL;
+    }
+    free_operation(o);
+}
+
+/* Of a rank that has not started it: whether it never will. */
+static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, unsigned rank)
+{
+    char whose[160];
+    const unsigned me = m->comm.rank;
+    if (rank == me || started_by(work, rank) >= work->number)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(m->has_left[rank], ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", me,
+                 zoff_comm_call_name(&m->comm, work), rank);
+    if (!zoff_comm_port_of(work)->members[rank].has_closed)
+        return ZOFF_OK;
+    zoff_comm_names_channel(&m->comm, work->call.channel->id, whose, sizeof whose);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or could not seal it",
+                                 me, zoff_comm_call_name(&m->comm, work), rank, whose);
 }
 
 static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     messages_comm *m = (messages_comm *)comm;
-    operation *o = operation_of(m, work);
+    operation *o = operation_of(work);
     progress(m);
     /* What has all it needs is done, whatever has become of the group since. */
     if (is_done(m, o)) {
@@ -331,25 +386,29 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
         return ZOFF_OK;
     }
     ZOFF_FAIL_IF(m->is_over, ZOFF_ERR_COMM, "%s", m->over);
-    for (unsigned rank = 0; rank < comm->size && o->arrived < comm->size; rank++) {
-        const member *other = &m->members[rank];
-        ZOFF_FAIL_IF(rank != comm->rank && other->has_left && other->started[work->call.stream] < work->number, ZOFF_ERR_COMM,
-                     "rank %u: %s cannot be done: rank %u has left the group", comm->rank, zoff_comm_call_name(comm, work),
-                     rank);
-    }
+    const bool may_miss = (m->left || zoff_comm_port_of(work)->closed) && o->arrived < comm->size;
+    for (unsigned rank = 0; may_miss && rank < comm->size; rank++)
+        ZOFF_TRY(look_for(m, work, rank));
     return ZOFF_PENDING;
 }
 
 static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
-    messages_comm *m = (messages_comm *)comm;
     if (!work->arrived)
-        return m->members[rank].started[work->call.stream] >= work->number;
-    const zoff_comm_lane *from = &operation_of(m, work)->lanes[rank], *to = from + comm->size;
+        return started_by(work, rank) >= work->number;
+    const zoff_comm_lane *from = &operation_of(work)->lanes[rank], *to = from + comm->size;
     return !from->left && !from->flying && !to->left && !to->flying;
 }
 
 /* ---- the end ---- */
+
+void zoff_comm_messages_say(messages_comm *m, const zoff_comm_note *note)
+{
+    for (unsigned rank = 0; rank < m->comm.size; rank++) {
+        if (rank != m->comm.rank)
+            (void)zoff_comm_courier_send(m->courier, rank, note);
+    }
+}
 
 static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *words)
 {
@@ -358,10 +417,7 @@ static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *word
     note.says = says;
     note.data_bytes = zoff_base_bits_min(strlen(words), sizeof note.data);
     memcpy(note.data, words, note.data_bytes);
-    for (unsigned rank = 0; rank < m->comm.size; rank++) {
-        if (rank != m->comm.rank)
-            (void)zoff_comm_courier_send(m->courier, rank, &note);
-    }
+    zoff_comm_messages_say(m, &note);
 }
 
 /* Whether something of the operation is still in flight. A rank that has started it, too, may be sending until it is heard to
@@ -373,12 +429,11 @@ static bool recall(messages_comm *m, operation *o, bool is_late)
     bool holds = false;
     for (unsigned i = 0; i < 2 * m->comm.size; i++) {
         zoff_comm_lane *lane = &o->lanes[i];
-        const member *peer = &m->members[lane->peer];
-        const bool may_come = !lane->sends && !is_late && peer->started[work->call.stream] >= work->number;
+        const bool may_come = !lane->sends && !is_late && started_by(work, lane->peer) >= work->number;
         lane->is_open = may_come;
         if (!may_come)
             lane->left = 0;
-        if ((!may_come || peer->has_left) && !lane->sends)
+        if ((!may_come || m->has_left[lane->peer]) && !lane->sends)
             zoff_comm_courier_cancel(m->courier, lane);
         holds |= zoff_comm_courier_move(m->courier, lane) != ZOFF_OK;
     }
@@ -394,8 +449,8 @@ static void messages_give_up(zoff_comm *comm, const char *words)
     end_all(m, words, true);
     tell_the_end(m, ZOFF_COMM_GIVES_UP, words);
     const double until = zoff_base_clock_seconds() + m->patience_seconds;
-    while (m->flying) {
-        operation *o = m->in_flight[m->flying - 1];
+    while (m->in_flight) {
+        operation *o = m->in_flight;
         const bool is_late = zoff_base_clock_seconds() > until;
         hear_all(m);
         const bool holds = recall(m, o, is_late);
@@ -422,7 +477,7 @@ static zoff_status hear_the_end(messages_comm *m)
     if (m->is_over)
         return zoff_base_status_fail(ZOFF_ERR_COMM, "%s", m->over);
     for (unsigned rank = 0; rank < m->comm.size; rank++) {
-        if (rank != m->comm.rank && !m->members[rank].has_left)
+        if (rank != m->comm.rank && !m->has_left[rank])
             return ZOFF_PENDING;
     }
     return ZOFF_OK;
@@ -430,11 +485,10 @@ static zoff_status hear_the_end(messages_comm *m)
 
 static void free_all(messages_comm *m)
 {
-    for (unsigned rank = 0; m->members && rank < m->comm.size; rank++) {
-        for (unsigned i = 0; i < ZOFF_COMM_STREAMS * AHEAD; i++)
-            zoff_base_mem_free(m->members[rank].early[i / AHEAD][i % AHEAD]);
-    }
-    zoff_base_mem_free(m->members);
+    if (m->comm.common.port)
+        zoff_comm_mailbox_close(&m->comm, &m->comm.common);
+    zoff_comm_mailbox_free(m->unknown);
+    zoff_base_mem_free(m->has_left);
     zoff_base_mem_free(m);
 }
 
@@ -442,7 +496,7 @@ static void messages_close(zoff_comm *comm)
 {
     messages_comm *m = (messages_comm *)comm;
     zoff_status status = ZOFF_ERR_COMM;
-    if (m->flying) {
+    if (m->in_flight) {
         char words[128];
         snprintf(words, sizeof words, "rank %u has left the group with an operation in flight", comm->rank);
         messages_give_up(comm, words);
@@ -471,11 +525,16 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     m->close_seconds = transport->close_seconds;
     const bool is_hasty = opts->timeout_seconds >= 0 && opts->timeout_seconds < PATIENCE_SECONDS;
     m->patience_seconds = is_hasty ? opts->timeout_seconds : PATIENCE_SECONDS;
-    ZOFF_TRY_OR(free_comm, zoff_base_mem_alloc(transport->size, sizeof *m->members, "a communicator", &m->members));
+    m->unknown_end = &m->unknown;
+    ZOFF_TRY_OR(free_comm, zoff_base_mem_alloc(transport->size, sizeof *m->has_left, "a communicator", &m->has_left));
+    ZOFF_TRY_OR(free_comm, zoff_comm_mailbox_open(&m->comm, &m->comm.common));
+    ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
+    zoff_comm_mailbox_join(&m->comm, &m->comm.common);
     ZOFF_TRY_OR(free_comm, zoff_comm_courier_open(transport, &m->courier));
     *out = &m->comm;
     return ZOFF_OK;
 free_comm:
+    zoff_comm_forget(m->comm.book);
     free_all(m);
     return status;
 }
@@ -485,4 +544,8 @@ static const zoff_comm_ops OPS = {.name = "messages",
                                   .start = messages_start,
                                   .poll = messages_poll,
                                   .has_arrived = messages_has_arrived,
+                                  .open_channel = zoff_comm_mailbox_open,
+                                  .join_channel = zoff_comm_mailbox_join,
+                                  .close_channel = zoff_comm_mailbox_close,
+                                  .tell = zoff_comm_mailbox_tell,
                                   .give_up = messages_give_up};

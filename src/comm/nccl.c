@@ -15,9 +15,10 @@
 static const zoff_comm_tools TOOLS = {.name = zoff_comm_call_name,
                                       .sends = zoff_comm_call_sends,
                                       .expects = zoff_comm_call_expects,
-                                      .result = zoff_comm_call_result,
                                       .compare = zoff_comm_call_compare,
-                                      .last_error = zoff_last_error};
+                                      .last_error = zoff_last_error,
+                                      .heard = zoff_comm_heard,
+                                      .visit = zoff_comm_get_visit};
 
 static zoff_status load(zoff_plugin *out)
 {
@@ -45,7 +46,14 @@ static zoff_status join(zoff_comm_join *with, zoff_comm **out)
     with->tools = &TOOLS;
     if (with->opts.timeout_seconds == 0)
         with->opts.timeout_seconds = ZOFF_COMM_TIMEOUT_SECONDS;
-    return plugin.open_comm(with, out);
+    zoff_comm *made;
+    ZOFF_TRY(plugin.open_comm(with, &made));
+    const zoff_status status = zoff_comm_prepare(made);
+    if (status < 0)
+        made->ops->close(made);
+    else
+        *out = made;
+    return status;
 }
 
 /* ---- who has all ranks together already ---- */

@@ -13,8 +13,12 @@ zoff_status zoff_comm_self_open(const zoff_comm_opts *opts, zoff_comm **out)
     zoff_comm *comm;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *comm, "the communicator", &comm));
     *comm = (zoff_comm){.ops = &OPS, .size = 1, .timeout_seconds = opts->timeout_seconds};
-    *out = comm;
-    return ZOFF_OK;
+    const zoff_status status = zoff_comm_prepare(comm);
+    if (status < 0)
+        zoff_base_mem_free(comm);
+    else
+        *out = comm;
+    return status;
 }
 
 static void self_close(zoff_comm *comm)
@@ -56,9 +60,33 @@ static void self_give_up(zoff_comm *comm, const char *words)
     (void)words;
 }
 
+static zoff_status self_open_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    (void)comm;
+    (void)channel;
+    return ZOFF_OK;
+}
+
+static void self_mind_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    (void)comm;
+    (void)channel;
+}
+
+static zoff_status self_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+{
+    (void)comm;
+    (void)visit;
+    return ZOFF_OK;
+}
+
 static const zoff_comm_ops OPS = {.name = "self",
                                   .close = self_close,
                                   .start = self_start,
                                   .poll = self_poll,
                                   .has_arrived = self_has_arrived,
+                                  .open_channel = self_open_channel,
+                                  .join_channel = self_mind_channel,
+                                  .close_channel = self_mind_channel,
+                                  .tell = self_tell,
                                   .give_up = self_give_up};

@@ -17,19 +17,38 @@
 
 static const zoff_comm_ops OPS;
 
-enum { DEPTH = 64 }; /* operations of a stream that a rank has in flight at a time */
+enum { DEPTH = 64 }; /* operations of a stream of a channel that a rank has in flight at a time */
 
 /* An operation of one rank, as the others see it. */
 typedef struct posting {
     uint64_t number; /* 0: none, or done */
     zoff_comm_call call;
+    size_t result_bytes;
+    size_t *starts;       /* EXCHANGE: of the piece for each rank in `in` */
     zoff_comm_work *work; /* of its rank, for that rank alone */
     bool taken;
+    struct posting *next, *before; /* of the same rank in flight */
 } posting;
 
-typedef struct member {
+/* What one rank has in a channel. */
+typedef struct port {
     posting postings[ZOFF_COMM_STREAMS][DEPTH]; /* by number */
     uint64_t started[ZOFF_COMM_STREAMS];
+    bool has_closed;
+    struct meeting *meeting; /* before the channel is joined its own, and then that of all ranks */
+} port;
+
+/* A channel on the board. */
+typedef struct meeting {
+    uint32_t id;
+    unsigned closed; /* ranks */
+    struct meeting *next;
+    port **ports; /* by rank; NULL: it has not joined yet */
+} meeting;
+
+typedef struct member {
+    posting *flying;
+    zoff_comm_visit visit; /* the last that it has told */
     bool has_left;
 } member;
 
@@ -38,29 +57,136 @@ typedef struct board {
     pthread_cond_t nobody_takes;
     unsigned size, open; /* ranks; those that have not left */
     unsigned taking;     /* ranks that copy right now, without the lock */
+    unsigned told;       /* visits, of all ranks */
     bool is_broken;
     char words[1024];
     member *members;
+    meeting *meetings;
 } board;
 
 typedef struct threads_comm {
     zoff_comm comm;
     board *board;
+    unsigned heard; /* of board.told */
 } threads_comm;
 
-/* Where an operation is posted. */
-static posting *posting_of(const board *b, unsigned rank, const zoff_comm_work *work)
+static port *port_of(const zoff_comm_work *work, unsigned rank)
 {
-    return &b->members[rank].postings[work->call.stream][work->number % DEPTH];
+    return ((const port *)work->call.channel->port)->meeting->ports[rank];
 }
 
-/* Posting `i` of a rank, of those of all streams. */
-static posting *any_posting(const board *b, unsigned rank, unsigned i)
+static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
 {
-    return &b->members[rank].postings[i / DEPTH][i % DEPTH];
+    const port *p = port_of(work, rank);
+    return p ? p->started[work->call.stream] : 0;
 }
 
-enum { POSTINGS = ZOFF_COMM_STREAMS * DEPTH };
+/* Where an operation is posted by a rank that has started it. */
+static posting *posting_of(const zoff_comm_work *work, unsigned rank)
+{
+    return &port_of(work, rank)->postings[work->call.stream][work->number % DEPTH];
+}
+
+/* ---- channels ---- */
+
+static void free_meeting(meeting *m, unsigned size)
+{
+    for (unsigned rank = 0; rank < size; rank++)
+        zoff_base_mem_free(m->ports[rank]);
+    zoff_base_mem_free(m->ports);
+    zoff_base_mem_free(m);
+}
+
+/* A meeting for the first who joins. */
+static zoff_status make_meeting(unsigned size, meeting **out)
+{
+    meeting *m;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m, "a channel", &m));
+    const zoff_status status = zoff_base_mem_alloc(size, sizeof *m->ports, "a channel", &m->ports);
+    if (status < 0)
+        zoff_base_mem_free(m);
+    else
+        *out = m;
+    return status;
+}
+
+static zoff_status threads_open_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    port *p;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *p, "a channel", &p));
+    const zoff_status status = make_meeting(comm->size, &p->meeting);
+    if (status < 0)
+        zoff_base_mem_free(p);
+    else
+        channel->port = p;
+    return status;
+}
+
+static void threads_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    board *b = ((threads_comm *)comm)->board;
+    port *p = channel->port;
+    pthread_mutex_lock(&b->lock);
+    meeting *m = b->meetings;
+    while (m && m->id != channel->id)
+        m = m->next;
+    if (m) {
+        free_meeting(p->meeting, b->size);
+        p->meeting = m;
+    } else {
+        m = p->meeting;
+        m->id = channel->id;
+        m->next = b->meetings;
+        b->meetings = m;
+    }
+    m->ports[comm->rank] = p;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* Others may still look at what has been, so the last one frees it. */
+static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    board *b = ((threads_comm *)comm)->board;
+    port *p = channel->port;
+    meeting *m = p->meeting, **at = &b->meetings;
+    channel->port = NULL;
+    pthread_mutex_lock(&b->lock);
+    const bool is_joined = m->ports[comm->rank] == p;
+    p->has_closed = true;
+    if (!is_joined)
+        m->ports[comm->rank] = p; /* and it is its own */
+    const bool is_last = !is_joined || ++m->closed == b->size;
+    while (is_joined && is_last && *at != m)
+        at = &(*at)->next;
+    if (is_joined && is_last)
+        *at = m->next;
+    pthread_mutex_unlock(&b->lock);
+    if (is_last)
+        free_meeting(m, b->size);
+}
+
+static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+{
+    board *b = ((threads_comm *)comm)->board;
+    pthread_mutex_lock(&b->lock);
+    b->members[comm->rank].visit = *visit;
+    b->told++;
+    pthread_mutex_unlock(&b->lock);
+    return ZOFF_OK;
+}
+
+/* With the lock. */
+static void hear(threads_comm *t)
+{
+    const board *b = t->board;
+    if (t->heard == b->told)
+        return;
+    t->heard = b->told;
+    for (unsigned rank = 0; rank < b->size; rank++) {
+        if (rank != t->comm.rank && b->members[rank].visit.number)
+            zoff_comm_heard(&t->comm, rank, &b->members[rank].visit);
+    }
+}
 
 /* ---- life ---- */
 
@@ -68,6 +194,10 @@ static void free_board(board *b)
 {
     pthread_cond_destroy(&b->nobody_takes);
     pthread_mutex_destroy(&b->lock);
+    for (meeting *m = b->meetings, *next; m; m = next) {
+        next = m->next;
+        free_meeting(m, b->size);
+    }
     zoff_base_mem_free(b->members);
     zoff_base_mem_free(b);
 }
@@ -88,24 +218,40 @@ static zoff_status make_board(unsigned size, board **out)
     return ZOFF_OK;
 }
 
+static zoff_status make_rank(const zoff_comm_opts *opts, board *b, unsigned rank, zoff_comm **out)
+{
+    zoff_status status;
+    threads_comm *t;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *t, "a communicator", &t));
+    t->board = b;
+    t->comm = (zoff_comm){.ops = &OPS, .rank = rank, .size = b->size, .timeout_seconds = opts->timeout_seconds};
+    ZOFF_TRY_OR(free_rank, zoff_comm_prepare(&t->comm));
+    ZOFF_TRY_OR(free_rank, threads_open_channel(&t->comm, &t->comm.common));
+    threads_join_channel(&t->comm, &t->comm.common);
+    *out = &t->comm;
+    return ZOFF_OK;
+free_rank:
+    zoff_comm_forget(t->comm.book);
+    zoff_base_mem_free(t);
+    return status;
+}
+
 zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
 {
     zoff_status status;
     board *b;
-    threads_comm *first[1024];
+    zoff_comm *first[1024];
     unsigned made = 0;
     ZOFF_TRY(make_board(size, &b));
-    for (; made < size; made++) {
-        ZOFF_TRY_OR(undo, zoff_base_mem_alloc(1, sizeof *first[0], "a communicator", &first[made]));
-        first[made]->board = b;
-        first[made]->comm = (zoff_comm){.ops = &OPS, .rank = made, .size = size, .timeout_seconds = opts->timeout_seconds};
-    }
-    for (unsigned rank = 0; rank < size; rank++)
-        out[rank] = &first[rank]->comm;
+    for (; made < size; made++)
+        ZOFF_TRY_OR(undo, make_rank(opts, b, made, &first[made]));
+    memcpy(out, first, size * sizeof *out);
     return ZOFF_OK;
 undo:
-    while (made-- > 0)
+    while (made-- > 0) {
+        zoff_comm_forget(first[made]->book);
         zoff_base_mem_free(first[made]);
+    }
     free_board(b);
     return status;
 }
@@ -120,6 +266,17 @@ static void break_board(board *b, const char *words)
     b->is_broken = true;
     while (b->taking)
         pthread_cond_wait(&b->nobody_takes, &b->lock);
+}
+
+/* With the lock, when nobody reads its pieces any more. Its number stays, for those who ask what has become of it. */
+static void withdraw(member *own, posting *p)
+{
+    *(p->before ? &p->before->next : &own->flying) = p->next;
+    if (p->next)
+        p->next->before = p->before;
+    zoff_base_mem_free(p->starts);
+    p->starts = NULL;
+    p->next = p->before = NULL;
 }
 
 /* Of an operation that will not go on: its caller may free it from now on. */
@@ -137,19 +294,18 @@ static void let_go(posting *p)
 static void threads_close(zoff_comm *comm)
 {
     board *b = ((threads_comm *)comm)->board;
-    char words[192];
+    member *own = &b->members[comm->rank];
+    char words[768];
     pthread_mutex_lock(&b->lock);
-    for (unsigned i = 0; i < POSTINGS; i++) {
-        posting *p = any_posting(b, comm->rank, i);
-        if (!p->number)
-            continue;
-        const zoff_comm_work work = {.call = p->call, .number = p->number};
+    while (own->flying) {
+        posting *p = own->flying;
         snprintf(words, sizeof words, "rank %u has left the group with an operation in flight%s%s", comm->rank,
-                 p->work ? ": " : "", p->work ? zoff_comm_call_name(comm, &work) : "");
+                 p->work ? ": " : "", p->work ? zoff_comm_call_name(comm, p->work) : "");
         break_board(b, words);
         let_go(p);
+        withdraw(own, p);
     }
-    b->members[comm->rank].has_left = true;
+    own->has_left = true;
     const bool is_last = --b->open == 0;
     pthread_mutex_unlock(&b->lock);
     if (is_last)
@@ -159,24 +315,32 @@ static void threads_close(zoff_comm *comm)
 
 /* ---- what must agree ---- */
 
-static size_t before(const size_t *bytes, unsigned rank)
+static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const posting *p)
 {
-    size_t sum = 0;
-    for (unsigned i = 0; i < rank; i++)
-        sum += bytes[i];
-    return sum;
-}
-
-static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_call *theirs)
-{
+    const zoff_comm_call *theirs = &p->call;
     zoff_comm_theirs told = {.kind = theirs->kind,
                              .adds = theirs->adds,
+                             .item = theirs->item,
                              .root = theirs->root,
                              .count = theirs->count,
-                             .result_bytes = zoff_comm_call_result(comm, theirs)};
+                             .result_bytes = p->result_bytes};
     told.sends = zoff_comm_call_sends(theirs, other, comm->rank);
     told.expects = zoff_comm_call_expects(theirs, comm->rank, other);
     return zoff_comm_call_compare(comm, work, other, &told);
+}
+
+/* Of a rank that has not started the operation: OK when it still may. */
+static zoff_status look_for(const zoff_comm *comm, const board *b, const zoff_comm_work *work, unsigned rank)
+{
+    char whose[160];
+    const port *p = port_of(work, rank);
+    ZOFF_FAIL_IF(b->members[rank].has_left, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group", comm->rank,
+                 zoff_comm_call_name(comm, work), rank);
+    if (!p || !p->has_closed)
+        return ZOFF_OK;
+    zoff_comm_names_channel(comm, work->call.channel->id, whose, sizeof whose);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or could not seal it",
+                                 comm->rank, zoff_comm_call_name(comm, work), rank, whose);
 }
 
 /* With the lock. */
@@ -187,30 +351,29 @@ static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work 
     if (work->arrived)
         return ZOFF_OK;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        if (b->members[rank].started[work->call.stream] >= work->number)
+        if (started_by(work, rank) >= work->number)
             continue;
-        ZOFF_FAIL_IF(b->members[rank].has_left, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
-                     comm->rank, zoff_comm_call_name(comm, work), rank);
+        ZOFF_TRY(look_for(comm, b, work, rank));
         return ZOFF_PENDING;
     }
     for (unsigned rank = 0; rank < b->size; rank++)
-        ZOFF_TRY(compare(comm, work, rank, &posting_of(b, rank, work)->call));
+        ZOFF_TRY(compare(comm, work, rank, posting_of(work, rank)));
     work->arrived = true;
     return ZOFF_OK;
 }
 
 /* ---- taking ---- */
 
-static void take_pieces(const zoff_comm *comm, const board *b, const zoff_comm_work *work)
+static void take_pieces(const zoff_comm *comm, const zoff_comm_work *work)
 {
     size_t done = 0;
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        const zoff_comm_call *theirs = &posting_of(b, rank, work)->call;
+    for (unsigned rank = 0; rank < comm->size; rank++) {
+        const posting *theirs = posting_of(work, rank);
         const size_t bytes = work->call.receive_bytes[rank];
         if (bytes == 0)
             continue; /* then there may be no memory at all */
-        const char *in = theirs->in;
-        in += work->call.kind == ZOFF_COMM_EXCHANGE ? before(theirs->send_bytes, comm->rank) : 0;
+        const char *in = theirs->call.in;
+        in += work->call.kind == ZOFF_COMM_EXCHANGE ? theirs->starts[comm->rank] : 0;
         char *out = (char *)work->call.out + done;
         if (in != out)
             memcpy(out, in, bytes);
@@ -219,32 +382,32 @@ static void take_pieces(const zoff_comm *comm, const board *b, const zoff_comm_w
 }
 
 /* Beside the numbers of this rank, which others still read. */
-static void take_sum(const board *b, const zoff_comm_work *work)
+static void take_sum(const zoff_comm *comm, const zoff_comm_work *work)
 {
     double *sums = work->scratch;
-    for (unsigned rank = 0; rank < b->size; rank++) {
-        const double *theirs = posting_of(b, rank, work)->call.out;
+    for (unsigned rank = 0; rank < comm->size; rank++) {
+        const double *theirs = posting_of(work, rank)->call.out;
         for (size_t i = 0; i < work->call.count; i++)
             sums[i] = rank ? sums[i] + theirs[i] : theirs[i];
     }
 }
 
-static void take(const zoff_comm *comm, const board *b, const zoff_comm_work *work)
+static void take(const zoff_comm *comm, const zoff_comm_work *work)
 {
     const zoff_comm_call *call = &work->call;
     if (call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER)
-        take_pieces(comm, b, work);
+        take_pieces(comm, work);
     else if (call->kind == ZOFF_COMM_SUM)
-        take_sum(b, work);
+        take_sum(comm, work);
     else if (call->kind == ZOFF_COMM_BROADCAST && call->root != comm->rank && call->count)
-        memcpy(call->out, posting_of(b, call->root, work)->call.out, call->count);
+        memcpy(call->out, posting_of(work, call->root)->call.out, call->count);
 }
 
 /* With the lock: whether nobody needs this rank's memory any more. One whose posting is gone has seen that before. */
 static bool all_have_taken(const board *b, const zoff_comm_work *work)
 {
     for (unsigned rank = 0; rank < b->size; rank++) {
-        const posting *p = posting_of(b, rank, work);
+        const posting *p = posting_of(work, rank);
         if (p->number == work->number && !p->taken)
             return false;
     }
@@ -253,17 +416,44 @@ static bool all_have_taken(const board *b, const zoff_comm_work *work)
 
 /* ---- the table ---- */
 
+/* Where the piece for each rank starts. */
+static zoff_status find_starts(const zoff_comm *comm, const zoff_comm_call *call, size_t **out)
+{
+    size_t *starts, sum = 0;
+    *out = NULL;
+    if (call->kind != ZOFF_COMM_EXCHANGE)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(comm->size, sizeof *starts, "an operation over ranks", &starts));
+    for (unsigned rank = 0; rank < comm->size; rank++) {
+        starts[rank] = sum;
+        sum += call->send_bytes[rank];
+    }
+    *out = starts;
+    return ZOFF_OK;
+}
+
 static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
 {
     board *b = ((threads_comm *)comm)->board;
-    posting *p = posting_of(b, comm->rank, work);
+    member *own = &b->members[comm->rank];
+    posting *p = posting_of(work, comm->rank);
+    size_t *starts;
     ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
                  comm->rank, (unsigned long long)p->number, DEPTH - 1);
-    if (work->call.kind == ZOFF_COMM_SUM)
+    ZOFF_TRY(find_starts(comm, &work->call, &starts));
+    if (work->call.kind == ZOFF_COMM_SUM) /* which has no starts */
         ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     pthread_mutex_lock(&b->lock);
-    *p = (posting){.number = work->number, .call = work->call, .work = work};
-    b->members[comm->rank].started[work->call.stream] = work->number;
+    *p = (posting){.number = work->number,
+                   .call = work->call,
+                   .result_bytes = work->result_bytes,
+                   .starts = starts,
+                   .work = work,
+                   .next = own->flying};
+    if (p->next)
+        p->next->before = p;
+    own->flying = p;
+    port_of(work, comm->rank)->started[work->call.stream] = work->number;
     pthread_mutex_unlock(&b->lock);
     return ZOFF_OK;
 }
@@ -271,14 +461,14 @@ static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
 /* With the lock, which it gives up to copy. */
 static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 {
-    posting *p = posting_of(b, comm->rank, work);
+    posting *p = posting_of(work, comm->rank);
     /* What all have taken is done, whatever has become of the group since. */
     const bool is_over = work->taken && all_have_taken(b, work);
     zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
     if (status == ZOFF_OK && !work->taken) {
         b->taking++;
         pthread_mutex_unlock(&b->lock);
-        take(comm, b, work);
+        take(comm, work);
         pthread_mutex_lock(&b->lock);
         if (--b->taking == 0)
             pthread_cond_broadcast(&b->nobody_takes);
@@ -293,15 +483,18 @@ static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     board *b = ((threads_comm *)comm)->board;
+    member *own = &b->members[comm->rank];
     pthread_mutex_lock(&b->lock);
-    for (unsigned i = 0; i < POSTINGS; i++) {
-        const posting *p = any_posting(b, comm->rank, i);
-        if (p->number && p->work != work && !p->taken)
+    hear((threads_comm *)comm);
+    for (posting *p = own->flying; p; p = p->next) {
+        if (p->work != work && !p->taken && p->work)
             (void)go_on(comm, b, p->work); /* what fails is told by its own poll */
     }
     zoff_status status = go_on(comm, b, work);
-    if (status == ZOFF_OK)
-        posting_of(b, comm->rank, work)->number = 0;
+    if (status == ZOFF_OK) {
+        withdraw(own, posting_of(work, comm->rank));
+        posting_of(work, comm->rank)->number = 0;
+    }
     pthread_mutex_unlock(&b->lock);
     if (status == ZOFF_OK && work->scratch && work->call.count)
         memcpy(work->call.out, work->scratch, work->call.count * sizeof(double));
@@ -312,9 +505,11 @@ static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, uns
 {
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
-    const posting *p = posting_of(b, rank, work);
-    const bool has =
-        work->arrived ? p->number != work->number || p->taken : b->members[rank].started[work->call.stream] >= work->number;
+    bool has = started_by(work, rank) >= work->number;
+    if (work->arrived) {
+        const posting *p = posting_of(work, rank);
+        has = p->number != work->number || p->taken;
+    }
     pthread_mutex_unlock(&b->lock);
     return has;
 }
@@ -322,11 +517,12 @@ static bool threads_has_arrived(zoff_comm *comm, const zoff_comm_work *work, uns
 static void threads_give_up(zoff_comm *comm, const char *words)
 {
     board *b = ((threads_comm *)comm)->board;
+    member *own = &b->members[comm->rank];
     pthread_mutex_lock(&b->lock);
     break_board(b, words);
-    for (unsigned i = 0; i < POSTINGS; i++) {
-        if (any_posting(b, comm->rank, i)->number)
-            let_go(any_posting(b, comm->rank, i));
+    while (own->flying) {
+        let_go(own->flying);
+        withdraw(own, own->flying);
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -336,4 +532,8 @@ static const zoff_comm_ops OPS = {.name = "threads",
                                   .start = threads_start,
                                   .poll = threads_poll,
                                   .has_arrived = threads_has_arrived,
+                                  .open_channel = threads_open_channel,
+                                  .join_channel = threads_join_channel,
+                                  .close_channel = threads_close_channel,
+                                  .tell = threads_tell,
                                   .give_up = threads_give_up};

@@ -15,8 +15,12 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *each, "what ranks must agree on", &each));
     for (unsigned i = 0; i < ranks; i++)
         each[i] = bytes;
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_GATHER, .in = (char *)all + zoff_comm_rank(e->comm) * bytes, .out = all, .receive_bytes = each};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
+                                 .in = (char *)all + zoff_comm_rank(e->comm) * bytes,
+                                 .out = all,
+                                 .receive_bytes = each};
     zoff_status status = zoff_comm_start(e->comm, &call, &work);
     if (status == ZOFF_OK)
         status = zoff_comm_wait(e->comm, &work);
@@ -73,8 +77,12 @@ static zoff_status ask_presence(zoff_engine *e)
     memset(own, 0, bytes);
     for (size_t i = 0; i < e->slice_count; i++)
         own[i / 64] |= (uint64_t)(e->flags[i] != 0) << i % 64;
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_GATHER, .in = own, .out = e->ranks.bits, .receive_bytes = e->ranks.bits_bytes};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_PRESENCE},
+                                 .in = own,
+                                 .out = e->ranks.bits,
+                                 .receive_bytes = e->ranks.bits_bytes};
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.agreement));
     e->run.agreement_asked = true;
     return ZOFF_OK;

@@ -25,13 +25,16 @@ static zoff_assembly *assembly_of(const zoff_engine *e)
 
 /* ---- one part of a slice ---- */
 
-/* Calls for each piece of the slice in the bucket; returns their elements that a rank has, of all ranks for UINT32_MAX. */
-static size_t count_elements(const zoff_engine *e, zoff_assembly_part part, unsigned rank)
+/* Elements of a part of a slice that a rank has: those of its pieces of the bucket that are also pieces of the part. So all
+ * ranks together take one walk over the pieces of the part. */
+size_t zoff_engine_assemble_elements(const zoff_plan *plan, zoff_assembly_part part, unsigned rank)
 {
-    const size_t end = part.piece + part.piece_count;
+    const zoff_plan_part own = zoff_zero_plan_part(plan, part.bucket, rank);
+    const size_t first = zoff_base_bits_max(own.first_piece, part.piece);
+    const size_t end = zoff_base_bits_min(own.first_piece + own.piece_count, part.piece + part.piece_count);
     size_t count = 0;
-    for (size_t i = part.piece; i < end; i++)
-        count += rank == UINT32_MAX || zoff_zero_plan_rank_of(&e->plan, i) == rank ? e->plan.pieces[i].count : 0;
+    for (size_t i = first; i < end; i++)
+        count += plan->pieces[i].count;
     return count;
 }
 
@@ -50,7 +53,15 @@ static size_t part_bytes(void *ctx, size_t item, unsigned rank)
 {
     const zoff_engine *e = ctx;
     const zoff_assembly_part part = part_of(e, item);
-    return count_elements(e, part, rank) * element_bytes(e, part);
+    return zoff_engine_assemble_elements(&e->plan, part, rank) * element_bytes(e, part);
+}
+
+static zoff_comm_item about(void *ctx, size_t item)
+{
+    const zoff_engine *e = ctx;
+    const zoff_assembly_part part = part_of(e, item);
+    const zoff_plan_piece *first = &e->plan.pieces[part.piece];
+    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = first->param, .index = first->slice, .extra = part.bucket};
 }
 
 static char *place_of(const zoff_engine *e, zoff_assembly_part part, size_t piece)
@@ -120,8 +131,10 @@ zoff_status zoff_engine_assemble_open(zoff_engine *e)
 {
     zoff_assembly *a = &e->live.assembly;
     const zoff_gather_opts opts = {.comm = e->comm,
+                                   .channel = &e->channel,
                                    .stream = ZOFF_COMM_WEIGHTS,
                                    .slots = SLOTS,
+                                   .about = about,
                                    .part_bytes = part_bytes,
                                    .begin = begin,
                                    .end = end,
@@ -157,7 +170,7 @@ static void read_ahead(zoff_engine *e)
     const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
     for (size_t i = a->started; i < end; i++) {
         const zoff_assembly_part part = part_of(e, i);
-        if (count_elements(e, part, e->plan.rank))
+        if (zoff_engine_assemble_elements(&e->plan, part, e->plan.rank))
             (void)zoff_offload_store_ahead(e->weights, part.bucket); /* what fails is told by the fetch */
     }
 }
@@ -245,7 +258,7 @@ static void abandon(zoff_engine *e)
 zoff_status zoff_engine_assemble_finish(zoff_engine *e)
 {
     zoff_status status;
-    if (e->comm->is_broken && e->live.assembly.gather) {
+    if (zoff_comm_is_broken(e->comm) && e->live.assembly.gather) {
         abandon(e);
         return ZOFF_OK;
     }

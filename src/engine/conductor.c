@@ -129,9 +129,6 @@ static zoff_status make(zoff_engine *e, zoff_conductor **out)
 
 zoff_status zoff_engine_conductor_check(const zoff_engine *e)
 {
-    ZOFF_FAIL_IF(
-        e->comm->has_conductor, ZOFF_ERR_STATE,
-        "zoff_engine_create: the communicator is used by another engine's progress_thread, and by no other engine beside");
     ZOFF_FAIL_IF(e->settings.progress_thread && e->comm->one_thread, ZOFF_ERR_UNSUPPORTED,
                  "zoff_engine_opts.progress_thread: the communicator may be used by the program's threads only; start MPI with "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...), or call zoff_engine_progress() from time to time");
@@ -166,7 +163,6 @@ void zoff_engine_conductor_start(zoff_engine *e)
         say_that_there_is_none(zoff_base_status_errno(error));
         return;
     }
-    e->comm->has_conductor = true;
     (void)pthread_setname_np(c->thread, "zoff-progress");
 }
 
@@ -180,7 +176,6 @@ void zoff_engine_conductor_stop(zoff_engine *e)
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
-    e->comm->has_conductor = false;
     e->conductor = NULL;
     free_conductor(c);
 }

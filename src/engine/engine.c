@@ -16,6 +16,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
+    zoff_engine_identity_come(e);
     *out = e;
     return ZOFF_OK;
 destroy:
@@ -112,18 +113,30 @@ static void leave_to_messages(zoff_engine *e)
     e->votes = NULL;
 }
 
-/* Weights that were read ahead for a pass that does not come are still on their way to this memory, and other ranks wait for
- * their part of it. A rank that has stopped is not waited for long. */
+/* Go on with what other ranks wait for, too, and will go on with: weights that were read ahead for a pass that does not come,
+ * and the order of buckets.  @return PENDING: something of it is in flight */
+static zoff_status finish_one_turn(zoff_engine *e)
+{
+    zoff_status reducing = ZOFF_OK, assembling = zoff_engine_assemble_go_on(e);
+    if (e->ranks.reduce && !e->handed_over)
+        reducing = zoff_zero_reduce_poll(e->ranks.reduce);
+    return assembling < 0 || reducing < 0                           ? ZOFF_ERR_COMM
+           : assembling == ZOFF_PENDING || reducing == ZOFF_PENDING ? ZOFF_PENDING
+                                                                    : ZOFF_OK;
+}
+
+/* To give it up would be the end of the communicator, which other engines may use. A rank that has stopped is not waited for
+ * long. */
 static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
     const double until = zoff_base_clock_seconds() + PATIENCE_SECONDS;
     zoff_kept_error kept;
-    if (!e->comm || !e->comm->is_remote || e->comm->is_broken || e->phase != ZOFF_PHASE_IDLE)
+    if (!e->comm || !zoff_engine_ranks_several(e) || zoff_comm_is_broken(e->comm) || e->phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_keep(&kept);
     e->run.idle = 0;
-    while (zoff_engine_assemble_go_on(e) == ZOFF_PENDING && zoff_base_clock_seconds() < until && zoff_engine_ranks_wait(e) >= 0)
+    while (finish_one_turn(e) == ZOFF_PENDING && zoff_base_clock_seconds() < until && zoff_engine_ranks_wait(e) >= 0)
         ;
     zoff_base_status_restore(&kept);
 }
@@ -132,6 +145,7 @@ static void deallocate(zoff_engine *e)
 {
     finish_messages(e);
     leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
+    zoff_engine_identity_close(e);
     zoff_engine_device_close(e);
     zoff_engine_reach_close(e);
     zoff_engine_stores_close(e);
@@ -221,11 +235,10 @@ static zoff_status open_stores(zoff_engine *e)
     return e->device.fault;
 }
 
-zoff_status zoff_engine_seal(zoff_engine *e)
+static zoff_status seal(zoff_engine *e)
 {
     zoff_status status;
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
+    ZOFF_TRY_OR(undo, zoff_engine_identity_open(e));
     /* After each stretch of its own a rank hears whether others have come as far. */
     ZOFF_TRY_OR(undo, zoff_engine_agree_settings(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
@@ -262,12 +275,21 @@ undo:
     return status;
 }
 
+zoff_status zoff_engine_seal(zoff_engine *e)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
+    zoff_engine_identity_enter(e, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    return zoff_engine_identity_exit(e, seal(e));
+}
+
 void zoff_engine_destroy(zoff_engine *e)
 {
     if (!e)
         return;
     zoff_engine_conductor_stop(e);
     deallocate(e);
+    zoff_engine_identity_leave(e);
     zoff_engine_params_free(e);
     zoff_engine_options_free(e);
     zoff_base_mem_free(e);

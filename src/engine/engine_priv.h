@@ -15,7 +15,7 @@
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  *  device.c    where the CPU does not reach weights and gradients
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
- *  conductor.c a thread that lets it all go on
+ *  conductor.c a thread that lets it all go on      identity.c  who it is to other ranks
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal
  *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
  */
@@ -178,6 +178,7 @@ typedef struct zoff_conductor zoff_conductor;
 struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
+    zoff_comm_channel channel; /* of this engine's operations over ranks */
     bool owns_accel, owns_comm;
     bool reaches; /* see reach.c */
     bool adds;    /* and reach.c leaves sums over ranks to the communicator */

@@ -319,7 +319,7 @@ zoff_status zoff_engine_exchange_finish(zoff_engine *e)
 /* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
 zoff_status zoff_engine_exchange_drop(zoff_engine *e)
 {
-    if (!e->ranks.reduce || e->comm->is_broken)
+    if (!e->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",

@@ -206,7 +206,12 @@ static zoff_status name_differences(const char *ours, size_t our_bytes, const ch
 static zoff_status send(zoff_engine *e, unsigned root, const zoff_facts *own, char *text, size_t bytes)
 {
     zoff_comm_work work = {.active = false};
-    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = text, .count = bytes, .root = root};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
+                                 .out = text,
+                                 .count = bytes,
+                                 .root = root};
     if (zoff_comm_rank(e->comm) == root)
         memcpy(text, own->text, bytes);
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));

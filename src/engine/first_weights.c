@@ -29,7 +29,11 @@ static zoff_status send(batch *b)
     zoff_engine *e = b->engine;
     zoff_comm_work work = {.active = false};
     const bool is_source = zoff_comm_rank(e->comm) == 0;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = b->wire, .count = b->bytes};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_FIRST_WEIGHTS, .index = ZOFF_COMM_ALL},
+                                 .out = b->wire,
+                                 .count = b->bytes};
     if (b->bytes == 0)
         return ZOFF_OK;
     if (is_source)

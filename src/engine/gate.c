@@ -140,8 +140,12 @@ static zoff_status ask(zoff_engine *e)
     e->votes[rank] = e->own_vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->vote_bytes[i] = sizeof *e->votes;
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_GATHER, .in = &e->votes[rank], .out = e->votes, .receive_bytes = e->vote_bytes};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_VOTE},
+                                 .in = &e->votes[rank],
+                                 .out = e->votes,
+                                 .receive_bytes = e->vote_bytes};
     return zoff_comm_start(e->comm, &call, &e->run.vote);
 }
 

@@ -5,9 +5,12 @@
 
 #include "array.h"
 #include "bits.h"
+#include "clock.h"
 #include "try.h"
 
 #include <string.h>
+
+static const double SHARED_WAIT_SECONDS = 0.05; /* see is_enough() */
 
 /* ---- buffers ---- */
 
@@ -69,16 +72,25 @@ static zoff_status make_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **
     return ZOFF_OK;
 }
 
+/* Whether to wait for one that is on its way is over. A rank that shares its communicator among engines may hand this engine's
+ * gradients over only after a step of another engine, which this rank has yet to begin: to wait on would be to wait for ever.
+ */
+static bool is_enough(const zoff_engine *e, double from)
+{
+    return zoff_base_clock_seconds() - from > SHARED_WAIT_SECONDS && zoff_comm_channel_is_shared(e->comm);
+}
+
 /* While others are on their way it is better to wait for one of them than to have ever more. */
 static zoff_status get_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **out)
 {
+    const double from = zoff_base_clock_seconds();
     e->run.idle = 0;
     for (;;) {
         *out = find_free(&e->grads, bytes);
         if (*out)
             return ZOFF_OK;
         const bool comes_down = zoff_engine_exchange_leaves_early(e) && zoff_engine_device_go_on(e) == ZOFF_PENDING;
-        if (!(zoff_engine_exchange_go_on(e) || comes_down) || e->comm->is_broken)
+        if (!(zoff_engine_exchange_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, from))
             return make_buffer(e, bytes, out);
         /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
         (void)zoff_engine_assemble_go_on(e);

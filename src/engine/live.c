@@ -462,13 +462,9 @@ static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
     return ZOFF_OK;
 }
 
-zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+static zoff_status load_and_wait(zoff_engine *e, zoff_param p, size_t slice)
 {
-    ZOFF_ENTER(e);
-    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
-    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
-    ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
-    zoff_live_slice *s = slice_of(e, p, slice);
+    const zoff_live_slice *s = slice_of(e, p, slice);
     const uint32_t number = (uint32_t)(s - e->live.slices);
     ZOFF_TRY(zoff_engine_order_reserve(e)); /* before anything has changed */
     if (!s->at && s->count)
@@ -478,6 +474,29 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
         if (status < 0)
             return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", e->params[p].name);
     }
+    return ZOFF_OK;
+}
+
+/* Whether that takes other ranks is the same on all of them; whether it waits for them is not. */
+static zoff_status make_whole(zoff_engine *e, zoff_param p, size_t slice)
+{
+    const zoff_live_slice *s = slice_of(e, p, slice);
+    if (!zoff_engine_live_is_sharded(e) || !s->count || s->pinned)
+        return load_and_wait(e, p, slice);
+    const zoff_comm_item item = {.about = ZOFF_COMM_ABOUT_SLICE, .param = p, .index = slice, .extra = ZOFF_COMM_ALL};
+    zoff_engine_identity_enter(e, ZOFF_COMM_IN_FETCH, item);
+    return zoff_engine_identity_exit(e, load_and_wait(e, p, slice));
+}
+
+zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
+    ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
+    zoff_live_slice *s = slice_of(e, p, slice);
+    const uint32_t number = (uint32_t)(s - e->live.slices);
+    ZOFF_TRY(make_whole(e, p, slice));
     s->ahead = false;
     s->used = ++e->live.clock;
     s->lent++;

@@ -121,6 +121,8 @@ void zoff_engine_grads_forget(zoff_engine *e);                                  
 /* assemble.c: slices of several ranks' parts */
 zoff_status zoff_engine_assemble_open(zoff_engine *e);
 void zoff_engine_assemble_close(zoff_engine *e);
+/* Elements of a part that a rank has. */
+size_t zoff_engine_assemble_elements(const zoff_plan *plan, zoff_assembly_part part, unsigned rank);
 /* Room in the queue for the parts of a slice.  @blocks where ranks are two passes behind */
 zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number);
 void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number);        /* it has room and its place; all ranks plan the same */

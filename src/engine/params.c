@@ -71,6 +71,7 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
     e->params[e->param_count] = p;
+    zoff_engine_identity_add(e, name, p.count * p.slices);
     e->groups[p.group].used = e->groups[p.group].used || !p.frozen;
     e->slice_count += p.slices;
     e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p.dtype));

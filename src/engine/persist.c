@@ -62,7 +62,8 @@ zoff_status zoff_engine_persist_commit_step(zoff_engine *e)
     zoff_step_run *run = &e->run;
     zoff_status status = ZOFF_OK;
     if (is_common(e) && !run->commit_asked) {
-        const zoff_comm_call call = {.kind = ZOFF_COMM_BARRIER};
+        const zoff_comm_call call = {
+            .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
         ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->commit));
         run->commit_asked = true;
     }

@@ -118,6 +118,7 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     count_missing(e);
     const zoff_reduce_opts reduce = {.plan = &e->plan,
                                      .comm = e->comm,
+                                     .channel = &e->channel,
                                      .slots = REDUCE_SLOTS,
                                      .memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base,
                                      .factor = e->settings.values.grad_factor,
@@ -128,8 +129,10 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
                                      .ctx = e};
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     const zoff_gather_opts gather = {.comm = e->comm,
+                                     .channel = &e->channel,
                                      .stream = ZOFF_COMM_STEP,
                                      .slots = SPREAD_SLOTS,
+                                     .about = zoff_engine_spread_about,
                                      .part_bytes = zoff_engine_spread_part_bytes,
                                      .begin = zoff_engine_spread_begin,
                                      .end = zoff_engine_spread_end,
@@ -175,16 +178,16 @@ static uint64_t sent_gradients(const zoff_engine *e)
 
 void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info)
 {
-    info->sent_bytes = e->comm->info.sent_bytes - e->ranks.before.sent;
-    info->received_bytes = e->comm->info.received_bytes - e->ranks.before.received;
+    info->sent_bytes = e->channel.sent_bytes - e->ranks.before.sent;
+    info->received_bytes = e->channel.received_bytes - e->ranks.before.received;
     info->sent_gradient_bytes = sent_gradients(e) - e->ranks.before.gradients;
     info->sent_weight_bytes = sent_weights(e) - e->ranks.before.weights;
 }
 
 void zoff_engine_ranks_count_anew(zoff_engine *e)
 {
-    e->ranks.before.sent = e->comm->info.sent_bytes;
-    e->ranks.before.received = e->comm->info.received_bytes;
+    e->ranks.before.sent = e->channel.sent_bytes;
+    e->ranks.before.received = e->channel.received_bytes;
     e->ranks.before.gradients = sent_gradients(e);
     e->ranks.before.weights = sent_weights(e);
 }

@@ -60,6 +60,17 @@ void zoff_engine_ranks_count_anew(zoff_engine *e);
 /* Pump, from within a kernel. */
 void zoff_engine_ranks_pump(zoff_engine *e);
 
+/* identity.c: who an engine is to other ranks, and in which of its calls the program waits */
+void zoff_engine_identity_come(zoff_engine *e);
+void zoff_engine_identity_leave(zoff_engine *e);
+void zoff_engine_identity_add(zoff_engine *e, const char *name, size_t count); /* a parameter */
+/* All ranks seal the same engine: from here on it has a channel.  @blocks until all have come */
+zoff_status zoff_engine_identity_open(zoff_engine *e);
+void zoff_engine_identity_close(zoff_engine *e); /* when nothing of it is in flight */
+/* A call that waits for other ranks, from behind its checks to its end: what fails does not count, and is tried again. */
+void zoff_engine_identity_enter(zoff_engine *e, unsigned call, zoff_comm_item item);
+zoff_status zoff_engine_identity_exit(zoff_engine *e, zoff_status status);
+
 /* agree.c */
 /* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
 zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
@@ -118,6 +129,7 @@ zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned sl
 /* spread.c: from the owner to all ranks */
 size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
 size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
+zoff_comm_item zoff_engine_spread_about(void *ctx, size_t bucket);
 zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out);
 zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at);

@@ -107,6 +107,8 @@ static zoff_status add_up_once(zoff_engine *e, size_t part_bytes)
         bytes[rank] = part_bytes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
                                  .stream = ZOFF_COMM_REDUCE,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = ZOFF_COMM_ALL},
                                  .in = e->device.reach.slots,
                                  .out = e->device.reach.slots + e->plan.ranks * part_bytes,
                                  .send_bytes = bytes,

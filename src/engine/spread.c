@@ -69,6 +69,12 @@ size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank)
     return e->plan.replicated ? sum_bytes(e, part) : weight_bytes(e, part, e->ranks.spreads_all);
 }
 
+zoff_comm_item zoff_engine_spread_about(void *ctx, size_t bucket)
+{
+    const zoff_engine *e = ctx;
+    return (zoff_comm_item){.about = e->plan.replicated ? ZOFF_COMM_ABOUT_SUMS : ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
+}
+
 size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan)
 {
     size_t most = 0;

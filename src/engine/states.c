@@ -329,7 +329,11 @@ zoff_status zoff_params_pull(zoff_engine *e)
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
                  "yet; call zoff_params_push(), which makes them of the states",
                  (long long)e->t);
+    if (e->settings.values.persist)
+        zoff_engine_identity_enter(e, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = cast_all(e, true);
+    if (e->settings.values.persist)
+        (void)zoff_engine_identity_exit(e, status);
     /* After an error some masters are new and others are not: a step waits until a pull or a push makes all of them one. */
     e->awaits_weights = status < 0 && (e->awaits_weights || !e->weights);
     return status;
@@ -340,7 +344,8 @@ zoff_status zoff_params_push(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_push"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
-    zoff_status status = cast_all(e, false);
+    zoff_engine_identity_enter(e, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_status status = zoff_engine_identity_exit(e, cast_all(e, false));
     e->awaits_weights = e->awaits_weights && status < 0;
     return status;
 }

@@ -114,11 +114,17 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
+static void enter(zoff_engine *e, unsigned call)
+{
+    zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+}
+
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
-    ZOFF_TRY(prepare(e, args));
+    enter(e, ZOFF_COMM_IN_STEP_BEGIN);
+    ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     start(e);
     return ZOFF_OK;
 }
@@ -256,7 +262,8 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
     ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
-    return go_on(e, info);
+    enter(e, ZOFF_COMM_IN_STEP_WAIT);
+    return zoff_engine_identity_exit(e, go_on(e, info));
 }
 
 zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
@@ -274,7 +281,8 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
         give_info(&e->run.info, info);
         return status;
     }
-    return go_on(e, info);
+    enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_RETRY);
+    return zoff_engine_identity_exit(e, go_on(e, info));
 }
 
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
@@ -282,10 +290,15 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
-    ZOFF_TRY(prepare(e, args));
-    ZOFF_TRY(zoff_engine_params_ready_all(e));
+    enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
+    ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
+    const zoff_status status = zoff_engine_params_ready_all(e);
+    if (status < 0)
+        zoff_comm_uncount(e->comm); /* it begins again */
+    ZOFF_TRY(status);
     start(e);
-    return go_on(e, info);
+    enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
+    return zoff_engine_identity_exit(e, go_on(e, info));
 }
 
 /* States and weights as they were before a step that is half done. */
@@ -299,18 +312,8 @@ static zoff_status undo(zoff_engine *e)
     return ZOFF_OK;
 }
 
-zoff_status zoff_grads_drop(zoff_engine *e)
+static zoff_status drop(zoff_engine *e, bool torn)
 {
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
-    ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
-                 "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
-    ZOFF_FAIL_IF(torn && e->comm->is_broken, ZOFF_ERR_STATE,
-                 "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
-                 (long long)e->run.t, e->comm->words);
-    (void)zoff_engine_device_end_falls(e); /* these gradients are dropped, whatever became of them */
     ZOFF_TRY(zoff_engine_exchange_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
@@ -325,6 +328,22 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     zoff_engine_exchange_begin(e);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
+}
+
+zoff_status zoff_grads_drop(zoff_engine *e)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
+    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
+    ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
+                 "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
+    ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
+                 "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
+                 (long long)e->run.t, e->comm->words);
+    (void)zoff_engine_device_end_falls(e); /* these gradients are dropped, whatever became of them */
+    enter(e, ZOFF_COMM_IN_DROP);
+    return zoff_engine_identity_exit(e, drop(e, torn));
 }
 
 zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
@@ -353,7 +372,12 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     if (status == ZOFF_OK)
         status = zoff_engine_stores_drain(e);
     e->t = t;
+    const bool is_common = e->settings.values.persist;
+    if (is_common)
+        enter(e, ZOFF_COMM_IN_COUNT_SET);
     status = zoff_engine_persist_commit_pass(e, status);
+    if (is_common)
+        (void)zoff_engine_identity_exit(e, status);
     if (status < 0)
         e->t = before;
     return status;

@@ -93,7 +93,12 @@ static zoff_status send(zoff_engine *e, unsigned root, uint64_t *words)
 {
     zoff_comm_work work = {.active = false};
     const size_t bytes = zoff_engine_terms_count(e) * sizeof *words;
-    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST, .out = words, .count = bytes, .root = root};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
+                                 .out = words,
+                                 .count = bytes,
+                                 .root = root};
     if (e->plan.rank == root)
         memcpy(words, e->ranks.step_terms, bytes);
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));

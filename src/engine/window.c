@@ -187,14 +187,30 @@ static stretch stretch_from(const zoff_engine *e, const window *w, size_t at)
     return (stretch){.bucket = bucket, .piece = piece, .end = last.first_piece + last.piece_count, .at = at};
 }
 
+/* Whether every rank has a part of what is read, so that all must read it. */
+static bool is_gathered(const zoff_engine *e, const window *w)
+{
+    return !w->write && zoff_engine_ranks_several(e) && !e->plan.replicated &&
+           (e->params[w->param].engine_owned || !is_own_master(e, w));
+}
+
+/* Elements of the window from `at` on, for other ranks to compare. */
+static zoff_comm_item item_from(const window *w, size_t at)
+{
+    return (zoff_comm_item){.about = w->is_weights ? ZOFF_COMM_ABOUT_ELEMENTS : ZOFF_COMM_ABOUT_MASTER + (uint32_t)w->kind,
+                            .param = w->param,
+                            .index = at,
+                            .extra = w->first + w->count - at};
+}
+
 /* What other ranks have of it. */
 static zoff_status gather(zoff_engine *e, const window *w, stretch s)
 {
-    const zoff_plan_chunk *chunk = &e->plan.chunks[s.bucket];
     const size_t bytes = element_bytes_of(e, w);
     char *out = w->dst + (s.at - w->first) * bytes;
     size_t *each, before = 0;
-    if (w->write || !zoff_engine_ranks_several(e) || e->plan.replicated || is_here(e, w, chunk, SIZE_MAX))
+    const zoff_comm_item item = item_from(w, s.at);
+    if (!is_gathered(e, w))
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a window over the ranks", &each));
     for (size_t at = s.at; s.piece < s.end && at < w->first + w->count; s.piece++) {
@@ -205,7 +221,8 @@ static zoff_status gather(zoff_engine *e, const window *w, stretch s)
         at += count;
     }
     zoff_comm_work work = {.active = false};
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .in = out + before, .out = out, .receive_bytes = each};
+    const zoff_comm_call call = {
+        .kind = ZOFF_COMM_GATHER, .channel = &e->channel, .item = item, .in = out + before, .out = out, .receive_bytes = each};
     zoff_status status = zoff_comm_start(e->comm, &call, &work);
     if (status == ZOFF_OK)
         status = zoff_comm_wait(e->comm, &work);
@@ -256,6 +273,16 @@ static zoff_status move(zoff_engine *e, const window *w)
     return is_stored ? zoff_engine_states_end_pass(e, &pass, status) : status;
 }
 
+/* A window of which all ranks have a part, or whose change all of them commit. */
+static zoff_status move_alike(zoff_engine *e, const window *w, unsigned call)
+{
+    const bool commits = w->write && zoff_engine_ranks_several(e) && e->settings.values.persist;
+    if (!is_gathered(e, w) && !commits)
+        return move(e, w);
+    zoff_engine_identity_enter(e, call, item_from(w, w->first));
+    return zoff_engine_identity_exit(e, move(e, w));
+}
+
 /* ---- the caller's calls ---- */
 
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
@@ -263,7 +290,7 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
     ZOFF_ENTER(e);
     const window w = {.param = p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
-    return move(e, &w);
+    return move_alike(e, &w, ZOFF_COMM_IN_STATE_READ);
 }
 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
@@ -273,7 +300,7 @@ zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind,
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
     if (is_own_master(e, &w))
         ZOFF_TRY(zoff_engine_live_check(e, p, 1, "zoff_state_write"));
-    return move(e, &w);
+    return move_alike(e, &w, ZOFF_COMM_IN_STATE_WRITE);
 }
 
 zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst)
@@ -281,7 +308,7 @@ zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t c
     ZOFF_ENTER(e);
     const window w = {.param = p, .is_weights = true, .first = first, .count = count, .dst = dst};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_read"));
-    return move(e, &w);
+    return move_alike(e, &w, ZOFF_COMM_IN_PARAM_READ);
 }
 
 zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src)
@@ -289,5 +316,5 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
     ZOFF_ENTER(e);
     const window w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_write"));
-    return move(e, &w);
+    return move_alike(e, &w, ZOFF_COMM_IN_PARAM_WRITE);
 }

@@ -66,6 +66,8 @@ static zoff_status go_on(zoff_gather *g, unsigned slot)
         before += s->bytes[rank];
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = g->opts.stream,
+                                 .channel = g->opts.channel,
+                                 .item = g->opts.about(g->opts.ctx, s->item),
                                  .in = s->parts + before,
                                  .out = s->parts,
                                  .receive_bytes = s->bytes};

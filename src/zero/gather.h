@@ -9,8 +9,10 @@ typedef struct zoff_gather zoff_gather;
 
 typedef struct zoff_gather_opts {
     zoff_comm *comm;
+    zoff_comm_channel *channel;
     zoff_comm_stream stream;
     unsigned slots;                                              /* items under way at a time */
+    zoff_comm_item (*about)(void *ctx, size_t item);             /* what it is, for ranks that compare it */
     size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* the same on all ranks */
     /* Where the parts of all ranks go, one after the other; this rank's is there. Each slot may have a memory of its own.
      * PENDING: it is on its way there; asked again. */

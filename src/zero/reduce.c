@@ -231,6 +231,8 @@ static zoff_status ask_weights(zoff_reduce *r)
     r->own_weight = (float)(r->weight * r->opts.factor);
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = ZOFF_COMM_REDUCE,
+                                 .channel = r->opts.channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_BATCH},
                                  .in = &r->weights[r->opts.plan->rank],
                                  .out = r->weights,
                                  .receive_bytes = r->weight_bytes};
@@ -258,8 +260,12 @@ static zoff_status poll_weights(zoff_reduce *r)
 /* The order in which gradients came on rank 0, for all. */
 static zoff_status ask_order(zoff_reduce *r)
 {
-    const zoff_comm_call call = {
-        .kind = ZOFF_COMM_BROADCAST, .stream = ZOFF_COMM_REDUCE, .out = r->learned, .count = r->count * sizeof *r->learned};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .channel = r->opts.channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_ORDER},
+                                 .out = r->learned,
+                                 .count = r->count * sizeof *r->learned};
     memcpy(r->learned, r->arrivals, call.count);
     ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->order_work));
     r->order_asked = true;
@@ -298,6 +304,8 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
         return ZOFF_PENDING;
     const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
                                  .stream = ZOFF_COMM_REDUCE,
+                                 .channel = r->opts.channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = s->bucket},
                                  .in = s->send,
                                  .out = s->receive,
                                  .send_bytes = s->send_bytes,

@@ -15,6 +15,7 @@ typedef struct zoff_reduce zoff_reduce;
 typedef struct zoff_reduce_opts {
     const zoff_plan *plan;
     zoff_comm *comm;
+    zoff_comm_channel *channel;
     unsigned slots; /* buckets under way at a time */
     char *memory;   /* slots * zoff_zero_reduce_slot_bytes() */
     double factor;  /* by which all weights are multiplied */

@@ -1,0 +1,140 @@
+/* mailbox.c: the channels of a rank over messages, and notes that come before this rank has a use for them: of operations that
+ * it has not started, and of channels that it has not joined, because others have heard a little earlier that all agree. */
+#include "messages_priv.h"
+
+#include "mem.h"
+#include "try.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- notes that are kept ---- */
+
+static zoff_status copy(const zoff_comm_note *note, zoff_comm_early **out)
+{
+    const size_t bytes = offsetof(zoff_comm_note, data) + note->data_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, note) + bytes, "what another rank has begun", out));
+    memcpy(&(*out)->note, note, bytes);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_note *note)
+{
+    zoff_comm_early *one, **list = &port->early[note->stream][note->number % ZOFF_COMM_AHEAD];
+    ZOFF_TRY(copy(note, &one));
+    one->next = *list;
+    *list = one;
+    return ZOFF_OK;
+}
+
+zoff_comm_early *zoff_comm_mailbox_take(const zoff_comm_work *work)
+{
+    zoff_comm_early **list = &zoff_comm_port_of(work)->early[work->call.stream][work->number % ZOFF_COMM_AHEAD];
+    zoff_comm_early *taken = *list;
+    *list = NULL;
+    return taken;
+}
+
+void zoff_comm_mailbox_free(zoff_comm_early *list)
+{
+    while (list) {
+        zoff_comm_early *next = list->next;
+        zoff_base_mem_free(list);
+        list = next;
+    }
+}
+
+/* Ids only grow: one that is not open here was closed, or comes. */
+zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_note *note, zoff_comm_port **out)
+{
+    const zoff_comm_channel *channel = zoff_comm_channel_find(&m->comm, note->channel);
+    zoff_comm_early *one;
+    *out = channel ? channel->port : NULL;
+    if (channel || note->channel <= m->last_channel)
+        return ZOFF_OK;
+    ZOFF_TRY(copy(note, &one));
+    *m->unknown_end = one;
+    m->unknown_end = &one->next;
+    return ZOFF_OK;
+}
+
+int zoff_comm_mailbox_tag(zoff_comm_messages *m)
+{
+    for (unsigned tries = 0; tries < ZOFF_COMM_TAGS; tries++) {
+        m->last_tag = (m->last_tag + 1) % ZOFF_COMM_TAGS;
+        if (m->last_tag && !m->tags[m->last_tag]) {
+            m->tags[m->last_tag] = true;
+            return (int)m->last_tag;
+        }
+    }
+    return 0;
+}
+
+/* ---- channels ---- */
+
+zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    zoff_comm_port *port;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *port, "a channel", &port));
+    const zoff_status status = zoff_base_mem_alloc(comm->size, sizeof *port->members, "a channel", &port->members);
+    if (status < 0)
+        zoff_base_mem_free(port);
+    else
+        channel->port = port;
+    return status;
+}
+
+/* What was kept for it is heard now. */
+void zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    zoff_comm_messages *m = (zoff_comm_messages *)comm;
+    zoff_comm_port *port = channel->port;
+    port->is_joined = true;
+    m->last_channel = channel->id;
+    for (zoff_comm_early **at = &m->unknown; *at;) {
+        zoff_comm_early *one = *at;
+        if (one->note.channel > channel->id) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        if (one->note.channel == channel->id)
+            zoff_comm_messages_note(m, zoff_comm_messages_hear(m, &one->note));
+        zoff_base_mem_free(one);
+    }
+    m->unknown_end = &m->unknown;
+    while (*m->unknown_end)
+        m->unknown_end = &(*m->unknown_end)->next;
+}
+
+void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    zoff_comm_messages *m = (zoff_comm_messages *)comm;
+    zoff_comm_port *port = channel->port;
+    zoff_comm_note note;
+    memset(&note, 0, offsetof(zoff_comm_note, data));
+    note.says = ZOFF_COMM_CLOSES;
+    note.channel = channel->id;
+    if (port->is_joined && channel->id && !m->is_over)
+        zoff_comm_messages_say(m, &note);
+    for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_AHEAD; i++)
+        zoff_comm_mailbox_free(port->early[i / ZOFF_COMM_AHEAD][i % ZOFF_COMM_AHEAD]);
+    zoff_base_mem_free(port->members);
+    zoff_base_mem_free(port);
+    channel->port = NULL;
+}
+
+zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+{
+    zoff_comm_messages *m = (zoff_comm_messages *)comm;
+    zoff_comm_note note;
+    memset(&note, 0, offsetof(zoff_comm_note, data));
+    note.says = ZOFF_COMM_WAITS;
+    note.channel = visit->channel;
+    note.number = visit->number;
+    note.count = visit->call;
+    note.item = visit->item;
+    if (!m->is_over)
+        zoff_comm_messages_say(m, &note);
+    return ZOFF_OK;
+}
