@@ -22,8 +22,17 @@ zoff_install_deps() {
     "$root/scripts/install-deps" "${1:-test}"
 }
 
+# ccache, where it is installed, compiles what has not changed. A precompiled header needs these words.
+zoff_use_ccache() {
+    command -v ccache >/dev/null || return 0
+    export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER:-ccache} CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER:-ccache}
+    export CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER:-ccache}
+    export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}pch_defines,time_macros
+}
+
 # zoff_configure PRESET [cmake options]: quiet when all is well.
 zoff_configure() {
+    zoff_use_ccache
     local preset=$1 folder=$root/build-$1 log fresh=()
     shift
     [ "$preset" != release ] || folder=$root/build

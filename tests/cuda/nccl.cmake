@@ -20,6 +20,7 @@ foreach(program IN ITEMS comm_contract_nccl nccl_plugin nccl_adds)
   target_include_directories(${program} PRIVATE ${room_includes} ${PROJECT_SOURCE_DIR}/tests/support ${PROJECT_SOURCE_DIR}/tests/contract/comm)
   target_compile_options(${program} PRIVATE ${ZOFF_WARNINGS} -Wno-missing-field-initializers)
   target_link_libraries(${program} PRIVATE zoff_static GTest::gtest_main)
+  target_precompile_headers(${program} REUSE_FROM zoff_test_headers)
 endforeach()
 
 foreach(ranks IN ITEMS 1 2 3 4)
@@ -47,6 +48,7 @@ foreach(name IN LISTS tests)
   set_tests_properties(cuda.${name} PROPERTIES LABELS "comm;cuda" TIMEOUT 600 FAIL_REGULAR_EXPRESSION "SKIPPED| 0 tests from"
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
 endforeach()
+zoff_ten_cells(cuda.nccl_adds cuda.e2e_ranks_nccl cuda.e2e_ranks_nccl_device)
 set_tests_properties(cuda.comm_nccl_2 cuda.comm_nccl_3 cuda.comm_nccl_4 cuda.nccl_plugin PROPERTIES PROCESSORS 2) # who is late is a failure
 foreach(ranks IN ITEMS 1 2 3 4)
   set_tests_properties(gpu.comm_nccl_${ranks} PROPERTIES LABELS "comm;cuda;gpu" TIMEOUT 300 RUN_SERIAL ON
@@ -58,6 +60,7 @@ add_executable(nccl_rank nccl_rank.c)
 target_link_libraries(nccl_rank PRIVATE CUDA::cudart)
 add_executable(nccl_parity_rank nccl_parity_main.cc nccl_adds_test.cc ${PROJECT_SOURCE_DIR}/tests/e2e/ranks/ranks_parity_test.cc)
 target_link_libraries(nccl_parity_rank PRIVATE GTest::gtest)
+target_precompile_headers(nccl_parity_rank REUSE_FROM zoff_test_headers)
 foreach(program IN ITEMS nccl_rank nccl_parity_rank)
   target_include_directories(${program} PRIVATE ${room_includes} ${PROJECT_SOURCE_DIR}/tests/support)
   target_compile_options(${program} PRIVATE ${ZOFF_WARNINGS} -Wno-missing-field-initializers)

@@ -90,7 +90,7 @@ TEST_F(NcclJoin, AnyCallMayFail)
             int failed[2] = {0, 0};
             on_threads(2, [&](unsigned rank) {
                 thread_broadcast::place place = {&broadcast, rank};
-                zoff_nccl_opts opts = opts_of(rank, 2, 0.5);
+                zoff_nccl_opts opts = opts_of(rank, 2, 0.2);
                 opts.broadcast = thread_broadcast::call;
                 opts.ctx = &place;
                 zoff_comm *comm = nullptr;

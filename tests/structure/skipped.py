@@ -17,14 +17,29 @@ def reason(output, otherwise):
     return otherwise
 
 
+def cases(name, output):
+    """[(test, reason)] of the cases that Google Test skipped in a test that is a whole suite."""
+    found, lines = [], []
+    for line in output.splitlines():
+        skipped = re.match(r"\[  SKIPPED \] (\S+?),?(?: where .*)? \(\d+ ms\)", line)
+        if re.match(r"\[ RUN      \] ", line):
+            lines = []
+        elif skipped:
+            found.append((f"{name.split('.')[0]}.{skipped.group(1)}", reason("\n".join(lines), "no reason given")))
+        lines.append(line)
+    return found
+
+
 def read(text):
     """[(test, reason)] of the tests that did not run."""
     found = []
     for case in xml.etree.ElementTree.fromstring(text).iter("testcase"):
-        skip = case.find("skipped")
+        skip, output = case.find("skipped"), case.findtext("system-out") or ""
         if skip is not None or case.get("status") in ("notrun", "disabled"):
             otherwise = case.get("status") if skip is None else skip.get("message") or "no reason given"
-            found.append((case.get("name").split("  # GetParam")[0], reason(case.findtext("system-out") or "", otherwise)))
+            found.append((case.get("name").split("  # GetParam")[0], reason(output, otherwise)))
+        else:
+            found += cases(case.get("name"), output)
     return found
 
 

@@ -6,6 +6,9 @@ function(zoff_rank name)
   target_include_directories(${name} PRIVATE ${room_includes} ${PROJECT_SOURCE_DIR}/tests/support)
   target_compile_options(${name} PRIVATE ${ZOFF_WARNINGS} $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
   target_link_libraries(${name} PRIVATE zoff_static)
+  if(ARGN MATCHES "[.]cc")
+    target_precompile_headers(${name} REUSE_FROM zoff_test_headers)
+  endif()
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # libmpi is looked for in the program
 endfunction()
 # More ranks than cores, as root, on Open MPI 4 and 5; its own leaks are not ours.

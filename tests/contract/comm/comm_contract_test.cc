@@ -168,28 +168,30 @@ double seconds_of(const std::function<void()> &run)
 TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
 {
     const unsigned late = size - 1;
-    ASSERT_NO_FATAL_FAILURE(open(0.3));
+    ASSERT_NO_FATAL_FAILURE(open(30));
     on_each([&](zoff_comm *comm, unsigned rank) {
         EXPECT_ZOFF_OK(run_barrier(comm));
+        // A rank that arrives may be late itself on a busy machine, but not by that much.
+        if (rank != late || !tells_who())
+            comm->timeout_seconds = 1;
         meet();
         if (rank == late) {
             meet();
-            // It comes when the others have given up: it learns why, at once.
-            EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); }),
-                      tells_who() ? 0.2 : 5.0);
+            // It comes when the others have given up. It learns why at once: it would wait for 30 s itself.
+            EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); }), 10.0);
         } else {
             const double took = seconds_of([&] {
                 const std::string who = tells_who() ? "rank " + std::to_string(late) + " of " + std::to_string(size)
                                                     : std::string("one of the other ranks");
                 EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
-                                  "sum number 2 of the step (8 bytes) has waited for 0.3 s: " + who + " did not arrive", ([&] {
+                                  "sum number 2 of the step (8 bytes) has waited for 1 s: " + who + " did not arrive", ([&] {
                                       double x = 1;
                                       zoff_comm_work work = {};
                                       const zoff_status status = zoff_comm_sum_scalars(comm, &x, 1, &work);
                                       return status < 0 ? status : zoff_comm_wait(comm, &work);
                                   }()));
             });
-            EXPECT_LT(took, 5.0);
+            EXPECT_LT(took, 10.0);
             meet();
         }
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // broken, and says why
@@ -199,12 +201,15 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
 // A trainer that computes for longer than others may be waited for does not wait meanwhile.
 TEST_P(Several, TimeBetweenPollsIsNotWaiting)
 {
-    ASSERT_NO_FATAL_FAILURE(open(0.2));
+    ASSERT_NO_FATAL_FAILURE(open(30));
     on_each([&](zoff_comm *comm, unsigned) {
         double x = 1;
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
+        comm->timeout_seconds = 0.2;
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        EXPECT_LE(ZOFF_OK, zoff_comm_poll(comm, &work)) << "one look after a pause is no wait of 0.2 s";
+        comm->timeout_seconds = 30; // the others may still be on their way
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
         EXPECT_EQ(1.0 * zoff_comm_size(comm), x);
     });
@@ -260,7 +265,7 @@ TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
             comms[0].reset();
         else
             EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has left the group", run_barrier(comm)); }),
-                      5.0);
+                      10.0);
     });
 }
 

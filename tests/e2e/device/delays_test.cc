@@ -2,6 +2,7 @@
 // gradients down and weights up, operations between ranks, reads and writes of files. Whatever order that makes, the bits are
 // the same.
 #include "comm_fault.h"
+#include "covering.h"
 #include "rank_job.h"
 
 #include <atomic>
@@ -70,26 +71,46 @@ class Delays : public testing::TestWithParam<cell>
     std::vector<std::unique_ptr<comm_fault>> slowed; // outlive the communicators
 };
 
-std::vector<cell> cells()
+void fill(covering<cell> &all)
 {
-    std::vector<cell> all;
     for (unsigned world : {1u, 2u, 3u}) {
         for (unsigned stage : {0u, 1u, 2u}) {
             for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
                 for (unsigned seed : {1u, 2u, 3u})
-                    all.push_back({stage, world, seed + 10 * stage, tier});
+                    all.add({stage, world, seed + 10 * stage, tier});
                 if (world > 1)
-                    all.push_back({stage, world, 7 + 10 * stage, tier, true});
+                    all.add({stage, world, 7 + 10 * stage, tier, true});
             }
         }
     }
+}
+
+std::string name(const cell &c)
+{
+    return "stage" + std::to_string(c.stage) + "_world" + std::to_string(c.world) +
+           (c.tier == ZOFF_TIER_NVME ? "_nvme" : "_host") + "_seed" + std::to_string(c.seed) + (c.reached ? "_reached" : "");
+}
+
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Seeds/Delays.NeverChangeABit/", name,
+        [](const cell &c) {
+            return covering<cell>::values{{"stage", std::to_string(c.stage)},
+                                          {"world", std::to_string(c.world)},
+                                          {"tier", c.tier == ZOFF_TIER_NVME ? "nvme" : "host"},
+                                          {"seed", std::to_string(c.seed % 10)},
+                                          {"reached", c.reached ? "yes" : "no"}};
+        },
+        fill);
     return all;
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, Delays, testing::ValuesIn(cells()), [](const auto &one) {
-    return "stage" + std::to_string(one.param.stage) + "_world" + std::to_string(one.param.world) +
-           (one.param.tier == ZOFF_TIER_NVME ? "_nvme" : "_host") + "_seed" + std::to_string(one.param.seed) +
-           (one.param.reached ? "_reached" : "");
-});
+INSTANTIATE_TEST_SUITE_P(Seeds, Delays, testing::ValuesIn(matrix().cells()), [](const auto &one) { return name(one.param); });
+
+TEST(DelaysCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
 
 TEST_P(Delays, NeverChangeABit)
 {

@@ -1,5 +1,6 @@
 // kept_test.cc: offload_optimizer.ratio: a share of the states stays on the device and is updated there. Whatever the share,
 // the bits are those of none, and what moves is the rest.
+#include "covering.h"
 #include "rank_job.h"
 
 #include <cmath>
@@ -15,9 +16,8 @@ struct cell {
     unsigned accumulation;
 };
 
-std::string name_of(const testing::TestParamInfo<cell> &one)
+std::string name_of(const cell &c)
 {
-    const cell &c = one.param;
     return std::to_string((int)(c.ratio * 100)) + (c.nvme ? "_nvme" : "_host") +
            (c.dtype == ZOFF_F32    ? "_fp32"
             : c.dtype == ZOFF_BF16 ? "_bf16"
@@ -25,17 +25,29 @@ std::string name_of(const testing::TestParamInfo<cell> &one)
            "_" + std::to_string(c.accumulation);
 }
 
-std::vector<cell> all_cells()
+void fill(covering<cell> &all)
 {
-    std::vector<cell> all;
     for (double ratio : {0.0, 0.25, 0.5, 0.75, 1.0}) {
         for (bool nvme : {false, true}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned accumulation : {1u, 3u})
-                    all.push_back({ratio, nvme, dtype, accumulation});
+                    all.add({ratio, nvme, dtype, accumulation});
             }
         }
     }
+}
+
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Device/Kept.TheBitsAreThoseOfNone/", name_of,
+        [](const cell &c) {
+            return covering<cell>::values{{"ratio", std::to_string((int)(100 * c.ratio))},
+                                          {"states", c.nvme ? "nvme" : "host"},
+                                          {"type", std::to_string(c.dtype)},
+                                          {"accumulation", std::to_string(c.accumulation)}};
+        },
+        fill);
     return all;
 }
 
@@ -83,7 +95,12 @@ class Kept : public testing::TestWithParam<cell>
     zoff_step_info info = new_info();
     int64_t number = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Device, Kept, testing::ValuesIn(all_cells()), name_of);
+INSTANTIATE_TEST_SUITE_P(Device, Kept, testing::ValuesIn(matrix().cells()), [](const auto &one) { return name_of(one.param); });
+
+TEST(KeptCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
 
 TEST_P(Kept, TheBitsAreThoseOfNone)
 {

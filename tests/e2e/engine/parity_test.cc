@@ -1,6 +1,7 @@
 // parity_test.cc: the parity matrix. Whatever the optimizer, the tier, the type, the accumulation, the cut into chunks, the
 // number of threads or the I/O back-end: weights, masters, states, norm and clip factor equal the reference bit for bit, step
 // after step.
+#include "covering.h"
 #include "trainer.h"
 
 using namespace zoff_test;
@@ -115,10 +116,13 @@ struct cell {
     bool persist = false;   // NVMe: between two steps the engine ends, and another one goes on with its files
 };
 
-std::string name(const testing::TestParamInfo<cell> &info)
+std::string type(zoff_dtype d)
 {
-    const cell &c = info.param;
-    auto type = [](zoff_dtype d) { return std::string(d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16"); };
+    return d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16";
+}
+
+std::string name(const cell &c)
+{
     return std::string(c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + type(c.dtype) + "_grad_" + type(c.grad_dtype) +
            "_accumulate" + std::to_string(c.accumulation) + "_chunks" + (c.chunks ? std::to_string(c.chunks) : "Odd") +
            "_threads" + std::to_string(c.threads) + "_" + (std::string(c.backend) == "io_uring" ? "uring" : c.backend) +
@@ -274,45 +278,68 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
     }
 }
 
-std::vector<cell> matrix()
+void fill(covering<cell> &cells)
 {
-    std::vector<cell> cells;
     for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
         for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
             for (unsigned accumulation : {1u, 4u}) {
                 for (unsigned chunks : {1u, 7u, 0u})
-                    cells.push_back({tier, dtype, dtype, accumulation, chunks});
+                    cells.add({tier, dtype, dtype, accumulation, chunks});
             }
             for (auto optimizers : {adam_l2, adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd})
-                cells.push_back({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
+                cells.add({tier, dtype, dtype, 1, 7, 2, "auto", 1, optimizers});
         }
         for (auto optimizers : {adamw, adagrad, momentum, adam_and_sgd}) {
             if (tier == ZOFF_TIER_HOST)
                 break;
-            cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 7, 2, "auto", 1, optimizers, true});
-            cells.push_back({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
-            cells.push_back({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
-            cells.push_back({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
+            cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 7, 2, "auto", 1, optimizers, true});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 2, optimizers, true});
+            cells.add({tier, ZOFF_F32, ZOFF_BF16, 1, 7, 2, "auto", 2, optimizers, false, true});
+            cells.add({tier, ZOFF_BF16, ZOFF_BF16, 4, 0, 3, "posix", 1, optimizers, true, true});
         }
         for (auto optimizers : {adagrad, lion, sgd, momentum, adagrad_and_lion, adam_and_sgd}) {
-            cells.push_back({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
-            cells.push_back({tier, ZOFF_F32, ZOFF_F16, 4, 0, 3, "posix", 2, optimizers});
+            cells.add({tier, ZOFF_F32, ZOFF_F32, 1, 1, 2, "auto", 1, optimizers});
+            cells.add({tier, ZOFF_F32, ZOFF_F16, 4, 0, 3, "posix", 2, optimizers});
         }
     }
-    // Beside the matrix: mixed types, other thread counts, back-ends, several paths, L2 decay.
-    cells.push_back({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F32, 1, 7});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_F32, ZOFF_BF16, 4, 7});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_F16, ZOFF_F32, 1, 7});
-    cells.push_back({ZOFF_TIER_HOST, ZOFF_F16, ZOFF_BF16, 1, 7});
-    cells.push_back({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F16, 4, 7});
+    // Corners: mixed types, other thread counts, back-ends, several paths, L2 decay.
+    cells.corner({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F32, 1, 7});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_F32, ZOFF_BF16, 4, 7});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_F16, ZOFF_F32, 1, 7});
+    cells.corner({ZOFF_TIER_HOST, ZOFF_F16, ZOFF_BF16, 1, 7});
+    cells.corner({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F16, 4, 7});
     for (unsigned threads : {1u, 3u, 7u})
-        cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, threads});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "posix"});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "io_uring"});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2});
-    cells.push_back({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 4, 0, 2, "auto", 2, adam_l2});
-    return cells;
+        cells.corner({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, threads});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "posix"});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "io_uring"});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 1, 7, 2, "auto", 2});
+    cells.corner({ZOFF_TIER_NVME, ZOFF_BF16, ZOFF_BF16, 4, 0, 2, "auto", 2, adam_l2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, Parity, testing::ValuesIn(matrix()), name);
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Matrix/Parity.WeightsAndStatesEqualTheReference/", name,
+        [](const cell &c) {
+            return covering<cell>::values{{"tier", c.tier == ZOFF_TIER_HOST ? "host" : "nvme"},
+                                          {"weights", type(c.dtype)},
+                                          {"gradients", type(c.grad_dtype)},
+                                          {"accumulation", std::to_string(c.accumulation)},
+                                          {"chunks", std::to_string(c.chunks)},
+                                          {"threads", std::to_string(c.threads)},
+                                          {"back-end", c.backend},
+                                          {"paths", std::to_string(c.paths)},
+                                          {"optimizers", c.optimizers().name},
+                                          {"residents", c.residents ? "yes" : "no"},
+                                          {"persist", c.persist ? "yes" : "no"}};
+        },
+        fill);
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(Matrix, Parity, testing::ValuesIn(matrix().cells()), [](const auto &one) { return name(one.param); });
+
+TEST(ParityCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
 } // namespace

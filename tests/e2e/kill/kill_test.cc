@@ -1,6 +1,7 @@
-// kill_test.cc: a trainer is killed with SIGKILL at 200 random moments, of its start, its steps and its commits, and started
-// again each time. No step that had returned is lost, no step is taken twice, and in the end all states and weights are those
-// of a trainer that nobody disturbed, bit for bit.
+// kill_test.cc: a trainer is killed with SIGKILL at 200 random moments (a tenth of them by default), of its start, its steps
+// and its commits, and started again each time. No step that had returned is lost, no step is taken twice, and in the end all
+// states and weights are those of a trainer that nobody disturbed, bit for bit.
+#include "covering.h"
 #include "shell.h"
 #include "zoff_test.h"
 
@@ -91,9 +92,10 @@ class Kill : public testing::TestWithParam<kind>
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
-                         testing::Values(kind{"process", 1, ", \"durability\": \"process\"", 100},
-                                         kind{"power_two_paths_residents", 2, ", \"host_memory\": \"700KiB\"", 70},
-                                         kind{"posix", 1, ", \"io_backend\": \"posix\"", 30}),
+                         testing::Values(kind{"process", 1, ", \"durability\": \"process\"", (int)share_of(100)},
+                                         kind{"power_two_paths_residents", 2, ", \"host_memory\": \"700KiB\"",
+                                              (int)share_of(70)},
+                                         kind{"posix", 1, ", \"io_backend\": \"posix\"", (int)share_of(30)}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Kill, GoesOnBitForBit)

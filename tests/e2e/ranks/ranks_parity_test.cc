@@ -1,6 +1,7 @@
 // ranks_parity_test.cc: several ranks against one reference that has seen the gradients of all of them. Whatever the stage, the
 // tier, the type, the number of ranks and of micro-batches, their weights, the order in which gradients come and when they
 // leave: weights on every rank, states, norm and clip factor equal the reference bit for bit.
+#include "covering.h"
 #include "rank_job.h"
 
 using namespace zoff_test;
@@ -27,9 +28,8 @@ const char *name_of(zoff_dtype d)
     return d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16";
 }
 
-std::string name(const testing::TestParamInfo<cell> &info)
+std::string name(const cell &c)
 {
-    const cell &c = info.param;
     return "stage" + std::to_string(c.stage) + "_" + (c.tier == ZOFF_TIER_HOST ? "host" : "nvme") + "_" + name_of(c.dtype) +
            "_world" + std::to_string(c.world) + "_accumulate" + std::to_string(c.accumulation) +
            (c.wire ? std::string("_wire_") + c.wire : "") + "_chunk" + std::to_string(c.chunk_elements) +
@@ -90,63 +90,93 @@ class RanksParity : public testing::TestWithParam<cell>
     scratch_folder folder;
 };
 
-std::vector<cell> cells()
+const char *name_of(weights owner)
 {
-    std::vector<cell> all;
+    const char *const names[] = {"program", "device", "reached", "dram", "files"};
+    return names[owner];
+}
+
+// The matrix, and beside it corners: what it does not have, or has once.
+void fill(covering<cell> &all)
+{
     for (unsigned stage : {0u, 1u, 2u, 3u}) {
         for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned world : {1u, 2u, 3u, 4u}) {
                     for (unsigned accumulation : {1u, 3u})
-                        all.push_back({stage, tier, dtype, world, accumulation});
+                        all.add({stage, tier, dtype, world, accumulation});
                 }
             }
         }
     }
-    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16"});
-    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, "fp32"});
-    all.push_back({2, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, "fp16"});
-    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, nullptr, 1024});     // more ranks than blocks in a bucket
-    all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 8, 1, nullptr, 1u << 20}); // one bucket
+    all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16"});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, "fp32"});
+    all.corner({2, ZOFF_TIER_NVME, ZOFF_BF16, 4, 1, "fp16"});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, nullptr, 1024});     // more ranks than blocks in a bucket
+    all.corner({1, ZOFF_TIER_HOST, ZOFF_BF16, 8, 1, nullptr, 1u << 20}); // one bucket
     for (unsigned stage : {0u, 1u, 2u}) {
         for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
                 for (unsigned world : {1u, 2u, 3u})
-                    all.push_back({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, ON_DEVICE});
+                    all.add({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, ON_DEVICE});
                 for (unsigned world : {2u, 3u, 4u})
-                    all.push_back({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, REACHED});
+                    all.add({stage, tier, dtype, world, 1 + (stage + world) % 2 * 2, nullptr, 3000, REACHED});
             }
         }
     }
-    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, ON_DEVICE});
-    all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, ON_DEVICE});
-    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, REACHED});
-    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED});
-    all.push_back({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, REACHED});
-    all.push_back({1, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1u << 20, REACHED});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, ON_DEVICE});
+    all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, ON_DEVICE});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 4, 2, "fp32", 1024, REACHED});
+    all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED});
+    all.corner({3, ZOFF_TIER_HOST, ZOFF_BF16, 2, 1, nullptr, 3000, REACHED});
+    all.corner({1, ZOFF_TIER_HOST, ZOFF_BF16, 4, 1, nullptr, 1u << 20, REACHED});
     for (unsigned stage : {0u, 1u, 2u, 3u}) {
         for (double ratio : {0.0, 0.25, 0.5, 0.75}) {
             const zoff_tier tier = stage % 2 ? ZOFF_TIER_NVME : ZOFF_TIER_HOST;
             const zoff_dtype dtype = ratio == 0.25 ? ZOFF_F32 : ratio == 0.75 ? ZOFF_F16 : ZOFF_BF16;
-            all.push_back({stage, tier, dtype, 2, stage < 2 ? 1u : 3u, nullptr, 3000, REACHED, ratio});
-            all.push_back({stage, ZOFF_TIER_HOST, dtype, 4, stage < 2 ? 3u : 1u, nullptr, 1024, REACHED, ratio});
+            all.add({stage, tier, dtype, 2, stage < 2 ? 1u : 3u, nullptr, 3000, REACHED, ratio});
+            all.add({stage, ZOFF_TIER_HOST, dtype, 4, stage < 2 ? 3u : 1u, nullptr, 1024, REACHED, ratio});
         }
     }
-    all.push_back({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
-    all.push_back({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
+    all.corner({2, ZOFF_TIER_HOST, ZOFF_BF16, 3, 1, nullptr, 1u << 20, REACHED, 0.5});
+    all.corner({1, ZOFF_TIER_HOST, ZOFF_F32, 3, 2, "bf16", 3000, REACHED, 0.5});
     for (weights owner : {IN_DRAM, IN_FILES}) {
         for (unsigned stage : {0u, 1u, 3u}) {
             for (zoff_dtype dtype : {ZOFF_F32, ZOFF_BF16}) {
                 for (unsigned world : {1u, 2u, 3u, 4u})
-                    all.push_back({stage, ZOFF_TIER_HOST, dtype, world, 1, nullptr, 3000, owner});
+                    all.add({stage, ZOFF_TIER_HOST, dtype, world, 1, nullptr, 3000, owner});
             }
         }
-        all.push_back({3, ZOFF_TIER_NVME, ZOFF_F16, 2, 3, nullptr, 3000, owner});
-        all.push_back({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 3, nullptr, 1024, owner});
+        all.add({3, ZOFF_TIER_NVME, ZOFF_F16, 2, 3, nullptr, 3000, owner});
+        all.add({3, ZOFF_TIER_NVME, ZOFF_BF16, 4, 3, nullptr, 1024, owner});
     }
+}
+
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Matrix/RanksParity.EqualsTheReferenceOnEveryRank/", name,
+        [](const cell &c) {
+            return covering<cell>::values{{"stage", std::to_string(c.stage)},
+                                          {"states", c.tier == ZOFF_TIER_HOST ? "host" : "nvme"},
+                                          {"type", name_of(c.dtype)},
+                                          {"world", std::to_string(c.world)},
+                                          {"accumulation", std::to_string(c.accumulation)},
+                                          {"wire", c.wire ? c.wire : "default"},
+                                          {"chunk", std::to_string(c.chunk_elements)},
+                                          {"weights", name_of(c.owner)},
+                                          {"ratio", std::to_string((int)(c.ratio * 100))}};
+        },
+        fill);
     return all;
 }
-INSTANTIATE_TEST_SUITE_P(Matrix, RanksParity, testing::ValuesIn(cells()), name);
+INSTANTIATE_TEST_SUITE_P(Matrix, RanksParity, testing::ValuesIn(matrix().cells()),
+                         [](const auto &one) { return name(one.param); });
+
+TEST(RanksParityCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
 
 TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
 {

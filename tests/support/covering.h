@@ -1,0 +1,205 @@
+// covering.h: a few cells of a large matrix that hold all pairs. A matrix is a list of cells, each with a value for each
+// factor; its covering array has every pair of values of two factors that any cell of the matrix has. ZOFF_TEST_FULL=1 runs the
+// matrix.
+#ifndef ZOFF_COVERING_H
+#define ZOFF_COVERING_H
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace zoff_test
+{
+// Whether the whole matrix, every seed and every kill was asked for: `scripts/test --full` sets ZOFF_TEST_FULL=1.
+inline bool is_full_run()
+{
+    const char *value = getenv("ZOFF_TEST_FULL");
+    return value && *value && std::string(value) != "0";
+}
+
+// How many of `all` random cases a run takes: all of them in full, a tenth by default, one at least.
+inline unsigned share_of(unsigned all)
+{
+    return is_full_run() ? all : all < 10 ? 1 : all / 10;
+}
+
+// A reduced run, ZOFF_TEST_CELLS=10: so many cells of each matrix, the ones with the most pairs. 0: no such limit.
+inline size_t most_cells()
+{
+    const char *value = getenv("ZOFF_TEST_CELLS");
+    return value && !is_full_run() ? strtoul(value, nullptr, 10) : 0;
+}
+
+// Google Test's wildcards: '*' is any text, '?' is one character.
+inline bool matches_glob(const char *glob, const char *text)
+{
+    if (!*glob)
+        return !*text;
+    if (*glob == '*')
+        return matches_glob(glob + 1, text) || (*text && matches_glob(glob, text + 1));
+    return *text && (*glob == '?' || *glob == *text) && matches_glob(glob + 1, text + 1);
+}
+
+// Whether --gtest_filter selects a test: "one:other-not:nor".
+inline bool matches_filter(const std::string &filter, const std::string &name)
+{
+    const size_t minus = filter.find('-');
+    auto any = [&name](const std::string &globs) {
+        for (size_t from = 0, to; from <= globs.size(); from = to + 1) {
+            to = std::min(globs.find(':', from), globs.size());
+            if (matches_glob(globs.substr(from, to - from).c_str(), name.c_str()))
+                return true;
+        }
+        return false;
+    };
+    const std::string wanted = filter.substr(0, minus);
+    return (wanted.empty() || any(wanted)) && (minus == std::string::npos || !any(filter.substr(minus + 1)));
+}
+
+template <typename Cell> class covering
+{
+  public:
+    using values = std::vector<std::pair<const char *, std::string>>; // of each factor: its name and the cell's value
+
+    // `title` is what stands in front of the names of the cells: "Matrix/Suite.Test/". The array covers the cells that
+    // --gtest_filter selects, so that any cell can be run by its name. `fill` adds the cells of the matrix.
+    covering(std::string title_, std::function<std::string(const Cell &)> name_, std::function<values(const Cell &)> factors_,
+             const std::function<void(covering &)> &fill)
+        : title(std::move(title_)), name(std::move(name_)), factors(std::move(factors_))
+    {
+        fill(*this);
+        choose();
+    }
+
+    void add(const Cell &cell) { take(cell, false); }
+    // A cell of its own, which always runs.
+    void corner(const Cell &cell) { take(cell, true); }
+
+    // The cells to run: corners, then whichever cell has the most pairs that are new, the first of equals.
+    std::vector<Cell> cells() const
+    {
+        std::vector<Cell> chosen;
+        for (size_t i : picked)
+            chosen.push_back(all[i]);
+        return is_full_run() ? all : chosen;
+    }
+
+    // The test of the array: counts the pairs anew, by their words, and prints the cells with the pairs that each is the first
+    // to have.
+    void expect_all_pairs() const
+    {
+        std::map<std::string, size_t> want, have;
+        for (const Cell &cell : all) {
+            for (const std::string &pair : pairs_of(cell))
+                want[pair]++;
+        }
+        std::string table;
+        const std::vector<Cell> run = cells();
+        for (const Cell &cell : run) {
+            size_t fresh_ones = 0;
+            for (const std::string &pair : pairs_of(cell))
+                fresh_ones += have[pair]++ == 0;
+            table += "  " + name(cell) + ": " + std::to_string(fresh_ones) + " new pairs\n";
+        }
+        std::cout << title << ": " << run.size() << " of " << all.size() << " cells have " << have.size() << " of "
+                  << want.size() << " pairs\n"
+                  << table;
+        EXPECT_LT(0u, run.size());
+        if (most_cells())
+            return;
+        for (const auto &[pair, count] : want)
+            EXPECT_EQ(1u, have.count(pair)) << "no cell has " << pair << ", which " << count << " cells of the matrix have";
+    }
+
+  private:
+    void take(const Cell &cell, bool is_corner)
+    {
+        if (!matches_filter(testing::GTEST_FLAG(filter), title + name(cell)) && !is_about_all())
+            return;
+        std::vector<size_t> ids;
+        for (const auto &[factor, value] : factors(cell)) {
+            const auto [place, is_new] = value_ids.emplace(std::string(factor) + "=" + value, value_count);
+            value_count += is_new;
+            ids.push_back(place->second);
+        }
+        all.push_back(cell);
+        corners.push_back(is_corner);
+        of_cell.push_back(ids);
+    }
+    // The filter of the test of the array itself selects no cell.
+    bool is_about_all() const
+    {
+        const std::string filter = testing::GTEST_FLAG(filter);
+        return filter.find("CoverAllPairs") != std::string::npos || filter.find("Cells.") != std::string::npos;
+    }
+
+    void choose()
+    {
+        const size_t most = most_cells();
+        std::vector<bool> seen(value_count * value_count);
+        for (size_t i = 0; most == 0 && i < all.size(); i++) {
+            if (corners[i])
+                pick(i, seen);
+        }
+        while (most == 0 || picked.size() < most) {
+            size_t best = 0, best_count = 0;
+            for (size_t i = 0; i < all.size(); i++) {
+                const size_t count = fresh(i, seen);
+                best = count > best_count ? i : best;
+                best_count = std::max(best_count, count);
+            }
+            if (best_count == 0)
+                return;
+            pick(best, seen);
+        }
+    }
+    size_t fresh(size_t cell, const std::vector<bool> &seen) const
+    {
+        size_t count = 0;
+        const std::vector<size_t> &ids = of_cell[cell];
+        for (size_t i = 0; i < ids.size(); i++) {
+            for (size_t k = i + 1; k < ids.size(); k++)
+                count += !seen[ids[i] * value_count + ids[k]];
+        }
+        return count;
+    }
+    void pick(size_t cell, std::vector<bool> &seen)
+    {
+        const std::vector<size_t> &ids = of_cell[cell];
+        for (size_t i = 0; i < ids.size(); i++) {
+            for (size_t k = i + 1; k < ids.size(); k++)
+                seen[ids[i] * value_count + ids[k]] = true;
+        }
+        picked.push_back(cell);
+    }
+    std::vector<std::string> pairs_of(const Cell &cell) const
+    {
+        std::vector<std::string> pairs;
+        const values of = factors(cell);
+        for (size_t i = 0; i < of.size(); i++) {
+            for (size_t k = i + 1; k < of.size(); k++)
+                pairs.push_back(std::string(of[i].first) + "=" + of[i].second + " with " + of[k].first + "=" + of[k].second);
+        }
+        return pairs;
+    }
+
+    const std::string title;
+    const std::function<std::string(const Cell &)> name;
+    const std::function<values(const Cell &)> factors;
+    std::vector<Cell> all;
+    std::vector<bool> corners;
+    std::vector<std::vector<size_t>> of_cell; // ids of its values
+    std::map<std::string, size_t> value_ids;
+    size_t value_count = 0;
+    std::vector<size_t> picked;
+};
+} // namespace zoff_test
+
+#endif
