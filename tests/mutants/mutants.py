@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""mutants.py: do the tests notice? Makes one small mistake at a time in a copy of the sources, builds it, and runs tests until one
+fails: those of the file's room, then the release tier, then asan and tsan, then everything in full.
+
+    tests/mutants/mutants.py --list                      every mutant: name, place, change
+    tests/mutants/mutants.py --work /var/tmp/mutants     40 of them, drawn by --seed; goes on where an earlier run stopped
+    tests/mutants/mutants.py --work ... --only NAME...   these
+
+Writes WORK/results.json after each mutant and prints a table. A mutant that does not compile without a warning is drawn anew.
+A failure counts when the test fails again at once, or when it does not end."""
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import operators  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TIERS = ("room", "quick", "default", "full")
+PRESETS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan"}
+BUILD_SECONDS, TEST_SECONDS = 1800, 120  # a build; a test that hangs
+
+
+def sources(root):
+    """The files that have mutants, first to last by name."""
+    found = []
+    for top in ("src", "cuda"):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith((".c", ".h", ".cu"))]
+    return sorted(found)
+
+
+def read(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def all_mutants(root):
+    return [m for path in sources(root) for m in operators.mutants_of(path, read(root, path))]
+
+
+def drawn(mutants, seed):
+    """All mutants in the order in which a seed draws them: in turns one of each operator, so that a draw has some of every kind."""
+    lots = random.Random(seed)
+    kinds = collections.OrderedDict((o.__name__, []) for o in operators.OPERATORS)
+    for mutant in mutants:
+        kinds[mutant.operator].append(mutant)
+    for kind in kinds.values():
+        lots.shuffle(kind)
+    order = []
+    while any(kinds.values()):
+        order += [kind.pop() for kind in kinds.values() if kind]
+    return order
+
+
+def room_of(path):
+    """The label of the tests that are about a file."""
+    return "cuda" if path.startswith("cuda/") else path.split("/")[1]
+
+
+class Copy:
+    """A copy of the sources with build folders of its own."""
+
+    def __init__(self, work, jobs):
+        self.root, self.jobs = os.path.join(work, "tree"), jobs
+        self.log = open(os.path.join(work, "log.txt"), "a", encoding="utf-8")
+        self.ready = set()
+
+    def take(self):
+        """The files of the source tree as they are now; whatever has not changed keeps its time, and is not built again."""
+        command = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = set(subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")) - {""}
+        for name in sorted(names):
+            here, there = os.path.join(ROOT, name), os.path.join(self.root, name)
+            if not os.path.isfile(here):
+                continue
+            with open(here, "rb") as f:
+                content = f.read()
+            if os.path.isfile(there):
+                with open(there, "rb") as f:
+                    if f.read() == content:
+                        continue
+            os.makedirs(os.path.dirname(there), exist_ok=True)
+            shutil.copy(here, there)
+
+    def run(self, command, seconds, environment=None):
+        """(exit status or None where time was over, output). The whole group of processes ends with it."""
+        self.log.write(f"$ {' '.join(command)}\n")
+        with subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", start_new_session=True, env={**os.environ, **(environment or {})}) as process:
+            try:
+                output, _ = process.communicate(timeout=seconds)
+                status = process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
+                status = None
+        self.log.write(output + "\n")
+        self.log.flush()
+        return status, output
+
+    def configure(self, preset):
+        if preset not in self.ready:
+            status, output = self.run(["cmake", "--preset", preset, "-DZOFF_TESTS=ON"], 300)
+            if status != 0:
+                sys.exit(f"cannot configure {preset}:\n{output[-3000:]}")
+            self.ready.add(preset)
+
+    def build(self, preset, targets):
+        self.configure(preset)
+        command = ["cmake", "--build", PRESETS[preset], "--parallel", str(self.jobs)]
+        return self.run(command + (["--target", *targets] if targets else []), BUILD_SECONDS)
+
+    def targets_of(self, preset, label):
+        """What ninja has to build for the tests with a label: every file in the build folder that their commands name."""
+        self.configure(preset)
+        folder = os.path.join(self.root, PRESETS[preset])
+        out = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", "-L", f"^{label}$"], capture_output=True, text=True, check=True)
+        known = subprocess.run(["ninja", "-C", folder, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
+        known = {line.rsplit(": ", 1)[0] for line in known.splitlines()}
+        named = set()
+        for test in json.loads(out.stdout)["tests"]:
+            words = test.get("command") or []
+            if not words and test["name"].endswith("_NOT_BUILT"):
+                named.add(test["name"][:-len("_NOT_BUILT")])
+            for word in words:
+                path = os.path.relpath(word.split("=")[-1], folder) if os.path.isabs(word.split("=")[-1]) else word
+                named |= {path} & known
+        return sorted(named | ({"zoff", "zoff_static"} if label != "cuda" else {"zoff_cuda", "zoff_nccl"} & known))
+
+    def test(self, preset, selection, seconds, full):
+        environment = {"ZOFF_TEST_TIMEOUT": str(TEST_SECONDS * (5 if full else 1))}
+        environment.update({"ZOFF_TEST_FULL": "1"} if full else {})
+        command = ["ctest", "--preset", preset, "--parallel", str(self.jobs), "--stop-on-failure", *selection]
+        status, output = self.run(command, seconds, environment)
+        failed = re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output, re.M)
+        if status is None:
+            started = re.findall(r"Start +\d+: (\S+)", output)
+            return (started[-1] if started else "?"), "time was over"
+        if status == 0 or not failed:
+            return None if status == 0 else ("?", f"ctest ended with {status}")
+        return failed[0]
+
+
+def hunt(copy, mutant, last_tier):
+    """{"verdict", "tier", "test", ...}: which test kills a mutant that lies in the copy, or that none does."""
+    room, unsure = room_of(mutant.path), []
+    for tier in TIERS[:TIERS.index(last_tier) + 1]:
+        for preset in ("release",) if tier in ("room", "quick") else ("asan", "tsan") if tier == "default" else PRESETS:
+            label = ["-L", f"^{room}$"] if tier == "room" else []
+            status, output = copy.build(preset, copy.targets_of(preset, room) if tier == "room" else [])
+            if status != 0:
+                return {"verdict": "not compiled" if tier == "room" else "killed", "tier": tier, "test": f"build of {preset}", "words": output[-400:]}
+            while True:
+                excluded = ["-E", "^(" + "|".join(re.escape(t) for t in unsure) + ")$"] if unsure else []
+                found = copy.test(preset, label + excluded, 7200 if tier == "full" else 2400, tier == "full")
+                if found is None:
+                    break
+                test, how = found
+                again = copy.test(preset, ["-R", f"^{re.escape(test)}$"], 1200, tier == "full")
+                if again is not None:
+                    return {"verdict": "killed", "tier": tier, "preset": preset, "test": test, "how": how}
+                unsure.append(test)  # it failed once: that may have been the machine
+    return {"verdict": "survived", "tier": last_tier, "unsure": unsure}
+
+
+def work_on(args, mutants):
+    os.makedirs(args.work, exist_ok=True)
+    path = os.path.join(args.work, "results.json")
+    results = collections.OrderedDict()
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            results.update(json.load(f)["mutants"])
+    copy = Copy(args.work, args.jobs)
+    copy.take()
+    wanted = mutants if args.only else drawn(mutants, args.seed)
+    taken = 0
+    status, output = copy.build("release", [])
+    if status != 0:
+        sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
+    for mutant in wanted:
+        if taken == args.count and not args.only:
+            break
+        if mutant.name not in results:
+            source, began = read(ROOT, mutant.path), time.time()
+            place = os.path.join(copy.root, mutant.path)
+            try:
+                with open(place, "w", encoding="utf-8") as f:
+                    f.write(mutant.apply(source))
+                found = hunt(copy, mutant, args.last_tier)
+            finally:
+                with open(place, "w", encoding="utf-8") as f:
+                    f.write(source)
+            results[mutant.name] = {"place": f"{mutant.path}:{mutant.line}", "operator": mutant.operator, "change": mutant.describe(),
+                                    **found, "seconds": round(time.time() - began, 1)}
+            with open(path + ".new", "w", encoding="utf-8") as f:
+                json.dump({"seed": args.seed, "mutants": results}, f, indent=1)
+            os.replace(path + ".new", path)
+        one = results[mutant.name]
+        taken += one["verdict"] != "not compiled"
+        if one["verdict"] != "not compiled":
+            print(f"{taken:3} {one['verdict']:8} {one['tier']:7} {one.get('test', ''):60} {one['place']} {one['operator']}: {one['change']}", flush=True)
+    report([results[m.name] for m in wanted if m.name in results and results[m.name]["verdict"] != "not compiled"][:None if args.only else args.count])
+
+
+def report(found):
+    by_tier = collections.Counter(one["tier"] for one in found if one["verdict"] == "killed")
+    total = sum(by_tier.values())
+    print(f"{total} of {len(found)} were killed: " + ", ".join(f"{by_tier[t]} by {t}" for t in TIERS))
+    for one in found:
+        if one["verdict"] == "survived":
+            print(f"survived: {one['place']} {one['operator']}: {one['change']}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="print every mutant and end")
+    parser.add_argument("--work", help="the folder for the copy, its builds and results.json")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=40, help="how many that compile (40)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants, by name or by a part of it")
+    parser.add_argument("--last-tier", choices=TIERS, default="full", help="where to give up (full)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    mutants = all_mutants(ROOT)
+    if args.only:
+        mutants = [m for m in mutants if any(part in m.name for part in args.only)]
+    if args.list:
+        for m in mutants if args.only else drawn(mutants, args.seed):
+            print(f"{m.name:70} {m.path}:{m.line} {m.describe()}")
+        print(f"{len(mutants)} mutants")
+    elif args.work:
+        args.work = os.path.abspath(args.work)
+        work_on(args, mutants)
+    else:
+        parser.error("--work or --list")
+
+
+if __name__ == "__main__":
+    main()
