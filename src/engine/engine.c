@@ -110,6 +110,7 @@ static void leave_to_messages(zoff_engine *e)
               zoff_engine_stats_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
     e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->ranks.bits = NULL;
+    e->ranks.together.all = NULL;
     e->votes = NULL;
 }
 
@@ -246,9 +247,9 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
     ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, open_stores(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_persist_agree(e));
-    ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
+    if (!e->settings.values.persist) /* otherwise once it is known whether they count */
+        ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
+    ZOFF_TRY_OR(undo, zoff_engine_together_run(e, open_stores));
     zoff_engine_pipeline_open(e);
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {

@@ -18,6 +18,7 @@
  *  conductor.c a thread that lets it all go on      identity.c  who it is to other ranks
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal
  *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
+ *  together.c  ranks open their stores
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -348,16 +349,14 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
 zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
 /* How the states were cut that are to be opened again; left as they are when there are none. */
 void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
-/* Every rank, once its store is open: go on from a commit that all have. */
-zoff_status zoff_engine_persist_agree(zoff_engine *e);
+/* With which commit all ranks go on, from what each has found; 0: all start anew. */
+zoff_status zoff_engine_persist_judge(const zoff_engine *e, const zoff_standing *all, uint64_t *out_generation);
 /* Every rank, once all it has changed is written: nobody commits before all have come so far. */
 zoff_status zoff_engine_persist_commit_step(zoff_engine *e);
 zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own); /* `own`: what has become of the writes */
 
 /* stores.c: the store of the states and that of the weights, as one */
 zoff_status zoff_engine_stores_open(zoff_engine *e);
-/* The same for states that persist, without what was committed after a generation; 0: without any of it. Closes them first. */
-zoff_status zoff_engine_stores_reopen(zoff_engine *e, uint64_t generation);
 void zoff_engine_stores_close(zoff_engine *e);
 zoff_status zoff_engine_stores_pump(zoff_engine *e);
 zoff_status zoff_engine_stores_wait(zoff_engine *e);

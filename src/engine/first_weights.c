@@ -90,12 +90,8 @@ zoff_status zoff_engine_first_weights_send(zoff_engine *e)
     return status;
 }
 
-/* States of an earlier process are what the weights will be made of: the first ones count for nothing then. */
 zoff_status zoff_engine_first_weights_compare(zoff_engine *e)
 {
-    int64_t t;
-    if (zoff_offload_store_reopened(e->store, &t))
-        return ZOFF_OK;
     return zoff_engine_facts_compare(
         e, zoff_engine_listed_weights, "zoff_engine_seal",
         "Give every rank the same zoff_param_desc.value for parameters with engine_owned, for example by a broadcast");

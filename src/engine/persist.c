@@ -79,37 +79,23 @@ zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own)
     return zoff_engine_stores_commit(e, e->t);
 }
 
-/* What a rank has found in its files. */
-typedef struct found {
-    uint64_t generation;
-    int64_t t;
-    uint64_t is_reopened;
-} found;
-
-static void describe(const zoff_engine *e, found *out)
-{
-    *out = (found){.generation = zoff_offload_store_found(e->store)};
-    out->is_reopened = zoff_offload_store_reopened(e->store, &out->t);
-}
-
-/* The same on all ranks, but for `go_back`. A rank that has never committed a step starts with its program's weights, and where
- * others have committed the very first one they do so, too. */
-static zoff_status judge(const zoff_engine *e, const found *all, bool *out_go_back, uint64_t *out_generation)
+/* The same on all ranks. One that has never committed a step starts with its program's weights, and where others have committed
+ * the very first one they do so, too. Where one died before it could commit what others have, these go back. */
+zoff_status zoff_engine_persist_judge(const zoff_engine *e, const zoff_standing *all, uint64_t *out_generation)
 {
     const unsigned ranks = zoff_comm_size(e->comm);
     unsigned oldest = 0, newest = 0, fresh = ranks;
     for (unsigned rank = 0; rank < ranks; rank++) {
-        oldest = all[rank].generation < all[oldest].generation ? rank : oldest;
-        newest = all[rank].generation > all[newest].generation ? rank : newest;
-        fresh = all[rank].is_reopened || fresh < ranks ? fresh : rank;
+        oldest = all[rank].found.generation < all[oldest].found.generation ? rank : oldest;
+        newest = all[rank].found.generation > all[newest].found.generation ? rank : newest;
+        fresh = all[rank].found.reopened || fresh < ranks ? fresh : rank;
     }
-    const found *first = &all[oldest], *last = &all[newest], *own = &all[zoff_comm_rank(e->comm)];
+    const zoff_store_found *first = &all[oldest].found, *last = &all[newest].found;
     const uint64_t ahead = last->generation - first->generation;
-    *out_go_back = own->is_reopened && own->generation != first->generation;
-    *out_generation = first->is_reopened ? first->generation : 0;
-    if (!last->is_reopened)
+    *out_generation = first->reopened ? first->generation : 0;
+    if (!last->reopened)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(fresh < ranks && (first->is_reopened || ahead != 1), ZOFF_ERR_CORRUPT,
+    ZOFF_FAIL_IF(fresh < ranks && (first->reopened || ahead != 1), ZOFF_ERR_CORRUPT,
                  "zoff_engine_seal: rank %u has the states after step %lld, and rank %u has none in its nvme_path; give each "
                  "rank the folders that it had, or go back to a checkpoint and remove the files to start anew",
                  newest, (long long)last->t, fresh);
@@ -120,34 +106,4 @@ static zoff_status judge(const zoff_engine *e, const found *all, bool *out_go_ba
         newest, (long long)last->t, (unsigned long long)last->generation, oldest, (long long)first->t,
         (unsigned long long)first->generation);
     return ZOFF_OK;
-}
-
-/* Another rank has died before it could commit what this one has. */
-static zoff_status go_back(zoff_engine *e, uint64_t generation)
-{
-    int64_t t;
-    ZOFF_TRY(zoff_engine_stores_reopen(e, generation));
-    ZOFF_FAIL_IF(
-        generation && !zoff_offload_store_reopened(e->store, &t), ZOFF_ERR_CORRUPT,
-        "zoff_engine_seal: generation %llu of the states, which all other ranks have, is gone; go back to a checkpoint, "
-        "and remove the files to start anew",
-        (unsigned long long)generation);
-    return e->device.fault; /* of the weights that the first states are filled from */
-}
-
-zoff_status zoff_engine_persist_agree(zoff_engine *e)
-{
-    found *all;
-    bool goes_back = false;
-    uint64_t generation = 0;
-    if (!is_common(e))
-        return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *all, "the ranks' states", &all));
-    describe(e, &all[zoff_comm_rank(e->comm)]);
-    zoff_status status = zoff_engine_agree_gather(e, all, sizeof *all);
-    if (status == ZOFF_OK)
-        status = judge(e, all, &goes_back, &generation);
-    zoff_base_mem_free(all);
-    ZOFF_TRY(status);
-    return zoff_engine_agree_success(e, goes_back ? go_back(e, generation) : ZOFF_OK);
 }

@@ -6,6 +6,7 @@
 #include "exact.h"
 #include "gather.h"
 #include "map.h"
+#include "offload.h"
 #include "reduce.h"
 #include "zero.h"
 
@@ -25,6 +26,24 @@ typedef struct zoff_vote {
     uint64_t terms; /* checksum of what its update uses: see terms.c */
 } zoff_vote;
 
+/* How far a rank is that opens its store, and what it has found there. */
+typedef struct zoff_standing {
+    uint32_t phase;
+    bool has_failed;
+    zoff_store_found found;
+} zoff_standing;
+
+/* See together.c. */
+typedef struct zoff_together {
+    zoff_comm_work work; /* the round */
+    double began;
+    zoff_standing own, *all; /* all: by rank, of the last round */
+    size_t *each;
+    bool is_open, behind; /* some rank is not as far as this one */
+    bool over;            /* a rank has failed, and every rank knows */
+    unsigned failed;      /* that one */
+} zoff_together;
+
 /* What an engine has beside others; all of it is empty where it is alone. */
 typedef struct zoff_ranks {
     zoff_reduce *reduce;
@@ -38,7 +57,8 @@ typedef struct zoff_ranks {
     zoff_cast_piece *moves;       /* what is packed or unpacked of a bucket */
     zoff_accumulate_piece *terms; /* likewise, of what a communicator adds up; NULL: it does not */
     uint64_t *step_terms;         /* of the step, in words: this rank's, and room for those of two ranks */
-    bool spreads_all;             /* not only what this step has updated */
+    zoff_together together;
+    bool spreads_all; /* not only what this step has updated */
     struct {
         uint64_t sent, received, gradients, weights;
     } before; /* bytes, when the step before was over */
@@ -82,9 +102,19 @@ zoff_status zoff_engine_agree_plan(zoff_engine *e);     /* at seal: and cuts the
 void zoff_engine_agree_join(uint64_t *bits, size_t words, unsigned ranks);
 zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
 
+/* together.c: at seal, on every rank: open the stores.  @blocks until all have */
+zoff_status zoff_engine_together_open(zoff_engine *e); /* reserve memory */
+zoff_status zoff_engine_together_run(zoff_engine *e, zoff_status (*open)(zoff_engine *e));
+void zoff_engine_together_close(zoff_engine *e);
+/* For zoff_store_opts. */
+zoff_status zoff_engine_together_decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
+zoff_status zoff_engine_together_written(void *ctx);
+void zoff_engine_together_pulse(void *ctx);
+
 /* first_weights.c: at seal. @blocks */
-zoff_status zoff_engine_first_weights_send(zoff_engine *e);    /* the program's weights become those of rank 0 */
-zoff_status zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps; once states are open */
+zoff_status zoff_engine_first_weights_send(zoff_engine *e); /* the program's weights become those of rank 0 */
+zoff_status
+zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps, unless states of an earlier process are there */
 
 /* exchange.c: gradients of all ranks to the owner of their sum */
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);

@@ -22,6 +22,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
     return (zoff_store_opts){.chunks = chunks,
                              .chunk_count = e->plan.chunk_count,
                              .fill_ctx = (void *)(uintptr_t)e,
+                             .between = zoff_engine_together_pulse,
                              .threads = s->threads,
                              .rank = zoff_comm_rank(e->comm),
                              .ranks = zoff_comm_size(e->comm),
@@ -33,7 +34,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .verify = (zoff_store_verify)s->values.verify};
 }
 
-static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, uint64_t generation, bool anew)
+static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
 {
     const zoff_settings *s = &e->settings;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
@@ -55,8 +56,8 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, uint64_
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
-    opts.generation = generation;
-    opts.anew = anew;
+    opts.decide = zoff_engine_together_decide;
+    opts.written = zoff_engine_together_written;
     ZOFF_TRY(zoff_engine_persist_layout(e, &e->plan, &opts.layout));
     return zoff_offload_store_open(&opts, &e->store);
 }
@@ -79,26 +80,16 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
     return zoff_offload_store_open(&opts, &e->weights);
 }
 
-static zoff_status open_both(zoff_engine *e, uint64_t generation, bool anew)
+/* The states first: what ranks have found of them is compared before anything is written. */
+zoff_status zoff_engine_stores_open(zoff_engine *e)
 {
     zoff_store_chunk *chunks;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
-    zoff_status status = zoff_engine_params_any_owned(e) ? open_weights(e, chunks) : ZOFF_OK;
-    if (status == ZOFF_OK)
-        status = open_states(e, chunks, generation, anew);
+    zoff_status status = open_states(e, chunks);
+    if (status == ZOFF_OK && zoff_engine_params_any_owned(e))
+        status = open_weights(e, chunks);
     zoff_base_mem_free(chunks);
     return status;
-}
-
-zoff_status zoff_engine_stores_open(zoff_engine *e)
-{
-    return open_both(e, 0, false);
-}
-
-zoff_status zoff_engine_stores_reopen(zoff_engine *e, uint64_t generation)
-{
-    zoff_engine_stores_close(e);
-    return open_both(e, generation, generation == 0);
 }
 
 void zoff_engine_stores_close(zoff_engine *e)

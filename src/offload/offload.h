@@ -26,6 +26,13 @@ typedef enum zoff_store_verify {
 
 enum { ZOFF_VERIFY_SAMPLES = 16 };
 
+/* Persist: what files hold that were there already. */
+typedef struct zoff_store_found {
+    uint64_t generation; /* the last commit, counted from 1; 0: none */
+    int64_t t;           /* and after which step it was */
+    bool reopened;       /* it is more than the content of the beginning */
+} zoff_store_found;
+
 typedef struct zoff_store_opts {
     zoff_tier tier;   /* HOST or NVME */
     const char *what; /* is stored, for messages */
@@ -51,8 +58,14 @@ typedef struct zoff_store_opts {
     bool power_safe;                    /* persist: also over a power cut */
     uint64_t layout;                    /* persist: of whose states they are; another layout is refused */
     size_t limit_bytes, limit_elements; /* persist: how the states were cut, for zoff_offload_persisted_limits() */
-    uint64_t generation;                /* persist: forget what was committed after this one; 0: nothing */
-    bool anew;                          /* persist: forget all of it */
+    /* Of several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
+     * decide: persist: files are open and their records are read, but nothing is changed yet. It says which generation to go on
+     *         with, that or the one before; 0: none, all is written anew.
+     * between: now and then while files are written.
+     * written: all is written, and is committed next. */
+    zoff_status (*decide)(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
+    void (*between)(void *ctx);
+    zoff_status (*written)(void *ctx);
 } zoff_store_opts;
 
 typedef struct zoff_store_stats {
@@ -72,10 +85,6 @@ void zoff_offload_store_close(zoff_store *store);
 
 /* Whether the store was opened again, and as it was after which step. */
 bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t);
-
-/* Persist: which commit of these files was the last when the store was opened, counted from 1; 0: there was none. Files have
- * the one before it, too, until the next one. */
-uint64_t zoff_offload_store_found(const zoff_store *store);
 
 /* How the states of persistent files in `folder` were cut; false where there are none that would be opened again. */
 bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements);

@@ -108,11 +108,6 @@ bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
     return store->reopened;
 }
 
-uint64_t zoff_offload_store_found(const zoff_store *store)
-{
-    return store->found;
-}
-
 zoff_status zoff_offload_store_retry(zoff_store *store)
 {
     return store->ops->retry(store);

@@ -34,7 +34,6 @@ struct zoff_store {
     const zoff_store_ops *ops;
     zoff_store_stats stats;
     bool can_rollback, reopened, wants_settle, overlaps;
-    uint64_t found;   /* persist: the last commit when it was opened */
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
     zoff_map map;     /* all chunks, or the slots and the residents */

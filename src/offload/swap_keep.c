@@ -207,12 +207,13 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
 /* A record of a generation that is not wanted any more would name places that are written next. */
 static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found, uint64_t last)
 {
-    for (size_t i = 0; last && i < s->file_count; i++) {
+    for (size_t i = 0; i < s->file_count; i++) {
         for (unsigned which = 0; which < 2; which++) {
             if (!found[i].is_whole[which] || found[i].heads[which].generation <= last)
                 continue;
             ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, found[i].heads[which].generation));
             found[i].is_whole[which] = false;
+            found[i].is_taken_back[which] = true;
         }
         ZOFF_TRY(flush_drive(s, &s->files[i]));
     }
@@ -356,8 +357,8 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
     return ZOFF_OK;
 }
 
-/* Decide from what the files say. */
-static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool *out_found)
+/* What the files hold; all that can be wrong with them is found here, before any of it is changed. */
+static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, zoff_store_found *out)
 {
     uint64_t oldest = UINT64_MAX, last = 0;
     bool is_new = false;
@@ -379,12 +380,20 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
                  "nvme_path has several folders, and one of them has lost its state file ('%s' and the others); go back to a "
                  "checkpoint, and remove the files to start anew",
                  s->files[0].name);
-    *out_found = false;
-    s->store.found = oldest;
-    if (is_new)
-        return ZOFF_OK;
-    ZOFF_TRY(take_generation(s, found, oldest));
-    *out_found = true;
+    *out = (zoff_store_found){.generation = oldest, .reopened = !is_new};
+    for (uint32_t i = 0; !is_new && i < s->file_count; i++) {
+        ZOFF_TRY(check_identity(s, i, &found[i].heads[newest(&found[i]) & 1]));
+        if (found[i].is_whole[oldest & 1] && found[i].heads[oldest & 1].generation == oldest)
+            out->t = found[i].heads[oldest & 1].t;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status go_on(zoff_swap_store *s, zoff_swap_found *found, uint64_t generation, bool goes_back)
+{
+    ZOFF_TRY(take_generation(s, found, generation));
+    if (goes_back)
+        ZOFF_TRY(forget_later(s, found, generation));
     for (uint32_t i = 0; i < s->file_count; i++)
         warn_of_damage(s, i, &found[i]);
     ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
@@ -392,16 +401,23 @@ static zoff_status judge(zoff_swap_store *s, const zoff_swap_found *found, bool 
     return ZOFF_OK;
 }
 
-zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, uint64_t last, bool *out_found)
+zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found)
 {
     zoff_status status;
     zoff_swap_found *found;
+    zoff_store_found all;
+    uint64_t generation;
     size_t read = 0;
     ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *found, "commit records", &found));
     for (; read < s->file_count; read++)
         ZOFF_TRY_OR(free_found, zoff_offload_swap_record_read(s->files[read].lock, s->files[read].name, &found[read]));
-    ZOFF_TRY_OR(free_found, forget_later(s, found, last));
-    status = judge(s, found, out_found);
+    ZOFF_TRY_OR(free_found, look(s, found, &all));
+    generation = all.reopened ? all.generation : 0;
+    if (opts->decide)
+        ZOFF_TRY_OR(free_found, opts->decide(opts->fill_ctx, &all, &generation));
+    *out_found = generation != 0;
+    if (generation)
+        status = go_on(s, found, generation, generation != all.generation);
 free_found:
     while (read-- > 0)
         zoff_offload_swap_record_free(&found[read]);

@@ -129,9 +129,15 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
 
 /* ---- content ---- */
 
+static void pause_between(const zoff_store_opts *opts)
+{
+    if (opts->between)
+        opts->between(opts->fill_ctx);
+}
+
 /* Write the place of each chunk that the first step will write. Where a file system has no fallocate() nothing else has its
  * room; elsewhere the first step would meet extents that were never written. */
-static zoff_status write_second_places(zoff_swap_store *s)
+static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++) {
         zoff_swap_slot *slot;
@@ -139,6 +145,7 @@ static zoff_status write_second_places(zoff_swap_store *s)
             continue;
         while (!(slot = zoff_offload_swap_free_slot(s)))
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+        pause_between(opts);
         slot->chunk = chunk;
         s->places[chunk].now.slot = 1;
         ZOFF_TRY(zoff_offload_swap_start_write(s, slot));
@@ -160,6 +167,7 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
         if (!slot->is_home)
             memset(slot->base, 0, s->chunks[chunk].bytes);
+        pause_between(opts);
         opts->fill(opts->fill_ctx, chunk, slot->base);
         if (!is_in_file(s, chunk))
             continue;
@@ -184,16 +192,18 @@ static zoff_status load_residents(zoff_swap_store *s)
 static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     bool found = false;
-    if (s->persist && !opts->anew)
-        ZOFF_TRY(zoff_offload_swap_keep_find(s, opts->generation, &found));
+    if (s->persist)
+        ZOFF_TRY(zoff_offload_swap_keep_find(s, opts, &found));
     if (found) {
         s->store.reopened = true;
         return load_residents(s);
     }
     place_chunks(s);
     ZOFF_TRY(reserve_files(s));
-    ZOFF_TRY(write_second_places(s));
+    ZOFF_TRY(write_second_places(s, opts));
     ZOFF_TRY(write_all(s, opts));
+    if (s->persist && opts->written)
+        ZOFF_TRY(opts->written(opts->fill_ctx));
     ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));
     return ZOFF_OK;
 }

@@ -121,8 +121,8 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
 /* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
 zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s);
-/* Look at the records of the files, which are open: *out_found when they hold states to go on with; then places and
- * generation are theirs. What was committed after generation `last` (0: any) is forgotten, in the files too. */
-zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, uint64_t last, bool *out_found);
+/* Look at the records of the files, which are open, and decide with what to go on: *out_found when it is one of them; then
+ * places and generation are that one's. What was committed later is forgotten, in the files too. */
+zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 
 using namespace zoff_test;
@@ -235,5 +236,52 @@ TEST_P(RanksPersist, WhatIsSetBetweenStepsIsKeptByAll)
     expect_all();
     reopen(7);
     step(8);
+}
+// What a rank finds is compared before anybody writes: in a wrong folder nothing is left, whoever asks however often, and the
+// step that the others have committed stays.
+TEST_P(RanksPersist, AWrongFolderStaysEmptyAndCostsNoStep)
+{
+    all->seal(config_text(), 2048);
+    step(1);
+    close();
+    const scratch_folder wrong;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        job->on_each([&](unsigned rank) {
+            std::string text = config_text();
+            if (rank == 1)
+                text.replace(text.find(folder.path), folder.path.size(), wrong.path);
+            all->engines[rank] = make_engine(*all->trainers[rank], text, 2048, 0, job->comm_of(rank));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "rank 0 has the states after step 1, and rank 1 has none in its nvme_path",
+                              zoff_engine_seal(all->engines[rank].get()));
+        });
+        EXPECT_TRUE(std::filesystem::is_empty(wrong.path));
+        close();
+    }
+    reopen(1);
+    step(2);
+}
+
+// Another model's files on one rank: neither these nor the others' are touched, and nothing new is left.
+TEST_P(RanksPersist, FilesOfAnotherModelStopAllBeforeTheyWrite)
+{
+    all->seal(config_text(), 2048);
+    step(1);
+    save(2);
+    close();
+    const scratch_folder fresh;
+    std::string text = config_text();
+    text.replace(text.find(folder.path), folder.path.size(), fresh.path);
+    std::filesystem::copy_file(folder.file(file_of(0)), fresh.file(file_of(2))); /* those of rank 0 */
+    open_job(60);
+    job->on_each([&](unsigned rank) {
+        all->engines[rank] = make_engine(*all->trainers[rank], text, 2048, 0, job->comm_of(rank));
+        const zoff_status status = zoff_engine_seal(all->engines[rank].get());
+        EXPECT_EQ(rank == 2 ? ZOFF_ERR_INVALID : ZOFF_ERR_COMM, status) << zoff_last_error();
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), rank == 2 ? "holds the states of rank 0 of 3" : "rank 2 has failed"))
+            << zoff_last_error();
+    });
+    close();
+    EXPECT_EQ(1, std::distance(std::filesystem::directory_iterator(fresh.path), std::filesystem::directory_iterator()));
+    EXPECT_TRUE(std::filesystem::exists(fresh.file(file_of(2))));
 }
 } // namespace

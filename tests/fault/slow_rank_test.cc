@@ -1,0 +1,105 @@
+// slow_rank_test.cc: the drive of one rank takes longer to write the first states than timeout_seconds. That rank is at work,
+// and the others wait for it; one that stops is found out all the same.
+#include "aio_fault.h"
+#include "rank_job.h"
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+
+using namespace zoff_test;
+
+namespace
+{
+thread_local double seconds_a_write = 0;
+
+void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
+
+struct slow_drives {
+    slow_drives()
+    {
+        fault.result = [](int, int res, bool writes, uint64_t, size_t) {
+            if (writes)
+                nap(seconds_a_write);
+            return res;
+        };
+    }
+    aio_fault fault;
+};
+
+std::string config_text(const std::string &folder, bool persist)
+{
+    return std::string("{\"zoff\": {\"io_backend\": \"posix\", \"persist\": ") + (persist ? "true" : "false") +
+           "}, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"" + folder +
+           "\", \"buffer_count\": 3}}}";
+}
+
+void fill(trainer &t)
+{
+    t.add(60000, 1, ZOFF_F32, ZOFF_F32);
+}
+
+TEST(SlowRank, WritingDoesNotCountAgainstTheTimeout)
+{
+    for (const bool persist : {false, true}) {
+        slow_drives drives;
+        scratch_folder folder;
+        log_catcher log;
+        rank_job job(2, 0.2);
+        rank_trainers all(job, 5, fill);
+        job.on_each([&](unsigned rank) {
+            seconds_a_write = rank == 1 ? 0.02 : 0;
+            const auto from = std::chrono::steady_clock::now();
+            all.engines[rank] = make_engine(*all.trainers[rank], config_text(folder.path, persist), 2048, 0, job.comm_of(rank));
+            EXPECT_ZOFF_OK(zoff_engine_seal(all.engines[rank].get()));
+            const std::chrono::duration<double> took = std::chrono::steady_clock::now() - from;
+            EXPECT_LT(0.25, took.count()) << "rank 1 has not been slow";
+            seconds_a_write = 0;
+        });
+    }
+}
+
+// It is silent in the middle of writing, for longer than the timeout.
+TEST(SlowRank, OneThatStopsIsFoundOut)
+{
+    slow_drives drives;
+    scratch_folder folder;
+    log_catcher log;
+    rank_job job(2, 0.25);
+    rank_trainers all(job, 5, fill);
+    job.on_each([&](unsigned rank) {
+        seconds_a_write = rank == 1 ? 0.4 : 0;
+        all.engines[rank] = make_engine(*all.trainers[rank], config_text(folder.path, true), 30000, 0, job.comm_of(rank));
+        EXPECT_EQ(ZOFF_ERR_COMM, zoff_engine_seal(all.engines[rank].get()));
+        if (rank == 0) {
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "rank 1 of 2 did not arrive")) << zoff_last_error();
+        }
+        all.engines[rank].reset();
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+}
+
+// One fails in the middle: all hear of it, and none leaves a file.
+TEST(SlowRank, OneThatFailsLeavesNoFileOnAny)
+{
+    aio_fault fault;
+    scratch_folder folder;
+    log_catcher log;
+    rank_job job(3, 20);
+    rank_trainers all(job, 5, fill);
+    fault.result = [](int, int res, bool writes, uint64_t, size_t) { return writes && seconds_a_write > 0 ? -ENOSPC : res; };
+    job.on_each([&](unsigned rank) {
+        seconds_a_write = rank == 2;
+        all.engines[rank] = make_engine(*all.trainers[rank], config_text(folder.path, true), 2048, 0, job.comm_of(rank));
+        EXPECT_GT(0, zoff_engine_seal(all.engines[rank].get()));
+        if (rank != 2) {
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "rank 2 has failed")) << zoff_last_error();
+        }
+        seconds_a_write = 0;
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+}
+} // namespace
