@@ -13,8 +13,8 @@
  *  steps, fetch, zoff_param_read(), zoff_state_read(), zoff_params_push() and zoff_grads_drop() are collective: every rank
  * makes these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is given alike on each.
  *
- *  An engine is used by one thread at a time; different engines are independent. No call exits, aborts or prints: it
- *  returns a status, and zoff_last_error() has the words.
+ *  An engine is used by one thread at a time; different engines are independent. No call exits or aborts: it returns a
+ *  status, and zoff_last_error() has the words. Nothing is printed but warnings and errors, by the log (zoff_log_set()).
  */
 #ifndef ZOFF_ENGINE_H
 #define ZOFF_ENGINE_H
@@ -72,6 +72,9 @@ enum {
     ZOFF_STEP_ZERO_GRADS = 1u << 0 /**< set the gradients to zero once they are used (also when the step is skipped) */
 };
 
+/** Do not clip: in zoff_step_args.clip_norm, and (-1) in the configuration's gradient_clipping. */
+#define ZOFF_CLIP_OFF (-1.0)
+
 /** What one step is to do. NULL or a zeroed struct with struct_size set: everything from the configuration. */
 typedef struct zoff_step_args {
     size_t struct_size;           /**< sizeof(zoff_step_args) of the caller; 0 is rejected */
@@ -82,7 +85,8 @@ typedef struct zoff_step_args {
     size_t hyper_stride;          /**< bytes from one to the next, aligned as they are; 0 means sizeof(zoff_adam_hyper) of the
                                        caller */
     size_t hyper_count;           /**< how many; a parameter's group must be below it, unless it is 1 */
-    double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; negative: do not clip. Gradients are
+    double clip_norm;             /**< clip the global norm to this; 0: gradient_clipping; ZOFF_CLIP_OFF or another
+                                       negative number: do not clip. Gradients are
                                        multiplied by clip_norm / (norm + 1e-6), at most 1, as clip_grad_norm_ of PyTorch does */
     double grad_scale; /**< multiplies each gradient before anything else (1 / loss scale where that is the trainer's own);
                             0 means 1. The same in all micro-steps of one update. With fp16.enabled it comes on top of the

@@ -73,7 +73,8 @@ ZOFF_API const char *zoff_status_text(zoff_status status);
 ZOFF_API const char *zoff_last_error(void);
 
 /** Send log lines to `fn` instead of stderr; NULL restores stderr. Lines above the level in force
- *  (ZOFF_LOG_LEVEL = error, warn, info, debug or trace; default info) are not made at all.
+ *  (ZOFF_LOG_LEVEL = error, warn, info, debug or trace) are not made at all. Where the environment says nothing, stderr gets
+ *  warnings and errors, and the lines that steps_per_print asks for; `fn` gets lines of info, too.
  *  @threads call before anything else */
 ZOFF_API void zoff_log_set(zoff_log_fn fn, void *ctx);
 

@@ -33,11 +33,22 @@ static unsigned find_level(const char *name)
     return i;
 }
 
-bool zoff_base_log_wants(zoff_log_level level)
+/* The most that is wanted; `open` where the environment has no say. */
+static unsigned level_limit(unsigned open)
 {
     const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);
     unsigned limit = name ? find_level(name) : LEVELS;
-    return (unsigned)level <= (limit < LEVELS ? limit : ZOFF_LOG_INFO);
+    return limit < LEVELS ? limit : open;
+}
+
+bool zoff_base_log_wants(zoff_log_level level)
+{
+    return (unsigned)level <= level_limit(sink.fn ? ZOFF_LOG_INFO : ZOFF_LOG_WARN);
+}
+
+bool zoff_base_log_wants_asked(void)
+{
+    return ZOFF_LOG_INFO <= level_limit(ZOFF_LOG_INFO);
 }
 
 const char *zoff_base_log_unknown_level(void)

@@ -4,8 +4,12 @@
 
 #include <zoff/status.h>
 
-/* Whether lines of this level are made. */
+/* Whether lines of this level are made: where ZOFF_LOG_LEVEL says nothing, those of info for a sink of the program's, and
+ * warnings and errors alone for stderr, which is the trainer's. */
 bool zoff_base_log_wants(zoff_log_level level);
+
+/* The same for lines of info that the program has asked for by name, as by steps_per_print: stderr gets them, too. */
+bool zoff_base_log_wants_asked(void);
 
 /* What ZOFF_LOG_LEVEL says where that is no level; NULL where it is one. */
 const char *zoff_base_log_unknown_level(void);
@@ -20,6 +24,11 @@ void zoff_base_log_line(zoff_log_level level, const char *room, const char *form
     } while (0)
 #define ZOFF_WARN(...) ZOFF_LOG(ZOFF_LOG_WARN, __VA_ARGS__)
 #define ZOFF_INFO(...) ZOFF_LOG(ZOFF_LOG_INFO, __VA_ARGS__)
+#define ZOFF_ASKED(...)                                                                                                        \
+    do {                                                                                                                       \
+        if (zoff_base_log_wants_asked())                                                                                       \
+            zoff_base_log_line(ZOFF_LOG_INFO, ZOFF_ROOM, __VA_ARGS__);                                                         \
+    } while (0)
 #define ZOFF_DEBUG(...) ZOFF_LOG(ZOFF_LOG_DEBUG, __VA_ARGS__)
 
 #endif

@@ -112,6 +112,13 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
  * configuration is one that zoff_config_values_get() has resolved.  @owns caller; zoff_base_mem_free() */
 zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t *out_bytes);
 
+/* Of a resolved configuration: warn once of every "auto" that decides what is trained and that nobody has filled in, with the
+ * value that is taken. ERR_INVALID where there is none to take. Only `warns` says whether the warning is made. */
+zoff_status zoff_config_autos_check(const zoff_config *config, bool warns);
+
+/* Of a resolved configuration: optimizer, lr, schedule and clipping, each with where it came from, for the start of a log. */
+void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes);
+
 /* Where the value of a key came from, for messages: "ds_config.json:3:5", "auto at ds_config.json:3:5", "api", "computed",
  * "default". Never NULL. */
 const char *zoff_config_source(const zoff_config *config, const char *key);

@@ -106,8 +106,14 @@ bool zoff_config_optimizer_has(const zoff_config *config, const char *path);
 
 /* ---- schedule.c ---- */
 
-/* Check what scheduler.type needs, and give its parameters the defaults that depend on it. */
+/* Check what scheduler.type needs, and give its parameters the defaults that depend on it. What is needed and "auto" passes. */
 zoff_status zoff_config_schedule_settle(zoff_config *config);
+
+/* False for a parameter of other schedules than scheduler.type; true for any other key. */
+bool zoff_config_schedule_has(const zoff_config *config, const char *path);
+
+/* Whether scheduler.type cannot do without a key, which has no value. */
+bool zoff_config_schedule_needs(const zoff_config *config, const char *path);
 
 /* ---- precision.c ---- */
 

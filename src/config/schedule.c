@@ -47,17 +47,44 @@ static bool has_value(const zoff_config_cell *cell)
     return cell && cell->kind == ZOFF_CELL_VALUE;
 }
 
+static const char *type_of(const zoff_config *config)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, "scheduler.type");
+    return has_value(cell) ? cell->texts[0] : NULL;
+}
+
+bool zoff_config_schedule_has(const zoff_config *config, const char *path)
+{
+    for (size_t i = 0; i < USE_COUNT; i++) {
+        if (strcmp(USES[i].path, path) == 0)
+            return is_in(USES[i].types, type_of(config));
+    }
+    return true;
+}
+
+bool zoff_config_schedule_needs(const zoff_config *config, const char *path)
+{
+    for (size_t i = 0; i < USE_COUNT; i++) {
+        if (strcmp(USES[i].path, path) == 0)
+            return is_in(USES[i].needed_by, type_of(config)) && !has_value(zoff_config_resolve_cell(config, path));
+    }
+    return false;
+}
+
 static zoff_status check_needs(const zoff_config *config, const char *type)
 {
     for (size_t i = 0; i < USE_COUNT; i++) {
         char expected[64];
-        if (!is_in(USES[i].needed_by, type) || has_value(zoff_config_resolve_cell(config, USES[i].path)))
+        if (!zoff_config_schedule_needs(config, USES[i].path))
             continue;
+        const zoff_config_cell *given = zoff_config_resolve_given(config, USES[i].path);
+        if (given && given->kind == ZOFF_CELL_AUTO) { /* the trainer may still fill it in: an engine asks for it */
+            zoff_config_resolve_cell(config, USES[i].path)->kind = ZOFF_CELL_AUTO;
+            continue;
+        }
         zoff_config_schema_expected(zoff_config_schema_find(USES[i].path), expected, sizeof expected);
         return zoff_base_status_fail(
-            ZOFF_ERR_INVALID,
-            "%s: scheduler.type: %s needs %s; expected %s (\"auto\" has nothing to be computed from: give "
-            "it in the file or with zoff_config_set())",
+            ZOFF_ERR_INVALID, "%s: scheduler.type: %s needs %s; expected %s: give it in the file or with zoff_config_set()",
             zoff_config_resolve_source(zoff_config_resolve_cell(config, "scheduler.type")), type, USES[i].path, expected);
     }
     return ZOFF_OK;
@@ -85,7 +112,7 @@ static void warn_long_warmup(const zoff_config *config, const char *type)
 {
     const zoff_config_cell *total = zoff_config_resolve_cell(config, PARAMS "total_num_steps");
     const zoff_config_cell *warmup = zoff_config_resolve_cell(config, PARAMS "warmup_num_steps");
-    if (is_in("WarmupDecayLR|WarmupCosineLR", type) && total->integer < warmup->integer)
+    if (is_in("WarmupDecayLR|WarmupCosineLR", type) && has_value(total) && total->integer < warmup->integer)
         ZOFF_WARN("%s: scheduler.params.total_num_steps %lld is less than warmup_num_steps %lld (%s): the warm-up never ends",
                   zoff_config_resolve_source(total), (long long)total->integer, (long long)warmup->integer,
                   zoff_config_resolve_source(warmup));
@@ -103,8 +130,7 @@ static void warn_momentum(const zoff_config *config, const char *type)
 
 zoff_status zoff_config_schedule_settle(zoff_config *config)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, "scheduler.type");
-    const char *type = has_value(cell) ? cell->texts[0] : NULL;
+    const char *type = type_of(config);
     ZOFF_TRY(check_needs(config, type));
     settle_decay(config, type);
     if (config->has_warned)

@@ -164,6 +164,7 @@ typedef struct zoff_settings {
     char *aio_backend;
     char *agreed_keys; /* of several ranks, what they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
+    char *training_words; /* optimizer, lr, schedule and clipping, each with where it came from */
     char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* who said so, for messages */

@@ -74,7 +74,7 @@ static void free_facts(zoff_facts *f)
 
 /* ---- hyper-parameters ---- */
 
-typedef enum field_kind { NUMBER, DECAY, OPTIMIZER, FLAG } field_kind;
+typedef enum field_kind { NUMBER, DECAY, OPTIMIZER, FLAG, FLAGS } field_kind;
 
 static const struct {
     const char *name;
@@ -87,7 +87,7 @@ static const struct {
     }
     FIELD(lr, NUMBER),     FIELD(beta1, NUMBER),        FIELD(beta2, NUMBER),        FIELD(eps, NUMBER),
     FIELD(decay, DECAY),   FIELD(momentum, NUMBER),     FIELD(dampening, NUMBER),    FIELD(lr_decay, NUMBER),
-    FIELD(nesterov, FLAG), FIELD(optimizer, OPTIMIZER), FIELD(weight_decay, NUMBER),
+    FIELD(nesterov, FLAG), FIELD(optimizer, OPTIMIZER), FIELD(weight_decay, NUMBER), FIELD(flags, FLAGS),
 #undef FIELD
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
@@ -102,8 +102,8 @@ void zoff_engine_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         const char *field = (const char *)h + FIELDS[i].offset;
         out[i] = 0;
-        if (FIELDS[i].kind == NUMBER)
-            memcpy(&out[i], field, sizeof(double));
+        if (FIELDS[i].kind == NUMBER || FIELDS[i].kind == FLAGS)
+            memcpy(&out[i], field, sizeof out[i]);
         else if (FIELDS[i].kind == FLAG)
             out[i] = *(const bool *)field;
         else
@@ -118,6 +118,8 @@ const char *zoff_engine_facts_hyper_print(size_t field, uint64_t word, char *dst
     memcpy(&number, &word, sizeof number);
     if (FIELDS[field].kind == NUMBER)
         snprintf(dst, dst_bytes, "%.17g", number);
+    else if (FIELDS[field].kind == FLAGS)
+        snprintf(dst, dst_bytes, "%#llx", (unsigned long long)word);
     else if (FIELDS[field].kind == FLAG)
         snprintf(dst, dst_bytes, "%s", word ? "true" : "false");
     else if (FIELDS[field].kind == DECAY)

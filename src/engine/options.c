@@ -68,6 +68,10 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
 {
     zoff_settings *s = &e->settings;
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
+    ZOFF_TRY(zoff_config_autos_check(config, zoff_comm_rank(e->comm) == 0));
+    char words[1024];
+    zoff_config_training_words(config, words, sizeof words);
+    ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
     e->adds = e->reaches && e->comm->adds && s->values.nccl_adds;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
@@ -124,5 +128,6 @@ void zoff_engine_options_free(zoff_engine *e)
     free_paths(s->weight_paths, s->weight_path_count);
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->half_source);
+    zoff_base_mem_free(s->training_words);
     zoff_base_mem_free(s->agreed_keys);
 }

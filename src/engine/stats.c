@@ -110,6 +110,18 @@ static void log_device(const zoff_engine *e, const zoff_plan_info *info)
                   e->plan.chunk_count, zoff_accel_name(e->accel), zoff_engine_stats_bytes(info->device_bytes));
 }
 
+static void log_training(const zoff_engine *e)
+{
+    size_t own = 0;
+    for (size_t i = 0; i < e->group_count; i++)
+        own += e->groups[i].set;
+    if (own)
+        ZOFF_INFO("trains by %s; %zu of %zu groups have hyper-parameters of their own, by zoff_engine_set_group()",
+                  e->settings.training_words, own, e->group_count);
+    else
+        ZOFF_INFO("trains by %s", e->settings.training_words);
+}
+
 /* Rank 0 speaks for all. */
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
@@ -133,6 +145,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s", e->param_count,
                   (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
                   zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
+    log_training(e);
     log_weights(e, &info);
     log_ranks(e, &info);
     log_device(e, &info);
@@ -155,12 +168,13 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
     uint64_t every = e->settings.values.steps_per_print;
     if (!every || info->accumulated || info->skipped || (uint64_t)info->t % every || zoff_comm_rank(e->comm) != 0)
         return;
-    ZOFF_INFO("step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
-              "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
-              (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
-              zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
-              zoff_engine_stats_bytes(info->nvme_write_bytes), zoff_engine_stats_bytes(lifetime_bytes(e)), info->seconds,
-              info->measure_seconds, info->update_seconds, info->check_seconds, info->io_wait_seconds);
+    ZOFF_ASKED(
+        "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
+        "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
+        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
+        zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
+        zoff_engine_stats_bytes(info->nvme_write_bytes), zoff_engine_stats_bytes(lifetime_bytes(e)), info->seconds,
+        info->measure_seconds, info->update_seconds, info->check_seconds, info->io_wait_seconds);
 }
 
 zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)

@@ -274,6 +274,7 @@ std::vector<mutation> hyper_list()
         refused(FIELD(h, dampening), set(&h::dampening, 0.5)),
         refused(FIELD(h, lr_decay), set(&h::lr_decay, 0.5)),
         refused(FIELD(h, optimizer), set(&h::optimizer, ZOFF_OPTIMIZER_SGD)),
+        refused(FIELD(h, flags), set(&h::flags, uint64_t{ZOFF_HYPER_NO_BIAS_CORRECTION})),
         refused(FIELD(h, nesterov),
                 [](saying &s) {
                     s.groups[1].nesterov = true;

@@ -33,8 +33,18 @@ void take(zoff_log_level level, const char *room, const char *line, void *ctx)
 }
 } // namespace
 
-TEST_F(log, info_is_the_default_level)
+// stderr is the trainer's; a sink of its own shows that it wants to know.
+TEST_F(log, stderr_gets_warnings_and_a_sink_gets_info)
 {
+    EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_ERROR));
+    EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_WARN));
+    EXPECT_FALSE(zoff_base_log_wants(ZOFF_LOG_INFO));
+    EXPECT_TRUE(zoff_base_log_wants_asked());
+    setenv("ZOFF_LOG_LEVEL", "warn", 1);
+    EXPECT_FALSE(zoff_base_log_wants_asked()) << "the environment wins";
+    unsetenv("ZOFF_LOG_LEVEL");
+    std::vector<received> lines;
+    zoff_log_set(take, &lines);
     EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_ERROR));
     EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_WARN));
     EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_INFO));
@@ -50,8 +60,8 @@ TEST_F(log, the_environment_sets_the_level)
             EXPECT_EQ(level <= limit, zoff_base_log_wants(static_cast<zoff_log_level>(level))) << names[limit] << " " << level;
     }
     setenv("ZOFF_LOG_LEVEL", "loud", 1);
-    EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_INFO)) << "a word that is no level changes nothing";
-    EXPECT_FALSE(zoff_base_log_wants(ZOFF_LOG_DEBUG));
+    EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_WARN)) << "a word that is no level changes nothing";
+    EXPECT_FALSE(zoff_base_log_wants(ZOFF_LOG_INFO));
 }
 
 static int made;

@@ -22,7 +22,7 @@ TEST(config_schedule, schedules)
     EXPECT_EQ(1000u, s.warmup);
     EXPECT_EQ(0.1, s.cos_ratio);
     EXPECT_EQ(0, s.min_ratio);
-    for (const char *params : {"", ", \"params\": {\"total_num_steps\": \"auto\"}"}) {
+    for (const char *params : {"", ", \"params\": {\"total_num_steps\": null}"}) {
         auto missing = parse("{\"scheduler\": {\"type\": \"WarmupCosineLR\"" + std::string(params) + "}}");
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
                           "ds.json:1:16: scheduler.type: WarmupCosineLR needs scheduler.params.total_num_steps",
@@ -103,7 +103,7 @@ TEST(config_schedule, what_a_schedule_cannot_do_without)
         {"WarmupDecayLR", ", \"params\": {\"total_num_steps\": null}", "scheduler.params.total_num_steps"},
         {"OneCycle", ", \"params\": {\"cycle_max_lr\": 1}", "scheduler.params.cycle_min_lr; expected a number >= 0"},
         {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1}", "scheduler.params.cycle_max_lr; expected a number >= 0"},
-        {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1, \"cycle_max_lr\": \"auto\"}", "scheduler.params.cycle_max_lr"}};
+        {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1, \"cycle_max_lr\": null}", "scheduler.params.cycle_max_lr"}};
     for (const auto &c : cases) {
         auto config = parse("{\"scheduler\": {\"type\": \"" + std::string(c.type) + "\"" + c.params + "}}");
         const std::string words = "ds.json:1:16: scheduler.type: " + std::string(c.type) + " needs " + c.missing;

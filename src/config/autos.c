@@ -1,0 +1,106 @@
+/* autos.c: what is still "auto" when an engine is created and decides what is trained. A trainer that knows DeepSpeed's files
+ * fills such values in; where nobody did, a default is taken with a warning, or there is none to take. */
+#include "config_priv.h"
+#include "log.h"
+#include "try.h"
+
+#include <string.h>
+
+/* Keys beside these sections change where states live and how they move, and no number. */
+static bool decides_training(const char *path)
+{
+    static const char *const PREFIXES[] = {"optimizer", "scheduler",         "fp16",
+                                           "bf16",      "gradient_clipping", "gradient_accumulation_steps"};
+    for (size_t i = 0; i < sizeof PREFIXES / sizeof PREFIXES[0]; i++) {
+        const size_t bytes = strlen(PREFIXES[i]);
+        if (strncmp(path, PREFIXES[i], bytes) == 0 && (path[bytes] == 0 || path[bytes] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_value(const zoff_config_cell *cell)
+{
+    return cell && cell->kind == ZOFF_CELL_VALUE;
+}
+
+/* Parameters of other optimizers and schedules have no say, nor has a loss scale that is not in use; both batch sizes decide
+ * the accumulation. */
+static bool is_used(const zoff_config *config, const char *path)
+{
+    if (strcmp(path, "gradient_accumulation_steps") == 0)
+        return !(is_value(zoff_config_resolve_given(config, "train_batch_size")) &&
+                 is_value(zoff_config_resolve_given(config, "train_micro_batch_size_per_gpu")));
+    if (strncmp(path, "fp16.", 5) == 0 && strcmp(path, "fp16.enabled") != 0)
+        return zoff_config_resolve_cell(config, "fp16.enabled")->integer != 0;
+    return zoff_config_optimizer_has(config, path) && zoff_config_schedule_has(config, path);
+}
+
+/* What an engine takes. */
+static void add_taken(const zoff_config *config, const zoff_config_key *row, zoff_config_sink *sink)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, row->path);
+    char value[256] = "null (nothing is set)";
+    if (row->type == ZOFF_KEY_SECTION)
+        snprintf(value, sizeof value, "the defaults of its keys");
+    else if (strcmp(row->path, "scheduler.params.warmup_max_lr") == 0 && cell->kind != ZOFF_CELL_VALUE)
+        snprintf(value, sizeof value, "optimizer.params.lr");
+    else if (cell->kind == ZOFF_CELL_VALUE)
+        zoff_config_value_print(row, cell, value, sizeof value);
+    zoff_config_sink_add(sink, "%s%s = %s (%s)", sink->used ? ", " : "", row->path, value,
+                         zoff_config_value_place(zoff_config_resolve_given(config, row->path)));
+}
+
+zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
+{
+    size_t count;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    char text[3000];
+    zoff_config_sink sink = {text, sizeof text, 0};
+    for (size_t i = 0; i < count; i++) {
+        const char *path = table[i].path;
+        const zoff_config_cell *given = zoff_config_resolve_given(config, path);
+        if (table[i].class_ != ZOFF_CLASS_HONOURED || !given || given->kind != ZOFF_CELL_AUTO || !decides_training(path) ||
+            !is_used(config, path))
+            continue;
+        char expected[64];
+        zoff_config_schema_expected(&table[i], expected, sizeof expected);
+        ZOFF_FAIL_IF(zoff_config_schedule_needs(config, path), ZOFF_ERR_INVALID,
+                     "%s: %s: \"auto\" leaves it to the trainer, and it cannot be computed from anything; expected %s: call "
+                     "zoff_config_set(config, \"%s\", ...) before zoff_engine_create(), give it in the file, or with --set of "
+                     "the zoff command",
+                     zoff_config_value_place(given), path, expected, path);
+        add_taken(config, &table[i], &sink);
+    }
+    if (sink.used && warns)
+        ZOFF_WARN("%s: \"auto\" leaves these to the trainer, and nobody has set them; trained with %s: set them with "
+                  "zoff_config_set() or in the file",
+                  config->name, text);
+    return ZOFF_OK;
+}
+
+/* ---- what the start of a log says ---- */
+
+static void add_cell(const zoff_config *config, const char *path, zoff_config_sink *sink)
+{
+    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    char value[256];
+    zoff_config_value_print(zoff_config_schema_find(path), cell, value, sizeof value);
+    zoff_config_sink_add(sink, "%s (%s)", value, zoff_config_resolve_source(cell));
+}
+
+void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes)
+{
+    zoff_config_sink sink = {dst, dst_bytes, 0};
+    const zoff_config_cell *clip = zoff_config_resolve_cell(config, "gradient_clipping");
+    zoff_config_sink_add(&sink, "optimizer.type ");
+    add_cell(config, "optimizer.type", &sink);
+    zoff_config_sink_add(&sink, ", lr ");
+    add_cell(config, "optimizer.params.lr", &sink);
+    zoff_config_sink_add(&sink, ", scheduler.type ");
+    add_cell(config, "scheduler.type", &sink);
+    zoff_config_sink_add(&sink, ", gradient_clipping ");
+    add_cell(config, "gradient_clipping", &sink);
+    if (!(clip->number > 0))
+        zoff_config_sink_add(&sink, ": off");
+}
