@@ -20,11 +20,11 @@
 
 /* ThreadSanitizer does not see the barriers of a runtime that is not built with it. */
 #if defined(__SANITIZE_THREAD__)
-#define NEVER_BORROWS
+enum { BORROWS = 0 };
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define NEVER_BORROWS
-#endif
+enum { BORROWS = !__has_feature(thread_sanitizer) };
+#else
+enum { BORROWS = 1 };
 #endif
 
 /* Weak: NULL where the program has no OpenMP. */
@@ -195,11 +195,8 @@ static bool look(unsigned threads)
 
 bool zoff_base_openmp_awake(unsigned threads)
 {
-#if defined(NEVER_BORROWS)
-    (void)threads;
-    return false;
-#else
-    if (!GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || pool.none || threads < 2 || threads > BORROWED_MOST)
+    if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || pool.none || threads < 2 ||
+        threads > BORROWED_MOST)
         return false;
     if (pool.threads && !all_there())
         pool.threads = 0;
@@ -214,7 +211,6 @@ bool zoff_base_openmp_awake(unsigned threads)
     pool.pause = pool.pause < LOOK_SECONDS_MOST ? pool.pause : LOOK_SECONDS_MOST;
     pool.next = now + pool.pause;
     return pool.awake;
-#endif
 }
 
 void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx)
