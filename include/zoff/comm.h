@@ -14,7 +14,8 @@ typedef struct zoff_comm_opts {
     const char *backend;    /**< "self" (one rank), or NULL for it; "mpi": MPI_COMM_WORLD of the plug-in; "nccl": the ranks that
                                  the launcher's variables tell of; "auto": what the launcher says; "threads": see
                                  zoff_comm_open_threads() */
-    double timeout_seconds; /**< how long an operation waits for ranks that do not come; 0: 600; negative: for ever */
+    double timeout_seconds; /**< how long an operation waits for ranks that do not come, and an engine for a disk or a device
+                                 that neither moves nor fails; 0: 600; negative: for ever */
 } zoff_comm_opts;
 
 /** What a communicator has done. Output: set struct_size, the library fills the rest. */

@@ -206,7 +206,9 @@ ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engin
 ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_desc *params, size_t param_stride, size_t count,
                                       zoff_engine **out);
 
-/** Wait for what is in flight, remove the files unless they persist (zoff.persist), free everything. NULL is allowed. */
+/** Wait for what is in flight, remove the files unless they persist (zoff.persist), free everything. NULL is allowed.
+ *  A disk or device that does not move is waited for 10 s, or timeout_seconds of the communicator if that is less; what it may
+ *  still touch stays allocated, and the log says so. */
 ZOFF_API void zoff_engine_destroy(zoff_engine *e);
 
 /** Register a parameter; same order on every rank.  @units count in elements
@@ -301,7 +303,7 @@ ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
 
 /** Forget the gradients of this step, or of all its micro-steps so far: the trainer decided to leave the update out. Also ends
  * a failed step of which nothing has happened (ZOFF_OUTCOME_BEFORE). With zoff.persist it undoes a step that is torn: states
- * and weights are those before it.
+ * and weights are those before it; and, after a flush of the drive that failed, states that were set since the last record.
  *  @return ERR_STATE for a step that is torn where states do not persist; ERR_IO: not undone, call it again */
 ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
 

@@ -1,8 +1,17 @@
-/* aio.h: door of the aio room: bytes between one file and memory. The public header is all there is to it; other rooms of the
- * library come in through the same calls as a program that uses the queue alone. */
+/* aio.h: door of the aio room: bytes between one file and memory. Other rooms of the library come in through the same calls as
+ * a program that uses the queue alone, and may set a limit to how long it waits. */
 #ifndef ZOFF_AIO_AIO_H
 #define ZOFF_AIO_AIO_H
 
 #include <zoff/aio.h>
+
+/* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING when no transfer has completed for so long: what is in
+ * flight stays there, tickets stay valid, and the memory is the kernel's. Negative: no limit, as it is at first. The "posix"
+ * back-end moves bytes inside of the caller's calls and cannot be limited. */
+void zoff_aio_queue_limit(zoff_aio *q, double seconds);
+
+/* Close, as zoff_aio_close(). False: some transfers are still in flight after the limit; then nothing was freed, for the kernel
+ * may still touch the memory and the file: neither may be used for anything else as long as the process lives. */
+bool zoff_aio_queue_close(zoff_aio *q);
 
 #endif

@@ -42,8 +42,9 @@ typedef struct zoff_aio_backend {
     /* Hand back what is done, without waiting for the device; the number of entries filled. */
     size_t (*reap)(void *self, zoff_aio_done *out, size_t capacity);
 
-    /* Submit, and wait until reap() has something to hand back; may return early. At once when nothing is out. */
-    zoff_status (*wait)(void *self);
+    /* Submit, and wait until reap() has something to hand back, at most so long (negative: without a limit); may return early.
+     * At once when nothing is out. */
+    zoff_status (*wait)(void *self, double seconds);
 } zoff_aio_backend;
 
 extern const zoff_aio_backend zoff_aio_uring_backend;   /* uring.c */

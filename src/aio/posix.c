@@ -68,8 +68,9 @@ static size_t posix_reap(void *ctx, zoff_aio_done *out, size_t capacity)
     return 1;
 }
 
-static zoff_status posix_wait(void *self)
+static zoff_status posix_wait(void *self, double seconds)
 {
+    (void)seconds;
     (void)self; /* the next reap() does the work */
     return ZOFF_OK;
 }

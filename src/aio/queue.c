@@ -2,6 +2,7 @@
 #include "queue_priv.h"
 
 #include "bits.h"
+#include "clock.h"
 #include "log.h"
 #include "try.h"
 
@@ -81,6 +82,7 @@ zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio 
     q->depth = chosen.depth;
     q->process = zoff_aio_process_number();
     q->free_request = ZOFF_AIO_NONE;
+    q->limit_seconds = -1;
     for (unsigned lane = 0; lane < ZOFF_AIO_LANES; lane++)
         q->lanes[lane].first = q->lanes[lane].last = ZOFF_AIO_NONE;
     ZOFF_TRY_OR(free_q, make_pieces(q));
@@ -154,14 +156,47 @@ static zoff_status check_process(const zoff_aio *q)
     return ZOFF_OK;
 }
 
-/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. */
-static void finish(zoff_aio *q)
+void zoff_aio_queue_limit(zoff_aio *q, double seconds)
 {
+    q->limit_seconds = seconds;
+}
+
+/* A stretch of waiting in which no piece completes. */
+typedef struct stretch {
+    uint64_t completed;
+    double until; /* seconds of the clock */
+} stretch;
+
+static stretch begin_stretch(const zoff_aio *q)
+{
+    return (stretch){.completed = q->completed_pieces, .until = zoff_base_clock_seconds() + q->limit_seconds};
+}
+
+/* Wait until something has completed.  @return PENDING: the limit is over */
+static zoff_status wait_on(zoff_aio *q, stretch *s)
+{
+    double left = -1;
+    if (q->completed_pieces != s->completed)
+        *s = begin_stretch(q);
+    if (q->limit_seconds >= 0) {
+        left = s->until - zoff_base_clock_seconds();
+        if (left <= 0)
+            return ZOFF_PENDING;
+    }
+    return q->backend->wait(q->backend_self, left);
+}
+
+/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. False: some of it did
+ * not end in time. */
+static bool finish(zoff_aio *q)
+{
+    stretch s = begin_stretch(q);
     for (;;) {
         (void)zoff_aio_pieces_advance(q);
         if (!zoff_aio_pieces_out(q))
             break;
-        (void)q->backend->wait(q->backend_self);
+        if (wait_on(q, &s) == ZOFF_PENDING)
+            return false;
     }
     for (unsigned i = 0; i < q->request_count; i++) {
         if (q->requests[i].state == ZOFF_AIO_DONE && report(q, &q->requests[i]) < 0)
@@ -173,21 +208,28 @@ static void finish(zoff_aio *q)
         ZOFF_WARN(
             "'%s': the disk has lost %" PRIu64 " bytes at offset %" PRIu64 " that were written before the queue was closed: %s",
             q->file.path, q->file.late_range.bytes, q->file.late_range.offset, zoff_base_status_errno(q->file.late_error));
+    return true;
 }
 
 void zoff_aio_close(zoff_aio *q)
 {
+    (void)zoff_aio_queue_close(q); /* a program's queue has no limit */
+}
+
+bool zoff_aio_queue_close(zoff_aio *q)
+{
     if (!q)
-        return;
+        return true;
     bool inherited = is_inherited(q);
-    if (!inherited)
-        finish(q);
+    if (!inherited && !finish(q))
+        return false;
     q->backend->close(q->backend_self, inherited);
     zoff_aio_file_close(&q->file);
     zoff_base_map_free(&q->staging);
     zoff_base_mem_free(q->requests);
     zoff_base_mem_free(q->pieces);
     zoff_base_mem_free(q);
+    return true;
 }
 
 zoff_status zoff_aio_reserve(zoff_aio *q, uint64_t bytes)
@@ -320,10 +362,11 @@ zoff_status zoff_aio_wait(zoff_aio *q, uint64_t ticket)
     if (!request)
         return ZOFF_ERR_INVALID;
     ZOFF_TRY(check_process(q));
+    stretch s = begin_stretch(q);
     while (request->state != ZOFF_AIO_DONE) {
         (void)zoff_aio_pieces_advance(q);
-        if (request->state != ZOFF_AIO_DONE)
-            (void)q->backend->wait(q->backend_self);
+        if (request->state != ZOFF_AIO_DONE && wait_on(q, &s) == ZOFF_PENDING)
+            return ZOFF_PENDING;
     }
     return end_ticket(q, request);
 }
@@ -332,9 +375,12 @@ zoff_status zoff_aio_wait_any(zoff_aio *q)
 {
     ZOFF_FAIL_IF(!q, ZOFF_ERR_INVALID, "zoff_aio_wait_any: the queue is NULL");
     ZOFF_TRY(check_process(q));
-    uint64_t completed = q->completed_pieces;
+    stretch s = begin_stretch(q);
+    const uint64_t completed = s.completed;
     while (zoff_aio_pieces_out(q) && q->completed_pieces == completed) {
-        ZOFF_TRY(q->backend->wait(q->backend_self));
+        zoff_status status = wait_on(q, &s);
+        if (status != ZOFF_OK)
+            return status;
         ZOFF_TRY(zoff_aio_pieces_advance(q));
     }
     return ZOFF_OK;

@@ -107,6 +107,7 @@ struct zoff_aio {
     bool register_called, registered;
     uint64_t read_bytes, write_bytes, bounce_bytes, resumed_pieces;
     uint64_t completed_pieces;
+    double limit_seconds; /* without a piece that completes; negative: none */
 };
 
 /* process.c: changes with every fork() between one process and another. */

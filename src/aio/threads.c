@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { THREADS_MOST = 8 };
@@ -101,10 +102,14 @@ static zoff_status threads_open(int fd, unsigned depth, void **out_self)
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *self + depth * sizeof self->places[0], "the threads of an I/O queue", &self));
     self->fd = fd;
     self->depth = depth;
-    /* With default attributes none of the three can fail. */
+    /* None of them can fail with these attributes. */
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->work, NULL);
-    pthread_cond_init(&self->finished, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&self->finished, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     int error = start_threads(self, wanted);
     if (!self->thread_count) {
         zoff_base_mem_free(self);
@@ -185,14 +190,21 @@ static size_t threads_reap(void *ctx, zoff_aio_done *out, size_t capacity)
     return count;
 }
 
-static zoff_status threads_wait(void *ctx)
+static zoff_status threads_wait(void *ctx, double seconds)
 {
     threads *self = ctx;
+    struct timespec until;
+    int late = 0;
     (void)threads_submit(self);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(1e9 * (seconds - (double)(time_t)seconds));
+    until.tv_sec += (time_t)seconds + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&self->lock);
     self->caller_waits = true;
-    while (self->out && !atomic_load(&self->done_count))
-        pthread_cond_wait(&self->finished, &self->lock);
+    while (self->out && !atomic_load(&self->done_count) && !late)
+        late = seconds < 0 ? pthread_cond_wait(&self->finished, &self->lock)
+                           : pthread_cond_timedwait(&self->finished, &self->lock, &until);
     self->caller_waits = false;
     pthread_mutex_unlock(&self->lock);
     return ZOFF_OK;

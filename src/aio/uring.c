@@ -286,12 +286,24 @@ static size_t uring_reap(void *ctx, zoff_aio_done *out, size_t capacity)
     return count;
 }
 
-static zoff_status uring_wait(void *ctx)
+/* Kernels before 5.11 can only wait without a limit. */
+static int submit_and_wait(uring *self, double seconds)
+{
+    struct __kernel_timespec limit = {.tv_sec = (long long)seconds,
+                                      .tv_nsec = (long long)(1e9 * (seconds - (double)(long long)seconds))};
+    struct io_uring_cqe *first;
+    if (seconds < 0 || !(self->ring.features & IORING_FEAT_EXT_ARG))
+        return io_uring_submit_and_wait(&self->ring, 1);
+    const int ret = io_uring_submit_and_wait_timeout(&self->ring, &first, 1, &limit, NULL);
+    return ret == -ETIME ? 0 : ret;
+}
+
+static zoff_status uring_wait(void *ctx, double seconds)
 {
     uring *self = ctx;
     if (!self->out || self->refused_count || io_uring_cq_ready(&self->ring))
         return ZOFF_OK;
-    int ret = io_uring_submit_and_wait(&self->ring, 1);
+    int ret = submit_and_wait(self, seconds);
     zoff_status status = judge(self, ret);
     /* Completions also come without io_uring_enter(), only later; so wait a little and look. */
     if (ret < 0 && ret != -EINTR && !self->refused_count)

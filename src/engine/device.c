@@ -177,18 +177,6 @@ void zoff_engine_device_close(zoff_engine *e)
 
 /* ---- time ---- */
 
-zoff_status zoff_engine_device_wait(zoff_engine *e)
-{
-    enum { YIELDS = 200, NAP_NS = 20000 };
-    const double from = zoff_base_clock_seconds();
-    if (e->run.idle++ < YIELDS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    e->run.info.device_wait_seconds += zoff_base_clock_seconds() - from;
-    return e->phase == ZOFF_PHASE_BUILDING ? ZOFF_OK : zoff_engine_stores_pump(e);
-}
-
 bool zoff_engine_device_rises(const zoff_engine *e)
 {
     bool rises = false;
@@ -201,16 +189,6 @@ bool zoff_engine_device_busy(const zoff_engine *e)
 {
     return e->device.first_fall != e->device.fall_end || zoff_engine_device_rises(e) || e->device.norm.waits ||
            e->device.reach.waits;
-}
-
-zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event)
-{
-    zoff_status status;
-    e->run.idle = 0;
-    /* The device must be waited for whatever fails of files meanwhile: the store keeps such an error until drain or commit. */
-    while ((status = e->accel->ops->event_poll(e->accel, event)) == ZOFF_PENDING)
-        (void)zoff_engine_device_wait(e);
-    return status;
 }
 
 static zoff_status sync(zoff_engine *e, void *stream)
@@ -331,7 +309,7 @@ zoff_status zoff_engine_device_end_falls(zoff_engine *e)
     zoff_status status;
     e->run.idle = 0;
     while ((status = zoff_engine_device_go_on(e)) == ZOFF_PENDING)
-        (void)zoff_engine_device_wait(e); /* as in wait_for: the store keeps an error of files */
+        ZOFF_TRY(zoff_engine_device_wait_on(e)); /* a gradient that may still come keeps its place */
     e->device.first_fall = e->device.fall_end;
     if (status == ZOFF_OK)
         return zoff_engine_device_norm_settle(e);

@@ -89,6 +89,8 @@ typedef struct zoff_device {
     zoff_device_norm norm;
     zoff_reach reach;
     zoff_status fault;                /* of the first weights, while the states are filled from them */
+    double waited;                    /* seconds, since it moved last */
+    bool is_stuck;                    /* that was too long */
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
 
@@ -108,6 +110,12 @@ bool zoff_engine_device_rises(const zoff_engine *e);      /* something is on its
 bool zoff_engine_device_busy(const zoff_engine *e);       /* or down */
 zoff_status zoff_engine_device_wait(zoff_engine *e);      /* let time pass */
 zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
+/* So long was waited for a device that is at work. @return ERR_DEVICE: too long, by the communicator's timeout_seconds */
+zoff_status zoff_engine_device_wait_count(zoff_engine *e, double seconds);
+/* As zoff_engine_device_wait(), whatever fails of files meanwhile: the store keeps such an error until drain or commit. */
+zoff_status zoff_engine_device_wait_on(zoff_engine *e);
+/* Before what streams use is freed. False: work in one does not end, within 10 s or timeout_seconds. */
+bool zoff_engine_device_wait_end(zoff_engine *e);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
 zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
 /* Where the CPU sees the weights of a piece: as zoff_engine_params_value(), and of a device the window of its bucket, or NULL.

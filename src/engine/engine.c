@@ -142,10 +142,28 @@ static void finish_messages(zoff_engine *e)
     zoff_base_status_restore(&kept);
 }
 
+/* The same of a device that neither moves nor fails. */
+static void leave_to_device(zoff_engine *e)
+{
+    if (zoff_engine_device_wait_end(e))
+        return;
+    ZOFF_WARN(
+        "accelerator \"%s\" does not come to the end of what it was given: %s of memory and its streams cannot be freed, and "
+        "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
+        zoff_accel_name(e->accel),
+        zoff_engine_stats_bytes(e->grads.bytes + e->device.staging.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
+                                e->live.arena.bytes));
+    e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
+    e->device = (zoff_device){.down = NULL};
+    e->grads.count = 0;
+    e->owns_accel = false;
+}
+
 static void deallocate(zoff_engine *e)
 {
     finish_messages(e);
     leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
+    leave_to_device(e);
     zoff_engine_identity_close(e);
     zoff_engine_device_close(e);
     zoff_engine_reach_close(e);

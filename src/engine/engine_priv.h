@@ -13,7 +13,7 @@
  *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
  *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
- *  device.c    where the CPU does not reach weights and gradients
+ *  device.c    where the CPU does not reach weights and gradients; device_wait.c  for how long it is waited for
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
  *  conductor.c a thread that lets it all go on      identity.c  who it is to other ranks
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal

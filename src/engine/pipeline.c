@@ -327,6 +327,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
 {
     const size_t count = e->plan.chunk_count;
     const unsigned last_row = table(e).count;
+    e->run.idle = 0; /* a retry waits as long as the first try */
     if (e->run.last && count == 0)
         ZOFF_TRY(vote_alone(e));
     while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {

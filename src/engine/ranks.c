@@ -212,6 +212,9 @@ zoff_status zoff_engine_ranks_wait(zoff_engine *e)
         sched_yield();
     else
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    e->run.info.comm_wait_seconds += zoff_base_clock_seconds() - from;
+    const double seconds = zoff_base_clock_seconds() - from;
+    e->run.info.comm_wait_seconds += seconds;
+    if (zoff_engine_device_is(e) && zoff_engine_device_busy(e))
+        ZOFF_TRY(zoff_engine_device_wait_count(e, seconds));
     return zoff_engine_stores_pump(e);
 }

@@ -319,7 +319,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
     }
-    if (torn)
+    if (torn || zoff_offload_store_is_in_doubt(e->store))
         ZOFF_TRY(undo(e));
     memset(e->flags, 0, e->slice_count);
     e->micro = 0;
@@ -341,7 +341,10 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
-    (void)zoff_engine_device_end_falls(e); /* these gradients are dropped, whatever became of them */
+    /* These gradients are dropped, whatever became of them; but not while they may still come. */
+    zoff_status ended = zoff_engine_device_end_falls(e);
+    if (ended < 0 && e->device.is_stuck)
+        return ended;
     enter(e, ZOFF_COMM_IN_DROP);
     return zoff_engine_identity_exit(e, drop(e, torn));
 }

@@ -31,6 +31,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .aio_block_bytes = s->values.aio_block_bytes,
                              .aio_depth = s->values.aio_depth,
                              .direct = s->values.direct,
+                             .timeout_seconds = e->comm->timeout_seconds,
                              .verify = (zoff_store_verify)s->values.verify};
 }
 

@@ -53,6 +53,7 @@ typedef struct zoff_store_opts {
     size_t aio_block_bytes; /* 0: 2 MiB, or measured */
     unsigned aio_depth;     /* 0: this rank's part of 32, or of what was measured */
     int direct;             /* a zoff_aio_direct */
+    double timeout_seconds; /* how long a read or write may be in flight while nothing completes; 0 or less: for ever */
     zoff_store_verify verify;
     bool persist;                       /* the files survive, and are opened again: see swap_keep.c */
     bool power_safe;                    /* persist: also over a power cut */
@@ -80,7 +81,8 @@ typedef struct zoff_store_stats {
  * On error nothing is left behind: no memory, and no file that was not there. */
 zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out);
 
-/* Wait for writes in flight, remove the files unless they are to persist, free. NULL is allowed. */
+/* Wait for writes in flight, at most 10 s without one that ends: what a drive may still touch then stays allocated. Remove the
+ * files unless they are to persist, free. NULL is allowed. */
 void zoff_offload_store_close(zoff_store *store);
 
 /* Whether the store was opened again, and as it was after which step. */
@@ -123,7 +125,8 @@ void zoff_offload_store_release(zoff_store *store, size_t chunk);
  * writes the chunk again: a caller may drop the error here, since drain and commit return it again. */
 zoff_status zoff_offload_store_pump(zoff_store *store);
 
-/* Wait until something in flight has completed; errors as pump. */
+/* Wait until something in flight has completed; errors as pump, and ERR_IO when nothing has for timeout_seconds: then it stays
+ * in flight, and may be waited for again. */
 zoff_status zoff_offload_store_wait(zoff_store *store);
 
 /* Wait until all that was flushed is written. Returns the first error of a write that failed, now or earlier, and was not
@@ -141,6 +144,9 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only);
  * commit records nothing while a write is in flight or has failed.
  * @blocks with persist, for the commit record  @return an error: the files hold what they held before; may be called again */
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);
+
+/* Whether chunks were written before a flush that failed, and not again since: retry, or rollback. */
+bool zoff_offload_store_is_in_doubt(const zoff_store *store);
 
 /* Whether rollback can be had. */
 bool zoff_offload_store_can_rollback(const zoff_store *store);

@@ -92,6 +92,11 @@ zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
     return store->ops->commit(store, t);
 }
 
+bool zoff_offload_store_is_in_doubt(const zoff_store *store)
+{
+    return store->unproven;
+}
+
 bool zoff_offload_store_can_rollback(const zoff_store *store)
 {
     return store->can_rollback;

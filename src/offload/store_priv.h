@@ -36,6 +36,7 @@ struct zoff_store {
     bool can_rollback, reopened, wants_settle, overlaps;
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
+    size_t unproven;  /* chunks that were written before a flush that failed, and not again since */
     zoff_map map;     /* all chunks, or the slots and the residents */
 };
 

@@ -99,7 +99,7 @@ zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *sl
     if (status < 0)
         return fail_write(slot, status);
     enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
-    s->unproven -= s->places[slot->chunk].unproven;
+    s->store.unproven -= s->places[slot->chunk].unproven;
     s->places[slot->chunk].unproven = false;
     return ZOFF_OK;
 }
@@ -333,7 +333,8 @@ static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 static void abandon(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     if (slot->result == ZOFF_PENDING) {
-        (void)zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket);
+        if (zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket) == ZOFF_PENDING)
+            return; /* its memory is the drive's: whoever needs it waits, and is told */
         delist(s, slot);
     }
     slot->state = ZOFF_SLOT_FREE;
@@ -356,12 +357,27 @@ void zoff_offload_swap_forget(zoff_store *store)
     }
 }
 
+/* Until something on the drive of a slot has completed. */
+static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
+{
+    double from = zoff_base_clock_seconds();
+    zoff_status status = zoff_aio_wait_any(queue_of(s, slot->chunk));
+    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
+    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
+                 "the %s of chunk %zu (%zu bytes at offset %llu of '%s') has not ended for %g s (timeout_seconds): the disk "
+                 "neither completes it nor fails. Try again when the disk answers, or destroy the engine: what the disk may "
+                 "still touch is not freed then",
+                 slot->state == ZOFF_SLOT_READING ? "read" : "write", slot->chunk, slot->request_bytes,
+                 (unsigned long long)offset_of(s, slot->chunk), s->files[s->places[slot->chunk].file].name, s->timeout_seconds);
+    return status;
+}
+
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
 {
     ZOFF_TRY(start_read(s, home, home->chunk));
     zoff_status status;
     while ((status = take_read(s, home)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_aio_wait_any(queue_of(s, home->chunk)));
+        ZOFF_TRY(wait_for(s, home));
     home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
     ZOFF_TRY(status);
     return zoff_offload_swap_check(&s->store, home->chunk);
@@ -380,14 +396,6 @@ static zoff_swap_slot *oldest_in_flight(const zoff_swap_store *s, bool reads_too
 static bool swap_busy(const zoff_store *store, bool writes_only)
 {
     return oldest_in_flight((const zoff_swap_store *)store, !writes_only);
-}
-
-static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
-{
-    double from = zoff_base_clock_seconds();
-    zoff_status status = zoff_aio_wait_any(queue_of(s, slot->chunk));
-    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    return status;
 }
 
 zoff_status zoff_offload_swap_wait(zoff_store *store)
@@ -419,9 +427,9 @@ static zoff_status swap_settled(const zoff_store *store)
     const zoff_swap_store *s = (const zoff_swap_store *)store;
     ZOFF_TRY(check_clean(s));
     ZOFF_FAIL_IF(
-        s->unproven, ZOFF_ERR_IO,
+        s->store.unproven, ZOFF_ERR_IO,
         "%zu chunk(s) were written before a flush to the drive failed, and not again since: the drive may have lost them",
-        s->unproven);
+        s->store.unproven);
     for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
         const zoff_slot_state state = s->slots[i].state;
         ZOFF_FAIL_IF(state == ZOFF_SLOT_WRITING || (s->persist && state == ZOFF_SLOT_LENT), ZOFF_ERR_STATE,
@@ -454,7 +462,7 @@ static zoff_status swap_retry(zoff_store *store)
         if (s->slots[i].state == ZOFF_SLOT_DIRTY)
             ZOFF_TRY(zoff_offload_swap_start_write(s, &s->slots[i]));
     }
-    return s->unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
+    return s->store.unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
 }
 
 const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_open,

@@ -167,6 +167,11 @@ zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned ran
     h->checksum = head_checksum(h);
     ZOFF_TRY_OR(unmap_page, zoff_aio_write(file->aio, 0, ZOFF_SWAP_HEAD_BYTES, page.base, &ticket));
     status = zoff_aio_wait(file->aio, ticket);
+    /* The page is the kernel's until then. */
+    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
+                 "the head page of '%s' is not written in time: the disk neither writes it "
+                 "nor fails (timeout_seconds)",
+                 file->name);
 unmap_page:
     zoff_base_map_free(&page);
     return status;
@@ -191,7 +196,7 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const
     *out = file;
     return ZOFF_OK;
 close_file:
-    zoff_offload_swap_file_close(&file);
+    (void)zoff_offload_swap_file_close(&file); /* nothing is in flight yet */
     return status;
 }
 
@@ -249,7 +254,7 @@ zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, 
     *out = file;
     return ZOFF_OK;
 close_file:
-    zoff_offload_swap_file_close(&file);
+    (void)zoff_offload_swap_file_close(&file); /* nothing is in flight yet */
     return status;
 }
 
@@ -276,13 +281,16 @@ zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file)
     return status;
 }
 
-void zoff_offload_swap_file_close(zoff_swap_file *file)
+bool zoff_offload_swap_file_close(zoff_swap_file *file)
 {
-    zoff_aio_close(file->aio);
+    const bool is_idle = zoff_aio_queue_close(file->aio);
     if (file->lock >= 0 && !file->keep && unlink(file->name) != 0)
         ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
-    if (file->lock >= 0)
+    if (!is_idle)
+        ZOFF_WARN("'%s': a transfer does not end; the file stays open and locked as long as this process lives", file->name);
+    else if (file->lock >= 0)
         close(file->lock);
     zoff_base_mem_free(file->name);
     *file = (zoff_swap_file){.lock = -1};
+    return is_idle;
 }

@@ -3,7 +3,7 @@
 #ifndef ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 
-#include <zoff/aio.h>
+#include "aio.h"
 
 enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 
@@ -37,7 +37,8 @@ zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file);
 /* Write the head page of a file that does not persist. */
 zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned rank);
 
-/* Close, and remove it unless it is to be kept. A zeroed struct with lock -1 is allowed. */
-void zoff_offload_swap_file_close(zoff_swap_file *file);
+/* Close, and remove it unless it is to be kept. A zeroed struct with lock -1 is allowed. False: a transfer does not end; then
+ * descriptors and lock stay as they are, so that no other engine uses the file, and memory that was transferred must stay. */
+bool zoff_offload_swap_file_close(zoff_swap_file *file);
 
 #endif

@@ -42,7 +42,7 @@ static void doubt_chunks(zoff_swap_store *s, uint32_t file)
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         zoff_swap_place *place = &s->places[chunk];
         const bool is_written = s->chunks[chunk].bytes && place->file == file && place->now.slot != place->committed.slot;
-        s->unproven += is_written && !place->unproven;
+        s->store.unproven += is_written && !place->unproven;
         place->unproven = place->unproven || is_written;
     }
 }
@@ -183,7 +183,10 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_offload_swap_forget(store);
-    (void)zoff_offload_swap_drain(store); /* a write that fails is not wanted any more */
+    zoff_status drained = zoff_offload_swap_drain(store);
+    /* A write that fails is not wanted any more; one that does not end would come later. */
+    if (drained < 0 && zoff_offload_store_busy(store, false))
+        return drained;
     for (size_t i = 0; i < s->ring_count + s->home_count; i++)
         s->slots[i].state = ZOFF_SLOT_FREE;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
@@ -192,7 +195,7 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
         place->now = place->committed;
         place->unproven = false;
     }
-    s->unproven = 0;
+    s->store.unproven = 0;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         if (!s->places[chunk].stale)
             continue;

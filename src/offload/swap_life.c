@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+enum { PATIENCE_SECONDS = 10 }; /* at the end, for a disk that completes nothing */
+
 /* ---- places ---- */
 
 /* A resident is in no file unless the files are to persist. */
@@ -58,6 +60,7 @@ static zoff_status open_files(zoff_swap_store *s, const zoff_store_opts *opts)
         ZOFF_TRY(s->persist ? zoff_offload_swap_file_open_kept(opts->paths[i], opts->rank, &aio, &s->files[i])
                             : zoff_offload_swap_file_open(opts->paths[i], opts->rank, &aio, &s->files[i]));
         s->file_count = i + 1;
+        zoff_aio_queue_limit(s->files[i].aio, s->timeout_seconds);
     }
     return ZOFF_OK;
 }
@@ -227,6 +230,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->store.ops = &zoff_offload_swap_ops;
     s->store.can_rollback = s->persist = opts->persist;
     s->power_safe = opts->power_safe;
+    s->timeout_seconds = opts->timeout_seconds > 0 ? opts->timeout_seconds : -1;
     s->verify = opts->verify;
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
@@ -254,10 +258,17 @@ close_store:
 void zoff_offload_swap_life_close(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
+    bool is_idle = true;
     /* Closing a queue waits for what is in flight: only then may the slots go. */
-    for (size_t i = 0; i < s->file_count; i++)
-        zoff_offload_swap_file_close(&s->files[i]);
-    zoff_base_map_free(&s->store.map);
+    for (size_t i = 0; i < s->file_count; i++) {
+        if (s->timeout_seconds < 0 || s->timeout_seconds > PATIENCE_SECONDS)
+            zoff_aio_queue_limit(s->files[i].aio, PATIENCE_SECONDS);
+        is_idle = zoff_offload_swap_file_close(&s->files[i]) && is_idle;
+    }
+    if (is_idle)
+        zoff_base_map_free(&s->store.map);
+    else
+        ZOFF_WARN("%zu bytes of slots cannot be freed: the disk may still read or write them", s->store.map.bytes);
     zoff_base_mem_free(s->digest.hashes);
     zoff_base_mem_free(s->digest.done);
     zoff_base_mem_free(s->slots);

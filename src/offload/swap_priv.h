@@ -73,13 +73,13 @@ typedef struct zoff_swap_store {
     size_t file_count;
     zoff_swap_slot *oldest, *newest; /* in flight */
     bool persist, power_safe;
+    double timeout_seconds; /* negative: none */
     zoff_store_verify verify;
     zoff_digest digest;  /* of one chunk at a time */
     size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
     bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
-    size_t unproven;     /* chunks */
     zoff_swap_identity identity;
 } zoff_swap_store;
 

@@ -39,11 +39,20 @@ uint64_t zoff_offload_swap_record_room(size_t entries)
     return HEADS * (ZOFF_RECORD_HEAD_BYTES + table_room(entries));
 }
 
-static zoff_status write_wait(zoff_aio *aio, uint64_t offset, const char *base, size_t bytes)
+/* A write that does not end keeps its pages. */
+static zoff_status write_wait(zoff_aio *aio, uint64_t offset, zoff_map *pages, size_t from, size_t bytes)
 {
     uint64_t ticket;
-    ZOFF_TRY(zoff_aio_write(aio, offset, bytes, base, &ticket));
-    return zoff_aio_wait(aio, ticket);
+    ZOFF_TRY(zoff_aio_write(aio, offset, bytes, (char *)pages->base + from, &ticket));
+    zoff_status status = zoff_aio_wait(aio, ticket);
+    if (status != ZOFF_PENDING)
+        return status;
+    *pages = (zoff_map){.base = NULL};
+    return zoff_base_status_fail(
+        ZOFF_ERR_IO,
+        "a commit record of %zu bytes at offset %llu is not written in time: the disk neither writes it "
+        "nor fails (timeout_seconds)",
+        bytes, (unsigned long long)offset);
 }
 
 zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries)
@@ -64,9 +73,9 @@ zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, 
     if (table_bytes) {
         memcpy(base + ZOFF_RECORD_HEAD_BYTES, entries, table_bytes);
         ZOFF_TRY_OR(unmap_pages,
-                    write_wait(aio, table_offset(head, which), base + ZOFF_RECORD_HEAD_BYTES, (size_t)head->table_room));
+                    write_wait(aio, table_offset(head, which), &pages, ZOFF_RECORD_HEAD_BYTES, (size_t)head->table_room));
     }
-    status = write_wait(aio, (uint64_t)which * ZOFF_RECORD_HEAD_BYTES, base, ZOFF_RECORD_HEAD_BYTES);
+    status = write_wait(aio, (uint64_t)which * ZOFF_RECORD_HEAD_BYTES, &pages, 0, ZOFF_RECORD_HEAD_BYTES);
 unmap_pages:
     zoff_base_map_free(&pages);
     return status;
@@ -77,7 +86,7 @@ zoff_status zoff_offload_swap_record_clear(zoff_aio *aio, size_t entries)
     zoff_map pages;
     const size_t bytes = (size_t)zoff_offload_swap_record_room(entries);
     ZOFF_TRY(zoff_base_map_alloc(bytes, "blank commit records", ZOFF_MAP_FIRST_TOUCH, &pages));
-    zoff_status status = write_wait(aio, 0, pages.base, bytes);
+    zoff_status status = write_wait(aio, 0, &pages, 0, bytes);
     zoff_base_map_free(&pages);
     return status;
 }
@@ -87,7 +96,7 @@ zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generatio
     zoff_map page;
     ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES, "a blank commit record", ZOFF_MAP_FIRST_TOUCH, &page));
     memcpy(page.base, TAKEN_BACK, sizeof TAKEN_BACK);
-    zoff_status status = write_wait(aio, (generation & 1) * ZOFF_RECORD_HEAD_BYTES, page.base, ZOFF_RECORD_HEAD_BYTES);
+    zoff_status status = write_wait(aio, (generation & 1) * ZOFF_RECORD_HEAD_BYTES, &page, 0, ZOFF_RECORD_HEAD_BYTES);
     zoff_base_map_free(&page);
     return status;
 }

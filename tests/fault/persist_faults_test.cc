@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <memory>
@@ -230,6 +231,30 @@ TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+}
+
+// What a full disk would refuse later is taken by seal, also where a file system cannot reserve it.
+TEST(PersistFault, AStepTakesNoRoomThatSealDidNotTake)
+{
+    log_catcher log;
+    scratch_folder folder;
+    aio_fault fault;
+    fault.refuse_fallocate = EOPNOTSUPP;
+    trainer t(6);
+    t.add(200000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}"), 20000);
+    const std::string name = folder.file("zoff-r0.states");
+    struct stat sealed, stepped;
+    ASSERT_EQ(0, stat(name.c_str(), &sealed));
+    for (int i = 0; i < 2; i++) {
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    }
+    ASSERT_EQ(0, stat(name.c_str(), &stepped));
+    EXPECT_GE((uint64_t)sealed.st_blocks * 512, (uint64_t)sealed.st_size);
+    EXPECT_EQ(sealed.st_blocks, stepped.st_blocks);
+    EXPECT_EQ(sealed.st_size, stepped.st_size);
 }
 
 // Behind the engine's back, as a drive does it: one bit in each 8 KiB of the second half of all state files changes, and

@@ -1,0 +1,275 @@
+// deadlines_test.cc: a disk or a device that neither moves nor fails is an error when the communicator's timeout_seconds are
+// over; the step can be finished when it moves again, and an engine can be destroyed while it does not.
+#include "aio_place.h"
+#include "zoff_test.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string.h>
+#include <unistd.h>
+
+extern "C" {
+#include "backend_priv.h"
+ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
+ssize_t __real_pread(int fd, void *dst, size_t bytes, off_t offset);
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset);
+}
+
+using namespace zoff_test;
+
+namespace
+{
+// Whoever comes through waits for as long as it is shut.
+class gate
+{
+  public:
+    void shut() { set(true); }
+    void open() { set(false); }
+    void pass()
+    {
+        std::unique_lock<std::mutex> guard(lock);
+        moved.wait(guard, [&] { return !is_shut; });
+    }
+
+  private:
+    void set(bool to)
+    {
+        const std::lock_guard<std::mutex> guard(lock);
+        is_shut = to;
+        moved.notify_all();
+    }
+    std::mutex lock;
+    std::condition_variable moved;
+    bool is_shut = false;
+};
+
+enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, ON_THE_DEVICE };
+gate the_gate;
+std::atomic<int> shut_at{NOWHERE};
+
+bool is_state_file(int fd)
+{
+    char path[4096] = "";
+    return readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1) > 0 && strstr(path, ".states");
+}
+
+void pass(void *)
+{
+    the_gate.pass();
+}
+
+double now()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const double LIMIT = 0.25; // seconds
+
+class Deadlines : public testing::TestWithParam<where>
+{
+  protected:
+    Deadlines() : weights(COUNT, 0x3f80), grads(COUNT, 0x3c23) {}
+    ~Deadlines() override { clear(); }
+
+    void clear()
+    {
+        shut_at = NOWHERE;
+        the_gate.open();
+        e.reset();
+        zoff_accel_stream_close(device.get(), stream);
+        stream = nullptr;
+        device.reset();
+        group.reset();
+    }
+
+    // 8 chunks, 2 of them in DRAM at a time.
+    void open()
+    {
+        zoff_comm *joined = nullptr;
+        zoff_comm_opts how = {};
+        how.struct_size = sizeof how;
+        how.timeout_seconds = LIMIT;
+        ASSERT_ZOFF_OK(zoff_comm_open(&how, &joined));
+        group.reset(joined);
+        if (GetParam() == ON_THE_DEVICE) {
+            zoff_accel *opened = nullptr;
+            ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &opened));
+            device.reset(opened);
+            ASSERT_ZOFF_OK(zoff_accel_stream_open(opened, &stream));
+        }
+        const std::string text =
+            "{\"gradient_clipping\": 0, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
+            "\"nvme\", \"buffer_count\": 2, \"nvme_path\": \"" +
+            folder.path + "\"}}, \"zoff\": {\"io_backend\": \"threads\", \"persist\": true}}";
+        zoff_config *parsed = nullptr;
+        zoff_engine *made = nullptr;
+        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+        zoff_engine_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.config = parsed;
+        opts.chunk_elements = COUNT / 8;
+        opts.threads = 1;
+        opts.comm = group.get();
+        opts.accel = device.get();
+        ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
+        zoff_config_close(parsed);
+        e.reset(made);
+        zoff_param_desc d = {};
+        d.struct_size = sizeof d;
+        d.name = "layer";
+        d.value = weights.data();
+        d.grad = grads.data();
+        d.count = COUNT;
+        d.dtype = ZOFF_BF16;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    }
+
+    zoff_status step(zoff_step_info *info)
+    {
+        *info = zoff_step_info();
+        info->struct_size = sizeof *info;
+        zoff_status status = zoff_grad_ready(e.get(), 0, 0, stream);
+        status = status < 0 ? status : zoff_step_begin(e.get(), nullptr);
+        return status < 0 ? status : zoff_step_wait(e.get(), info);
+    }
+
+    void shut()
+    {
+        the_gate.shut();
+        shut_at = GetParam();
+        if (stream) {
+            ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
+        }
+    }
+
+    enum { COUNT = 32768 };
+    log_catcher log;
+    scratch_folder folder;
+    std::vector<uint16_t> weights, grads;
+    comm group;
+    accel device;
+    void *stream = nullptr;
+    engine e;
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, Deadlines, testing::Values(AT_WRITES, AT_RECORDS, AT_READS, ON_THE_DEVICE), [](const auto &p) {
+    return std::string(p.param == AT_WRITES    ? "writes"
+                       : p.param == AT_RECORDS ? "records"
+                       : p.param == AT_READS   ? "reads"
+                                               : "device");
+});
+
+// What the error says is waited for.
+const char *words_for(where place)
+{
+    return place == AT_WRITES    ? "the write of chunk"
+           : place == AT_RECORDS ? "a commit record of"
+           : place == AT_READS   ? "the read of chunk"
+                                 : "gradient 0 of layer on its way down";
+}
+
+TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
+{
+    zoff_step_info info;
+    ASSERT_NO_FATAL_FAILURE(open());
+    for (int i = 0; i < 3; i++)
+        ASSERT_ZOFF_OK(step(&info));
+    const std::vector<uint16_t> right = weights;
+    clear();
+    ASSERT_EQ(0, system(("rm '" + folder.path + "'/*").c_str()));
+    weights.assign(COUNT, 0x3f80);
+    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_ZOFF_OK(step(&info));
+    ASSERT_NO_FATAL_FAILURE(shut());
+    const double from = now();
+    EXPECT_ZOFF_FAILS(GetParam() == ON_THE_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_ERR_IO, words_for(GetParam()), step(&info));
+    EXPECT_GE(now() - from, LIMIT);
+    EXPECT_NE(std::string(zoff_last_error()).find("timeout_seconds"), std::string::npos) << zoff_last_error();
+    if (GetParam() == ON_THE_DEVICE) // it may still write what would be given up
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_grads_drop(e.get()));
+    shut_at = NOWHERE;
+    the_gate.open();
+    zoff_status status = zoff_step_retry(e.get(), &info);
+    for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers come through at their own pace
+        status = zoff_step_retry(e.get(), &info);
+    ASSERT_ZOFF_OK(status);
+    ASSERT_ZOFF_OK(step(&info));
+    EXPECT_TRUE(weights == right);
+    int64_t t;
+    ASSERT_ZOFF_OK(zoff_step_count(e.get(), &t));
+    EXPECT_EQ(3, t);
+}
+
+// What may still be touched is not freed, so all of it happens in another process.
+TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
+{
+    EXPECT_EQ("", in_child([&]() -> std::string {
+                  zoff_step_info info;
+                  log.expect(GetParam() == ON_THE_DEVICE ? "does not come to the end of what it was given" : "cannot be freed");
+                  open();
+                  if (!e || step(&info) < 0)
+                      return zoff_last_error();
+                  shut();
+                  if (step(&info) >= 0)
+                      return "the step came through";
+                  const double from = now();
+                  zoff_engine_destroy(e.release());
+                  const double took = now() - from;
+                  if (took > 20 * LIMIT)
+                      return "destroy took " + std::to_string(took) + " s";
+                  if (!log.contains(GetParam() == ON_THE_DEVICE ? "does not come to the end" : "stays open and locked"))
+                      return "nothing was said about it";
+                  the_gate.open(); // it moves again, in memory that is still there
+                  usleep(100000);
+                  stream = nullptr;
+                  (void)device.release();
+                  return "";
+              }));
+}
+
+// A wait with a limit, as the kernel does it: a read of a pipe in which there is nothing.
+TEST(DeadlineOfARing, IsTheKernels)
+{
+    int ends[2];
+    void *ring = nullptr;
+    char byte = 0;
+    ASSERT_EQ(0, pipe(ends));
+    if (zoff_aio_uring_backend.open(ends[0], 4, &ring) < 0)
+        GTEST_SKIP() << zoff_last_error();
+    zoff_aio_io io = {false, 0, 1, &byte};
+    zoff_aio_done done = {};
+    zoff_aio_uring_backend.start(ring, &io);
+    const double from = now();
+    ASSERT_ZOFF_OK(zoff_aio_uring_backend.wait(ring, LIMIT));
+    EXPECT_GE(now() - from, LIMIT * 0.9);
+    EXPECT_EQ(0u, zoff_aio_uring_backend.reap(ring, &done, 1));
+    ASSERT_EQ(1, write(ends[1], "x", 1));
+    ASSERT_ZOFF_OK(zoff_aio_uring_backend.wait(ring, 10));
+    ASSERT_EQ(1u, zoff_aio_uring_backend.reap(ring, &done, 1));
+    EXPECT_EQ(1, done.res);
+    EXPECT_EQ('x', byte);
+    EXPECT_LT(now() - from, 5.0);
+    zoff_aio_uring_backend.close(ring, false);
+    close(ends[0]);
+    close(ends[1]);
+}
+} // namespace
+
+ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
+{
+    const int at = shut_at;
+    if (((at == AT_WRITES && offset >= 16384) || (at == AT_RECORDS && offset < 16384)) && is_state_file(fd))
+        the_gate.pass();
+    return __real_pwrite(fd, src, bytes, offset);
+}
+
+ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
+{
+    if (shut_at == AT_READS && is_state_file(fd))
+        the_gate.pass();
+    return __real_pread(fd, dst, bytes, offset);
+}
