@@ -40,7 +40,7 @@ static zoff_status run(zoff_comm *comm, zoff_comm_kind kind, char *in, char *out
     return status < 0 ? status : zoff_comm_wait(comm, &work);
 }
 
-static void tell(const char *title, zoff_status status, double seconds, const zoff_comm *comm)
+static void tell(const char *title, zoff_status status, double seconds, zoff_comm *comm)
 {
     fprintf(file, "%s|%d|%.2f|%d|%s\n", title, (int)status, seconds, (int)zoff_comm_lets_go(comm),
             status < 0 ? zoff_last_error() : "");
