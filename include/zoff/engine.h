@@ -158,23 +158,24 @@ typedef struct zoff_loss_scaler {
 
 /** What an engine takes, by tier: planned before seal, allocated after. The same code computes both. */
 typedef struct zoff_plan_info {
-    size_t struct_size;         /**< sizeof(zoff_plan_info) of the caller; 0 is rejected */
-    zoff_tier tier;             /**< home of the states */
-    uint64_t elements;          /**< trainable elements of this rank */
-    uint64_t state_bytes;       /**< masters and the moments that the optimizers have, without padding */
-    uint64_t host_bytes;        /**< DRAM for states: all of them, or the slots that files are streamed through and
-                                     resident_bytes */
-    uint64_t nvme_bytes;        /**< states in files, with padding: twice with zoff.persist; each file has a head beside them */
-    uint64_t accumulator_bytes; /**< DRAM for fp32 gradient accumulation; 0 without it */
-    uint64_t chunk_count;       /**< units in which states are kept and moved */
-    uint64_t chunk_bytes;       /**< the largest of them */
-    unsigned slots;             /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
-    unsigned threads;           /**< of the update */
-    uint64_t resident_bytes;    /**< of the states on the NVMe tier those that stay in DRAM, in what the slots leave of the
-                                     budget: part of host_bytes, and in no file unless states persist */
-    uint64_t step_read_bytes;   /**< from files in each step in which every parameter takes part */
-    uint64_t step_write_bytes;  /**< to files: what wears the drive */
-    uint64_t weight_bytes;      /**< weights that the engine keeps, without padding */
+    size_t struct_size;   /**< sizeof(zoff_plan_info) of the caller; 0 is rejected */
+    zoff_tier tier;       /**< home of the states */
+    uint64_t elements;    /**< trainable elements of this rank */
+    uint64_t state_bytes; /**< masters and the moments that the optimizers have, without padding */
+    uint64_t host_bytes;  /**< DRAM for states: all of them, or the slots that files are streamed through and
+                               resident_bytes */
+    uint64_t nvme_bytes;  /**< states in files, with padding: twice with zoff.persist; each file has a head beside them */
+    uint64_t
+        accumulator_bytes;     /**< DRAM for fp32 gradient accumulation, and for the sums of tied gradients; 0 without either */
+    uint64_t chunk_count;      /**< units in which states are kept and moved */
+    uint64_t chunk_bytes;      /**< the largest of them */
+    unsigned slots;            /**< chunks in DRAM at a time on the NVMe tier; 0 on the host tier */
+    unsigned threads;          /**< of the update */
+    uint64_t resident_bytes;   /**< of the states on the NVMe tier those that stay in DRAM, in what the slots leave of the
+                                    budget: part of host_bytes, and in no file unless states persist */
+    uint64_t step_read_bytes;  /**< from files in each step in which every parameter takes part */
+    uint64_t step_write_bytes; /**< to files: what wears the drive */
+    uint64_t weight_bytes;     /**< weights that the engine keeps, without padding */
     uint64_t weight_host_bytes; /**< DRAM for them, beside host_bytes: all of them, or buffers and what is cached, and the
                                      slices that may be whole at a time */
     uint64_t weight_nvme_bytes; /**< of them in files */
@@ -212,6 +213,11 @@ ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_
 ZOFF_API void zoff_engine_destroy(zoff_engine *e);
 
 /** Register a parameter; same order on every rank.  @units count in elements
+ *
+ *  Tied weights are registered once for each name, with the same value, count, slices, value_stride, dtype and group. They have
+ *  one master and one set of states, those of the name registered first; zoff_state_read() and zoff_state_write() of the others
+ *  go there. The gradients of all names are added up in fp32; a name may have none, or share the buffer of another. Weights,
+ *  or gradients, of two parameters that overlap in any other way are refused by zoff_engine_seal().
  *  @return ERR_STATE once sealed. out may be NULL */
 ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 
@@ -233,7 +239,8 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  last whole step, which zoff_step_count() tells; the weights are left alone. Before the next step call zoff_params_push()
  *  to make the weights theirs, or zoff_params_pull() to take the weights as masters.
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with what is needed, what there is and which key to change; ERR_IO for a path that
- *  cannot be used; ERR_INVALID or ERR_CORRUPT for persistent files of another model, or damaged ones. After an error the
+ *  cannot be used; ERR_INVALID for buffers that overlap; ERR_INVALID or ERR_CORRUPT for persistent files of another model, or
+ *  damaged ones. After an error the
  *  engine is as before and may be sealed again */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 

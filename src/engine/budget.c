@@ -205,6 +205,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     plan_weights(e, &plan, &info);
     info.accumulator_bytes =
         zoff_engine_params_accumulates(e) ? (plan.owned_elements - zoff_engine_kept_sums_of(&plan, kept)) * sizeof(float) : 0;
+    *(zoff_engine_device_is(e) ? &info.device_bytes : &info.accumulator_bytes) += zoff_engine_ties_bytes(e);
     info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
     const uint64_t norm_bytes = zoff_engine_device_norm_bytes(e, &plan);
     info.device_bytes += norm_bytes + zoff_engine_ranks_device_bytes(e, &plan);

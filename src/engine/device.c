@@ -520,9 +520,10 @@ static zoff_status zero_gradients(zoff_engine *e)
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
-            if (p->grad && e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
-                ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, p->grad + slice * p->grad_stride,
-                                             p->count * zoff_adam_dtype_bytes(p->grad_dtype)));
+            zoff_dtype dtype;
+            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
+                ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
         }
     }
     return sync(e, e->device.down);

@@ -69,7 +69,13 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_plan: engine and out must not be NULL");
     ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_engine_plan: out->struct_size is 0; set it to sizeof(zoff_plan_info)");
-    ZOFF_TRY(zoff_engine_budget_plan(e, &plan, &info));
+    zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* as long as it is built: what seal would find, and nothing of it stays */
+    const bool is_building = e->phase == ZOFF_PHASE_BUILDING;
+    ZOFF_TRY(is_building ? zoff_engine_ties_find(own) : ZOFF_OK);
+    const zoff_status status = zoff_engine_budget_plan(e, &plan, &info);
+    if (is_building)
+        zoff_engine_ties_dissolve(own);
+    ZOFF_TRY(status);
     zoff_zero_plan_free(&plan);
     info.struct_size = out->struct_size;
     memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
@@ -166,6 +172,7 @@ static void deallocate(zoff_engine *e)
     leave_to_device(e);
     zoff_engine_identity_close(e);
     zoff_engine_device_close(e);
+    zoff_engine_ties_close(e);
     zoff_engine_reach_close(e);
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
@@ -228,6 +235,7 @@ static zoff_status make_plan(zoff_engine *e)
 {
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
+    ZOFF_TRY(zoff_engine_ties_find(e));
     ZOFF_TRY(zoff_engine_reach_check(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
@@ -244,6 +252,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
     ZOFF_TRY(zoff_engine_device_open(e));
+    ZOFF_TRY(zoff_engine_ties_open(e));
     return zoff_engine_live_open(e);
 }
 

@@ -16,6 +16,7 @@
  *  device.c    where the CPU does not reach weights and gradients; device_wait.c  for how long it is waited for
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
  *  conductor.c a thread that lets it all go on      identity.c  who it is to other ranks
+ *  ties.c      parameters that share their weights
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal
  *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
  *  together.c  ranks open their stores
@@ -54,7 +55,8 @@ typedef enum zoff_phase {
 enum {
     ZOFF_SLICE_READY = 1,   /* its gradient was handed over for this micro-step */
     ZOFF_SLICE_PRESENT = 2, /* it has had a gradient in this step; with accumulation: the accumulator holds something */
-    ZOFF_SLICE_DOWN = 4     /* of a device: what was handed over has come to the host */
+    ZOFF_SLICE_DOWN = 4,    /* of a device: what was handed over has come to the host */
+    ZOFF_SLICE_GIVEN = 8    /* of tied weights: this one's gradient was handed over; READY is the sum of them, the owner's */
 };
 
 typedef struct zoff_engine_param {
@@ -68,7 +70,32 @@ typedef struct zoff_engine_param {
     bool frozen;
     bool engine_owned; /* its weights are in the store of weights; `value` holds the first ones until seal */
     size_t first_flag; /* of its slices, in the engine's flags */
+    uint32_t tie;      /* from seal on: 1 + the number of the tie that it is in; 0: its weights are nobody else's */
 } zoff_engine_param;
+
+/* A gradient buffer as the program gave it. */
+typedef struct zoff_given {
+    char *grad;
+    size_t stride; /* bytes */
+    zoff_dtype dtype;
+} zoff_given;
+
+/* Parameters with the same weights. */
+typedef struct zoff_tie {
+    uint32_t owner;      /* of weights and states; its gradient is the sum of all, in fp32 */
+    size_t first, count; /* in the members: in order of registration, the owner first */
+    zoff_given given;    /* the owner's own gradient */
+} zoff_tie;
+
+typedef struct zoff_ties {
+    zoff_tie *all;
+    size_t count, capacity;
+    uint32_t *members; /* parameters */
+    size_t member_count, member_capacity;
+    zoff_map sums; /* of gradients; or, on a device, */
+    void *there;
+    bool rebound; /* buffers have moved since it was known that none overlap */
+} zoff_ties;
 
 /* Hyper-parameters of a group where the program has set them, and what was laid out for it. */
 typedef struct zoff_engine_group {
@@ -195,6 +222,7 @@ struct zoff_engine {
     zoff_engine_group *groups;
     size_t group_count; /* as many as the parameters or the program name */
     size_t group_capacity;
+    zoff_ties ties;
     size_t slice_count;                    /* of all parameters */
     size_t widest_weight, widest_gradient; /* elements, in bytes; gradients as they go to other ranks */
 
@@ -322,6 +350,30 @@ static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_p
 {
     return &e->flags[e->params[piece->param].first_flag + piece->slice];
 }
+
+/* The gradient of a slice is where its parameter says: it takes part, and goes on its way. */
+zoff_status zoff_engine_params_take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+/* Where the program's own gradient of a slice is, and its type; NULL: it has none. */
+char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
+bool zoff_engine_params_is_given(const zoff_engine *e, zoff_param p, size_t slice); /* it was handed over in this micro-step */
+void zoff_engine_params_measure(zoff_engine *e);                                    /* the widest elements of the list */
+
+/* ties.c: parameters that share their weights */
+/* Before the list is planned: who they are, also in e->params. ERR_INVALID for buffers that overlap. */
+zoff_status zoff_engine_ties_find(zoff_engine *e);
+void zoff_engine_ties_dissolve(zoff_engine *e);        /* nobody */
+zoff_status zoff_engine_ties_open(zoff_engine *e);     /* memory for the sums, */
+uint64_t zoff_engine_ties_bytes(const zoff_engine *e); /* of so many bytes, on the host or on the device */
+void zoff_engine_ties_close(zoff_engine *e);           /* also dissolves */
+zoff_status zoff_engine_ties_check(zoff_engine *e);    /* after buffers have moved */
+bool zoff_engine_ties_has(const zoff_engine *e, zoff_param p);
+zoff_param zoff_engine_ties_owner(const zoff_engine *e, zoff_param p); /* who has its states: itself, where it is not tied */
+char *zoff_engine_ties_given(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
+void zoff_engine_ties_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
+/* One of them has its gradient: the sum is made when all have, */
+zoff_status zoff_engine_ties_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+/* or when the step begins. `all`: take the gradients that nobody has handed over, too. */
+zoff_status zoff_engine_ties_settle(zoff_engine *e, bool all);
 
 /* groups.c */
 zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group);

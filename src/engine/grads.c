@@ -145,6 +145,11 @@ void zoff_engine_grads_packed(zoff_engine *e, size_t number)
         let_go(e, slot);
 }
 
+void zoff_engine_grads_let_go(zoff_engine *e, size_t number)
+{
+    let_go(e, slot_of(e, number));
+}
+
 void zoff_engine_grads_forget(zoff_engine *e)
 {
     for (size_t i = 0; e->grads.count && i < e->slice_count; i++)
@@ -178,12 +183,14 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
                  zoff_accel_name(e->accel));
     const zoff_engine_param *param = &e->params[p];
     const size_t number = param->first_flag + slice;
-    ZOFF_FAIL_IF(param->frozen || param->grad, ZOFF_ERR_INVALID, "zoff_grad_acquire: %s %s", param->name,
-                 param->frozen ? "is frozen and needs no gradient"
-                               : "has a gradient buffer of the program (zoff_param_desc.grad)");
-    ZOFF_FAIL_IF(e->flags[number] & ZOFF_SLICE_READY, ZOFF_ERR_STATE,
+    zoff_dtype dtype;
+    const bool is_frozen = param->frozen && !param->tie;
+    ZOFF_FAIL_IF(is_frozen || zoff_engine_params_own_grad(e, p, slice, &dtype), ZOFF_ERR_INVALID, "zoff_grad_acquire: %s %s",
+                 param->name,
+                 is_frozen ? "is frozen and needs no gradient" : "has a gradient buffer of the program (zoff_param_desc.grad)");
+    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
-    const size_t bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
+    const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
     const bool is_lent = zoff_engine_grads_at(e, number) != NULL;
     char *at;
     ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &at));

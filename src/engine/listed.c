@@ -96,9 +96,23 @@ zoff_status zoff_engine_listed_settings(const zoff_engine *e, zoff_facts *out)
     return ZOFF_OK;
 }
 
+/* Each rank finds for itself which parameters have the same weights. */
+static zoff_status add_ties(const zoff_engine *e, zoff_facts *out)
+{
+    zoff_param *owners;
+    ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *owners, "the list of parameters", &owners));
+    for (size_t i = 0; i < e->param_count; i++)
+        owners[i] = zoff_engine_ties_owner(e, (zoff_param)i);
+    const uint64_t checksum = zoff_offload_layout(owners, e->param_count * sizeof *owners);
+    zoff_base_mem_free(owners);
+    return zoff_engine_facts_add_count(
+        out, checksum, "the list of parameters that are tied, by having the same zoff_param_desc.value (as a checksum)");
+}
+
 /* Budgets may differ as long as they cut alike. */
 zoff_status zoff_engine_listed_plan(const zoff_engine *e, zoff_facts *out)
 {
+    ZOFF_TRY(add_ties(e, out));
     ZOFF_TRY(zoff_engine_facts_add_count(
         out, e->plan.chunk_count,
         "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path)"));

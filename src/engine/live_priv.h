@@ -116,6 +116,7 @@ zoff_status zoff_engine_grads_lend(zoff_engine *e, size_t number, size_t bytes, 
 const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
 void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
 void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
+void zoff_engine_grads_let_go(zoff_engine *e, size_t number);                    /* this one is free again */
 void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
 
 /* assemble.c: slices of several ranks' parts */

@@ -74,13 +74,21 @@ zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *d, zof
     zoff_engine_identity_add(e, name, p.count * p.slices);
     e->groups[p.group].used = e->groups[p.group].used || !p.frozen;
     e->slice_count += p.slices;
-    e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p.dtype));
-    if (!p.frozen)
-        e->widest_gradient = zoff_base_bits_max(e->widest_gradient, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, &p)));
     if (out)
         *out = (zoff_param)e->param_count;
     e->param_count++;
     return ZOFF_OK;
+}
+
+void zoff_engine_params_measure(zoff_engine *e)
+{
+    e->widest_weight = e->widest_gradient = 0;
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
+        e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p->dtype));
+        e->widest_gradient = zoff_base_bits_max(e->widest_gradient, gradient);
+    }
 }
 
 void zoff_engine_params_free(zoff_engine *e)
@@ -132,7 +140,7 @@ const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece 
     return zoff_engine_params_there(e, piece);
 }
 
-static zoff_status take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+zoff_status zoff_engine_params_take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     if (zoff_engine_device_is(e))
         ZOFF_TRY(zoff_engine_device_fall(e, p, slice, native_stream));
@@ -145,14 +153,29 @@ zoff_status zoff_engine_params_ready_all(zoff_engine *e)
 {
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
+        for (size_t slice = 0; !p->frozen && !p->tie && p->count && slice < p->slices; slice++) {
             const size_t number = p->first_flag + slice;
             if (e->flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
                 continue;
-            ZOFF_TRY(take_gradient(e, (zoff_param)i, slice, NULL));
+            ZOFF_TRY(zoff_engine_params_take_gradient(e, (zoff_param)i, slice, NULL));
         }
     }
-    return ZOFF_OK;
+    return zoff_engine_ties_settle(e, true);
+}
+
+char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
+{
+    const zoff_engine_param *param = &e->params[p];
+    if (param->tie)
+        return zoff_engine_ties_given(e, p, slice, out_dtype);
+    *out_dtype = param->grad_dtype;
+    return param->grad ? param->grad + slice * param->grad_stride : NULL;
+}
+
+bool zoff_engine_params_is_given(const zoff_engine *e, zoff_param p, size_t slice)
+{
+    const zoff_engine_param *param = &e->params[p];
+    return e->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
 
 void zoff_engine_params_zero_grads(zoff_engine *e)
@@ -160,8 +183,10 @@ void zoff_engine_params_zero_grads(zoff_engine *e)
     for (size_t i = 0; !zoff_engine_device_is(e) && i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
-            if (p->grad && e->flags[p->first_flag + slice] & ZOFF_SLICE_READY)
-                memset(p->grad + slice * p->grad_stride, 0, p->count * zoff_adam_dtype_bytes(p->grad_dtype));
+            zoff_dtype dtype;
+            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
+                memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
         }
     }
 }
@@ -172,7 +197,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_engine_param *p
     for (size_t slice = 0; e->phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
         const size_t number = p->first_flag + slice;
         ZOFF_FAIL_IF(
-            e->flags[number] & ZOFF_SLICE_READY, ZOFF_ERR_STATE,
+            e->flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_GIVEN), ZOFF_ERR_STATE,
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
@@ -193,12 +218,19 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s", e->params[p].name,
                  zoff_engine_params_phase(e));
     zoff_engine_param *param = &e->params[p];
-    ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(param->grad_dtype),
+    zoff_dtype grad_dtype;
+    char *own_grad = zoff_engine_params_own_grad(e, p, 0, &grad_dtype);
+    ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
     ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
                  "zoff_param_bind: the weights of %s are the engine's; zoff_param_write() sets them", param->name);
-    const bool moves = (value && value != param->value) || (grad && grad != param->grad);
+    const bool moves = (value && value != param->value) || (grad && grad != own_grad);
     ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
+    e->ties.rebound = e->ties.rebound || moves; /* whether they overlap is seen when all have moved */
+    if (param->tie) {
+        zoff_engine_ties_bind(e, p, value, grad);
+        return ZOFF_OK;
+    }
     param->value = value ? value : param->value;
     param->grad = grad ? grad : param->grad;
     return ZOFF_OK;
@@ -214,18 +246,23 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_FAIL_IF(native_stream && !zoff_engine_device_is(e), ZOFF_ERR_INVALID,
                  "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
     const zoff_engine_param *param = &e->params[p];
-    uint8_t *flag = &e->flags[param->first_flag + slice];
-    const bool has_gradient = param->grad || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
+    zoff_dtype dtype;
+    const bool has_gradient =
+        zoff_engine_params_own_grad(e, p, slice, &dtype) || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
-    ZOFF_FAIL_IF(*flag & ZOFF_SLICE_READY, ZOFF_ERR_STATE, "zoff_grad_ready: slice %zu of %s was handed over twice in one step",
-                 slice, param->name);
-    const bool is_trained = !param->frozen && param->count;
-    ZOFF_TRY(is_trained ? take_gradient(e, p, slice, native_stream) : zoff_engine_device_follow(e, native_stream));
+    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
+                 "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
+    if (param->tie)
+        ZOFF_TRY(zoff_engine_ties_take(e, p, slice, native_stream));
+    else if (!param->frozen && param->count)
+        ZOFF_TRY(zoff_engine_params_take_gradient(e, p, slice, native_stream));
+    else
+        ZOFF_TRY(zoff_engine_device_follow(e, native_stream));
     e->handed_over = true;
     if (zoff_engine_device_is(e) && !zoff_engine_reach_is(e))
         (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */
-    else
+    else if (!param->tie)
         zoff_engine_exchange_mark(e, p, slice);
     (void)zoff_engine_stores_pump(e); /* the store keeps an error for the step */
     return ZOFF_OK;

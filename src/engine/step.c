@@ -70,6 +70,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
                  run.grad_scale, e->micro_scale);
     ZOFF_TRY(zoff_engine_loss_scale_check(e, run.grad_scale));
+    ZOFF_TRY(zoff_engine_ties_check(e));
     for (size_t group = 0; group < e->group_count; group++)
         ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
     if (run.last) {
@@ -125,6 +126,10 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
+    const zoff_status status = zoff_engine_ties_settle(e, false);
+    if (status < 0)
+        zoff_comm_uncount(e->comm); /* it begins again */
+    ZOFF_TRY(status);
     start(e);
     return ZOFF_OK;
 }

@@ -288,7 +288,8 @@ static zoff_status move_alike(zoff_engine *e, const window *w, unsigned call)
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
+    const window w = {
+        .param = e ? zoff_engine_ties_owner(e, p) : p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_READ);
 }
@@ -296,7 +297,12 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = p, .kind = kind, .first = first, .count = count, .write = true, .src = (const char *)src};
+    const window w = {.param = e ? zoff_engine_ties_owner(e, p) : p,
+                      .kind = kind,
+                      .first = first,
+                      .count = count,
+                      .write = true,
+                      .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
     if (is_own_master(e, &w))
         ZOFF_TRY(zoff_engine_live_check(e, p, 1, "zoff_state_write"));
