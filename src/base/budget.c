@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { PATH_BYTES = 1024 };
 
@@ -83,37 +85,78 @@ static bool go_up(char *folder, const char *controller)
     return true;
 }
 
-/* Limit minus use of each group up to the top. Pages of the file cache count as used but can be dropped: they are given back.
- */
-static uint64_t group_memory(const char *root, const char *controller, const char *limit_file, const char *used_file,
-                             const char *cache_key)
+/* Limit minus use of one group. Pages of the file cache count as used but can be dropped: they are given back. */
+static bool read_left(const char *root, const char *folder, const char *const files[3], uint64_t *out)
+{
+    uint64_t limit, used, cache = 0;
+    char path[PATH_BYTES * 2];
+    char line[128];
+    if (!read_number(root, folder, files[0], &limit) || !read_number(root, folder, files[1], &used))
+        return false;
+    snprintf(path, sizeof path, "%s%s/memory.stat", root, folder);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long value;
+        char key[64];
+        if (sscanf(line, "%63s %llu", key, &value) == 2 && strcmp(key, files[2]) == 0)
+            cache = value;
+    }
+    if (f)
+        fclose(f);
+    used = used > cache ? used - cache : 0;
+    *out = limit > used ? limit - used : 0;
+    return true;
+}
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        seed = (seed ^ at[i]) * UINT64_C(0x100000001b3);
+    return seed;
+}
+
+/* A boot of a machine. Containers on it have names of their own, and the same boot. */
+static uint64_t machine_id(const char *root)
+{
+    const uint64_t start = UINT64_C(0xcbf29ce484222325);
+    char path[PATH_BYTES];
+    char text[128] = "";
+    snprintf(path, sizeof path, "%s/proc/sys/kernel/random/boot_id", root);
+    FILE *f = fopen(path, "re");
+    const bool found = f && fgets(text, sizeof text, f);
+    if (f)
+        fclose(f);
+    if (!found)
+        (void)gethostname(text, sizeof text - 1);
+    return hash(start, text, strlen(text));
+}
+
+/* A group on a machine: by its folder's number, for each container may see its own group at the top. */
+static uint64_t group_id(const char *root, const char *folder, uint64_t machine)
+{
+    char path[PATH_BYTES * 2];
+    struct stat s = {.st_ino = 0};
+    snprintf(path, sizeof path, "%s%s", root, folder);
+    (void)stat(path, &s);
+    const uint64_t numbers[] = {(uint64_t)s.st_dev, (uint64_t)s.st_ino};
+    return hash(machine, numbers, sizeof numbers);
+}
+
+/* The groups up to the top, of one version. */
+static size_t group_levels(const char *root, const char *controller, const char *const files[3], size_t count,
+                           zoff_budget_level *out)
 {
     char folder[PATH_BYTES];
-    uint64_t least = UINT64_MAX;
     if (!group_folder(root, controller, folder, sizeof folder))
-        return least;
+        return count;
     do {
-        uint64_t limit, used;
-        if (read_number(root, folder, limit_file, &limit) && read_number(root, folder, used_file, &used)) {
-            char path[PATH_BYTES * 2];
-            char line[128];
-            uint64_t cache = 0;
-            snprintf(path, sizeof path, "%s%s/memory.stat", root, folder);
-            FILE *f = fopen(path, "re");
-            while (f && fgets(line, sizeof line, f)) {
-                unsigned long long value;
-                char key[64];
-                if (sscanf(line, "%63s %llu", key, &value) == 2 && strcmp(key, cache_key) == 0)
-                    cache = value;
-            }
-            if (f)
-                fclose(f);
-            used = used > cache ? used - cache : 0;
-            uint64_t left = limit > used ? limit - used : 0;
-            least = left < least ? left : least;
-        }
+        uint64_t left;
+        if (count < ZOFF_BUDGET_LEVELS && read_left(root, folder, files, &left))
+            out[count++] = (zoff_budget_level){.id = group_id(root, folder, out[0].id), .bytes = left};
     } while (go_up(folder, controller));
-    return least;
+    return count;
 }
 
 static uint64_t machine_memory(const char *root)
@@ -133,14 +176,28 @@ static uint64_t machine_memory(const char *root)
     return result;
 }
 
+size_t zoff_base_budget_levels_under(const char *root, zoff_budget_level out[ZOFF_BUDGET_LEVELS])
+{
+    static const char *const V2[] = {"memory.max", "memory.current", "inactive_file"};
+    static const char *const V1[] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+    out[0] = (zoff_budget_level){.id = machine_id(root), .bytes = machine_memory(root)};
+    return group_levels(root, "memory", V1, group_levels(root, "", V2, 1, out), out);
+}
+
+size_t zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS])
+{
+    return zoff_base_budget_levels_under("", out);
+}
+
 uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source)
 {
-    uint64_t machine = machine_memory(root);
-    uint64_t v2 = group_memory(root, "", "memory.max", "memory.current", "inactive_file");
-    uint64_t v1 = group_memory(root, "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file");
-    uint64_t group = v2 < v1 ? v2 : v1;
-    *out_source = group < machine ? "cgroup limit" : "MemAvailable";
-    return group < machine ? group : machine;
+    zoff_budget_level levels[ZOFF_BUDGET_LEVELS];
+    const size_t count = zoff_base_budget_levels_under(root, levels);
+    size_t least = 0;
+    for (size_t i = 1; i < count; i++)
+        least = levels[i].bytes < levels[least].bytes ? i : least;
+    *out_source = least ? "cgroup limit" : "MemAvailable";
+    return levels[least].bytes;
 }
 
 uint64_t zoff_base_budget_memory(const char **out_source)

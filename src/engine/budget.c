@@ -215,6 +215,12 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     return ZOFF_OK;
 }
 
+uint64_t zoff_engine_budget_need(const zoff_plan_info *info)
+{
+    return info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes +
+           info->device_host_bytes;
+}
+
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info)
 {
     const zoff_settings *s = &e->settings;
@@ -232,8 +238,7 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                                      zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
                                      zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
-    uint64_t need =
-        info->host_bytes + info->accumulator_bytes + info->weight_host_bytes + info->exchange_bytes + info->device_host_bytes;
+    const uint64_t need = zoff_engine_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
                  "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks or "

@@ -241,6 +241,7 @@ static zoff_status make_plan(zoff_engine *e)
     e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
     e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);
     choose_team(e);
+    e->need_bytes = zoff_engine_budget_need(&info);
     return zoff_engine_budget_check(e, &info);
 }
 
@@ -271,6 +272,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_agree_settings(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
     ZOFF_TRY_OR(undo, zoff_engine_agree_plan(e));
+    ZOFF_TRY_OR(undo, zoff_engine_hosts_check(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
     ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));

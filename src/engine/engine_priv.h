@@ -19,7 +19,7 @@
  *  ties.c      parameters that share their weights
  *  facts.c     lists that ranks compare             listed.c    what they compare at seal
  *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
- *  together.c  ranks open their stores
+ *  together.c  ranks open their stores             hosts.c     ranks that share the memory of a host
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -228,6 +228,7 @@ struct zoff_engine {
 
     /* from seal on */
     zoff_plan plan;
+    uint64_t need_bytes; /* of DRAM, as planned */
     zoff_store *store;
     zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
     zoff_live live;
@@ -397,6 +398,10 @@ size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
 size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan *plan);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
+uint64_t zoff_engine_budget_need(const zoff_plan_info *info); /* DRAM, of all kinds */
+
+/* hosts.c: whether all ranks of this one's host fit into its memory together; asked by all ranks, before any allocates */
+zoff_status zoff_engine_hosts_check(zoff_engine *e);
 
 /* persist.c */
 zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);

@@ -191,6 +191,45 @@ TEST_F(machine, version_1_quota)
     EXPECT_EQ(3u, cpus());
 }
 
+TEST_F(machine, each_level_has_an_id_of_its_own)
+{
+    zoff_budget_level one[ZOFF_BUDGET_LEVELS], other[ZOFF_BUDGET_LEVELS];
+    available(7 * GIB);
+    put("proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n");
+    group_v2("/job", std::to_string(6 * GIB), 1 * GIB, 0);
+    group_v2("/job/a", std::to_string(4 * GIB), 1 * GIB, 0);
+    group_v2("/job/b", "max", 1 * GIB, 0);
+    put("proc/self/cgroup", "0::/job/a\n");
+    ASSERT_EQ(3u, zoff_base_budget_levels_under(root.path.c_str(), one));
+    EXPECT_EQ(7 * GIB, one[0].bytes);
+    EXPECT_EQ(3 * GIB, one[1].bytes);
+    EXPECT_EQ(5 * GIB, one[2].bytes);
+    put("proc/self/cgroup", "0::/job/b\n");
+    ASSERT_EQ(2u, zoff_base_budget_levels_under(root.path.c_str(), other));
+    EXPECT_EQ(one[0].id, other[0].id) << "one machine";
+    EXPECT_EQ(one[2].id, other[1].id) << "one group above both";
+    EXPECT_NE(one[1].id, one[2].id);
+    EXPECT_NE(one[1].id, one[0].id);
+    put("proc/sys/kernel/random/boot_id", "another machine, or the same one after a boot\n");
+    ASSERT_EQ(2u, zoff_base_budget_levels_under(root.path.c_str(), other));
+    EXPECT_NE(one[0].id, other[0].id);
+    EXPECT_NE(one[2].id, other[1].id);
+}
+
+TEST_F(machine, more_groups_than_levels_are_those_next_to_us)
+{
+    zoff_budget_level all[ZOFF_BUDGET_LEVELS];
+    std::string folder;
+    for (int i = 0; i < 12; i++) {
+        folder += "/g";
+        group_v2(folder, std::to_string(20 * GIB), (uint64_t)i * GIB, 0);
+    }
+    put("proc/self/cgroup", "0::" + folder + "\n");
+    ASSERT_EQ((size_t)ZOFF_BUDGET_LEVELS, zoff_base_budget_levels_under(root.path.c_str(), all));
+    EXPECT_EQ(UINT64_MAX, all[0].bytes);
+    EXPECT_EQ(9 * GIB, all[1].bytes);
+}
+
 TEST(budget, this_machine_has_memory)
 {
     const char *source = nullptr;

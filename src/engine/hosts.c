@@ -1,0 +1,105 @@
+/* hosts.c: ranks that share the memory of a host. Each plans for itself, and finds that it fits; whether all of them do is
+ * known when each knows of the others. What ranks share is the machine, and each cgroup that is above several of them. */
+#include "engine_priv.h"
+
+#include "bits.h"
+#include "budget.h"
+#include "try.h"
+
+#include <stdio.h>
+
+/* What a rank tells the others. */
+typedef struct share {
+    uint64_t need, levels;
+    zoff_budget_level level[ZOFF_BUDGET_LEVELS];
+} share;
+
+/* What all ranks of a level need, and what the level has. */
+typedef struct total {
+    uint64_t need, have;
+    unsigned ranks;
+} total;
+
+static const zoff_budget_level *find(const share *s, uint64_t id)
+{
+    for (size_t i = 0; i < s->levels; i++) {
+        if (s->level[i].id == id)
+            return &s->level[i];
+    }
+    return NULL;
+}
+
+static total add_up(const share *all, unsigned ranks, uint64_t id)
+{
+    total t = {.have = UINT64_MAX};
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const zoff_budget_level *level = find(&all[rank], id);
+        if (!level)
+            continue;
+        t.need += all[rank].need;
+        t.have = level->bytes < t.have ? level->bytes : t.have;
+        t.ranks++;
+    }
+    return t;
+}
+
+/* "rank 0 772.0 MiB, rank 1 772.0 MiB and 6 more" */
+static void list_ranks(const share *all, unsigned ranks, uint64_t id, char *dst, size_t dst_bytes)
+{
+    enum { NAMED = 8 };
+    unsigned named = 0, more = 0;
+    size_t used = 0;
+    dst[0] = 0;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        if (!find(&all[rank], id))
+            continue;
+        if (named == NAMED) {
+            more++;
+            continue;
+        }
+        const int written = snprintf(dst + used, dst_bytes - used, "%srank %u %s", named ? ", " : "", rank,
+                                     zoff_engine_stats_bytes(all[rank].need));
+        used = zoff_base_bits_min(used + (size_t)written, dst_bytes - 1);
+        named++;
+    }
+    if (more)
+        (void)snprintf(dst + used, dst_bytes - used, " and %u more", more);
+}
+
+static zoff_status compare(const zoff_engine *e, const share *all)
+{
+    const unsigned ranks = zoff_comm_size(e->comm);
+    const share *own = &all[zoff_comm_rank(e->comm)];
+    char list[512];
+    for (size_t i = 0; i < own->levels; i++) {
+        const total t = add_up(all, ranks, own->level[i].id);
+        if (t.ranks < 2 || t.need <= t.have)
+            continue; /* what one alone needs was compared before */
+        list_ranks(all, ranks, own->level[i].id, list, sizeof list);
+        return zoff_base_status_fail(
+            ZOFF_ERR_NO_MEMORY,
+            "zoff_engine_seal: not enough DRAM for the %u ranks that share %s: together they need %s (%s), have %s (%s); start "
+            "fewer ranks there, %s",
+            t.ranks, i ? "this cgroup" : "this host", zoff_engine_stats_bytes(t.need), list, zoff_engine_stats_bytes(t.have),
+            i ? "cgroup limit" : "MemAvailable",
+            e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which is for each of them"
+                                               : "set offload_optimizer.device to \"nvme\", or raise the limit");
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_hosts_check(zoff_engine *e)
+{
+    share *all;
+    if (!zoff_engine_ranks_several(e))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *all, "what ranks take of their host", &all));
+    share *own = &all[zoff_comm_rank(e->comm)];
+    own->need = e->need_bytes;
+    own->levels = zoff_base_budget_levels(own->level);
+    zoff_status status = zoff_engine_agree_gather(e, all, sizeof *all);
+    if (status == ZOFF_OK)
+        status = zoff_engine_agree_success(e, compare(e, all)); /* other hosts hear of it */
+    zoff_base_mem_free(all);
+    return status;
+}

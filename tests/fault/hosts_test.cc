@@ -1,0 +1,89 @@
+// hosts_test.cc: ranks on hosts that have less memory than all of them plan. The hosts are made up: the function that asks the
+// system stands aside (--wrap). So nothing is allocated that this machine has not.
+#include "rank_job.h"
+
+extern "C" {
+#include "budget.h"
+
+size_t __wrap_zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS]);
+}
+
+using namespace zoff_test;
+
+namespace
+{
+const uint64_t MIB = 1u << 20;
+
+// What this thread's rank is told.
+thread_local std::vector<zoff_budget_level> levels;
+
+struct answer {
+    zoff_status status = ZOFF_OK;
+    std::string words;
+};
+
+// Each rank trains a third of 3 Mi elements: with fp32 moments, and the fp32 sum of gradients, some 12 MiB.
+std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &hosts, bool *out_sealed_again = nullptr)
+{
+    rank_job job((unsigned)hosts.size(), 20);
+    std::vector<answer> answers(hosts.size());
+    job.on_each([&](unsigned rank) {
+        trainer t(1);
+        t.add(1u << 20, hosts.size(), ZOFF_F32, ZOFF_F32);
+        levels = hosts[rank];
+        engine e = make_engine(t, "{\"zero_optimization\": {\"stage\": 1}}", 0, 0, job.comm_of(rank));
+        answers[rank].status = zoff_engine_seal(e.get());
+        answers[rank].words = answers[rank].status < 0 ? zoff_last_error() : "";
+        if (out_sealed_again) {
+            levels = {{rank, 1000 * MIB}};
+            EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // on other hosts
+            *out_sealed_again = true;
+        }
+    });
+    return answers;
+}
+
+TEST(Hosts, RanksOfOneHostAreAddedUp)
+{
+    // Each finds room for itself, and none for both.
+    bool again = false;
+    for (const answer &a : seal({{{7, 20 * MIB}}, {{7, 20 * MIB}}}, &again)) {
+        EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);
+        for (const char *part : {"the 2 ranks that share this host: together they need ", "rank 0 ", ", rank 1 ",
+                                 "have 20.0 MiB (MemAvailable); start fewer ranks there, set offload_optimizer.device"})
+            EXPECT_NE(std::string::npos, a.words.find(part)) << part << " is not in: " << a.words;
+    }
+    EXPECT_TRUE(again);
+}
+
+TEST(Hosts, RanksOfTwoHostsAreNot)
+{
+    for (const answer &a : seal({{{7, 20 * MIB}}, {{8, 20 * MIB}}}))
+        EXPECT_EQ(ZOFF_OK, a.status) << a.words;
+}
+
+TEST(Hosts, ACgroupAboveSomeOfThemIsTheirs)
+{
+    const auto answers =
+        seal({{{7, 900 * MIB}, {1, 25 * MIB}}, {{7, 900 * MIB}, {1, 25 * MIB}}, {{7, 900 * MIB}, {2, 25 * MIB}}});
+    for (unsigned rank : {0u, 1u}) {
+        EXPECT_EQ(ZOFF_ERR_NO_MEMORY, answers[rank].status);
+        EXPECT_NE(std::string::npos, answers[rank].words.find("the 2 ranks that share this cgroup")) << answers[rank].words;
+        EXPECT_EQ(std::string::npos, answers[rank].words.find("rank 2")) << answers[rank].words;
+    }
+    EXPECT_EQ(ZOFF_ERR_COMM, answers[2].status) << "it has room, and hears that others have none";
+    EXPECT_NE(std::string::npos, answers[2].words.find("rank 0 has failed")) << answers[2].words;
+}
+
+TEST(Hosts, TheLeastThatAnyOfThemSawIsWhatThereIs)
+{
+    for (const answer &a : seal({{{7, 900 * MIB}}, {{7, 20 * MIB}}}))
+        EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);
+}
+} // namespace
+
+size_t __wrap_zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS])
+{
+    std::copy(levels.begin(), levels.end(), out);
+    return levels.size();
+}
