@@ -18,7 +18,7 @@ static const char USAGE[] =
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
-    "  --only LIST     parts: race, throttle, rss, paths (default: all; throttle and paths need root)\n"
+    "  --only LIST     parts: race, throttle, rss, paths, loop (default: all; throttle and paths need root)\n"
     "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
     "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
     "  --quick         the defaults\n"
@@ -26,8 +26,8 @@ static const char USAGE[] =
     "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
     "Exit status 3: nothing that is asked of the project could be measured.\n";
 
-static const bench_word PARTS[] = {{"race", PART_RACE},   {"throttle", PART_THROTTLE}, {"rss", PART_RSS},
-                                   {"paths", PART_PATHS}, {"all", PART_ANY},           {NULL, 0}};
+static const bench_word PARTS[] = {{"race", PART_RACE}, {"throttle", PART_THROTTLE}, {"rss", PART_RSS}, {"paths", PART_PATHS},
+                                   {"loop", PART_LOOP}, {"all", PART_ANY},           {NULL, 0}};
 
 static int parse_option(int letter, const char *text, void *ctx)
 {
@@ -113,6 +113,8 @@ static int run_parts(const step_options *options, step_book *book)
         ret = step_rss(options, folder, book);
     if (ret == 0 && options->run.parts & PART_PATHS)
         ret = step_paths(options, folder, book);
+    if (ret == 0 && options->run.parts & PART_LOOP)
+        ret = step_loop(options, book);
     step_folder_remove(folder);
     return ret;
 }

@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <zoff/zoff.h>
 
-enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_ANY = 15 };
+enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_ANY = 31 };
+enum { STEP_SMALL_SIZES = 3 };
 enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3 };
 
 typedef struct step_options {
@@ -101,6 +102,8 @@ step_states step_engine_states(const char *name, step_engine *e);
 /* Everything that a run found out. */
 typedef struct step_book {
     race free_race, rivals, extra, throttled, paths; /* extra: what is only told */
+    race small_loop, large_loop;                     /* states in DRAM, beside a trainer's own loop */
+    size_t loop_elements;                            /* of the large one */
     zoff_plan_info small, cached;                    /* of the engines with the small and the large budget */
     uint64_t step_bytes;                             /* read from files by a step of the small one, and as many written */
     unsigned threads;
@@ -125,6 +128,7 @@ int step_swapper_open(const step_model *m, const char *folder, size_t group_elem
 int step_race(const step_options *options, const char *folder, step_book *book);
 int step_rss(const step_options *options, const char *folder, step_book *book);
 int step_paths(const step_options *options, const char *folder, step_book *book);
+int step_loop(const step_options *options, step_book *book);
 
 /* What the program does when it has started itself again for a part: the memory of one engine, two paths. The exit status. */
 int step_rss_child(const char *folder, size_t elements, uint64_t budget);
@@ -144,6 +148,7 @@ int step_folder_largest(const char *folder, char *out, uint64_t *out_bytes);
 extern throttle step_throttle; /* of this process; it can have one only */
 
 void step_judge(const step_options *options, const step_book *book, bench_figures *out);
+void step_loop_judge(const step_book *book, bench_figures *out);
 /* Whether every race that was run had enough clean rounds. */
 bool step_judge_enough(const step_book *book);
 void step_report_table(FILE *out, const step_options *options, const step_book *book, const bench_figures *figures);

@@ -114,7 +114,8 @@ typedef struct zoff_step_info {
     uint32_t micro_steps;       /**< gradient_accumulation_steps */
     int64_t t;                  /**< number of this step */
     double lr;                  /**< learning rate of group 0 */
-    double grad_norm;           /**< L2 norm of all gradients after scaling, before clipping */
+    double grad_norm;           /**< L2 norm of all gradients after scaling, before clipping; NAN where zoff.skip_nonfinite is
+                                     false and nothing is clipped */
     double clip_factor;         /**< what clipping multiplied the gradients by; 1 when it did not */
     uint64_t elements_updated;  /**< each owned element with a gradient, exactly once */
     uint64_t elements_owned;    /**< elements of this rank that have states */

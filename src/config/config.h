@@ -90,6 +90,7 @@ typedef struct zoff_config_values {
     unsigned slots;           /* offload_optimizer.buffer_count */
     double ratio;             /* offload_optimizer.ratio */
     unsigned threads;         /* zoff.threads; 0: auto */
+    bool skip_nonfinite;      /* zoff.skip_nonfinite */
     bool aio_tune;            /* "aio": "auto": those of the next two that are 0 are what zoff_aio_tune() finds */
     uint64_t aio_block_bytes; /* aio.block_size */
     unsigned aio_depth;       /* aio.queue_depth */

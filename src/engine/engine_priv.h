@@ -137,6 +137,7 @@ typedef struct zoff_step_run {
     double clip_norm, grad_scale; /* grad_scale: the caller's; beside it info.loss_scale */
     double factor;                /* that the gate multiplies gradients by, without its sign: scales and clipping */
     unsigned flags;
+    bool looks; /* at gradients before they are used: to clip, or to skip */
     double began;
     bool last;         /* of the micro-steps: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */

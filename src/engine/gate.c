@@ -52,9 +52,9 @@ static const zoff_vote *first_poison(const zoff_engine *e)
 
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
-    const zoff_vote *poison = first_poison(e);
+    const zoff_vote *poison = e->run.looks ? first_poison(e) : NULL;
     char whose[48] = "";
-    if (!poison && !(e->run.info.grad_norm <= FLT_MAX)) {
+    if (!poison && e->run.looks && !(e->run.info.grad_norm <= FLT_MAX)) {
         snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.grad_norm);
         return;
     }
@@ -115,12 +115,12 @@ static zoff_status decide(zoff_engine *e)
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
     double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
-    run->info.grad_norm = norm;
+    run->info.grad_norm = run->looks ? norm : NAN; /* unknown, or only of what was measured early */
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_: it is below 1 for a norm just below the limit, too. */
     const double clip = run->clip_norm > 0 ? fmin(run->clip_norm / (norm + 1e-6), 1.0) : 1.0;
     run->factor = fabs(scale * clip);
     /* No element is larger than the norm: a norm that fp32 holds keeps each of them finite when it is scaled. */
-    if (!(norm <= FLT_MAX) || loses_bits(run->factor)) {
+    if ((run->looks && !(norm <= FLT_MAX)) || loses_bits(run->factor)) {
         skip(e);
         return ZOFF_OK;
     }

@@ -91,6 +91,9 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     unsigned threads = opts->threads ? opts->threads : s->values.threads;
     ZOFF_FAIL_IF(threads > ZOFF_TEAM_MOST, ZOFF_ERR_INVALID, "%u threads: %s may be at most %u", threads,
                  opts->threads ? "zoff_engine_opts.threads" : "zoff.threads", (unsigned)ZOFF_TEAM_MOST);
+    ZOFF_FAIL_IF(!s->values.skip_nonfinite && s->values.fp16.enabled, ZOFF_ERR_INVALID,
+                 "zoff.skip_nonfinite is false, but fp16.enabled is true: the loss scale is found by skipping steps whose "
+                 "gradients are not finite; set zoff.skip_nonfinite to true, or use bf16");
     s->threads = zoff_base_team_count(threads, &s->threads_why);
     s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));

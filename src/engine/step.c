@@ -86,6 +86,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                                 .clip_factor = 1,
                                 .loss_scale = e->scaler.scale,
                                 .elements_owned = e->plan.elements};
+    run.looks = run.clip_norm > 0 || e->settings.values.skip_nonfinite;
     e->run = run;
     e->micro_scale = run.grad_scale;
     return ZOFF_OK;

@@ -12,9 +12,9 @@ using zoff_test::shell_result;
 const std::string PROGRAM = "'" STEP "'";
 
 const char *const RATIOS[] = {
-    "wall_over_io",      "wall_over_io_throttled", "cached50_over_uncached",  "persist_cached50_over_uncached",
-    "vs_libaio_pattern", "vs_libaio_pipelined",    "vs_libaio_pipelined_thp", "rss_growth_mib",
-    "two_paths_speedup"};
+    "wall_over_io",      "wall_over_io_throttled",   "cached50_over_uncached",  "persist_cached50_over_uncached",
+    "vs_libaio_pattern", "vs_libaio_pipelined",      "vs_libaio_pipelined_thp", "rss_growth_mib",
+    "two_paths_speedup", "small_engine_vs_own_loop", "small_engine_step_us",    "engine_vs_plain_loop"};
 
 class step : public zoff_test::bench_program
 {
@@ -45,6 +45,12 @@ TEST_F(step, writes_every_figure)
         EXPECT_TRUE(json_is_false(json_object_get(at("verdict", name), "held"))) << name;
         EXPECT_TRUE(json_is_null(at("ratios", name)) || json_is_string(json_object_get(at("verdict", name), "void"))) << name;
     }
+    for (const char *name : {"small_engine_vs_own_loop_1k", "small_engine_vs_own_loop_32k", "small_engine_vs_own_loop_1m",
+                             "looking_vs_plain_loop"})
+        expect_figure(name);
+    EXPECT_DOUBLE_EQ(1.05, json_real_value(json_object_get(at("verdict", "small_engine_vs_own_loop"), "at_most")));
+    EXPECT_DOUBLE_EQ(5, json_real_value(json_object_get(at("verdict", "small_engine_step_us"), "at_most")));
+    EXPECT_DOUBLE_EQ(1.02, json_real_value(json_object_get(at("verdict", "engine_vs_plain_loop"), "at_most")));
     EXPECT_DOUBLE_EQ(1.12, json_real_value(json_object_get(at("verdict", "wall_over_io"), "at_most")));
     EXPECT_DOUBLE_EQ(2.0, json_real_value(json_object_get(at("verdict", "vs_libaio_pattern"), "at_least")));
 }

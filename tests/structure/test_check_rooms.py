@@ -160,6 +160,7 @@ class CheckRooms(unittest.TestCase):
         check = check_rooms.check_build_flags
         self.refuses(check, "cmake/isa.cmake", "add_compile_options(-march=native)\n", "one machine")
         self.refuses(check, "CMakeLists.txt", "project(x)\nset(F -ffast-math)\n", "other arithmetic")
+        self.refuses(check, "bench/CMakeLists.txt", "set(step_race.c -Ofast)\n", "other arithmetic")
 
     def test_the_command_fails_and_says_where(self):
         with tempfile.TemporaryDirectory() as root:

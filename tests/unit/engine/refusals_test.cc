@@ -46,6 +46,23 @@ TEST(Refusals, StructsWithoutASize)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_param_desc)", zoff_engine_add_param(building.get(), &d, nullptr));
 }
 
+TEST(Refusals, AnOverflowThatNobodySkipsBesideALossScale)
+{
+    log_catcher log;
+    trainer t(1);
+    zoff_engine *made = nullptr;
+    zoff_config *config = nullptr;
+    const std::string text = R"({"fp16": {"enabled": true}, "zoff": {"skip_nonfinite": false}})";
+    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &config));
+    zoff_engine_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.config = config;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.skip_nonfinite is false, but fp16.enabled is true",
+                      zoff_engine_create(&opts, &made));
+    EXPECT_EQ(nullptr, made);
+    zoff_config_close(config);
+}
+
 TEST(Refusals, ParametersThatCannotBe)
 {
     log_catcher log;

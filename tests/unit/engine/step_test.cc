@@ -115,6 +115,58 @@ TEST_P(Step, ANonFiniteGradientChangesNothing)
     }
 }
 
+// zoff.skip_nonfinite false: the bits are the same, gradients are read once, and an inf goes where it leads.
+TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
+{
+    const size_t elements = 5000 + 2 * 4000;
+    const auto poisoned = [](trainer &t) { trainer::put(t.grad(1), ZOFF_BF16, t.place(1, 4000 + 2500), INFINITY); };
+    std::vector<uint64_t> bytes;
+    for (const char *more : {"", ", \"zoff\": {\"skip_nonfinite\": false}"}) {
+        trainer t(3);
+        t.add(5000, 1, ZOFF_F32, ZOFF_F32);
+        t.add(4000, 2, ZOFF_BF16, ZOFF_BF16);
+        engine e = seal_engine(t, text(1, more), 2048);
+        auto info = new_info();
+        for (int step = 1; step <= 2; step++) {
+            t.backward_all(0.1f);
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            EXPECT_EQ(elements, info.elements_updated);
+            EXPECT_EQ(*more == 0, isfinite(info.grad_norm));
+            reference::step(t.tensors, config_groups(), step, 1, 1, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+            t.next_step();
+        }
+        ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        bytes.push_back(info.host_read_bytes);
+        // Who clips looks, whatever the key says.
+        zoff_step_args clip = {};
+        clip.struct_size = sizeof clip;
+        clip.clip_norm = 1;
+        t.backward_all(0.1f);
+        poisoned(t);
+        log.expect("step 3 skipped: the gradient of param1, slice 1, has an inf or nan");
+        ASSERT_ZOFF_OK(zoff_step(e.get(), &clip, &info));
+        EXPECT_TRUE(info.skipped);
+        EXPECT_EQ(1u, info.nonfinite_param);
+        ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        if (!*more)
+            continue;
+        t.next_step();
+        t.backward_all(0.1f);
+        poisoned(t);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        EXPECT_FALSE(info.skipped);
+        EXPECT_EQ(1, info.clip_factor);
+        EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+        size_t wrong = 0;
+        for (size_t k = 0; k < 8000; k++)
+            wrong += !isfinite(trainer::get(t.value(1), ZOFF_BF16, t.place(1, k)));
+        EXPECT_EQ(1u, wrong);
+        EXPECT_FALSE(isfinite(trainer::get(t.value(1), ZOFF_BF16, t.place(1, 4000 + 2500))));
+    }
+    EXPECT_EQ(bytes[0] - (5000 * 4 + 8000 * 2), bytes[1]) << "one reading of the gradients less";
+}
+
 TEST_P(Step, HugeFiniteGradientsAreNotAnOverflow)
 {
     trainer t(3);
