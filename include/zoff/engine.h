@@ -10,8 +10,9 @@
  *  through a DRAM budget. Where they live, how many threads work and how the list is cut never changes a bit of the result.
  *
  *  With several ranks (zoff_engine_opts.comm) all of them register the same parameters and take the same steps, and seal,
- *  steps, fetch, zoff_param_read(), zoff_state_read(), zoff_params_push() and zoff_grads_drop() are collective: every rank
- * makes these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is given alike on each.
+ *  steps, fetch, zoff_param_read(), zoff_state_read(), zoff_state_flush(), zoff_params_push() and zoff_grads_drop() are
+ *  collective: every rank makes these calls, in the same order. What is written (zoff_param_write(), zoff_state_write()) is
+ * given alike on each.
  *
  *  An engine is used by one thread at a time; different engines are independent. No call exits or aborts: it returns a
  *  status, and zoff_last_error() has the words. Nothing is printed but warnings and errors, by the log (zoff_log_set()).
@@ -209,6 +210,8 @@ ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_
                                       zoff_engine **out);
 
 /** Wait for what is in flight, remove the files unless they persist (zoff.persist), free everything. NULL is allowed.
+ *  With zoff.persist and windows written since the last commit it does zoff_state_flush() first, which is collective; what
+ *  fails is a warning in the log, and files hold the last commit. Call zoff_state_flush() before to get the error.
  *  A disk or device that does not move is waited for 10 s, or timeout_seconds of the communicator if that is less; what it may
  *  still touch stays allocated, and the log says so. */
 ZOFF_API void zoff_engine_destroy(zoff_engine *e);
@@ -256,7 +259,8 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
  *  what each stream held at the last of these calls that named it, also for a frozen parameter. Enqueue work that reads weights
  *  before that call, or finish it before zoff_step_begin().
  *  @param native_stream the device stream that computes it; NULL on the host, and on a device for what is there already
- *  @blocks never, but for the reads of the "posix" I/O back-end, and on a device from stage 2 on as zoff_grad_acquire() does
+ *  @blocks never, but for the reads of the "posix" I/O back-end, on a device from stage 2 on as zoff_grad_acquire() does, and
+ *  after windows were written as zoff_state_flush()
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
@@ -290,8 +294,9 @@ ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
  *  updates for the whole engine, as in DeepSpeed's ZeRO. (So Adam moves a weight whose first gradient comes late by up to
  *  (1 - beta1) / sqrt(1 - beta2) times lr, 3.2 with the default betas; torch.optim counts by parameter.) Starts reading states;
  * from here to zoff_step_wait() weights and gradients are the engine's.
- *  @blocks never, but for the reads of the "posix" I/O back-end, and for reads in flight of weights that the engine keeps
- *  @return ERR_INVALID or ERR_STATE: nothing was started */
+ *  @blocks never, but for the reads of the "posix" I/O back-end, for reads in flight of weights that the engine keeps, and
+ *  after windows were written as zoff_state_flush()
+ *  @return ERR_INVALID, ERR_STATE, or what zoff_state_flush() returns: nothing was started */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 
 /** Finish the step: all weights are new and all states where they belong, or, when it is skipped, all is as before.
@@ -334,7 +339,7 @@ ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
 /** Set a window of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,
- *  and its masters with them. Moments stay. Nothing of it may be lent.
+ *  and its masters with them. Moments stay. Nothing of it may be lent. Durable as zoff_state_write() is.
  *  @units elements of the parameter's type  @blocks yes */
 ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src);
 
@@ -353,21 +358,35 @@ ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
 ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 
 /** Copy a window of one parameter's state, counted in elements through its slices one after the other.
- *  @units fp32 elements  @blocks yes, one disk read on the NVMe tier
+ *
+ *  Read or write all states in the order of the parameters, in windows of at most half of zoff_plan_info.chunk_bytes, all kinds
+ *  of one window before the next window: then each chunk is read once, and written once. On the NVMe tier the last chunks stay
+ *  in the slots, already compared with their checksums, so small windows cost a copy; windows in random order cost a whole
+ *  chunk each. Reading ahead for the next step begins again with its first call.
+ *  @units fp32 elements  @blocks yes, on the NVMe tier for a chunk that is in no slot
  *  @return ERR_INVALID when the window is not inside slices * count, the parameter is frozen, or its optimizer has no such
- *  state */
+ *  state; ERR_IO also for an earlier window that could not be written: it is kept and written again by the next call */
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 
-/** Set a window of one parameter's state; otherwise like zoff_state_read(). After MASTER call zoff_params_push(). */
+/** Set a window of one parameter's state; otherwise like zoff_state_read(). After MASTER call zoff_params_push().
+ *  The states have it at once. With zoff.persist files have it, all windows or none, after the next zoff_state_flush(),
+ *  zoff_step_count_set(), step, or zoff_engine_destroy(). */
 ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                       const float *src);
+
+/** Write what zoff_state_write() and zoff_param_write() have put off, and make it durable with zoff.persist. Nothing to do
+ *  without such calls, or after zoff_step_count_set() or a step, which do the same. Collective over the ranks.
+ *  @blocks for the disk  @return ERR_IO or ERR_NO_SPACE: files hold what they held before; call it again. With several ranks
+ * all of them get an error when one fails */
+ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
 
 /** Tell the number of updates made so far, which is t of the last one when the engine counts. */
 ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
 
-/** Set it: after states were loaded, the next step is number `t` + 1. With zoff.persist the files record it: once a step or a
- *  count other than 0 was recorded, the next engine goes on with these states, whatever `t` is then.
+/** Set it: after states were loaded, the next step is number `t` + 1. Flushes like zoff_state_flush(). With zoff.persist the
+ *  files record it: once a step or a count other than 0 was recorded, the next engine goes on with these states, whatever `t`
+ *  is then.
  *  @return an error: nothing was recorded, and the count is as before; call it again */
 ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
 

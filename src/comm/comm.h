@@ -115,6 +115,7 @@ typedef enum zoff_comm_visit_call {
     ZOFF_COMM_IN_PULL,
     ZOFF_COMM_IN_DROP,
     ZOFF_COMM_IN_COUNT_SET,
+    ZOFF_COMM_IN_STATE_FLUSH,
     ZOFF_COMM_IN_CALLS,         /* how many there are, and one */
     ZOFF_COMM_IN_STEP = 0x100,  /* flag: as part of zoff_step(); not compared */
     ZOFF_COMM_IN_RETRY = 0x200, /* flag: again, by zoff_step_retry(); not compared */

@@ -83,7 +83,8 @@ void zoff_comm_names_visit(const zoff_comm *comm, const zoff_comm_visit *visit, 
                                                           "zoff_params_push()",
                                                           "zoff_params_pull()",
                                                           "zoff_grads_drop()",
-                                                          "zoff_step_count_set()"};
+                                                          "zoff_step_count_set()",
+                                                          "zoff_state_flush()"};
     const uint32_t bare = visit->call & 0xff;
     const char *call = visit->call & ZOFF_COMM_IN_STEP    ? "zoff_step()"
                        : visit->call & ZOFF_COMM_IN_RETRY ? "zoff_step_retry()"

@@ -318,6 +318,7 @@ void zoff_engine_destroy(zoff_engine *e)
     if (!e)
         return;
     zoff_engine_conductor_stop(e);
+    zoff_engine_window_end(e);
     deallocate(e);
     zoff_engine_identity_leave(e);
     zoff_engine_params_free(e);

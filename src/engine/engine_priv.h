@@ -259,6 +259,9 @@ struct zoff_engine {
     zoff_adam_hyper *hyper;   /* per group, of the current step */
     zoff_adam_consts *consts; /* per group, of the current step */
 
+    bool windowed; /* windows were the last that happened: nothing is read ahead */
+    bool unsaved;  /* a window was written, and no commit has followed; the same on all ranks */
+
     int64_t t;              /* updates made */
     uint32_t micro;         /* micro-steps done of the current step */
     double micro_scale;     /* their grad_scale */
@@ -512,6 +515,7 @@ float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_p
 typedef struct zoff_pass {
     bool states, weights;                 /* what it borrows, where a chunk has that */
     bool changes_states, changes_weights; /* and gives back changed */
+    bool keeps;                           /* and leaves at hand for the next pass, written later */
     bool makes_weights;                   /* of the masters: where each has one, the old weights are not read */
 } zoff_pass;
 
@@ -523,6 +527,17 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
 /* `status`: of the pass so far. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
+
+/* window.c: windows leave chunks at hand, and put off what they write */
+/* Write it and commit, as part of a call of the program (a zoff_comm_visit_call). Every rank, where states persist: then an
+ * error of one is an error of all.  @blocks yes */
+zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call);
+/* The same, if windows were written. */
+zoff_status zoff_engine_window_commit(zoff_engine *e);
+/* What comes is no window: commit, and read ahead for the next step again. */
+zoff_status zoff_engine_window_close(zoff_engine *e);
+/* The end of the engine: commit if the files outlive it; what fails is in the log. */
+void zoff_engine_window_end(zoff_engine *e);
 
 /* stats.c */
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

@@ -208,8 +208,10 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     return ZOFF_OK;
 }
 
-static zoff_status give(zoff_store *store, size_t chunk, const char *base, bool changed)
+static zoff_status give(zoff_store *store, size_t chunk, const char *base, bool changed, bool keeps)
 {
+    if (base && keeps)
+        return zoff_offload_store_keep(store, chunk, changed);
     if (base && changed)
         return zoff_offload_store_flush(store, chunk);
     if (base)
@@ -223,11 +225,11 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
     zoff_kept_error kept;
     if (zoff_engine_kept_has(e, chunk)) /* a device has no weights of the engine's */
         return memory.states && pass->changes_states ? zoff_engine_kept_give_back(e, chunk) : ZOFF_OK;
-    zoff_status status = give(e->store, chunk, memory.states, pass->changes_states);
+    zoff_status status = give(e->store, chunk, memory.states, pass->changes_states, pass->keeps);
     if (status >= 0)
-        return give(e->weights, chunk, memory.weights, pass->changes_weights);
+        return give(e->weights, chunk, memory.weights, pass->changes_weights, pass->keeps);
     zoff_base_status_keep(&kept);
-    (void)give(e->weights, chunk, memory.weights, pass->changes_weights);
+    (void)give(e->weights, chunk, memory.weights, pass->changes_weights, pass->keeps);
     zoff_base_status_restore(&kept);
     return status;
 }

@@ -125,6 +125,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
+    ZOFF_TRY(zoff_engine_window_close(e)); /* a step that is undone goes back to the last commit: windows are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     const zoff_status status = zoff_engine_ties_settle(e, false);
@@ -296,6 +297,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_ENTER(e);
     ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
+    ZOFF_TRY(zoff_engine_window_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     const zoff_status status = zoff_engine_params_ready_all(e);
@@ -372,21 +374,9 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     if (e->phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
-    if (!e->store || t == before) {
-        e->t = t;
-        return ZOFF_OK;
-    }
-    /* States that were written before and failed belong to this record. */
-    zoff_status status = zoff_engine_stores_retry(e);
-    if (status == ZOFF_OK)
-        status = zoff_engine_stores_drain(e);
+    const bool is_recorded = e->store && (t != before || e->unsaved);
     e->t = t;
-    const bool is_common = e->settings.values.persist;
-    if (is_common)
-        enter(e, ZOFF_COMM_IN_COUNT_SET);
-    status = zoff_engine_persist_commit_pass(e, status);
-    if (is_common)
-        (void)zoff_engine_identity_exit(e, status);
+    zoff_status status = is_recorded ? zoff_engine_window_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
     if (status < 0)
         e->t = before;
     return status;

@@ -1,8 +1,12 @@
 /* window.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine keeps. A
- * window goes through the slices of the parameter, one after the other. */
+ * window goes through the slices of the parameter, one after the other.
+ *
+ * Windows come in rows: a checkpoint is read or written part by part, and one chunk holds all three states of many parts. So a
+ * window leaves its chunk in the store's slot, and what it writes is put off: see zoff_offload_store_keep(). */
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "log.h"
 #include "try.h"
 
 #include <string.h>
@@ -82,7 +86,7 @@ static zoff_pass pass_of(const zoff_engine *e, const window *w)
 {
     const zoff_engine_param *p = &e->params[w->param];
     const bool keeps_copy = w->write && e->settings.values.persist;
-    zoff_pass pass = {.weights = p->engine_owned && (w->is_weights || is_own_master(e, w))};
+    zoff_pass pass = {.keeps = true, .weights = p->engine_owned && (w->is_weights || is_own_master(e, w))};
     if (is_own_master(e, w))
         pass.states = keeps_copy && !p->frozen;
     else
@@ -264,13 +268,69 @@ static zoff_status move_stretch(zoff_engine *e, const window *w, const zoff_pass
 static zoff_status move(zoff_engine *e, const window *w)
 {
     const zoff_pass pass = pass_of(e, w);
-    const bool is_stored = pass.states || pass.weights;
-    if (is_stored)
+    if (pass.states || pass.weights) {
+        e->windowed = true;
+        e->unsaved = e->unsaved || w->write;
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
-    zoff_status status = ZOFF_OK;
-    for (size_t at = w->first; status == ZOFF_OK && at < w->first + w->count;)
-        status = move_stretch(e, w, &pass, stretch_from(e, w, at), &at);
-    return is_stored ? zoff_engine_states_end_pass(e, &pass, status) : status;
+    }
+    for (size_t at = w->first; at < w->first + w->count;)
+        ZOFF_TRY(move_stretch(e, w, &pass, stretch_from(e, w, at), &at));
+    return ZOFF_OK;
+}
+
+/* ---- after windows ---- */
+
+static zoff_status write_all(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_engine_stores_retry(e));
+    return zoff_engine_stores_drain(e);
+}
+
+/* All ranks hear what has become of it on each: they ask again together, or not at all. */
+static zoff_status record_alike(zoff_engine *e)
+{
+    return zoff_engine_agree_success(e, zoff_engine_persist_commit_pass(e, write_all(e)));
+}
+
+zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call)
+{
+    if (zoff_engine_ranks_several(e) && e->settings.values.persist) {
+        zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+        ZOFF_TRY(zoff_engine_identity_exit(e, record_alike(e)));
+    } else {
+        ZOFF_TRY(zoff_engine_persist_commit_pass(e, write_all(e)));
+    }
+    e->unsaved = false;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_window_commit(zoff_engine *e)
+{
+    return e->unsaved ? zoff_engine_window_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
+}
+
+zoff_status zoff_engine_window_close(zoff_engine *e)
+{
+    if (!e->windowed)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_window_commit(e));
+    e->windowed = false;
+    zoff_engine_pipeline_ahead(e);
+    return ZOFF_OK;
+}
+
+void zoff_engine_window_end(zoff_engine *e)
+{
+    zoff_kept_error kept;
+    if (!e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
+        return;
+    zoff_base_status_keep(&kept);
+    if (zoff_engine_window_commit(e) < 0)
+        ZOFF_WARN(
+            "zoff_engine_destroy: what was written through windows since the last commit is lost (%s); the files hold the "
+            "states of that commit. Call zoff_state_flush() before, which returns the error",
+            zoff_last_error());
+    zoff_base_status_restore(&kept);
 }
 
 /* A window of which all ranks have a part, or whose change all of them commit. */
@@ -323,4 +383,11 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
     const window w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_PARAM_WRITE);
+}
+
+zoff_status zoff_state_flush(zoff_engine *e)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_state_flush"));
+    return zoff_engine_window_commit(e);
 }

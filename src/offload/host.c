@@ -56,6 +56,12 @@ static zoff_status host_nothing(zoff_store *store, size_t chunk)
     return ZOFF_OK;
 }
 
+static zoff_status host_keep(zoff_store *store, size_t chunk, bool changed)
+{
+    (void)changed;
+    return host_nothing(store, chunk);
+}
+
 static void host_release(zoff_store *store, size_t chunk)
 {
     (void)store;
@@ -108,6 +114,7 @@ const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .ahead = host_nothing,
                                               .drop = host_release,
                                               .flush = host_nothing,
+                                              .keep = host_keep,
                                               .release = host_release,
                                               .pump = host_idle,
                                               .wait = host_idle,

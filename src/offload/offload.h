@@ -118,6 +118,11 @@ void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, siz
 /* Give a borrowed chunk back changed: it is written behind the caller's back. Outside of parallel regions. */
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 
+/* Give a borrowed chunk back and keep it at hand: borrowing it again reads nothing while no other chunk needs its slot.
+ * `changed`: it is written later, once, however often it is changed: when its slot is needed, when others are put off after
+ * it, or by drain. Outside of parallel regions.  @return the error of a write that could not be started; retry tries again */
+zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, bool changed);
+
 /* Give a borrowed chunk back as it was. */
 void zoff_offload_store_release(zoff_store *store, size_t chunk);
 
@@ -129,8 +134,8 @@ zoff_status zoff_offload_store_pump(zoff_store *store);
  * in flight, and may be waited for again. */
 zoff_status zoff_offload_store_wait(zoff_store *store);
 
-/* Wait until all that was flushed is written. Returns the first error of a write that failed, now or earlier, and was not
- * written again. */
+/* Write what was put off, and wait until all that was flushed is written. Returns the first error of a write that failed, now
+ * or earlier, and was not written again. */
 zoff_status zoff_offload_store_drain(zoff_store *store);
 
 /* Write again what could not be written, and what was written before a flush that failed.  @blocks only for the latter

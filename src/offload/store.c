@@ -60,6 +60,11 @@ zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
     return store->ops->flush(store, chunk);
 }
 
+zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, bool changed)
+{
+    return store->ops->keep(store, chunk, changed);
+}
+
 void zoff_offload_store_release(zoff_store *store, size_t chunk)
 {
     store->ops->release(store, chunk);

@@ -16,6 +16,7 @@ typedef struct zoff_store_ops {
     void (*drop)(zoff_store *store, size_t chunk);
     void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: of no use */
     zoff_status (*flush)(zoff_store *store, size_t chunk);
+    zoff_status (*keep)(zoff_store *store, size_t chunk, bool changed);
     void (*release)(zoff_store *store, size_t chunk);
     zoff_status (*pump)(zoff_store *store);
     zoff_status (*wait)(zoff_store *store);

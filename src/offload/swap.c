@@ -5,6 +5,9 @@
  *       ^                                           |                  |
  *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
+ *      LENT -- keep --> KEPT -- fetch --> LENT; or, its slot being wanted, FREE
+ *      LENT -- keep, changed --> DIRTY -- fetch --> LENT; or, its slot being wanted or by drain, WRITING --> KEPT
+ *
  * The memory it takes is that of the slots, whatever the size of the model, and of the chunks that stay in DRAM, residents,
  * where the budget has room for some. A resident has a home of its own, and is written only where files are to persist: then
  * through, each time it is flushed. Each chunk lies in one piece in one file. One that was never flushed is still as it was
@@ -17,15 +20,6 @@
 #include "try.h"
 
 #include <string.h>
-
-zoff_swap_slot *zoff_offload_swap_free_slot(zoff_swap_store *s)
-{
-    for (unsigned i = 0; i < s->ring_count; i++) {
-        if (s->slots[i].state == ZOFF_SLOT_FREE)
-            return &s->slots[i];
-    }
-    return NULL;
-}
 
 zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk)
 {
@@ -56,16 +50,12 @@ static void enlist(zoff_swap_store *s, zoff_swap_slot *slot, zoff_slot_state sta
 {
     slot->state = state;
     slot->request_bytes = bytes;
-    slot->newer = NULL;
-    slot->older = s->newest;
-    *(s->newest ? &s->newest->newer : &s->oldest) = slot;
-    s->newest = slot;
+    zoff_offload_swap_slot_append(&s->flight, slot);
 }
 
 static void delist(zoff_swap_store *s, zoff_swap_slot *slot)
 {
-    *(slot->older ? &slot->older->newer : &s->oldest) = slot->newer;
-    *(slot->newer ? &slot->newer->older : &s->newest) = slot->older;
+    zoff_offload_swap_slot_take_out(&s->flight, slot);
 }
 
 static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk)
@@ -75,18 +65,19 @@ static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t c
     ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), offset_of(s, chunk), bytes, slot->base, &slot->ticket));
     slot->chunk = chunk;
     slot->unchecked = true;
-    slot->ahead = false;
+    slot->ahead = slot->changed = false;
     slot->result = ZOFF_PENDING;
     enlist(s, slot, ZOFF_SLOT_READING, bytes);
     return ZOFF_OK;
 }
 
 /* The slot keeps its chunk and the error until retry: check_clean() tells the error again, whoever has dropped it before. */
-static zoff_status fail_write(zoff_swap_slot *slot, zoff_status status)
+static zoff_status fail_write(zoff_swap_store *s, zoff_swap_slot *slot, zoff_status status)
 {
     slot->state = ZOFF_SLOT_DIRTY;
     slot->result = status;
     zoff_base_status_keep(&slot->words);
+    s->has_failed = true;
     return status;
 }
 
@@ -97,7 +88,7 @@ zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *sl
     if (status == ZOFF_OK)
         status = zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket);
     if (status < 0)
-        return fail_write(slot, status);
+        return fail_write(s, slot, status);
     enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
     s->store.unproven -= s->places[slot->chunk].unproven;
     s->places[slot->chunk].unproven = false;
@@ -128,8 +119,8 @@ static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
         return ZOFF_OK;
     }
     if (status < 0)
-        return fail_write(slot, status);
-    slot->state = ZOFF_SLOT_FREE;
+        return fail_write(s, slot, status);
+    slot->state = slot->stays && !slot->is_home ? ZOFF_SLOT_KEPT : ZOFF_SLOT_FREE;
     s->store.stats.write_bytes += slot->request_bytes;
     s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
     return ZOFF_OK;
@@ -180,7 +171,7 @@ zoff_status zoff_offload_swap_pump(zoff_store *store)
     for (size_t i = 0; i < s->file_count; i++)
         note(&first, zoff_aio_pump(s->files[i].aio));
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    for (zoff_swap_slot *slot = s->oldest, *newer; slot; slot = newer) {
+    for (zoff_swap_slot *slot = s->flight.oldest, *newer; slot; slot = newer) {
         newer = slot->newer;
         note(&first, finish(s, slot));
     }
@@ -193,10 +184,17 @@ zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out)
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     if (slot && slot->is_home) { /* while it is written through, it must not change */
         *out = slot->base;
-        return slot->state == ZOFF_SLOT_FREE ? ZOFF_OK : ZOFF_PENDING;
+        return slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(slot) ? ZOFF_OK : ZOFF_PENDING;
+    }
+    if (slot && (slot->state == ZOFF_SLOT_KEPT || zoff_offload_swap_slot_is_put_off(slot))) {
+        if (slot->changed)
+            zoff_offload_swap_slot_take_out(&s->put_off, slot);
+        slot->state = ZOFF_SLOT_LENT;
+        *out = slot->base;
+        return ZOFF_OK;
     }
     if (!slot) {
-        slot = zoff_offload_swap_free_slot(s);
+        ZOFF_TRY(zoff_offload_swap_slot_find_room(s, &slot));
         if (!slot)
             return ZOFF_PENDING;
         ZOFF_TRY(start_read(s, slot, chunk));
@@ -213,14 +211,15 @@ zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out)
 static zoff_status swap_claim(zoff_store *store, size_t chunk, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot;
     if (zoff_offload_swap_find(s, chunk))
         return zoff_offload_swap_fetch(store, chunk, out);
-    zoff_swap_slot *slot = zoff_offload_swap_free_slot(s);
+    ZOFF_TRY(zoff_offload_swap_slot_find_room(s, &slot));
     if (!slot)
         return ZOFF_PENDING;
     slot->state = ZOFF_SLOT_LENT;
     slot->chunk = chunk;
-    slot->unchecked = false;
+    slot->unchecked = slot->changed = false;
     *out = slot->base;
     return ZOFF_OK;
 }
@@ -293,22 +292,24 @@ zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk)
 static zoff_status swap_flush(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_place *place = &s->places[chunk];
-    if (place->home && !s->persist)
+    if (s->places[chunk].home && !s->persist)
         return ZOFF_OK;
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
-    /* What was committed stays where it is until the next commit. */
-    place->now.slot = s->persist ? !place->committed.slot : 0;
-    place->now.fresh = false;
-    zoff_offload_swap_stamp(s, chunk, slot->base, &place->now);
+    zoff_offload_swap_slot_discard(s, slot);
+    slot->stays = false;
+    zoff_offload_swap_slot_renew(s, chunk, slot->base);
     return zoff_offload_swap_start_write(s, slot);
 }
 
 void zoff_offload_swap_release(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    if (!s->places[chunk].home)
-        zoff_offload_swap_find(s, chunk)->state = ZOFF_SLOT_FREE;
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
+    if (slot->is_home)
+        return;
+    slot->state = ZOFF_SLOT_FREE;
+    if (slot->changed)
+        zoff_offload_swap_slot_put_off(s, slot);
 }
 
 static bool swap_resident(const zoff_store *store, size_t chunk)
@@ -321,7 +322,7 @@ static bool swap_resident(const zoff_store *store, size_t chunk)
 static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk) ? NULL : zoff_offload_swap_free_slot(s);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk) ? NULL : zoff_offload_swap_slot_take(s);
     if (!slot || !s->chunks[chunk].bytes)
         return ZOFF_OK;
     ZOFF_TRY(start_read(s, slot, chunk));
@@ -387,7 +388,7 @@ zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
 
 static zoff_swap_slot *oldest_in_flight(const zoff_swap_store *s, bool reads_too)
 {
-    zoff_swap_slot *slot = s->oldest;
+    zoff_swap_slot *slot = s->flight.oldest;
     while (slot && !reads_too && slot->state != ZOFF_SLOT_WRITING)
         slot = slot->newer;
     return slot;
@@ -415,6 +416,9 @@ static zoff_status check_clean(const zoff_swap_store *s)
     for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
         if (s->slots[i].state != ZOFF_SLOT_DIRTY)
             continue;
+        ZOFF_FAIL_IF(s->slots[i].changed, ZOFF_ERR_STATE,
+                     "chunk %zu was changed and not written; this is a defect of the library, please report it",
+                     s->slots[i].chunk);
         zoff_base_status_restore(&s->slots[i].words);
         return s->slots[i].result;
     }
@@ -444,6 +448,8 @@ zoff_status zoff_offload_swap_drain(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     first_failure first = {.status = ZOFF_OK};
+    while (s->put_off.oldest)
+        note(&first, zoff_offload_swap_slot_write(s, s->put_off.oldest));
     for (;;) {
         note(&first, zoff_offload_swap_pump(store));
         const zoff_swap_slot *oldest = oldest_in_flight(s, false);
@@ -458,10 +464,11 @@ zoff_status zoff_offload_swap_drain(zoff_store *store)
 static zoff_status swap_retry(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
-        if (s->slots[i].state == ZOFF_SLOT_DIRTY)
+    for (size_t i = 0; s->has_failed && i < s->ring_count + s->home_count; i++) {
+        if (s->slots[i].state == ZOFF_SLOT_DIRTY && !s->slots[i].changed)
             ZOFF_TRY(zoff_offload_swap_start_write(s, &s->slots[i]));
     }
+    s->has_failed = false;
     return s->store.unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;
 }
 
@@ -474,6 +481,7 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                               .drop = swap_drop,
                                               .settle = swap_settle,
                                               .flush = swap_flush,
+                                              .keep = zoff_offload_swap_slot_keep,
                                               .release = zoff_offload_swap_release,
                                               .pump = zoff_offload_swap_pump,
                                               .wait = zoff_offload_swap_wait,

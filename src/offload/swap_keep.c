@@ -68,6 +68,11 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
         void *base;
         if (!place->unproven)
             continue;
+        zoff_swap_slot *newer = zoff_offload_swap_find(s, chunk);
+        if (newer && zoff_offload_swap_slot_is_put_off(newer)) { /* what is in its file counts no more */
+            ZOFF_TRY(zoff_offload_swap_slot_write(s, newer));
+            continue;
+        }
         while (!place->home && (status = zoff_offload_swap_fetch(&s->store, chunk, &base)) == ZOFF_PENDING)
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
         const bool is_compared = place->home || (s->verify != ZOFF_VERIFY_OFF && place->now.has_checksum);
@@ -183,12 +188,15 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_offload_swap_forget(store);
+    while (s->put_off.oldest)
+        zoff_offload_swap_slot_discard(s, s->put_off.oldest);
     zoff_status drained = zoff_offload_swap_drain(store);
     /* A write that fails is not wanted any more; one that does not end would come later. */
     if (drained < 0 && zoff_offload_store_busy(store, false))
         return drained;
     for (size_t i = 0; i < s->ring_count + s->home_count; i++)
         s->slots[i].state = ZOFF_SLOT_FREE;
+    s->has_failed = false;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         zoff_swap_place *place = &s->places[chunk];
         place->stale = place->stale || (place->home && s->chunks[chunk].bytes);

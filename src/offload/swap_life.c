@@ -146,7 +146,7 @@ static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts
         zoff_swap_slot *slot;
         if (!is_in_file(s, chunk))
             continue;
-        while (!(slot = zoff_offload_swap_free_slot(s)))
+        while (!(slot = zoff_offload_swap_slot_take(s)))
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
         pause_between(opts);
         slot->chunk = chunk;
@@ -166,7 +166,7 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         zoff_swap_place *place = &s->places[chunk];
         zoff_swap_slot *slot = place->home;
-        while (!slot && !(slot = zoff_offload_swap_free_slot(s)))
+        while (!slot && !(slot = zoff_offload_swap_slot_take(s)))
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
         if (!slot->is_home)
             memset(slot->base, 0, s->chunks[chunk].bytes);

@@ -2,6 +2,7 @@
  *
  *  swap.c         the ring of slots: fetch, flush, wait        swap_life.c    places, files and memory; the first content
  *  swap_keep.c    generations: commit, roll back, open again swap_record.c  what a persistent file says of itself
+ *  swap_slot.c    who has a slot; chunks that are kept at hand
  *  swap_file.c    names and locks of files                     swap_stripe.c  what folders are measured to give */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
@@ -17,7 +18,8 @@ typedef enum zoff_slot_state {
     ZOFF_SLOT_READING,
     ZOFF_SLOT_LENT,
     ZOFF_SLOT_WRITING,
-    ZOFF_SLOT_DIRTY /* its write has failed: kept for another try */
+    ZOFF_SLOT_DIRTY, /* to be written: its write has failed, or, `changed`, was put off */
+    ZOFF_SLOT_KEPT   /* as its chunk is in the file, until another chunk needs the slot */
 } zoff_slot_state;
 
 /* Memory for a chunk: one of the ring, which any chunk may take, or the home of a resident, whose chunk never changes. */
@@ -26,14 +28,23 @@ typedef struct zoff_swap_slot {
     bool is_home;
     bool unchecked; /* read, and not compared with its checksum yet */
     bool ahead;     /* read before it was asked for */
+    bool changed;   /* given back by keep: newer than the file, with no write begun */
+    bool stays;     /* kept when its write is done */
+    uint64_t used;  /* when it was given back by keep, counted in such calls */
     size_t chunk;
     uint64_t ticket;
     size_t request_bytes; /* of the read or write in flight */
     zoff_status result;   /* READING: PENDING, or what came of it, kept until the chunk is asked for */
     zoff_kept_error words;
     char *base;
-    struct zoff_swap_slot *older, *newer; /* in the list of those in flight */
+    struct zoff_swap_slot *older, *newer; /* in the list of those in flight, or of those put off */
 } zoff_swap_slot;
+
+/* Slots, oldest first. */
+typedef struct zoff_swap_list {
+    zoff_swap_slot *oldest, *newest;
+    size_t count;
+} zoff_swap_list;
 
 /* One content of a chunk in its file. */
 typedef struct zoff_swap_version {
@@ -71,7 +82,9 @@ typedef struct zoff_swap_store {
     zoff_swap_file *files;
     zoff_swap_stripe *stripes; /* one for each path */
     size_t file_count;
-    zoff_swap_slot *oldest, *newest; /* in flight */
+    zoff_swap_list flight, put_off;
+    uint64_t kept;   /* calls of keep */
+    bool has_failed; /* a write, since the last retry */
     bool persist, power_safe;
     double timeout_seconds; /* negative: none */
     zoff_store_verify verify;
@@ -86,7 +99,6 @@ typedef struct zoff_swap_store {
 /* ---- swap.c ---- */
 
 zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot);
-zoff_swap_slot *zoff_offload_swap_free_slot(zoff_swap_store *s);
 zoff_status zoff_offload_swap_pump(zoff_store *store);
 zoff_status zoff_offload_swap_wait(zoff_store *store);
 zoff_status zoff_offload_swap_drain(zoff_store *store);
@@ -100,6 +112,26 @@ zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk);
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
 /* What a chunk's content is known by from now on, if this is one of those that are checked. */
 void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out);
+
+/* ---- swap_slot.c ---- */
+
+void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
+void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
+/* A slot for another chunk, or NULL. Takes the one of a chunk that was kept, if none is free. */
+zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
+/* Likewise; with NULL a write of what was put off is on its way, if anything was. */
+zoff_status zoff_offload_swap_slot_find_room(zoff_swap_store *s, zoff_swap_slot **out);
+/* Whether the content of a slot is newer than its file, and no write of it has begun. */
+bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
+/* Put off the write of a slot. */
+void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot);
+/* Write what was put off to its place, as flush would have written it. */
+zoff_status zoff_offload_swap_slot_write(zoff_swap_store *s, zoff_swap_slot *slot);
+/* Forget that a slot was put off. */
+void zoff_offload_swap_slot_discard(zoff_swap_store *s, zoff_swap_slot *slot);
+/* The content that a chunk is written with from now on: where, and its checksum. What was committed stays where it is. */
+void zoff_offload_swap_slot_renew(zoff_swap_store *s, size_t chunk, const char *base);
+zoff_status zoff_offload_swap_slot_keep(zoff_store *store, size_t chunk, bool changed);
 
 /* ---- swap_life.c ---- */
 

@@ -1,7 +1,10 @@
-// growth_chunks_test.cc: what seal, step and passes over all states cost grows with the chunks, slices and parameters
+// growth_chunks_test.cc: what seal, step, windows and passes over all states cost grows with the chunks, slices and parameters
 // and no faster. Operations are counted, and bytes; no clock is read.
 #include "counted.h"
 #include "small_engine.h"
+
+#include <algorithm>
+#include <fstream>
 
 using namespace zoff_test;
 
@@ -13,7 +16,7 @@ const uint64_t SLOTS = 4;
 
 size_t largest()
 {
-    return getenv("ZOFF_TEST_FULL") ? 4096 : 1024;
+    return getenv("ZOFF_TEST_FULL") ? 4096 : 512;
 }
 
 enum class axis { chunks, slices, params };
@@ -51,7 +54,7 @@ const shape SHAPES[] = {
 class subject
 {
   public:
-    subject(const shape &s, size_t count) : shape_(s), count_(count), t_(7)
+    subject(const shape &s, size_t count) : t_(7)
     {
         const bool several = s.many == axis::params;
         for (size_t i = 0; i < (several ? count : 1); i++)
@@ -72,9 +75,21 @@ class subject
     void pull() { ASSERT_ZOFF_OK(zoff_params_pull(e_.get())); }
     void destroy() { e_.reset(); }
 
+    // All states, in the order of the parameters, the kinds of each window one after the other.
+    void windows(bool write, size_t most = CHUNK / 2)
+    {
+        for (size_t p = 0; p < t_.tensors.size(); p++) {
+            for (size_t first = 0; first < t_.tensors[p].total(); first += most) {
+                std::vector<float> window(std::min(most, t_.tensors[p].total() - first), 0.5f);
+                for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V})
+                    ASSERT_ZOFF_OK(write ? zoff_state_write(e_.get(), (zoff_param)p, kind, first, window.size(), window.data())
+                                         : zoff_state_read(e_.get(), (zoff_param)p, kind, first, window.size(), window.data()));
+            }
+        }
+    }
+    zoff_engine *engine_of() { return e_.get(); }
+
   private:
-    const shape shape_;
-    const size_t count_;
     scratch_folder folder_;
     trainer t_;
     engine e_;
@@ -98,6 +113,9 @@ std::vector<std::pair<const char *, uint64_t>> costs_at(const shape &s, size_t c
     take("seal", [&] { all.seal(); });
     take("first step", [&] { all.step(); });
     take("step", [&] { all.step(); });
+    take("reading windows", [&] { all.windows(false); });
+    take("writing windows", [&] { all.windows(true); });
+    take("step after windows", [&] { all.step(); });
     take("push", [&] { all.push(); });
     take("pull", [&] { all.pull(); });
     take("destroy", [&] { all.destroy(); });
@@ -114,6 +132,67 @@ TEST_P(GrowthChunks, IsLinear)
         RecordProperty(std::string(few[i].first), std::to_string(grows));
         EXPECT_LE(grows, MOST) << few[i].first << ": " << few[i].second << " blocks at " << small << ", " << many[i].second
                                << " at " << large;
+    }
+}
+
+// What this process has read and written by calls, which with posix I/O are the transfers of the engine.
+struct traffic {
+    uint64_t read = 0, written = 0;
+};
+traffic traffic_of(const std::function<void()> &work)
+{
+    const auto now = [] {
+        std::ifstream io("/proc/self/io");
+        traffic sum;
+        std::string word;
+        uint64_t number;
+        while (io >> word >> number) {
+            sum.read = word == "rchar:" ? number : sum.read;
+            sum.written = word == "wchar:" ? number : sum.written;
+        }
+        return sum;
+    };
+    const traffic before = now();
+    work();
+    const traffic after = now();
+    return {after.read - before.read, after.written - before.written};
+}
+
+// Each chunk is read once and written once by all windows together, also where their ends lie inside of chunks.
+class GrowthOfBytes : public testing::TestWithParam<shape>
+{
+  protected:
+    log_catcher log;
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, GrowthOfBytes,
+                         testing::Values(SHAPES[3], SHAPES[4], SHAPES[9], SHAPES[10], SHAPES[11], SHAPES[12]),
+                         [](const auto &p) { return p.param.name; });
+
+TEST_P(GrowthOfBytes, WindowsMoveTheStatesOnce)
+{
+    for (size_t window : {CHUNK / 2, CHUNK / 3, CHUNK}) {
+        subject all(GetParam(), 64);
+        all.seal();
+        all.step();
+        const zoff_plan_info plan = plan_of(all.engine_of());
+        const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10; // commit records, /proc
+        const uint64_t most_read = states - (GetParam().persist ? plan.resident_bytes : 0) + slack;
+        const traffic saving = traffic_of([&] { all.windows(false, window); });
+        EXPECT_LE(saving.read, most_read + states / 10) << window;
+        EXPECT_LE(saving.written, slack) << window;
+        const traffic loading = traffic_of([&] {
+            all.windows(true, window);
+            ASSERT_ZOFF_OK(zoff_state_flush(all.engine_of()));
+        });
+        EXPECT_LE(loading.read, most_read + states / 10) << window;
+        EXPECT_LE(loading.written, states + states / 10 + slack) << window;
+        // One element after the other costs a chunk once, not each time.
+        const traffic small = traffic_of([&] {
+            float x;
+            for (size_t k = 0; k < CHUNK; k += 8)
+                ASSERT_ZOFF_OK(zoff_state_read(all.engine_of(), 0, ZOFF_STATE_V, k, 1, &x));
+        });
+        EXPECT_LE(small.read, 2 * plan.chunk_bytes + slack) << window;
     }
 }
 } // namespace

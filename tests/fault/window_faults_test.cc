@@ -1,0 +1,226 @@
+// window_faults_test.cc: what windows write is put off, and neither lost nor durable by halves. Files are looked at as a power
+// cut would leave them: copied while their engine lives, and opened by another one.
+#include "aio_fault.h"
+#include "rank_job.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <atomic>
+
+using namespace zoff_test;
+
+namespace
+{
+struct place {
+    const char *name;
+    const char *backend;
+    uint64_t residents; // chunks
+};
+
+class WindowFaults : public testing::TestWithParam<place>
+{
+  protected:
+    WindowFaults() : t(5)
+    {
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        t.add(700, 3, ZOFF_BF16, ZOFF_BF16, 0, false, 2);
+    }
+
+    engine open(const std::string &where)
+    {
+        const std::string text = config_text(
+            where, 1, std::string(", \"zoff\": {\"persist\": true, \"io_backend\": \"") + GetParam().backend + "\"}");
+        const zoff_plan_info plan = plan_of(make_engine(t, text, 2048).get());
+        const uint64_t host = GetParam().residents ? plan.chunk_bytes * (plan.slots + GetParam().residents) : 0;
+        return seal_engine(t, text, 2048, host);
+    }
+
+    // A first step, so that files are opened again; then a second value for each state, in windows of 500.
+    void SetUp() override
+    {
+        e = open(folder.path);
+        t.next_step();
+        t.backward_all(0.1f);
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    }
+
+    static float value(size_t p, zoff_state_kind kind, size_t k) { return (float)(1 + p * 7 + (size_t)kind * 3 + k % 5); }
+
+    // Each call until it succeeds; the first failure goes to *failures.
+    void write_all(int *failures = nullptr)
+    {
+        for (size_t p = 0; p < t.tensors.size(); p++) {
+            for (size_t first = 0; first < t.tensors[p].total(); first += 500) {
+                for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+                    std::vector<float> window(std::min<size_t>(500, t.tensors[p].total() - first));
+                    for (size_t k = 0; k < window.size(); k++)
+                        window[k] = value(p, kind, first + k);
+                    zoff_status status;
+                    for (int tries = 0; tries < 3; tries++) {
+                        status = zoff_state_write(e.get(), (zoff_param)p, kind, first, window.size(), window.data());
+                        if (status == ZOFF_OK || !failures)
+                            break;
+                        ++*failures;
+                    }
+                    ASSERT_ZOFF_OK(status);
+                }
+            }
+        }
+    }
+
+    // How many states of an engine are those that were written: all, none, or what must not be.
+    static double share_written(zoff_engine *of, trainer &t)
+    {
+        size_t same = 0, all = 0;
+        for (size_t p = 0; p < t.tensors.size(); p++) {
+            for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+                std::vector<float> have(t.tensors[p].total());
+                EXPECT_ZOFF_OK(zoff_state_read(of, (zoff_param)p, kind, 0, have.size(), have.data()));
+                for (size_t k = 0; k < have.size(); k++, all++)
+                    same += have[k] == value(p, kind, k);
+            }
+        }
+        return (double)same / (double)all;
+    }
+
+    // Likewise of the files as they are now, whatever their engine has not written yet.
+    double share_in_files(int64_t *count = nullptr)
+    {
+        scratch_folder copy;
+        EXPECT_EQ(0, system(("cp " + folder.path + "/*.states " + copy.path).c_str()));
+        engine other = open(copy.path);
+        int64_t t_of = -1;
+        EXPECT_ZOFF_OK(zoff_step_count(other.get(), count ? count : &t_of));
+        return share_written(other.get(), t);
+    }
+
+    log_catcher log;
+    scratch_folder folder;
+    trainer t;
+    engine e;
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, WindowFaults,
+                         testing::Values(place{"uring", "io_uring", 0}, place{"posix", "posix", 0},
+                                         place{"residents", "auto", 3}, place{"all_resident", "auto", 6}),
+                         [](const auto &p) { return std::string(p.param.name); });
+
+TEST_P(WindowFaults, ArePutOffAndThenDurableAsAWhole)
+{
+    ASSERT_NO_FATAL_FAILURE(write_all());
+    EXPECT_EQ(1, share_written(e.get(), t)); // the states have them at once
+    EXPECT_EQ(0, share_in_files());
+    ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
+    EXPECT_EQ(1, share_in_files());
+    EXPECT_EQ(1, share_written(e.get(), t));
+}
+
+TEST_P(WindowFaults, TheCountMakesThemDurable)
+{
+    int64_t count = 0;
+    ASSERT_NO_FATAL_FAILURE(write_all());
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the number that it is already
+    EXPECT_EQ(1, share_in_files(&count));
+    EXPECT_EQ(1, count);
+    const float other = -3;
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 1, &other));
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 7));
+    EXPECT_GT(1, share_in_files(&count));
+    EXPECT_EQ(7, count);
+}
+
+// Also one that is skipped or undone: what was written before it stays.
+TEST_P(WindowFaults, AStepMakesThemDurableBeforeItBegins)
+{
+    ASSERT_NO_FATAL_FAILURE(write_all());
+    t.next_step();
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
+    EXPECT_EQ(1, share_in_files());
+    ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+    EXPECT_EQ(1, share_written(e.get(), t));
+}
+
+TEST_P(WindowFaults, DestroyMakesThemDurable)
+{
+    ASSERT_NO_FATAL_FAILURE(write_all());
+    e.reset();
+    EXPECT_EQ(1, share_in_files());
+}
+
+TEST_P(WindowFaults, DestroySaysWhatItCouldNotWrite)
+{
+    ASSERT_NO_FATAL_FAILURE(write_all());
+    log.expect("what was written through windows since the last commit is lost");
+    {
+        aio_fault fault;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
+        e.reset();
+    }
+    EXPECT_EQ(0, share_in_files());
+}
+
+// Every write of windows and their flush fails once. Calls that say so are made again; in between files have all or nothing.
+TEST_P(WindowFaults, EveryTransferOnce)
+{
+    int n = 1, failed = 0;
+    for (bool quiet = false; !quiet; n++) {
+        ASSERT_LT(n, 300);
+        e.reset();
+        ASSERT_EQ(0, system(("rm " + folder.path + "/*.states").c_str()));
+        ASSERT_NO_FATAL_FAILURE(SetUp());
+        aio_fault fault;
+        int transfers = 0, failures = 0;
+        bool armed = true;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+            return armed && ++transfers == n ? (writes ? -ENOSPC : -EIO) : res;
+        };
+        ASSERT_NO_FATAL_FAILURE(write_all(&failures)) << "fault " << n;
+        zoff_status status = zoff_state_flush(e.get());
+        armed = false;
+        quiet = transfers < n;
+        failed += status < 0 || failures;
+        if (status < 0) {
+            const double share = share_in_files(); // a record that is said to have failed may have come to the drive
+            EXPECT_TRUE(share == 0 || share == 1) << share << ", fault " << n;
+            ASSERT_ZOFF_OK(zoff_state_flush(e.get())) << "fault " << n;
+        }
+        EXPECT_EQ(1, share_in_files()) << "fault " << n;
+        EXPECT_EQ(1, share_written(e.get(), t)) << "fault " << n;
+        n += getenv("ZOFF_TEST_FULL") ? 0 : 4;
+    }
+    EXPECT_GT(failed, 0);
+}
+
+// The first to hear of an error is a rank that has none of its own: they ask again together.
+TEST(WindowFault, OfOneRankIsAnErrorOfAll)
+{
+    scratch_folder folder;
+    log_catcher log;
+    rank_job job(2, 20);
+    aio_fault fault;
+    std::atomic<bool> broken{false};
+    std::atomic<int> failed{0};
+    fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+        return broken && writes && !failed.exchange(1) ? -EIO : res;
+    };
+    job.on_each([&](unsigned rank) {
+        trainer t(4);
+        t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
+        engine e = make_engine(t, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true, \"io_backend\": \"posix\"}"),
+                               2048, 0, job.comm_of(rank));
+        ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        std::vector<float> window(9000, 0.25f);
+        ASSERT_ZOFF_OK(zoff_state_flush(e.get())); // nothing to do
+        ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 500, window.data()));
+        broken = rank == 0 || broken;
+        const zoff_status first = zoff_state_flush(e.get());
+        EXPECT_GT(0, first) << rank;
+        ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
+        ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 500, window.data()));
+        EXPECT_EQ(0.25f, window[499]);
+    });
+    EXPECT_EQ(1, failed);
+}
+} // namespace
