@@ -72,7 +72,7 @@ class Copy:
     def __init__(self, work, jobs):
         self.root, self.jobs = os.path.join(work, "tree"), jobs
         self.log = open(os.path.join(work, "log.txt"), "a", encoding="utf-8")
-        self.ready = set()
+        self.ready, self.rooms = set(), set()  # presets that are configured, rooms whose tests are built
 
     def take(self):
         """The files of the source tree as they are now; whatever has not changed keeps its time, and is not built again."""
@@ -94,8 +94,9 @@ class Copy:
     def run(self, command, seconds, environment=None):
         """(exit status or None where time was over, output). The whole group of processes ends with it."""
         self.log.write(f"$ {' '.join(command)}\n")
-        with subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", start_new_session=True, env={**os.environ, **(environment or {})}) as process:
+        with subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", start_new_session=True,
+                              env={**os.environ, **(environment or {})}) as process:
             try:
                 output, _ = process.communicate(timeout=seconds)
                 status = process.returncode
@@ -123,8 +124,10 @@ class Copy:
         """What ninja has to build for the tests with a label: every file in the build folder that their commands name."""
         self.configure(preset)
         folder = os.path.join(self.root, PRESETS[preset])
-        out = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", "-L", f"^{label}$"], capture_output=True, text=True, check=True)
-        known = subprocess.run(["ninja", "-C", folder, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
+        command = ["ctest", "--test-dir", folder, "--show-only=json-v1", "-L", f"^{label}$"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True)
+        command = ["ninja", "-C", folder, "-t", "targets", "all"]
+        known = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         known = {line.rsplit(": ", 1)[0] for line in known.splitlines()}
         named = set()
         for test in json.loads(out.stdout)["tests"]:
@@ -135,6 +138,14 @@ class Copy:
                 path = os.path.relpath(word.split("=")[-1], folder) if os.path.isabs(word.split("=")[-1]) else word
                 named |= {path} & known
         return sorted(named | ({"zoff", "zoff_static"} if label != "cuda" else {"zoff_cuda", "zoff_nccl"} & known))
+
+    def build_as_they_are(self, room):
+        """Before the first mutant of a room: what does not build then is the sources' fault."""
+        if room not in self.rooms:
+            status, output = self.build("release", self.targets_of("release", room))
+            if status != 0:
+                sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
+            self.rooms.add(room)
 
     def test(self, preset, selection, seconds, full):
         environment = {"ZOFF_TEST_TIMEOUT": str(TEST_SECONDS * (5 if full else 1))}
@@ -157,8 +168,10 @@ def hunt(copy, mutant, last_tier):
         for preset in ("release",) if tier in ("room", "quick") else ("asan", "tsan") if tier == "default" else PRESETS:
             label = ["-L", f"^{room}$"] if tier == "room" else []
             status, output = copy.build(preset, copy.targets_of(preset, room) if tier == "room" else [])
+            if status != 0 and tier == "room":
+                return {"verdict": "not compiled", "tier": tier, "words": output[-400:]}
             if status != 0:
-                return {"verdict": "not compiled" if tier == "room" else "killed", "tier": tier, "test": f"build of {preset}", "words": output[-400:]}
+                sys.exit(f"{preset} does not build, and the fault is not the mutant's:\n{output[-3000:]}")
             while True:
                 excluded = ["-E", "^(" + "|".join(re.escape(t) for t in unsure) + ")$"] if unsure else []
                 found = copy.test(preset, label + excluded, 7200 if tier == "full" else 2400, tier == "full")
@@ -183,13 +196,11 @@ def work_on(args, mutants):
     copy.take()
     wanted = mutants if args.only else drawn(mutants, args.seed)
     taken = 0
-    status, output = copy.build("release", [])
-    if status != 0:
-        sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
     for mutant in wanted:
         if taken == args.count and not args.only:
             break
         if mutant.name not in results:
+            copy.build_as_they_are(room_of(mutant.path))
             source, began = read(ROOT, mutant.path), time.time()
             place = os.path.join(copy.root, mutant.path)
             try:
@@ -207,8 +218,10 @@ def work_on(args, mutants):
         one = results[mutant.name]
         taken += one["verdict"] != "not compiled"
         if one["verdict"] != "not compiled":
-            print(f"{taken:3} {one['verdict']:8} {one['tier']:7} {one.get('test', ''):60} {one['place']} {one['operator']}: {one['change']}", flush=True)
-    report([results[m.name] for m in wanted if m.name in results and results[m.name]["verdict"] != "not compiled"][:None if args.only else args.count])
+            print(f"{taken:3} {one['verdict']:8} {one['tier']:7} {one.get('test', ''):60} {one['place']} {one['operator']}: "
+                  f"{one['change']}", flush=True)
+    done = [results[m.name] for m in wanted if m.name in results and results[m.name]["verdict"] != "not compiled"]
+    report(done if args.only else done[:args.count])
 
 
 def report(found):

@@ -85,7 +85,8 @@ def drop_check(source, bare):
             depth += (bare[i] in "([{") - (bare[i] in ")]}")
             i += 1
         yield match.end(), i, f"0 && ({source[match.end():i].strip()})"
-    for match in re.finditer(r"\bif (\()(?=[^\n;{]*\)\s*\n?\s*(?:return zoff_base_status_fail|return false|return ZOFF_ERR|goto ))", bare):
+    leaves = r"(?:return zoff_base_status_fail|return false|return ZOFF_ERR|goto )"
+    for match in re.finditer(r"\bif (\()(?=[^\n;{]*\)\s*\n?\s*" + leaves + ")", bare):
         end = closing(bare, match.start(1))
         if end is not None:
             yield match.start(1), end, f"(0 && {source[match.start(1):end]})"
@@ -133,7 +134,8 @@ def swap_ranks(source, bare):
 
 
 def swap_streams(source, bare):
-    for here, there in (("ZOFF_COMM_STEP", "ZOFF_COMM_REDUCE"), ("ZOFF_COMM_REDUCE", "ZOFF_COMM_STEP"), ("ZOFF_COMM_WEIGHTS", "ZOFF_COMM_STEP")):
+    step, reduce, weights = "ZOFF_COMM_STEP", "ZOFF_COMM_REDUCE", "ZOFF_COMM_WEIGHTS"
+    for here, there in ((step, reduce), (reduce, step), (weights, step)):
         for match in re.finditer(rf"\b{here}\b(?!\s*[:,]\s*\n|\s*=)", bare):
             yield match.start(), match.end(), there
     for match in re.finditer(r"(?:->|\.)(down|up|compute)\b(?=[,)])", bare):
