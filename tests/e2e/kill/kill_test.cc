@@ -107,10 +107,12 @@ TEST_P(Kill, GoesOnBitForBit)
     const auto start = std::chrono::steady_clock::now();
     ASSERT_EQ(2, live(config(first), 2, digests.file("none"), 0).done);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    const unsigned moments = std::max(40000u, (unsigned)took.count());
+    unsigned moments = std::max(40000u, (unsigned)took.count());
     int64_t returned = 0; // the last step that is known to have returned
     int killed_in_steps = 0, killed_early = 0;
-    for (int i = 0; i < GetParam().kills; i++) {
+    // Until a quarter of them met a life at work. Where lives come to an end before they have begun, later moments are taken.
+    const int most = 50 * GetParam().kills, wanted = GetParam().kills / 4 + 1;
+    for (int i = 0; i < GetParam().kills || (i < most && (killed_in_steps < wanted || returned < wanted)); i++) {
         const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % moments);
         ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
         if (l.opened >= 0) {
@@ -121,6 +123,7 @@ TEST_P(Kill, GoesOnBitForBit)
             killed_in_steps++;
         } else {
             killed_early++;
+            moments += moments < 5000000 ? moments / 8 : 0;
         }
     }
     RecordProperty("killed_in_steps", killed_in_steps);
