@@ -61,7 +61,9 @@ if(IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
 else()
   set(zoff_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
-configure_file(${CMAKE_CURRENT_LIST_DIR}/zoff.pc.in ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc @ONLY)
+foreach(name IN ITEMS zoff zoff-static)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
+endforeach()
 
 set(zoff_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/zoff)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/zoffConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake
@@ -76,4 +78,4 @@ install(EXPORT zoffTargets NAMESPACE zoff:: DESTINATION ${zoff_package_folder})
 install(EXPORT zoffStaticTargets NAMESPACE zoff:: DESTINATION ${zoff_package_folder})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake
         DESTINATION ${zoff_package_folder})
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc DESTINATION ${zoff_pkgconfig_folder})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc ${CMAKE_CURRENT_BINARY_DIR}/zoff-static.pc DESTINATION ${zoff_pkgconfig_folder})

@@ -110,7 +110,8 @@ typedef struct zoff_nccl_opts {
  *  @return ERR_UNSUPPORTED where there is no GPU, no NCCL from 2.18 on, or no plug-in */
 ZOFF_API zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out);
 
-/** Leave. What other ranks then start, or have started without this one, fails at once. NULL is allowed. */
+/** Leave. What other ranks then start, or have started without this one, fails at once. NULL is allowed. Call it on every rank
+ *  before main() returns: where zoff has started MPI this ends it, and mpirun takes a rank that exits without for a failure. */
 ZOFF_API void zoff_comm_close(zoff_comm *comm);
 
 /** This rank's number, from 0.  @threads any */

@@ -7,10 +7,6 @@
 
 #include <string.h>
 #include <xxhash.h>
-/* The library's own choice of vector width at run time, where the distribution ships it. */
-#ifdef ZOFF_HAVE_XXH_DISPATCH
-#include <xxh_x86dispatch.h>
-#endif
 
 enum { SHARED_FROM = 8 }; /* blocks: below that a team costs more than it saves */
 
@@ -19,6 +15,21 @@ typedef struct work {
     const char *base;
     size_t bytes, first, end; /* bytes of the chunk; blocks */
 } work;
+
+/* xxHash chooses its vectors at run time where the distribution built it so. Debian and Ubuntu do in the shared library only: a
+ * program that links libzoff.a and libxxhash.a must find no missing symbol, and has the same hashes from narrower vectors. */
+#ifdef ZOFF_HAVE_XXH_DISPATCH
+extern XXH64_hash_t XXH3_64bits_dispatch(const void *input, size_t bytes) __attribute__((weak));
+#endif
+
+static uint64_t hash_of(const void *base, size_t bytes)
+{
+#ifdef ZOFF_HAVE_XXH_DISPATCH
+    if (XXH3_64bits_dispatch)
+        return XXH3_64bits_dispatch(base, bytes);
+#endif
+    return XXH3_64bits(base, bytes);
+}
 
 size_t zoff_offload_digest_blocks(size_t bytes)
 {
@@ -33,7 +44,7 @@ static void hash_share(void *ctx, unsigned thread, unsigned threads)
         const size_t at = i * ZOFF_DIGEST_BLOCK;
         if (w->digest->done[i])
             continue;
-        w->digest->hashes[i] = XXH3_64bits(w->base + at, zoff_base_bits_min(w->bytes - at, ZOFF_DIGEST_BLOCK));
+        w->digest->hashes[i] = hash_of(w->base + at, zoff_base_bits_min(w->bytes - at, ZOFF_DIGEST_BLOCK));
         w->digest->done[i] = true;
     }
 }
@@ -67,10 +78,10 @@ uint64_t zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *b
 {
     const size_t blocks = zoff_offload_digest_blocks(bytes);
     hash(d, threads, base, bytes, 0, blocks);
-    return XXH3_64bits(d->hashes, blocks * sizeof *d->hashes);
+    return hash_of(d->hashes, blocks * sizeof *d->hashes);
 }
 
 uint64_t zoff_offload_digest_small(const void *base, size_t bytes)
 {
-    return XXH3_64bits(base, bytes);
+    return hash_of(base, bytes);
 }

@@ -42,7 +42,7 @@ def check_files(a, prefix, libdir):
     expect(dynamic(os.path.join(libdir, real), "SONAME") == [soname], "wrong SONAME")
     for tag in ("RPATH", "RUNPATH"):
         expect(not dynamic(os.path.join(libdir, real), tag), f"{real} looks for libraries in a folder of the machine it was built on")
-    for path in ("libzoff.a", "pkgconfig/zoff.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
+    for path in ("libzoff.a", "pkgconfig/zoff.pc", "pkgconfig/zoff-static.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
         expect(os.path.isfile(os.path.join(libdir, path)), f"no {path}")
     # Plug-ins lie beside libzoff.
     for plugin in glob.glob(os.path.join(a.build, "libzoff_*.so")):
@@ -112,10 +112,17 @@ def main():
                [os.path.realpath(f[2:]) for f in shared[:2]] == [f"{prefix}/include", libdir] and shared[2:] == ["-lzoff"], f"pkg-config: {shared}")
         run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-pkg-config-shared", *shared, "-lm")
         check_program(f"{scratch}/by-pkg-config-shared", "dynamically, shared", number, libdir)
+        # A folder that the dynamic linker does not know, without LD_LIBRARY_PATH: the program takes it along.
+        run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-rpath", *shared, *flags("--variable=rpath"), "-lm")
+        expect(run(f"{scratch}/by-rpath", env={"LD_LIBRARY_PATH": ""}) == f"zoff {number}: 0.875000\n", "rpath of zoff.pc")
+        # libzoff.a lies beside libzoff.so, and the linker would take that.
+        beside = run("pkg-config", "--cflags", "--libs", "zoff-static", env=alone).split()
+        run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-zoff-static", *beside)
+        check_program(f"{scratch}/by-zoff-static", "dynamically, static", number, libdir)
         static = flags("--static", "--cflags", "--libs")
         run(a.cc, "-std=c11", "-static", f"{outside}/main.c", "-o", "by-pkg-config-static", *static)
         check_program(f"{scratch}/by-pkg-config-static", "statically", number, libdir)
-    print("installed, moved, and linked four ways")
+    print("installed, moved, and linked six ways")
     return 0
 
 

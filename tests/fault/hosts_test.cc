@@ -12,7 +12,7 @@ using namespace zoff_test;
 
 namespace
 {
-const uint64_t MIB = 1u << 20;
+const uint64_t UNIT = 1u << 17; // bytes
 
 // What this thread's rank is told.
 thread_local std::vector<zoff_budget_level> levels;
@@ -22,20 +22,20 @@ struct answer {
     std::string words;
 };
 
-// Each rank trains a third of 3 Mi elements: with fp32 moments, and the fp32 sum of gradients, some 12 MiB.
+// Each rank trains 128 Ki elements: with two fp32 moments and the fp32 sum of gradients 12 units, and some for the wire.
 std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &hosts, bool *out_sealed_again = nullptr)
 {
     rank_job job((unsigned)hosts.size(), 20);
     std::vector<answer> answers(hosts.size());
     job.on_each([&](unsigned rank) {
         trainer t(1);
-        t.add(1u << 20, hosts.size(), ZOFF_F32, ZOFF_F32);
+        t.add(1u << 17, hosts.size(), ZOFF_F32, ZOFF_F32);
         levels = hosts[rank];
         engine e = make_engine(t, "{\"zero_optimization\": {\"stage\": 1}}", 0, 0, job.comm_of(rank));
         answers[rank].status = zoff_engine_seal(e.get());
         answers[rank].words = answers[rank].status < 0 ? zoff_last_error() : "";
         if (out_sealed_again) {
-            levels = {{rank, 1000 * MIB}};
+            levels = {{rank, 1000 * UNIT}};
             EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // on other hosts
             *out_sealed_again = true;
         }
@@ -47,10 +47,10 @@ TEST(Hosts, RanksOfOneHostAreAddedUp)
 {
     // Each finds room for itself, and none for both.
     bool again = false;
-    for (const answer &a : seal({{{7, 20 * MIB}}, {{7, 20 * MIB}}}, &again)) {
+    for (const answer &a : seal({{{7, 20 * UNIT}}, {{7, 20 * UNIT}}}, &again)) {
         EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);
         for (const char *part : {"the 2 ranks that share this host: together they need ", "rank 0 ", ", rank 1 ",
-                                 "have 20.0 MiB (MemAvailable); start fewer ranks there, set offload_optimizer.device"})
+                                 "have 2.5 MiB (MemAvailable); start fewer ranks there, set offload_optimizer.device"})
             EXPECT_NE(std::string::npos, a.words.find(part)) << part << " is not in: " << a.words;
     }
     EXPECT_TRUE(again);
@@ -58,14 +58,14 @@ TEST(Hosts, RanksOfOneHostAreAddedUp)
 
 TEST(Hosts, RanksOfTwoHostsAreNot)
 {
-    for (const answer &a : seal({{{7, 20 * MIB}}, {{8, 20 * MIB}}}))
+    for (const answer &a : seal({{{7, 20 * UNIT}}, {{8, 20 * UNIT}}}))
         EXPECT_EQ(ZOFF_OK, a.status) << a.words;
 }
 
 TEST(Hosts, ACgroupAboveSomeOfThemIsTheirs)
 {
     const auto answers =
-        seal({{{7, 900 * MIB}, {1, 25 * MIB}}, {{7, 900 * MIB}, {1, 25 * MIB}}, {{7, 900 * MIB}, {2, 25 * MIB}}});
+        seal({{{7, 900 * UNIT}, {1, 25 * UNIT}}, {{7, 900 * UNIT}, {1, 25 * UNIT}}, {{7, 900 * UNIT}, {2, 25 * UNIT}}});
     for (unsigned rank : {0u, 1u}) {
         EXPECT_EQ(ZOFF_ERR_NO_MEMORY, answers[rank].status);
         EXPECT_NE(std::string::npos, answers[rank].words.find("the 2 ranks that share this cgroup")) << answers[rank].words;
@@ -77,7 +77,7 @@ TEST(Hosts, ACgroupAboveSomeOfThemIsTheirs)
 
 TEST(Hosts, TheLeastThatAnyOfThemSawIsWhatThereIs)
 {
-    for (const answer &a : seal({{{7, 900 * MIB}}, {{7, 20 * MIB}}}))
+    for (const answer &a : seal({{{7, 900 * UNIT}}, {{7, 20 * UNIT}}}))
         EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);
 }
 } // namespace

@@ -1,7 +1,20 @@
-/* main.c: a program outside the tree. It knows the installed headers and one library, and takes one step of Adam. */
+/* main.c: a program outside the tree. It knows the installed headers and one library, and takes one step of Adam, and one with
+ * an engine: that needs all libraries behind zoff. */
 #include <math.h>
 #include <stdio.h>
 #include <zoff/zoff.h>
+
+static int step_with_engine(void)
+{
+    float weight = 1.0f, grad = 0.5f;
+    const zoff_param_desc desc = {.struct_size = sizeof desc, .value = &weight, .grad = &grad, .count = 1};
+    zoff_engine *engine;
+    if (zoff_engine_open(NULL, &desc, sizeof desc, 1, &engine) != ZOFF_OK)
+        return -1;
+    const zoff_status status = zoff_step(engine, NULL, NULL);
+    zoff_engine_destroy(engine);
+    return status == ZOFF_OK && weight < 1.0f ? 0 : -1;
+}
 
 int main(void)
 {
@@ -10,7 +23,7 @@ int main(void)
     zoff_adam_tensor tensor = {.struct_size = sizeof tensor, .count = 1, .master = &weight, .m = &m, .v = &v, .grad = &grad};
     zoff_adam_hyper_init(&hyper);
     hyper.lr = 0.125;
-    if (zoff_adam_step(&hyper, 1, 1.0, &tensor) != ZOFF_OK) {
+    if (zoff_adam_step(&hyper, 1, 1.0, &tensor) != ZOFF_OK || step_with_engine() != 0) {
         fprintf(stderr, "zoff: %s\n", zoff_last_error());
         return 1;
     }
