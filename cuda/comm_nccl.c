@@ -281,10 +281,11 @@ static void nccl_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
 }
 
 /* Notes tell of it. One that nobody expects would keep the device busy until all ranks have come to that lane. */
-static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     (void)comm;
-    (void)visit;
+    (void)visits;
+    (void)count;
     return ZOFF_OK;
 }
 

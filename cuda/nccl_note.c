@@ -49,10 +49,7 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
     for (unsigned other = 0; other < size; other++) {
         memset(note_to(lane, other), 0, sizeof *lane->notes - sizeof lane->notes->small);
         note_to(lane, other)->says = says;
-        note_to(lane, other)->visit_number = visit.number;
-        note_to(lane, other)->visit_channel = visit.channel;
-        note_to(lane, other)->visit_call = visit.call;
-        note_to(lane, other)->visit_item = visit.item;
+        note_to(lane, other)->visit = visit;
         if (other != me && says == ZOFF_NCCL_CALLS)
             write_note(lane, other);
     }
@@ -85,10 +82,8 @@ zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)
 /* Whether a rank that calls something names the operation of this one; and what its program waits in is taken note of. */
 static bool is_same(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
 {
-    const zoff_comm_visit visit = {
-        .number = note->visit_number, .channel = note->visit_channel, .call = note->visit_call, .item = note->visit_item};
-    if (visit.number)
-        n->tools->heard(&n->comm, other, &visit);
+    if (note->visit.number)
+        n->tools->heard(&n->comm, other, &note->visit, 1);
     return note->channel == work->call.channel->id;
 }
 

@@ -24,7 +24,7 @@
 
 enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
-    ZOFF_NCCL_NOTE_BYTES = 592, /* on the wire */
+    ZOFF_NCCL_NOTE_BYTES = 600, /* on the wire */
     ZOFF_NCCL_SMALL = 448,      /* pieces of host memory up to this size travel in notes */
     ZOFF_NCCL_ROUND = 4 << 20,  /* bytes that a rank stages in a round, for all others together */
     ZOFF_NCCL_CUT_LEAST = 64 << 10,
@@ -37,9 +37,9 @@ typedef struct zoff_nccl_note {
     uint32_t kind, root, small_bytes;
     uint64_t number, count, result_bytes, sends, expects;
     uint64_t adds, mask;
-    uint32_t channel, visit_channel, visit_call, zero;
-    uint64_t visit_number;
-    zoff_comm_item item, visit_item; /* visit: the call in which the program waits */
+    uint32_t channel, zero;
+    zoff_comm_item item;
+    zoff_comm_visit visit; /* the call in which the program waits */
     char small[ZOFF_NCCL_SMALL];
 } zoff_nccl_note;
 _Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");

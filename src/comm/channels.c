@@ -31,9 +31,13 @@ typedef struct zoff_comm_book {
     uint64_t done;                  /* number of the last call that counted */
     unsigned depth;                 /* 0: the program is in no call that waits */
     double since;
-    bool is_told;            /* that call, to the others */
-    bool has_unseen;         /* there may be something to compare */
-    zoff_comm_visit *theirs; /* by rank: what it has told last */
+    bool is_told;    /* that call, to the others */
+    bool has_unseen; /* there may be something to compare */
+    uint64_t chain;  /* checksum of all calls that counted */
+    struct told {
+        unsigned count;
+        zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
+    } * theirs; /* by rank: what it has told last */
 } book;
 
 /* ---- life, and the lock ---- */
@@ -270,6 +274,16 @@ void zoff_comm_channel_close(zoff_comm *comm, zoff_comm_channel *channel)
 
 /* ---- calls that wait ---- */
 
+/* FNV-1a over all that ranks compare of a call, going on from those before it. */
+static uint64_t chain_of(const zoff_comm_visit *v)
+{
+    const uint64_t words[] = {v->channel, v->call & 0xff, v->item.about, v->item.param, v->item.index, v->item.extra};
+    uint64_t sum = v->before ^ 0xcbf29ce484222325;
+    for (size_t i = 0; i < sizeof words; i++)
+        sum = (sum ^ (words[i / 8] >> i % 8 * 8 & 0xff)) * 0x100000001b3;
+    return sum;
+}
+
 void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned call, zoff_comm_item item)
 {
     book *b = comm->book;
@@ -278,7 +292,8 @@ void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned
     zoff_comm_lock(comm);
     if (b->depth++ == 0) {
         const uint64_t number = b->done + 1;
-        b->visits[number % VISITS] = (zoff_comm_visit){.number = number, .channel = channel->id, .call = call, .item = item};
+        b->visits[number % VISITS] =
+            (zoff_comm_visit){.number = number, .channel = channel->id, .call = call, .item = item, .before = b->chain};
         b->since = zoff_base_clock_seconds();
         b->is_told = false;
         b->has_unseen = true;
@@ -291,8 +306,11 @@ void zoff_comm_exit(zoff_comm *comm, bool counts)
     if (comm->size == 1)
         return;
     zoff_comm_lock(comm);
-    if (--comm->book->depth == 0)
-        comm->book->done += counts;
+    book *b = comm->book;
+    if (--b->depth == 0 && counts) {
+        b->done++;
+        b->chain = chain_of(&b->visits[b->done % VISITS]);
+    }
     zoff_comm_unlock(comm);
 }
 
@@ -301,13 +319,16 @@ void zoff_comm_uncount(zoff_comm *comm)
     if (comm->size == 1)
         return;
     zoff_comm_lock(comm);
-    comm->book->done--;
+    book *b = comm->book;
+    b->chain = b->visits[b->done % VISITS].before;
+    b->done--;
     zoff_comm_unlock(comm);
 }
 
-void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visit)
+void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count)
 {
-    comm->book->theirs[rank] = *visit;
+    comm->book->theirs[rank].count = count;
+    memcpy(comm->book->theirs[rank].visits, visits, count * sizeof *visits);
     comm->book->has_unseen = true;
 }
 
@@ -325,27 +346,54 @@ static bool are_same(const zoff_comm_visit *a, const zoff_comm_visit *b)
            a->item.param == b->item.param && a->item.index == b->item.index && a->item.extra == b->item.extra;
 }
 
-/* What another rank has told, with what this one did under that number; or does. */
+static const char ADVICE[] = "calls that wait for other ranks must be made in the same order on every rank, also those of "
+                             "different engines";
+
+/* A call of another rank, which is not that of this one under the same number. */
+static zoff_status name_both(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *theirs, bool is_last,
+                             const zoff_comm_visit *ours, bool is_now)
+{
+    char their_call[512], our_call[512];
+    zoff_comm_names_visit(comm, theirs, their_call, sizeof their_call);
+    zoff_comm_names_visit(comm, ours, our_call, sizeof our_call);
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u %s %s where rank %u %s %s: %s", rank, is_last ? "waits in" : "called",
+                                 their_call, comm->rank, is_now ? "waits in" : "called", our_call, ADVICE);
+}
+
+/* What another rank has told, with what this one did under those numbers; or does. The first that differs is named, where it is
+ * among them. */
 static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now)
 {
     const book *b = comm->book;
-    const zoff_comm_visit *theirs = &b->theirs[rank];
-    const zoff_comm_visit *ours = &b->visits[theirs->number % VISITS];
-    char their_call[512], our_call[512];
-    if (theirs->number == 0 || theirs->number > now->number || ours->number != theirs->number || are_same(ours, theirs))
-        return ZOFF_OK;
-    zoff_comm_names_visit(comm, theirs, their_call, sizeof their_call);
-    zoff_comm_names_visit(comm, ours, our_call, sizeof our_call);
-    return zoff_base_status_fail(ZOFF_ERR_COMM,
-                                 "rank %u waits in %s where rank %u %s %s: calls that wait for other ranks must be made in the "
-                                 "same order on every rank, also those of different engines",
-                                 rank, their_call, comm->rank, ours == now ? "waits in" : "called", our_call);
+    const struct told *t = &b->theirs[rank];
+    for (unsigned i = 0; i < t->count; i++) {
+        const zoff_comm_visit *theirs = &t->visits[i], *ours = &b->visits[theirs->number % VISITS];
+        char call[512];
+        if (theirs->number > now->number || ours->number != theirs->number)
+            continue;
+        zoff_comm_names_visit(comm, theirs, call, sizeof call);
+        ZOFF_FAIL_IF(theirs->before != ours->before, ZOFF_ERR_COMM, "ranks %u and %u have made different calls before %s: %s",
+                     rank, comm->rank, call, ADVICE);
+        if (!are_same(ours, theirs))
+            return name_both(comm, rank, theirs, i + 1 == t->count, ours, ours == now);
+    }
+    return ZOFF_OK;
+}
+
+/* The call in which the program is, behind those before it. */
+static zoff_status tell(zoff_comm *comm)
+{
+    const book *b = comm->book;
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
+    const uint64_t last = b->done + 1, most = last < ZOFF_COMM_VISITS_TOLD ? last : ZOFF_COMM_VISITS_TOLD;
+    for (uint64_t i = 0; i < most; i++)
+        visits[i] = b->visits[(last - most + 1 + i) % VISITS];
+    return comm->ops->tell(comm, visits, (unsigned)most);
 }
 
 zoff_status zoff_comm_watch(zoff_comm *comm, double now)
 {
     book *b = comm->book;
-    const zoff_comm_visit *visit = &b->visits[(b->done + 1) % VISITS];
     const double quarter = comm->timeout_seconds / 4;
     const double patience = quarter >= 0 && quarter < PATIENCE_SECONDS ? quarter : PATIENCE_SECONDS;
     if (!b->depth)
@@ -353,21 +401,22 @@ zoff_status zoff_comm_watch(zoff_comm *comm, double now)
     if (b->has_unseen) {
         b->has_unseen = false;
         for (unsigned rank = 0; rank < comm->size; rank++)
-            ZOFF_TRY(compare(comm, rank, visit));
+            ZOFF_TRY(compare(comm, rank, &b->visits[(b->done + 1) % VISITS]));
     }
     if (b->is_told || now - b->since < patience)
         return ZOFF_OK;
     b->is_told = true;
-    return comm->ops->tell(comm, visit);
+    return tell(comm);
 }
 
 void zoff_comm_describe_visit_of(const zoff_comm *comm, unsigned rank, char *dst, size_t dst_bytes)
 {
     const book *b = comm->book;
+    const struct told *t = &b->theirs[rank];
     char call[512];
     dst[0] = 0;
-    if (b->theirs[rank].number <= b->done)
+    if (!t->count || t->visits[t->count - 1].number <= b->done)
         return;
-    zoff_comm_names_visit(comm, &b->theirs[rank], call, sizeof call);
+    zoff_comm_names_visit(comm, &t->visits[t->count - 1], call, sizeof call);
     snprintf(dst, dst_bytes, "; rank %u waits in %s", rank, call);
 }

@@ -125,7 +125,11 @@ typedef struct zoff_comm_visit {
     uint64_t number; /* from 1; 0: none */
     uint32_t channel, call;
     zoff_comm_item item;
+    uint64_t before; /* checksum of all calls before it */
 } zoff_comm_visit;
+
+/* What a rank tells at a time: the call in which it waits is the last one, and those before it are of the numbers before. */
+enum { ZOFF_COMM_VISITS_TOLD = 8 };
 
 /* What a back-end implements. No slot is NULL. */
 typedef struct zoff_comm_ops {
@@ -141,7 +145,7 @@ typedef struct zoff_comm_ops {
     void (*join_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     void (*close_channel)(zoff_comm *comm, zoff_comm_channel *channel);
     /* Tell all others in which call the program waits, without waiting. What others tell goes to zoff_comm_heard(). */
-    zoff_status (*tell)(zoff_comm *comm, const zoff_comm_visit *visit);
+    zoff_status (*tell)(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
     /* Give up: nothing of it will go on, and other ranks are told where that is possible. When it returns, nobody uses the
      * memory of operations in flight any more, but where zoff_comm_lets_go() says so. */
     void (*give_up)(zoff_comm *comm, const char *words);
@@ -221,8 +225,8 @@ bool zoff_comm_channel_is_shared(zoff_comm *comm);
 void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned call, zoff_comm_item item);
 void zoff_comm_exit(zoff_comm *comm, bool counts);
 void zoff_comm_uncount(zoff_comm *comm); /* the last call that counted did not */
-/* Of a back-end, with the lock: what another rank has told. */
-void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visit);
+/* Of a back-end, with the lock: what another rank has told, at most ZOFF_COMM_VISITS_TOLD visits. */
+void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count);
 /* With the lock: the call in which the program is; number 0: in none. */
 void zoff_comm_get_visit(const zoff_comm *comm, zoff_comm_visit *out);
 /* With the lock, of an operation that waits: tell and compare.  @return ERR_COMM where two ranks are in different calls */
@@ -298,7 +302,7 @@ typedef struct zoff_comm_tools {
     size_t (*expects)(const zoff_comm_call *call, unsigned from, unsigned to);
     zoff_status (*compare)(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_theirs *theirs);
     const char *(*last_error)(void);
-    void (*heard)(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visit);
+    void (*heard)(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count);
     void (*visit)(const zoff_comm *comm, zoff_comm_visit *out);
 } zoff_comm_tools;
 

@@ -10,7 +10,7 @@ typedef enum zoff_comm_says {
     ZOFF_COMM_LEAVES,   /* closes */
     ZOFF_COMM_GIVES_UP, /* and why, in `data` */
     ZOFF_COMM_CLOSES,   /* a channel */
-    ZOFF_COMM_WAITS,    /* the program, in call `count` under that number, for `item` of the channel */
+    ZOFF_COMM_WAITS,    /* the program: `count` zoff_comm_visit in `data` */
 } zoff_comm_says;
 
 enum { ZOFF_COMM_NOTE_BYTES = 2048, ZOFF_COMM_TAGS = 1024 };

@@ -124,16 +124,16 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
     channel->port = NULL;
 }
 
-zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
     zoff_comm_note note;
+    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof note.data, "they fit into a note");
     memset(&note, 0, offsetof(zoff_comm_note, data));
     note.says = ZOFF_COMM_WAITS;
-    note.channel = visit->channel;
-    note.number = visit->number;
-    note.count = visit->call;
-    note.item = visit->item;
+    note.count = count;
+    note.data_bytes = count * sizeof *visits;
+    memcpy(note.data, visits, note.data_bytes);
     if (!m->is_over)
         zoff_comm_messages_say(m, &note);
     return ZOFF_OK;

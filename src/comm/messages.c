@@ -216,11 +216,13 @@ static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_note *note)
     return o->work && o->work->number == note->number ? meet(m, o, note) : zoff_comm_mailbox_keep(port, note);
 }
 
-static void hear_visit(messages_comm *m, const zoff_comm_note *note)
+static void hear_visits(messages_comm *m, const zoff_comm_note *note)
 {
-    const zoff_comm_visit visit = {
-        .number = note->number, .channel = note->channel, .call = (uint32_t)note->count, .item = note->item};
-    zoff_comm_heard(&m->comm, note->from, &visit);
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
+    if (note->count > ZOFF_COMM_VISITS_TOLD || note->data_bytes != note->count * sizeof *visits)
+        return; /* nothing depends on them */
+    memcpy(visits, note->data, note->data_bytes);
+    zoff_comm_heard(&m->comm, note->from, visits, (unsigned)note->count);
 }
 
 zoff_status zoff_comm_messages_hear(messages_comm *m, const zoff_comm_note *note)
@@ -236,7 +238,7 @@ zoff_status zoff_comm_messages_hear(messages_comm *m, const zoff_comm_note *note
         end_all(m, words, true);
         return ZOFF_OK;
     case ZOFF_COMM_WAITS:
-        hear_visit(m, note);
+        hear_visits(m, note);
         return ZOFF_OK;
     case ZOFF_COMM_CALLS:
     case ZOFF_COMM_CLOSES:

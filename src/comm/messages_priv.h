@@ -63,7 +63,7 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
-zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit);
+zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
 /* Keep a note of an operation of a joined channel. */
 zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_note *note);
 /* Take out those of an operation, a list. */

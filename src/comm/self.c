@@ -73,10 +73,11 @@ static void self_mind_channel(zoff_comm *comm, zoff_comm_channel *channel)
     (void)channel;
 }
 
-static zoff_status self_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+static zoff_status self_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     (void)comm;
-    (void)visit;
+    (void)visits;
+    (void)count;
     return ZOFF_OK;
 }
 

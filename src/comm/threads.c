@@ -48,7 +48,8 @@ typedef struct meeting {
 
 typedef struct member {
     posting *flying;
-    zoff_comm_visit visit; /* the last that it has told */
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD]; /* that it has told last */
+    unsigned visit_count;
     bool has_left;
 } member;
 
@@ -165,11 +166,12 @@ static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
         free_meeting(m, b->size);
 }
 
-static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_visit *visit)
+static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     board *b = ((threads_comm *)comm)->board;
     pthread_mutex_lock(&b->lock);
-    b->members[comm->rank].visit = *visit;
+    memcpy(b->members[comm->rank].visits, visits, count * sizeof *visits);
+    b->members[comm->rank].visit_count = count;
     b->told++;
     pthread_mutex_unlock(&b->lock);
     return ZOFF_OK;
@@ -183,8 +185,8 @@ static void hear(threads_comm *t)
         return;
     t->heard = b->told;
     for (unsigned rank = 0; rank < b->size; rank++) {
-        if (rank != t->comm.rank && b->members[rank].visit.number)
-            zoff_comm_heard(&t->comm, rank, &b->members[rank].visit);
+        if (rank != t->comm.rank && b->members[rank].visit_count)
+            zoff_comm_heard(&t->comm, rank, b->members[rank].visits, b->members[rank].visit_count);
     }
 }
 

@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-static const double SHARED_WAIT_SECONDS = 0.05; /* see is_enough() */
+/* How long to wait for a buffer that is on its way, before another one is made: see is_enough(). */
+static const double WAIT_SECONDS = 1, SHARED_WAIT_SECONDS = 0.05;
 
 /* ---- buffers ---- */
 
@@ -72,12 +73,11 @@ static zoff_status make_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **
     return ZOFF_OK;
 }
 
-/* Whether to wait for one that is on its way is over. A rank that shares its communicator among engines may hand this engine's
- * gradients over only after a step of another engine, which this rank has yet to begin: to wait on would be to wait for ever.
- */
+/* Another rank may hand its gradients over only after a call that waits for this rank: a window of the same engine, a step of
+ * another one on the same communicator. To wait on would be to wait for ever. */
 static bool is_enough(const zoff_engine *e, double from)
 {
-    return zoff_base_clock_seconds() - from > SHARED_WAIT_SECONDS && zoff_comm_channel_is_shared(e->comm);
+    return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(e->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
 }
 
 /* While others are on their way it is better to wait for one of them than to have ever more. */
