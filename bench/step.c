@@ -4,10 +4,13 @@
 
 #include <errno.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 static const char USAGE[] =
     "usage: step [OPTION]...\n"
@@ -21,6 +24,7 @@ static const char USAGE[] =
     "  --only LIST     parts: race, throttle, rss, paths, loop (default: all; throttle and paths need root)\n"
     "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
     "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
+    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n"
     "  --quick         the defaults\n"
     "  --full          more of everything\n"
     "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
@@ -36,6 +40,12 @@ static int parse_option(int letter, const char *text, void *ctx)
     switch (letter) {
     case 'p':
         out->path = text;
+        return 0;
+    case 'B':
+        if (bench_program_number("busy", text, 0, 64, &number) != 0)
+            return -1;
+        out->busy = (unsigned)number;
+        out->beside = true;
         return 0;
     case 'e':
         if (bench_program_number("elements", text, 64 << 10, 1ull << 36, &number) != 0)
@@ -53,11 +63,9 @@ static int parse_option(int letter, const char *text, void *ctx)
 static int parse_options(int argc, char **argv, step_options *out)
 {
     static const struct option OPTIONS[] = {
-        {"path", required_argument, NULL, 'p'},
-        {"elements", required_argument, NULL, 'e'},
-        {"budget", required_argument, NULL, 'b'},
-        {"full", no_argument, NULL, 'F'},
-        {NULL, 0, NULL, 0},
+        {"path", required_argument, NULL, 'p'},   {"elements", required_argument, NULL, 'e'},
+        {"budget", required_argument, NULL, 'b'}, {"busy", required_argument, NULL, 'B'},
+        {"full", no_argument, NULL, 'F'},         {NULL, 0, NULL, 0},
     };
     const bench_program program = {.usage = USAGE, .options = OPTIONS, .parts = PARTS, .own = parse_option, .ctx = out};
     *out = (step_options){.budget_share = 10, .path = ".", .run = {.parts = PART_ANY, .quick = true}};
@@ -97,6 +105,25 @@ static int check_room(const step_options *options)
     fprintf(stderr, "step: --path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with --elements\n",
             options->path, 1e-9 * room, 1e-9 * wanted);
     return -1;
+}
+
+/* Processes that want a CPU each for as long as this one lives. */
+static int start_busy(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const pid_t child = fork();
+        if (child < 0) {
+            perror("step: --busy");
+            return -1;
+        }
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (volatile unsigned long turns = 0;; turns++)
+                ;
+        }
+    }
+    bench_stopwatch_beside_others();
+    return 0;
 }
 
 static int run_parts(const step_options *options, step_book *book)
@@ -142,6 +169,8 @@ int main(int argc, char **argv)
     if (parse_options(argc, argv, &options) != 0)
         return 2;
     options.run.start = bench_stopwatch_now();
+    if (options.beside && start_busy(options.busy) != 0)
+        return 1;
     step_book *book = calloc(1, sizeof *book);
     int ret = book ? 0 : 1;
     if (book)

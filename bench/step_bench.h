@@ -19,6 +19,8 @@ enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3 };
 typedef struct step_options {
     size_t elements;       /* of the model; 12 bytes of states each */
     unsigned budget_share; /* states / this are the DRAM that may hold them */
+    unsigned busy;         /* processes that compute beside it */
+    bool beside;           /* others have the CPUs too, and samples count all the same */
     const char *path;      /* an existing folder on the disk in question */
     bench_run run;
 } step_options;

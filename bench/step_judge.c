@@ -146,6 +146,10 @@ void step_judge(const step_options *options, const step_book *book, bench_figure
         bench_figures_spoil(f, "%u rounds are too few", f->rounds);
     if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
         bench_figures_spoil(f, "%zu elements are too few", options->elements);
+    for (unsigned i = 0; options->beside && i < out->count; i++) {
+        if (bench_figures_measured(&out->list[i]))
+            bench_figures_spoil(&out->list[i], "beside %u busy processes", options->busy);
+    }
 }
 
 bool step_judge_enough(const step_book *book)

@@ -11,6 +11,9 @@ double bench_stopwatch_now(void);
 /* What one sample repeats. */
 typedef void (*bench_work_fn)(void *ctx);
 
+/* From now on a sample is clean whoever else has the CPUs: it is meant to be that way. */
+void bench_stopwatch_beside_others(void);
+
 typedef struct bench_sample {
     double seconds; /* of one call */
     bool clean;     /* the threads held their cores, or others left the CPUs alone */

@@ -96,15 +96,15 @@ TEST_F(step, a_signal_removes_its_files)
 
 TEST(step_options, help_tells_them)
 {
-    zoff_test::expect_help(
-        PROGRAM, {"--path", "--elements", "--budget", "--only", "--rounds", "--seconds", "--quick", "--full", "--json"});
+    zoff_test::expect_help(PROGRAM, {"--path", "--elements", "--budget", "--only", "--busy", "--rounds", "--seconds", "--quick",
+                                     "--full", "--json"});
 }
 
 TEST(step_options, wrong_ones_are_refused)
 {
     zoff_test::expect_refused(PROGRAM, "step",
                               {"--elements 0", "--elements 1Mb", "--elements 1Ki", "--elements ''", "--budget 1", "--rounds 0",
-                               "--rounds 65", "--rounds nine", "--only everything", "--only race,", "--seconds 1h",
+                               "--rounds 65", "--rounds nine", "--only everything", "--only race,", "--seconds 1h", "--busy 0",
                                "--no-such-option", "--json=x extra"});
 }
 
