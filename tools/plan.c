@@ -1,19 +1,24 @@
-/* plan.c: `zoff plan FILE`: what a model takes by tier under a configuration, and how long a drive lasts. Nothing is allocated
- * or opened: the figures are those that an engine would make itself by. */
+/* plan.c: `zoff plan FILE`: what a model takes by tier under a configuration, whether this machine has it, how long a step
+ * takes and how long a drive lasts. The figures are those that an engine would make itself by; nothing of that size is
+ * allocated. */
 #include "verbs.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <zoff/zoff.h>
 
 typedef struct plan_options {
     const char *path;
     double elements, tbw; /* of the model; terabytes that the drive's maker lets be written, 0: not given */
     zoff_dtype dtype;
+    unsigned ranks;
+    bool measures; /* the folders, too */
     char **sets;
     int set_count;
 } plan_options;
@@ -23,22 +28,149 @@ static void print_bytes(const char *what, uint64_t bytes)
     printf("%-34s %12.3f GiB  %16" PRIu64 "\n", what, (double)bytes / (1 << 30), bytes);
 }
 
-static int print_plan(const plan_options *o, const zoff_plan_info *info)
+static const char *dtype_name(zoff_dtype dtype)
 {
-    const bool nvme = info->tier == ZOFF_TIER_NVME;
-    printf("%" PRIu64 " elements, states on %s, %u threads\n\n", info->elements, nvme ? "NVMe" : "DRAM", info->threads);
-    print_bytes("states", info->state_bytes);
+    return dtype == ZOFF_F32 ? "fp32" : dtype == ZOFF_F16 ? "fp16" : "bf16";
+}
+
+/* What an engine takes of each rank, and its sum; host_memory is a limit of the first line only. */
+static void print_memory(const zoff_plan_info *info)
+{
     print_bytes("DRAM for states", info->host_bytes);
+    if (info->tier == ZOFF_TIER_NVME)
+        print_bytes("  of it chunks that stay there", info->resident_bytes);
     if (info->accumulator_bytes)
         print_bytes("DRAM for gradient accumulation", info->accumulator_bytes);
-    if (nvme) {
-        print_bytes("  of it chunks that stay there", info->resident_bytes);
+    if (info->weight_bytes)
+        print_bytes("DRAM for weights of the engine", info->weight_host_bytes);
+    if (info->exchange_bytes)
+        print_bytes("DRAM for what goes to other ranks", info->exchange_bytes);
+    if (info->device_host_bytes)
+        print_bytes("DRAM for what goes to a device", info->device_host_bytes);
+    print_bytes("DRAM in all", info->memory_bytes);
+}
+
+static void print_files(const zoff_plan_info *info)
+{
+    if (info->nvme_bytes)
         print_bytes("files", info->nvme_bytes);
+    if (info->weight_nvme_bytes)
+        print_bytes("files of weights", info->weight_nvme_bytes);
+    if (info->tier == ZOFF_TIER_NVME)
         printf("%-34s %12" PRIu64 "  of at most %.1f MiB, %u at a time in DRAM\n", "chunks", info->chunk_count,
                (double)info->chunk_bytes / (1 << 20), info->slots);
+    if (info->tier == ZOFF_TIER_NVME || info->step_write_bytes) {
         print_bytes("read from files in a step", info->step_read_bytes);
         print_bytes("written to files in a step", info->step_write_bytes);
     }
+}
+
+/* ---- this machine ---- */
+
+static const char *first_folder(const zoff_config *config)
+{
+    static const char *const KEYS[] = {"zoff.nvme_paths", "zero_optimization.offload_optimizer.nvme_path",
+                                       "zero_optimization.offload_param.nvme_path"};
+    const char *folder = NULL;
+    for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0] && !folder; i++) {
+        if (zoff_config_string(config, KEYS[i], &folder) < 0)
+            folder = NULL; /* a list of folders: their sum is for seal to see */
+    }
+    return folder;
+}
+
+static void print_machine(const plan_options *o, const zoff_plan_info *info, const char *folder)
+{
+    const double need = (double)info->memory_bytes * o->ranks, have = (double)info->memory_free_bytes;
+    const double files = (double)(info->nvme_bytes + info->weight_nvme_bytes) * o->ranks;
+    struct statvfs about;
+    printf("\nthis machine%s\n", o->ranks > 1 ? ", with all ranks on it" : "");
+    printf("%-34s %12.3f GiB  of %.3f GiB that are free: %s\n", "DRAM", need / (1 << 30), have / (1 << 30),
+           need <= have ? "enough" : "NOT ENOUGH");
+    if (files > 0 && folder && statvfs(folder, &about) == 0) {
+        const double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
+        printf("%-34s %12.3f GiB  of %.3f GiB that are free in %s: %s\n", "files", files / (1 << 30), free_bytes / (1 << 30),
+               folder, files <= free_bytes ? "enough" : "NOT ENOUGH");
+    } else if (files > 0) {
+        printf("%-34s %12.3f GiB  %s\n", "files", files / (1 << 30), folder ? "the folder is not here" : "in several folders");
+    }
+}
+
+/* ---- how long ---- */
+
+/* Elements that an engine of this configuration's optimizer updates in a second, states in DRAM; 0: not measured. */
+static double measure_update(const plan_options *o, const char *optimizer, unsigned threads)
+{
+    enum { COUNT = 4 << 20, STEPS = 5 };
+    const size_t element = o->dtype == ZOFF_F32 ? 4 : 2;
+    zoff_config *config = NULL;
+    zoff_engine *e = NULL;
+    void *value = calloc(COUNT, element), *grad = calloc(COUNT, element);
+    double best = 0;
+    if (value && grad && zoff_config_parse("{}", 2, "plan", &config) == 0 &&
+        zoff_config_set(config, "optimizer.type", optimizer) == 0) {
+        zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .threads = threads};
+        zoff_param_desc desc = {
+            .struct_size = sizeof desc, .count = COUNT, .dtype = o->dtype, .value = value, .grad = grad, .name = "sample"};
+        zoff_step_info info = {.struct_size = sizeof info};
+        bool works =
+            zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, &desc, NULL) == 0 && zoff_engine_seal(e) == 0;
+        for (int i = 0; works && i < STEPS; i++) {
+            works = zoff_step(e, NULL, &info) == 0;
+            if (works && i > 0 && info.seconds > 0 && COUNT / info.seconds > best)
+                best = COUNT / info.seconds;
+        }
+        zoff_engine_destroy(e);
+    }
+    zoff_config_close(config);
+    free(value);
+    free(grad);
+    return best;
+}
+
+static void print_seconds(const plan_options *o, const zoff_plan_info *info, const char *optimizer, const char *folder)
+{
+    const double rate = measure_update(o, optimizer, info->threads);
+    const double bytes = (double)(info->step_read_bytes + info->step_write_bytes);
+    double update = rate > 0 ? (double)info->elements / rate : 0, disk = 0;
+    printf("\na step\n");
+    if (rate > 0)
+        printf("%-34s %12.3f s    measured now: %.3f Gelements/s, %u threads, states in DRAM\n", "measure and update", update,
+               rate * 1e-9, info->threads);
+    if (bytes <= 0)
+        return;
+    zoff_aio_tune_opts opts = {.struct_size = sizeof opts};
+    zoff_aio_tune_result result = {.struct_size = sizeof result};
+    if (!o->measures || !folder) {
+        printf("%-34s              not measured: %s\n", "read and write files",
+               folder ? "--measure takes two seconds for it" : "there are several folders");
+    } else if (zoff_aio_tune(folder, &opts, &result) < 0) {
+        printf("%-34s              not measured: %s\n", "read and write files", zoff_last_error());
+    } else {
+        disk = bytes / result.mixed_rate;
+        printf("%-34s %12.3f s    measured %s: %.2f GB/s in %s\n", "read and write files", disk,
+               result.cached ? "before" : "now", result.mixed_rate * 1e-9, folder);
+        printf("%-34s %12.3f s    the longer of the two: they overlap\n", "at least", disk > update ? disk : update);
+    }
+}
+
+static int print_plan(const plan_options *o, const zoff_config *config, const zoff_plan_info *info, double stage,
+                      const char *optimizer, bool owned)
+{
+    const bool nvme = info->tier == ZOFF_TIER_NVME;
+    const char *folder = first_folder(config);
+    printf("%.0f elements of %s, ZeRO stage %.0f, %s, %u rank%s; weights are %s\n", o->elements, dtype_name(o->dtype), stage,
+           optimizer, o->ranks, o->ranks > 1 ? "s" : "",
+           owned ? "the engine's (offload_param)" : "in the program's own memory");
+    printf("%" PRIu64 " elements%s, states on %s, %u threads\n\n", info->elements, o->ranks > 1 ? " on rank 0" : "",
+           nvme ? "NVMe" : "DRAM", info->threads);
+    print_bytes("states", info->state_bytes);
+    if (info->weight_bytes)
+        print_bytes("weights of the engine", info->weight_bytes);
+    print_memory(info);
+    print_files(info);
+    print_machine(o, info, folder);
+    print_seconds(o, info, optimizer, folder);
     if (o->tbw > 0 && info->step_write_bytes)
         printf("\na drive that may be written %g TB lasts %.0f steps\n", o->tbw,
                floor(o->tbw * 1e12 / (double)info->step_write_bytes));
@@ -47,20 +179,48 @@ static int print_plan(const plan_options *o, const zoff_plan_info *info)
     return finish_output();
 }
 
-/* An engine that is never sealed. */
+/* An engine that is never sealed: rank 0 of ranks that are not there. */
+static int make_plan(const plan_options *o, zoff_config *config, bool owned, zoff_plan_info *info)
+{
+    zoff_engine *e = NULL;
+    zoff_comm **comms = calloc(o->ranks, sizeof *comms);
+    zoff_param_desc desc = {
+        .struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model", .engine_owned = owned};
+    if (!comms) {
+        fprintf(stderr, "error: out of memory for %u ranks\n", o->ranks);
+        return EXIT_FAILED;
+    }
+    bool works = o->ranks == 1 || zoff_comm_open_threads(NULL, o->ranks, comms) == 0;
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comms[0]};
+    works = works && zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, &desc, NULL) == 0 &&
+            zoff_engine_plan(e, info) == 0;
+    int result = works ? EXIT_DONE : library_error();
+    zoff_engine_destroy(e);
+    for (unsigned i = 0; i < o->ranks; i++)
+        zoff_comm_close(comms[i]);
+    free(comms);
+    return result;
+}
+
+/* A plan needs no schedule, and no word on what is trained: only the warnings of the file itself are heard. */
 static int plan(const plan_options *o, zoff_config *config)
 {
-    zoff_engine *e;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config};
-    zoff_param_desc desc = {.struct_size = sizeof desc, .count = (size_t)o->elements, .dtype = o->dtype, .name = "model"};
     zoff_plan_info info = {.struct_size = sizeof info};
-    if (zoff_engine_create(&opts, &e) < 0)
+    const char *device = NULL, *optimizer = NULL;
+    double stage = 0;
+    if (zoff_config_resolve(config, o->ranks) < 0 || zoff_config_set(config, "scheduler.type", "null") < 0 ||
+        zoff_config_resolve(config, o->ranks) < 0 ||
+        zoff_config_string(config, "zero_optimization.offload_param.device", &device) < 0 ||
+        zoff_config_string(config, "optimizer.type", &optimizer) < 0 ||
+        zoff_config_number(config, "zero_optimization.stage", &stage) < 0)
         return library_error();
-    int result = EXIT_DONE;
-    if (zoff_engine_add_param(e, &desc, NULL) < 0 || zoff_engine_plan(e, &info) < 0)
-        result = library_error();
-    zoff_engine_destroy(e);
-    return result == EXIT_DONE ? print_plan(o, &info) : result;
+    const bool owned = device && strcmp(device, "none") != 0;
+    set_log(false);
+    int result = make_plan(o, config, owned, &info);
+    if (result == EXIT_DONE)
+        result = print_plan(o, config, &info, stage, optimizer, owned);
+    set_log(true);
+    return result;
 }
 
 static int run(const plan_options *o)
@@ -74,14 +234,20 @@ static int run(const plan_options *o)
     return result;
 }
 
-/* "7e9" and "7000000000" alike. */
+/* "7e9", "7000000000" and "7B" alike. */
 static int read_number(const char *option, const char *text, double most, double *out)
 {
+    static const char UNITS[] = "kmbt";
     char *end;
     errno = 0;
     *out = strtod(text, &end);
+    const char *unit = *end ? strchr(UNITS, tolower((unsigned char)*end)) : NULL;
+    if (unit && end != text) {
+        *out *= pow(1000, (double)(unit - UNITS + 1));
+        end++;
+    }
     if (*end || end == text || errno || !(*out >= 1 && *out <= most))
-        return usage_error("%s needs a number from 1 to %g, not \"%s\"", option, most, text);
+        return usage_error("%s needs a number from 1 to %g (7e9, 7B, 350M), not \"%s\"", option, most, text);
     return EXIT_DONE;
 }
 
@@ -106,6 +272,10 @@ static int read_option(plan_options *o, const char *option, char *value)
         return read_number(option, value, 1e15, &o->elements);
     if (strcmp(option, "--tbw") == 0)
         return read_number(option, value, 1e9, &o->tbw);
+    if (strcmp(option, "--ranks") == 0) {
+        int result = read_ranks(value, &o->ranks);
+        return result == EXIT_DONE && o->ranks > 1024 ? usage_error("plan: --ranks is at most 1024, not %u", o->ranks) : result;
+    }
     if (strcmp(option, "--dtype") == 0)
         return read_dtype(value, &o->dtype);
     if (strcmp(option, "--set") == 0) {
@@ -117,9 +287,11 @@ static int read_option(plan_options *o, const char *option, char *value)
 
 int verb_plan(int argc, char **argv)
 {
-    plan_options o = {.dtype = ZOFF_BF16, .sets = argv};
+    plan_options o = {.dtype = ZOFF_BF16, .ranks = 1, .sets = argv};
     for (int i = 0; i < argc; i++) {
-        if (argv[i][0] == '-' && argv[i][1]) {
+        if (strcmp(argv[i], "--measure") == 0) {
+            o.measures = true;
+        } else if (argv[i][0] == '-' && argv[i][1]) {
             if (i + 1 == argc)
                 return usage_error("%s needs a value", argv[i]);
             int result = read_option(&o, argv[i], argv[i + 1]);

@@ -27,6 +27,9 @@ int open_config(const char *path, char **sets, int set_count, zoff_config **out)
 /* The value of --ranks. */
 int read_ranks(const char *text, unsigned *out);
 
+/* Print the log lines of the library on stderr, or drop them. */
+void set_log(bool prints);
+
 /* Flush stdout; a full disk or a closed pipe behind it is a failure. */
 int finish_output(void);
 

@@ -15,8 +15,10 @@ static const struct {
     {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
      "read a configuration and print what it comes to, each value with where it is from; with --changed without the defaults"},
     {"info", verb_info, "", "print the version, the instruction set in use, and what this machine has"},
-    {"plan", verb_plan, "FILE --elements N [--dtype bf16|fp16|fp32] [--tbw TB] [--set KEY=VALUE]...",
-     "print what the states of N parameters take by tier, and how many steps a drive of so many terabytes written lasts"},
+    {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
+     "print what a model of N parameters (7e9, 7B, 350M) takes by tier on each rank, whether this machine has it, how long a "
+     "step\n      takes by a short measurement of the update (--measure: of the folders, too, for two seconds each), and how "
+     "many steps a drive\n      of so many terabytes written lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
     {"tune", verb_tune, "FOLDER [--json]", "measure for two seconds how fast a folder is, and which \"aio\" section suits it"},
 };
@@ -97,6 +99,19 @@ static void print_log(zoff_log_level level, const char *room, const char *line, 
     fprintf(stderr, "%s: %s\n", level == ZOFF_LOG_ERROR ? "error" : level == ZOFF_LOG_WARN ? "warning" : "note", line);
 }
 
+static void drop_line(zoff_log_level level, const char *room, const char *line, void *ctx)
+{
+    (void)level;
+    (void)room;
+    (void)line;
+    (void)ctx;
+}
+
+void set_log(bool prints)
+{
+    zoff_log_set(prints ? print_log : drop_line, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : NULL;
@@ -112,7 +127,7 @@ int main(int argc, char **argv)
         printf("zoff %u.%u.%u\n", zoff_version() / 10000, zoff_version() / 100 % 100, zoff_version() % 100);
         return finish_output();
     }
-    zoff_log_set(print_log, NULL);
+    set_log(true);
     for (size_t i = 0; i < VERB_COUNT; i++) {
         if (strcmp(VERBS[i].name, verb) == 0)
             return run_verb(i, argc - 2, argv + 2);

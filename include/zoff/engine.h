@@ -188,6 +188,9 @@ typedef struct zoff_plan_info {
     uint64_t device_bytes; /**< memory of the device: 8 bytes for each 1024 elements that are measured there, and the share of
                                 the states that stays there (offload_optimizer.ratio) with the sums of its gradients; of several
                                 ranks whose communicator reaches the device, what is exchanged at a time and the sums */
+    uint64_t memory_bytes; /**< DRAM in all: host_bytes, accumulator_bytes, weight_host_bytes, exchange_bytes and
+                                device_host_bytes. zoff.host_memory limits the first of them only */
+    uint64_t memory_free_bytes; /**< DRAM that this process can still take: what the machine and its cgroups leave */
 } zoff_plan_info;
 
 /** Which state of a parameter. */

@@ -38,6 +38,24 @@ static size_t or_largest_slice(const zoff_engine *e, size_t elements)
     return elements ? elements : most;
 }
 
+/* A plan takes memory and time for each chunk: a budget of a few MiB for a model of petabytes is told at once. */
+static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *tensors, const zoff_plan_opts *opts)
+{
+    const uint64_t most = 4 << 20;
+    double chunks = 0;
+    for (size_t i = 0; i < e->param_count; i++) {
+        const size_t bytes = sizeof(float) * zoff_base_bits_max(zoff_zero_plan_streams(&tensors[i]), 1);
+        const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes);
+        chunks += (double)tensors[i].count * (double)tensors[i].slices /
+                  (double)(zoff_base_bits_max(largest, UNIT) * (opts->replicated ? 1 : opts->ranks));
+    }
+    ZOFF_FAIL_IF(chunks > (double)most, ZOFF_ERR_INVALID,
+                 "the states would be cut into %.3g chunks, and a plan has at most %llu: raise %s or "
+                 "zero_optimization.sub_group_size, or take more ranks",
+                 chunks, (unsigned long long)most, e->settings.host_bytes_key);
+    return ZOFF_OK;
+}
+
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
@@ -54,7 +72,9 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
         .replicated = zoff_engine_ranks_several(e) && values->zero_stage == 0,
         .max_bucket_units = zoff_base_bits_max(
             zoff_base_bits_min(or_largest_slice(e, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
-    zoff_status status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
+    zoff_status status = check_count(e, tensors, &opts);
+    if (status == ZOFF_OK)
+        status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
 }
@@ -210,6 +230,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     const uint64_t norm_bytes = zoff_engine_device_norm_bytes(e, &plan);
     info.device_bytes += norm_bytes + zoff_engine_ranks_device_bytes(e, &plan);
     info.device_host_bytes = zoff_engine_device_bytes(e, &plan) + kept_host_bytes + norm_bytes;
+    const char *source;
+    info.memory_bytes = zoff_engine_budget_need(&info);
+    info.memory_free_bytes = zoff_base_budget_memory(&source);
     *out_plan = plan;
     *out_info = info;
     return ZOFF_OK;

@@ -86,7 +86,8 @@ const file_case FILES[] = {
     {"training_imagenet_config_ds_fp16_z1_config.json", LOADS, 1, "fp16.auto_cast"},
     // Adam without bias correction, most of them in fp16.
     {"tests_model_BingBertSquad_deepspeed_bsz24_fp16_config.json", LOADS, 1, ""},
-    {"tests_model_BingBertSquad_deepspeed_bsz24_fp16_eigenvalue_quantize_config.json", REFUSED, 0, "quantize_training: this section is not supported"},
+    {"tests_model_BingBertSquad_deepspeed_bsz24_fp16_eigenvalue_quantize_config.json", REFUSED, 0,
+     "quantize_training: this section is not supported"},
     {"tests_model_BingBertSquad_deepspeed_bsz24_fp16_zero2_config.json", LOADS, 1, ""},
     {"tests_model_BingBertSquad_deepspeed_bsz24_fp32_config.json", LOADS, 1, ""},
     {"training_BingBertSquad_deepspeed_bsz24_config.json", LOADS, 1, ""},

@@ -98,12 +98,11 @@ TEST(config_schedule, what_a_schedule_cannot_do_without)
 {
     const struct {
         const char *type, *params, *missing;
-    } cases[] = {
-        {"WarmupDecayLR", "", "scheduler.params.total_num_steps; expected an integer >= 0"},
-        {"WarmupDecayLR", ", \"params\": {\"total_num_steps\": null}", "scheduler.params.total_num_steps"},
-        {"OneCycle", ", \"params\": {\"cycle_max_lr\": 1}", "scheduler.params.cycle_min_lr; expected a number >= 0"},
-        {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1}", "scheduler.params.cycle_max_lr; expected a number >= 0"},
-        {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1, \"cycle_max_lr\": null}", "scheduler.params.cycle_max_lr"}};
+    } cases[] = {{"WarmupDecayLR", "", "scheduler.params.total_num_steps; expected an integer >= 0"},
+                 {"WarmupDecayLR", ", \"params\": {\"total_num_steps\": null}", "scheduler.params.total_num_steps"},
+                 {"OneCycle", ", \"params\": {\"cycle_max_lr\": 1}", "scheduler.params.cycle_min_lr; expected a number >= 0"},
+                 {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1}", "scheduler.params.cycle_max_lr; expected a number >= 0"},
+                 {"OneCycle", ", \"params\": {\"cycle_min_lr\": 1, \"cycle_max_lr\": null}", "scheduler.params.cycle_max_lr"}};
     for (const auto &c : cases) {
         auto config = parse("{\"scheduler\": {\"type\": \"" + std::string(c.type) + "\"" + c.params + "}}");
         const std::string words = "ds.json:1:16: scheduler.type: " + std::string(c.type) + " needs " + c.missing;

@@ -77,12 +77,86 @@ TEST_F(plan_tool, InDramNoDriveWears)
     EXPECT_EQ(std::string::npos, r.output.find("files"));
 }
 
+TEST_F(plan_tool, SaysWhatItAssumesAndWhatThisMachineHas)
+{
+    auto r = run(file() + " --elements 1.3B --dtype fp16 --set optimizer.type=Lion");
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_NE(r.output.npos,
+              r.output.find("1300000000 elements of fp16, ZeRO stage 1, Lion, 1 rank; weights are in the program's "
+                            "own memory\n"))
+        << r.output;
+    EXPECT_EQ(uint64_t{8} * 1300000000, figure(r.output, "states"));
+    EXPECT_NE(r.output.npos, r.output.find("\nthis machine\nDRAM ")) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find("the folder is not here")) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find("\nmeasure and update ")) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find(" measured now: ")) << r.output;
+    auto large = run("- --elements 500b --set zero_optimization.stage=2 </dev/null");
+    EXPECT_EQ(1, large.status) << "an empty standard input is no configuration";
+    large = run(file() + " --elements 1T --set zero_optimization.offload_optimizer.device=cpu");
+    ASSERT_EQ(0, large.status) << large.output;
+    EXPECT_NE(large.output.npos, large.output.find("NOT ENOUGH")) << large.output;
+}
+
+TEST_F(plan_tool, OfOneOfSeveralRanks)
+{
+    auto one = run(file() + " --elements 1e9"), four = run(file() + " --elements 1e9 --ranks 4"),
+         replicated = run(file() + " --elements 1e9 --ranks 4 --set zero_optimization.stage=0");
+    ASSERT_EQ(0, four.status) << four.output;
+    EXPECT_NEAR(3e9, (double)figure(four.output, "states"), 1e6);
+    EXPECT_EQ(12000000000u, figure(replicated.output, "states"));
+    EXPECT_EQ(one.output.npos, one.output.find("DRAM for what goes to other ranks"));
+    EXPECT_GT(figure(four.output, "DRAM for what goes to other ranks"), 0u);
+    EXPECT_NE(four.output.npos, four.output.find("4 ranks; weights")) << four.output;
+    EXPECT_NE(four.output.npos, four.output.find("this machine, with all ranks on it")) << four.output;
+    uint64_t sum = figure(four.output, "DRAM for states") + figure(four.output, "DRAM for what goes to other ranks");
+    if (four.output.find("\nDRAM for gradient accumulation") != four.output.npos)
+        sum += figure(four.output, "DRAM for gradient accumulation");
+    EXPECT_EQ(sum, figure(four.output, "DRAM in all"));
+    EXPECT_EQ(2, run(file() + " --elements 1e9 --ranks 2000").status);
+}
+
+TEST_F(plan_tool, WeightsOfTheEngineAreCounted)
+{
+    const std::string stage3 = file() + " --elements 4e9 --set zero_optimization.stage=3 ";
+    auto cpu = run(stage3 + "--set zero_optimization.offload_param.device=cpu"),
+         nvme = run(stage3 + "--set zero_optimization.offload_param.device=nvme"), none = run(stage3);
+    EXPECT_EQ(none.output.npos, none.output.find("weights of the engine"));
+    ASSERT_EQ(0, cpu.status) << cpu.output;
+    EXPECT_EQ(8000000000u, figure(cpu.output, "weights of the engine"));
+    EXPECT_GE(figure(cpu.output, "DRAM for weights of the engine"), 8000000000u);
+    ASSERT_EQ(0, nvme.status) << nvme.output;
+    EXPECT_GT(figure(nvme.output, "files of weights"), 5000000000u);
+    EXPECT_LT(figure(nvme.output, "DRAM for weights of the engine"), 5000000000u);
+}
+
+TEST_F(plan_tool, FoldersAreMeasuredWhereThatIsAskedFor)
+{
+    auto r = run(file() + " --elements 1e7 --measure --set zoff.host_memory=32MiB --set zoff.nvme_paths=" + folder.path);
+    ASSERT_EQ(0, r.status) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find("GB/s in " + folder.path)) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find("at least")) << r.output;
+}
+
+// A plan of what nobody can hold ends at once, and a schedule that its trainer has to complete is no business of it.
+TEST_F(plan_tool, EndsSoon)
+{
+    auto r = run(file() + " --elements 1e15");
+    EXPECT_EQ(1, r.status);
+    EXPECT_NE(r.output.npos, r.output.find("raise zoff.host_memory or zero_optimization.sub_group_size")) << r.output;
+    EXPECT_EQ(0, run(file() + " --elements 1e15 --set zero_optimization.offload_optimizer.device=cpu").status);
+    r = run(file() + " --elements 1e6 --set scheduler.type=WarmupDecayLR --set scheduler.params.total_num_steps=auto --set "
+                     "optimizer.params.lr=auto");
+    EXPECT_EQ(0, r.status) << r.output;
+    EXPECT_EQ(r.output.npos, r.output.find("warning")) << r.output;
+}
+
 TEST_F(plan_tool, UsedWrongly)
 {
     for (const char *arguments :
          {"", "FILE", "FILE --elements", "FILE --elements many", "FILE --elements 0", "FILE --elements -1",
           "FILE --elements 1e6 --dtype int8", "FILE --elements 1e6 --tbw none", "FILE FILE --elements 1",
-          "FILE --elements 1e6 --fast yes", "FILE --elements 1e6 --set zoff.persist"}) {
+          "FILE --elements 1e6 --fast yes", "FILE --elements 7X", "FILE --elements 7BB", "FILE --elements 1e6 --ranks 0",
+          "FILE --elements 1e6 --set zoff.persist"}) {
         std::string text = arguments;
         for (size_t at; (at = text.find("FILE")) != std::string::npos;)
             text.replace(at, 4, file());
