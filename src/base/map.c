@@ -47,6 +47,12 @@ zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes n
     return ZOFF_OK;
 }
 
+void zoff_base_map_keep_from_children(const zoff_map *map)
+{
+    if (map->origin)
+        (void)madvise(map->origin, map->reserved, MADV_DONTFORK);
+}
+
 void zoff_base_map_free(zoff_map *map)
 {
     if (map->origin)

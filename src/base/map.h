@@ -19,6 +19,8 @@ typedef enum zoff_map_nodes {
 } zoff_map_nodes;
 
 zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out);
+/* A child made by fork() gets none of it: what the kernel has pinned for I/O it would have to copy at once. */
+void zoff_base_map_keep_from_children(const zoff_map *map);
 void zoff_base_map_free(zoff_map *map); /* a zeroed map is allowed */
 
 /* How much of it is in huge pages now. The kernel counts by ranges of one kind, so neighbours of ours may be counted in, but

@@ -6,6 +6,7 @@
  * again by calls that use others. Where there is no conductor there is no lock either. */
 #include "engine_priv.h"
 
+#include "fork.h"
 #include "log.h"
 #include "try.h"
 
@@ -100,6 +101,14 @@ static void *conduct(void *ctx)
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
+}
+
+bool zoff_engine_conductor_is_child(const zoff_engine *e)
+{
+    if (!e || !e->store || e->process == zoff_base_fork_number())
+        return false;
+    const bool streams_weights = e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+    return e->settings.tier == ZOFF_TIER_NVME || streams_weights;
 }
 
 static void free_conductor(zoff_conductor *c)

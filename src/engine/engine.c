@@ -4,6 +4,7 @@
 
 #include "bits.h"
 #include "clock.h"
+#include "fork.h"
 #include "log.h"
 #include "try.h"
 
@@ -15,6 +16,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     zoff_engine *e;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
+    e->process = zoff_base_fork_number();
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
     zoff_engine_identity_come(e);
     *out = e;

@@ -193,7 +193,7 @@ typedef struct zoff_settings {
     char *agreed_keys; /* of several ranks, what they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
     char *training_words; /* optimizer, lr, schedule and clipping, each with where it came from */
-    char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
+    char *half_source;    /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* who said so, for messages */
     uint64_t chunk_elements;
@@ -259,8 +259,9 @@ struct zoff_engine {
     zoff_adam_hyper *hyper;   /* per group, of the current step */
     zoff_adam_consts *consts; /* per group, of the current step */
 
-    bool windowed; /* windows were the last that happened: nothing is read ahead */
-    bool unsaved;  /* a window was written, and no commit has followed; the same on all ranks */
+    unsigned process; /* that made it: zoff_base_fork_number() */
+    bool windowed;    /* windows were the last that happened: nothing is read ahead */
+    bool unsaved;     /* a window was written, and no commit has followed; the same on all ranks */
 
     int64_t t;              /* updates made */
     uint32_t micro;         /* micro-steps done of the current step */
@@ -311,9 +312,14 @@ void zoff_engine_conductor_stop(zoff_engine *e);
 unsigned zoff_engine_conductor_threads(const zoff_engine *e);
 zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e);
 void zoff_engine_conductor_leave(zoff_engine **entered);
+/* Whether this process is a child of the one that made the engine, whose chunks in files it cannot have. */
+bool zoff_engine_conductor_is_child(const zoff_engine *e);
 /* The first statement of a public call: the engine is this thread's until it returns. */
 #define ZOFF_ENTER(e)                                                                                                          \
-    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_conductor_leave), unused)) = zoff_engine_conductor_enter(e)
+    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_conductor_leave), unused)) = zoff_engine_conductor_enter(e);      \
+    ZOFF_FAIL_IF(zoff_engine_conductor_is_child(e), ZOFF_ERR_STATE,                                                            \
+                 "%s: a child made by fork() has no part in the files of its parent's engine; it may only destroy its copy",   \
+                 __func__)
 
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);

@@ -322,7 +322,7 @@ zoff_status zoff_engine_window_close(zoff_engine *e)
 void zoff_engine_window_end(zoff_engine *e)
 {
     zoff_kept_error kept;
-    if (!e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
+    if (zoff_engine_conductor_is_child(e) || !e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_keep(&kept);
     if (zoff_engine_window_commit(e) < 0)

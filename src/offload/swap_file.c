@@ -1,6 +1,7 @@
-/* swap_file.c: state files are private to one engine. A lock (flock) on the file says that its engine lives; the kernel drops
- * it when the process ends, however it ends. A file without a lock and with our head page is a leftover and is removed; one
- * that is to persist has another name, and is opened again. */
+/* swap_file.c: state files are private to one engine. A file that does not persist has a name only until it is open, so the
+ * kernel removes it with its process. A lock (flock) on the file says that its engine lives; a file without a lock and with our
+ * head page is the leftover of a process that died in between, and is removed. A file that persists keeps its name, and is
+ * opened again. */
 #include "swap_file_priv.h"
 
 #include "digest_priv.h"
@@ -35,11 +36,50 @@ typedef struct head {
     uint64_t pid;
     char host[64];
     uint64_t checksum; /* XXH3 of all before it */
+    char boot[40];     /* from version 2: /proc/sys/kernel/random/boot_id of the host */
 } head;
 
 static uint64_t head_checksum(const head *h)
 {
     return zoff_offload_digest_small(h, offsetof(head, checksum));
+}
+
+/* What tells this boot of this host from all others; "" where the kernel does not say. */
+static void read_boot(char out[40])
+{
+    memset(out, 0, 40);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (read(fd, out, 36) != 36)
+        out[0] = 0;
+    close(fd);
+}
+
+/* File systems that one host has for itself. There a lock is seen by all who might hold the file. */
+static bool is_local(int fd)
+{
+    static const unsigned LOCAL[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,     TMPFS_MAGIC,
+                                     RAMFS_MAGIC,      F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, 0x2FC12FC1 /* zfs */};
+    struct statfs fs;
+    bool local = false;
+    if (fstatfs(fd, &fs) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof LOCAL / sizeof LOCAL[0]; i++)
+        local = local || (unsigned)fs.f_type == LOCAL[i];
+    return local;
+}
+
+/* Whether this boot of this host made the file. A blank one has no head page yet. */
+static bool is_of_this_boot(int fd)
+{
+    char page[ZOFF_SWAP_HEAD_BYTES], boot[40];
+    head h;
+    if (pread(fd, page, sizeof page, 0) != (ssize_t)sizeof page)
+        return false;
+    memcpy(&h, page, sizeof h);
+    read_boot(boot);
+    return boot[0] && h.version >= 2 && memcmp(h.boot, boot, sizeof boot) == 0;
 }
 
 /* Exactly the names that create_locked() makes: zoff-<host>-<pid>-<16 hex digits>-r<rank>.swap */
@@ -87,7 +127,15 @@ void zoff_offload_swap_file_clean(const char *folder)
         int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0)
             continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_leftover(fd) && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !is_leftover(fd)) {
+            close(fd);
+            continue;
+        }
+        if (!is_local(fd) && !is_of_this_boot(fd))
+            ZOFF_WARN("%s/%s may be in use by another host, whose lock is not seen on this file system: it stays. If no engine "
+                      "runs on that host, remove it",
+                      folder, entry->d_name);
+        else if (unlinkat(dirfd(dir), entry->d_name, 0) == 0)
             removed++;
         close(fd);
     }
@@ -159,7 +207,8 @@ zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned ran
     ZOFF_TRY(zoff_base_map_alloc(ZOFF_SWAP_HEAD_BYTES, "a head page", ZOFF_MAP_FIRST_TOUCH, &page));
     head *h = page.base;
     memcpy(h->magic, MAGIC, sizeof MAGIC);
-    h->version = 1;
+    h->version = 2;
+    read_boot(h->boot);
     h->rank = rank;
     h->bytes = file->bytes;
     h->pid = (uint64_t)getpid();
@@ -181,6 +230,7 @@ unmap_page:
 static zoff_status open_queue(const char *folder, const zoff_aio_opts *aio, zoff_swap_file *file)
 {
     struct statfs fs;
+    ZOFF_TRY(zoff_base_fork_guard(file->lock, &file->guard));
     ZOFF_TRY(zoff_aio_open(file->name, aio, &file->aio));
     if (fstatfs(file->lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
         ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
@@ -193,6 +243,7 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const
     zoff_swap_file file = {.lock = -1};
     ZOFF_TRY(create_locked(folder, rank, &file));
     ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
+    file.keep = unlink(file.name) == 0; /* otherwise it is tried again in the end */
     *out = file;
     return ZOFF_OK;
 close_file:
@@ -229,6 +280,11 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
         return refuse(folder, "open a state file", errno);
     file->keep = true; /* until it is known to be new */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "'%s' is not a regular file", file->name);
+    /* Somebody else who may write into the folder could have put it there. */
+    ZOFF_FAIL_IF(st.st_uid != geteuid(), ZOFF_ERR_IO,
+                 "'%s' belongs to user %u, and this process runs as user %u; run as that user, or give this one another "
+                 "nvme_path",
+                 file->name, (unsigned)st.st_uid, (unsigned)geteuid());
     if (flock(file->lock, LOCK_EX | LOCK_NB) != 0) {
         ZOFF_FAIL_IF(errno == EWOULDBLOCK, ZOFF_ERR_STATE,
                      "'%s' is in use by another engine, in this process or another; give each its own nvme_path", file->name);
@@ -284,10 +340,14 @@ zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file)
 bool zoff_offload_swap_file_close(zoff_swap_file *file)
 {
     const bool is_idle = zoff_aio_queue_close(file->aio);
+    if (file->guard)
+        file->lock = zoff_base_fork_descriptor(file->guard); /* none in a child */
     if (file->lock >= 0 && !file->keep && unlink(file->name) != 0)
         ZOFF_WARN("cannot remove %s: %s", file->name, zoff_base_status_errno(errno));
     if (!is_idle)
         ZOFF_WARN("'%s': a transfer does not end; the file stays open and locked as long as this process lives", file->name);
+    else if (file->guard)
+        zoff_base_fork_close(file->guard);
     else if (file->lock >= 0)
         close(file->lock);
     zoff_base_mem_free(file->name);

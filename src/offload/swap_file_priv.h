@@ -4,12 +4,14 @@
 #define ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 
 #include "aio.h"
+#include "fork.h"
 
 enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 
 typedef struct zoff_swap_file {
-    char *name; /* full path */
-    int lock;   /* descriptor that holds the lock; -1: none */
+    char *name;             /* full path */
+    int lock;               /* descriptor that holds the lock; -1: none */
+    zoff_fork_guard *guard; /* of it: a child does not keep the lock */
     zoff_aio *aio;
     uint64_t bytes;
     size_t chunk_count;   /* in it */
@@ -17,11 +19,13 @@ typedef struct zoff_swap_file {
     bool keep;            /* do not remove it in the end */
 } zoff_swap_file;
 
-/* Remove what dead runs left in `folder`: state files that nobody holds locked. Says what it removed. */
+/* Remove what dead runs left in `folder`: state files that nobody holds locked. Says what it removed. On a file system that
+ * other hosts may share only files of this boot of this host count: locks of others may not be seen here. The rest is named in
+ * a warning. */
 void zoff_offload_swap_file_clean(const char *folder);
 
-/* Create and lock a file that lives as long as its engine, and open its queue.
- * The name is zoff-<host>-<pid>-<random>-r<rank>.swap; the file is readable by its owner alone. */
+/* Create and lock a file that lives as long as its engine, open its queue, and take its name away: the file ends with the
+ * process, however that ends. The name was zoff-<host>-<pid>-<random>-r<rank>.swap; the file is readable by its owner alone. */
 zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
 /* Open or create, and lock, the file that persists: zoff-r<rank>.states.

@@ -93,6 +93,7 @@ static zoff_status map_memory(zoff_swap_store *s)
     const char *what = s->home_count ? "the slots and the resident chunks of the NVMe tier" : "the slots of the NVMe tier";
     const size_t count = s->ring_count + s->home_count;
     ZOFF_TRY(zoff_base_map_alloc(s->largest * count, what, ZOFF_MAP_INTERLEAVED, &s->store.map));
+    zoff_base_map_keep_from_children(&s->store.map);
     for (size_t i = 0; i < count; i++)
         s->slots[i].base = (char *)s->store.map.base + i * s->largest;
     zoff_swap_slot *home = &s->slots[s->ring_count];

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -14,6 +15,18 @@ extern "C" {
 }
 
 using namespace zoff_test;
+
+// The file system that a folder is said to be on; 0: the one it is on.
+static long shared_magic;
+
+extern "C" int __real_fstatfs(int fd, struct statfs *out);
+extern "C" int __wrap_fstatfs(int fd, struct statfs *out)
+{
+    const int result = __real_fstatfs(fd, out);
+    if (shared_magic)
+        out->f_type = shared_magic;
+    return result;
+}
 
 namespace
 {
@@ -42,7 +55,22 @@ bool exists(const std::string &name)
     return stat(name.c_str(), &st) == 0;
 }
 
-TEST(SwapFile, IsReservedPrivateAndRemoved)
+// What a process leaves that dies between making its file and taking the name away: the file's first page under its name.
+int leave(zoff_swap_file *file)
+{
+    std::vector<char> page(4096);
+    EXPECT_EQ(4096, pread(file->lock, page.data(), page.size(), 0));
+    int fd = open(file->name, O_CREAT | O_EXCL | O_RDWR, 0600);
+    EXPECT_EQ(4096, pwrite(fd, page.data(), page.size(), 0));
+    return fd;
+}
+
+bool is_empty(const scratch_folder &folder)
+{
+    return system(("test $(ls '" + folder.path + "' | wc -l) = 0").c_str()) == 0;
+}
+
+TEST(SwapFile, IsReservedPrivateAndHasNoNameOnceItIsOpen)
 {
     log_catcher log;
     scratch_folder folder;
@@ -51,12 +79,14 @@ TEST(SwapFile, IsReservedPrivateAndRemoved)
     ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 3, 1 << 20, &opts, &file));
     std::string name = file.name;
     struct stat st;
-    ASSERT_EQ(0, stat(name.c_str(), &st));
+    ASSERT_EQ(0, fstat(file.lock, &st));
     EXPECT_EQ(0600u, st.st_mode & 0777);
+    EXPECT_EQ(0u, st.st_nlink);
     EXPECT_GE(st.st_blocks * 512, 1 << 20) << "room must be reserved, not promised";
     EXPECT_NE(name.find("-r3.swap"), std::string::npos);
+    EXPECT_TRUE(is_empty(folder));
     zoff_offload_swap_file_close(&file);
-    EXPECT_FALSE(exists(name));
+    EXPECT_TRUE(is_empty(folder));
 }
 
 TEST(SwapFile, AFolderInMemoryIsWarnedOf)
@@ -80,13 +110,16 @@ TEST(SwapFile, ALivingEnginesFileIsLeftAlone)
     zoff_aio_opts opts = options();
     zoff_swap_file file = {};
     ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 0, 8192, &opts, &file));
+    int fd = leave(&file);
+    ASSERT_EQ(0, flock(fd, LOCK_EX));
     zoff_offload_swap_file_clean(folder.path.c_str());
     EXPECT_TRUE(exists(file.name));
     EXPECT_EQ(0u, log.lines.size());
+    close(fd);
     zoff_offload_swap_file_close(&file);
 }
 
-TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
+TEST(SwapFile, AKilledRunLeavesNothing)
 {
     scratch_folder folder;
     pid_t child = fork();
@@ -100,11 +133,69 @@ TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
     int state = 0;
     ASSERT_EQ(child, waitpid(child, &state, 0));
     ASSERT_TRUE(WIFSIGNALED(state)) << "the child could not make its file";
-    ASSERT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 1").c_str()));
+    EXPECT_TRUE(is_empty(folder));
+}
+
+TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
+{
+    scratch_folder folder;
+    zoff_aio_opts opts = options();
+    zoff_swap_file file = {};
+    ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 0, 8192, &opts, &file));
+    close(leave(&file));
+    zoff_offload_swap_file_close(&file);
     log_catcher log;
     zoff_offload_swap_file_clean(folder.path.c_str());
-    EXPECT_EQ(0, system(("test $(ls '" + folder.path + "' | wc -l) = 0").c_str()));
+    EXPECT_TRUE(is_empty(folder));
     EXPECT_TRUE(log.contains("removed 1 state file that a dead run left in " + folder.path));
+}
+
+// As NFS with local locks, BeeGFS, 9p and virtiofs are: the lock of another host is not seen.
+TEST(SwapFile, OnASharedFileSystemOnlyFilesOfThisBootAreRemoved)
+{
+    scratch_folder folder;
+    zoff_aio_opts opts = options();
+    zoff_swap_file file = {};
+    ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 0, 8192, &opts, &file));
+    shared_magic = 0x6969;
+    int fd = leave(&file); // made by this boot
+    close(fd);
+    {
+        log_catcher log;
+        zoff_offload_swap_file_clean(folder.path.c_str());
+        EXPECT_TRUE(is_empty(folder));
+    }
+    fd = leave(&file); // made by another: its boot differs
+    char boot = '?';
+    ASSERT_EQ(1, pwrite(fd, &boot, 1, 104 + 3));
+    close(fd);
+    close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600)); // not begun yet
+    {
+        log_catcher log;
+        log.expect("may be in use by another host");
+        zoff_offload_swap_file_clean(folder.path.c_str());
+        EXPECT_TRUE(exists(file.name));
+        EXPECT_TRUE(exists(folder.file("zoff-vm-1-00000000000000aa-r0.swap")));
+        EXPECT_EQ(2u, log.warnings.size());
+    }
+    shared_magic = 0;
+    zoff_offload_swap_file_close(&file);
+}
+
+TEST(SwapFile, APersistentFileOfAnotherUserIsRefused)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can give a file away";
+    log_catcher log;
+    scratch_folder folder;
+    zoff_aio_opts opts = options();
+    zoff_swap_file file = {};
+    const std::string name = folder.file("zoff-r0.states");
+    close(open(name.c_str(), O_CREAT | O_WRONLY, 0666));
+    ASSERT_EQ(0, chown(name.c_str(), 65534, 65534));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "belongs to user 65534",
+                      zoff_offload_swap_file_open_kept(folder.path.c_str(), 0, &opts, &file));
+    EXPECT_TRUE(exists(name));
 }
 
 TEST(SwapFile, StrangersAreNotTouched)
