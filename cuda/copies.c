@@ -3,6 +3,7 @@
  */
 #include "cuda_priv.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,10 @@ zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
     ZOFF_FAIL_IF(!range, ZOFF_ERR_NO_MEMORY, "no memory for a list of pinned ranges");
     const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     if (error == cudaSuccess) {
+        pthread_mutex_lock(&a->lock);
         *range = (zoff_cuda_pinned){.next = a->pinned, .memory = memory, .bytes = bytes};
         a->pinned = range;
+        pthread_mutex_unlock(&a->lock);
         a->pinned_bytes += bytes;
         return ZOFF_OK;
     }
@@ -29,40 +32,68 @@ zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
     if (zoff_cuda_is_final(error))
         return zoff_cuda_check(a, error, "cudaHostRegister");
     (void)cudaGetLastError();
-    if (a->refused_bytes == 0)
+    if (atomic_fetch_add(&a->refused_bytes, bytes) == 0)
         zoff_cuda_host_warn(
             "cudaHostRegister will not pin %zu MiB (%s; %zu MiB are pinned): what is not pinned is copied once more "
             "on its way to the device. See `ulimit -l`, and the limits of the container",
             bytes >> 20, cudaGetErrorString(error), (size_t)a->pinned_bytes >> 20);
-    a->refused_bytes += bytes;
     return ZOFF_OK;
+}
+
+static zoff_cuda_pinned *take_pinned(zoff_cuda_accel *a, const void *memory)
+{
+    zoff_cuda_pinned *found = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (zoff_cuda_pinned **at = &a->pinned; *at; at = &(*at)->next) {
+        if ((*at)->memory != memory)
+            continue;
+        found = *at;
+        *at = found->next;
+        break;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
 }
 
 void zoff_cuda_unpin(zoff_accel *accel, void *memory)
 {
     zoff_cuda_accel *a = zoff_cuda_of(accel);
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
-    for (zoff_cuda_pinned **at = &a->pinned; *at; at = &(*at)->next) {
-        if ((*at)->memory != memory)
-            continue;
-        zoff_cuda_pinned *range = *at;
+    zoff_cuda_pinned *range = take_pinned(a, memory);
+    if (range) {
         zoff_cuda_forgive(cudaHostUnregister(memory));
         a->pinned_bytes -= range->bytes;
-        *at = range->next;
         free(range);
-        break;
     }
     zoff_cuda_current_leave(&before);
 }
 
 /* ---- buffers for what is not pinned ---- */
 
+/* A stream is one thread's at a time, and so is its buffer; the list is everybody's. */
 static zoff_cuda_bounce *find(zoff_cuda_accel *a, cudaStream_t stream)
 {
+    pthread_mutex_lock(&a->lock);
     zoff_cuda_bounce *b = a->bounces;
     while (b && b->stream != stream)
         b = b->next;
+    pthread_mutex_unlock(&a->lock);
     return b;
+}
+
+static zoff_cuda_bounce *take_bounce(zoff_cuda_accel *a, cudaStream_t stream)
+{
+    zoff_cuda_bounce *found = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (zoff_cuda_bounce **at = &a->bounces; *at; at = &(*at)->next) {
+        if ((*at)->stream != stream)
+            continue;
+        found = *at;
+        *at = found->next;
+        break;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
 }
 
 /* NULL where not even a small one is to be had. */
@@ -85,24 +116,22 @@ static zoff_cuda_bounce *bounce_of(zoff_cuda_accel *a, cudaStream_t stream)
     }
     if (bytes < BOUNCE_MOST)
         zoff_cuda_host_warn("a pinned buffer of %d MiB was refused; one of %zu KiB is used", BOUNCE_MOST >> 20, bytes >> 10);
+    pthread_mutex_lock(&a->lock);
     *b = (zoff_cuda_bounce){.next = a->bounces, .stream = stream, .slot = slot, .bytes = bytes};
     a->bounces = b;
+    pthread_mutex_unlock(&a->lock);
     a->pinned_bytes += bytes;
     return b;
 }
 
 void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream)
 {
-    for (zoff_cuda_bounce **at = &a->bounces; *at; at = &(*at)->next) {
-        if ((*at)->stream != stream)
-            continue;
-        zoff_cuda_bounce *b = *at;
-        zoff_cuda_forgive(cudaFreeHost(b->slot));
-        a->pinned_bytes -= b->bytes;
-        *at = b->next;
-        free(b);
+    zoff_cuda_bounce *b = take_bounce(a, stream);
+    if (!b)
         return;
-    }
+    zoff_cuda_forgive(cudaFreeHost(b->slot));
+    a->pinned_bytes -= b->bytes;
+    free(b);
 }
 
 void zoff_cuda_forget_all(zoff_cuda_accel *a)

@@ -14,6 +14,7 @@
 #include "host.h"
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* A pinned buffer of a stream, through which copies go whose host memory is not pinned. */
@@ -36,10 +37,12 @@ typedef struct zoff_cuda_accel {
     char name[256];
     int numa_node;
     size_t memory_bytes;
+    pthread_mutex_t lock; /* engines of several threads may share a device: of the two lists, and of who writes `lost` */
     zoff_cuda_bounce *bounces;
     zoff_cuda_pinned *pinned;
     _Atomic uint64_t pinned_bytes, refused_bytes, bounced_bytes, pageable_copies; /* zoff_accel_get_info() is for any thread */
-    char lost[512]; /* what the first call said after which no other can succeed; "": none */
+    char lost[512];       /* what the first call said after which no other can succeed */
+    _Atomic bool is_lost; /* and it stands there */
 } zoff_cuda_accel;
 
 static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
@@ -51,6 +54,8 @@ static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
 zoff_status zoff_cuda_open(int index, zoff_accel **out);
 /* What a call of CUDA has returned, as a status: OK; ERR_NO_MEMORY; ERR_DEVICE, for ever where the device is lost. */
 zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call);
+void zoff_cuda_lose(zoff_cuda_accel *a, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));  /* the first one stays */
 bool zoff_cuda_is_final(cudaError_t error); /* whether it is */
 /* Of a call whose failure is told to nobody. An error that the program has not asked for yet is its own, and stays. */
 static inline void zoff_cuda_forgive(cudaError_t error)
@@ -62,7 +67,7 @@ static inline void zoff_cuda_forgive(cudaError_t error)
 /* The first statement of a function of the table: fails where the device is lost, and gives the caller its own back. */
 #define ZOFF_CUDA_ENTER(accel, a)                                                                                              \
     zoff_cuda_accel *const a = zoff_cuda_of(accel);                                                                            \
-    if (a->lost[0])                                                                                                            \
+    if (a->is_lost)                                                                                                            \
         return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s", a->lost);                                                          \
     const zoff_cuda_before before_ __attribute__((cleanup(zoff_cuda_current_leave), unused)) =                                 \
         zoff_cuda_current_enter(a->base.index)

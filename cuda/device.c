@@ -11,6 +11,7 @@
 #endif
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,18 @@ bool zoff_cuda_is_final(cudaError_t error)
     }
 }
 
+void zoff_cuda_lose(zoff_cuda_accel *a, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    pthread_mutex_lock(&a->lock);
+    if (!a->is_lost)
+        vsnprintf(a->lost, sizeof a->lost, format, args);
+    a->is_lost = true;
+    pthread_mutex_unlock(&a->lock);
+    va_end(args);
+}
+
 zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
@@ -56,8 +69,8 @@ zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *c
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "%s on CUDA device %d: %s", call, a->base.index,
                                      cudaGetErrorString(error));
     if (zoff_cuda_is_final(error))
-        snprintf(a->lost, sizeof a->lost, "CUDA device %d is lost: %s said %s (%s); what was put on it before has caused it",
-                 a->base.index, call, cudaGetErrorName(error), cudaGetErrorString(error));
+        zoff_cuda_lose(a, "CUDA device %d is lost: %s said %s (%s); what was put on it before has caused it", a->base.index,
+                       call, cudaGetErrorName(error), cudaGetErrorString(error));
     return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s on CUDA device %d: %s (%s)", call, a->base.index, cudaGetErrorName(error),
                                  cudaGetErrorString(error));
 }
@@ -165,9 +178,8 @@ static zoff_status cuda_event_poll(zoff_accel *accel, void *event)
 static zoff_status check_launches(zoff_cuda_accel *a, cudaError_t error, const char *what)
 {
     const zoff_status status = zoff_cuda_check(a, error, what);
-    if (status < 0 && !a->lost[0])
-        snprintf(a->lost, sizeof a->lost, "CUDA device %d: %s was refused half way (%s)", a->base.index, what,
-                 cudaGetErrorName(error));
+    if (status < 0)
+        zoff_cuda_lose(a, "CUDA device %d: %s was refused half way (%s)", a->base.index, what, cudaGetErrorName(error));
     return status;
 }
 
@@ -245,6 +257,7 @@ static void cuda_close(zoff_accel *accel)
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);
     zoff_cuda_forget_all(a);
     zoff_cuda_current_leave(&before);
+    pthread_mutex_destroy(&a->lock);
     free(a);
 }
 
@@ -366,10 +379,12 @@ zoff_status zoff_cuda_open(int index, zoff_accel **out)
     zoff_cuda_accel *a = calloc(1, sizeof *a);
     ZOFF_FAIL_IF(!a, ZOFF_ERR_NO_MEMORY, "no memory for an accelerator");
     a->base = (zoff_accel){.ops = &CUDA_OPS, .index = index};
+    pthread_mutex_init(&a->lock, NULL);
     zoff_status status = zoff_cuda_check(a, cudaGetDeviceProperties(&about, index), "cudaGetDeviceProperties");
     if (status == ZOFF_OK)
         status = load_kernels(a, &about);
     if (status < 0) {
+        pthread_mutex_destroy(&a->lock);
         free(a);
         return status;
     }

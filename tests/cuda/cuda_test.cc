@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <thread>
 
 using namespace zoff_test;
 
@@ -128,6 +129,40 @@ TEST_F(Cuda, ACopyWithinPinnedMemoryOfTheHostHoldsNobodyUp)
     EXPECT_EQ(7, g.to[99999]) << "the call has waited for the stream";
     for (auto *memory : {&g.from, &g.to})
         ops->unpin(device, memory->data());
+}
+
+// An engine is one thread's; a device may be that of several. What is pinned, and the buffers of streams, are in lists that all
+// of them change.
+TEST_F(Cuda, SeveralThreadsShareADevice)
+{
+    enum { THREADS = 4, ROUNDS = 200, BYTES = 4096 };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < THREADS; t++) {
+        threads.emplace_back([&, t] {
+            std::vector<char> pinned(BYTES), from(BYTES), to(BYTES);
+            for (int round = 0; round < ROUNDS; round++) {
+                void *own = nullptr;
+                const bool copies = round % 100 == 0; // a stream takes a while to come and go
+                ASSERT_ZOFF_OK(ops->pin(device, pinned.data(), pinned.size()));
+                if (copies) {
+                    std::fill(from.begin(), from.end(), (char)(t * 31 + round));
+                    void *there = nullptr;
+                    ASSERT_ZOFF_OK(ops->alloc(device, BYTES, &there));
+                    ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &own));
+                    ASSERT_ZOFF_OK(ops->copy(device, own, there, from.data(), BYTES)); // neither is pinned
+                    ASSERT_ZOFF_OK(ops->copy(device, own, to.data(), there, BYTES));
+                    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, own));
+                    ASSERT_EQ(from, to);
+                    zoff_accel_stream_close(device, own);
+                    ops->free(device, there);
+                }
+                ops->unpin(device, pinned.data());
+            }
+        });
+    }
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(0u, info().pinned_bytes) << "of ranges that were lost from the list";
 }
 
 TEST_F(Cuda, ALostDeviceSaysSoInOneWayForEver)
