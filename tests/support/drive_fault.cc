@@ -40,6 +40,7 @@ void drive::arm(drive_fault_kind kind_, int n, unsigned seed_)
     seed = seed_;
     count = 0;
     struck = false;
+    flushes.clear();
 }
 
 drive::file *drive::find(int fd)
@@ -110,6 +111,9 @@ long drive::write(int fd, const void *src, size_t bytes, int64_t offset)
     case DRIVE_IS_FULL:
         errno = ENOSPC;
         return -1;
+    case DRIVE_DIES:
+        die_soon();
+        break;
     default:
         break;
     }
@@ -126,6 +130,7 @@ int drive::flush(int fd)
         errno = EIO;
         return -1;
     }
+    flushes.insert(count + 1);
     if (++count != nth) {
         f->doubt.clear();
         return 0;
@@ -137,8 +142,16 @@ int drive::flush(int fd)
         dead = true;
     else
         settle(*f, fd, (drive_loss)(seed % DRIVE_LOSSES), seed); // fsync: lost, marked clean, and told once
+    if (kind == DRIVE_DIES)
+        die_soon();
     errno = EIO;
     return -1;
+}
+
+void drive::die_soon()
+{
+    kind = DRIVE_IS_CUT;
+    nth += 1 + (int)(seed / DRIVE_LOSSES % 8);
 }
 
 // Choose a content for each sector in doubt; then none is in doubt any more.
@@ -164,7 +177,7 @@ void drive::settle(file &f, int fd, drive_loss which, unsigned with)
             pick = all.back().write > young ? pick : 0;
         else if (which == LOSE_ONE)
             pick -= all.back().write == lost;
-        else
+        else if (which == LOSE_SECTORS)
             pick = random() % all.size();
         const auto at = (off_t)(entry.first * SECTOR);
         if (pick + 1 < all.size() && __real_pwrite(fd, all[pick].bytes.data(), SECTOR, at) < 0)

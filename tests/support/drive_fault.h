@@ -7,6 +7,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 #include <stdint.h>
 #include <string>
 #include <vector>
@@ -19,11 +20,12 @@ enum drive_fault_kind {
     DRIVE_IS_FULL, // likewise a write, with ENOSPC
     DRIVE_STOPS,   // the nth write moves a part and then fails
     DRIVE_FORGETS, // the nth write or flush says OK and does nothing
-    DRIVE_IS_CUT   // the power goes at the nth write or flush: nothing after it happens
+    DRIVE_IS_CUT,  // the power goes at the nth write or flush: nothing after it happens
+    DRIVE_DIES     // it fails at the nth, and the power goes at one of the next eight
 };
 
 // Which of the sectors in doubt a power cut keeps.
-enum drive_loss { LOSE_ALL, LOSE_OLD, LOSE_ONE, LOSE_SECTORS, DRIVE_LOSSES };
+enum drive_loss { LOSE_ALL, LOSE_OLD, LOSE_ONE, LOSE_SECTORS, LOSE_NOTHING, DRIVE_LOSSES };
 
 class drive
 {
@@ -38,6 +40,8 @@ class drive
     bool has_struck() const { return struck; }
     bool is_dead() const { return dead; }
     int calls() const { return count; }
+    // Whether the nth call since arm() was a flush.
+    bool was_flush(int n) const { return flushes.count(n) != 0; }
 
     // Behind a power cut, or at any time when nobody uses the files: put into them what the drive has kept.
     void lose(drive_loss which, unsigned seed);
@@ -65,6 +69,7 @@ class drive
     };
     file *find(int fd);
     long put(file &f, int fd, const char *src, size_t bytes, int64_t offset);
+    void die_soon();
     void settle(file &f, int fd, drive_loss which, unsigned seed);
 
     std::map<id, file> files;
@@ -72,6 +77,7 @@ class drive
     int nth = 0, count = 0, writes = 0;
     unsigned seed = 0;
     bool struck = false, dead = false;
+    std::set<int> flushes;
 };
 } // namespace zoff_test
 
