@@ -1,4 +1,4 @@
-/* log.c: the log sink, one of the three pieces of global mutable state of the library. */
+/* log.c: the log sink, which is global mutable state: tests/abi/check_symbols.py lists all of it. */
 #include "log.h"
 
 #include "env.h"

@@ -1,6 +1,10 @@
 // docs_test.cc: what the pages claim in tables and names, compared with the code.
 #include "config_helpers.h"
 
+extern "C" {
+#include "schema.h"
+}
+
 using namespace config_test;
 
 namespace
@@ -57,6 +61,55 @@ zoff_status live(const std::string &stage, const std::string &key, const std::st
         status = zoff_step(e, nullptr, nullptr);
     zoff_engine_destroy(e);
     return status;
+}
+
+std::string page(const std::string &path)
+{
+    const std::string text = file_text(ZOFF_PROJECT "/" + path);
+    EXPECT_NE("", text) << path;
+    return text;
+}
+
+// Keys that a page names by their whole path are keys of the table.
+TEST(config_docs, keys_that_pages_name_exist)
+{
+    size_t tried = 0;
+    for (const char *path : {"README.md", "docs/ARCHITECTURE.md", "docs/RANKS.md", "docs/MEMORY.md", "docs/TESTING.md"}) {
+        std::istringstream lines(page(path));
+        for (std::string line; std::getline(lines, line);) {
+            for (const std::string &word : code_words(line)) {
+                std::string key = word.substr(0, word.find_first_of("= :,"));
+                bool is_key = false;
+                for (const char *section :
+                     {"zoff.", "zero_optimization.", "optimizer.", "scheduler.", "aio.", "fp16.", "bf16."})
+                    is_key = is_key || key.rfind(section, 0) == 0;
+                if (!is_key || key.find_first_of("/*()<\"") != key.npos ||
+                    (key.size() > 2 && key.substr(key.size() - 2) == ".h") || key == "zoff.pc")
+                    continue; // files have such names, too
+                tried++;
+                EXPECT_NE(nullptr, zoff_config_schema_resolve(key.c_str())) << path << ": " << key;
+            }
+        }
+    }
+    EXPECT_GT(tried, 5u);
+}
+
+// ADR 0010 draws what will be added to the public headers: what is there is not to be added any more.
+TEST(config_docs, what_will_be_added_is_not_there_yet)
+{
+    const std::string adr = page("docs/adr/0010-public-header.md");
+    const std::string drawn = adr.substr(adr.find("**What will be added**"));
+    std::string headers;
+    for (const char *name : {"engine", "comm", "accel", "adam", "aio", "config", "types", "status"})
+        headers += page("include/zoff/" + std::string(name) + ".h");
+    size_t tried = 0;
+    for (size_t at = drawn.find("zoff_status zoff_"); at != drawn.npos; at = drawn.find("zoff_status zoff_", at + 1)) {
+        const std::string name = drawn.substr(at + 12, drawn.find('(', at) - at - 12);
+        tried++;
+        EXPECT_EQ(headers.npos, headers.find(name + "(")) << name << " is declared";
+    }
+    EXPECT_GT(tried, 2u);
+    EXPECT_EQ(adr.npos, adr.find("_ops {")) << "tables of functions are in src, and change there";
 }
 
 // docs/CONFIG.md, "Stages and tiers": each cell that says yes is an engine that takes a step.
