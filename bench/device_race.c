@@ -146,17 +146,15 @@ static double visible(device_book *book)
     return take_step(book, true);
 }
 
-/* A step is as long as its update, so how fast the two ways are at a time is not seen in it. It is measured where the engine
- * does little else: weights are made of their masters, while gradients come that are then forgotten. */
+/* A step is as long as its update and hides how fast both directions are at a time. This turn measures it where the engine does
+ * little else: the engine makes weights of their masters and uploads them. The gradients beside them are copies of this
+ * program, for an engine that was handed gradients refuses zoff_params_push(). */
 static double duplex(device_book *book)
 {
     const device_model *m = &book->model;
     const double from = bench_stopwatch_now();
-    for (size_t i = 0; i < m->slices; i++) {
-        if (told(zoff_grad_ready(m->engine, m->backward[i].param, m->backward[i].slice, m->trainer)) != 0)
-            return -1;
-    }
-    if (told(zoff_params_push(m->engine)) != 0 || told(zoff_grads_drop(m->engine)) != 0)
+    if (device_copies_put(m->accel, m->streams[0], m->down, m->slices) != 0 || told(zoff_params_push(m->engine)) != 0 ||
+        told(zoff_accel_stream_wait(m->accel, m->streams[0])) != 0)
         return -1;
     return bench_stopwatch_now() - from;
 }
