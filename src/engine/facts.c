@@ -91,6 +91,8 @@ static const struct {
 #undef FIELD
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
+_Static_assert(sizeof(zoff_adam_hyper) == offsetof(zoff_adam_hyper, flags) + sizeof(uint64_t),
+               "a new field goes into the list");
 
 size_t zoff_engine_facts_hyper_count(void)
 {

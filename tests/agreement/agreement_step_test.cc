@@ -75,6 +75,8 @@ std::vector<difference> differences()
         hyper("zoff_adam_hyper.momentum of group 1", &h::momentum, 0.5),
         hyper("zoff_adam_hyper.dampening of group 1", &h::dampening, 0.5),
         hyper("zoff_adam_hyper.lr_decay of group 1", &h::lr_decay, 0.5),
+        hyper("zoff_adam_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1", &h::flags,
+              (uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION),
         {"zoff_adam_hyper.lr of group 0", nullptr, nullptr,
          [](zoff_engine *e, bool back) {
              zoff_adam_hyper own;
