@@ -25,22 +25,14 @@ static zoff_assembly *assembly_of(const zoff_engine *e)
 
 /* ---- one part of a slice ---- */
 
-/* Elements of a part of a slice that a rank has: those of its pieces of the bucket that are also pieces of the part. So all
- * ranks together take one walk over the pieces of the part. */
-size_t zoff_engine_assemble_elements(const zoff_plan *plan, zoff_assembly_part part, unsigned rank)
+static const zoff_plan_piece *run_of(const zoff_engine *e, zoff_assembly_part part)
 {
-    const zoff_plan_part own = zoff_zero_plan_part(plan, part.bucket, rank);
-    const size_t first = zoff_base_bits_max(own.first_piece, part.piece);
-    const size_t end = zoff_base_bits_min(own.first_piece + own.piece_count, part.piece + part.piece_count);
-    size_t count = 0;
-    for (size_t i = first; i < end; i++)
-        count += plan->pieces[i].count;
-    return count;
+    return &e->plan.runs[part.run];
 }
 
 static size_t element_bytes(const zoff_engine *e, zoff_assembly_part part)
 {
-    return zoff_adam_dtype_bytes(e->params[e->plan.pieces[part.piece].param].dtype);
+    return zoff_adam_dtype_bytes(e->params[run_of(e, part)->param].dtype);
 }
 
 static zoff_assembly_part part_of(const zoff_engine *e, size_t item)
@@ -53,20 +45,21 @@ static size_t part_bytes(void *ctx, size_t item, unsigned rank)
 {
     const zoff_engine *e = ctx;
     const zoff_assembly_part part = part_of(e, item);
-    return zoff_engine_assemble_elements(&e->plan, part, rank) * element_bytes(e, part);
+    size_t first;
+    return zoff_zero_plan_share(&e->plan, run_of(e, part), rank, &first) * element_bytes(e, part);
 }
 
 static zoff_comm_item about(void *ctx, size_t item)
 {
     const zoff_engine *e = ctx;
     const zoff_assembly_part part = part_of(e, item);
-    const zoff_plan_piece *first = &e->plan.pieces[part.piece];
-    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = first->param, .index = first->slice, .extra = part.bucket};
+    const zoff_plan_piece *run = run_of(e, part);
+    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
 }
 
-static char *place_of(const zoff_engine *e, zoff_assembly_part part, size_t piece)
+static char *place_of(const zoff_engine *e, zoff_assembly_part part, size_t first)
 {
-    return slice_of(e, part.slice)->at + e->plan.pieces[piece].first * element_bytes(e, part);
+    return slice_of(e, part.slice)->at + first * element_bytes(e, part);
 }
 
 static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
@@ -74,7 +67,7 @@ static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
     const zoff_engine *e = ctx;
     const zoff_assembly_part part = part_of(e, item);
     (void)slot;
-    *out = place_of(e, part, part.piece);
+    *out = place_of(e, part, run_of(e, part)->first);
     return ZOFF_OK;
 }
 
@@ -87,41 +80,37 @@ static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
     return ZOFF_OK;
 }
 
-/* This rank's own pieces to their place.  @return PENDING: they are being read */
+/* What this rank has of it to its place: one piece.  @return PENDING: it is being read */
 static zoff_status put_own(zoff_engine *e, zoff_assembly_part part)
 {
-    const zoff_plan_chunk *chunk = &e->plan.chunks[part.bucket];
-    const size_t bytes = element_bytes(e, part);
-    for (size_t i = part.piece; i < part.piece + part.piece_count; i++) {
-        char *base;
-        if (i < chunk->first_piece || i - chunk->first_piece >= chunk->piece_count)
-            continue;
-        zoff_status status = zoff_engine_live_hold(e, part.bucket, &base);
-        if (status != ZOFF_OK)
-            return status;
-        memcpy(place_of(e, part, i), base + e->plan.pieces[i].weight_offset, e->plan.pieces[i].count * bytes);
-    }
+    const zoff_plan_piece *run = run_of(e, part);
+    size_t first;
+    char *base;
+    if (!zoff_zero_plan_share(&e->plan, run, e->plan.rank, &first))
+        return ZOFF_OK;
+    zoff_status status = zoff_engine_live_hold(e, run->bucket, &base);
+    if (status != ZOFF_OK)
+        return status;
+    const zoff_plan_piece *own = &e->plan.pieces[zoff_zero_plan_find(&e->plan, run->param, run->slice, first)];
+    memcpy(place_of(e, part, first), base + own->weight_offset, own->count * element_bytes(e, part));
     return ZOFF_OK;
 }
 
 /* ---- the queue ---- */
 
-/* The part of a slice from a piece on, of which `done` elements lie before it; both go on behind it. */
-static zoff_assembly_part take_part(const zoff_engine *e, uint32_t number, size_t *piece, size_t *done)
+/* The part of a slice that is a run, of which `done` elements lie before it; both go on behind it. */
+static zoff_assembly_part take_part(const zoff_engine *e, uint32_t number, size_t *run, size_t *done)
 {
-    zoff_assembly_part part = {.slice = number, .bucket = zoff_zero_plan_chunk_of(&e->plan, *piece), .piece = *piece};
-    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, part.bucket, e->plan.ranks - 1);
-    for (; *piece < last.first_piece + last.piece_count && *done < slice_of(e, number)->count; (*piece)++)
-        *done += e->plan.pieces[*piece].count;
-    part.piece_count = *piece - part.piece;
+    const zoff_assembly_part part = {.slice = number, .run = *run};
+    *done += e->plan.runs[(*run)++].count;
     return part;
 }
 
 static size_t count_parts(const zoff_engine *e, uint32_t number)
 {
     size_t count = 0;
-    for (size_t piece = slice_of(e, number)->first_piece, done = 0; done < slice_of(e, number)->count; count++)
-        (void)take_part(e, number, &piece, &done);
+    for (size_t run = slice_of(e, number)->first_run, done = 0; done < slice_of(e, number)->count; count++)
+        (void)take_part(e, number, &run, &done);
     return count;
 }
 
@@ -158,8 +147,8 @@ void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
 {
     zoff_assembly *a = &e->live.assembly;
     zoff_live_slice *s = slice_of(e, number);
-    for (size_t piece = s->first_piece, done = 0; done < s->count; s->missing++)
-        a->parts[a->planned++ % a->capacity] = take_part(e, number, &piece, &done);
+    for (size_t run = s->first_run, done = 0; done < s->count; s->missing++)
+        a->parts[a->planned++ % a->capacity] = take_part(e, number, &run, &done);
 }
 
 /* While one part is read from files, those after it may be. */
@@ -169,9 +158,10 @@ static void read_ahead(zoff_engine *e)
     const zoff_assembly *a = &e->live.assembly;
     const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
     for (size_t i = a->started; i < end; i++) {
-        const zoff_assembly_part part = part_of(e, i);
-        if (zoff_engine_assemble_elements(&e->plan, part, e->plan.rank))
-            (void)zoff_offload_store_ahead(e->weights, part.bucket); /* what fails is told by the fetch */
+        const zoff_plan_piece *run = run_of(e, part_of(e, i));
+        size_t first;
+        if (zoff_zero_plan_share(&e->plan, run, e->plan.rank, &first))
+            (void)zoff_offload_store_ahead(e->weights, run->bucket); /* what fails is told by the fetch */
     }
 }
 

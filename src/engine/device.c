@@ -33,18 +33,18 @@ static size_t bytes_of(const zoff_engine *e, const zoff_plan_piece *piece)
     return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
-/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each piece is in the window of its own.
+/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in the window of its own.
  */
 static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offsets)
 {
     size_t most = 0;
     for (size_t b = 0; b < plan->chunk_count; b++) {
-        const zoff_plan_part first = zoff_zero_plan_part(plan, b, 0), last = zoff_zero_plan_part(plan, b, plan->ranks - 1);
+        const zoff_plan_chunk *c = &plan->chunks[b];
         size_t at = 0;
-        for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++) {
+        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
             if (offsets)
                 offsets[i] = at;
-            at += zoff_base_bits_align(bytes_of(e, &plan->pieces[i]), 64);
+            at += zoff_base_bits_align(bytes_of(e, &plan->runs[i]), 64);
         }
         most = zoff_base_bits_max(most, at);
     }
@@ -126,7 +126,7 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
     zoff_device *d = &e->device;
     if (!zoff_engine_device_is(e))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.piece_count, sizeof *d->offsets, "the windows of a device", &d->offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.run_count, sizeof *d->offsets, "the windows of a device", &d->offsets));
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->falls, "gradients that come down", &d->falls));
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->landed, "gradients that come down", &d->landed));
     d->first_bucket = SIZE_MAX;
@@ -220,18 +220,18 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
 /* Whether an element of a slice is in a bucket whose states stay on the device. */
 static bool touches_kept(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
 {
-    const size_t piece = e->device.kept.count ? zoff_zero_plan_find(&e->plan, p, slice, element) : SIZE_MAX;
-    return piece != SIZE_MAX && zoff_engine_kept_has(e, zoff_zero_plan_chunk_of(&e->plan, piece));
+    const size_t run = e->device.kept.count ? zoff_zero_plan_find_run(&e->plan, p, slice, element) : SIZE_MAX;
+    return run != SIZE_MAX && zoff_engine_kept_has(e, e->plan.runs[run].bucket);
 }
 
 /* From which end of the list gradients come is from which end it is best walked. */
 static void note_order(zoff_engine *e, zoff_param p, size_t slice)
 {
     zoff_device *d = &e->device;
-    const size_t piece = zoff_zero_plan_find(&e->plan, p, slice, 0);
-    if (piece == SIZE_MAX)
+    const size_t run = zoff_zero_plan_find_run(&e->plan, p, slice, 0);
+    if (run == SIZE_MAX)
         return;
-    d->last_bucket = zoff_zero_plan_chunk_of(&e->plan, piece);
+    d->last_bucket = e->plan.runs[run].bucket;
     d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
 }
 
@@ -353,14 +353,21 @@ zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
 
 /* ---- windows ---- */
 
+/* Where a piece is in the window of its bucket: windows are laid out by runs, and a piece is a part of one. */
+static size_t offset_of(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const size_t run = zoff_zero_plan_find_run(&e->plan, piece->param, piece->slice, piece->first);
+    const size_t skip = piece->first - e->plan.runs[run].first;
+    return e->device.offsets[run] + skip * zoff_adam_dtype_bytes(e->params[piece->param].dtype);
+}
+
 char *zoff_engine_device_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
 {
-    const size_t i = (size_t)(piece - e->plan.pieces);
     const zoff_device_window *window;
     if (!zoff_engine_device_is(e) || e->params[piece->param].engine_owned)
         return zoff_engine_params_value(e, piece, weights);
-    window = e->runs[zoff_zero_plan_chunk_of(&e->plan, i)].window;
-    return window ? window->base + e->device.offsets[i] : NULL;
+    window = e->runs[piece->bucket].window;
+    return window ? window->base + offset_of(e, piece) : NULL;
 }
 
 /* One that nobody has, and nothing leaves any more.  @return PENDING when all are in use */
@@ -399,27 +406,25 @@ void zoff_engine_device_release(zoff_engine *e, size_t bucket)
     e->runs[bucket].window = NULL;
 }
 
-/* Pieces of a bucket: this rank's, or those of all ranks. */
-static zoff_plan_part pieces_of(const zoff_engine *e, size_t bucket, bool own)
+/* Of a bucket this rank's pieces, or the runs of all ranks. */
+static const zoff_plan_piece *pieces_of(const zoff_engine *e, size_t bucket, bool own, size_t *out_count)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[bucket];
-    const zoff_plan_part first = zoff_zero_plan_part(&e->plan, bucket, 0),
-                         last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
-    if (own)
-        return (zoff_plan_part){chunk->first_piece, chunk->piece_count};
-    return (zoff_plan_part){first.first_piece, last.first_piece + last.piece_count - first.first_piece};
+    *out_count = own ? chunk->piece_count : chunk->run_count;
+    return own ? &e->plan.pieces[chunk->first_piece] : &e->plan.runs[chunk->first_run];
 }
 
 /* Copies of the weights of a bucket, in one direction. */
 static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
 {
-    const zoff_plan_part part = pieces_of(e, bucket, own);
-    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[i];
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(e, bucket, own, &count);
+    for (size_t i = 0; i < count; i++) {
+        const zoff_plan_piece *piece = &pieces[i];
         const size_t bytes = bytes_of(e, piece);
         if (!bytes || (up && !own && !zoff_engine_spread_goes(e, piece)))
             continue;
-        char *host = e->runs[bucket].window->base + e->device.offsets[i], *device = zoff_engine_params_value(e, piece, NULL);
+        char *host = e->runs[bucket].window->base + offset_of(e, piece), *device = zoff_engine_params_value(e, piece, NULL);
         ZOFF_TRY(
             e->accel->ops->copy(e->accel, up ? e->device.up : e->device.down, up ? device : host, up ? host : device, bytes));
         *(up ? &e->device.write_bytes : &e->device.read_bytes) += bytes;
@@ -470,9 +475,10 @@ void zoff_engine_device_range(zoff_engine *e, const char *stage, size_t bucket)
 static bool wants_window(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
-    const zoff_plan_part part = pieces_of(e, run->chunk, !is_sharded(e));
-    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
-        if (bytes_of(e, &e->plan.pieces[i]) && zoff_engine_spread_goes(e, &e->plan.pieces[i]))
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(e, run->chunk, !is_sharded(e), &count);
+    for (size_t i = 0; i < count; i++) {
+        if (bytes_of(e, &pieces[i]) && zoff_engine_spread_goes(e, &pieces[i]))
             return true;
     }
     return false;

@@ -90,9 +90,9 @@ zoff_status zoff_engine_device_norm_follow(zoff_engine *e)
 }
 
 /* Of several ranks each measures its part, whoever of them has the gradients. */
-static zoff_plan_part part_of(const zoff_engine *e, size_t bucket)
+static zoff_plan_span part_of(const zoff_engine *e, size_t bucket)
 {
-    return zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+    return zoff_zero_plan_own(&e->plan, bucket);
 }
 
 static bool counts(zoff_engine *e, const zoff_plan_piece *piece)
@@ -104,7 +104,7 @@ zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *str
 {
     zoff_device_norm *n = &e->device.norm;
     const zoff_accel_ops *ops = e->accel->ops;
-    const zoff_plan_part part = part_of(e, bucket);
+    const zoff_plan_span part = part_of(e, bucket);
     const size_t at = n->at[bucket];
     size_t used = 0, blocks = 0;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
@@ -123,7 +123,7 @@ zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *str
 void zoff_engine_device_norm_take(zoff_engine *e, size_t bucket)
 {
     const zoff_device_norm *n = &e->device.norm;
-    const zoff_plan_part part = part_of(e, bucket);
+    const zoff_plan_span part = part_of(e, bucket);
     const double *sums = (const double *)n->landing.base + n->at[bucket];
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[i];

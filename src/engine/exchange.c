@@ -35,37 +35,46 @@ static size_t place(size_t *at, size_t count, size_t element_bytes)
 
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank)
 {
-    const zoff_plan_part part = zoff_zero_plan_part(plan, bucket, rank);
+    zoff_plan_cursor part = zoff_zero_plan_part(plan, bucket, rank);
+    zoff_plan_piece piece;
     size_t at = 0;
-    for (size_t i = 0; i < part.piece_count; i++) {
-        const zoff_plan_piece *piece = &plan->pieces[part.first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
+    while (zoff_zero_plan_next(&part, &piece)) {
+        const zoff_engine_param *p = &e->params[piece.param];
         if (p->frozen)
             continue;
-        (void)place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
+        (void)place(&at, piece.count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
     }
     /* What follows may be wider, and a device does not read that anywhere; what is added up on the way is fastest where parts
      * start at 16 bytes. */
     return zoff_base_bits_align(at, zoff_engine_reach_adds(e) ? 16 : zoff_base_bits_max(e->widest_gradient, 1));
 }
 
-static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
+size_t zoff_engine_exchange_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
 {
-    return &e->ranks.part_bytes[bucket * e->plan.ranks];
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    const size_t widest = zoff_base_bits_max(e->widest_gradient, 1);
+    size_t bytes = plan->ranks * widest; /* that a part is aligned to */
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        const zoff_engine_param *p = &e->params[plan->runs[i].param];
+        bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)) + widest;
+    }
+    return bytes;
 }
 
-/* Of gradients in memory of the engine: what is on the wire need not be kept. Pieces of one slice follow one another. */
+static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
+{
+    return zoff_engine_ranks_parts(e, bucket);
+}
+
+/* Of gradients in memory of the engine: what is on the wire need not be kept. */
 static void forget_packed(zoff_engine *e, size_t bucket)
 {
-    const zoff_plan_part first = zoff_zero_plan_part(&e->plan, bucket, 0);
-    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
-    size_t before = SIZE_MAX;
-    for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[i];
-        const size_t number = e->params[piece->param].first_flag + piece->slice;
-        if (number != before && e->flags[number] & ZOFF_SLICE_READY && zoff_engine_grads_at(e, number))
+    const zoff_plan_chunk *c = &e->plan.chunks[bucket];
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        const zoff_plan_piece *run = &e->plan.runs[i];
+        const size_t number = e->params[run->param].first_flag + run->slice;
+        if (e->flags[number] & ZOFF_SLICE_READY && zoff_engine_grads_at(e, number))
             zoff_engine_grads_packed(e, number);
-        before = number;
     }
 }
 
@@ -102,19 +111,19 @@ zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char 
 {
     size_t used = 0;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
-        const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        zoff_plan_cursor part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        zoff_plan_piece piece;
         size_t at = 0;
-        for (size_t i = 0; i < part.piece_count; i++) {
-            const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-            const zoff_engine_param *p = &e->params[piece->param];
+        while (zoff_zero_plan_next(&part, &piece)) {
+            const zoff_engine_param *p = &e->params[piece.param];
             if (p->frozen)
                 continue;
             const size_t bytes = zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
-            char *to = out + place(&at, piece->count, bytes);
-            if (*zoff_engine_params_flag(e, piece) & ZOFF_SLICE_READY)
-                put(e, piece, to, used++);
+            char *to = out + place(&at, piece.count, bytes);
+            if (*zoff_engine_params_flag(e, &piece) & ZOFF_SLICE_READY)
+                put(e, &piece, to, used++);
             else
-                ZOFF_TRY(put_zeros(e, to, piece->count * bytes));
+                ZOFF_TRY(put_zeros(e, to, piece.count * bytes));
         }
         /* Nobody looks at what is behind a part; but where it is added up, it is read. */
         if (zoff_engine_reach_adds(e) && at < part_bytes(e, bucket)[rank])
@@ -162,7 +171,7 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts, const
 {
     zoff_vote *vote = &e->own_vote;
     const unsigned own = e->plan.rank;
-    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, own);
+    const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
     size_t at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
@@ -183,7 +192,7 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts, const
 size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     const unsigned own = e->plan.rank;
-    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, own);
+    const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
     size_t used = 0, at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
@@ -260,7 +269,7 @@ void zoff_engine_exchange_begin(zoff_engine *e)
 
 static size_t bucket_of(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
 {
-    return zoff_zero_plan_chunk_of(&e->plan, zoff_zero_plan_find(&e->plan, p, slice, element));
+    return e->plan.runs[zoff_zero_plan_find_run(&e->plan, p, slice, element)].bucket;
 }
 
 void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice)

@@ -23,11 +23,10 @@
 /* That are trained, of all ranks: these have to keep the same buckets. */
 static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
 {
-    const zoff_plan_part first = zoff_zero_plan_part(plan, bucket, 0),
-                         last = zoff_zero_plan_part(plan, bucket, plan->ranks - 1);
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
     uint64_t elements = 0;
-    for (size_t i = first.first_piece; i < last.first_piece + last.piece_count; i++)
-        elements += e->params[plan->pieces[i].param].frozen ? 0 : plan->pieces[i].count;
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
+        elements += e->params[plan->runs[i].param].frozen ? 0 : plan->runs[i].count;
     return elements;
 }
 

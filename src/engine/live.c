@@ -39,10 +39,12 @@ static bool is_pinned(const zoff_engine *e, const zoff_live_slice *s, size_t pin
 static zoff_live_slice describe(const zoff_engine *e, const zoff_plan *plan, size_t param, size_t slice)
 {
     const zoff_engine_param *p = &e->params[param];
-    zoff_live_slice s = {.first_piece = SIZE_MAX, .below = NONE, .above = NONE};
+    zoff_live_slice s = {.first_run = SIZE_MAX, .first_piece = SIZE_MAX, .below = NONE, .above = NONE};
     if (!p->engine_owned || !p->count)
         return s;
-    s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
+    s.first_run = zoff_zero_plan_find_run(plan, (uint32_t)param, slice, 0);
+    if (plan->ranks == 1 || plan->replicated)
+        s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
     s.count = p->count;
     s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
     s.direct = !is_streamed(e) && (plan->ranks == 1 || plan->replicated) && plan->pieces[s.first_piece].count == p->count;
@@ -152,7 +154,7 @@ void zoff_engine_live_attach(zoff_engine *e)
         void *base;
         if (!s->direct)
             continue;
-        const size_t chunk = zoff_zero_plan_chunk_of(&e->plan, s->first_piece);
+        const size_t chunk = e->plan.pieces[s->first_piece].bucket;
         if (zoff_offload_store_fetch(e->weights, chunk, &base) == ZOFF_OK) /* which in DRAM it always is */
             s->at = (char *)base + e->plan.pieces[s->first_piece].weight_offset;
         zoff_offload_store_release(e->weights, chunk);
@@ -356,7 +358,7 @@ static zoff_status hold(zoff_engine *e, size_t chunk, size_t piece, size_t count
 
 static zoff_status copy_together(zoff_engine *e, const zoff_live_slice *s, size_t element_bytes)
 {
-    size_t piece = s->first_piece, chunk = zoff_zero_plan_chunk_of(&e->plan, piece);
+    size_t piece = s->first_piece, chunk = e->plan.pieces[piece].bucket;
     for (size_t done = 0; done < s->count; piece++) {
         const zoff_plan_piece *p = &e->plan.pieces[piece];
         char *base;

@@ -12,7 +12,8 @@
 /* A slice of weights, whole in one place. Its neighbours are those in the arena, by number of slice. */
 typedef struct zoff_live_slice {
     char *at;           /* NULL: it is only in its chunks */
-    size_t first_piece; /* of the plan; SIZE_MAX: nothing of it is the engine's */
+    size_t first_run;   /* of the plan, likewise */
+    size_t first_piece; /* of the plan, where all of it is this rank's; SIZE_MAX: nothing of it is the engine's */
     size_t count, bytes;
     uint64_t used; /* when it was asked for last */
     uint32_t below, above;
@@ -32,7 +33,7 @@ typedef struct zoff_use_order {
 /* Of several ranks: what a bucket has of a slice, on its way to all of them. */
 typedef struct zoff_assembly_part {
     uint32_t slice;
-    size_t bucket, piece, piece_count;
+    size_t run; /* of the plan: what the bucket has of the slice */
 } zoff_assembly_part;
 
 typedef struct zoff_assembly {
@@ -122,8 +123,6 @@ void zoff_engine_grads_forget(zoff_engine *e);                                  
 /* assemble.c: slices of several ranks' parts */
 zoff_status zoff_engine_assemble_open(zoff_engine *e);
 void zoff_engine_assemble_close(zoff_engine *e);
-/* Elements of a part that a rank has. */
-size_t zoff_engine_assemble_elements(const zoff_plan *plan, zoff_assembly_part part, unsigned rank);
 /* Room in the queue for the parts of a slice.  @blocks where ranks are two passes behind */
 zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number);
 void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number);        /* it has room and its place; all ranks plan the same */

@@ -43,7 +43,7 @@ void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
 
 void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count)
 {
-    size_t chunk = zoff_zero_plan_chunk_of(&e->plan, piece);
+    size_t chunk = e->plan.pieces[piece].bucket;
     for (size_t done = 0; done < count; done += e->plan.pieces[piece++].count) {
         while (piece >= e->plan.chunks[chunk].first_piece + e->plan.chunks[chunk].piece_count)
             chunk++;

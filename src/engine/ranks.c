@@ -13,29 +13,61 @@
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
 _Static_assert(ZOFF_REACH_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS, "the slots of reach.c");
 
-static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
+/* Parts that are added up on the way are all as long as the longest. */
+static void lay_parts(const zoff_engine *e, size_t bucket, size_t *bytes)
 {
-    const zoff_engine *e = ctx;
-    return e->ranks.part_bytes[bucket * e->plan.ranks + rank];
+    const unsigned ranks = e->plan.ranks;
+    size_t most = 0;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        bytes[rank] = zoff_engine_exchange_part_bytes(e, &e->plan, bucket, rank);
+        most = zoff_base_bits_max(most, bytes[rank]);
+    }
+    for (unsigned rank = 0; zoff_engine_reach_adds(e) && rank < ranks; rank++)
+        bytes[rank] = most;
 }
 
-/* The same from a plan that is only looked at. */
-typedef struct planned {
-    const zoff_engine *engine;
-    const zoff_plan *plan;
-} planned;
-
-static size_t part_bytes_planned(void *ctx, size_t bucket, unsigned rank)
+const size_t *zoff_engine_ranks_parts(const zoff_engine *e, size_t bucket)
 {
-    const planned *p = ctx;
-    return zoff_engine_exchange_part_bytes(p->engine, p->plan, bucket, rank);
+    const zoff_ranks *r = &e->ranks;
+    size_t *bytes = r->part_bytes + bucket % ZOFF_PART_ROWS * e->plan.ranks;
+    size_t *whose = &r->part_rows[bucket % ZOFF_PART_ROWS];
+    if (*whose != bucket)
+        lay_parts(e, bucket, bytes);
+    *whose = bucket;
+    return bytes;
+}
+
+static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
+{
+    return zoff_engine_ranks_parts(ctx, bucket)[rank];
+}
+
+/* The longest part of a bucket that is added up on the way: all are fp32, and have the same number of blocks but for one. */
+static size_t longest_part(const zoff_plan *plan, size_t bucket)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    size_t blocks = 0;
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
+        blocks += zoff_base_bits_ceil_div(plan->runs[i].count, plan->unit);
+    return zoff_base_bits_align(zoff_base_bits_ceil_div(blocks, plan->ranks) * plan->unit * sizeof(float), 16);
+}
+
+/* Of a slot: the largest bucket, and the largest of this rank's parts, without a look at every part of every rank. */
+static zoff_reduce_opts reduce_opts(const zoff_engine *e, const zoff_plan *plan)
+{
+    zoff_reduce_opts opts = {.plan = plan, .adds = zoff_engine_reach_adds(e)};
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        const size_t longest = opts.adds ? longest_part(plan, b) : zoff_engine_exchange_part_bytes(e, plan, b, plan->rank);
+        const size_t all = opts.adds ? plan->ranks * longest : zoff_engine_exchange_bucket_most(e, plan, b);
+        opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
+        opts.part_most = zoff_base_bits_max(opts.part_most, longest);
+    }
+    return opts;
 }
 
 static size_t staging_bytes(const zoff_engine *e, const zoff_plan *plan)
 {
-    planned p = {.engine = e, .plan = plan};
-    const zoff_reduce_opts opts = {
-        .plan = plan, .adds = zoff_engine_reach_adds(e), .part_bytes = part_bytes_planned, .ctx = &p};
+    const zoff_reduce_opts opts = reduce_opts(e, plan);
     return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
                               SPREAD_SLOTS * zoff_engine_spread_most(e, plan));
 }
@@ -56,34 +88,18 @@ static void count_missing(zoff_engine *e)
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
-            const size_t first = zoff_zero_plan_find(&e->plan, (uint32_t)i, slice, 0);
-            const size_t last = zoff_zero_plan_find(&e->plan, (uint32_t)i, slice, p->count - 1);
-            for (size_t b = zoff_zero_plan_chunk_of(&e->plan, first); b <= zoff_zero_plan_chunk_of(&e->plan, last); b++)
-                e->ranks.missing[b]++;
+            const size_t first = zoff_zero_plan_find_run(&e->plan, (uint32_t)i, slice, 0);
+            const size_t last = zoff_zero_plan_find_run(&e->plan, (uint32_t)i, slice, p->count - 1);
+            for (size_t run = first; run <= last; run++)
+                e->ranks.missing[e->plan.runs[run].bucket]++;
         }
     }
 }
 
+/* Of all ranks, in one bucket: parts cut its runs. */
 static size_t most_pieces(const zoff_plan *plan)
 {
-    size_t most = 0;
-    for (size_t b = 0; b < plan->chunk_count; b++) {
-        const zoff_plan_part first = zoff_zero_plan_part(plan, b, 0), last = zoff_zero_plan_part(plan, b, plan->ranks - 1);
-        most = zoff_base_bits_max(most, last.first_piece + last.piece_count - first.first_piece);
-    }
-    return most;
-}
-
-/* Parts that are added up on the way are all as long as the longest. */
-static void lay_parts(zoff_engine *e, const zoff_plan *plan, size_t bucket)
-{
-    size_t *bytes = &e->ranks.part_bytes[bucket * plan->ranks], most = 0;
-    for (unsigned rank = 0; rank < plan->ranks; rank++) {
-        bytes[rank] = zoff_engine_exchange_part_bytes(e, plan, bucket, rank);
-        most = zoff_base_bits_max(most, bytes[rank]);
-    }
-    for (unsigned rank = 0; zoff_engine_reach_adds(e) && rank < plan->ranks; rank++)
-        bytes[rank] = most;
+    return plan->runs_max + plan->ranks;
 }
 
 static zoff_status allocate(zoff_engine *e)
@@ -91,7 +107,8 @@ static zoff_status allocate(zoff_engine *e)
     zoff_ranks *r = &e->ranks;
     const zoff_plan *plan = &e->plan;
     const size_t bits = zoff_base_bits_ceil_div(e->slice_count, 64) * sizeof(uint64_t);
-    ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "the ranks' parts", &r->part_rows));
     ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "the ranks' buckets", &r->missing));
     ZOFF_TRY(zoff_base_mem_alloc(bits * plan->ranks, 1, "the ranks' slices", &r->bits));
     ZOFF_TRY(zoff_base_mem_alloc(plan->ranks, sizeof *r->bits_bytes, "the ranks' slices", &r->bits_bytes));
@@ -102,8 +119,8 @@ static zoff_status allocate(zoff_engine *e)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (unsigned rank = 0; rank < plan->ranks; rank++)
         r->bits_bytes[rank] = bits;
-    for (size_t b = 0; b < plan->chunk_count; b++)
-        lay_parts(e, plan, b);
+    for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
+        r->part_rows[row] = SIZE_MAX;
     r->spread_bytes = zoff_engine_spread_most(e, plan);
     const size_t bytes = staging_bytes(e, plan);
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
@@ -117,17 +134,16 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     ZOFF_TRY(allocate(e));
     ZOFF_TRY(zoff_engine_reach_open(e));
     count_missing(e);
-    const zoff_reduce_opts reduce = {.plan = &e->plan,
-                                     .comm = e->comm,
-                                     .channel = &e->channel,
-                                     .slots = REDUCE_SLOTS,
-                                     .memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base,
-                                     .factor = e->settings.values.grad_factor,
-                                     .adds = zoff_engine_reach_adds(e),
-                                     .part_bytes = part_bytes_of,
-                                     .pack = zoff_engine_exchange_pack,
-                                     .sum = zoff_engine_exchange_sum,
-                                     .ctx = e};
+    zoff_reduce_opts reduce = reduce_opts(e, &e->plan);
+    reduce.comm = e->comm;
+    reduce.channel = &e->channel;
+    reduce.slots = REDUCE_SLOTS;
+    reduce.memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base;
+    reduce.factor = e->settings.values.grad_factor;
+    reduce.part_bytes = part_bytes_of;
+    reduce.pack = zoff_engine_exchange_pack;
+    reduce.sum = zoff_engine_exchange_sum;
+    reduce.ctx = e;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     const zoff_gather_opts gather = {.comm = e->comm,
                                      .channel = &e->channel,
@@ -160,7 +176,7 @@ void zoff_engine_ranks_close(zoff_engine *e)
     zoff_ranks *r = &e->ranks;
     zoff_engine_together_close(e);
     zoff_base_map_free(&r->staging);
-    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms, r->step_terms};
+    void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms, r->step_terms, r->part_rows};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     *r = (zoff_ranks){.reduce = NULL};

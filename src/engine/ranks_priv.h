@@ -50,7 +50,8 @@ typedef struct zoff_ranks {
     zoff_gather *gather;          /* of what the owner has updated; or, of replicated states, of the sums of gradients */
     zoff_map staging;             /* slots of both, which are not used at the same time */
     size_t spread_bytes;          /* of a slot of `gather` */
-    size_t *part_bytes;           /* gradients on the wire, by bucket and rank */
+    size_t *part_bytes;           /* gradients on the wire, by rank, of the buckets that were looked at last */
+    size_t *part_rows;            /* these buckets */
     uint32_t *missing;            /* slices that are trained, by bucket */
     uint64_t *bits;               /* a bit a slice, in words of 64, of each rank */
     size_t *bits_bytes;           /* the same for all */
@@ -63,6 +64,8 @@ typedef struct zoff_ranks {
         uint64_t sent, received, gradients, weights;
     } before; /* bytes, when the step before was over */
 } zoff_ranks;
+
+enum { ZOFF_PART_ROWS = 4 }; /* a bucket more than are under way */
 
 /* ranks.c: several ranks share the states, or each has a copy of its own */
 /* Reserve memory. */
@@ -117,6 +120,10 @@ zoff_status
 zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps, unless states of an earlier process are there */
 
 /* exchange.c: gradients of all ranks to the owner of their sum */
+/* Bytes of gradients on the wire of each rank's part of a bucket; valid until another bucket is asked for. */
+const size_t *zoff_engine_ranks_parts(const zoff_engine *e, size_t bucket);
+/* No less than all ranks' parts of a bucket together. */
+size_t zoff_engine_exchange_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket);
 size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
 zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);

@@ -128,7 +128,7 @@ zoff_status zoff_engine_reach_connect(zoff_engine *e)
     if (!zoff_engine_reach_adds(e))
         return ZOFF_OK;
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
-        const size_t bytes = e->ranks.part_bytes[b * e->plan.ranks];
+        const size_t bytes = zoff_engine_ranks_parts(e, b)[0];
         most = zoff_base_bits_max(most, bytes);
         least = bytes ? zoff_base_bits_min(least, bytes) : least;
     }
@@ -244,7 +244,7 @@ static unsigned number_of(unsigned slot)
 /* A bucket of which nothing is this rank's, or whose states are on the device, has no window. */
 static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
 {
-    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+    const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
     size_t at = 0;
     if (zoff_engine_kept_has(e, bucket))
         ZOFF_TRY(zoff_engine_kept_await(e, e->device.up));
@@ -284,15 +284,15 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
 {
     size_t used = 0;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
-        const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        zoff_plan_cursor part = zoff_zero_plan_part(&e->plan, bucket, rank);
+        zoff_plan_piece piece;
         size_t at = 0;
-        for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
-            const zoff_plan_piece *piece = &e->plan.pieces[i];
-            const zoff_dtype dtype = e->params[piece->param].dtype;
-            if (zoff_engine_spread_goes(e, piece))
-                e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
-                                                           .dst = zoff_engine_params_value(e, piece, NULL),
-                                                           .src = parts + zoff_engine_spread_place(e, piece, &at),
+        while (zoff_zero_plan_next(&part, &piece)) {
+            const zoff_dtype dtype = e->params[piece.param].dtype;
+            if (zoff_engine_spread_goes(e, &piece))
+                e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
+                                                           .dst = zoff_engine_params_value(e, &piece, NULL),
+                                                           .src = parts + zoff_engine_spread_place(e, &piece, &at),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = dtype};
         }

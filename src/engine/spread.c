@@ -40,32 +40,31 @@ size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *pie
 }
 
 /* A part on the wire is its pieces, each aligned to its element. */
-static size_t weight_bytes(const zoff_engine *e, zoff_plan_part part, bool all)
+static size_t weight_bytes(const zoff_engine *e, zoff_plan_cursor part, bool all)
 {
+    zoff_plan_piece piece;
     size_t at = 0;
-    for (size_t i = 0; i < part.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        if (goes(e, piece, all))
-            (void)zoff_engine_spread_place(e, piece, &at);
+    while (zoff_zero_plan_next(&part, &piece)) {
+        if (goes(e, &piece, all))
+            (void)zoff_engine_spread_place(e, &piece, &at);
     }
     return zoff_base_bits_align(at, e->widest_weight); /* what follows may be wider */
 }
 
 /* Of the accumulator, with padding. */
-static size_t sum_bytes(const zoff_engine *e, zoff_plan_part part)
+static size_t sum_bytes(const zoff_engine *e, zoff_plan_cursor part)
 {
+    zoff_plan_piece piece;
     size_t elements = 0;
-    for (size_t i = 0; i < part.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        elements += e->params[piece->param].frozen ? 0 : zoff_base_bits_align(piece->count, ZOFF_PLAN_PAD);
-    }
+    while (zoff_zero_plan_next(&part, &piece))
+        elements += e->params[piece.param].frozen ? 0 : zoff_base_bits_align(piece.count, ZOFF_PLAN_PAD);
     return elements * sizeof(float);
 }
 
 size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank)
 {
     const zoff_engine *e = ctx;
-    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, rank);
+    const zoff_plan_cursor part = zoff_zero_plan_part(&e->plan, bucket, rank);
     return e->plan.replicated ? sum_bytes(e, part) : weight_bytes(e, part, e->ranks.spreads_all);
 }
 
@@ -79,14 +78,11 @@ size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan)
 {
     size_t most = 0;
     for (size_t b = 0; b < plan->chunk_count && !plan->replicated; b++) {
-        size_t bytes = 0;
-        for (unsigned rank = 0; rank < plan->ranks; rank++) {
-            const zoff_plan_part part = zoff_zero_plan_part(plan, b, rank);
-            for (size_t i = 0; i < part.piece_count; i++) {
-                const zoff_engine_param *p = &e->params[plan->pieces[part.first_piece + i].param];
-                bytes +=
-                    p->frozen ? 0 : plan->pieces[part.first_piece + i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
-            }
+        const zoff_plan_chunk *c = &plan->chunks[b];
+        size_t bytes = plan->ranks * sizeof(float); /* to align the pieces that parts cut */
+        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+            const zoff_engine_param *p = &e->params[plan->runs[i].param];
+            bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
         }
         most = zoff_base_bits_max(most, bytes);
     }
@@ -94,16 +90,16 @@ size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan)
 }
 
 /* Weights between where they are whole and the wire, of one rank's part. */
-static size_t move_part(zoff_engine *e, zoff_plan_part part, char *wire, bool from_wire, size_t used)
+static size_t move_part(zoff_engine *e, zoff_plan_cursor part, char *wire, bool from_wire, size_t used)
 {
+    zoff_plan_piece piece;
     size_t at = 0;
-    for (size_t i = 0; i < part.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        const zoff_dtype dtype = e->params[piece->param].dtype;
-        if (!goes(e, piece, e->ranks.spreads_all))
+    while (zoff_zero_plan_next(&part, &piece)) {
+        const zoff_dtype dtype = e->params[piece.param].dtype;
+        if (!goes(e, &piece, e->ranks.spreads_all))
             continue;
-        char *whole = whole_weights(e, piece), *place = wire + zoff_engine_spread_place(e, piece, &at);
-        e->ranks.moves[used++] = (zoff_cast_piece){.count = piece->count,
+        char *whole = whole_weights(e, &piece), *place = wire + zoff_engine_spread_place(e, &piece, &at);
+        e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
                                                    .dst = from_wire ? whole : place,
                                                    .src = from_wire ? place : whole,
                                                    .dst_dtype = dtype,

@@ -94,7 +94,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
 void zoff_engine_stages_square_sums(zoff_engine *e, size_t bucket, double *seconds, uint64_t *read_bytes)
 {
     const bool alone = !zoff_engine_ranks_several(e);
-    const zoff_plan_part part = zoff_zero_plan_part(&e->plan, bucket, e->plan.rank);
+    const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
     const zoff_plan_piece *pieces = &e->plan.pieces[part.first_piece];
     size_t used = 0, blocks = 0;
     zoff_store_stats before;

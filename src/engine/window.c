@@ -124,72 +124,72 @@ static size_t element_bytes_of(const zoff_engine *e, const window *w)
     return w->is_weights ? zoff_adam_dtype_bytes(e->params[w->param].dtype) : sizeof(float);
 }
 
-/* Elements of the window from `at` on that lie in a piece. */
-static size_t count_in(const zoff_engine *e, const window *w, const zoff_plan_piece *piece, size_t at)
-{
-    const size_t skip = at % e->params[w->param].count - piece->first;
-    return zoff_base_bits_min(piece->count - skip, w->first + w->count - at);
-}
-
-static bool is_in_chunk(const zoff_plan_chunk *chunk, size_t index)
-{
-    return index >= chunk->first_piece && index - chunk->first_piece < chunk->piece_count;
-}
-
-/* Whether what the window is about is here: this rank's, or weights in the program's memory, which are whole everywhere. */
-static bool is_here(const zoff_engine *e, const window *w, const zoff_plan_chunk *chunk, size_t index)
-{
-    return is_in_chunk(chunk, index) || (!e->params[w->param].engine_owned && is_own_master(e, w));
-}
-
-/* Of weights that are at hand on every rank each has a copy. */
-static void follow_pinned(zoff_engine *e, const window *w, const zoff_plan_piece *piece, size_t skip, size_t count, size_t at)
-{
-    const size_t bytes = element_bytes_of(e, w);
-    const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_live_is_pinned(e, piece->param, piece->slice))
-        memcpy(zoff_engine_live_pinned(e, piece) + skip * bytes, w->src + (at - w->first) * bytes, count * bytes);
-}
-
-/* Copy the part of the window from element `at` on that lies in one piece. */
-static void copy_piece(zoff_engine *e, const window *w, size_t index, const zoff_plan_chunk *chunk, zoff_chunk_memory memory,
-                       size_t at)
-{
-    const zoff_plan_piece *piece = &e->plan.pieces[index];
-    const size_t bytes = element_bytes_of(e, w), count = count_in(e, w, piece, at);
-    const size_t skip = at % e->params[w->param].count - piece->first;
-    if (w->write)
-        follow_pinned(e, w, piece, skip, count, at);
-    if (!is_here(e, w, chunk, index))
-        return;
-    char *elements = elements_of(e, w, piece, chunk, memory) + skip * bytes;
-    if (w->write) {
-        memcpy(elements, w->src + (at - w->first) * bytes, count * bytes);
-        if (is_in_chunk(chunk, index))
-            follow(e, w, piece, chunk, memory, elements, skip, count);
-    } else {
-        memcpy(w->dst + (at - w->first) * bytes, elements, count * bytes);
-    }
-}
-
-/* ---- over the list ---- */
-
-/* The part of the window that lies in one bucket. Pieces of one parameter follow one another, so each chunk is borrowed once,
- * and so are parts of ranks: what each has of the window is one run of it. */
+/* The part of the window that lies in one bucket: elements of one run. Each chunk is borrowed once, and what each rank has of
+ * the window is one run of it. */
 typedef struct stretch {
-    size_t bucket;
-    size_t piece, end; /* pieces */
-    size_t at;         /* element of the window */
+    const zoff_plan_piece *run;
+    size_t at, count; /* elements of the window */
 } stretch;
+
+/* Where an element of the window is in its slice. */
+static size_t in_slice(const zoff_engine *e, const window *w, size_t at)
+{
+    return at % e->params[w->param].count;
+}
 
 static stretch stretch_from(const zoff_engine *e, const window *w, size_t at)
 {
-    const size_t slice_count = e->params[w->param].count;
-    const size_t piece = zoff_zero_plan_find(&e->plan, w->param, at / slice_count, at % slice_count);
-    const size_t bucket = zoff_zero_plan_chunk_of(&e->plan, piece);
-    const zoff_plan_part last = zoff_zero_plan_part(&e->plan, bucket, e->plan.ranks - 1);
-    return (stretch){.bucket = bucket, .piece = piece, .end = last.first_piece + last.piece_count, .at = at};
+    const size_t first = in_slice(e, w, at), slice = at / e->params[w->param].count;
+    const zoff_plan_piece *run = &e->plan.runs[zoff_zero_plan_find_run(&e->plan, w->param, slice, first)];
+    const size_t count = zoff_base_bits_min(run->count - (first - run->first), w->first + w->count - at);
+    return (stretch){.run = run, .at = at, .count = count};
 }
+
+/* What this rank owns of a stretch.  @return the first piece of it; NULL: nothing */
+static const zoff_plan_piece *first_own(const zoff_engine *e, const window *w, stretch s)
+{
+    size_t from = in_slice(e, w, s.at), first = from;
+    if (e->plan.ranks > 1 && !e->plan.replicated) {
+        const size_t count = zoff_zero_plan_share(&e->plan, s.run, e->plan.rank, &first);
+        if (!count || first + count <= from || first >= from + s.count)
+            return NULL;
+    }
+    return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
+}
+
+/* Whether the program's memory has what the window is about, whole on every rank. */
+static bool is_program(const zoff_engine *e, const window *w)
+{
+    return !e->params[w->param].engine_owned && is_own_master(e, w);
+}
+
+/* Of weights that are at hand on every rank each has a copy. */
+static void follow_pinned(zoff_engine *e, const window *w, stretch s)
+{
+    const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
+    const bool is_weight = w->is_weights || is_own_master(e, w);
+    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_live_is_pinned(e, s.run->param, s.run->slice))
+        memcpy(zoff_engine_live_pinned(e, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes, s.count * bytes);
+}
+
+/* Copy what a stretch has of a piece, or of its whole run. */
+static void copy_piece(zoff_engine *e, const window *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
+{
+    const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
+    const size_t from = in_slice(e, w, s.at), first = zoff_base_bits_max(from, piece->first);
+    const size_t count = zoff_base_bits_min(piece->first + piece->count, from + s.count) - first;
+    const size_t bytes = element_bytes_of(e, w), at = (s.at + (first - from) - w->first) * bytes;
+    char *elements = elements_of(e, w, piece, chunk, memory) + (first - piece->first) * bytes;
+    if (!w->write) {
+        memcpy(w->dst + at, elements, count * bytes);
+        return;
+    }
+    memcpy(elements, w->src + at, count * bytes);
+    if (piece != s.run || e->plan.ranks == 1)
+        follow(e, w, piece, chunk, memory, elements, first - piece->first, count);
+}
+
+/* ---- over the list ---- */
 
 /* Whether every rank has a part of what is read, so that all must read it. */
 static bool is_gathered(const zoff_engine *e, const window *w)
@@ -217,12 +217,15 @@ static zoff_status gather(zoff_engine *e, const window *w, stretch s)
     if (!is_gathered(e, w))
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a window over the ranks", &each));
-    for (size_t at = s.at; s.piece < s.end && at < w->first + w->count; s.piece++) {
-        const size_t count = count_in(e, w, &e->plan.pieces[s.piece], at);
-        const unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.piece);
-        each[rank] += count * bytes;
-        before += rank < e->plan.rank ? count * bytes : 0;
-        at += count;
+    const size_t from = in_slice(e, w, s.at), end = from + s.count;
+    const unsigned last = zoff_zero_plan_rank_of(&e->plan, s.run, end - 1);
+    for (unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.run, from); rank <= last; rank++) {
+        size_t first;
+        const size_t count = zoff_zero_plan_share(&e->plan, s.run, rank, &first);
+        if (!count)
+            continue;
+        each[rank] = (zoff_base_bits_min(first + count, end) - zoff_base_bits_max(first, from)) * bytes;
+        before += rank < e->plan.rank ? each[rank] : 0;
     }
     zoff_comm_work work = {.active = false};
     const zoff_comm_call call = {
@@ -234,34 +237,32 @@ static zoff_status gather(zoff_engine *e, const window *w, stretch s)
     return status;
 }
 
-/* Whether a piece of the stretch is in this rank's chunk. */
-static bool touches_chunk(const zoff_engine *e, const window *w, stretch s)
+static void copy_stretch(zoff_engine *e, const window *w, stretch s, const zoff_plan_piece *own, zoff_chunk_memory memory)
 {
-    for (size_t at = s.at; s.piece < s.end && at < w->first + w->count; s.piece++) {
-        if (is_in_chunk(&e->plan.chunks[s.bucket], s.piece))
-            return true;
-        at += count_in(e, w, &e->plan.pieces[s.piece], at);
-    }
-    return false;
+    const zoff_plan_piece *end = e->plan.pieces + e->plan.piece_count;
+    const size_t stop = in_slice(e, w, s.at) + s.count;
+    if (w->write)
+        follow_pinned(e, w, s);
+    if (is_program(e, w) && e->plan.ranks > 1)
+        copy_piece(e, w, s, s.run, memory); /* other ranks' pieces, too */
+    for (; own && own < end && own->param == w->param && own->slice == s.run->slice && own->first < stop; own++)
+        copy_piece(e, w, s, own, memory);
 }
 
 static zoff_status move_stretch(zoff_engine *e, const window *w, const zoff_pass *pass, stretch s, size_t *out_at)
 {
-    const zoff_plan_chunk *chunk = &e->plan.chunks[s.bucket];
-    const bool borrows = (pass->states || pass->weights) && touches_chunk(e, w, s);
+    const zoff_plan_piece *own = first_own(e, w, s);
+    const bool borrows = (pass->states || pass->weights) && own;
+    const size_t bucket = s.run->bucket;
     zoff_chunk_memory memory = {.states = NULL};
-    size_t at = s.at;
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_borrow(e, pass, s.bucket, &memory));
-    for (size_t index = s.piece; index < s.end && at < w->first + w->count; index++) {
-        copy_piece(e, w, index, chunk, memory, at);
-        at += count_in(e, w, &e->plan.pieces[index], at);
-    }
+        ZOFF_TRY(zoff_engine_states_borrow(e, pass, bucket, &memory));
+    copy_stretch(e, w, s, own, memory);
     if (borrows && pass->changes_weights)
-        zoff_engine_live_refresh(e, s.bucket, memory.weights, true);
+        zoff_engine_live_refresh(e, bucket, memory.weights, true);
     if (borrows)
-        ZOFF_TRY(zoff_engine_states_give_back(e, pass, s.bucket, memory));
-    *out_at = at;
+        ZOFF_TRY(zoff_engine_states_give_back(e, pass, bucket, memory));
+    *out_at = s.at + s.count;
     return gather(e, w, s);
 }
 

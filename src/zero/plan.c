@@ -16,14 +16,10 @@ enum {
 /* The walk: where the next piece goes. */
 typedef struct walk {
     const zoff_plan_opts *opts;
-    zoff_plan *plan; /* counts always; pieces, chunks and parts too where `fill` */
+    zoff_plan *plan; /* counts always; pieces, runs and chunks too where `fill` */
     zoff_plan_chunk chunk;
     bool fill;
-    /* Of several ranks: */
-    size_t blocks, buckets;   /* in all */
-    size_t part, part_blocks; /* the open part, and how many blocks it still takes */
-    size_t part_first;        /* its first piece */
-    unsigned extra;           /* the rank whose turn it is to take one block more than others */
+    size_t block; /* of the list, that the walk has come to */
 } walk;
 
 /* The next page at or after `byte` whose number is `place` modulo CLASSES. */
@@ -103,6 +99,7 @@ static void close_chunk(walk *w)
     plan->chunk_weights_max = zoff_base_bits_max(plan->chunk_weights_max, c->weight_bytes);
     plan->blocks_max = zoff_base_bits_max(plan->blocks_max, c->blocks);
     plan->pieces_max = zoff_base_bits_max(plan->pieces_max, c->piece_count);
+    plan->runs_max = zoff_base_bits_max(plan->runs_max, c->run_count);
 }
 
 /* The piece is this rank's. */
@@ -120,28 +117,26 @@ static void own_piece(walk *w, size_t count, const zoff_plan_tensor *tensor)
     lengthen(c, tensor, count);
 }
 
-static bool is_own(const walk *w)
+static zoff_plan_piece make_piece(const walk *w, uint32_t param, size_t slice, size_t first, size_t count)
 {
-    return w->plan->replicated || w->part % w->plan->ranks == w->plan->rank;
+    return (zoff_plan_piece){.param = param,
+                             .bucket = (uint32_t)w->plan->chunk_count,
+                             .block = w->block,
+                             .slice = slice,
+                             .first = first,
+                             .count = count};
 }
 
-static void add_piece(walk *w, uint32_t param, size_t slice, size_t first, size_t count, const zoff_plan_tensor *tensor)
+static void add_piece(walk *w, zoff_plan_piece piece, const zoff_plan_tensor *tensor)
 {
     zoff_plan *plan = w->plan;
-    zoff_plan_chunk *c = &w->chunk;
-    if (w->fill) {
-        zoff_plan_piece *piece = &plan->pieces[plan->piece_count];
-        *piece = (zoff_plan_piece){.param = param,
-                                   .slice = slice,
-                                   .first = first,
-                                   .count = count,
-                                   .weight_offset = c->weight_bytes,
-                                   .owned_offset = plan->owned_elements};
-        memcpy(piece->offsets, c->lengths, sizeof piece->offsets);
-    }
+    piece.weight_offset = w->chunk.weight_bytes;
+    piece.owned_offset = plan->owned_elements;
+    memcpy(piece.offsets, w->chunk.lengths, sizeof piece.offsets);
+    if (w->fill)
+        plan->pieces[plan->piece_count] = piece;
     plan->piece_count++;
-    if (is_own(w))
-        own_piece(w, count, tensor);
+    own_piece(w, piece.count, tensor);
 }
 
 /* ---- parts ---- */
@@ -163,13 +158,13 @@ static bool is_kept(const zoff_plan_tensor *tensor)
 }
 
 /* How many blocks there are, and into how many buckets they go. */
-static void count_buckets(walk *w, const zoff_plan_tensor *tensors, size_t count)
+static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     size_t streams = 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_kept(&tensors[i]))
             continue;
-        w->blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
+        w->plan->blocks += tensors[i].slices * zoff_base_bits_ceil_div(tensors[i].count, w->opts->unit);
         streams = zoff_base_bits_max(streams, zoff_zero_plan_streams(&tensors[i]));
     }
     size_t most = blocks_of_chunk(w->opts, streams);
@@ -177,65 +172,86 @@ static void count_buckets(walk *w, const zoff_plan_tensor *tensors, size_t count
         most = SIZE_MAX;
     if (w->opts->max_bucket_units)
         most = zoff_base_bits_min(most, w->opts->max_bucket_units);
-    w->buckets = zoff_base_bits_ceil_div(w->blocks, most);
+    return zoff_base_bits_ceil_div(w->plan->blocks, most);
 }
 
-/* Parts of a bucket have the same number of blocks, and the rest of the division is given out in turns, from bucket to bucket:
- * so the ranks' sums differ by one block at most, too. */
-static void open_part(walk *w)
+/* The first block of a bucket: all have the same number of them, and the first ones take one of the rest each. */
+static size_t bucket_start(size_t blocks, size_t buckets, size_t bucket)
 {
-    const unsigned ranks = w->plan->ranks, rank = (unsigned)(w->part % ranks);
-    const size_t bucket = w->part / ranks;
-    const size_t blocks = w->blocks / w->buckets + (bucket < w->blocks % w->buckets);
-    const unsigned rest = (unsigned)(blocks % ranks);
-    w->part_blocks = blocks / ranks + ((rank + ranks - w->extra) % ranks < rest);
-    w->part_first = w->plan->piece_count;
-    if (rank == (w->plan->replicated ? 0 : w->plan->rank))
-        w->chunk = (zoff_plan_chunk){.first_piece = w->part_first};
+    return bucket * (blocks / buckets) + zoff_base_bits_min(bucket, blocks % buckets);
 }
 
-static void close_part(walk *w)
+/* Of a bucket [start, end) the first block of a rank's part. Parts have the same number of blocks, and the rest of the division
+ * is given out in turns, from bucket to bucket: so the ranks' sums differ by one block at most, too. Whose turn it is follows
+ * from how many blocks lie before the bucket. */
+static size_t part_start(size_t start, size_t end, unsigned ranks, unsigned rank)
 {
-    const unsigned ranks = w->plan->ranks, rank = (unsigned)(w->part % ranks);
-    if (w->fill)
-        w->plan->parts[w->part] =
-            (zoff_plan_part){.first_piece = w->part_first, .piece_count = w->plan->piece_count - w->part_first};
-    if (rank == (w->plan->replicated ? ranks - 1 : w->plan->rank))
-        close_chunk(w);
-    if (rank == ranks - 1) {
-        const size_t blocks = w->blocks / w->buckets + (w->part / ranks < w->blocks % w->buckets);
-        w->extra = (unsigned)((w->extra + blocks) % ranks);
+    const size_t each = (end - start) / ranks, rest = (end - start) % ranks, turn = start % ranks;
+    /* Those who take one more are [turn, turn + rest), which goes on at rank 0 behind the last. */
+    const size_t wrapped = turn + rest > ranks ? turn + rest - ranks : 0;
+    const size_t before = rank > turn ? zoff_base_bits_min(rank - turn, rest - wrapped) : 0;
+    return start + rank * each + zoff_base_bits_min(rank, wrapped) + before;
+}
+
+/* ---- several ranks ---- */
+
+/* The blocks [first, end) of a run, as a piece of it. */
+static zoff_plan_piece cut(const zoff_plan_piece *run, size_t unit, size_t first, size_t end)
+{
+    zoff_plan_piece piece = *run;
+    const size_t skip = (first - run->block) * unit;
+    piece.block = first;
+    piece.first += skip;
+    piece.count = zoff_base_bits_min(run->count - skip, (end - first) * unit);
+    return piece;
+}
+
+/* What this rank owns of a run of the bucket [start, end): its part's share or, replicated, each part's. */
+static void add_own(walk *w, const zoff_plan_piece *run, size_t run_end, size_t start, size_t end,
+                    const zoff_plan_tensor *tensor)
+{
+    const zoff_plan *plan = w->plan;
+    const unsigned from = plan->replicated ? 0 : plan->rank, to = plan->replicated ? plan->ranks : plan->rank + 1;
+    for (unsigned rank = from; rank < to; rank++) {
+        const size_t first = zoff_base_bits_max(run->block, part_start(start, end, plan->ranks, rank));
+        const size_t stop = zoff_base_bits_min(run_end, part_start(start, end, plan->ranks, rank + 1));
+        if (first < stop)
+            add_piece(w, cut(run, w->opts->unit, first, stop), tensor);
     }
-    if (++w->part < w->buckets * ranks)
-        open_part(w);
 }
 
-/* ---- the walk ---- */
-
-static void add_slice_of_several(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
+static void add_slice_of_several(walk *w, size_t buckets, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
 {
+    zoff_plan *plan = w->plan;
     for (size_t first = 0; first < tensor->count;) {
-        while (w->part_blocks == 0)
-            close_part(w);
-        size_t count = tensor->count - first;
-        if (zoff_base_bits_ceil_div(count, w->opts->unit) > w->part_blocks)
-            count = w->part_blocks * w->opts->unit;
-        add_piece(w, param, slice, first, count, tensor);
-        w->part_blocks -= zoff_base_bits_ceil_div(count, w->opts->unit);
+        const size_t start = bucket_start(plan->blocks, buckets, plan->chunk_count);
+        const size_t end = bucket_start(plan->blocks, buckets, plan->chunk_count + 1);
+        const size_t count = zoff_base_bits_min(tensor->count - first, (end - w->block) * w->opts->unit);
+        const zoff_plan_piece run = make_piece(w, param, slice, first, count);
+        if (w->fill)
+            plan->runs[plan->run_count] = run;
+        plan->run_count++;
+        w->chunk.run_count++;
+        w->block += zoff_base_bits_ceil_div(count, w->opts->unit);
+        add_own(w, &run, w->block, start, end, tensor);
         first += count;
+        if (w->block == end) {
+            close_chunk(w);
+            w->chunk = (zoff_plan_chunk){.first_piece = plan->piece_count, .first_run = plan->run_count};
+        }
     }
 }
 
-/* One rank: a part is a chunk, and ends where a limit says so. */
+/* ---- one rank ---- */
+
+/* A chunk ends where a limit says so. Its runs are its pieces. */
 static void close_alone(walk *w)
 {
     if (w->chunk.piece_count == 0)
         return;
-    if (w->fill)
-        w->plan->parts[w->plan->chunk_count] =
-            (zoff_plan_part){.first_piece = w->chunk.first_piece, .piece_count = w->chunk.piece_count};
+    w->chunk.run_count = w->chunk.piece_count;
     close_chunk(w);
-    w->chunk = (zoff_plan_chunk){.first_piece = w->plan->piece_count};
+    w->chunk = (zoff_plan_chunk){.first_piece = w->plan->piece_count, .first_run = w->plan->piece_count};
 }
 
 static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_tensor *tensor)
@@ -248,7 +264,8 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
             continue;
         }
         count = count ? count : zoff_base_bits_min(w->opts->unit, left);
-        add_piece(w, param, slice, first, count, tensor);
+        add_piece(w, make_piece(w, param, slice, first, count), tensor);
+        w->block += zoff_base_bits_ceil_div(count, w->opts->unit);
         first += count;
     }
 }
@@ -256,18 +273,17 @@ static void add_slice(walk *w, uint32_t param, size_t slice, const zoff_plan_ten
 static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     const bool alone = w->plan->ranks == 1;
-    if (!alone)
-        count_buckets(w, tensors, count);
-    if (w->buckets)
-        open_part(w);
+    const size_t buckets = alone ? 0 : count_buckets(w, tensors, count);
     for (size_t i = 0; i < count; i++) {
-        for (size_t slice = 0; is_kept(&tensors[i]) && slice < tensors[i].slices; slice++)
-            (alone ? add_slice : add_slice_of_several)(w, (uint32_t)i, slice, &tensors[i]);
+        for (size_t slice = 0; is_kept(&tensors[i]) && slice < tensors[i].slices; slice++) {
+            if (alone)
+                add_slice(w, (uint32_t)i, slice, &tensors[i]);
+            else
+                add_slice_of_several(w, buckets, (uint32_t)i, slice, &tensors[i]);
+        }
     }
     if (alone)
         close_alone(w);
-    while (w->part < w->buckets * w->plan->ranks)
-        close_part(w);
 }
 
 /* With padding and three streams of floats, 2^58 elements are still far below 2^64 bytes. */
@@ -287,22 +303,23 @@ static zoff_status check_sizes(const zoff_plan_tensor *tensors, size_t count)
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out)
 {
     zoff_status status;
-    const zoff_plan empty = {.rank = opts->rank, .ranks = opts->ranks ? opts->ranks : 1, .replicated = opts->replicated};
+    const zoff_plan empty = {
+        .rank = opts->rank, .ranks = opts->ranks ? opts->ranks : 1, .replicated = opts->replicated, .unit = opts->unit};
     zoff_plan plan = empty;
     ZOFF_TRY(check_sizes(tensors, count));
     walk w = {.opts = opts, .plan = &plan};
     run(&w, tensors, count);
-    const size_t parts = plan.chunk_count * plan.ranks;
-    ZOFF_TRY(zoff_base_mem_alloc(plan.piece_count, sizeof *plan.pieces, "the plan's pieces", &plan.pieces));
-    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(plan.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
-    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(parts, sizeof *plan.parts, "the plan's parts", &plan.parts));
     const zoff_plan counted = plan;
     plan = empty;
-    plan.pieces = counted.pieces;
-    plan.chunks = counted.chunks;
-    plan.parts = counted.parts;
+    ZOFF_TRY(zoff_base_mem_alloc(counted.piece_count, sizeof *plan.pieces, "the plan's pieces", &plan.pieces));
+    plan.runs = plan.pieces;
+    if (plan.ranks > 1)
+        ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.run_count, sizeof *plan.runs, "the plan's runs", &plan.runs));
+    ZOFF_TRY_OR(free_plan, zoff_base_mem_alloc(counted.chunk_count, sizeof *plan.chunks, "the plan's chunks", &plan.chunks));
     w = (walk){.opts = opts, .plan = &plan, .fill = true};
     run(&w, tensors, count);
+    if (plan.ranks == 1)
+        plan.run_count = plan.piece_count;
     plan.max_chunk_elements = opts->max_chunk_elements;
     plan.max_chunk_bytes = opts->max_chunk_bytes;
     *out = plan;
@@ -314,11 +331,14 @@ free_plan:
 
 void zoff_zero_plan_free(zoff_plan *plan)
 {
+    if (plan->runs != plan->pieces)
+        zoff_base_mem_free(plan->runs);
     zoff_base_mem_free(plan->pieces);
     zoff_base_mem_free(plan->chunks);
-    zoff_base_mem_free(plan->parts);
     *plan = (zoff_plan){0};
 }
+
+/* ---- look things up ---- */
 
 /* -1, 0, 1: piece lies before, holds, lies after the element. */
 static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, size_t first)
@@ -332,12 +352,12 @@ static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, s
     return first - piece->first >= piece->count ? -1 : 0;
 }
 
-size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
+static size_t find(const zoff_plan_piece *pieces, size_t count, uint32_t param, size_t slice, size_t first)
 {
-    size_t low = 0, high = plan->piece_count;
+    size_t low = 0, high = count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        int where = compare(&plan->pieces[middle], param, slice, first);
+        int where = compare(&pieces[middle], param, slice, first);
         if (where == 0)
             return middle;
         if (where < 0)
@@ -348,26 +368,103 @@ size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, 
     return SIZE_MAX;
 }
 
-/* The last part that starts at or before it: those before it that start there are empty. */
-static size_t part_of(const zoff_plan *plan, size_t piece)
+size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
 {
-    size_t low = 0, high = plan->chunk_count * plan->ranks;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (plan->parts[middle].first_piece <= piece)
+    return find(plan->pieces, plan->piece_count, param, slice, first);
+}
+
+size_t zoff_zero_plan_find_run(const zoff_plan *plan, uint32_t param, size_t slice, size_t first)
+{
+    return find(plan->runs, plan->run_count, param, slice, first);
+}
+
+static size_t blocks_of(const zoff_plan *plan, const zoff_plan_piece *piece)
+{
+    return zoff_base_bits_ceil_div(piece->count, plan->unit);
+}
+
+/* The first block of a rank's part of a bucket. */
+static size_t part_block(const zoff_plan *plan, size_t bucket, unsigned rank)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    const zoff_plan_piece *first = &plan->runs[c->first_run], *last = first + c->run_count - 1;
+    return part_start(first->block, last->block + blocks_of(plan, last), plan->ranks, rank);
+}
+
+zoff_plan_cursor zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsigned rank)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    zoff_plan_cursor cursor = {
+        .plan = plan, .block = part_block(plan, bucket, rank), .end = part_block(plan, bucket, rank + 1)};
+    size_t low = c->first_run, high = c->first_run + c->run_count;
+    while (high - low > 1) { /* the last run that starts at or before it */
+        const size_t middle = low + (high - low) / 2;
+        if (plan->runs[middle].block <= cursor.block)
             low = middle;
+        else
+            high = middle;
+    }
+    cursor.run = low;
+    return cursor;
+}
+
+bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out)
+{
+    if (cursor->block >= cursor->end)
+        return false;
+    const zoff_plan_piece *run = &cursor->plan->runs[cursor->run];
+    const size_t run_end = run->block + blocks_of(cursor->plan, run), end = zoff_base_bits_min(cursor->end, run_end);
+    *out = cut(run, cursor->plan->unit, cursor->block, end);
+    cursor->block = end;
+    cursor->run += end == run_end;
+    return true;
+}
+
+/* The first piece of a chunk at or behind a block. */
+static size_t piece_from(const zoff_plan *plan, const zoff_plan_chunk *c, size_t block)
+{
+    size_t low = c->first_piece, high = c->first_piece + c->piece_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (plan->pieces[middle].block < block)
+            low = middle + 1;
         else
             high = middle;
     }
     return low;
 }
 
-size_t zoff_zero_plan_chunk_of(const zoff_plan *plan, size_t piece)
+zoff_plan_span zoff_zero_plan_own(const zoff_plan *plan, size_t bucket)
 {
-    return part_of(plan, piece) / plan->ranks;
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    if (!plan->replicated)
+        return (zoff_plan_span){c->first_piece, c->piece_count};
+    const size_t first = piece_from(plan, c, part_block(plan, bucket, plan->rank));
+    return (zoff_plan_span){first, piece_from(plan, c, part_block(plan, bucket, plan->rank + 1)) - first};
 }
 
-unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, size_t piece)
+size_t zoff_zero_plan_share(const zoff_plan *plan, const zoff_plan_piece *run, unsigned rank, size_t *out_first)
 {
-    return (unsigned)(part_of(plan, piece) % plan->ranks);
+    const size_t first = zoff_base_bits_max(run->block, part_block(plan, run->bucket, rank));
+    const size_t end = zoff_base_bits_min(run->block + blocks_of(plan, run), part_block(plan, run->bucket, rank + 1));
+    if (first >= end)
+        return 0;
+    const zoff_plan_piece piece = cut(run, plan->unit, first, end);
+    *out_first = piece.first;
+    return piece.count;
+}
+
+/* The last part that starts at or before it: those before it that start there are empty. */
+unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, const zoff_plan_piece *run, size_t element)
+{
+    const size_t block = run->block + (element - run->first) / plan->unit;
+    unsigned low = 0, high = plan->ranks;
+    while (high - low > 1) {
+        const unsigned middle = low + (high - low) / 2;
+        if (part_block(plan, run->bucket, middle) <= block)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }

@@ -52,52 +52,16 @@ struct zoff_reduce {
 
 /* ---- life ---- */
 
-/* What is added up on the way are parts of one length. */
-static size_t longest_part(const zoff_reduce_opts *opts, size_t bucket)
-{
-    size_t most = 0;
-    for (unsigned rank = 0; rank < opts->plan->ranks; rank++)
-        most = zoff_base_bits_max(most, opts->part_bytes(opts->ctx, bucket, rank));
-    return most;
-}
-
-/* What this rank gets a sum of. */
-static size_t own_part(const zoff_reduce_opts *opts, size_t bucket)
-{
-    return opts->adds ? longest_part(opts, bucket) : opts->part_bytes(opts->ctx, bucket, opts->plan->rank);
-}
-
-static size_t bucket_bytes(const zoff_reduce_opts *opts, size_t bucket)
-{
-    size_t bytes = 0;
-    if (opts->adds)
-        return opts->plan->ranks * longest_part(opts, bucket);
-    for (unsigned rank = 0; rank < opts->plan->ranks; rank++)
-        bytes += opts->part_bytes(opts->ctx, bucket, rank);
-    return bytes;
-}
-
 enum { ALIGN = 64 };
 
 static size_t largest_bucket(const zoff_reduce_opts *opts)
 {
-    size_t most = 0;
-    for (size_t b = 0; b < opts->plan->chunk_count; b++)
-        most = zoff_base_bits_max(most, bucket_bytes(opts, b));
-    return zoff_base_bits_align(most, ALIGN);
-}
-
-static size_t largest_part(const zoff_reduce_opts *opts)
-{
-    size_t most = 0;
-    for (size_t b = 0; b < opts->plan->chunk_count; b++)
-        most = zoff_base_bits_max(most, own_part(opts, b));
-    return zoff_base_bits_align(most, ALIGN);
+    return zoff_base_bits_align(opts->bucket_most, ALIGN);
 }
 
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts)
 {
-    return largest_bucket(opts) + largest_part(opts) * (opts->adds ? 1 : opts->plan->ranks);
+    return largest_bucket(opts) + zoff_base_bits_align(opts->part_most, ALIGN) * (opts->adds ? 1 : opts->plan->ranks);
 }
 
 static zoff_status allocate(zoff_reduce *r)
@@ -319,9 +283,9 @@ static zoff_status send(zoff_reduce *r, reduce_slot *s)
 
 static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
 {
-    const size_t own = own_part(&r->opts, bucket);
+    const size_t own = r->opts.part_bytes(r->opts.ctx, bucket, r->opts.plan->rank);
     for (unsigned rank = 0; rank < r->ranks; rank++) {
-        s->send_bytes[rank] = r->opts.adds ? own : r->opts.part_bytes(r->opts.ctx, bucket, rank);
+        s->send_bytes[rank] = r->opts.part_bytes(r->opts.ctx, bucket, rank);
         s->receive_bytes[rank] = own;
         r->sent_bytes += rank == r->opts.plan->rank ? 0 : s->send_bytes[rank];
     }

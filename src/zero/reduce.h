@@ -20,6 +20,7 @@ typedef struct zoff_reduce_opts {
     char *memory;   /* slots * zoff_zero_reduce_slot_bytes() */
     double factor;  /* by which all weights are multiplied */
     bool adds; /* parts are in fp32 and the communicator adds them up, see zoff_comm_call.adds; and so `sum` gets one part */
+    size_t bucket_most, part_most; /* bytes that no bucket, and no part of this rank, is larger than */
     size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* on the wire; the same on all ranks */
     /* Write the parts of all ranks, one after the other; with `adds` each as long as the longest, and multiplied by
      * zoff_zero_reduce_own_weight(). PENDING, or an error: asked again. */

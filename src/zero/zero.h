@@ -17,9 +17,11 @@ typedef struct zoff_plan_tensor {
     size_t weight_bytes; /* of an element whose weight the engine keeps; 0: it is in the caller's memory */
 } zoff_plan_tensor;
 
-/* A run of elements of one slice of one parameter that lies in one chunk. Offsets are in elements. */
+/* A run of elements of one slice of one parameter that lies in one bucket. Offsets are in elements. */
 typedef struct zoff_plan_piece {
     uint32_t param;
+    uint32_t bucket;
+    size_t block; /* number of its first unit in the list of all parameters */
     size_t slice;
     size_t first; /* in the slice; a multiple of the unit of the plan */
     size_t count;
@@ -42,7 +44,8 @@ typedef struct zoff_plan_piece {
  * Weights that the engine keeps are beside it, in a memory of their own: they may live on another tier, and are read without
  * the states. Of a frozen parameter there is nothing else; where its weights are the caller's it is in no chunk at all. */
 typedef struct zoff_plan_chunk {
-    size_t first_piece, piece_count;
+    size_t first_piece, piece_count;   /* in plan.pieces */
+    size_t first_run, run_count;       /* of the bucket, in plan.runs */
     size_t elements;                   /* without padding, frozen ones too */
     size_t blocks;                     /* units, a tail counts as one */
     size_t lengths[ZOFF_STREAM_COUNT]; /* of the streams in elements, with padding; 0: it is not there */
@@ -51,10 +54,18 @@ typedef struct zoff_plan_chunk {
     size_t weight_bytes;               /* likewise of its weights */
 } zoff_plan_chunk;
 
-/* A rank's part of a bucket. */
-typedef struct zoff_plan_part {
+/* Some of plan.pieces. */
+typedef struct zoff_plan_span {
     size_t first_piece, piece_count;
-} zoff_plan_part;
+} zoff_plan_span;
+
+typedef struct zoff_plan zoff_plan;
+
+/* A walk over the pieces of a rank's part of a bucket, which are made on the way. */
+typedef struct zoff_plan_cursor {
+    const zoff_plan *plan;
+    size_t run, block, end;
+} zoff_plan_cursor;
 
 /* Elements: pieces start at cache lines of their streams. */
 enum { ZOFF_PLAN_PAD = 16 };
@@ -76,12 +87,16 @@ typedef struct zoff_plan_opts {
  *
  * The chunk of a bucket is what this rank owns of it: its part, or, where states are replicated, all of it. One rank alone
  * fills its chunks as far as the limits allow. Several ranks have parts that differ by one block at most, in each bucket and
- * in all of them together; a part may be empty. */
-typedef struct zoff_plan {
-    zoff_plan_piece *pieces; /* of all ranks, in order of parameter, slice, first */
+ * in all of them together; a part may be empty.
+ *
+ * A plan holds what this rank owns, and of each bucket the runs of slices that it cuts. Where other ranks' parts begin follows
+ * from numbers of blocks, so the plan does not grow with the number of ranks (docs/adr/0030-plan-of-one-rank.md). */
+struct zoff_plan {
+    zoff_plan_piece *pieces; /* of this rank, in order of parameter, slice, first; cut where parts of ranks begin */
+    zoff_plan_piece *runs;   /* of all ranks, in the same order; cut where buckets begin. One rank alone: the same as pieces */
     zoff_plan_chunk *chunks; /* of this rank, one a bucket */
-    zoff_plan_part *parts;   /* part of rank r of bucket b: number b * ranks + r */
-    size_t piece_count, chunk_count;
+    size_t piece_count, run_count, chunk_count;
+    size_t unit, blocks; /* of several ranks: in the list of all parameters */
     unsigned rank, ranks;
     bool replicated;
     size_t elements;                            /* of this rank that are trained, without padding */
@@ -90,10 +105,10 @@ typedef struct zoff_plan {
     size_t owned_elements;                      /* with padding: length of the gradient accumulator */
     size_t chunk_bytes_max;                     /* of the largest chunk */
     size_t chunk_weights_max;                   /* of the largest chunk of weights */
-    size_t pieces_max;                          /* in one chunk */
+    size_t pieces_max, runs_max;                /* in one chunk */
     size_t blocks_max;                          /* in one chunk: units, a tail counts as one */
     size_t max_chunk_elements, max_chunk_bytes; /* the limits that it was made with */
-} zoff_plan;
+};
 
 /* Cut the list into chunks.  @return ERR_INVALID when the sizes overflow; ERR_NO_MEMORY */
 zoff_status zoff_zero_plan_make(const zoff_plan_tensor *tensors, size_t count, const zoff_plan_opts *opts, zoff_plan *out);
@@ -102,17 +117,23 @@ void zoff_zero_plan_free(zoff_plan *plan); /* a zeroed plan is allowed */
 /* How many of the streams a parameter has. */
 size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor);
 
-/* Index of the piece that holds element `first` of a slice; SIZE_MAX when none does (empty, out of range, or frozen with its
- * weights elsewhere). */
+/* Index of the piece of this rank that holds element `first` of a slice; SIZE_MAX when none does. */
 size_t zoff_zero_plan_find(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
+/* The same of the runs, which every rank has; SIZE_MAX where the element is empty, out of range, or frozen with its weights
+ * elsewhere. Its bucket is the one of its chunk. */
+size_t zoff_zero_plan_find_run(const zoff_plan *plan, uint32_t param, size_t slice, size_t first);
 
-/* Number of the bucket that holds a piece, which is that of its chunk; and the rank whose part it is in. */
-size_t zoff_zero_plan_chunk_of(const zoff_plan *plan, size_t piece);
-unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, size_t piece);
+/* The pieces of a rank's part of a bucket, one after the other; without the offsets that its owner has for them.
+ * @return whether there was another one */
+zoff_plan_cursor zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsigned rank);
+bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out);
 
-static inline zoff_plan_part zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsigned rank)
-{
-    return plan->parts[bucket * plan->ranks + rank];
-}
+/* This rank's part of a bucket. Where states are replicated its chunk has the other ranks' parts, too. */
+zoff_plan_span zoff_zero_plan_own(const zoff_plan *plan, size_t bucket);
+
+/* What a rank's part has of a run: how many elements, and the first of them in its slice. */
+size_t zoff_zero_plan_share(const zoff_plan *plan, const zoff_plan_piece *run, unsigned rank, size_t *out_first);
+/* The rank whose part an element of a run is in. */
+unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, const zoff_plan_piece *run, size_t element);
 
 #endif
