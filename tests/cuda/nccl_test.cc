@@ -222,6 +222,26 @@ TEST_F(Nccl, ARankThatStopsInTheMiddleIsNotNamed)
     });
 }
 
+// Groups nest by thread, and nothing begins before the outermost end. NCCL does not tell that a group is open, so zoff cannot
+// refuse the call; what it waits for does not come, or what it finds is not what another rank has sent. Never a wrong sum.
+TEST_F(Nccl, InsideAGroupOfTheProgramsNothingIsTakenForDone)
+{
+    for (bool all : {true, false}) {
+        ASSERT_NO_FATAL_FAILURE(open(2, 0.5));
+        on_threads(2, [&](unsigned rank) {
+            const auto start = in_library<ncclResult_t (*)()>(NCCL, "ncclGroupStart");
+            EXPECT_ZOFF_OK(sum_of(comms[rank]));
+            if (all || rank == 0) {
+                EXPECT_EQ(ncclSuccess, start());
+            }
+            EXPECT_EQ(ZOFF_ERR_COMM, sum_of(comms[rank])) << zoff_last_error();
+            // The group ends with this thread: what was put into it is of a communicator that is gone.
+        });
+        close_group(comms);
+        comms.clear();
+    }
+}
+
 // Its memory is the caller's again when close returns, and nothing of NCCL's is left.
 TEST_F(Nccl, ClosingWithPiecesInFlight)
 {
