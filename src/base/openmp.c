@@ -51,7 +51,8 @@ static _Thread_local struct {
     pid_t tids[BORROWED_MOST];
     bool awake;         /* at the last look */
     bool none;          /* a try has shown that there was no pool */
-    double next, pause; /* seconds: when to look again, and between looks that found nothing */
+    double check;       /* seconds: when to see whether its threads still exist */
+    double next, pause; /* when to look again, and between looks that found nothing */
 } pool;
 
 bool zoff_base_openmp_inside(void)
@@ -198,11 +199,13 @@ bool zoff_base_openmp_awake(unsigned threads)
     if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || pool.none || threads < 2 ||
         threads > BORROWED_MOST)
         return false;
-    if (pool.threads && !all_there())
-        pool.threads = 0;
+    const double now = zoff_base_clock_seconds();
+    if (pool.threads && now >= pool.check) {
+        pool.check = now + LOOK_SECONDS; /* a system call a thread: too dear for each of many small runs */
+        pool.threads = all_there() ? pool.threads : 0;
+    }
     if (pool.threads && pool.threads != threads)
         return false;
-    const double now = zoff_base_clock_seconds();
     if (now < pool.next)
         return pool.threads && pool.awake;
     pool.awake = look(threads);
