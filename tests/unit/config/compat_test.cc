@@ -200,6 +200,13 @@ TEST(config_compat_table, has_every_file_and_no_other)
         EXPECT_TRUE(listed.insert(c.file).second) << c.file << " twice";
     EXPECT_EQ(present, listed);
     EXPECT_EQ(80u, listed.size());
+    size_t counts[3] = {};
+    for (const auto &c : FILES)
+        counts[c.expected]++;
+    EXPECT_EQ(54u, counts[LOADS]);
+    EXPECT_EQ(22u, counts[REFUSED])
+        << "other optimizers, and what changes weights or spans several ranks of a layer or sequence";
+    EXPECT_EQ(4u, counts[BROKEN]) << "templates";
 }
 
 // The values that people would check by hand in one file of each kind.
