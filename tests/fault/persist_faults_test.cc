@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <set>
 
 using namespace zoff_test;
 
@@ -264,9 +265,15 @@ class rot
   public:
     explicit rot(const std::string &folder)
     {
-        DIR *dir = opendir(folder.c_str());
+        std::set<ino_t> seen;
+        // A file that does not persist has no name, but the engine has it open.
+        DIR *dir = opendir("/proc/self/fd");
         for (dirent *entry; dir && (entry = readdir(dir));) {
-            if (strncmp(entry->d_name, "zoff-", 5) != 0)
+            char path[4096] = "";
+            struct stat st;
+            if (readlinkat(dirfd(dir), entry->d_name, path, sizeof path - 1) < 0 ||
+                !strstr(path, (folder + "/zoff-").c_str()) || fstatat(dirfd(dir), entry->d_name, &st, 0) != 0 ||
+                !seen.insert(st.st_ino).second)
                 continue;
             const int fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC);
             EXPECT_GE(fd, 0);
