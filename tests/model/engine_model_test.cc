@@ -150,6 +150,7 @@ class sequence
         if (want == ZOFF_OK)
             t.backward(p, slice, 0.1f);
         expect(want, zoff_grad_ready(e.get(), (zoff_param)p, slice, nullptr), "ready");
+        handed_over = handed_over || want == ZOFF_OK;
         // Frozen and empty ones are legal and forgotten.
         if (want == ZOFF_OK)
             ready[p][slice] = !t.tensors[p].frozen && t.tensors[p].count;
@@ -217,6 +218,7 @@ class sequence
     void finish(const zoff_step_info &info)
     {
         phase = IDLE;
+        handed_over = false;
         for (auto &r : ready)
             r.assign(r.size(), false);
         EXPECT_EQ(++micro, info.micro_step);
@@ -324,14 +326,18 @@ class sequence
             return;
         phase = IDLE;
         micro = 0;
+        handed_over = false;
         t.next_step();
         for (auto &r : ready)
             r.assign(r.size(), false);
     }
 
+    // Gradients that are on their way are in no state.
+    bool is_between_updates() const { return phase == IDLE && micro == 0 && !handed_over; }
+
     void pull()
     {
-        const bool may = phase == IDLE && !any_lent();
+        const bool may = is_between_updates() && !any_lent();
         expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_pull(e.get()), "pull");
         if (may)
             expect_weights();
@@ -344,7 +350,7 @@ class sequence
 
     void push()
     {
-        const bool may = phase == IDLE && !any_lent();
+        const bool may = is_between_updates() && !any_lent();
         expect(may ? ZOFF_OK : ZOFF_ERR_STATE, zoff_params_push(e.get()), "push");
         if (may)
             expect_weights();
@@ -363,7 +369,7 @@ class sequence
         size_t total = p < t.tensors.size() ? t.tensors[p].total() : 0;
         first = random() % (total + 1);
         count = random() % (total - first + 1) + (random() % 3 == 0);
-        if (phase != IDLE)
+        if (!is_between_updates())
             return ZOFF_ERR_STATE;
         if (p >= added || t.tensors[p].frozen || count > total - first)
             return ZOFF_ERR_INVALID;
@@ -454,6 +460,7 @@ class sequence
     enum phase phase = BUILDING;
     size_t added = 0;
     unsigned accumulation = 1, micro = 0;
+    bool handed_over = false; // gradients of the micro-step that comes
     double clip = 0;
     int64_t updates = 0;
 };
