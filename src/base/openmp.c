@@ -45,12 +45,14 @@ enum { BORROWED_MOST = 256 };
 /* A look costs some 10 microseconds. */
 static const double LOOK_SECONDS = 1e-3, LOOK_SECONDS_MOST = 64e-3;
 
+/* By then threads that nobody uses have ceased to spin. */
+static const double ASLEEP_SECONDS = 0.3;
+
 /* What is known of the calling thread's pool. */
 static _Thread_local struct {
     unsigned threads; /* 0: not known to be there */
     pid_t tids[BORROWED_MOST];
     bool awake;         /* at the last look */
-    bool none;          /* a try has shown that there was no pool */
     double check;       /* seconds: when to see whether its threads still exist */
     double next, pause; /* when to look again, and between looks that found nothing */
 } pool;
@@ -110,7 +112,8 @@ static bool runs(pid_t tid)
     close(file);
     text[got > 0 ? got : 0] = 0;
     const char *name_end = strrchr(text, ')');
-    return name_end && strncmp(name_end, ") R", 3) == 0;
+    const bool ours = name_end && name_end - text >= 9 && strncmp(name_end - 9, ZOFF_TEAM_NAME, 9) == 0;
+    return name_end && !ours && strncmp(name_end, ") R", 3) == 0;
 }
 
 /* All threads of this process that run, but for the calling one; as many as `most`, and one more where there are more. */
@@ -157,22 +160,20 @@ static bool has(const pid_t *tids, unsigned count, pid_t wanted)
     return false;
 }
 
-/* The threads that run may be the calling thread's pool. An empty region tells: the pool is there if that starts no thread. If
- * it starts some they stay with the runtime, asleep, and it is not tried again; so the system is asked first whether it has
- * them. */
+/* The threads that run may be the calling thread's pool. An empty region tells who is in it. If it has started some, since
+ * there was no pool or it slept, they stay with the runtime and are used only when they run at a later look: after a region of
+ * the program. The system is asked first whether it has so many threads. */
 static bool get_to_know(const pid_t *running, unsigned count)
 {
-    pid_t tids[BORROWED_MOST] = {0};
-    region r = {.tids = tids};
+    region r = {.tids = pool.tids};
+    bool all = true;
     if (!zoff_base_workers_available(count))
         return false;
     GOMP_parallel(run_in_region, &r, count + 1, 0);
-    for (unsigned i = 1; i <= count; i++) {
-        pool.none = pool.none || !has(running, count, tids[i]);
-        pool.tids[i] = tids[i];
-    }
-    pool.threads = pool.none ? 0 : count + 1;
-    return !pool.none;
+    pool.threads = count + 1;
+    for (unsigned i = 1; i <= count; i++)
+        all = all && has(running, count, pool.tids[i]);
+    return all;
 }
 
 /* The runtime has taken none of them away. Without a signal: that is what 0 means. */
@@ -196,8 +197,7 @@ static bool look(unsigned threads)
 
 bool zoff_base_openmp_awake(unsigned threads)
 {
-    if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || pool.none || threads < 2 ||
-        threads > BORROWED_MOST)
+    if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || threads < 2 || threads > BORROWED_MOST)
         return false;
     const double now = zoff_base_clock_seconds();
     if (pool.threads && now >= pool.check) {
@@ -208,7 +208,12 @@ bool zoff_base_openmp_awake(unsigned threads)
         return false;
     if (now < pool.next)
         return pool.threads && pool.awake;
+    const bool known = pool.threads;
     pool.awake = look(threads);
+    if (!known && pool.threads && !pool.awake) {
+        pool.next = now + ASLEEP_SECONDS;
+        return false;
+    }
     /* Threads whose pool is known are looked at each time: a step may follow a region of the program. */
     pool.pause = pool.threads || pool.pause <= 0 ? LOOK_SECONDS : 2 * pool.pause;
     pool.pause = pool.pause < LOOK_SECONDS_MOST ? pool.pause : LOOK_SECONDS_MOST;

@@ -197,7 +197,7 @@ static zoff_status add_worker(zoff_workers *team, unsigned wanted)
                                      "raise the limit of threads (ulimit -u, ulimit -v, pids.max of the cgroup)",
                                      team->count + 2, wanted, zoff_base_status_errno(error), team->count + 1);
     }
-    (void)pthread_setname_np(w->id, "zoff-team");
+    (void)pthread_setname_np(w->id, ZOFF_TEAM_NAME);
     team->workers[team->count++] = w;
     return ZOFF_OK;
 }

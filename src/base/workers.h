@@ -5,6 +5,9 @@
 
 #include "team.h"
 
+/* What workers are called, 9 letters. */
+#define ZOFF_TEAM_NAME "zoff-team"
+
 /* Start what a team of so many threads lacks. ERR_NO_MEMORY when the system refuses a thread; then none was added. */
 zoff_status zoff_base_workers_start(unsigned threads);
 
