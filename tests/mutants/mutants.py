@@ -78,6 +78,11 @@ class Copy:
         """The files of the source tree as they are now; whatever has not changed keeps its time, and is not built again."""
         command = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = set(subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")) - {""}
+        for top in ("src", "cuda", "tests"):  # a file that is gone must not be compiled
+            for folder, _, files in os.walk(os.path.join(self.root, top)):
+                for gone in (os.path.join(folder, n) for n in files):
+                    if os.path.relpath(gone, self.root) not in names:
+                        os.remove(gone)
         for name in sorted(names):
             here, there = os.path.join(ROOT, name), os.path.join(self.root, name)
             if not os.path.isfile(here):
@@ -185,15 +190,12 @@ def hunt(copy, mutant, last_tier):
     return {"verdict": "survived", "tier": last_tier, "unsure": unsure}
 
 
-def work_on(args, mutants):
-    os.makedirs(args.work, exist_ok=True)
+def work_on(args, mutants, copy):
     path = os.path.join(args.work, "results.json")
     results = collections.OrderedDict()
     if os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             results.update(json.load(f)["mutants"])
-    copy = Copy(args.work, args.jobs)
-    copy.take()
     wanted = mutants if args.only else drawn(mutants, args.seed)
     taken = 0
     for mutant in wanted:
@@ -201,7 +203,7 @@ def work_on(args, mutants):
             break
         if mutant.name not in results:
             copy.build_as_they_are(room_of(mutant.path))
-            source, began = read(ROOT, mutant.path), time.time()
+            source, began = read(copy.root, mutant.path), time.time()
             place = os.path.join(copy.root, mutant.path)
             try:
                 with open(place, "w", encoding="utf-8") as f:
@@ -243,16 +245,26 @@ def main():
     parser.add_argument("--last-tier", choices=TIERS, default="full", help="where to give up (full)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    mutants = all_mutants(ROOT)
+    root, copy = ROOT, None
+    if args.work and not args.list:
+        # The copy stays as it is for the whole run, whatever happens to the sources meanwhile.
+        args.work = os.path.abspath(args.work)
+        os.makedirs(args.work, exist_ok=True)
+        copy = Copy(args.work, args.jobs)
+        copy.take()
+        root = copy.root
+    mutants = all_mutants(root)
     if args.only:
+        missing = [part for part in args.only if not any(part in m.name for m in mutants)]
+        if missing:
+            parser.error(f"no mutant has {', '.join(missing)} in its name; --list prints them")
         mutants = [m for m in mutants if any(part in m.name for part in args.only)]
     if args.list:
         for m in mutants if args.only else drawn(mutants, args.seed):
             print(f"{m.name:70} {m.path}:{m.line} {m.describe()}")
         print(f"{len(mutants)} mutants")
-    elif args.work:
-        args.work = os.path.abspath(args.work)
-        work_on(args, mutants)
+    elif copy:
+        work_on(args, mutants, copy)
     else:
         parser.error("--work or --list")
 
