@@ -338,6 +338,7 @@ class LostWrite : public testing::TestWithParam<kind>
     // The bits of the life that nothing disturbed, also over a power cut behind it.
     void after_an_error(drive &d, drive_loss how, int n, zoff_status status, int done)
     {
+        d.revive(); // what has not come by the end of the life does not come
         snapshot end;
         if (status < 0 && persists() && done >= 0) { // the drive has lost what cannot be written again: only going back is left
             unfinished++;
