@@ -21,7 +21,7 @@ static const char USAGE[] =
     "  --elements N    of the model, 12 bytes of states each; 48Mi and the like are understood (default 16Mi; --full: 128Mi).\n"
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
-    "  --only LIST     parts: race, throttle, rss, paths, loop (default: all; throttle and paths need root)\n"
+    "  --only LIST     parts: race, throttle, rss, paths, loop, windows (default: all; throttle and paths need root)\n"
     "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
     "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
     "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n"
@@ -31,7 +31,7 @@ static const char USAGE[] =
     "Exit status 3: nothing that is asked of the project could be measured.\n";
 
 static const bench_word PARTS[] = {{"race", PART_RACE}, {"throttle", PART_THROTTLE}, {"rss", PART_RSS}, {"paths", PART_PATHS},
-                                   {"loop", PART_LOOP}, {"all", PART_ANY},           {NULL, 0}};
+                                   {"loop", PART_LOOP}, {"windows", PART_WINDOWS},   {"all", PART_ANY}, {NULL, 0}};
 
 static int parse_option(int letter, const char *text, void *ctx)
 {
@@ -142,6 +142,8 @@ static int run_parts(const step_options *options, step_book *book)
         ret = step_paths(options, folder, book);
     if (ret == 0 && options->run.parts & PART_LOOP)
         ret = step_loop(options, book);
+    if (ret == 0 && options->run.parts & PART_WINDOWS)
+        ret = step_windows(options, folder, book);
     step_folder_remove(folder);
     return ret;
 }

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <zoff/zoff.h>
 
-enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_ANY = 31 };
+enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_WINDOWS = 32, PART_ANY = 63 };
 enum { STEP_SMALL_SIZES = 3 };
 enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3 };
 
@@ -105,6 +105,9 @@ step_states step_engine_states(const char *name, step_engine *e);
 typedef struct step_book {
     race free_race, rivals, extra, throttled, paths; /* extra: what is only told */
     race small_loop, large_loop;                     /* states in DRAM, beside a trainer's own loop */
+    race residents;                                  /* all states in DRAM, on both tiers */
+    zoff_plan_info resident;                         /* of the engine on the NVMe tier in it */
+    double windows_read, windows_write;              /* bytes over those of the states; 0: not measured */
     size_t loop_elements;                            /* of the large one */
     zoff_plan_info small, cached;                    /* of the engines with the small and the large budget */
     uint64_t step_bytes;                             /* read from files by a step of the small one, and as many written */
@@ -118,7 +121,8 @@ typedef struct step_book {
     unsigned compared; /* contestants with the first */
     char disagree[STEP_REASON];
     double rss[2], rss_growth; /* MiB beside weights and gradients: of the small model and of ten times it */
-    char no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON], no_paths[STEP_REASON];
+    char no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON], no_paths[STEP_REASON],
+        no_windows[STEP_REASON];
 } step_book;
 
 /* Optimizer states in files of their own for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its
@@ -131,6 +135,7 @@ int step_race(const step_options *options, const char *folder, step_book *book);
 int step_rss(const step_options *options, const char *folder, step_book *book);
 int step_paths(const step_options *options, const char *folder, step_book *book);
 int step_loop(const step_options *options, step_book *book);
+int step_windows(const step_options *options, const char *folder, step_book *book);
 
 /* What the program does when it has started itself again for a part: the memory of one engine, two paths. The exit status. */
 int step_rss_child(const char *folder, size_t elements, uint64_t budget);
@@ -151,6 +156,7 @@ extern throttle step_throttle; /* of this process; it can have one only */
 
 void step_judge(const step_options *options, const step_book *book, bench_figures *out);
 void step_loop_judge(const step_book *book, bench_figures *out);
+void step_windows_judge(const step_options *options, const step_book *book, bench_figures *out);
 /* Whether every race that was run had enough clean rounds. */
 bool step_judge_enough(const step_book *book);
 void step_report_table(FILE *out, const step_options *options, const step_book *book, const bench_figures *figures);

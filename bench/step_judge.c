@@ -132,6 +132,7 @@ void step_judge(const step_options *options, const step_book *book, bench_figure
     judge_step(options, book, out);
     judge_rivals(options, book, out);
     step_loop_judge(book, out);
+    step_windows_judge(options, book, out);
     bench_figure *f = bench_figures_add(out, "rss_growth_mib", -1, 16,
                                         "memory of a process beside weights and gradients, from a model to ten times it",
                                         reason(book->no_rss));

@@ -42,6 +42,7 @@ void step_report_table(FILE *out, const step_options *options, const step_book *
     print_race(out, &book->paths);
     print_race(out, &book->small_loop);
     print_race(out, &book->large_loop);
+    print_race(out, &book->residents);
     if (book->agree >= 0)
         fprintf(out, "\nstates: %s\n", book->agree ? "all contestants have the same bits" : book->disagree);
     if (book->rss[1] > 0)
@@ -82,8 +83,8 @@ static json_t *plan_object(const zoff_plan_info *p)
 static void put_findings(json_t *root, const step_book *book)
 {
     json_t *races = json_array();
-    const race *const all[] = {&book->free_race, &book->rivals,     &book->extra,     &book->throttled,
-                               &book->paths,     &book->small_loop, &book->large_loop};
+    const race *const all[] = {&book->free_race, &book->rivals,     &book->extra,      &book->throttled,
+                               &book->paths,     &book->small_loop, &book->large_loop, &book->residents};
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (all[i]->count)
             json_array_append_new(races, race_object(all[i]));
