@@ -2,7 +2,10 @@
 #ifndef ZOFF_TEST_H
 #define ZOFF_TEST_H
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
+#include <set>
 #include <stdlib.h>
 #include <unistd.h>
 #include <zoff/zoff.h>
@@ -102,6 +105,24 @@ class scratch_folder
     std::string file(const std::string &name) const { return path + "/" + name; }
     std::string path;
 };
+
+// The state files of this process in a folder, as names that can be opened: most have no name there any more.
+inline std::vector<std::string> state_files(const std::string &folder)
+{
+    std::vector<std::string> files;
+    std::set<ino_t> seen;
+    for (int fd = 0; fd < 1024; fd++) {
+        const std::string link = "/proc/self/fd/" + std::to_string(fd);
+        char target[4096];
+        struct stat st;
+        const ssize_t length = readlink(link.c_str(), target, sizeof target);
+        if (length < 0 || std::string(target, (size_t)length).compare(0, folder.size() + 6, folder + "/zoff-") != 0)
+            continue;
+        if (stat(link.c_str(), &st) == 0 && seen.insert(st.st_ino).second)
+            files.push_back(link);
+    }
+    return files;
+}
 } // namespace zoff_test
 
 #endif

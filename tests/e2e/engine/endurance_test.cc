@@ -32,16 +32,14 @@ footprint measure(const std::string &folder)
     while (status && fgets(line, sizeof line, status))
         sscanf(line, "VmRSS: %ld", &f.resident_kib);
     fclose(status);
-    dir = opendir(folder.c_str());
     struct stat st;
-    for (dirent *entry; dir && (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.' || fstatat(dirfd(dir), entry->d_name, &st, 0) != 0)
+    for (const std::string &file : state_files(folder)) {
+        if (stat(file.c_str(), &st) != 0)
             continue;
         f.files++;
         f.file_bytes += st.st_size;
         f.file_blocks += st.st_blocks;
     }
-    closedir(dir);
     return f;
 }
 
