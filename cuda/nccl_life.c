@@ -489,8 +489,7 @@ static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
         ZOFF_TRY(find_device(n, join)); /* says more than what NCCL does without one */
         ZOFF_TRY(status);
     }
-    n->cut = ZOFF_NCCL_ROUND / n->comm.size / ZOFF_NCCL_CUT_LEAST * ZOFF_NCCL_CUT_LEAST;
-    n->cut = n->cut ? n->cut : ZOFF_NCCL_CUT_LEAST;
+    n->cut = zoff_nccl_cut(n->comm.size);
     ZOFF_NCCL_ENTER(n);
     return join_lanes(n, join, known);
 }

@@ -19,6 +19,7 @@
 
 #include "current.h"
 #include "host.h"
+#include "nccl_cut.h"
 #include <nccl.h>
 #include <zoff/plugin.h>
 
@@ -26,9 +27,7 @@ enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
     ZOFF_NCCL_NOTE_BYTES = 600, /* on the wire */
     ZOFF_NCCL_SMALL = 448,      /* pieces of host memory up to this size travel in notes */
-    ZOFF_NCCL_ROUND = 4 << 20,  /* bytes that a rank stages in a round, for all others together */
-    ZOFF_NCCL_CUT_LEAST = 64 << 10,
-    ZOFF_NCCL_BOUNCE = 2 << 20 /* for host memory that is not pinned */
+    ZOFF_NCCL_BOUNCE = 2 << 20  /* for host memory that is not pinned */
 };
 
 /* What a rank tells another of its call before anything moves. The same on the wire everywhere: fixed widths. */

@@ -5,6 +5,7 @@
 #include <cmath>
 
 extern "C" {
+#include "../../cuda/nccl_cut.h"
 #include "engine_priv.h"
 }
 
@@ -86,6 +87,20 @@ TEST(GrowthRanks, APartIsFoundWithoutTheOthers)
         }
         ASSERT_EQ(want, got);
     }
+}
+
+// What the communicator "nccl" stages on a device, in three lanes: 24 MiB up to 8,192 ranks, as docs/MEMORY.md says.
+TEST(GrowthRanks, WhatNcclStagesIsBounded)
+{
+    for (unsigned ranks = 1; ranks <= 8192; ranks++) {
+        const size_t cut = zoff_nccl_cut(ranks), bytes = 3 * 2 * (size_t)ranks * cut;
+        ASSERT_GT(cut, 0u);
+        ASSERT_EQ(0u, cut % 512);
+        ASSERT_LE(bytes, 24u << 20) << ranks;
+        ASSERT_GE(bytes, 11u << 20) << ranks; /* and no less than half: rounds cost messages */
+    }
+    EXPECT_EQ(65536u, zoff_nccl_cut(64));
+    EXPECT_EQ(1024u, zoff_nccl_cut(4096));
 }
 
 // Presence of 100,000 slices: a word for 64 of them, and each word of each rank is met once. The result is that of bit by bit.
