@@ -52,13 +52,16 @@ size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *pl
 size_t zoff_engine_exchange_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
 {
     const zoff_plan_chunk *c = &plan->chunks[bucket];
-    const size_t widest = zoff_base_bits_max(e->widest_gradient, 1);
-    size_t bytes = plan->ranks * widest; /* that a part is aligned to */
+    size_t bytes = 0, gaps = 0;
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_engine_param *p = &e->params[plan->runs[i].param];
-        bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)) + widest;
+        if (p->frozen)
+            continue;
+        const size_t element = zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
+        bytes += plan->runs[i].count * element;
+        gaps += element < e->widest_gradient; /* what comes next may be aligned to more */
     }
-    return bytes;
+    return bytes + (gaps ? gaps + plan->ranks : 0) * e->widest_gradient;
 }
 
 static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
