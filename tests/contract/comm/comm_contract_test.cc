@@ -320,6 +320,93 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
     });
 }
 
+// Two users of one communicator, whose operations a rank starts in any order, as long as each stream of each has one order.
+TEST_P(Several, ChannelsAreIndependentOfOneAnother)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        enum { CHANNELS = 3, EACH = 4, ALL = CHANNELS * ZOFF_COMM_STREAMS };
+        zoff_comm_channel channels[CHANNELS] = {};
+        double sums[ALL][EACH];
+        zoff_comm_work works[ALL][EACH] = {};
+        unsigned next[ALL] = {};
+        for (auto &channel : channels) {
+            zoff_comm_channel_come(comm, &channel);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        }
+        EXPECT_TRUE(channels[0].id < channels[1].id && channels[1].id < channels[2].id);
+        std::mt19937 random(rank); // not the same on each rank
+        for (unsigned done = 0; done < ALL * EACH;) {
+            const unsigned at = random() % ALL, k = next[at];
+            if (k == EACH)
+                continue;
+            sums[at][k] = at * 100 + k + rank;
+            zoff_comm_call call = {};
+            call.kind = ZOFF_COMM_SUM;
+            call.stream = (zoff_comm_stream)(at % ZOFF_COMM_STREAMS);
+            call.channel = &channels[at / ZOFF_COMM_STREAMS];
+            call.out = &sums[at][k];
+            call.count = 1;
+            EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &works[at][k]));
+            next[at]++;
+            done++;
+        }
+        for (unsigned i = 0; i < ALL * EACH; i++) {
+            const unsigned at = i / EACH, k = i % EACH;
+            EXPECT_ZOFF_OK(zoff_comm_wait(comm, &works[at][k]));
+            EXPECT_EQ(size * (at * 100 + k) + size * (size - 1) / 2, sums[at][k]);
+        }
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+        EXPECT_ZOFF_OK(run_barrier(comm));
+    });
+}
+
+// The same kind, the same bytes, another thing.
+TEST_P(Several, AnotherItemIsNamed)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        double x = 1;
+        zoff_comm_channel channel = {};
+        snprintf(channel.name, sizeof channel.name, "user");
+        channel.param_name = [](const void *, uint32_t param) { return param == 3 ? "layer3" : "layer4"; };
+        zoff_comm_channel_come(comm, &channel);
+        EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        meet(); // or what the first to notice says may come before the rest of this
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channel;
+        call.item = {ZOFF_COMM_ABOUT_SLICE, rank == 1 ? 4u : 3u, 2, ZOFF_COMM_ALL};
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "slice 2 of layer3", zoff_comm_wait(comm, &work));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("slice 2 of layer4")) << zoff_last_error();
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("engine 1 (\"user\")")) << zoff_last_error();
+        zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// Users that come in another order, and one that calls itself otherwise.
+TEST_P(Several, ChannelsOfOtherUsersAreNamed)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++) {
+            snprintf(channels[i].name, sizeof channels[i].name, "user%u", i);
+            channels[i].hash = i;
+            zoff_comm_channel_come(comm, &channels[i]);
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 seals the engine whose first parameter is \"user0\"",
+                          zoff_comm_channel_open(comm, &channels[rank == 1]));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("where rank 1 seals")) << zoff_last_error();
+        for (auto &channel : channels) // and nothing is broken
+            EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
 // Also when it is asked again, and so do others that were in flight beside it; whoever leaves with some frees nobody's memory.
 TEST_P(Several, AnOperationThatFailedStaysFailed)
 {

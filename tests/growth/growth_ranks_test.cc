@@ -1,0 +1,162 @@
+// growth_ranks_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks: linear in
+// the ranks. Rank 0 is real; the others are an echo that answers each of its notes with the same call.
+#include "counted.h"
+#include "zoff_test.h"
+
+#include <string.h>
+
+#include <deque>
+
+extern "C" {
+#include "courier_priv.h"
+#include "zero.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+enum { FEW = 512, MANY = 4096 };
+const double LINEAR = 1.15;
+
+// Messages of rank 0: what it sends is gone at once; for each note of a call one of its receiver comes back.
+struct echo {
+    std::deque<zoff_comm_note> notes;
+    std::deque<std::pair<void *, size_t>> listening; // receives of notes; the requests are their numbers, from 1
+    uint64_t posted = 0, taken = 0, sends = 0;
+
+    static int send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
+    {
+        auto self = (echo *)ctx;
+        zoff_comm_note note = {};
+        *out = nullptr;
+        self->sends++;
+        if (tag == 0) {
+            memcpy(&note, data, bytes);
+            note.from = to;
+            if (note.says == ZOFF_COMM_CALLS)
+                self->notes.push_back(note);
+        }
+        return 0;
+    }
+    static int receive(void *ctx, unsigned, int tag, void *data, size_t bytes, void **out)
+    {
+        auto self = (echo *)ctx;
+        *out = nullptr; // a piece is there at once
+        if (tag == 0) {
+            self->listening.emplace_back(data, bytes);
+            *out = (void *)(uintptr_t)++self->posted;
+        }
+        return 0;
+    }
+    static int test(void *ctx, void **request)
+    {
+        auto self = (echo *)ctx;
+        if (!*request)
+            return 1;
+        if ((uint64_t)(uintptr_t)*request != self->taken + 1 || self->notes.empty())
+            return 0;
+        memcpy(self->listening.front().first, &self->notes.front(), sizeof(zoff_comm_note));
+        self->listening.pop_front();
+        self->notes.pop_front();
+        self->taken++;
+        return 1;
+    }
+};
+
+// Blocks for one operation of rank 0 from its start to its end, when nothing is done for the first time.
+uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
+{
+    echo office;
+    zoff_comm_transport t = {};
+    t.struct_size = sizeof t;
+    t.name = "echo";
+    t.ctx = &office;
+    t.size = ranks;
+    t.send = echo::send;
+    t.receive = echo::receive;
+    t.test = echo::test;
+    t.cancel = [](void *, void **) { return 0; };
+    t.error = [](void *) -> const char * { return "none"; };
+    t.close = [](void *, int) {};
+    zoff_comm_opts opts = {};
+    opts.struct_size = sizeof opts;
+    opts.timeout_seconds = 60;
+    zoff_comm *made = nullptr;
+    EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made));
+    std::vector<size_t> bytes(ranks, piece_bytes);
+    std::vector<char> in(ranks * piece_bytes), out(ranks * piece_bytes);
+    std::vector<double> sums(16);
+    zoff_comm_call call = {};
+    call.kind = kind;
+    call.stream = ZOFF_COMM_REDUCE;
+    call.in = in.data();
+    call.out = kind == ZOFF_COMM_SUM ? (char *)sums.data() : out.data();
+    call.send_bytes = call.receive_bytes = bytes.data();
+    call.count = kind == ZOFF_COMM_SUM ? sums.size() : 0;
+    uint64_t blocks = 0;
+    for (int round = 0; round < 2; round++) {
+        zoff_comm_work work = {};
+        blocks = count_blocks([&] {
+            EXPECT_ZOFF_OK(zoff_comm_start(made, &call, &work));
+            EXPECT_ZOFF_OK(zoff_comm_wait(made, &work));
+        });
+    }
+    EXPECT_GE(office.sends, 2u * (ranks - 1));
+    zoff_comm_close(made);
+    return blocks;
+}
+
+TEST(GrowthRanks, AnOperationIsLinearInTheRanks)
+{
+    for (const zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM}) {
+        for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // in the note, and beside it
+            if (piece_bytes > 8 && kind != ZOFF_COMM_EXCHANGE)
+                continue;
+            const uint64_t few = blocks_of(FEW, kind, piece_bytes), many = blocks_of(MANY, kind, piece_bytes);
+            const double grows = exponent(few, many, FEW, MANY);
+            printf("growth: operation of kind %d, pieces of %zu bytes: %llu blocks for %d ranks, %llu for %d: exponent %.2f\n",
+                   (int)kind, piece_bytes, (unsigned long long)few, FEW, (unsigned long long)many, MANY, grows);
+            EXPECT_LT(grows, LINEAR);
+            EXPECT_GT(few, (uint64_t)FEW) << "nothing was counted";
+        }
+    }
+    RecordProperty("largest_ranks", MANY);
+}
+
+// The sizes of all ranks' shares of a part.
+uint64_t blocks_of_part(unsigned ranks)
+{
+    zoff_plan_tensor tensor = {};
+    tensor.count = (size_t)MANY * 1024 * 2;
+    tensor.slices = 1;
+    tensor.weight_bytes = 2;
+    tensor.has[ZOFF_STREAM_MASTER] = true;
+    zoff_plan_opts opts = {};
+    opts.unit = 1024;
+    opts.max_chunk_elements = 1000000000;
+    opts.max_chunk_bytes = (size_t)1 << 60;
+    opts.ranks = ranks;
+    opts.max_bucket_units = 2 * MANY;
+    zoff_plan plan;
+    EXPECT_ZOFF_OK(zoff_zero_plan_make(&tensor, 1, &opts, &plan));
+    size_t all = 0, first = 0;
+    const uint64_t blocks = count_blocks([&] {
+        const size_t run = zoff_zero_plan_find_run(&plan, 0, 0, 0);
+        for (unsigned rank = 0; rank < ranks; rank++)
+            all += zoff_zero_plan_share(&plan, &plan.runs[run], rank, &first);
+    });
+    EXPECT_EQ(tensor.count, all);
+    zoff_zero_plan_free(&plan);
+    return blocks;
+}
+
+TEST(GrowthRanks, AFetchedPartIsLinearInTheRanks)
+{
+    const uint64_t few = blocks_of_part(FEW), many = blocks_of_part(MANY);
+    const double grows = exponent(few, many, FEW, MANY);
+    printf("growth: sizes of one part: %llu blocks for %d ranks, %llu for %d: exponent %.2f\n", (unsigned long long)few, FEW,
+           (unsigned long long)many, MANY, grows);
+    EXPECT_LT(grows, LINEAR);
+}
+} // namespace
