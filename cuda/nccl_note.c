@@ -42,14 +42,15 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
 {
     const unsigned size = n->comm.size, me = n->comm.rank;
     const size_t all = size * sizeof *lane->notes;
-    zoff_comm_visit visit;
+    zoff_comm_visit visits[ZOFF_NCCL_VISITS] = {{.number = 0}};
     if (size == 1)
         return ZOFF_OK;
-    n->tools->visit(&n->comm, &visit);
+    const unsigned visit_count = n->tools->visits(&n->comm, visits, ZOFF_NCCL_VISITS);
     for (unsigned other = 0; other < size; other++) {
         memset(note_to(lane, other), 0, sizeof *lane->notes - sizeof lane->notes->small);
         note_to(lane, other)->says = says;
-        note_to(lane, other)->visit = visit;
+        note_to(lane, other)->visit_count = visit_count;
+        memcpy(note_to(lane, other)->visits, visits, sizeof visits);
         if (other != me && says == ZOFF_NCCL_CALLS)
             write_note(lane, other);
     }
@@ -82,8 +83,8 @@ zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)
 /* Whether a rank that calls something names the operation of this one; and what its program waits in is taken note of. */
 static bool is_same(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
 {
-    if (note->visit.number)
-        n->tools->heard(&n->comm, other, &note->visit, 1);
+    if (note->visit_count && note->visit_count <= ZOFF_NCCL_VISITS)
+        n->tools->heard(&n->comm, other, note->visits, note->visit_count);
     return note->channel == work->call.channel->id;
 }
 

@@ -25,9 +25,10 @@
 
 enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
-    ZOFF_NCCL_NOTE_BYTES = 600, /* on the wire */
-    ZOFF_NCCL_SMALL = 448,      /* pieces of host memory up to this size travel in notes */
-    ZOFF_NCCL_BOUNCE = 2 << 20  /* for host memory that is not pinned */
+    ZOFF_NCCL_NOTE_BYTES = 648, /* on the wire */
+    ZOFF_NCCL_VISITS = 2,
+    ZOFF_NCCL_SMALL = 448,     /* pieces of host memory up to this size travel in notes */
+    ZOFF_NCCL_BOUNCE = 2 << 20 /* for host memory that is not pinned */
 };
 
 /* What a rank tells another of its call before anything moves. The same on the wire everywhere: fixed widths. */
@@ -36,9 +37,9 @@ typedef struct zoff_nccl_note {
     uint32_t kind, root, small_bytes;
     uint64_t number, count, result_bytes, sends, expects;
     uint64_t adds, mask;
-    uint32_t channel, zero;
+    uint32_t channel, visit_count;
     zoff_comm_item item;
-    zoff_comm_visit visit; /* the call in which the program waits */
+    zoff_comm_visit visits[ZOFF_NCCL_VISITS]; /* the call in which the program waits, behind the one before it */
     char small[ZOFF_NCCL_SMALL];
 } zoff_nccl_note;
 _Static_assert(sizeof(zoff_nccl_note) == ZOFF_NCCL_NOTE_BYTES, "a note has no holes");

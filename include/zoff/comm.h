@@ -23,7 +23,7 @@ typedef struct zoff_comm_info {
     size_t struct_size;      /**< sizeof(zoff_comm_info) of the caller; 0 is rejected */
     const char *backend;     /**< static text; of messages the transport's name */
     unsigned rank, size;     /**< as zoff_comm_rank() and zoff_comm_size() */
-    uint64_t operations;     /**< that are done */
+    uint64_t operations;     /**< that are done, of all engines */
     uint64_t sent_bytes;     /**< to other ranks, by these */
     uint64_t received_bytes; /**< from other ranks */
 } zoff_comm_info;

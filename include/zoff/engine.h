@@ -46,7 +46,7 @@ typedef struct zoff_engine_opts {
     bool progress_thread; /**< a thread of the engine's does what zoff_engine_progress() does while the program computes: with
                                several ranks from stage 2 on, or on a device. It looks five thousand times a second while
                                something is on its way, and never else. Calls of this engine wait while it adds up what has
-                               come. The communicator is this engine's alone then, also for zoff_comm_get_info() */
+                               come. Several engines on one communicator may have one each */
 } zoff_engine_opts;
 
 /** One parameter: `slices` arrays of `count` elements each, `value_stride` apart (a C trainer stacks its layers so).
@@ -200,7 +200,8 @@ typedef enum zoff_state_kind {
     ZOFF_STATE_V = 2       /**< second moment: Adam; the sum of squares of Adagrad */
 } zoff_state_kind;
 
-/** Create an empty engine. NULL opts mean the defaults.
+/** Create an empty engine. NULL opts mean the defaults. Any number of engines may share a communicator: every rank creates and
+ *  seals them in the same order, and calls that wait for other ranks come in one order over all of them (docs/RANKS.md).
  *  @owns caller; zoff_engine_destroy()  @return on error *out is untouched and nothing is left behind; ERR_UNSUPPORTED for a
  *  progress_thread where the communicator is for the program's threads only */
 ZOFF_API zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out);

@@ -332,12 +332,15 @@ void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visi
     comm->book->has_unseen = true;
 }
 
-void zoff_comm_get_visit(const zoff_comm *comm, zoff_comm_visit *out)
+unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsigned most)
 {
     const book *b = comm->book;
-    *out = (zoff_comm_visit){.number = 0};
-    if (b && b->depth) /* while ranks join there is no book yet */
-        *out = b->visits[(b->done + 1) % VISITS];
+    if (!b || !b->depth) /* while ranks join there is no book yet */
+        return 0;
+    const uint64_t last = b->done + 1, count = last < most ? last : most;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = b->visits[(last - count + 1 + i) % VISITS];
+    return (unsigned)count;
 }
 
 static bool are_same(const zoff_comm_visit *a, const zoff_comm_visit *b)
@@ -380,15 +383,11 @@ static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm
     return ZOFF_OK;
 }
 
-/* The call in which the program is, behind those before it. */
 static zoff_status tell(zoff_comm *comm)
 {
-    const book *b = comm->book;
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
-    const uint64_t last = b->done + 1, most = last < ZOFF_COMM_VISITS_TOLD ? last : ZOFF_COMM_VISITS_TOLD;
-    for (uint64_t i = 0; i < most; i++)
-        visits[i] = b->visits[(last - most + 1 + i) % VISITS];
-    return comm->ops->tell(comm, visits, (unsigned)most);
+    const unsigned count = zoff_comm_get_visits(comm, visits, ZOFF_COMM_VISITS_TOLD);
+    return comm->ops->tell(comm, visits, count);
 }
 
 zoff_status zoff_comm_watch(zoff_comm *comm, double now)

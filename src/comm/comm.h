@@ -227,8 +227,8 @@ void zoff_comm_exit(zoff_comm *comm, bool counts);
 void zoff_comm_uncount(zoff_comm *comm); /* the last call that counted did not */
 /* Of a back-end, with the lock: what another rank has told, at most ZOFF_COMM_VISITS_TOLD visits. */
 void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count);
-/* With the lock: the call in which the program is; number 0: in none. */
-void zoff_comm_get_visit(const zoff_comm *comm, zoff_comm_visit *out);
+/* With the lock: the call in which the program is, behind those before it, at most `most`.  @return how many; 0: in none */
+unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsigned most);
 /* With the lock, of an operation that waits: tell and compare.  @return ERR_COMM where two ranks are in different calls */
 zoff_status zoff_comm_watch(zoff_comm *comm, double now);
 bool zoff_comm_is_broken(zoff_comm *comm);
@@ -303,7 +303,7 @@ typedef struct zoff_comm_tools {
     zoff_status (*compare)(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const zoff_comm_theirs *theirs);
     const char *(*last_error)(void);
     void (*heard)(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visits, unsigned count);
-    void (*visit)(const zoff_comm *comm, zoff_comm_visit *out);
+    unsigned (*visits)(const zoff_comm *comm, zoff_comm_visit *out, unsigned most);
 } zoff_comm_tools;
 
 /* What zoff_plugin.open_comm gets; all of it stays until that returns, the tools for ever. */

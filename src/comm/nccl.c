@@ -18,7 +18,7 @@ static const zoff_comm_tools TOOLS = {.name = zoff_comm_call_name,
                                       .compare = zoff_comm_call_compare,
                                       .last_error = zoff_last_error,
                                       .heard = zoff_comm_heard,
-                                      .visit = zoff_comm_get_visit};
+                                      .visits = zoff_comm_get_visits};
 
 static zoff_status load(zoff_plugin *out)
 {

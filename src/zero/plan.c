@@ -468,14 +468,3 @@ unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, const zoff_plan_piece *ru
     }
     return low;
 }
-
-size_t zoff_zero_plan_share(const zoff_plan *plan, size_t bucket, size_t first_piece, size_t piece_count, unsigned rank)
-{
-    const zoff_plan_part own = zoff_zero_plan_part(plan, bucket, rank);
-    const size_t from = zoff_base_bits_max(own.first_piece, first_piece);
-    const size_t end = zoff_base_bits_min(own.first_piece + own.piece_count, first_piece + piece_count);
-    size_t count = 0;
-    for (size_t i = from; i < end; i++)
-        count += plan->pieces[i].count;
-    return count;
-}

@@ -37,13 +37,16 @@ endif()
 add_test(NAME cuda.e2e_ranks_nccl COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=${cells}-*onDevice*)
 add_test(NAME cuda.e2e_ranks_nccl_life COMMAND e2e_ranks_life --gtest_brief=1)
 add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brief=1)
+# Several engines on one communicator share its lanes.
+add_test(NAME cuda.identity_nccl COMMAND identity --gtest_brief=1
+         --gtest_filter=*/threads:*/threads_progress_thread:IdentityRandom*-*DifferentCalls*:*HasDestroyed*:*OppositeOrder*:*AnotherSlice*)
 # With weights and gradients on a device of CUDA's, too, which this communicator always reaches.
 set(cells *_bf16_*onDeviceReached*:RanksMixed*:RanksKeptSeal*:*RanksKeptFaults*:*RanksKept.*world2_ratio25)
 if(ZOFF_SANITIZE)
   set(cells *_host_bf16_*onDeviceReached*:RanksMixed*:*RanksKept.*world2_ratio25)
 endif()
 add_test(NAME cuda.e2e_ranks_nccl_device COMMAND e2e_ranks --gtest_brief=1 --gtest_filter=${cells})
-set(tests comm_nccl_1 comm_nccl_2 comm_nccl_3 comm_nccl_4 nccl_plugin nccl_adds e2e_ranks_nccl e2e_ranks_nccl_life e2e_ranks_nccl_persist e2e_ranks_nccl_device)
+set(tests comm_nccl_1 comm_nccl_2 comm_nccl_3 comm_nccl_4 nccl_plugin nccl_adds e2e_ranks_nccl e2e_ranks_nccl_life e2e_ranks_nccl_persist e2e_ranks_nccl_device identity_nccl)
 foreach(name IN LISTS tests)
   set_tests_properties(cuda.${name} PROPERTIES LABELS "comm;cuda" TIMEOUT 600 FAIL_REGULAR_EXPRESSION "SKIPPED| 0 tests from"
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
