@@ -1,4 +1,4 @@
-// growth_ranks_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks: linear in
+// growth_operations_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks: linear in
 // the ranks. Rank 0 is real; the others are an echo that answers each of its notes with the same call.
 #include "counted.h"
 #include "zoff_test.h"
@@ -107,7 +107,7 @@ uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
     return blocks;
 }
 
-TEST(GrowthRanks, AnOperationIsLinearInTheRanks)
+TEST(GrowthOperations, AnOperationIsLinearInTheRanks)
 {
     for (const zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM}) {
         for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // in the note, and beside it
@@ -151,7 +151,7 @@ uint64_t blocks_of_part(unsigned ranks)
     return blocks;
 }
 
-TEST(GrowthRanks, AFetchedPartIsLinearInTheRanks)
+TEST(GrowthOperations, AFetchedPartIsLinearInTheRanks)
 {
     const uint64_t few = blocks_of_part(FEW), many = blocks_of_part(MANY);
     const double grows = exponent(few, many, FEW, MANY);
