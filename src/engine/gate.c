@@ -111,7 +111,7 @@ static zoff_status decide(zoff_engine *e)
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&squares, &e->votes[rank].squares);
     const double weight = e->weight_sum + zoff_engine_exchange_weight(e);
-    ZOFF_FAIL_IF(e->plan.piece_count && !(weight > 0), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
     double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
