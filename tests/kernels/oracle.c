@@ -251,7 +251,11 @@ void oracle_accumulate(float *sum, size_t count, const oracle_gradients *g)
         for (size_t source = 0; source < g->sources; source++) {
             const float x = oracle_load((const char *)g->first + source * g->stride, g->dtype, i);
             const float weight = g->weights ? g->weights[source] : 1.0f;
-            sum[i] = g->starts_sum && source == 0 ? weight * x : fmaf(weight, x, sum[i]);
+            const bool starts = g->starts_sum && source == 0;
+            if (weight == 0) /* counts as zeros, inf and nan too */
+                sum[i] = starts ? 0 : sum[i];
+            else
+                sum[i] = starts ? weight * x : fmaf(weight, x, sum[i]);
         }
     }
 }
