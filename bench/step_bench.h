@@ -150,8 +150,6 @@ int step_folder_make(const char *path, char *out);
 /* A signal that ends the program removes that folder first ("": none), and closes step_throttle. */
 void step_folder_guard(const char *folder);
 void step_folder_remove(const char *folder);
-/* Name the largest file in a folder and its size; 0 or -1. */
-int step_folder_largest(const char *folder, char *out, uint64_t *out_bytes);
 extern throttle step_throttle; /* of this process; it can have one only */
 
 void step_judge(const step_options *options, const step_book *book, bench_figures *out);

@@ -73,26 +73,3 @@ int step_folder_make(const char *path, char *out)
     step_folder_guard(out);
     return 0;
 }
-
-static char largest[STEP_PATH];
-static uint64_t largest_bytes;
-
-static int weigh(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)at;
-    if (kind == FTW_F && (uint64_t)info->st_size > largest_bytes) {
-        largest_bytes = (uint64_t)info->st_size;
-        snprintf(largest, sizeof largest, "%s", path);
-    }
-    return 0;
-}
-
-int step_folder_largest(const char *folder, char *out, uint64_t *out_bytes)
-{
-    largest_bytes = 0;
-    if (nftw(folder, weigh, 16, FTW_PHYS | FTW_MOUNT) != 0 || !largest_bytes)
-        return -1;
-    snprintf(out, STEP_PATH, "%s", largest);
-    *out_bytes = largest_bytes;
-    return 0;
-}

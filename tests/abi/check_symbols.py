@@ -18,6 +18,7 @@ STATE = {
     ("dispatch.c.o", "chosen"): "the table of kernels, chosen once",
     ("dispatch.c.o", "once"): "and that it is chosen once",
     ("process.c.o", "forks"): "how many forks this process is away from the first, to tell whose a queue is",
+    ("fork.c.o", "forks"): "descriptors that a child does not keep, and how many forks this process is away from the first",
     ("workers.c.o", "owners"): "the key under which a thread's team is found when the thread ends",
     ("team.c.o", "placement"): "on which nodes the team's threads work, decided once",
 }

@@ -108,7 +108,7 @@ TEST(step_options, wrong_ones_are_refused)
 {
     zoff_test::expect_refused(PROGRAM, "step",
                               {"--elements 0", "--elements 1Mb", "--elements 1Ki", "--elements ''", "--budget 1", "--rounds 0",
-                               "--rounds 65", "--rounds nine", "--only everything", "--only race,", "--seconds 1h", "--busy 0",
+                               "--rounds 65", "--rounds nine", "--only everything", "--only race,", "--seconds 1h", "--busy 65",
                                "--no-such-option", "--json=x extra"});
 }
 
