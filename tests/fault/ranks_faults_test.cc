@@ -268,7 +268,8 @@ class scene
     {
         regex_t operation;
         ASSERT_EQ(0, regcomp(&operation,
-                             "(all_to_all|all_gather|sum|broadcast|barrier) number [0-9]+ of the [a-z]+ \\([0-9]+ bytes\\)",
+                             "(all_to_all|all_gather|sum|broadcast|barrier) number [0-9]+ of the [a-z]+( of engine [0-9]+ "
+                             "\\(\"[^\"]*\"\\))? \\([0-9]+ bytes\\)",
                              REG_EXTENDED | REG_NOSUB));
         EXPECT_EQ(0, regexec(&operation, words.c_str(), 0, nullptr, 0)) << words;
         regfree(&operation);
