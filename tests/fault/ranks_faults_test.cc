@@ -276,7 +276,8 @@ class scene
         const std::string who = "rank " + std::to_string(faulty);
         const bool named = words.find(who + " of 4 did not arrive") != std::string::npos ||
                            words.find(who + " of 4 stopped before it was done") != std::string::npos ||
-                           (what == LEAVES && words.find(who + " has left the group") != std::string::npos);
+                           (what == LEAVES && (words.find(who + " has left the group") != std::string::npos ||
+                                               words.find(who + " has destroyed engine 1") != std::string::npos));
         EXPECT_TRUE(named) << who << ": " << words;
     }
 
