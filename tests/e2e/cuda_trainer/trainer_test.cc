@@ -23,7 +23,8 @@ class cuda_trainer : public gpt_runs
     shell_result run(const std::string &options)
     {
         return shell("cd '" + folder.path +
-                     "' && OMP_WAIT_POLICY=passive '" CUDA_TRAINER_BINARY "' --accel emulated --data text" + model + options);
+                     "' && ZOFF_LOG_LEVEL=info OMP_WAIT_POLICY=passive '" CUDA_TRAINER_BINARY "' --accel emulated --data text" +
+                     model + options);
     }
 
     // A ds_config with the given end.
