@@ -163,6 +163,14 @@ static int fs_unlink(const char *path)
     return unlink(real_path(path, real)) == 0 ? 0 : -errno;
 }
 
+static int fs_rename(const char *from, const char *to, unsigned flags)
+{
+    char real_from[4096], real_to[4096];
+    if (flags)
+        return -EINVAL;
+    return rename(real_path(from, real_from), real_path(to, real_to)) == 0 ? 0 : -errno;
+}
+
 static int fs_fsync(const char *path, int data_only, struct fuse_file_info *info)
 {
     (void)path;
@@ -197,17 +205,9 @@ static int fs_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_
     return 0;
 }
 
-static void *fs_init(struct fuse_conn_info *connection, struct fuse_config *config)
-{
-    (void)connection;
-    config->hard_remove = 1; /* a file that is open may be removed */
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
-    static const struct fuse_operations OPERATIONS = {.init = fs_init,
-                                                      .getattr = fs_getattr,
+    static const struct fuse_operations OPERATIONS = {.getattr = fs_getattr,
                                                       .open = fs_open,
                                                       .create = fs_create,
                                                       .read = fs_read,
@@ -215,6 +215,8 @@ int main(int argc, char **argv)
                                                       .release = fs_release,
                                                       .truncate = fs_truncate,
                                                       .unlink = fs_unlink,
+                                                      .rename =
+                                                          fs_rename, /* libfuse hides a file that is removed while it is open */
                                                       .fsync = fs_fsync,
                                                       .fallocate = fs_fallocate,
                                                       .statfs = fs_statfs,
