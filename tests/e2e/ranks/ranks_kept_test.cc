@@ -243,7 +243,7 @@ TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
     }
     EXPECT_TRUE(over);
     EXPECT_LT(20 / stride, failed);
-    EXPECT_LT(5 / stride, torn);
+    EXPECT_LT(is_full_run() ? 5 : 0, torn);
 }
 
 TEST(RanksKeptSeal, OneShareForAll_fp16_onDeviceReached)
