@@ -157,7 +157,7 @@ class Copy:
         environment.update({"ZOFF_TEST_FULL": "1"} if full else {})
         command = ["ctest", "--preset", preset, "--parallel", str(self.jobs), "--stop-on-failure", *selection]
         status, output = self.run(command, seconds, environment)
-        failed = re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output, re.M)
+        failed = re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output.partition("The following tests FAILED:")[2], re.M)
         if status is None:
             started = re.findall(r"Start +\d+: (\S+)", output)
             return (started[-1] if started else "?"), "time was over"
@@ -183,7 +183,7 @@ def hunt(copy, mutant, last_tier):
                 if found is None:
                     break
                 test, how = found
-                again = copy.test(preset, ["-R", f"^{re.escape(test)}$"], 1200, tier == "full")
+                again = found if "time" in how.lower() else copy.test(preset, ["-R", f"^{re.escape(test)}$"], 1200, tier == "full")
                 if again is not None:
                     return {"verdict": "killed", "tier": tier, "preset": preset, "test": test, "how": how}
                 unsure.append(test)  # it failed once: that may have been the machine

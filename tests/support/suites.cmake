@@ -18,9 +18,9 @@ endif()
 include("${zoff_list}")
 
 set(zoff_limit 600) # seconds
-if("$ENV{ZOFF_TEST_TIMEOUT}")
+if(NOT "$ENV{ZOFF_TEST_TIMEOUT}" STREQUAL "")
   set(zoff_limit "$ENV{ZOFF_TEST_TIMEOUT}")
-elseif("$ENV{ZOFF_TEST_FULL}")
+elseif(NOT "$ENV{ZOFF_TEST_FULL}" MATCHES "^0?$")
   set(zoff_limit 3600)
 endif()
 foreach(suite IN LISTS suites)
