@@ -109,6 +109,9 @@ class Copy:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, _ = process.communicate()
                 status = None
+            except BaseException:  # this script was told to end
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
         self.log.write(output + "\n")
         self.log.flush()
         return status, output
@@ -245,6 +248,7 @@ def main():
     parser.add_argument("--last-tier", choices=TIERS, default="full", help="where to give up (full)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end; the same command goes on from here"))
     root, copy = ROOT, None
     if args.work and not args.list:
         # The copy stays as it is for the whole run, whatever happens to the sources meanwhile.
