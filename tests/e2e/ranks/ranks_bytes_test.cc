@@ -1,6 +1,7 @@
 // ranks_bytes_test.cc: what goes over the wire is what theory says, to the byte: with N ranks each gradient goes N - 1 times,
 // for each micro-batch, and so does each weight that all ranks have whole; a fetch of weights of the engine brings each of its
 // elements to N - 1 ranks. What is left is of a fixed size.
+#include "covering.h"
 #include "rank_job.h"
 
 using namespace zoff_test;
@@ -61,13 +62,40 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
     }
 };
 
-INSTANTIATE_TEST_SUITE_P(Stages, RanksBytes,
-                         testing::Combine(testing::Values(0u, 1u, 2u, 3u), testing::Values(2u, 3u, 4u),
-                                          testing::Values(1u, 3u)),
-                         [](const auto &p) {
-                             return "stage" + std::to_string(std::get<0>(p.param)) + "_world" +
-                                    std::to_string(std::get<1>(p.param)) + "_accumulate" + std::to_string(std::get<2>(p.param));
-                         });
+using cell = std::tuple<unsigned, unsigned, unsigned>;
+
+std::string name(const cell &c)
+{
+    return "stage" + std::to_string(std::get<0>(c)) + "_world" + std::to_string(std::get<1>(c)) + "_accumulate" +
+           std::to_string(std::get<2>(c));
+}
+
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Stages/RanksBytes.EqualTheTheory/", name,
+        [](const cell &c) {
+            return covering<cell>::values{{"stage", std::to_string(std::get<0>(c))},
+                                          {"world", std::to_string(std::get<1>(c))},
+                                          {"accumulation", std::to_string(std::get<2>(c))}};
+        },
+        [](covering<cell> &cells) {
+            for (unsigned stage : {0u, 1u, 2u, 3u}) {
+                for (unsigned world : {2u, 3u, 4u}) {
+                    for (unsigned accumulation : {1u, 3u})
+                        cells.add({stage, world, accumulation});
+                }
+            }
+        });
+    return all;
+}
+INSTANTIATE_TEST_SUITE_P(Stages, RanksBytes, testing::ValuesIn(matrix().cells()),
+                         [](const auto &one) { return name(one.param); });
+
+TEST(RanksBytesCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
 
 TEST_P(RanksBytes, EqualTheTheory)
 {

@@ -1,4 +1,5 @@
 // step_large_test.cc: a tensor of more than 2^31 elements, whose bytes are more than 2^32: every element is updated once.
+#include "covering.h"
 #include "every_rule.h"
 #include "oracle.h"
 #include "zoff_test.h"
@@ -60,6 +61,8 @@ bool map_gradients(const mapping &grads)
 
 TEST(step_large, more_than_two_to_the_31_elements)
 {
+    if (!zoff_test::is_full_run())
+        GTEST_SKIP() << "only in full, ZOFF_TEST_FULL=1: it is a minute of one core";
 #if defined(ZOFF_TEST_SANITIZED)
     GTEST_SKIP() << "a sanitizer makes this take minutes";
 #endif
