@@ -136,8 +136,13 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
             status[rank] = zoff_comm_open_transport(&opts, &t, &made[rank]);
             expect_strike(status[rank]);
         }
-        for (unsigned rank = 0; rank < 2 && made[0] && made[1]; rank++)
-            EXPECT_ZOFF_OK(g[rank].start(made[rank]));
+        {
+#if defined(__SANITIZE_ADDRESS__)
+            __lsan::ScopedDisabler disabler; // rank 0 may fail before it takes what rank 1 has sent: the network keeps that
+#endif
+            for (unsigned rank = 0; rank < 2 && made[0] && made[1]; rank++)
+                EXPECT_ZOFF_OK(g[rank].start(made[rank]));
+        }
         for (int turn = 0; turn < 100 && made[0] && made[1]; turn++) {
             for (unsigned rank = 0; rank < 2; rank++) {
                 status[rank] = zoff_comm_poll(made[rank], &g[rank].work);
