@@ -5,6 +5,10 @@
 
 #include <zoff/aio.h>
 
+/* zoff_aio_open() on a file that the caller has open as `held`. Symbolic links are not followed, and a file that has taken the
+ * name meanwhile is refused. An empty file counts as the caller's own: O_DIRECT is tried by a write. */
+zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);
+
 /* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING when no transfer has completed for so long: what is in
  * flight stays there, tickets stay valid, and the memory is the kernel's. Negative: no limit, as it is at first. The "posix"
  * back-end moves bytes inside of the caller's calls and cannot be limited. */

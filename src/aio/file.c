@@ -84,22 +84,22 @@ static bool ask_units(int fd, size_t *out_unit, size_t *out_memory_unit)
     return true;
 }
 
-/* One transfer of one unit at offset 0: 0, or the errno of its failure. A file that we made has nothing to read, but may be
- * written; one that somebody else made and left empty is only known to be readable at its end. */
-static int transfer_once(const zoff_aio_file *file, bool created, char *block)
+/* One transfer of one unit at offset 0: 0, or the errno of its failure. A file that is ours and empty has nothing to read, but
+ * may be written; one that somebody else made and left empty is only known to be readable at its end. */
+static int transfer_once(const zoff_aio_file *file, bool blank, char *block)
 {
     ssize_t ret = -1;
     errno = EINTR;
     for (unsigned i = 0; ret < 0 && (errno == EINTR || errno == EAGAIN) && i < INTERRUPTIONS; i++)
-        ret = created ? pwrite(file->fd, block, file->unit, 0) : pread(file->fd, block, file->unit, 0);
+        ret = blank ? pwrite(file->fd, block, file->unit, 0) : pread(file->fd, block, file->unit, 0);
     int error = ret < 0 ? errno : 0;
-    if (created && ftruncate(file->fd, 0) != 0 && !error)
+    if (blank && ftruncate(file->fd, 0) != 0 && !error)
         error = errno;
     return error;
 }
 
 /* Finds the units that work. *out_direct: whether any does. */
-static zoff_status probe(zoff_aio_file *file, bool created, bool *out_direct)
+static zoff_status probe(zoff_aio_file *file, bool blank, bool *out_direct)
 {
     char *memory;
     if (!ask_units(file->fd, &file->unit, &file->memory_unit)) {
@@ -109,18 +109,18 @@ static zoff_status probe(zoff_aio_file *file, bool created, bool *out_direct)
     size_t largest = zoff_base_bits_max(UNIT_LARGEST, file->memory_unit);
     ZOFF_TRY(zoff_base_mem_alloc(1, file->unit + 2 * largest, "the first block of a file", &memory));
     char *block = (char *)zoff_base_bits_align((size_t)memory, largest);
-    int error = transfer_once(file, created, block);
+    int error = transfer_once(file, blank, block);
     for (size_t unit = UNIT_DEFAULT; error == EINVAL && unit <= UNIT_LARGEST; unit *= UNIT_LARGEST / UNIT_DEFAULT) {
         if (unit <= file->unit)
             continue;
         file->unit = file->memory_unit = unit;
-        error = transfer_once(file, created, block);
+        error = transfer_once(file, blank, block);
     }
     zoff_base_mem_free(memory);
     /* A full disk is for whoever writes or reserves to report, with sizes. */
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     ZOFF_FAIL_IF(error && error != EINVAL && error != EOPNOTSUPP && !full, ZOFF_ERR_IO, "cannot %s '%s': %s",
-                 created ? "write to" : "read from", file->path, zoff_base_status_errno(error));
+                 blank ? "write to" : "read from", file->path, zoff_base_status_errno(error));
     *out_direct = !error || full;
     return ZOFF_OK;
 }
@@ -144,14 +144,36 @@ static zoff_status fail_open(const char *path, int flags)
                                  zoff_base_status_errno(errno));
 }
 
+/* The name may have been given to another file since `held` was opened. */
+static zoff_status check_same(const zoff_aio_file *file, int held)
+{
+    struct stat ours, theirs;
+    ZOFF_FAIL_IF(fstat(held, &ours) != 0 || fstat(file->fd, &theirs) != 0, ZOFF_ERR_IO, "cannot examine '%s': %s", file->path,
+                 zoff_base_status_errno(errno));
+    ZOFF_FAIL_IF(ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino, ZOFF_ERR_IO,
+                 "'%s' was replaced by another file while it was opened; nothing was written to that one. Let only this user "
+                 "write into the folder",
+                 file->path);
+    return ZOFF_OK;
+}
+
+static bool is_empty(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+}
+
 /* Opens with O_DIRECT and leaves file->direct false, and no descriptor open, where the file system has none. */
-static zoff_status open_direct(zoff_aio_file *file, int flags, bool created)
+static zoff_status open_direct(zoff_aio_file *file, int held, int flags, bool created)
 {
     bool direct = false;
     file->fd = open(file->path, flags | O_DIRECT);
     if (file->fd < 0)
         return errno == EINVAL || errno == EOPNOTSUPP ? ZOFF_OK : fail_open(file->path, flags);
-    zoff_status status = probe(file, created, &direct);
+    /* Not a byte goes to a file before it is known to be the caller's. */
+    zoff_status status = held >= 0 ? check_same(file, held) : ZOFF_OK;
+    if (status == ZOFF_OK)
+        status = probe(file, created || (held >= 0 && file->writable && is_empty(held)), &direct);
     if (status == ZOFF_OK && direct) {
         file->direct = true;
         return ZOFF_OK;
@@ -188,11 +210,12 @@ static zoff_status open_buffered(zoff_aio_file *file, int flags, zoff_aio_direct
     return ZOFF_OK;
 }
 
-zoff_status zoff_aio_file_open(const char *path, zoff_aio_direct direct, bool writable, bool create, zoff_aio_file *out)
+zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direct, bool writable, bool create,
+                               zoff_aio_file *out)
 {
     struct stat st;
     bool created = false;
-    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | (held >= 0 ? O_NOFOLLOW : 0);
     zoff_aio_file file = {.fd = -1, .writable = writable};
     if (stat(path, &st) == 0)
         ZOFF_TRY(check_type(path, &st));
@@ -201,12 +224,16 @@ zoff_status zoff_aio_file_open(const char *path, zoff_aio_direct direct, bool wr
     if (create)
         ZOFF_TRY_OR(free_path, make_file(path, &created));
     if (direct != ZOFF_DIRECT_OFF)
-        ZOFF_TRY_OR(remove_file, open_direct(&file, flags, created));
+        ZOFF_TRY_OR(remove_file, open_direct(&file, held, flags, created));
     if (!file.direct)
         ZOFF_TRY_OR(remove_file, open_buffered(&file, flags, direct));
+    if (held >= 0)
+        ZOFF_TRY_OR(close_file, check_same(&file, held));
     *out = file;
     return ZOFF_OK;
 
+close_file:
+    close(file.fd);
 remove_file:
     if (created)
         unlink(path);

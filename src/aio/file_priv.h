@@ -28,7 +28,9 @@ typedef struct zoff_aio_file {
     zoff_aio_range late_range;
 } zoff_aio_file;
 
-zoff_status zoff_aio_file_open(const char *path, zoff_aio_direct direct, bool writable, bool create, zoff_aio_file *out);
+/* `held`: a descriptor of the file at `path`; another file that has taken the name is refused. -1: whatever is there. */
+zoff_status zoff_aio_file_open(const char *path, int held, zoff_aio_direct direct, bool writable, bool create,
+                               zoff_aio_file *out);
 void zoff_aio_file_close(zoff_aio_file *file);
 
 /* Where the file ends now, for a block device its capacity; 0 when the system does not tell. */

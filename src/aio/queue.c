@@ -73,6 +73,11 @@ static zoff_status make_pieces(zoff_aio *q)
 
 zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio **out)
 {
+    return zoff_aio_queue_open(path, -1, opts, out);
+}
+
+zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out)
+{
     zoff_aio_opts chosen;
     zoff_aio *q;
     zoff_status status;
@@ -87,7 +92,7 @@ zoff_status zoff_aio_open(const char *path, const zoff_aio_opts *opts, zoff_aio 
         q->lanes[lane].first = q->lanes[lane].last = ZOFF_AIO_NONE;
     ZOFF_TRY_OR(free_q, make_pieces(q));
     ZOFF_TRY_OR(free_pieces, grow_requests(q, REQUESTS_AT_FIRST));
-    ZOFF_TRY_OR(free_requests, zoff_aio_file_open(path, chosen.direct, chosen.writable, chosen.create, &q->file));
+    ZOFF_TRY_OR(free_requests, zoff_aio_file_open(path, held, chosen.direct, chosen.writable, chosen.create, &q->file));
     q->block_bytes = zoff_base_bits_max(chosen.block_bytes / q->file.unit * q->file.unit, q->file.unit);
     ZOFF_TRY_OR(close_file, zoff_aio_backend_choose(chosen.backend, q->file.fd, q->depth, &q->backend, &q->backend_self));
     *out = q;

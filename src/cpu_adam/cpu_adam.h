@@ -53,7 +53,8 @@ void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper);
 
-/* Fewer elements than SMALL are updated before a thread that sleeps is awake; LARGE are worth waking it, in between it depends. */
+/* Fewer elements than SMALL are updated before a thread that sleeps is awake; LARGE are worth waking it, in between it depends.
+ */
 enum { ZOFF_ADAM_SMALL = 64 * 1024, ZOFF_ADAM_LARGE = 512 * 1024 };
 
 /* Called on thread 0 about every 64 Ki elements of its work: the place to pump I/O. */

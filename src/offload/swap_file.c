@@ -231,7 +231,7 @@ static zoff_status open_queue(const char *folder, const zoff_aio_opts *aio, zoff
 {
     struct statfs fs;
     ZOFF_TRY(zoff_base_fork_guard(file->lock, &file->guard));
-    ZOFF_TRY(zoff_aio_open(file->name, aio, &file->aio));
+    ZOFF_TRY(zoff_aio_queue_open(file->name, file->lock, aio, &file->aio));
     if (fstatfs(file->lock, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC))
         ZOFF_WARN("%s is not on a disk but in memory: states there take DRAM beside zoff.host_memory", folder);
     return ZOFF_OK;
@@ -322,7 +322,13 @@ int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_na
     zoff_base_status_restore(&kept);
     if (!is_named)
         return -1;
+    struct stat st;
     int fd = open(*out_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    /* A file of another user counts as none here; whoever opens it to use it says why it is refused. */
+    if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+    }
     if (fd < 0)
         zoff_base_mem_free(*out_name);
     return fd;

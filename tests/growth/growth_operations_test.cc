@@ -1,5 +1,5 @@
-// growth_operations_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks: linear in
-// the ranks. Rank 0 is real; the others are an echo that answers each of its notes with the same call.
+// growth_operations_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks:
+// linear in the ranks. Rank 0 is real; the others are an echo that answers each of its notes with the same call.
 #include "counted.h"
 #include "zoff_test.h"
 

@@ -145,6 +145,23 @@ class Fuse : public testing::TestWithParam<kind>
     zoff_status last = ZOFF_OK;
 };
 
+// Some file systems take O_DIRECT when a file is opened and refuse the first write, or want another unit. Seal tries a write
+// before it depends on one: here the first is refused, and a larger unit is not.
+TEST_P(Fuse, TheFirstWriteIsTriedBeforeSealDependsOnIt)
+{
+    trainer other(8);
+    other.add(4000, 1, ZOFF_BF16, ZOFF_BF16);
+    const std::string folder = fs.front;
+    e.reset();
+    unlink((folder + "/zoff-r0.states").c_str()); // a file that has a length is only read
+    fs.set("write 1 fail " + std::to_string(EINVAL));
+    engine second = seal_engine(other, config_text(folder, 1, std::string(", \"zoff\": {") + GetParam().config + "}"), 2048);
+    fs.set("none");
+    other.next_step();
+    other.backward_all(0.1f);
+    EXPECT_ZOFF_OK(zoff_step(second.get(), nullptr, nullptr));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Fuse,
                          testing::Values(kind{"temporary", "\"io_backend\": \"auto\""}, kind{"persistent", "\"persist\": true"},
                                          kind{"posix", "\"persist\": true, \"io_backend\": \"posix\""}),

@@ -2,6 +2,14 @@
 #include "aio_fault.h"
 #include "aio_place.h"
 
+extern "C" {
+#include "aio.h"
+}
+
+#include <fcntl.h>
+#include <fstream>
+#include <unistd.h>
+
 using namespace zoff_test;
 
 namespace
@@ -143,5 +151,38 @@ TEST(AioQueue, PumpingWithNothingToDoMakesNoSystemCall)
                   return "";
               }),
               "");
+}
+void fill(const std::string &name, const std::string &text)
+{
+    std::ofstream(name) << text;
+}
+
+std::string text_of(const std::string &name)
+{
+    std::ifstream in(name);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Whoever may write into the folder may give the name to another file between two opens.
+TEST(AioQueue, AFileThatHasTakenTheNameIsRefused)
+{
+    scratch_folder folder;
+    const std::string name = folder.file("file"), other = folder.file("other");
+    const zoff_aio_opts opts = aio_opts("posix");
+    zoff_aio *raw = nullptr;
+    const int held = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(held, 0);
+    ASSERT_ZOFF_OK(zoff_aio_queue_open(name.c_str(), held, &opts, &raw));
+    aio(raw).reset();
+    fill(other, "theirs");
+    ASSERT_EQ(0, rename(other.c_str(), name.c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "was replaced by another file", zoff_aio_queue_open(name.c_str(), held, &opts, &raw));
+    EXPECT_EQ("theirs", text_of(name));
+    fill(other, "theirs, too");
+    ASSERT_EQ(0, unlink(name.c_str()));
+    ASSERT_EQ(0, symlink(other.c_str(), name.c_str()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, name.c_str(), zoff_aio_queue_open(name.c_str(), held, &opts, &raw));
+    EXPECT_EQ("theirs, too", text_of(other));
+    close(held);
 }
 } // namespace
