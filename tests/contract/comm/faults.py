@@ -125,7 +125,7 @@ def check_step():
             expect(float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
             if code == "-9":
                 expect(outcome == "BEFORE" or in_wait and outcome == "TORN", where)
-                expect(re.search(r"(all_to_all|all_gather|sum|broadcast|barrier) number \d+ of the [a-z]+ \(\d+ bytes\)", words), where)
+                expect(re.search(r"(all_to_all|all_gather|sum|broadcast|barrier) number \d+ of the [a-z]+ of engine 1 \(\"param0\"\) \(\d+ bytes\)", words), where)
                 # Another rank may have been late, too, where ranks share cores.
                 expect(re.search(r"ranks? (\d, )*3 of 4 (did not arrive|stopped before it was done)", words), where)
     expect({"BEFORE", "TORN"} <= seen["early_message"] | seen["late_message"], f"step: outcomes seen: {seen}")
