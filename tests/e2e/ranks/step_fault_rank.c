@@ -8,6 +8,7 @@
 #include <zoff/zoff.h>
 
 #include <signal.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -141,7 +142,7 @@ static void meet(void)
     }
 }
 
-static void play(int round, double deadline, const float *before, const float *after)
+static void play(int round, int nth, double deadline, const float *before, const float *after)
 {
     static const char *const OUTCOMES[] = {"BEFORE", "AFTER", "TORN"};
     static float weights[ALL], grads[ALL];
@@ -152,7 +153,7 @@ static void play(int round, double deadline, const float *before, const float *a
     meet();
     zoff_step_info info = {.struct_size = sizeof info};
     const double from = now();
-    const zoff_status status = step(e, phase, 1 + round / PHASES, stops, &info);
+    const zoff_status status = step(e, phase, nth, stops, &info);
     const double seconds = now() - from;
     fprintf(file, "%s %s %s|%d|%.2f|1|%s\n", NAMES[phase], OUTCOMES[info.outcome],
             are_as_told(weights, info.outcome, before, after) ? "right" : "wrong", (int)status, seconds,
@@ -181,8 +182,12 @@ int main(int argc, char **argv)
     fprintf(file, "pid|%d\n", (int)getpid());
     fflush(file);
     train_alone(before, after);
-    for (int round = 0; round < ROUNDS; round++)
-        play(round, atof(argv[3]), before, after);
+    /* Each round waits for the deadline, so a short run takes the first and the last place of each phase. */
+    const int apart = getenv("ZOFF_TEST_FULL") ? 1 : ROUNDS / PHASES - 1;
+    for (int nth = 1, round = 0; nth <= ROUNDS / PHASES; nth += apart) {
+        for (int phase = 0; phase < PHASES; phase++)
+            play(round++, nth, atof(argv[3]), before, after);
+    }
     MPI_Finalize();
     return 0;
 }
