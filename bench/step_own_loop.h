@@ -10,7 +10,7 @@ void step_own_loop(size_t n, float *restrict p, float *restrict m, float *restri
 /* A piece of work of one thread. */
 double step_own_compute(size_t turns);
 
-/* What the trainer computes between two steps, on all threads of its runtime: `turns` of a fixed piece of work each. */
+/* The trainer's work between two steps: each thread of its runtime does a fixed piece of work `turns` times. */
 double step_own_backward(size_t turns);
 
 #endif

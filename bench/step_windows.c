@@ -7,7 +7,7 @@
 
 enum { CHUNKS = 1024, CHUNK_LEAST = 1024 };
 
-/* What the kernel has moved for this process, to and from disks. */
+/* Bytes that the kernel moved between disks and this process. */
 static int read_traffic(uint64_t *read_bytes, uint64_t *write_bytes)
 {
     char line[128];

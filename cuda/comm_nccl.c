@@ -59,7 +59,7 @@ static void finish(zoff_nccl_lane *lane)
 
 static const double WAIT_LEAST = 50e-6, WAIT_MOST = 2e-3; /* seconds between notes of ranks that have nothing in common */
 
-/* Of all channels with something to do: the operation that was started first; or, once the ranks have differed, that of the
+/* The operation that was started first, among all channels with something to do; or, once the ranks have differed, that of the
  * first channel that all have something of. NULL: there is none. */
 static zoff_comm_work *choose(const zoff_nccl_lane *lane, uint64_t *out_mask)
 {

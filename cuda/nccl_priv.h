@@ -62,7 +62,7 @@ typedef enum zoff_nccl_phase {
     ZOFF_NCCL_WRITING  /* a sum goes to the device that it is for */
 } zoff_nccl_phase;
 
-/* What a channel has of a lane. */
+/* The state of one channel in one lane. */
 typedef struct zoff_nccl_queue {
     uint64_t started, done; /* numbers of the last operations that are */
     struct {

@@ -48,7 +48,7 @@ static const double LOOK_SECONDS = 1e-3, LOOK_SECONDS_MOST = 64e-3;
 /* By then threads that nobody uses have ceased to spin. */
 static const double ASLEEP_SECONDS = 0.3;
 
-/* What is known of the calling thread's pool. */
+/* The calling thread's OpenMP pool, as far as we know it. */
 static _Thread_local struct {
     unsigned threads; /* 0: not known to be there */
     pid_t tids[BORROWED_MOST];

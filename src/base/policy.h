@@ -6,7 +6,7 @@
 #include "env.h"
 #include "topology.h"
 
-/* What there was least of. */
+/* The limit that decided the number of threads. */
 typedef enum zoff_policy_why { ZOFF_POLICY_CORES, ZOFF_POLICY_QUOTA, ZOFF_POLICY_RANKS } zoff_policy_why;
 
 typedef struct zoff_policy {
