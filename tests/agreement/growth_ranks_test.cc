@@ -1,5 +1,5 @@
-// growth_ranks_test.cc: what the plan of one rank holds and what the union of presence takes, over up to 4,096 ranks. Things
-// are counted, not timed, and the exponent of their growth is fitted.
+// growth_ranks_test.cc: what the plan of one rank holds over up to 4,096 ranks. Things are counted, not timed, and the exponent
+// of their growth is fitted.
 #include "zoff_test.h"
 
 #include <cmath>
@@ -103,7 +103,8 @@ TEST(GrowthRanks, WhatNcclStagesIsBounded)
     EXPECT_EQ(1024u, zoff_nccl_cut(4096));
 }
 
-// Presence of 100,000 slices: a word for 64 of them, and each word of each rank is met once. The result is that of bit by bit.
+// Presence of 100,000 slices, a word for 64 of them: the result is that of bit by bit. What it takes is counted by
+// growth_operations.
 TEST(GrowthRanks, PresenceIsAUnionOfWords)
 {
     enum { SLICES = 100000, WORDS = (SLICES + 63) / 64 };

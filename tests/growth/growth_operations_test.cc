@@ -1,5 +1,6 @@
-// growth_operations_test.cc: what one rank does for one operation, and for one fetched part of a slice, up to 4,096 ranks:
-// linear in the ranks. Rank 0 is real; the others are an echo that answers each of its notes with the same call.
+// growth_operations_test.cc: what one rank does for one operation, for one fetched part of a slice, and for the union of
+// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its notes with
+// the same call.
 #include "counted.h"
 #include "zoff_test.h"
 
@@ -9,6 +10,7 @@
 
 extern "C" {
 #include "courier_priv.h"
+#include "engine_priv.h"
 #include "zero.h"
 }
 
@@ -158,5 +160,24 @@ TEST(GrowthOperations, AFetchedPartIsLinearInTheRanks)
     printf("growth: sizes of one part: %llu blocks for %d ranks, %llu for %d: exponent %.2f\n", (unsigned long long)few, FEW,
            (unsigned long long)many, MANY, grows);
     EXPECT_LT(grows, LINEAR);
+}
+
+// Presence of 100,000 slices, in each step: one word of a rank has 64 of them.
+uint64_t blocks_of_presence(size_t words, unsigned ranks)
+{
+    std::vector<uint64_t> bits(words * ranks, 1);
+    return count_blocks([&] { zoff_engine_agree_join(bits.data(), words, ranks); });
+}
+
+TEST(GrowthOperations, PresenceTakesAWordAtATime)
+{
+    enum { SLICES = 100000, WORDS = (SLICES + 63) / 64 };
+    const uint64_t few = blocks_of_presence(WORDS, FEW), many = blocks_of_presence(WORDS, MANY);
+    const double grows = exponent(few, many, FEW, MANY);
+    printf("growth: presence of %d slices: %llu blocks for %d ranks, %llu for %d: exponent %.2f\n", SLICES,
+           (unsigned long long)few, FEW, (unsigned long long)many, MANY, grows);
+    EXPECT_LT(grows, LINEAR);
+    EXPECT_LT(many, uint64_t{2} * WORDS * MANY) << "a look at each slice of each rank takes 64 times as many";
+    EXPECT_GT(few, uint64_t{FEW}) << "nothing was counted";
 }
 } // namespace
