@@ -521,6 +521,7 @@ float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_p
 typedef struct zoff_pass {
     bool states, weights;                 /* what it borrows, where a chunk has that */
     bool changes_states, changes_weights; /* and gives back changed */
+    unsigned streams;                     /* of the states: only these, bit k for stream k; 0: all */
     bool keeps;                           /* and leaves at hand for the next pass, written later */
     bool makes_weights;                   /* of the masters: where each has one, the old weights are not read */
 } zoff_pass;

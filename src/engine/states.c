@@ -153,13 +153,13 @@ zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *cal
 
 /* ---- passes over the chunks ---- */
 
-/* Bring a chunk in and wait for it. */
-static zoff_status bring(zoff_store *store, size_t chunk, bool as_a_whole, char **out)
+/* Bring a chunk in and wait for it. `arrays`: these of it; 0: it is made anew as a whole. */
+static zoff_status bring(zoff_store *store, size_t chunk, unsigned arrays, char **out)
 {
     for (;;) {
         void *base;
-        zoff_status status =
-            as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
+        zoff_status status = arrays ? zoff_offload_store_fetch_arrays(store, chunk, arrays, &base)
+                                    : zoff_offload_store_claim(store, chunk, &base);
         if (status == ZOFF_OK) {
             status = zoff_offload_store_check(store, chunk);
             *out = base;
@@ -191,15 +191,22 @@ static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
     return true;
 }
 
+/* The streams that a pass is about, as arrays of the store. */
+static unsigned streams_of(const zoff_pass *pass)
+{
+    return pass->streams ? pass->streams : ZOFF_STORE_ALL;
+}
+
 zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
         ZOFF_TRY(zoff_engine_kept_has(e, chunk) ? zoff_engine_kept_borrow(e, chunk, &memory.states)
-                                                : bring(e->store, chunk, false, &memory.states));
+                                                : bring(e->store, chunk, streams_of(pass), &memory.states));
     if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e->weights, chunk, pass->makes_weights && has_all_masters(e, c), &memory.weights);
+        zoff_status status = bring(e->weights, chunk, weights, &memory.weights);
         if (status < 0 && memory.states)
             zoff_offload_store_release(e->store, chunk);
         ZOFF_TRY(status);
@@ -208,7 +215,7 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     return ZOFF_OK;
 }
 
-static zoff_status give(zoff_store *store, size_t chunk, const char *base, bool changed, bool keeps)
+static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsigned changed, bool keeps)
 {
     if (base && keeps)
         return zoff_offload_store_keep(store, chunk, changed);
@@ -225,11 +232,12 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
     zoff_kept_error kept;
     if (zoff_engine_kept_has(e, chunk)) /* a device has no weights of the engine's */
         return memory.states && pass->changes_states ? zoff_engine_kept_give_back(e, chunk) : ZOFF_OK;
-    zoff_status status = give(e->store, chunk, memory.states, pass->changes_states, pass->keeps);
+    const unsigned changed = pass->changes_states ? streams_of(pass) : 0, weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
+    zoff_status status = give(e->store, chunk, memory.states, changed, pass->keeps);
     if (status >= 0)
-        return give(e->weights, chunk, memory.weights, pass->changes_weights, pass->keeps);
+        return give(e->weights, chunk, memory.weights, weights, pass->keeps);
     zoff_base_status_keep(&kept);
-    (void)give(e->weights, chunk, memory.weights, pass->changes_weights, pass->keeps);
+    (void)give(e->weights, chunk, memory.weights, weights, pass->keeps);
     zoff_base_status_restore(&kept);
     return status;
 }

@@ -15,6 +15,20 @@ static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
     return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
 }
 
+/* A stream is an array of the store. It ends where the next one starts, so what is between them belongs to it. */
+_Static_assert((int)ZOFF_STORE_ARRAYS == (int)ZOFF_STREAM_COUNT, "an array for each stream");
+
+static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk *c)
+{
+    zoff_store_chunk chunk = {.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
+    size_t end = c->bytes;
+    for (int stream = ZOFF_STREAM_COUNT; stream-- > 0;) {
+        chunk.ends[stream] = end;
+        end = c->lengths[stream] ? c->starts[stream] : end;
+    }
+    return chunk;
+}
+
 /* What both have in common. */
 static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
 {
@@ -43,7 +57,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
         if (zoff_engine_kept_has(e, i))
             chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
         else
-            chunks[i] = (zoff_store_chunk){.bytes = c->bytes, .first_bytes = first_bytes(e, c)};
+            chunks[i] = store_chunk(e, c);
     }
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;

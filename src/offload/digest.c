@@ -13,7 +13,8 @@ enum { SHARED_FROM = 8 }; /* blocks: below that a team costs more than it saves 
 typedef struct work {
     zoff_digest *digest;
     const char *base;
-    size_t bytes, first, end; /* bytes of the chunk; blocks */
+    unsigned arrays;   /* blocks of others are passed over */
+    size_t first, end; /* blocks */
 } work;
 
 /* xxHash chooses its vectors at run time where the distribution built it so. Debian and Ubuntu do in the shared library only: a
@@ -31,54 +32,93 @@ static uint64_t hash_of(const void *base, size_t bytes)
     return XXH3_64bits(base, bytes);
 }
 
-size_t zoff_offload_digest_blocks(size_t bytes)
+static size_t begin_of(const size_t *ends, unsigned array)
 {
-    return zoff_base_bits_ceil_div(bytes, ZOFF_DIGEST_BLOCK);
+    return array ? ends[array - 1] : 0;
+}
+
+static unsigned array_of(const zoff_digest *d, size_t block)
+{
+    unsigned array = 0;
+    while (block >= d->block_ends[array])
+        array++;
+    return array;
+}
+
+static bool is_left(const work *w, size_t block)
+{
+    return !w->digest->done[block] && (w->arrays >> array_of(w->digest, block) & 1);
 }
 
 static void hash_share(void *ctx, unsigned thread, unsigned threads)
 {
     const work *w = ctx;
+    zoff_digest *d = w->digest;
     const size_t count = w->end - w->first, end = w->first + count * (thread + 1) / threads;
     for (size_t i = w->first + count * thread / threads; i < end; i++) {
-        const size_t at = i * ZOFF_DIGEST_BLOCK;
-        if (w->digest->done[i])
+        if (!is_left(w, i))
             continue;
-        w->digest->hashes[i] = hash_of(w->base + at, zoff_base_bits_min(w->bytes - at, ZOFF_DIGEST_BLOCK));
-        w->digest->done[i] = true;
+        const unsigned array = array_of(d, i);
+        const size_t at = begin_of(d->ends, array) + (i - begin_of(d->block_ends, array)) * ZOFF_DIGEST_BLOCK;
+        d->hashes[i] = hash_of(w->base + at, zoff_base_bits_min(d->ends[array] - at, ZOFF_DIGEST_BLOCK));
+        d->done[i] = true;
     }
 }
 
-void zoff_offload_digest_begin(zoff_digest *d, size_t bytes)
+static void hash(work *w, unsigned threads)
 {
-    memset(d->done, 0, zoff_offload_digest_blocks(bytes) * sizeof *d->done);
-}
-
-static void hash(zoff_digest *d, unsigned threads, const void *base, size_t bytes, size_t first, size_t end)
-{
-    work w = {.digest = d, .base = base, .bytes = bytes, .first = first, .end = end};
     size_t left = 0;
-    for (size_t i = first; i < end; i++)
-        left += !d->done[i];
+    for (size_t i = w->first; i < w->end; i++)
+        left += is_left(w, i);
     if (threads > 1 && left >= SHARED_FROM)
-        zoff_base_team_run(threads, hash_share, &w);
+        zoff_base_team_run(threads, hash_share, w);
     else if (left)
-        hash_share(&w, 0, 1);
+        hash_share(w, 0, 1);
 }
 
-void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base, size_t bytes, size_t from, size_t to)
+size_t zoff_offload_digest_room(size_t bytes)
 {
-    const size_t first = zoff_base_bits_ceil_div(from, ZOFF_DIGEST_BLOCK);
-    const size_t end = to >= bytes ? zoff_offload_digest_blocks(bytes) : to / ZOFF_DIGEST_BLOCK;
-    if (first < end)
-        hash(d, threads, base, bytes, first, end);
+    return bytes / ZOFF_DIGEST_BLOCK + ZOFF_STORE_ARRAYS;
 }
 
-uint64_t zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base, size_t bytes)
+void zoff_offload_digest_begin(zoff_digest *d, const size_t ends[ZOFF_STORE_ARRAYS])
 {
-    const size_t blocks = zoff_offload_digest_blocks(bytes);
-    hash(d, threads, base, bytes, 0, blocks);
-    return hash_of(d->hashes, blocks * sizeof *d->hashes);
+    size_t blocks = 0;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        d->ends[array] = ends[array];
+        blocks += zoff_base_bits_ceil_div(ends[array] - begin_of(ends, array), ZOFF_DIGEST_BLOCK);
+        d->block_ends[array] = blocks;
+    }
+    memset(d->done, 0, blocks * sizeof *d->done);
+}
+
+void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base, size_t from, size_t to)
+{
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        const size_t begin = begin_of(d->ends, array), end = d->ends[array], block = begin_of(d->block_ends, array);
+        if (from >= end || to <= begin)
+            continue;
+        const size_t first = from > begin ? zoff_base_bits_ceil_div(from - begin, ZOFF_DIGEST_BLOCK) : 0;
+        work w = {.digest = d,
+                  .base = base,
+                  .arrays = 1u << array,
+                  .first = block + first,
+                  .end = to >= end ? d->block_ends[array] : block + (to - begin) / ZOFF_DIGEST_BLOCK};
+        if (w.first < w.end)
+            hash(&w, threads);
+    }
+}
+
+void zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
+                             uint64_t out[ZOFF_STORE_ARRAYS])
+{
+    work w = {.digest = d, .base = base, .arrays = arrays, .end = d->block_ends[ZOFF_STORE_ARRAYS - 1]};
+    hash(&w, threads); /* all arrays at once: a team is woken once */
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        const size_t first = begin_of(d->block_ends, array), blocks = d->block_ends[array] - first;
+        if (arrays >> array & 1)
+            out[array] = hash_of(d->hashes + first, blocks * sizeof *d->hashes);
+    }
 }
 
 uint64_t zoff_offload_digest_small(const void *base, size_t bytes)

@@ -41,11 +41,17 @@ static void host_close(zoff_store *store)
     zoff_base_mem_free(h);
 }
 
-static zoff_status host_fetch(zoff_store *store, size_t chunk, void **out)
+static zoff_status host_claim(zoff_store *store, size_t chunk, void **out)
 {
     host_store *h = (host_store *)store;
     *out = (char *)h->store.map.base + h->offsets[chunk];
     return ZOFF_OK;
+}
+
+static zoff_status host_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
+{
+    (void)arrays;
+    return host_claim(store, chunk, out);
 }
 
 /* What is in DRAM stays as it is: nothing to write, to compare or to fetch early. */
@@ -56,7 +62,7 @@ static zoff_status host_nothing(zoff_store *store, size_t chunk)
     return ZOFF_OK;
 }
 
-static zoff_status host_keep(zoff_store *store, size_t chunk, bool changed)
+static zoff_status host_keep(zoff_store *store, size_t chunk, unsigned changed)
 {
     (void)changed;
     return host_nothing(store, chunk);
@@ -109,7 +115,7 @@ static bool host_resident(const zoff_store *store, size_t chunk)
 const zoff_store_ops zoff_offload_host_ops = {.open = host_open,
                                               .close = host_close,
                                               .fetch = host_fetch,
-                                              .claim = host_fetch,
+                                              .claim = host_claim,
                                               .check = host_nothing,
                                               .ahead = host_nothing,
                                               .drop = host_release,

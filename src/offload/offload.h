@@ -1,5 +1,8 @@
 /* offload.h: the door of the room that decides where a number lives. A store keeps chunks of bytes, whatever their tier, and
- * lends them one at a time: fetch, change, flush. It knows no rank's share, no tensor, no optimizer. */
+ * lends them one at a time: fetch, change, flush. It knows no rank's share, no tensor, no optimizer.
+ *
+ * A chunk consists of up to three arrays, one behind the other. Each array is read, written and verified for itself. Fetch and
+ * flush are about all of them; fetch_arrays and keep are about some. A set of arrays is an unsigned: bit k is array k. */
 #ifndef ZOFF_OFFLOAD_H
 #define ZOFF_OFFLOAD_H
 
@@ -7,10 +10,14 @@
 
 typedef struct zoff_store zoff_store;
 
+enum { ZOFF_STORE_ARRAYS = 3, ZOFF_STORE_ALL = (1 << ZOFF_STORE_ARRAYS) - 1 };
+
 /* One chunk as the store sees it. */
 typedef struct zoff_store_chunk {
-    size_t bytes;       /* a multiple of 4 KiB; 0: it keeps nothing, is filled all the same and never borrowed */
-    size_t first_bytes; /* what is not zero in the beginning is in front of this; a multiple of 4 KiB */
+    size_t bytes;                   /* a multiple of 4 KiB; 0: it keeps nothing, is filled all the same and never borrowed */
+    size_t first_bytes;             /* what is not zero in the beginning is in front of this; a multiple of 4 KiB */
+    size_t ends[ZOFF_STORE_ARRAYS]; /* where its arrays end, multiples of 4 KiB, the last one `bytes`. Each array begins where
+                                       the one before it ends, and may be empty. All 0: the chunk is one array */
 } zoff_store_chunk;
 
 /* Write the initial content of a chunk: `base` holds zeros. Called once for each chunk while the store is opened. In DRAM
@@ -95,11 +102,15 @@ bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *ou
  * nothing borrowed, and may be asked again.  @blocks never */
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out);
 
+/* The same, but only these arrays are read: the borrower neither reads nor changes the others. */
+zoff_status zoff_offload_store_fetch_arrays(zoff_store *store, size_t chunk, unsigned arrays, void **out);
+
 /* Borrow a chunk that will be written anew as a whole: otherwise like fetch, but nothing is read, and what it holds is
  * anything. Given back by release it is in its file as it was. */
 zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out);
 
-/* Compare a borrowed chunk with the checksum of what was written; nothing to do the second time. Outside of parallel regions.
+/* Compare what was read of a borrowed chunk with the checksums of what was written; nothing to do the second time. Outside of
+ * parallel regions.
  * @return ERR_CORRUPT with file and offset: the chunk is not borrowed any more, and may be fetched again */
 zoff_status zoff_offload_store_check(zoff_store *store, size_t chunk);
 
@@ -115,13 +126,15 @@ void zoff_offload_store_drop(zoff_store *store, size_t chunk);
 bool zoff_offload_store_wants_settle(const zoff_store *store);
 void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
 
-/* Give a borrowed chunk back changed: it is written behind the caller's back. Outside of parallel regions. */
+/* Give a borrowed chunk back changed: all that was borrowed is written behind the caller's back. Outside of parallel regions.
+ */
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 
-/* Give a borrowed chunk back and keep it at hand: borrowing it again reads nothing while no other chunk needs its slot.
- * `changed`: it is written later, once, however often it is changed: when its slot is needed, when others are put off after
- * it, or by drain. Outside of parallel regions.  @return the error of a write that could not be started; retry tries again */
-zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, bool changed);
+/* Give a borrowed chunk back and keep it at hand: borrowing it again reads no array twice while no other chunk needs its slot.
+ * `changed`: these arrays, and no others, are written later, once, however often they are changed: when their slot is needed,
+ * when others are put off after it, or by drain. Outside of parallel regions.
+ * @return the error of a write that could not be started; retry tries again */
+zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned changed);
 
 /* Give a borrowed chunk back as it was. */
 void zoff_offload_store_release(zoff_store *store, size_t chunk);

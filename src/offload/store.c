@@ -21,7 +21,12 @@ void zoff_offload_store_close(zoff_store *store)
 
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out)
 {
-    return store->ops->fetch(store, chunk, out);
+    return store->ops->fetch(store, chunk, ZOFF_STORE_ALL, out);
+}
+
+zoff_status zoff_offload_store_fetch_arrays(zoff_store *store, size_t chunk, unsigned arrays, void **out)
+{
+    return store->ops->fetch(store, chunk, arrays, out);
 }
 
 zoff_status zoff_offload_store_claim(zoff_store *store, size_t chunk, void **out)
@@ -60,7 +65,7 @@ zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk)
     return store->ops->flush(store, chunk);
 }
 
-zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, bool changed)
+zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned changed)
 {
     return store->ops->keep(store, chunk, changed);
 }

@@ -9,14 +9,14 @@
 typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
-    zoff_status (*fetch)(zoff_store *store, size_t chunk, void **out);
+    zoff_status (*fetch)(zoff_store *store, size_t chunk, unsigned arrays, void **out);
     zoff_status (*claim)(zoff_store *store, size_t chunk, void **out);
     zoff_status (*check)(zoff_store *store, size_t chunk);
     zoff_status (*ahead)(zoff_store *store, size_t chunk);
     void (*drop)(zoff_store *store, size_t chunk);
     void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: of no use */
     zoff_status (*flush)(zoff_store *store, size_t chunk);
-    zoff_status (*keep)(zoff_store *store, size_t chunk, bool changed);
+    zoff_status (*keep)(zoff_store *store, size_t chunk, unsigned changed);
     void (*release)(zoff_store *store, size_t chunk);
     zoff_status (*pump)(zoff_store *store);
     zoff_status (*wait)(zoff_store *store);

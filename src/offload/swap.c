@@ -8,12 +8,15 @@
  *      LENT -- keep --> KEPT -- fetch --> LENT; or, its slot being wanted, FREE
  *      LENT -- keep, changed --> DIRTY -- fetch --> LENT; or, its slot being wanted or by drain, WRITING --> KEPT
  *
+ * A slot holds the arrays of its chunk that were asked for. A fetch of others reads them to the same slot: KEPT and DIRTY
+ * become READING, and what a DIRTY one holds is put off again if that read fails.
+ *
  * The memory it takes is that of the slots, whatever the size of the model, and of the chunks that stay in DRAM, residents,
  * where the budget has room for some. A resident has a home of its own, and is written only where files are to persist: then
- * through, each time it is flushed. Each chunk lies in one piece in one file. One that was never flushed is still as it was
- * filled: only its front is read, the rest is zero.
+ * through, each time it is flushed. Each chunk lies in one file. An array that was never flushed is still as it was filled:
+ * only its front is read, the rest is zero.
  *
- * What is flushed is known by a checksum, and compared with it when it comes back, before anybody sees it. */
+ * What is flushed is known by a checksum for each array, and compared with it when it comes back, before anybody sees it. */
 #include "swap_priv.h"
 
 #include "clock.h"
@@ -30,116 +33,6 @@ zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk)
             return &s->slots[i];
     }
     return NULL;
-}
-
-static zoff_aio *queue_of(zoff_swap_store *s, size_t chunk)
-{
-    return s->files[s->places[chunk].file].aio;
-}
-
-/* Where in its file the content lies that a chunk has now. */
-static uint64_t offset_of(const zoff_swap_store *s, size_t chunk)
-{
-    const zoff_swap_place *place = &s->places[chunk];
-    return place->offset + place->now.slot * (uint64_t)s->chunks[chunk].bytes;
-}
-
-/* ---- what is in flight, oldest first ---- */
-
-static void enlist(zoff_swap_store *s, zoff_swap_slot *slot, zoff_slot_state state, size_t bytes)
-{
-    slot->state = state;
-    slot->request_bytes = bytes;
-    zoff_offload_swap_slot_append(&s->flight, slot);
-}
-
-static void delist(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    zoff_offload_swap_slot_take_out(&s->flight, slot);
-}
-
-static zoff_status start_read(zoff_swap_store *s, zoff_swap_slot *slot, size_t chunk)
-{
-    const zoff_swap_place *place = &s->places[chunk];
-    const size_t bytes = place->now.fresh ? place->first_bytes : s->chunks[chunk].bytes;
-    ZOFF_TRY(zoff_aio_read(queue_of(s, chunk), offset_of(s, chunk), bytes, slot->base, &slot->ticket));
-    slot->chunk = chunk;
-    slot->unchecked = true;
-    slot->ahead = slot->changed = false;
-    slot->result = ZOFF_PENDING;
-    enlist(s, slot, ZOFF_SLOT_READING, bytes);
-    return ZOFF_OK;
-}
-
-/* The slot keeps its chunk and the error until retry: check_clean() tells the error again, whoever has dropped it before. */
-static zoff_status fail_write(zoff_swap_store *s, zoff_swap_slot *slot, zoff_status status)
-{
-    slot->state = ZOFF_SLOT_DIRTY;
-    slot->result = status;
-    zoff_base_status_keep(&slot->words);
-    s->has_failed = true;
-    return status;
-}
-
-zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    const size_t bytes = s->chunks[slot->chunk].bytes;
-    zoff_status status = zoff_offload_swap_keep_take_back(s);
-    if (status == ZOFF_OK)
-        status = zoff_aio_write(queue_of(s, slot->chunk), offset_of(s, slot->chunk), bytes, slot->base, &slot->ticket);
-    if (status < 0)
-        return fail_write(s, slot, status);
-    enlist(s, slot, ZOFF_SLOT_WRITING, bytes);
-    s->store.unproven -= s->places[slot->chunk].unproven;
-    s->places[slot->chunk].unproven = false;
-    return ZOFF_OK;
-}
-
-static void finish_read(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    memset(slot->base + slot->request_bytes, 0, s->chunks[slot->chunk].bytes - slot->request_bytes);
-}
-
-/* Take note of a request that is done. A failed read is told to whoever asks for the chunk. */
-static zoff_status finish(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    /* The posix back-end moves its bytes in here: that, too, is time spent on the disk. */
-    double from = zoff_base_clock_seconds();
-    zoff_status status = zoff_aio_poll(queue_of(s, slot->chunk), slot->ticket);
-    s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    if (status == ZOFF_PENDING)
-        return status;
-    delist(s, slot);
-    if (slot->state == ZOFF_SLOT_READING) {
-        slot->result = status;
-        if (status == ZOFF_OK)
-            finish_read(s, slot);
-        else
-            zoff_base_status_keep(&slot->words);
-        return ZOFF_OK;
-    }
-    if (status < 0)
-        return fail_write(s, slot, status);
-    slot->state = slot->stays && !slot->is_home ? ZOFF_SLOT_KEPT : ZOFF_SLOT_FREE;
-    s->store.stats.write_bytes += slot->request_bytes;
-    s->files[s->places[slot->chunk].file].write_bytes += slot->request_bytes;
-    return ZOFF_OK;
-}
-
-/* What a read came to, if it is done; then the slot is lent, or free again. It counts for the step that takes it. */
-static zoff_status take_read(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    if (slot->result == ZOFF_PENDING && finish(s, slot) == ZOFF_PENDING)
-        return ZOFF_PENDING;
-    if (slot->result < 0) {
-        slot->state = ZOFF_SLOT_FREE;
-        zoff_base_status_restore(&slot->words);
-        return slot->result;
-    }
-    slot->state = ZOFF_SLOT_LENT;
-    s->store.stats.read_bytes += slot->request_bytes;
-    s->store.stats.ahead_bytes += slot->ahead ? slot->request_bytes : 0;
-    return ZOFF_OK;
 }
 
 /* Keep the first failure of several, status and words. */
@@ -173,35 +66,61 @@ zoff_status zoff_offload_swap_pump(zoff_store *store)
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     for (zoff_swap_slot *slot = s->flight.oldest, *newer; slot; slot = newer) {
         newer = slot->newer;
-        note(&first, finish(s, slot));
+        note(&first, zoff_offload_swap_move_finish(s, slot));
     }
     return tell(&first);
 }
 
-zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out)
+/* Make what is at hand of a chunk the caller's, if it is in nobody's hands. */
+static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    if (zoff_offload_swap_slot_is_put_off(slot))
+        zoff_offload_swap_slot_take_out(&s->put_off, slot);
+    else if (slot->state != ZOFF_SLOT_KEPT)
+        return;
+    slot->state = ZOFF_SLOT_LENT;
+}
+
+/* Bring to a slot that is the caller's what it does not hold. A read that was on its way may have been for other arrays. */
+static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays)
+{
+    for (;;) {
+        if (slot->state == ZOFF_SLOT_READING) {
+            const zoff_status status = zoff_offload_swap_move_take_read(s, slot);
+            if (status != ZOFF_OK)
+                return status;
+        }
+        const unsigned missing = arrays & ~slot->holds;
+        if (!missing)
+            return ZOFF_OK;
+        const zoff_status status = zoff_offload_swap_move_start_read(s, slot, missing);
+        if (status < 0)
+            zoff_offload_swap_slot_leave(s, slot);
+        ZOFF_TRY(status);
+    }
+}
+
+zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
+    arrays &= zoff_offload_swap_move_arrays(s, chunk);
     if (slot && slot->is_home) { /* while it is written through, it must not change */
         *out = slot->base;
         return slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(slot) ? ZOFF_OK : ZOFF_PENDING;
     }
-    if (slot && (slot->state == ZOFF_SLOT_KEPT || zoff_offload_swap_slot_is_put_off(slot))) {
-        if (slot->changed)
-            zoff_offload_swap_slot_take_out(&s->put_off, slot);
-        slot->state = ZOFF_SLOT_LENT;
-        *out = slot->base;
-        return ZOFF_OK;
-    }
-    if (!slot) {
+    if (slot) {
+        const bool is_lent = slot->state == ZOFF_SLOT_LENT;
+        pick_up(s, slot);
+        if (is_lent || (slot->state != ZOFF_SLOT_LENT && slot->state != ZOFF_SLOT_READING))
+            return ZOFF_PENDING; /* still being written */
+    } else {
         ZOFF_TRY(zoff_offload_swap_slot_find_room(s, &slot));
         if (!slot)
             return ZOFF_PENDING;
-        ZOFF_TRY(start_read(s, slot, chunk));
+        zoff_offload_swap_slot_assign(slot, chunk);
     }
-    if (slot->state != ZOFF_SLOT_READING)
-        return ZOFF_PENDING; /* still being written */
-    zoff_status status = take_read(s, slot);
+    const zoff_status status = complete(s, slot, arrays);
     if (status == ZOFF_OK)
         *out = slot->base;
     return status;
@@ -213,13 +132,12 @@ static zoff_status swap_claim(zoff_store *store, size_t chunk, void **out)
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot;
     if (zoff_offload_swap_find(s, chunk))
-        return zoff_offload_swap_fetch(store, chunk, out);
+        return zoff_offload_swap_fetch(store, chunk, ZOFF_STORE_ALL, out);
     ZOFF_TRY(zoff_offload_swap_slot_find_room(s, &slot));
     if (!slot)
         return ZOFF_PENDING;
-    slot->state = ZOFF_SLOT_LENT;
-    slot->chunk = chunk;
-    slot->unchecked = slot->changed = false;
+    zoff_offload_swap_slot_assign(slot, chunk);
+    slot->holds = zoff_offload_swap_move_arrays(s, chunk);
     *out = slot->base;
     return ZOFF_OK;
 }
@@ -233,17 +151,15 @@ static bool is_checked(const zoff_swap_store *s, size_t chunk)
            (s->verify == ZOFF_VERIFY_SAMPLE && (chunk + s->generation) % ZOFF_VERIFY_SAMPLES == 0);
 }
 
-/* The rest of it, where settle has been given the beginning. */
-static uint64_t digest(zoff_swap_store *s, size_t chunk, const char *base)
+/* The checksums of some arrays: of the rest of them, where settle has been given the beginning. */
+static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, uint64_t sums[ZOFF_STORE_ARRAYS])
 {
-    const size_t bytes = s->chunks[chunk].bytes;
     double from = zoff_base_clock_seconds();
     if (s->digested != chunk)
-        zoff_offload_digest_begin(&s->digest, bytes);
+        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
     s->digested = SIZE_MAX;
-    uint64_t sum = zoff_offload_digest_end(&s->digest, s->store.threads, base, bytes);
+    zoff_offload_digest_end(&s->digest, s->store.threads, base, arrays, sums);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
-    return sum;
 }
 
 /* A chunk that nobody will compare is not hashed either. */
@@ -254,17 +170,40 @@ static void swap_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
         return;
     double start = zoff_base_clock_seconds();
     if (s->digested != chunk)
-        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].bytes);
+        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
     s->digested = chunk;
-    zoff_offload_digest_add(&s->digest, s->store.threads, zoff_offload_swap_find(s, chunk)->base, s->chunks[chunk].bytes, from,
-                            to);
+    zoff_offload_digest_add(&s->digest, s->store.threads, zoff_offload_swap_find(s, chunk)->base, from, to);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 
-void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out)
+void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out)
 {
-    out->has_checksum = is_checked(s, chunk);
-    out->checksum = out->has_checksum ? digest(s, chunk, base) : 0;
+    uint64_t sums[ZOFF_STORE_ARRAYS] = {0};
+    const bool has_checksum = is_checked(s, chunk);
+    if (has_checksum)
+        digest(s, chunk, base, arrays, sums);
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        if (!(arrays >> array & 1))
+            continue;
+        out->arrays[array].has_checksum = has_checksum;
+        out->arrays[array].checksum = sums[array];
+    }
+}
+
+/* Those of a slot's arrays that are to be compared, and are not what was written. */
+static unsigned find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot)
+{
+    const zoff_swap_version *now = &s->places[slot->chunk].now;
+    uint64_t sums[ZOFF_STORE_ARRAYS];
+    unsigned compared = 0, corrupt = 0;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        compared |= (slot->unchecked & 1u << array) && now->arrays[array].has_checksum ? 1u << array : 0;
+    if (s->verify == ZOFF_VERIFY_OFF || !compared)
+        return 0;
+    digest(s, slot->chunk, slot->base, compared, sums);
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        corrupt |= (compared & 1u << array) && sums[array] != now->arrays[array].checksum ? 1u << array : 0;
+    return corrupt;
 }
 
 zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk)
@@ -272,23 +211,30 @@ zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk)
     zoff_swap_store *s = (zoff_swap_store *)store;
     s->digested = SIZE_MAX;
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
-    const zoff_swap_version *now = &s->places[chunk].now;
-    if (!slot->unchecked)
-        return ZOFF_OK;
-    if (s->verify == ZOFF_VERIFY_OFF || !now->has_checksum || digest(s, chunk, slot->base) == now->checksum) {
-        slot->unchecked = false;
+    const unsigned corrupt = slot->unchecked ? find_corrupt(s, slot) : 0;
+    if (!corrupt) {
+        slot->unchecked = 0;
         return ZOFF_OK;
     }
-    if (!slot->is_home)
-        slot->state = ZOFF_SLOT_FREE;
+    if (!slot->is_home) { /* what was read with them is read again, too */
+        slot->holds &= ~slot->unchecked;
+        slot->unchecked = 0;
+        zoff_offload_swap_slot_leave(s, slot);
+    }
+    const zoff_store_chunk *c = &s->chunks[chunk];
+    unsigned array = 0;
+    while (!(corrupt >> array & 1))
+        array++;
     return zoff_base_status_fail(
         ZOFF_ERR_CORRUPT,
         "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong, so a bit has "
         "changed on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on "
         "another drive (zoff.verify sets what is compared)",
-        chunk, s->chunks[chunk].bytes, (unsigned long long)offset_of(s, chunk), s->files[s->places[chunk].file].name);
+        chunk, c->ends[array] - zoff_offload_swap_move_begin(c, array),
+        (unsigned long long)zoff_offload_swap_move_offset(s, chunk, array), s->files[s->places[chunk].file].name);
 }
 
+/* All that was borrowed: after a whole fetch, all of it. */
 static zoff_status swap_flush(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -297,19 +243,16 @@ static zoff_status swap_flush(zoff_store *store, size_t chunk)
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     zoff_offload_swap_slot_discard(s, slot);
     slot->stays = false;
-    zoff_offload_swap_slot_renew(s, chunk, slot->base);
-    return zoff_offload_swap_start_write(s, slot);
+    zoff_offload_swap_slot_renew(s, chunk, slot->base, slot->holds);
+    return zoff_offload_swap_move_start_write(s, slot, slot->holds);
 }
 
 void zoff_offload_swap_release(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
-    if (slot->is_home)
-        return;
-    slot->state = ZOFF_SLOT_FREE;
-    if (slot->changed)
-        zoff_offload_swap_slot_put_off(s, slot);
+    if (!slot->is_home)
+        zoff_offload_swap_slot_leave(s, slot);
 }
 
 static bool swap_resident(const zoff_store *store, size_t chunk)
@@ -319,26 +262,25 @@ static bool swap_resident(const zoff_store *store, size_t chunk)
 
 /* ---- reading ahead ---- */
 
+/* Also the rest of a chunk of which a window has left some arrays. */
 static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk) ? NULL : zoff_offload_swap_slot_take(s);
-    if (!slot || !s->chunks[chunk].bytes)
+    const unsigned arrays = zoff_offload_swap_move_arrays(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
+    if (!arrays || (slot && (slot->state != ZOFF_SLOT_KEPT || !(arrays & ~slot->holds))))
         return ZOFF_OK;
-    ZOFF_TRY(start_read(s, slot, chunk));
-    slot->ahead = true;
-    return ZOFF_OK;
-}
-
-/* Whatever came of it. */
-static void abandon(zoff_swap_store *s, zoff_swap_slot *slot)
-{
-    if (slot->result == ZOFF_PENDING) {
-        if (zoff_aio_wait(queue_of(s, slot->chunk), slot->ticket) == ZOFF_PENDING)
-            return; /* its memory is the drive's: whoever needs it waits, and is told */
-        delist(s, slot);
+    if (!slot) {
+        slot = zoff_offload_swap_slot_take(s);
+        if (!slot)
+            return ZOFF_OK;
+        zoff_offload_swap_slot_assign(slot, chunk);
     }
-    slot->state = ZOFF_SLOT_FREE;
+    const zoff_status status = zoff_offload_swap_move_start_read(s, slot, arrays & ~slot->holds);
+    if (status < 0)
+        zoff_offload_swap_slot_leave(s, slot);
+    slot->ahead = true;
+    return status;
 }
 
 static void swap_drop(zoff_store *store, size_t chunk)
@@ -346,7 +288,7 @@ static void swap_drop(zoff_store *store, size_t chunk)
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_find(s, chunk);
     if (slot && slot->state == ZOFF_SLOT_READING)
-        abandon(s, slot);
+        (void)zoff_offload_swap_move_abandon(s, slot);
 }
 
 void zoff_offload_swap_forget(zoff_store *store)
@@ -354,7 +296,7 @@ void zoff_offload_swap_forget(zoff_store *store)
     zoff_swap_store *s = (zoff_swap_store *)store;
     for (unsigned i = 0; i < s->ring_count; i++) {
         if (s->slots[i].state == ZOFF_SLOT_READING)
-            abandon(s, &s->slots[i]);
+            (void)zoff_offload_swap_move_abandon(s, &s->slots[i]);
     }
 }
 
@@ -362,22 +304,23 @@ void zoff_offload_swap_forget(zoff_store *store)
 static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     double from = zoff_base_clock_seconds();
-    zoff_status status = zoff_aio_wait_any(queue_of(s, slot->chunk));
+    const zoff_swap_file *file = &s->files[s->places[slot->chunk].file];
+    zoff_status status = zoff_aio_wait_any(file->aio);
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
     ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
                  "the %s of chunk %zu (%zu bytes at offset %llu of '%s') has not ended for %g s (timeout_seconds): the disk "
                  "neither completes it nor fails. Try again when the disk answers, or destroy the engine: what the disk may "
                  "still touch is not freed then",
-                 slot->state == ZOFF_SLOT_READING ? "read" : "write", slot->chunk, slot->request_bytes,
-                 (unsigned long long)offset_of(s, slot->chunk), s->files[s->places[slot->chunk].file].name, s->timeout_seconds);
+                 slot->state == ZOFF_SLOT_READING ? "read" : "write", slot->chunk, slot->requests[0].bytes,
+                 (unsigned long long)slot->requests[0].offset, file->name, s->timeout_seconds);
     return status;
 }
 
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home)
 {
-    ZOFF_TRY(start_read(s, home, home->chunk));
+    ZOFF_TRY(zoff_offload_swap_move_start_read(s, home, zoff_offload_swap_move_arrays(s, home->chunk)));
     zoff_status status;
-    while ((status = take_read(s, home)) == ZOFF_PENDING)
+    while ((status = zoff_offload_swap_move_take_read(s, home)) == ZOFF_PENDING)
         ZOFF_TRY(wait_for(s, home));
     home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
     ZOFF_TRY(status);
@@ -414,13 +357,13 @@ zoff_status zoff_offload_swap_wait(zoff_store *store)
 static zoff_status check_clean(const zoff_swap_store *s)
 {
     for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
-        if (s->slots[i].state != ZOFF_SLOT_DIRTY)
+        const zoff_swap_slot *slot = &s->slots[i];
+        ZOFF_FAIL_IF(slot->changed && (slot->state == ZOFF_SLOT_DIRTY || slot->state == ZOFF_SLOT_READING), ZOFF_ERR_STATE,
+                     "chunk %zu was changed and not written; this is a defect of the library, please report it", slot->chunk);
+        if (slot->state != ZOFF_SLOT_DIRTY)
             continue;
-        ZOFF_FAIL_IF(s->slots[i].changed, ZOFF_ERR_STATE,
-                     "chunk %zu was changed and not written; this is a defect of the library, please report it",
-                     s->slots[i].chunk);
-        zoff_base_status_restore(&s->slots[i].words);
-        return s->slots[i].result;
+        zoff_base_status_restore(&slot->words);
+        return slot->result;
     }
     return ZOFF_OK;
 }
@@ -443,11 +386,23 @@ static zoff_status swap_settled(const zoff_store *store)
     return ZOFF_OK;
 }
 
+/* A slot may hold what was put off and be read into, too: whoever asked for that has met an error and asks no more. */
+static zoff_status end_reads_of_changed(zoff_swap_store *s)
+{
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        zoff_swap_slot *slot = &s->slots[i];
+        while (slot->state == ZOFF_SLOT_READING && slot->changed && !zoff_offload_swap_move_abandon(s, slot))
+            ZOFF_TRY(wait_for(s, slot));
+    }
+    return ZOFF_OK;
+}
+
 /* Also after a failure: a retry must not meet the failures of writes that were on their way before it. */
 zoff_status zoff_offload_swap_drain(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     first_failure first = {.status = ZOFF_OK};
+    note(&first, end_reads_of_changed(s));
     while (s->put_off.oldest)
         note(&first, zoff_offload_swap_slot_write(s, s->put_off.oldest));
     for (;;) {
@@ -465,8 +420,9 @@ static zoff_status swap_retry(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     for (size_t i = 0; s->has_failed && i < s->ring_count + s->home_count; i++) {
-        if (s->slots[i].state == ZOFF_SLOT_DIRTY && !s->slots[i].changed)
-            ZOFF_TRY(zoff_offload_swap_start_write(s, &s->slots[i]));
+        zoff_swap_slot *slot = &s->slots[i];
+        if (slot->state == ZOFF_SLOT_DIRTY && !slot->changed)
+            ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, slot->moving));
     }
     s->has_failed = false;
     return s->store.unproven ? zoff_offload_swap_keep_rewrite(s) : ZOFF_OK;

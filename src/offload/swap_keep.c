@@ -1,7 +1,10 @@
 /* swap_keep.c: files that outlive their process. Each chunk has two places in its file. Generation g of the states is what
- * the record of g names: for each chunk which of the two places, and the checksum of what lies there. What is flushed goes to
- * the place that is not named; when all of it is written, the record of g + 1 is. Whenever the process ends, one of the last
- * two generations is whole, and so is every chunk of it.
+ * the record of g names: for each array of a chunk which of the two places, and the checksum of what lies there. What is
+ * written goes to the place that is not named; when all of it is there, the record of g + 1 is written. Whenever the process
+ * ends, one of the last two generations is whole, and so is every chunk of it.
+ *
+ * Arrays of a chunk that are not written in the same generations lie in different places, until windows bring them together
+ * again: a step writes each to its other place, so it costs one more request and no more bytes.
  *
  * Over a power cut this holds only if the drive has really written what it took: `power_safe` flushes the drive's cache before
  * the record and after it. A flush that fails loses what was written since the last one, and the next flush does not say so
@@ -41,9 +44,12 @@ static void doubt_chunks(zoff_swap_store *s, uint32_t file)
 {
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         zoff_swap_place *place = &s->places[chunk];
-        const bool is_written = s->chunks[chunk].bytes && place->file == file && place->now.slot != place->committed.slot;
-        s->store.unproven += is_written && !place->unproven;
-        place->unproven = place->unproven || is_written;
+        unsigned written = 0;
+        for (unsigned array = 0; place->file == file && array < ZOFF_STORE_ARRAYS; array++)
+            written |= (unsigned)(place->now.arrays[array].slot != place->committed.arrays[array].slot) << array;
+        written &= zoff_offload_swap_move_arrays(s, chunk);
+        s->store.unproven += written && !place->unproven;
+        place->unproven |= written;
     }
 }
 
@@ -59,6 +65,25 @@ static zoff_status flush_chunks(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
+/* Whether what is read back of these arrays can be told from what the drive has lost. */
+static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place)
+{
+    bool has = s->verify != ZOFF_VERIFY_OFF;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        has = has && (!(place->unproven >> array & 1) || place->now.arrays[array].has_checksum);
+    return has;
+}
+
+/* What is put off counts, and not what is in the file. Other unproven arrays that are at hand go along. */
+static zoff_status rewrite_newer(zoff_swap_store *s, zoff_swap_slot *newer)
+{
+    const unsigned changed = newer->changed, also = s->places[newer->chunk].unproven & newer->holds & ~newer->unchecked;
+    zoff_offload_swap_slot_discard(s, newer);
+    newer->stays = true;
+    zoff_offload_swap_slot_renew(s, newer->chunk, newer->base, changed);
+    return zoff_offload_swap_move_start_write(s, newer, changed | also);
+}
+
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
 {
     zoff_offload_swap_forget(&s->store);
@@ -69,13 +94,13 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
         if (!place->unproven)
             continue;
         zoff_swap_slot *newer = zoff_offload_swap_find(s, chunk);
-        if (newer && zoff_offload_swap_slot_is_put_off(newer)) { /* what is in its file counts no more */
-            ZOFF_TRY(zoff_offload_swap_slot_write(s, newer));
+        if (newer && zoff_offload_swap_slot_is_put_off(newer))
+            ZOFF_TRY(rewrite_newer(s, newer));
+        if (!place->unproven)
             continue;
-        }
-        while (!place->home && (status = zoff_offload_swap_fetch(&s->store, chunk, &base)) == ZOFF_PENDING)
+        while ((status = zoff_offload_swap_fetch(&s->store, chunk, place->unproven, &base)) == ZOFF_PENDING)
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
-        const bool is_compared = place->home || (s->verify != ZOFF_VERIFY_OFF && place->now.has_checksum);
+        const bool is_compared = place->home || has_checksums(s, place);
         if (status == ZOFF_OK && !is_compared)
             zoff_offload_swap_release(&s->store, chunk);
         ZOFF_FAIL_IF(
@@ -93,7 +118,7 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
                 "zoff_step_retry() cannot finish this step. Call zoff_grads_drop(), or open the engine "
                 "again: both go back to the states after step %" PRId64 ". Chunk %zu: ",
                 s->store.t, chunk);
-        ZOFF_TRY(zoff_offload_swap_start_write(s, zoff_offload_swap_find(s, chunk)));
+        ZOFF_TRY(zoff_offload_swap_move_start_write(s, zoff_offload_swap_find(s, chunk), place->unproven));
     }
     return ZOFF_OK;
 }
@@ -105,14 +130,16 @@ static void list_entries(const zoff_swap_store *s, uint32_t file, zoff_swap_entr
         const zoff_swap_place *place = &s->places[chunk];
         if (!s->chunks[chunk].bytes || place->file != file)
             continue;
-        *out++ = (zoff_swap_entry){.chunk = chunk,
-                                   .offset = place->offset,
-                                   .bytes = s->chunks[chunk].bytes,
-                                   .checksum = place->now.checksum,
-                                   .first_bytes = place->first_bytes,
-                                   .slot = place->now.slot,
-                                   .flags = (place->now.fresh ? ZOFF_ENTRY_FRESH : 0) |
-                                            (place->now.has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0)};
+        *out = (zoff_swap_entry){.chunk = chunk, .offset = place->offset, .first_bytes = place->first_bytes};
+        for (unsigned i = 0; i < ZOFF_STORE_ARRAYS; i++) {
+            const zoff_swap_array *now = &place->now.arrays[i];
+            out->arrays[i] = (zoff_swap_entry_array){.end = s->chunks[chunk].ends[i],
+                                                     .checksum = now->checksum,
+                                                     .slot = now->slot,
+                                                     .flags = (now->fresh ? ZOFF_ENTRY_FRESH : 0) |
+                                                              (now->has_checksum ? ZOFF_ENTRY_HAS_CHECKSUM : 0)};
+        }
+        out++;
     }
 }
 
@@ -194,6 +221,8 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
     /* A write that fails is not wanted any more; one that does not end would come later. */
     if (drained < 0 && zoff_offload_store_busy(store, false))
         return drained;
+    while (zoff_offload_store_busy(store, false)) /* a read that could not be given up */
+        ZOFF_TRY(zoff_offload_swap_wait(store));
     for (size_t i = 0; i < s->ring_count + s->home_count; i++)
         s->slots[i].state = ZOFF_SLOT_FREE;
     s->has_failed = false;
@@ -273,10 +302,15 @@ static bool entry_fits(const zoff_swap_store *s, const zoff_swap_entry *entry, s
 {
     if (entry->chunk < least || entry->chunk >= s->chunk_count || s->places[entry->chunk].offset)
         return false;
-    const size_t bytes = s->chunks[entry->chunk].bytes;
-    return bytes && entry->bytes == bytes && entry->offset == offset && entry->slot <= 1 && entry->first_bytes <= bytes &&
-           entry->first_bytes % ZOFF_RECORD_HEAD_BYTES == 0 &&
-           !(entry->flags & ~(uint32_t)(ZOFF_ENTRY_FRESH | ZOFF_ENTRY_HAS_CHECKSUM));
+    const zoff_store_chunk *chunk = &s->chunks[entry->chunk];
+    bool fits = chunk->bytes && entry->offset == offset && entry->first_bytes <= chunk->bytes &&
+                entry->first_bytes % ZOFF_RECORD_HEAD_BYTES == 0;
+    for (unsigned i = 0; i < ZOFF_STORE_ARRAYS; i++) {
+        const zoff_swap_entry_array *array = &entry->arrays[i];
+        fits = fits && array->end == chunk->ends[i] && array->slot <= 1 &&
+               !(array->flags & ~(uint32_t)(ZOFF_ENTRY_FRESH | ZOFF_ENTRY_HAS_CHECKSUM));
+    }
+    return fits;
 }
 
 /* Places and contents as a record names them. */
@@ -294,14 +328,17 @@ static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_s
                      file->name, i, entry->chunk, entry->offset);
         zoff_swap_place *place = &s->places[entry->chunk];
         least = entry->chunk + 1;
-        offset += 2 * entry->bytes;
+        offset += 2 * s->chunks[entry->chunk].bytes;
         place->file = index;
         place->offset = entry->offset;
         place->first_bytes = entry->first_bytes;
-        place->now = (zoff_swap_version){.checksum = entry->checksum,
-                                         .slot = entry->slot,
-                                         .fresh = entry->flags & ZOFF_ENTRY_FRESH,
-                                         .has_checksum = entry->flags & ZOFF_ENTRY_HAS_CHECKSUM};
+        for (unsigned k = 0; k < ZOFF_STORE_ARRAYS; k++) {
+            const zoff_swap_entry_array *array = &entry->arrays[k];
+            place->now.arrays[k] = (zoff_swap_array){.checksum = array->checksum,
+                                                     .slot = array->slot,
+                                                     .fresh = array->flags & ZOFF_ENTRY_FRESH,
+                                                     .has_checksum = array->flags & ZOFF_ENTRY_HAS_CHECKSUM};
+        }
         place->committed = place->now;
     }
     ZOFF_FAIL_IF(head->file_bytes != offset || fstat(file->lock, &st) != 0 || (uint64_t)st.st_size < offset, ZOFF_ERR_CORRUPT,

@@ -25,8 +25,10 @@ static void place_chunks(zoff_swap_store *s)
 {
     const unsigned copies = s->persist ? 2 : 1;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
-        s->places[chunk].now = (zoff_swap_version){.fresh = true};
-        s->places[chunk].committed = (zoff_swap_version){.slot = 1}; /* so that all is known to be new */
+        for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+            s->places[chunk].now.arrays[array] = (zoff_swap_array){.fresh = true};
+            s->places[chunk].committed.arrays[array] = (zoff_swap_array){.slot = 1}; /* so that all is known to be new */
+        }
         s->places[chunk].first_bytes = s->chunks[chunk].first_bytes;
         if (!is_in_file(s, chunk))
             continue;
@@ -105,9 +107,19 @@ static zoff_status map_memory(zoff_swap_store *s)
             continue;
         home->is_home = true;
         home->chunk = chunk;
+        home->holds = zoff_offload_swap_move_arrays(s, chunk);
         s->places[chunk].home = home++;
     }
     return ZOFF_OK;
+}
+
+/* A store whose user knows of no arrays has one a chunk. */
+static void complete_ends(zoff_store_chunk *chunk)
+{
+    if (chunk->ends[ZOFF_STORE_ARRAYS - 1])
+        return;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        chunk->ends[array] = chunk->bytes;
 }
 
 static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
@@ -122,9 +134,10 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
     ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *s->stripes, "the folders", &s->stripes));
     for (size_t i = 0; i < opts->chunk_count; i++) {
         s->chunks[i] = opts->chunks[i];
+        complete_ends(&s->chunks[i]);
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
-    s->digest.room = zoff_offload_digest_blocks(s->largest);
+    s->digest.room = zoff_offload_digest_room(s->largest);
     s->digested = SIZE_MAX;
     ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.hashes, "checksums", &s->digest.hashes));
     ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.done, "checksums", &s->digest.done));
@@ -139,6 +152,12 @@ static void pause_between(const zoff_store_opts *opts)
         opts->between(opts->fill_ctx);
 }
 
+static void name_slot(zoff_swap_version *version, unsigned slot)
+{
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        version->arrays[array].slot = slot;
+}
+
 /* Write the place of each chunk that the first step will write. Where a file system has no fallocate() nothing else has its
  * room; elsewhere the first step would meet extents that were never written. */
 static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts *opts)
@@ -150,14 +169,14 @@ static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts
         while (!(slot = zoff_offload_swap_slot_take(s)))
             ZOFF_TRY(zoff_offload_swap_wait(&s->store));
         pause_between(opts);
-        slot->chunk = chunk;
-        s->places[chunk].now.slot = 1;
-        ZOFF_TRY(zoff_offload_swap_start_write(s, slot));
+        zoff_offload_swap_slot_assign(slot, chunk);
+        name_slot(&s->places[chunk].now, 1);
+        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_move_arrays(s, chunk)));
         ZOFF_TRY(zoff_offload_swap_pump(&s->store));
     }
     ZOFF_TRY(zoff_offload_swap_drain(&s->store));
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
-        s->places[chunk].now.slot = 0;
+        name_slot(&s->places[chunk].now, 0);
     return ZOFF_OK;
 }
 
@@ -175,9 +194,11 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
         opts->fill(opts->fill_ctx, chunk, slot->base);
         if (!is_in_file(s, chunk))
             continue;
-        zoff_offload_swap_stamp(s, chunk, slot->base, &place->now);
-        slot->chunk = chunk;
-        ZOFF_TRY(zoff_offload_swap_start_write(s, slot));
+        const unsigned arrays = zoff_offload_swap_move_arrays(s, chunk);
+        zoff_offload_swap_stamp(s, chunk, slot->base, arrays, &place->now);
+        if (!slot->is_home)
+            zoff_offload_swap_slot_assign(slot, chunk);
+        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, arrays));
         ZOFF_TRY(zoff_offload_swap_pump(&s->store));
     }
     return zoff_offload_swap_drain(&s->store);

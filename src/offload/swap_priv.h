@@ -1,8 +1,9 @@
 /* swap_priv.h: the NVMe tier's own table, shared by the files that make it:
  *
- *  swap.c         the ring of slots: fetch, flush, wait        swap_life.c    places, files and memory; the first content
- *  swap_keep.c    generations: commit, roll back, open again swap_record.c  what a persistent file says of itself
+ *  swap.c         the ring of slots: fetch, check, flush       swap_life.c    places, files and memory; the first content
+ *  swap_move.c    reads and writes of a slot's arrays          swap_record.c  what a persistent file says of itself
  *  swap_slot.c    who has a slot; chunks that are kept at hand
+ *  swap_keep.c    generations: commit, roll back, open again
  *  swap_file.c    names and locks of files                     swap_stripe.c  what folders are measured to give */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
@@ -22,19 +23,30 @@ typedef enum zoff_slot_state {
     ZOFF_SLOT_KEPT   /* as its chunk is in the file, until another chunk needs the slot */
 } zoff_slot_state;
 
-/* Memory for a chunk: one of the ring, which any chunk may take, or the home of a resident, whose chunk never changes. */
+/* Bytes that one read or write moves: one array, or several that lie one behind the other in the file, too. */
+typedef struct zoff_swap_request {
+    uint64_t offset, ticket;
+    size_t begin, bytes; /* in the slot */
+} zoff_swap_request;
+
+/* Memory for a chunk: one of the ring, which any chunk may take, or the home of a resident, whose chunk never changes. Sets of
+ * arrays are those of offload.h. */
 typedef struct zoff_swap_slot {
     zoff_slot_state state;
     bool is_home;
-    bool unchecked; /* read, and not compared with its checksum yet */
-    bool ahead;     /* read before it was asked for */
-    bool changed;   /* given back by keep: newer than the file, with no write begun */
-    bool stays;     /* kept when its write is done */
-    uint64_t used;  /* when it was given back by keep, counted in such calls */
+    bool ahead;         /* read before it was asked for */
+    bool stays;         /* kept when its write is done */
+    unsigned holds;     /* arrays whose content is in here; the memory of others is anything */
+    unsigned unchecked; /* of these: read, and not compared with their checksums yet */
+    unsigned changed;   /* of these: given back by keep, newer than the file, with no write begun */
+    unsigned moving;    /* arrays of the read or write in flight, or of the write that has failed */
+    uint64_t used;      /* when it was given back by keep, counted in such calls */
     size_t chunk;
-    uint64_t ticket;
-    size_t request_bytes; /* of the read or write in flight */
-    zoff_status result;   /* READING: PENDING, or what came of it, kept until the chunk is asked for */
+    zoff_swap_request requests[ZOFF_STORE_ARRAYS]; /* in flight */
+    unsigned request_count;
+    size_t moved_bytes; /* of all requests of this read or write */
+    zoff_status failed; /* the first error of its requests, so far */
+    zoff_status result; /* READING: PENDING, or what came of it, kept until the chunk is asked for. DIRTY: of the write */
     zoff_kept_error words;
     char *base;
     struct zoff_swap_slot *older, *newer; /* in the list of those in flight, or of those put off */
@@ -46,12 +58,17 @@ typedef struct zoff_swap_list {
     size_t count;
 } zoff_swap_list;
 
-/* One content of a chunk in its file. */
-typedef struct zoff_swap_version {
+/* One content of an array in its file. */
+typedef struct zoff_swap_array {
     uint64_t checksum;
     unsigned slot; /* persist: which of its two places in the file */
-    bool fresh;    /* as it was filled: only its front was written, or counts */
+    bool fresh;    /* as it was filled: only what is in front of first_bytes was written, or counts */
     bool has_checksum;
+} zoff_swap_array;
+
+/* One content of a chunk. */
+typedef struct zoff_swap_version {
+    zoff_swap_array arrays[ZOFF_STORE_ARRAYS];
 } zoff_swap_version;
 
 typedef struct zoff_swap_place {
@@ -59,9 +76,9 @@ typedef struct zoff_swap_place {
     uint64_t offset;      /* in the file, of slot 0; slot 1 lies behind it */
     uint32_t file;
     zoff_swap_version now, committed;
-    size_t first_bytes; /* of a fresh chunk: only so much of it was filled, today or by the run that made the file */
+    size_t first_bytes; /* of the chunk: only so much of it was filled, today or by the run that made the file */
     bool stale;         /* a resident whose memory is not what `now` says: to be read */
-    bool unproven;      /* persist: `now` was written before a flush that failed, and not again since */
+    unsigned unproven;  /* persist: arrays whose `now` was written before a flush that failed, and not again since */
 } zoff_swap_place;
 
 /* One folder: how it is used, and its part of the states. */
@@ -76,7 +93,7 @@ typedef struct zoff_swap_store {
     zoff_swap_slot *slots; /* the ring, and behind it the homes */
     unsigned ring_count;
     size_t home_count;
-    zoff_store_chunk *chunks;
+    zoff_store_chunk *chunks; /* with all ends */
     zoff_swap_place *places;
     size_t chunk_count, largest; /* bytes of a slot */
     zoff_swap_file *files;
@@ -98,20 +115,39 @@ typedef struct zoff_swap_store {
 
 /* ---- swap.c ---- */
 
-zoff_status zoff_offload_swap_start_write(zoff_swap_store *s, zoff_swap_slot *slot);
 zoff_status zoff_offload_swap_pump(zoff_store *store);
 zoff_status zoff_offload_swap_wait(zoff_store *store);
 zoff_status zoff_offload_swap_drain(zoff_store *store);
 void zoff_offload_swap_forget(zoff_store *store);
-zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, void **out);
+zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out);
 zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk);
 void zoff_offload_swap_release(zoff_store *store, size_t chunk);
 /* The slot where a chunk is, or is coming to, or was left; NULL: it is only in its file. */
 zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk);
 /* Read the memory of a resident anew and check it.  @blocks yes */
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
-/* What a chunk's content is known by from now on, if this is one of those that are checked. */
-void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, zoff_swap_version *out);
+/* What the content of some arrays is known by from now on, if the chunk is one of those that are checked. */
+void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
+
+/* ---- swap_move.c ---- */
+
+/* The arrays of a chunk that are not empty. */
+unsigned zoff_offload_swap_move_arrays(const zoff_swap_store *s, size_t chunk);
+/* Where an array begins in its chunk. */
+size_t zoff_offload_swap_move_begin(const zoff_store_chunk *chunk, unsigned array);
+/* Where in its file the content lies that an array has now. */
+uint64_t zoff_offload_swap_move_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
+/* Read arrays that the slot of a chunk does not hold. On an error the slot is as it was. */
+zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
+/* Write arrays to the places that they have now. On an error, also a later one, the slot is DIRTY. */
+zoff_status zoff_offload_swap_move_start_write(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
+/* Take note of the requests of a slot that are done.  @return PENDING: some are not; or the error of a write */
+zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *slot);
+/* What a read came to, if it is done; then the slot is lent. After an error it is left.  @return PENDING: not done */
+zoff_status zoff_offload_swap_move_take_read(zoff_swap_store *s, zoff_swap_slot *slot);
+/* Give up a read, whatever comes of it.  @blocks until it is done
+ * @return false: it does not end, so the slot is READING still, and its memory the drive's */
+bool zoff_offload_swap_move_abandon(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* ---- swap_slot.c ---- */
 
@@ -121,17 +157,21 @@ void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot)
 zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
 /* Likewise; with NULL a write of what was put off is on its way, if anything was. */
 zoff_status zoff_offload_swap_slot_find_room(zoff_swap_store *s, zoff_swap_slot **out);
+/* A slot that is free becomes that of a chunk, and holds nothing of it. */
+void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk);
 /* Whether the content of a slot is newer than its file, and no write of it has begun. */
 bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
-/* Put off the write of a slot. */
-void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot);
+/* Put off the write of these arrays of a slot. */
+void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot, unsigned changed);
 /* Write what was put off to its place, as flush would have written it. */
 zoff_status zoff_offload_swap_slot_write(zoff_swap_store *s, zoff_swap_slot *slot);
 /* Forget that a slot was put off. */
 void zoff_offload_swap_slot_discard(zoff_swap_store *s, zoff_swap_slot *slot);
-/* The content that a chunk is written with from now on: where, and its checksum. What was committed stays where it is. */
-void zoff_offload_swap_slot_renew(zoff_swap_store *s, size_t chunk, const char *base);
-zoff_status zoff_offload_swap_slot_keep(zoff_store *store, size_t chunk, bool changed);
+/* Nobody has the slot any more: it is free, unless it holds what is newer than the file. */
+void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
+/* The content that arrays are written with from now on: where, and its checksums. What was committed stays where it is. */
+void zoff_offload_swap_slot_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
+zoff_status zoff_offload_swap_slot_keep(zoff_store *store, size_t chunk, unsigned changed);
 
 /* ---- swap_life.c ---- */
 

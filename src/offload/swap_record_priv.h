@@ -10,10 +10,14 @@
 #define ZOFF_OFFLOAD_SWAP_RECORD_PRIV_H
 
 #include "map.h"
+#include "offload.h"
 
 #include <zoff/aio.h>
 
-enum { ZOFF_RECORD_HEAD_BYTES = 4096, ZOFF_RECORD_VERSION = 2 };
+enum {
+    ZOFF_RECORD_HEAD_BYTES = 4096,
+    ZOFF_RECORD_VERSION = 3,
+};
 
 /* Of whose states a file holds which part. */
 typedef struct zoff_swap_identity {
@@ -24,11 +28,18 @@ typedef struct zoff_swap_identity {
     uint32_t file, files;
 } zoff_swap_identity;
 
+/* One array of a chunk. */
+typedef struct zoff_swap_entry_array {
+    uint64_t end; /* in the chunk, in bytes; it begins where the one before it ends */
+    uint64_t checksum;
+    uint32_t slot, flags;
+} zoff_swap_entry_array;
+
 /* One chunk in a table. */
 typedef struct zoff_swap_entry {
-    uint64_t chunk, offset, bytes, checksum;
-    uint64_t first_bytes; /* of a fresh chunk: what is behind them was never filled, and reads as zeros */
-    uint32_t slot, flags;
+    uint64_t chunk, offset;
+    uint64_t first_bytes; /* of its fresh arrays: what is behind them was never filled, and reads as zeros */
+    zoff_swap_entry_array arrays[ZOFF_STORE_ARRAYS];
 } zoff_swap_entry;
 
 enum { ZOFF_ENTRY_FRESH = 1, ZOFF_ENTRY_HAS_CHECKSUM = 2 };

@@ -26,7 +26,14 @@ using store_ptr = std::unique_ptr<zoff_store, closer_store>;
 class Commit : public testing::TestWithParam<size_t> // number of paths
 {
   protected:
-    Commit() : chunks(11, {20480, 4096}) { chunks[4].bytes = chunks[4].first_bytes = 0; }
+    // Every other chunk has three arrays, one of them none in front.
+    Commit() : chunks(11, {20480, 4096})
+    {
+        for (size_t c = 1; c < chunks.size(); c += 2)
+            chunks[c] = {20480, 4096, {4096, 12288, 20480}};
+        chunks[4] = {0, 0};
+        chunks[7] = {20480, 4096, {0, 12288, 20480}};
+    }
 
     zoff_store_opts options()
     {
@@ -140,7 +147,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         close(fd);
     }
 
-    // Where a chunk lies now, by the record of generation g of file 0: offset of its content.
+    // Where the first array of a chunk lies now, by the record of generation g of file 0: offset of its content.
     uint64_t place(uint64_t generation, size_t chunk)
     {
         zoff_swap_found found;
@@ -154,7 +161,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         for (size_t i = 0; i < found.heads[which].entry_count; i++) {
             const zoff_swap_entry &entry = found.tables[which][i];
             if (entry.chunk == chunk)
-                offset = entry.offset + entry.slot * entry.bytes;
+                offset = entry.offset + entry.arrays[0].slot * entry.arrays[2].end;
         }
         zoff_offload_swap_record_free(&found);
         EXPECT_NE(0u, offset);
@@ -295,8 +302,11 @@ TEST_P(Commit, ARecordThatIsForgedIsRefused)
         [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = 0; },
         [](zoff_swap_head &h, zoff_swap_entry *e) { e[1].offset = h.file_bytes; },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[1].chunk = 4; }, // that is empty
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].slot = 2; },
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].flags = 8; },
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[0].slot = 2; },
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[1].slot = 2; },
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[2].flags = 8; },
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[0].end = 4096; },
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[2].end += 4096; },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[0].first_bytes = 24576; },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[0].first_bytes = 100; },
         [](zoff_swap_head &h, zoff_swap_entry *) { h.file_bytes += 4096; },
@@ -320,8 +330,8 @@ TEST_P(Commit, FilesOfAnotherFormatAreRefusedByName)
     ASSERT_ZOFF_OK(open(options()));
     step(1);
     store.reset();
-    ASSERT_NO_FATAL_FAILURE(forge(file(0), [](zoff_swap_head &h, zoff_swap_entry *) { h.version = 1; }));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 1", open(options()));
+    ASSERT_NO_FATAL_FAILURE(forge(file(0), [](zoff_swap_head &h, zoff_swap_entry *) { h.version = 2; }));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 2", open(options()));
 }
 
 // What a chunk that was never flushed holds is what the run filled that made the file.

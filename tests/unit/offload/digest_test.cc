@@ -1,7 +1,8 @@
-// digest_test.cc: the checksum of a chunk does not depend on the order in which its blocks are hashed, nor on how many threads
-// do it, and is another one for any byte that differs.
+// digest_test.cc: the checksum of an array does not depend on the order in which its blocks are hashed, nor on how many threads
+// do it, nor on other arrays of its chunk, and is another one for any byte that differs.
 #include "zoff_test.h"
 
+#include <array>
 #include <random>
 #include <vector>
 
@@ -14,18 +15,30 @@ namespace
 class Digest : public testing::TestWithParam<size_t> // bytes
 {
   protected:
-    Digest() : data(GetParam()), hashes(blocks() + 1), done(new bool[blocks() + 1]())
+    Digest() : data(GetParam()), hashes(zoff_offload_digest_room(GetParam())), done(new bool[hashes.size()]())
     {
         std::mt19937 random(1);
         for (auto &byte : data)
             byte = (char)random();
-        digest = {hashes.data(), done.get(), hashes.size()};
+        digest = {hashes.data(), done.get(), hashes.size(), {0}, {0}};
     }
-    size_t blocks() const { return zoff_offload_digest_blocks(GetParam()); }
-    uint64_t whole(unsigned threads)
+    // Where the arrays end: one array, and three of which some are empty.
+    std::vector<std::array<size_t, 3>> cuts() const
     {
-        zoff_offload_digest_begin(&digest, data.size());
-        return zoff_offload_digest_end(&digest, threads, data.data(), data.size());
+        const size_t all = GetParam(), third = all / 3 / 4096 * 4096, half = all / 2 / 4096 * 4096;
+        return {{all, all, all}, {0, half, all}, {third, half, all}, {third, third, all}};
+    }
+    void begin(const std::array<size_t, 3> &ends) { zoff_offload_digest_begin(&digest, ends.data()); }
+    std::array<uint64_t, 3> end(unsigned threads, unsigned arrays = 7)
+    {
+        std::array<uint64_t, 3> sums = {1, 2, 3};
+        zoff_offload_digest_end(&digest, threads, data.data(), arrays, sums.data());
+        return sums;
+    }
+    std::array<uint64_t, 3> whole(const std::array<size_t, 3> &ends, unsigned threads)
+    {
+        begin(ends);
+        return end(threads);
     }
     std::vector<char> data;
     std::vector<uint64_t> hashes;
@@ -40,17 +53,39 @@ INSTANTIATE_TEST_SUITE_P(Bytes, Digest,
 
 TEST_P(Digest, OrderAndThreadsDoNotMatter)
 {
-    const uint64_t want = whole(1);
-    for (unsigned threads : {1, 2, 3}) {
-        EXPECT_EQ(want, whole(threads));
-        std::mt19937 random(threads);
-        for (int trial = 0; trial < 30; trial++) {
-            zoff_offload_digest_begin(&digest, data.size());
-            for (int i = 0; i < trial; i++) {
-                const size_t from = random() % (data.size() + 1), to = from + random() % (data.size() - from + 1);
-                zoff_offload_digest_add(&digest, threads, data.data(), data.size(), from, to);
+    for (const auto &ends : cuts()) {
+        const auto want = whole(ends, 1);
+        for (unsigned threads : {1, 2, 3}) {
+            EXPECT_EQ(want, whole(ends, threads));
+            std::mt19937 random(threads);
+            for (int trial = 0; trial < 30; trial++) {
+                begin(ends);
+                for (int i = 0; i < trial; i++) {
+                    const size_t from = random() % (data.size() + 1), to = from + random() % (data.size() - from + 1);
+                    zoff_offload_digest_add(&digest, threads, data.data(), from, to);
+                }
+                EXPECT_EQ(want, end(threads));
             }
-            EXPECT_EQ(want, zoff_offload_digest_end(&digest, threads, data.data(), data.size()));
+        }
+    }
+}
+
+// An array has the checksum that it has alone, whatever lies beside it, and whichever others are asked for.
+TEST_P(Digest, AnArrayIsKnownAlone)
+{
+    for (const auto &ends : cuts()) {
+        const auto want = whole(ends, 2);
+        for (unsigned array = 0; array < 3; array++) {
+            const size_t from = array ? ends[array - 1] : 0, bytes = ends[array] - from;
+            std::vector<char> all = data;
+            data.assign(all.begin() + (ptrdiff_t)from, all.begin() + (ptrdiff_t)(from + bytes));
+            begin({bytes, bytes, bytes});
+            EXPECT_EQ(want[array], end(1, 1)[0]) << array;
+            data = std::move(all);
+            begin(ends);
+            const auto one = end(3, 1u << array);
+            for (unsigned other = 0; other < 3; other++)
+                EXPECT_EQ(other == array ? want[other] : other + 1, one[other]);
         }
     }
 }
@@ -60,26 +95,34 @@ TEST_P(Digest, EdgesOfARangeMayStillChange)
 {
     std::mt19937 random(9);
     for (int trial = 0; trial < 20; trial++) {
+        const auto ends = cuts()[(size_t)trial % 4];
         const size_t from = random() % (data.size() + 1), to = from + random() % (data.size() - from + 1);
-        zoff_offload_digest_begin(&digest, data.size());
-        zoff_offload_digest_add(&digest, 2, data.data(), data.size(), from, to);
+        begin(ends);
+        zoff_offload_digest_add(&digest, 2, data.data(), from, to);
         for (size_t i = 0; i < data.size(); i++) {
             if (i < from || i >= to)
                 data[i] = (char)(data[i] + 1);
         }
-        const uint64_t have = zoff_offload_digest_end(&digest, 2, data.data(), data.size());
-        EXPECT_EQ(whole(1), have);
+        const auto have = end(2);
+        EXPECT_EQ(whole(ends, 1), have);
     }
 }
 
+// In its own array, and in no other.
 TEST_P(Digest, AnyByteCounts)
 {
-    const uint64_t want = whole(2);
-    for (size_t at : {(size_t)0, data.size() / 2, data.size() - 1}) {
-        data[at] = (char)(data[at] ^ 1);
-        EXPECT_NE(want, whole(2)) << "byte " << at;
-        data[at] = (char)(data[at] ^ 1);
+    for (const auto &ends : cuts()) {
+        const auto want = whole(ends, 2);
+        for (size_t at : {(size_t)0, data.size() / 2, data.size() - 1}) {
+            data[at] = (char)(data[at] ^ 1);
+            const auto have = whole(ends, 2);
+            for (unsigned array = 0; array < 3; array++) {
+                const bool has = at < ends[array] && at >= (array ? ends[array - 1] : 0);
+                EXPECT_EQ(!has, want[array] == have[array]) << "byte " << at << " of array " << array;
+            }
+            data[at] = (char)(data[at] ^ 1);
+        }
+        EXPECT_EQ(want, whole(ends, 2));
     }
-    EXPECT_EQ(want, whole(2));
 }
 } // namespace
