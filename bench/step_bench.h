@@ -107,7 +107,8 @@ typedef struct step_book {
     race small_loop, large_loop;                     /* states in DRAM, beside a trainer's own loop */
     race residents;                                  /* all states in DRAM, on both tiers */
     zoff_plan_info resident;                         /* of the engine on the NVMe tier in it */
-    double windows_read, windows_write;              /* bytes over those of the states; 0: not measured */
+    double windows[2][2];                            /* bytes read, and written, over those of the states: all kinds of a window
+                                                        before the next one, and kind by kind; 0: not measured */
     size_t loop_elements;                            /* of the large one */
     zoff_plan_info small, cached;                    /* of the engines with the small and the large budget */
     uint64_t step_bytes;                             /* read from files by a step of the small one, and as many written */

@@ -61,12 +61,12 @@ static int race_residents(const step_options *options, const step_model *m, cons
     return ret;
 }
 
-/* As engine.h says: all kinds of a window before the next one, and windows no larger than half a chunk of elements. */
-static int move_all(const step_engine *e, size_t elements, size_t window, float *buffer, bool write)
+/* All windows of some kinds, the kinds of a window one after the other. */
+static int move_kinds(const step_engine *e, size_t elements, size_t window, float *buffer, bool write, int from, int to)
 {
     for (size_t first = 0; first < elements; first += window) {
         const size_t count = elements - first < window ? elements - first : window;
-        for (int kind = ZOFF_STATE_MASTER; kind <= ZOFF_STATE_V; kind++) {
+        for (int kind = from; kind <= to; kind++) {
             const zoff_status status = write
                                            ? zoff_state_write(e->engine, e->param, (zoff_state_kind)kind, first, count, buffer)
                                            : zoff_state_read(e->engine, e->param, (zoff_state_kind)kind, first, count, buffer);
@@ -74,7 +74,19 @@ static int move_all(const step_engine *e, size_t elements, size_t window, float 
                 return -1;
         }
     }
-    return write && zoff_state_flush(e->engine) != ZOFF_OK ? -1 : 0;
+    return 0;
+}
+
+/* The two orders that engine.h names: all kinds of a window before the next window, or one kind of all windows before the next
+ * kind. Windows are no larger than half a chunk. */
+static int move_all(const step_engine *e, size_t elements, size_t window, float *buffer, bool write, bool by_kind)
+{
+    int ret = 0;
+    if (!by_kind)
+        ret = move_kinds(e, elements, window, buffer, write, ZOFF_STATE_MASTER, ZOFF_STATE_V);
+    for (int kind = ZOFF_STATE_MASTER; by_kind && ret == 0 && kind <= ZOFF_STATE_V; kind++)
+        ret = move_kinds(e, elements, window, buffer, write, kind, kind);
+    return ret == 0 && write && zoff_state_flush(e->engine) != ZOFF_OK ? -1 : ret;
 }
 
 static int count_windows(const step_options *options, const step_model *m, const char *folder, step_book *book)
@@ -84,7 +96,8 @@ static int count_windows(const step_options *options, const step_model *m, const
     const step_engine_opts opts = {
         .paths = paths, .path_count = 1, .host_bytes = states / options->budget_share, .persist = true};
     step_engine e = {.engine = NULL};
-    uint64_t read[4], written[4];
+    uint64_t read[2], written[2];
+    bool counts = true;
     if (step_engine_open(m, "windows", &opts, &e) != 0) {
         snprintf(book->no_windows, sizeof book->no_windows, "%s", e.reason);
         return 0;
@@ -92,18 +105,20 @@ static int count_windows(const step_options *options, const step_model *m, const
     const size_t window = e.plan.chunk_bytes / 24;
     float *buffer = calloc(window, sizeof *buffer);
     int ret = buffer ? 0 : -1;
-    for (unsigned pass = 0; pass < 2 && ret == 0; pass++) {
+    for (unsigned pass = 0; pass < 4 && ret == 0; pass++) {
+        const bool write = pass & 1, by_kind = pass & 2;
         step_engine_step(&e); /* the moments are more than zeros */
-        ret = e.failed ? -1 : read_traffic(&read[2 * pass], &written[2 * pass]);
-        ret = ret == 0 ? move_all(&e, m->elements, window, buffer, pass == 1) : ret;
-        ret = ret == 0 ? read_traffic(&read[2 * pass + 1], &written[2 * pass + 1]) : ret;
+        ret = e.failed ? -1 : read_traffic(&read[0], &written[0]);
+        ret = ret == 0 ? move_all(&e, m->elements, window, buffer, write, by_kind) : ret;
+        ret = ret == 0 ? read_traffic(&read[1], &written[1]) : ret;
+        if (ret != 0)
+            break;
+        const uint64_t moved = write ? written[1] - written[0] : read[1] - read[0];
+        book->windows[by_kind][write] = (double)moved / (double)states;
+        counts = counts && moved;
     }
-    if (ret == 0 && read[1] > read[0]) {
-        book->windows_read = (double)(read[1] - read[0]) / (double)states;
-        book->windows_write = (double)(written[3] - written[2]) / (double)states;
-    } else {
+    if (ret != 0 || !counts)
         snprintf(book->no_windows, sizeof book->no_windows, "the kernel counts no transfers of this process (/proc/self/io)");
-    }
     if (ret != 0)
         fprintf(stderr, "step: windows: %s\n", zoff_last_error());
     free(buffer);
@@ -135,16 +150,20 @@ void step_windows_judge(const step_options *options, const step_book *book, benc
                             CHUNKS);
     if (bench_figures_measured(f) && f->rounds < ENOUGH_ROUNDS)
         bench_figures_spoil(f, "%u rounds are too few", f->rounds);
-    bench_figure *moved[] = {bench_figures_add(out, "windows_read_over_state", -1, 1.1,
-                                               "bytes read to save all states through windows / their bytes", why),
-                             bench_figures_add(out, "windows_write_over_state", -1, 1.1,
-                                               "bytes written to load all states through windows / their bytes", why)};
-    for (unsigned i = 0; i < 2; i++) {
-        const double value = i ? book->windows_write : book->windows_read;
-        if (value > 0)
-            bench_figures_set(moved[i], value, 1);
-        if (bench_figures_measured(moved[i]) && options->elements < LEAST_ELEMENTS)
-            bench_figures_spoil(moved[i], "measured with %zu elements; what is asked is about %d", options->elements,
+    static const struct {
+        const char *name, *what;
+    } MOVED[2][2] = {
+        {{"windows_read_over_state", "bytes read to save all states, window by window / their bytes"},
+         {"windows_write_over_state", "bytes written to load all states, window by window / their bytes"}},
+        {{"kinds_read_over_state", "bytes read to save all states through windows, kind by kind / their bytes"},
+         {"kinds_write_over_state", "bytes written to load all states through windows, kind by kind / their bytes"}}};
+    for (unsigned i = 0; i < 4; i++) {
+        const bool by_kind = i / 2, write = i % 2;
+        bench_figure *moved = bench_figures_add(out, MOVED[by_kind][write].name, -1, 1.1, MOVED[by_kind][write].what, why);
+        if (!book->no_windows[0] && book->windows[by_kind][write] > 0)
+            bench_figures_set(moved, book->windows[by_kind][write], 1);
+        if (bench_figures_measured(moved) && options->elements < LEAST_ELEMENTS)
+            bench_figures_spoil(moved, "measured with %zu elements; what is asked is about %d", options->elements,
                                 LEAST_ELEMENTS);
     }
 }

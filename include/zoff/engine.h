@@ -363,10 +363,11 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 
 /** Copy a window of one parameter's state, counted in elements through its slices one after the other.
  *
- *  Read or write all states in the order of the parameters, in windows of at most half of zoff_plan_info.chunk_bytes, all kinds
- *  of one window before the next window: then each chunk is read once, and written once. On the NVMe tier the last chunks stay
- *  in the slots, already compared with their checksums, so small windows cost a copy; windows in random order cost a whole
- *  chunk each. Reading ahead for the next step begins again with its first call.
+ *  Read or write all states in the order of the parameters, one kind of all parameters before the next kind, or all kinds of
+ *  one window before the next window: then the states are read once, and written once. In the second order windows are of at
+ *  most half of zoff_plan_info.chunk_bytes. On the NVMe tier the states of one kind in one chunk move together, and stay in the
+ *  slot of the chunk, already compared with their checksum, while no other chunk needs it. So small windows cost a copy, and
+ *  windows in random order cost one kind of a chunk each. Reading ahead for the next step begins again with its first call.
  *  @units fp32 elements  @blocks yes, on the NVMe tier for a chunk that is in no slot
  *  @return ERR_INVALID when the window is not inside slices * count, the parameter is frozen, or its optimizer has no such
  *  state; ERR_IO also for an earlier window that could not be written: it is kept and written again by the next call */

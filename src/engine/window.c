@@ -1,8 +1,9 @@
 /* window.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine keeps. A
  * window goes through the slices of the parameter, one after the other.
  *
- * Windows come in rows: a checkpoint is read or written part by part, and one chunk holds all three states of many parts. So a
- * window leaves its chunk in the store's slot, and what it writes is put off: see zoff_offload_store_keep(). */
+ * Windows come in rows: a checkpoint is read or written part by part, and one chunk holds the states of many parts. So a window
+ * leaves its chunk in the store's slot, and what it writes is put off: see zoff_offload_store_keep(). It reads and writes only
+ * the stream of its kind. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -91,6 +92,7 @@ static zoff_pass pass_of(const zoff_engine *e, const window *w)
         pass.states = keeps_copy && !p->frozen;
     else
         pass.states = w->is_weights ? w->write && !p->frozen : true;
+    pass.streams = 1u << (w->is_weights ? ZOFF_STREAM_MASTER : (zoff_plan_stream)w->kind);
     pass.changes_states = w->write && pass.states;
     pass.changes_weights = w->write && pass.weights;
     return pass;

@@ -15,7 +15,8 @@ namespace
 struct place {
     const char *name;
     const char *backend;
-    uint64_t residents; // chunks
+    uint64_t residents;   // chunks
+    bool by_kind = false; // one kind of all parameters before the next; otherwise all kinds of a window before the next
 };
 
 class WindowFaults : public testing::TestWithParam<place>
@@ -47,23 +48,30 @@ class WindowFaults : public testing::TestWithParam<place>
 
     static float value(size_t p, zoff_state_kind kind, size_t k) { return (float)(1 + p * 7 + (size_t)kind * 3 + k % 5); }
 
-    // Each call until it succeeds; the first failure goes to *failures.
+    // Each call until it succeeds; the failures are counted.
+    void write_window(size_t p, zoff_state_kind kind, size_t first, int *failures)
+    {
+        std::vector<float> window(std::min<size_t>(500, t.tensors[p].total() - first));
+        for (size_t k = 0; k < window.size(); k++)
+            window[k] = value(p, kind, first + k);
+        zoff_status status;
+        for (int tries = 0; tries < 3; tries++) {
+            status = zoff_state_write(e.get(), (zoff_param)p, kind, first, window.size(), window.data());
+            if (status == ZOFF_OK || !failures)
+                break;
+            ++*failures;
+        }
+        ASSERT_ZOFF_OK(status);
+    }
+
     void write_all(int *failures = nullptr)
     {
-        for (size_t p = 0; p < t.tensors.size(); p++) {
-            for (size_t first = 0; first < t.tensors[p].total(); first += 500) {
-                for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
-                    std::vector<float> window(std::min<size_t>(500, t.tensors[p].total() - first));
-                    for (size_t k = 0; k < window.size(); k++)
-                        window[k] = value(p, kind, first + k);
-                    zoff_status status;
-                    for (int tries = 0; tries < 3; tries++) {
-                        status = zoff_state_write(e.get(), (zoff_param)p, kind, first, window.size(), window.data());
-                        if (status == ZOFF_OK || !failures)
-                            break;
-                        ++*failures;
-                    }
-                    ASSERT_ZOFF_OK(status);
+        const std::vector<zoff_state_kind> kinds = {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V};
+        for (size_t pass = 0; pass < (GetParam().by_kind ? kinds.size() : 1); pass++) {
+            for (size_t p = 0; p < t.tensors.size(); p++) {
+                for (size_t first = 0; first < t.tensors[p].total(); first += 500) {
+                    for (zoff_state_kind kind : GetParam().by_kind ? std::vector{kinds[pass]} : kinds)
+                        ASSERT_NO_FATAL_FAILURE(write_window(p, kind, first, failures));
                 }
             }
         }
@@ -103,7 +111,8 @@ class WindowFaults : public testing::TestWithParam<place>
 
 INSTANTIATE_TEST_SUITE_P(Places, WindowFaults,
                          testing::Values(place{"uring", "io_uring", 0}, place{"posix", "posix", 0},
-                                         place{"residents", "auto", 3}, place{"all_resident", "auto", 6}),
+                                         place{"residents", "auto", 3}, place{"all_resident", "auto", 6},
+                                         place{"by_kind", "auto", 0, true}, place{"residents_by_kind", "posix", 3, true}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(WindowFaults, ArePutOffAndThenDurableAsAWhole)

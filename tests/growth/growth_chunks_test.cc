@@ -75,15 +75,20 @@ class subject
     void pull() { ASSERT_ZOFF_OK(zoff_params_pull(e_.get())); }
     void destroy() { e_.reset(); }
 
-    // All states, in the order of the parameters, the kinds of each window one after the other.
-    void windows(bool write, size_t most = CHUNK / 2)
+    // All states, in the order of the parameters, once for each list of kinds; the kinds of a list one after the other in each
+    // window.
+    typedef std::vector<std::vector<zoff_state_kind>> order;
+    void windows(bool write, size_t most = CHUNK / 2, const order &lists = {{ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}})
     {
-        for (size_t p = 0; p < t_.tensors.size(); p++) {
-            for (size_t first = 0; first < t_.tensors[p].total(); first += most) {
-                std::vector<float> window(std::min(most, t_.tensors[p].total() - first), 0.5f);
-                for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V})
-                    ASSERT_ZOFF_OK(write ? zoff_state_write(e_.get(), (zoff_param)p, kind, first, window.size(), window.data())
-                                         : zoff_state_read(e_.get(), (zoff_param)p, kind, first, window.size(), window.data()));
+        for (const auto &kinds : lists) {
+            for (size_t p = 0; p < t_.tensors.size(); p++) {
+                for (size_t first = 0; first < t_.tensors[p].total(); first += most) {
+                    std::vector<float> window(std::min(most, t_.tensors[p].total() - first), 0.5f);
+                    for (zoff_state_kind kind : kinds)
+                        ASSERT_ZOFF_OK(
+                            write ? zoff_state_write(e_.get(), (zoff_param)p, kind, first, window.size(), window.data())
+                                  : zoff_state_read(e_.get(), (zoff_param)p, kind, first, window.size(), window.data()));
+                }
             }
         }
     }
@@ -102,6 +107,8 @@ class GrowthChunks : public testing::TestWithParam<shape>
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, GrowthChunks, testing::ValuesIn(SHAPES), [](const auto &p) { return p.param.name; });
 
+const subject::order BY_KIND = {{ZOFF_STATE_MASTER}, {ZOFF_STATE_M}, {ZOFF_STATE_V}};
+
 // Blocks of each part of a life, at one size.
 std::vector<std::pair<const char *, uint64_t>> costs_at(const shape &s, size_t count)
 {
@@ -115,6 +122,7 @@ std::vector<std::pair<const char *, uint64_t>> costs_at(const shape &s, size_t c
     take("step", [&] { all.step(); });
     take("reading windows", [&] { all.windows(false); });
     take("writing windows", [&] { all.windows(true); });
+    take("writing windows kind by kind", [&] { all.windows(true, CHUNK / 2, BY_KIND); });
     take("step after windows", [&] { all.step(); });
     take("push", [&] { all.push(); });
     take("pull", [&] { all.pull(); });
@@ -158,7 +166,17 @@ traffic traffic_of(const std::function<void()> &work)
     return {after.read - before.read, after.written - before.written};
 }
 
-// Each chunk is read once and written once by all windows together, also where their ends lie inside of chunks.
+// Each array of a chunk is read once and written once by all windows together, whether the kinds of a window come one after the
+// other, or one kind of all parameters before the next, or both; also where the ends of windows lie inside of chunks.
+const struct {
+    const char *name;
+    subject::order lists;
+    std::vector<size_t> windows;
+} ORDERS[] = {
+    {"ByWindow", {{ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}}, {CHUNK / 2, CHUNK / 3, CHUNK}},
+    {"ByKind", BY_KIND, {CHUNK / 2, CHUNK / 3, 7 * CHUNK}},
+    {"Mixed", {{ZOFF_STATE_V}, {ZOFF_STATE_M, ZOFF_STATE_MASTER}}, {CHUNK / 3}},
+};
 class GrowthOfBytes : public testing::TestWithParam<shape>
 {
   protected:
@@ -170,29 +188,32 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GrowthOfBytes,
 
 TEST_P(GrowthOfBytes, WindowsMoveTheStatesOnce)
 {
-    for (size_t window : {CHUNK / 2, CHUNK / 3, CHUNK}) {
-        subject all(GetParam(), 64);
-        all.seal();
-        all.step();
-        const zoff_plan_info plan = plan_of(all.engine_of());
-        const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10; // commit records, /proc
-        const uint64_t most_read = states - (GetParam().persist ? plan.resident_bytes : 0) + slack;
-        const traffic saving = traffic_of([&] { all.windows(false, window); });
-        EXPECT_LE(saving.read, most_read + states / 10) << window;
-        EXPECT_LE(saving.written, slack) << window;
-        const traffic loading = traffic_of([&] {
-            all.windows(true, window);
-            ASSERT_ZOFF_OK(zoff_state_flush(all.engine_of()));
-        });
-        EXPECT_LE(loading.read, most_read + states / 10) << window;
-        EXPECT_LE(loading.written, states + states / 10 + slack) << window;
-        // One element after the other costs a chunk once, not each time.
-        const traffic small = traffic_of([&] {
-            float x;
-            for (size_t k = 0; k < CHUNK; k += 8)
-                ASSERT_ZOFF_OK(zoff_state_read(all.engine_of(), 0, ZOFF_STATE_V, k, 1, &x));
-        });
-        EXPECT_LE(small.read, 2 * plan.chunk_bytes + slack) << window;
+    for (const auto &order : ORDERS) {
+        for (size_t window : order.windows) {
+            SCOPED_TRACE(order.name + (" " + std::to_string(window)));
+            subject all(GetParam(), 64);
+            all.seal();
+            all.step();
+            const zoff_plan_info plan = plan_of(all.engine_of());
+            const uint64_t states = plan.nvme_bytes / (GetParam().persist ? 2 : 1), slack = 64 << 10; // commit records, /proc
+            const uint64_t most_read = states - (GetParam().persist ? plan.resident_bytes : 0) + slack;
+            const traffic saving = traffic_of([&] { all.windows(false, window, order.lists); });
+            EXPECT_LE(saving.read, most_read + states / 10);
+            EXPECT_LE(saving.written, slack);
+            const traffic loading = traffic_of([&] {
+                all.windows(true, window, order.lists);
+                ASSERT_ZOFF_OK(zoff_state_flush(all.engine_of()));
+            });
+            EXPECT_LE(loading.read, most_read + states / 10);
+            EXPECT_LE(loading.written, states + states / 10 + slack);
+            // One element after the other costs an array once, not each time.
+            const traffic small = traffic_of([&] {
+                float x;
+                for (size_t k = 0; k < CHUNK; k += 8)
+                    ASSERT_ZOFF_OK(zoff_state_read(all.engine_of(), 0, ZOFF_STATE_V, k, 1, &x));
+            });
+            EXPECT_LE(small.read, 2 * plan.chunk_bytes + slack);
+        }
     }
 }
 } // namespace
