@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
@@ -302,7 +301,7 @@ static bool has_arrived(zoff_comm *comm, const zoff_comm_work *work)
 
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
-    static const struct timespec NAP = {.tv_nsec = 20000};
+    unsigned naps = 0;
     /* Once all have come bytes are moved by whoever polls, so there is no time to sleep; and a rank that lets others run after
      * every look gives away whole slices of time on a machine that is busy. */
     enum { LOOKS = 128, PATIENCE = 32 * LOOKS };
@@ -311,7 +310,7 @@ zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
         if (status != ZOFF_PENDING)
             return status;
         if (turn > PATIENCE && !has_arrived(comm, work))
-            nanosleep(&NAP, NULL);
+            zoff_base_clock_nap(naps++);
         else if (turn % LOOKS == 0)
             sched_yield();
     }

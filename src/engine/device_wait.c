@@ -37,12 +37,12 @@ zoff_status zoff_engine_device_wait_count(zoff_engine *e, double seconds)
 
 static zoff_status let_time_pass(zoff_engine *e)
 {
-    enum { YIELDS = 200, NAP_NS = 20000 };
+    enum { YIELDS = 200 };
     const double from = zoff_base_clock_seconds();
     if (e->run.idle++ < YIELDS)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        zoff_base_clock_nap(e->run.idle - YIELDS - 1);
     const double seconds = zoff_base_clock_seconds() - from;
     e->run.info.device_wait_seconds += seconds;
     return zoff_engine_device_wait_count(e, seconds);

@@ -7,7 +7,6 @@
 #include "try.h"
 
 #include <sched.h>
-#include <time.h>
 
 /* Buckets under way at a time: one that is packed or added up, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
@@ -222,12 +221,12 @@ void zoff_engine_ranks_pump(zoff_engine *e)
 /* Others may have no processor of their own, so this one is lent first, and time passes later. */
 zoff_status zoff_engine_ranks_wait(zoff_engine *e)
 {
-    enum { YIELDS = 200, NAP_NS = 20000 };
+    enum { YIELDS = 200 };
     const double from = zoff_base_clock_seconds();
     if (e->run.idle++ < YIELDS)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        zoff_base_clock_nap(e->run.idle - YIELDS - 1);
     const double seconds = zoff_base_clock_seconds() - from;
     e->run.info.comm_wait_seconds += seconds;
     if (zoff_engine_device_is(e) && zoff_engine_device_busy(e))
