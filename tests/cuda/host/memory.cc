@@ -3,6 +3,7 @@
 
 #include "control.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,10 @@ namespace zoff_test
 {
 namespace
 {
-enum : size_t { LARGE = 1 << 20 }; // is given back to the kernel, as a device's is to the device
+enum : size_t {
+    LARGE = 1 << 20,     // is given back to the kernel, as a device's is to the device
+    POISONED = 256 << 10 // at each end of what is given out
+};
 struct range {
     size_t bytes;
     cudaMemoryType kind;
@@ -61,7 +65,10 @@ void *get_memory(size_t bytes, cudaMemoryType kind)
                                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!memory || memory == MAP_FAILED)
         return nullptr;
-    memset(memory, 0xa5, bytes);
+    // No zeros where anybody looks first. All of it would be most of what a test takes: pages that nobody uses have to be made.
+    const size_t end = std::min<size_t>(bytes, POISONED);
+    memset(memory, 0xa5, end);
+    memset((char *)memory + (bytes - end), 0xa5, end);
     add_memory(memory, bytes ? bytes : 1, kind);
     return memory;
 }

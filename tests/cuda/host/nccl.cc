@@ -31,7 +31,6 @@ namespace
 enum { LOOKS = 3 };
 
 std::mutex lock; // of everything here
-std::condition_variable changed;
 
 // Something that was sent and not received yet. The receiver copies.
 struct message {
@@ -50,6 +49,7 @@ struct sum {
 
 // Ranks that have the same id.
 struct group {
+    std::condition_variable changed;
     int size, joined = 0, finalized = 0;
     int exchanging = 0, adding = 0;                           // ranks that have begun to, once
     std::map<int, sum> sums;                                  // by number
@@ -178,7 +178,6 @@ ncclComm *make(const std::string &id, int size, int rank, int device)
     c->device = device;
     ranks->joined++;
     all.insert(c);
-    changed.notify_all();
     return c;
 }
 
@@ -194,9 +193,9 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
             boxes[{c->rank, t.peer}].push_back({c, t.data, t.bytes, &taken.back()});
         }
     }
-    changed.notify_all();
+    c->ranks->changed.notify_all();
     const auto goes_on = [&](const auto &is_there) {
-        changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
+        c->ranks->changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
         return !c->is_aborted;
     };
     for (const auto &t : b.transfers) {
@@ -214,7 +213,7 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
             c->state = ncclInvalidUsage;
         }
         *m.is_taken = true;
-        changed.notify_all();
+        c->ranks->changed.notify_all();
     }
     for (const bool &one : taken) {
         if (!goes_on([&] { return one; }))
@@ -227,7 +226,7 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
             m = m->from == c && c->is_aborted ? queue.erase(m) : m + 1;
     }
     c->in_streams--;
-    changed.notify_all();
+    c->ranks->changed.notify_all();
 }
 
 // With the lock: the piece of this rank, of what all have.
@@ -240,9 +239,9 @@ void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
     s.counts.resize((size_t)size, b.count);
     s.in[(size_t)c->rank] = b.in;
     s.counts[(size_t)c->rank] = b.count;
-    changed.notify_all();
+    c->ranks->changed.notify_all();
     const auto goes_on = [&](const auto &is_there) {
-        changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
+        c->ranks->changed.wait(hold, [&] { return c->is_aborted || (!stopped.count(c->rank) && is_there()); });
         return !c->is_aborted;
     };
     const auto all_came = [&] { return std::count(s.in.begin(), s.in.end(), nullptr) == 0; };
@@ -259,7 +258,7 @@ void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
             b.out[i] = x;
         }
         s.taken++;
-        changed.notify_all();
+        c->ranks->changed.notify_all();
         goes_on([&] { return s.taken >= size; });
     }
     // Of an abort: nobody looks at this memory any more. Otherwise the last one to leave clears up.
@@ -268,7 +267,7 @@ void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
     else if (++s.taken == 2 * size)
         c->ranks->sums.erase(number);
     c->in_streams--;
-    changed.notify_all();
+    c->ranks->changed.notify_all();
 }
 
 void CUDART_CB run(void *ctx)
@@ -343,7 +342,8 @@ void zoff_nccl_heal(void)
     fails.clear();
     stopped.clear();
     version = NCCL_VERSION_CODE;
-    changed.notify_all();
+    for (auto *c : all)
+        c->ranks->changed.notify_all();
 }
 
 void zoff_nccl_pretend(int other)
@@ -473,8 +473,8 @@ static ncclResult_t end(ncclComm_t comm)
 {
     std::unique_lock<std::mutex> hold(lock);
     comm->is_aborted = true;
-    changed.notify_all();
-    changed.wait(hold, [&] { return comm->in_streams == 0; });
+    comm->ranks->changed.notify_all();
+    comm->ranks->changed.wait(hold, [&] { return comm->in_streams == 0; });
     for (batch *b : comm->late)
         delete b;
     if (comm->child) {
