@@ -420,16 +420,16 @@ TEST(OwnedFrozen, IsReadAndNeverWritten)
 class OwnedMemory : public testing::TestWithParam<size_t>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Chunks, OwnedMemory, testing::Values(1 << 16, 1 << 18, 1 << 19),
+INSTANTIATE_TEST_SUITE_P(Chunks, OwnedMemory, testing::Values(1 << 13, 1 << 15, 1 << 16),
                          [](const auto &p) { return std::to_string(p.param); });
 
 TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
 {
     log_catcher log;
     scratch_folder folders[2];
-    const size_t chunk = GetParam(), slice = 1 << 18, count = 12;
-    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, ", \"stage3_max_live_parameters\": 600000",
-                    1,  false,          false,          "",        ", \"max_in_cpu\": 0"};
+    const size_t chunk = GetParam(), slice = 1 << 15, count = 12;
+    const char *keys = ", \"stage3_max_live_parameters\": 75000, \"stage3_param_persistence_threshold\": 1000";
+    const cell c = {"", ZOFF_TIER_HOST, ZOFF_TIER_NVME, ZOFF_BF16, keys, 1, false, false, "", ", \"max_in_cpu\": 0"};
     trainer t(47);
     for (size_t i = 0; i < count; i++) {
         t.add(slice, 1, ZOFF_BF16, ZOFF_BF16);
@@ -438,7 +438,7 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
     engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), chunk);
     const zoff_plan_info plan = plan_of(e.get());
     // Three buffers, and two slices and a little that may be whole, each with its padding.
-    EXPECT_EQ(3 * 2 * chunk + 2u * 600000 + 64 * count, plan.weight_host_bytes);
+    EXPECT_EQ(3 * 2 * chunk + 2u * 75000 + 64 * count, plan.weight_host_bytes);
     EXPECT_EQ(count * 2 * slice, plan.weight_nvme_bytes);
     EXPECT_EQ(plan.weight_nvme_bytes, plan.step_write_bytes);
     EXPECT_EQ(0u, plan.step_read_bytes);
