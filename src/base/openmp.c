@@ -53,7 +53,8 @@ static _Thread_local struct {
     unsigned threads; /* 0: not known to be there */
     pid_t tids[BORROWED_MOST];
     bool awake;         /* at the last look */
-    double check;       /* seconds: when to see whether its threads still exist */
+    double now;         /* seconds: of the last question whether it is awake */
+    double check;       /* when to see whether its threads still exist */
     double next, pause; /* when to look again, and between looks that found nothing */
 } pool;
 
@@ -199,7 +200,7 @@ bool zoff_base_openmp_awake(unsigned threads)
 {
     if (!BORROWS || !GOMP_parallel || !omp_get_thread_num || !omp_get_num_threads || threads < 2 || threads > BORROWED_MOST)
         return false;
-    const double now = zoff_base_clock_seconds();
+    const double now = pool.now = zoff_base_clock_seconds();
     if (pool.threads && now >= pool.check) {
         pool.check = now + LOOK_SECONDS; /* a system call a thread: too dear for each of many small runs */
         pool.threads = all_there() ? pool.threads : 0;
@@ -225,5 +226,7 @@ void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
     region r = {.fn = fn, .ctx = ctx};
     GOMP_parallel(run_in_region, &r, threads, 0);
-    pool.next = zoff_base_clock_seconds() + LOOK_SECONDS; /* they spin for longer, as a rule */
+    /* They spin for longer, as a rule. Of the time before the run: a second reading of the clock is 2 % of the smallest runs,
+     * and a look after each long run is nothing. */
+    pool.next = pool.now + LOOK_SECONDS;
 }
