@@ -74,6 +74,8 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
 int __wrap_sync_file_range(int fd, off_t offset, off_t bytes, unsigned how)
 {
     int ret = __real_sync_file_range(fd, offset, bytes, how);
+    if (active && how == SYNC_FILE_RANGE_WRITE)
+        active->begun_bytes += static_cast<size_t>(bytes);
     if (active && active->lose_writes && (how & SYNC_FILE_RANGE_WAIT_AFTER)) {
         errno = active->lose_writes;
         return -1;

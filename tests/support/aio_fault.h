@@ -24,6 +24,7 @@ struct aio_fault {
     int allocations = 0;          // seen so far
     int refuse_fallocate = 0;     // errno that fallocate() gives
     int lose_writes = 0;          // errno with which what is in the page cache fails on its way to the disk
+    size_t begun_bytes = 0;       // of the page cache: were sent to the disk without waiting
 };
 } // namespace zoff_test
 

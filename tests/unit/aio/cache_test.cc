@@ -72,6 +72,7 @@ TEST_P(AioCache, StaysSmallWhereODirectIsRefused)
         GTEST_SKIP() << zoff_last_error();
     EXPECT_LT(pass(q.get(), true, file, bytes), 100.0) << "while writing";
     EXPECT_LT(cached_mib(path), 50.0) << "after writing";
+    EXPECT_EQ(file, fault.begun_bytes) << "the disk has nothing to do until a write is waited for";
     EXPECT_LT(pass(q.get(), false, file, bytes), 100.0) << "while reading";
     EXPECT_LT(cached_mib(path), 50.0) << "after reading";
     q.reset();
