@@ -46,7 +46,11 @@ class gate
     bool is_shut = false;
 };
 
-enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, ON_THE_DEVICE };
+const double LIMIT = 0.25; // seconds
+enum { COUNT = 32768, CHUNKS = 8 };
+
+// Of both stores: the engine keeps the weights in files, too.
+enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, AT_READS_OF_BOTH, ON_THE_DEVICE };
 gate the_gate;
 std::atomic<int> shut_at{NOWHERE};
 
@@ -61,12 +65,17 @@ void pass(void *)
     the_gate.pass();
 }
 
+// The first chunk of the states, in either of its places, or of the weights, which are smaller; not what is in front of it.
+bool is_first_chunk(size_t bytes, off_t offset)
+{
+    const off_t least = 4096, states = 48 * COUNT / CHUNKS, weights = 2 * COUNT / CHUNKS;
+    return offset >= least && offset < (static_cast<off_t>(bytes) > weights ? states : least + weights);
+}
+
 double now()
 {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-const double LIMIT = 0.25; // seconds
 
 class Deadlines : public testing::TestWithParam<where>
 {
@@ -101,16 +110,20 @@ class Deadlines : public testing::TestWithParam<where>
             ASSERT_ZOFF_OK(zoff_accel_stream_open(opened, &stream));
         }
         const std::string text =
-            "{\"gradient_clipping\": 0, \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
-            "\"nvme\", \"buffer_count\": 2, \"nvme_path\": \"" +
-            folder.path + "\"}}, \"zoff\": {\"io_backend\": \"threads\", \"persist\": true}}";
+            "{\"gradient_clipping\": 0, \"zero_optimization\": {" +
+            (owned ? "\"stage\": 3, \"stage3_param_persistence_threshold\": 0, \"offload_param\": {\"device\": \"nvme\", "
+                     "\"max_in_cpu\": 0, \"buffer_count\": 2, \"nvme_path\": \"" +
+                         folder.path + "\"}"
+                   : std::string("\"stage\": 1")) +
+            ", \"offload_optimizer\": {\"device\": \"nvme\", \"buffer_count\": 2, \"nvme_path\": \"" + folder.path +
+            "\"}}, \"zoff\": {\"io_backend\": \"threads\", \"persist\": true}}";
         zoff_config *parsed = nullptr;
         zoff_engine *made = nullptr;
         ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;
-        opts.chunk_elements = COUNT / 8;
+        opts.chunk_elements = COUNT / CHUNKS;
         opts.threads = 1;
         opts.comm = group.get();
         opts.accel = device.get();
@@ -120,33 +133,55 @@ class Deadlines : public testing::TestWithParam<where>
         zoff_param_desc d = {};
         d.struct_size = sizeof d;
         d.name = "layer";
-        d.value = weights.data();
-        d.grad = grads.data();
+        d.value = owned ? nullptr : weights.data();
+        d.grad = owned ? nullptr : grads.data();
+        d.engine_owned = owned;
         d.count = COUNT;
         d.dtype = ZOFF_BF16;
         ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        if (owned) {
+            ASSERT_ZOFF_OK(zoff_param_write(e.get(), 0, 0, COUNT, weights.data()));
+        }
+    }
+
+    // The weights, wherever they are.
+    const std::vector<uint16_t> &now_weights()
+    {
+        if (owned) {
+            EXPECT_ZOFF_OK(zoff_param_read(e.get(), 0, 0, COUNT, weights.data()));
+        }
+        return weights;
     }
 
     zoff_status step(zoff_step_info *info)
     {
         *info = zoff_step_info();
         info->struct_size = sizeof *info;
-        zoff_status status = zoff_grad_ready(e.get(), 0, 0, stream);
+        void *grad;
+        zoff_status status = owned ? zoff_grad_acquire(e.get(), 0, 0, stream, &grad) : ZOFF_OK;
+        if (owned && status == ZOFF_OK)
+            memcpy(grad, grads.data(), COUNT * sizeof grads[0]);
+        status = status < 0 ? status : zoff_grad_ready(e.get(), 0, 0, stream);
         status = status < 0 ? status : zoff_step_begin(e.get(), nullptr);
         return status < 0 ? status : zoff_step_wait(e.get(), info);
     }
 
+    // The next step cannot end.
     void shut()
     {
+        zoff_step_info info;
         the_gate.shut();
         shut_at = GetParam();
         if (stream) {
             ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
         }
+        if (owned) { // has the first chunks at hand, and reads them for the next one in the end
+            ASSERT_ZOFF_OK(step(&info));
+        }
     }
 
-    enum { COUNT = 32768 };
+    const bool owned = GetParam() == AT_READS_OF_BOTH;
     log_catcher log;
     scratch_folder folder;
     std::vector<uint16_t> weights, grads;
@@ -156,20 +191,22 @@ class Deadlines : public testing::TestWithParam<where>
     engine e;
 };
 
-INSTANTIATE_TEST_SUITE_P(Places, Deadlines, testing::Values(AT_WRITES, AT_RECORDS, AT_READS, ON_THE_DEVICE), [](const auto &p) {
-    return std::string(p.param == AT_WRITES    ? "writes"
-                       : p.param == AT_RECORDS ? "records"
-                       : p.param == AT_READS   ? "reads"
-                                               : "device");
-});
+INSTANTIATE_TEST_SUITE_P(Places, Deadlines, testing::Values(AT_WRITES, AT_RECORDS, AT_READS, AT_READS_OF_BOTH, ON_THE_DEVICE),
+                         [](const auto &p) {
+                             return std::string(p.param == AT_WRITES          ? "writes"
+                                                : p.param == AT_RECORDS       ? "records"
+                                                : p.param == AT_READS         ? "reads"
+                                                : p.param == AT_READS_OF_BOTH ? "both"
+                                                                              : "device");
+                         });
 
 // What the error says is waited for.
 const char *words_for(where place)
 {
-    return place == AT_WRITES    ? "the write of chunk"
-           : place == AT_RECORDS ? "a commit record of"
-           : place == AT_READS   ? "the read of chunk"
-                                 : "gradient 0 of layer on its way down";
+    return place == AT_WRITES                               ? "the write of chunk"
+           : place == AT_RECORDS                            ? "a commit record of"
+           : place == AT_READS || place == AT_READS_OF_BOTH ? "the read of chunk"
+                                                            : "gradient 0 of layer on its way down";
 }
 
 TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
@@ -178,7 +215,7 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     ASSERT_NO_FATAL_FAILURE(open());
     for (int i = 0; i < 3; i++)
         ASSERT_ZOFF_OK(step(&info));
-    const std::vector<uint16_t> right = weights;
+    const std::vector<uint16_t> right = now_weights();
     clear();
     ASSERT_EQ(0, system(("rm '" + folder.path + "'/*").c_str()));
     weights.assign(COUNT, 0x3f80);
@@ -197,8 +234,10 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers come through at their own pace
         status = zoff_step_retry(e.get(), &info);
     ASSERT_ZOFF_OK(status);
-    ASSERT_ZOFF_OK(step(&info));
-    EXPECT_TRUE(weights == right);
+    if (!owned) {
+        ASSERT_ZOFF_OK(step(&info));
+    }
+    EXPECT_TRUE(now_weights() == right);
     int64_t t;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &t));
     EXPECT_EQ(3, t);
@@ -269,7 +308,8 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
 
 ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 {
-    if (shut_at == AT_READS && is_state_file(fd))
+    const int at = shut_at;
+    if ((at == AT_READS || (at == AT_READS_OF_BOTH && is_first_chunk(bytes, offset))) && is_state_file(fd))
         the_gate.pass();
     return __real_pread(fd, dst, bytes, offset);
 }
