@@ -9,7 +9,7 @@ namespace
 {
 using namespace zoff_test;
 
-enum { STEPS = 50 };
+enum { STEPS = 25 };
 
 class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
 {
