@@ -103,6 +103,16 @@ class trainer
         return {all.begin() + (long)size(tensors[i].grad_dtype), all.end()};
     }
 
+    // After a step with ZOFF_STEP_ZERO_GRADS.
+    void expect_zero_gradients_there()
+    {
+        for (size_t i = 0; i < tensors.size(); i++) {
+            const std::vector<char> there = gradients_there(i);
+            for (size_t k = 0; !tensors[i].frozen && k < tensors[i].total(); k++)
+                ASSERT_EQ(0.0f, get(there.data(), tensors[i].grad_dtype, place(i, k))) << i << ", " << k;
+        }
+    }
+
     // Slices that have a gradient, first to last.
     std::vector<std::pair<size_t, size_t>> present() const
     {

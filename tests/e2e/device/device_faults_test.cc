@@ -69,8 +69,8 @@ unsigned of_faults(unsigned in_full)
     return is_full_run() ? in_full : in_full / 7 - 1;
 }
 
-// The nth call of a step fails, for each n until none does: nothing is lost, and a retry ends as if nothing had been. How often
-// events are asked about is up to the scheduler.
+// The nth call of a step fails, for each n until none does: nothing is lost, and a retry ends as if nothing had been; gradients
+// that are to be zeroed are. How often events are asked about is up to the scheduler.
 class EachCall : public DeviceFaults, public testing::WithParamInterface<std::tuple<bool, bool, double>>
 {
 };
@@ -107,7 +107,10 @@ TEST_P(EachCall, OfAStepMayFailOnce)
             ASSERT_ZOFF_OK(hand_over(t, e.get(), device.stream, left));
         }
         zoff_step_info info = new_info();
-        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+        zoff_step_args args = {};
+        args.struct_size = sizeof args;
+        args.flags = ZOFF_STEP_ZERO_GRADS;
+        ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
         const zoff_status ended = zoff_step_wait(e.get(), &info);
         if (ended < 0) {
             ASSERT_EQ(ZOFF_ERR_DEVICE, ended) << zoff_last_error();
@@ -121,8 +124,9 @@ TEST_P(EachCall, OfAStepMayFailOnce)
         reference::step(t.tensors, config_groups(), ++number, 1.0, 1.0, 0);
         t.next_step();
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+        device.fail = 0;
+        ASSERT_NO_FATAL_FAILURE(t.expect_zero_gradients_there());
     }
-    device.fail = 0;
     t.expect_states(e.get());
     // With fewer buckets on the host there are fewer calls.
     EXPECT_LT(polls ? 3u : of_faults(std::get<2>(GetParam()) < 1 ? 60 : 100), failed);

@@ -139,11 +139,7 @@ TEST_F(Device, ZeroesGradientsWhereTheyAre)
     args.struct_size = sizeof args;
     args.flags = ZOFF_STEP_ZERO_GRADS;
     ASSERT_NO_FATAL_FAILURE(step(1, &args));
-    for (size_t i = 0; i < t.tensors.size(); i++) {
-        const std::vector<char> there = t.gradients_there(i);
-        for (size_t k = 0; !t.tensors[i].frozen && k < t.tensors[i].total(); k++)
-            ASSERT_EQ(0.0f, trainer::get(there.data(), ZOFF_F16, t.place(i, k))) << i << ", " << k;
-    }
+    t.expect_zero_gradients_there();
 }
 
 TEST_F(Device, WeightsOfTheProgramBecomeMastersAndBack)

@@ -290,11 +290,7 @@ TEST_F(KeptOnce, GradientsMayBeDroppedAndZeroed)
         args.flags = ZOFF_STEP_ZERO_GRADS;
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), &args));
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
-        for (size_t i = 0; i < t.tensors.size(); i++) {
-            const std::vector<char> there = t.gradients_there(i);
-            for (size_t k = 0; !t.tensors[i].frozen && k < t.tensors[i].total(); k++)
-                ASSERT_EQ(0.0f, trainer::get(there.data(), ZOFF_BF16, t.place(i, k)));
-        }
+        ASSERT_NO_FATAL_FAILURE(t.expect_zero_gradients_there());
         reference::step(t.tensors, config_groups(), number == 1 ? 1 : 2, 1.0, 1.0, 0);
         t.next_step();
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
