@@ -18,5 +18,5 @@ set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OM
 function(zoff_mpi_test name)
   # mpirun takes its ranks along when it is asked to end, and leaves them when it is killed.
   add_test(NAME ${name} COMMAND timeout --kill-after=10 220 ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS "comm;zero;mpi" TIMEOUT 240 PROCESSORS 2 ENVIRONMENT "${mpi_environment}")
+  set_tests_properties(${name} PROPERTIES LABELS "comm;zero;mpi" TIMEOUT 240 COST 10 ENVIRONMENT "${mpi_environment}")
 endfunction()
