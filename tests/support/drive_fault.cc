@@ -2,6 +2,7 @@
 #include "drive_fault.h"
 
 #include <algorithm>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,6 +16,8 @@ ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
 int __real_unlink(const char *path);
 int __wrap_unlink(const char *path);
 }
@@ -148,6 +151,23 @@ int drive::flush(int fd)
     return -1;
 }
 
+int drive::flush_folder(int fd)
+{
+    if (dead) {
+        errno = EIO;
+        return -1;
+    }
+    char path[PATH_MAX] = "";
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1);
+    const std::string folder(path, length > 0 ? (size_t)length : 0);
+    DIR *all = opendir(folder.c_str());
+    for (dirent *one; all && (one = readdir(all));)
+        names.insert(folder + "/" + one->d_name);
+    if (all)
+        closedir(all);
+    return __real_fsync(fd);
+}
+
 void drive::die_soon()
 {
     kind = DRIVE_IS_CUT;
@@ -193,8 +213,11 @@ void drive::lose(drive_loss which, unsigned with)
         if (fd < 0)
             continue;
         struct stat st;
-        if (fstat(fd, &st) == 0 && (uint64_t)st.st_ino == entry.first.inode)
+        if (fstat(fd, &st) == 0 && (uint64_t)st.st_ino == entry.first.inode) {
             settle(entry.second, fd, which, with);
+            if (!names.count(entry.second.path)) // its folder was not flushed since it was made
+                __real_unlink(entry.second.path.c_str());
+        }
         close(fd);
     }
     files.clear();
@@ -221,6 +244,11 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
 int __wrap_fdatasync(int fd)
 {
     return active ? active->flush(fd) : __real_fdatasync(fd);
+}
+
+int __wrap_fsync(int fd)
+{
+    return active ? active->flush_folder(fd) : __real_fsync(fd);
 }
 
 // A process that dies with the power removes nothing any more.

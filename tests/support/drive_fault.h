@@ -1,7 +1,8 @@
 // drive_fault.h: a drive of a test. It stands under the library's file calls and keeps what was written since the last flush in
-// doubt: a power cut leaves each such sector with any content that it has had since. Calls can fail, be cut short, or lie. Add
-// drive_fault.cc to the sources of a test, wrap what tests/fault/lost/CMakeLists.txt wraps, and use the "posix" back-end
-// without O_DIRECT: it writes with pwrite(), any number of bytes. Only state files are on the drive.
+// doubt: a power cut leaves each such sector with any content that it has had since, and no file whose folder was not flushed.
+// Calls can fail, be cut short, or lie. Add drive_fault.cc to the sources of a test, wrap what tests/fault/lost/CMakeLists.txt
+// wraps, and use the "posix" back-end without O_DIRECT: it writes with pwrite(), any number of bytes. Only state files are on
+// the drive.
 #ifndef ZOFF_DRIVE_FAULT_H
 #define ZOFF_DRIVE_FAULT_H
 
@@ -51,6 +52,7 @@ class drive
     // For the functions that stand in front of the system's.
     long write(int fd, const void *src, size_t bytes, int64_t offset);
     int flush(int fd);
+    int flush_folder(int fd);
     void forget(const std::string &path); // it is removed
 
   private:
@@ -78,6 +80,7 @@ class drive
     unsigned seed = 0;
     bool struck = false, dead = false;
     std::set<int> flushes;
+    std::set<std::string> names; // of files that a power cut leaves in their folders
 };
 } // namespace zoff_test
 

@@ -573,6 +573,12 @@ TEST_P(Commit, HowItWasCutIsKnownBeforeItIsOpened)
     EXPECT_EQ(5120u, elements);
     EXPECT_FALSE(zoff_offload_persisted_limits(folders[0].path.c_str(), 1, &bytes, &elements));
     EXPECT_FALSE(zoff_offload_persisted_limits("/nonexistent", 0, &bytes, &elements));
+    const int input = dup(0);
+    close(0); // a program without standard input: the file becomes descriptor 0
+    EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
+    EXPECT_EQ(-1, fcntl(0, F_GETFD)) << "the file is open still";
+    dup2(input, 0);
+    close(input);
 }
 
 TEST_P(Commit, BytesWrittenAreCountedOverAllRuns)
