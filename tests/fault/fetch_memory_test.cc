@@ -1,7 +1,10 @@
-// fetch_memory_test.cc: the nth allocation of one rank fails while weights of several ranks are fetched, for n = 1, 2, 3, ...
-// until nothing fails any more. A fetch that fails has lent nothing and is called again; no fetch gives back anything but the
-// weights, on either rank, in that pass and in those that have learned from it.
+// fetch_memory_test.cc: something fails while weights of several ranks are fetched. The nth allocation of one rank does, for
+// n = 1, 2, 3, ... until nothing fails any more: a fetch that fails has lent nothing and is called again; no fetch gives back
+// anything but the weights, on either rank, in that pass and in those that have learned from it. Or a file was damaged.
 #include "rank_job.h"
+
+#include <atomic>
+#include <fstream>
 
 extern "C" {
 #include "mem.h"
@@ -46,8 +49,28 @@ class FetchMemory : public testing::Test
   private:
     static void run(zoff_comm *ranks, int n)
     {
+        zoff_engine *made = nullptr;
+        ASSERT_NO_FATAL_FAILURE(open(ranks, "", &made));
+        engine e(made);
+        for (int pass = 0; pass < 3; pass++) {
+            left = pass < 2 ? n : 0;
+            n = 0;
+            for (int turn = 0; turn < 2; turn++) {
+                for (size_t i = 0; i < PARAMS * SLICES; i++)
+                    fetch(made, i / SLICES, turn ? SLICES - 1 - i % SLICES : i % SLICES);
+            }
+            n = left; // of a pass that had fewer
+            left = 0;
+            ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
+        }
+    }
+
+  protected:
+    static void open(zoff_comm *ranks, const std::string &more, zoff_engine **out)
+    {
         const std::string text = "{\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
-                                 "\"stage3_max_live_parameters\": 9000, \"stage3_prefetch_bucket_size\": 3000}}";
+                                 "\"stage3_max_live_parameters\": 9000, \"stage3_prefetch_bucket_size\": 3000" +
+                                 more + "}}";
         zoff_config *settings = nullptr;
         zoff_engine *made = nullptr;
         ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
@@ -59,7 +82,7 @@ class FetchMemory : public testing::Test
         opts.chunk_elements = 2048;
         ASSERT_ZOFF_OK(zoff_engine_create(&opts, &made));
         zoff_config_close(settings);
-        engine e(made);
+        *out = made;
         std::vector<float> first[PARAMS];
         for (size_t p = 0; p < PARAMS; p++) {
             for (size_t k = 0; k < (size_t)SLICES * COUNT; k++)
@@ -74,18 +97,9 @@ class FetchMemory : public testing::Test
             ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
         }
         ASSERT_ZOFF_OK(zoff_engine_seal(made));
-        for (int pass = 0; pass < 3; pass++) {
-            left = pass < 2 ? n : 0;
-            n = 0;
-            for (int turn = 0; turn < 2; turn++) {
-                for (size_t i = 0; i < PARAMS * SLICES; i++)
-                    fetch(made, i / SLICES, turn ? SLICES - 1 - i % SLICES : i % SLICES);
-            }
-            n = left; // of a pass that had fewer
-            left = 0;
-            ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
-        }
     }
+
+  private:
     static void fetch(zoff_engine *e, size_t param, size_t slice)
     {
         const void *lent = nullptr;
@@ -110,6 +124,40 @@ TEST_F(FetchMemory, AnAllocationThatFailsIsAnErrorOrCostsNothing)
     EXPECT_LE(4, faults);
     RecordProperty("faults", faults);
     printf("%d allocations failed\n", faults);
+}
+
+// Of a slice that lies on the drive of a rank, and is damaged there, no rank is lent anything; that rank says why.
+TEST_F(FetchMemory, WhatIsDamagedOnADriveIsLentToNobody)
+{
+    const rank_job job(RANKS, 2);
+    const scratch_folder folders[RANKS];
+    std::atomic<int> damaged{0}, wrong{0};
+    job.on_each([&](unsigned rank) {
+        zoff_engine *made = nullptr;
+        open(job.comm_of(rank),
+             ", \"offload_param\": {\"device\": \"nvme\", \"max_in_cpu\": 0, \"nvme_path\": \"" + folders[rank].path + "\"}",
+             &made);
+        engine e(made);
+        ASSERT_FALSE(HasFatalFailure());
+        for (const std::string &file : rank == 1 ? state_files(folders[1].path) : std::vector<std::string>()) {
+            std::fstream damage(file, std::ios::in | std::ios::out | std::ios::binary);
+            damage.seekp(4096 + 100);
+            damage << "damage";
+            damaged++;
+        }
+        zoff_status status = ZOFF_OK;
+        for (size_t slice = 0; slice < SLICES && status == ZOFF_OK; slice++) {
+            const void *lent = nullptr;
+            status = zoff_param_fetch(made, 0, slice, nullptr, &lent);
+            for (size_t k = 0; status == ZOFF_OK && k < COUNT; k++)
+                wrong += weight_of(0, slice) != ((const float *)lent)[k];
+            if (status == ZOFF_OK)
+                status = zoff_param_release(made, 0, slice, nullptr);
+        }
+        EXPECT_EQ(rank == 1 ? ZOFF_ERR_CORRUPT : ZOFF_ERR_COMM, status) << zoff_last_error();
+    });
+    EXPECT_LT(0, damaged);
+    EXPECT_EQ(0, wrong);
 }
 } // namespace
 
