@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 extern "C" {
+#include "accel.h"
 #include "backend_priv.h"
 ssize_t __real_pwrite(int fd, const void *src, size_t bytes, off_t offset);
 ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset);
@@ -241,6 +242,40 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     int64_t t;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &t));
     EXPECT_EQ(3, t);
+}
+
+// A device that takes work and tells of the end of none, as long as it is shut.
+const zoff_accel_ops *moving = nullptr;
+zoff_status poll_gate(zoff_accel *accel, void *event)
+{
+    return shut_at == ON_THE_DEVICE ? ZOFF_PENDING : moving->event_poll(accel, event);
+}
+
+class DeadlinesOfADevice : public Deadlines
+{
+};
+INSTANTIATE_TEST_SUITE_P(Places, DeadlinesOfADevice, testing::Values(ON_THE_DEVICE), [](const auto &) { return "device"; });
+
+// All windows to the device are taken, and none comes back.
+TEST_P(DeadlinesOfADevice, APullThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
+{
+    zoff_step_info info;
+    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_ZOFF_OK(step(&info));
+    const std::vector<uint16_t> right = weights;
+    moving = device->ops;
+    zoff_accel_ops gated = *moving;
+    gated.event_poll = poll_gate;
+    device->ops = &gated;
+    shut_at = ON_THE_DEVICE;
+    const double from = now();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_params_pull(e.get()));
+    EXPECT_GE(now() - from, LIMIT);
+    shut_at = NOWHERE;
+    EXPECT_ZOFF_OK(zoff_params_pull(e.get()));
+    device->ops = moving;
+    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.get(), stream));
+    EXPECT_TRUE(weights == right);
 }
 
 // What may still be touched is not freed, so all of it happens in another process.
