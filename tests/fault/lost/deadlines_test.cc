@@ -66,13 +66,6 @@ void pass(void *)
     the_gate.pass();
 }
 
-// The first chunk of the states, in either of its places, or of the weights, which are smaller; not what is in front of it.
-bool is_first_chunk(size_t bytes, off_t offset)
-{
-    const off_t least = 4096, states = 48 * COUNT / CHUNKS, weights = 2 * COUNT / CHUNKS;
-    return offset >= least && offset < (static_cast<off_t>(bytes) > weights ? states : least + weights);
-}
-
 double now()
 {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -171,14 +164,10 @@ class Deadlines : public testing::TestWithParam<where>
     // The next step cannot end.
     void shut()
     {
-        zoff_step_info info;
         the_gate.shut();
         shut_at = GetParam();
         if (stream) {
             ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
-        }
-        if (owned) { // has the first chunks at hand, and reads them for the next one in the end
-            ASSERT_ZOFF_OK(step(&info));
         }
     }
 
@@ -235,9 +224,7 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers come through at their own pace
         status = zoff_step_retry(e.get(), &info);
     ASSERT_ZOFF_OK(status);
-    if (!owned) {
-        ASSERT_ZOFF_OK(step(&info));
-    }
+    ASSERT_ZOFF_OK(step(&info));
     EXPECT_TRUE(now_weights() == right);
     int64_t t;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &t));
@@ -344,7 +331,7 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
 ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 {
     const int at = shut_at;
-    if ((at == AT_READS || (at == AT_READS_OF_BOTH && is_first_chunk(bytes, offset))) && is_state_file(fd))
+    if ((at == AT_READS || at == AT_READS_OF_BOTH) && is_state_file(fd))
         the_gate.pass();
     return __real_pread(fd, dst, bytes, offset);
 }
