@@ -72,7 +72,7 @@ class Copy:
     def __init__(self, work, jobs):
         self.root, self.jobs = os.path.join(work, "tree"), jobs
         self.log = open(os.path.join(work, "log.txt"), "a", encoding="utf-8")
-        self.ready, self.rooms = set(), set()  # presets that are configured, rooms whose tests are built
+        self.ready, self.rooms = set(), {}  # presets that are configured; rooms whose tests are built: those that fail without a mutant
 
     def take(self):
         """The files of the source tree as they are now; whatever has not changed keeps its time, and is not built again."""
@@ -147,26 +147,35 @@ class Copy:
                 named |= {path} & known
         return sorted(named | ({"zoff", "zoff_static"} if label != "cuda" else {"zoff_cuda", "zoff_nccl"} & known))
 
-    def build_as_they_are(self, room):
-        """Before the first mutant of a room: what does not build then is the sources' fault."""
+    def try_as_they_are(self, room):
+        """Before the first mutant of a room: what does not build or pass then is not the mutant's fault."""
         if room not in self.rooms:
             status, output = self.build("release", self.targets_of("release", room))
             if status != 0:
                 sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
-            self.rooms.add(room)
+            command = ["ctest", "--preset", "release", "--parallel", str(self.jobs), "-L", f"^{room}$"]
+            _, output = self.run(command, 3600)
+            self.rooms[room] = [test for test, _ in failures(output)]
+            if self.rooms[room]:
+                print(f"not asked about mutants of {room}, for they fail without one: {', '.join(self.rooms[room])}", flush=True)
 
     def test(self, preset, selection, seconds, full):
         environment = {"ZOFF_TEST_TIMEOUT": str(TEST_SECONDS * (5 if full else 1))}
         environment.update({"ZOFF_TEST_FULL": "1"} if full else {})
         command = ["ctest", "--preset", preset, "--parallel", str(self.jobs), "--stop-on-failure", *selection]
         status, output = self.run(command, seconds, environment)
-        failed = re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output.partition("The following tests FAILED:")[2], re.M)
+        failed = failures(output)
         if status is None:
             started = re.findall(r"Start +\d+: (\S+)", output)
             return (started[-1] if started else "?"), "time was over"
         if status == 0 or not failed:
             return None if status == 0 else ("?", f"ctest ended with {status}")
         return failed[0]
+
+
+def failures(output):
+    """[(test, how)] of what ctest says."""
+    return re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output.partition("The following tests FAILED:")[2], re.M)
 
 
 def hunt(copy, mutant, last_tier):
@@ -181,7 +190,8 @@ def hunt(copy, mutant, last_tier):
             if status != 0:
                 sys.exit(f"{preset} does not build, and the fault is not the mutant's:\n{output[-3000:]}")
             while True:
-                excluded = ["-E", "^(" + "|".join(re.escape(t) for t in unsure) + ")$"] if unsure else []
+                left_out = unsure + (copy.rooms[room] if tier == "room" else [])
+                excluded = ["-E", "^(" + "|".join(re.escape(t) for t in left_out) + ")$"] if left_out else []
                 found = copy.test(preset, label + excluded, 7200 if tier == "full" else 2400, tier == "full")
                 if found is None:
                     break
@@ -205,7 +215,7 @@ def work_on(args, mutants, copy):
         if taken == args.count and not args.only:
             break
         if mutant.name not in results:
-            copy.build_as_they_are(room_of(mutant.path))
+            copy.try_as_they_are(room_of(mutant.path))
             source, began = read(copy.root, mutant.path), time.time()
             place = os.path.join(copy.root, mutant.path)
             try:
