@@ -427,7 +427,7 @@ zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own); /*
 zoff_status zoff_engine_stores_open(zoff_engine *e);
 void zoff_engine_stores_close(zoff_engine *e);
 zoff_status zoff_engine_stores_pump(zoff_engine *e);
-zoff_status zoff_engine_stores_wait(zoff_engine *e);
+zoff_status zoff_engine_stores_wait(zoff_engine *e, bool writes_only);
 zoff_status zoff_engine_stores_drain(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
 zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t);

@@ -288,7 +288,7 @@ static zoff_status drain(zoff_engine *e)
 {
     while (e->run.gate != ZOFF_GATE_SKIP && zoff_engine_stores_busy(e, true)) {
         zoff_engine_pipeline_ahead(e);
-        ZOFF_TRY(zoff_engine_stores_wait(e));
+        ZOFF_TRY(zoff_engine_stores_wait(e, true));
     }
     return zoff_engine_stores_drain(e);
 }
@@ -299,7 +299,7 @@ static zoff_status wait_for_any(zoff_engine *e)
     if (zoff_engine_ranks_several(e))
         return zoff_engine_ranks_wait(e);
     return zoff_engine_device_busy(e) || e->run.gate == ZOFF_GATE_VOTING ? zoff_engine_device_wait(e)
-                                                                         : zoff_engine_stores_wait(e);
+                                                                         : zoff_engine_stores_wait(e, false);
 }
 
 /* What a rank that has no bucket at all does all the same. */

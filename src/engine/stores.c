@@ -145,15 +145,13 @@ zoff_status zoff_engine_stores_retry(zoff_engine *e)
     return to_both(e, zoff_offload_store_retry);
 }
 
-/* For either: whoever waits asks again for what he needs. */
-zoff_status zoff_engine_stores_wait(zoff_engine *e)
+/* For one of the two that has something in flight: whoever waits asks again for what he needs. Who needs writes must not wait
+ * for what is read for the next step. */
+zoff_status zoff_engine_stores_wait(zoff_engine *e, bool writes_only)
 {
-    if (!e->weights || !zoff_offload_store_busy(e->weights, false))
-        return zoff_offload_store_wait(e->store);
-    if (!zoff_offload_store_busy(e->store, false))
-        return zoff_offload_store_wait(e->weights);
-    ZOFF_TRY(zoff_offload_store_wait(e->store));
-    return zoff_offload_store_pump(e->weights);
+    const bool is_states = !e->weights || zoff_offload_store_busy(e->store, writes_only);
+    ZOFF_TRY(zoff_offload_store_wait(is_states ? e->store : e->weights));
+    return e->weights ? zoff_offload_store_pump(is_states ? e->weights : e->store) : ZOFF_OK;
 }
 
 /* The states last: they are what counts, and weights are made of them. */

@@ -51,9 +51,10 @@ const double LIMIT = 0.25; // seconds
 enum { COUNT = 32768, CHUNKS = 8 };
 
 // Of both stores: the engine keeps the weights in files, too.
-enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, AT_READS_OF_BOTH, ON_THE_DEVICE };
+enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, BEHIND_A_WRITE, AT_READS_OF_STATES, AT_READS_OF_BOTH, ON_THE_DEVICE };
 gate the_gate;
 std::atomic<int> shut_at{NOWHERE};
+std::atomic<size_t> chunk_bytes{0}; // of states in their file
 
 bool is_state_file(int fd)
 {
@@ -64,6 +65,23 @@ bool is_state_file(int fd)
 void pass(void *)
 {
     the_gate.pass();
+}
+
+// Where the second chunk of the states lies, in either of its places.
+bool is_second_chunk(off_t offset)
+{
+    const off_t records = 16384, places = static_cast<off_t>(2 * chunk_bytes);
+    return offset >= records + places && offset < records + 2 * places;
+}
+
+// Reads of the second chunk of the states never end; then those of weights do not, either. So what a step needs first is at
+// hand, and it waits for both stores.
+bool is_shut(int at, size_t bytes, off_t offset)
+{
+    const bool is_weights = bytes <= 2 * COUNT / CHUNKS;
+    if (at == AT_READS_OF_STATES || at == AT_READS_OF_BOTH)
+        return is_weights ? at == AT_READS_OF_BOTH : is_second_chunk(offset);
+    return at == AT_READS;
 }
 
 double now()
@@ -88,8 +106,8 @@ class Deadlines : public testing::TestWithParam<where>
         group.reset();
     }
 
-    // 8 chunks, 2 of them in DRAM at a time.
-    void open()
+    // 2 chunks are in DRAM at a time.
+    void open(size_t chunks = CHUNKS)
     {
         zoff_comm *joined = nullptr;
         zoff_comm_opts how = {};
@@ -117,7 +135,7 @@ class Deadlines : public testing::TestWithParam<where>
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;
-        opts.chunk_elements = COUNT / CHUNKS;
+        opts.chunk_elements = COUNT / chunks;
         opts.threads = 1;
         opts.comm = group.get();
         opts.accel = device.get();
@@ -134,6 +152,10 @@ class Deadlines : public testing::TestWithParam<where>
         d.dtype = ZOFF_BF16;
         ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+        zoff_plan_info plan = {};
+        plan.struct_size = sizeof plan;
+        ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
+        chunk_bytes = plan.chunk_bytes;
         if (owned) {
             ASSERT_ZOFF_OK(zoff_param_write(e.get(), 0, 0, COUNT, weights.data()));
         }
@@ -164,10 +186,15 @@ class Deadlines : public testing::TestWithParam<where>
     // The next step cannot end.
     void shut()
     {
+        zoff_step_info info;
         the_gate.shut();
-        shut_at = GetParam();
+        shut_at = owned ? BEHIND_A_WRITE : GetParam();
         if (stream) {
             ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
+        }
+        if (owned) { // writes the second chunk when its last read has ended, and reads it for the next one
+            ASSERT_ZOFF_OK(step(&info));
+            shut_at = AT_READS_OF_BOTH;
         }
     }
 
@@ -224,7 +251,9 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers come through at their own pace
         status = zoff_step_retry(e.get(), &info);
     ASSERT_ZOFF_OK(status);
-    ASSERT_ZOFF_OK(step(&info));
+    if (!owned) {
+        ASSERT_ZOFF_OK(step(&info));
+    }
     EXPECT_TRUE(now_weights() == right);
     int64_t t;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &t));
@@ -247,7 +276,7 @@ INSTANTIATE_TEST_SUITE_P(Places, DeadlinesOfADevice, testing::Values(ON_THE_DEVI
 TEST_P(DeadlinesOfADevice, APullThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
 {
     zoff_step_info info;
-    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_NO_FATAL_FAILURE(open(32));
     ASSERT_ZOFF_OK(step(&info));
     const std::vector<uint16_t> right = weights;
     moving = device->ops;
@@ -325,13 +354,15 @@ ssize_t __wrap_pwrite(int fd, const void *src, size_t bytes, off_t offset)
     const int at = shut_at;
     if (((at == AT_WRITES && offset >= 16384) || (at == AT_RECORDS && offset < 16384)) && is_state_file(fd))
         the_gate.pass();
+    if (at == BEHIND_A_WRITE && bytes > 2 * COUNT / CHUNKS && is_second_chunk(offset))
+        shut_at = AT_READS_OF_STATES;
     return __real_pwrite(fd, src, bytes, offset);
 }
 
 ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
 {
     const int at = shut_at;
-    if ((at == AT_READS || at == AT_READS_OF_BOTH) && is_state_file(fd))
+    if (is_shut(at, bytes, offset) && is_state_file(fd))
         the_gate.pass();
     return __real_pread(fd, dst, bytes, offset);
 }
