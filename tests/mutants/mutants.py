@@ -145,7 +145,9 @@ class Copy:
             for word in words:
                 path = os.path.relpath(word.split("=")[-1], folder) if os.path.isabs(word.split("=")[-1]) else word
                 named |= {path} & known
-        return sorted(named | ({"zoff", "zoff_static"} if label != "cuda" else {"zoff_cuda", "zoff_nccl"} & known))
+        # What their commands do not name: libraries, plug-ins, and those that stand in for CUDA and NCCL.
+        named |= {"zoff", "zoff_static", "zoff_cuda", "zoff_nccl", "zoff_mpi", "cuda_on_threads", "nccl_on_threads"} & known
+        return sorted(named | ({"gpu_bundle_parts"} & known if label == "cuda" else set()))
 
     def try_as_they_are(self, room):
         """Before the first mutant of a room: what does not build or pass then is not the mutant's fault."""
