@@ -25,7 +25,7 @@
 
 enum {
     ZOFF_NCCL_DEPTH = 64,       /* operations of a stream that are in flight at a time */
-    ZOFF_NCCL_NOTE_BYTES = 648, /* on the wire */
+    ZOFF_NCCL_NOTE_BYTES = 664, /* on the wire */
     ZOFF_NCCL_VISITS = 2,
     ZOFF_NCCL_SMALL = 448,     /* pieces of host memory up to this size travel in notes */
     ZOFF_NCCL_BOUNCE = 2 << 20 /* for host memory that is not pinned */

@@ -126,6 +126,7 @@ typedef struct zoff_comm_visit {
     uint32_t channel, call;
     zoff_comm_item item;
     uint64_t before; /* checksum of all calls before it */
+    uint64_t failed; /* and of these and the first call that failed here under this number, and so did not count; 0: none */
 } zoff_comm_visit;
 
 /* What a rank tells at a time: the call in which it waits is the last one, and those before it are of the numbers before. */

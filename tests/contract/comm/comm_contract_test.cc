@@ -2,6 +2,7 @@
 // that are threads run side by side; whatever a rank expects it checks itself.
 #include "ranks.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -404,6 +405,31 @@ TEST_P(Several, ChannelsOfOtherUsersAreNamed)
             EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
         for (auto &channel : channels)
             zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// A call that fails on every rank fails on one of them first, and that one is in its next call when it is told of the others'.
+TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        double x = 1;
+        zoff_comm_channel channel = {};
+        snprintf(channel.name, sizeof channel.name, "user");
+        zoff_comm_channel_come(comm, &channel);
+        ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        meet();
+        zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        if (rank == 1) {
+            zoff_comm_exit(comm, false);
+            zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        }
+        if (rank == 0)
+            usleep(300000); // longer than others wait before they tell in which call they are
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        zoff_comm_exit(comm, false);
+        zoff_comm_channel_leave(comm, &channel);
     });
 }
 
