@@ -17,6 +17,7 @@
 #include <string.h>
 
 static const double PATIENCE_SECONDS = 0.1; /* before others are told: most waits are shorter, and cost no message */
+static const double FAILURE_SECONDS = 5;    /* for a call to fail on one rank after it has failed on another */
 
 enum { VISITS = 256 }; /* of this rank, that are remembered */
 
@@ -33,6 +34,7 @@ typedef struct zoff_comm_book {
     double since;
     bool is_told;    /* that call, to the others */
     bool has_unseen; /* there may be something to compare */
+    double failed;   /* when this call was first seen to have failed on one of two ranks only; 0: it was not */
     uint64_t chain;  /* checksum of all calls that counted */
     struct told {
         unsigned count;
@@ -299,6 +301,7 @@ void zoff_comm_enter(zoff_comm *comm, const zoff_comm_channel *channel, unsigned
         b->since = zoff_base_clock_seconds();
         b->is_told = false;
         b->has_unseen = true;
+        b->failed = 0;
     }
     zoff_comm_unlock(comm);
 }
@@ -365,9 +368,16 @@ static zoff_status name_both(const zoff_comm *comm, unsigned rank, const zoff_co
                                  their_call, comm->rank, is_now ? "waits in" : "called", our_call, ADVICE);
 }
 
+/* A call that fails on every rank fails on one of them first. That rank may be in its next call already, under the same number.
+ */
+static bool has_failed_on_one(const zoff_comm_visit *ours, bool is_now, const zoff_comm_visit *theirs, bool is_last)
+{
+    return (is_now && chain_of(ours) == theirs->failed) || (is_last && chain_of(theirs) == ours->failed);
+}
+
 /* What another rank has told, with what this one did under those numbers; or does. The first that differs is named, where it is
  * among them. */
-static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now)
+static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now, bool may_fail, bool *out_failed)
 {
     const book *b = comm->book;
     const struct told *t = &b->theirs[rank];
@@ -379,9 +389,12 @@ static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm
         zoff_comm_names_visit(comm, theirs, call, sizeof call);
         ZOFF_FAIL_IF(theirs->before != ours->before, ZOFF_ERR_COMM, "ranks %u and %u have made different calls before %s: %s",
                      rank, comm->rank, call, ADVICE);
-        /* What fails on every rank fails on one of them first: that one may be in its next call already. */
-        if (!are_same(ours, theirs) && chain_of(ours) != theirs->failed && chain_of(theirs) != ours->failed)
-            return name_both(comm, rank, theirs, i + 1 == t->count, ours, ours == now);
+        if (are_same(ours, theirs))
+            continue;
+        const bool is_now = ours == now, is_last = i + 1 == t->count;
+        if (!may_fail || !has_failed_on_one(ours, is_now, theirs, is_last))
+            return name_both(comm, rank, theirs, is_last, ours, is_now);
+        *out_failed = true;
     }
     return ZOFF_OK;
 }
@@ -400,10 +413,14 @@ zoff_status zoff_comm_watch(zoff_comm *comm, double now)
     const double patience = quarter >= 0 && quarter < PATIENCE_SECONDS ? quarter : PATIENCE_SECONDS;
     if (!b->depth)
         return ZOFF_OK;
-    if (b->has_unseen) {
+    const double half = comm->timeout_seconds / 2, limit = half >= 0 && half < FAILURE_SECONDS ? half : FAILURE_SECONDS;
+    const bool is_late = b->failed > 0 && now - b->failed > limit;
+    if (b->has_unseen || is_late) {
+        bool failed = false;
         b->has_unseen = false;
         for (unsigned rank = 0; rank < comm->size; rank++)
-            ZOFF_TRY(compare(comm, rank, &b->visits[(b->done + 1) % VISITS]));
+            ZOFF_TRY(compare(comm, rank, &b->visits[(b->done + 1) % VISITS], !is_late, &failed));
+        b->failed = !failed ? 0 : b->failed > 0 ? b->failed : now;
     }
     if (b->is_told || now - b->since < patience)
         return ZOFF_OK;

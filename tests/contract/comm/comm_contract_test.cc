@@ -2,7 +2,6 @@
 // that are threads run side by side; whatever a rank expects it checks itself.
 #include "ranks.h"
 
-#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -423,13 +422,50 @@ TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
             zoff_comm_exit(comm, false);
             zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
         }
-        if (rank == 0)
-            usleep(300000); // longer than others wait before they tell in which call they are
+        if (rank == 0) // longer than others wait before they tell in which call they are
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
         zoff_comm_exit(comm, false);
         zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// One that failed on one rank only: the others would wait for ever for what that rank does not do any more.
+TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
+{
+    const double deadline = 3;
+    ASSERT_NO_FATAL_FAILURE(open(deadline));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++) {
+            snprintf(channels[i].name, sizeof channels[i].name, "user%u", i);
+            channels[i].hash = i;
+            zoff_comm_channel_come(comm, &channels[i]);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
+        }
+        meet();
+        zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        if (rank == 1) {
+            zoff_comm_exit(comm, false);
+            zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        }
+        double x = 1;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channels[rank == 1];
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        const auto from = std::chrono::steady_clock::now();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_grads_drop()", zoff_comm_wait(comm, &work));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_step_wait()")) << zoff_last_error();
+        EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), deadline);
+        zoff_comm_exit(comm, false);
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
     });
 }
 
