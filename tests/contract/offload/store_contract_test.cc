@@ -1,15 +1,12 @@
 // store_contract_test.cc: what every tier must do with chunks, on each tier, back-end and number of paths.
 #include "shell.h"
+#include "store_ptr.h"
 #include "zoff_test.h"
 
 #include <string.h>
 
 #include <random>
 #include <set>
-
-extern "C" {
-#include "offload.h"
-}
 
 using namespace zoff_test;
 
@@ -24,10 +21,6 @@ struct kind {
     size_t residents = 0;
     bool persist = false;
     zoff_store_verify verify = ZOFF_VERIFY_FULL;
-};
-
-struct closer_store {
-    void operator()(zoff_store *s) const { zoff_offload_store_close(s); }
 };
 
 class Store : public testing::TestWithParam<kind>
@@ -91,7 +84,7 @@ class Store : public testing::TestWithParam<kind>
     scratch_folder folders[2];
     std::vector<zoff_store_chunk> chunks;
     std::vector<size_t> filled;
-    std::unique_ptr<zoff_store, closer_store> store;
+    store_ptr store;
 };
 
 INSTANTIATE_TEST_SUITE_P(
