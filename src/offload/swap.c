@@ -16,7 +16,7 @@
  * through, each time it is flushed. Each chunk lies in one file. An array that was never flushed is still as it was filled:
  * only its front is read, the rest is zero.
  *
- * What is flushed is known by a checksum for each array, and compared with it when it comes back, before anybody sees it. */
+ * A flush computes a checksum of each array. A fetch compares it with the bytes that were read, before it lends them. */
 #include "swap_priv.h"
 
 #include "clock.h"
@@ -162,7 +162,7 @@ static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned 
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
 }
 
-/* A chunk that nobody will compare is not hashed either. */
+/* Skips chunks whose checksum no fetch will compare. */
 static void swap_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -190,7 +190,7 @@ void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base,
     }
 }
 
-/* Those of a slot's arrays that are to be compared, and are not what was written. */
+/* The arrays of a slot whose bytes differ from the checksum of their last flush. */
 static unsigned find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     const zoff_swap_version *now = &s->places[slot->chunk].now;
@@ -234,7 +234,7 @@ zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk)
         (unsigned long long)zoff_offload_swap_move_offset(s, chunk, array), s->files[s->places[chunk].file].name);
 }
 
-/* All that was borrowed: after a whole fetch, all of it. */
+/* Writes every array that the slot holds: the whole chunk after a whole fetch. */
 static zoff_status swap_flush(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -262,7 +262,7 @@ static bool swap_resident(const zoff_store *store, size_t chunk)
 
 /* ---- reading ahead ---- */
 
-/* Also the rest of a chunk of which a window has left some arrays. */
+/* A window may have left some arrays of the chunk in a slot: then this reads the others into the same slot. */
 static zoff_status swap_ahead(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -300,7 +300,7 @@ void zoff_offload_swap_forget(zoff_store *store)
     }
 }
 
-/* Until something on the drive of a slot has completed. */
+/* Waits until a transfer on the drive of a slot completes. */
 static zoff_status wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     double from = zoff_base_clock_seconds();

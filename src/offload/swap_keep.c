@@ -65,7 +65,7 @@ static zoff_status flush_chunks(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Whether what is read back of these arrays can be told from what the drive has lost. */
+/* Without a checksum, bytes that the drive has lost look like bytes that it has kept. */
 static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place)
 {
     bool has = s->verify != ZOFF_VERIFY_OFF;
@@ -74,7 +74,8 @@ static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place
     return has;
 }
 
-/* What is put off counts, and not what is in the file. Other unproven arrays that are at hand go along. */
+/* Write the arrays whose write was put off: the slot has their newest bytes, the file older ones. Unproven arrays that the slot
+ * holds are written with them. */
 static zoff_status rewrite_newer(zoff_swap_store *s, zoff_swap_slot *newer)
 {
     const unsigned changed = newer->changed, also = s->places[newer->chunk].unproven & newer->holds & ~newer->unchecked;

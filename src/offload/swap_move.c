@@ -109,7 +109,7 @@ static void end_request(zoff_swap_slot *slot, unsigned i, zoff_status status)
 
 /* ---- reads ---- */
 
-/* What is there in the end: all arrays that were read, and zeros where nothing was ever written. */
+/* Add the arrays that were read to those that the slot holds, and fill with zeros what was never written. */
 static void finish_read(const zoff_swap_store *s, zoff_swap_slot *slot)
 {
     const zoff_store_chunk *c = &s->chunks[slot->chunk];

@@ -122,11 +122,11 @@ void zoff_offload_swap_forget(zoff_store *store);
 zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out);
 zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk);
 void zoff_offload_swap_release(zoff_store *store, size_t chunk);
-/* The slot where a chunk is, or is coming to, or was left; NULL: it is only in its file. */
+/* The slot that holds a chunk, reads it or still has it after a release; NULL: it is only in its file. */
 zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk);
 /* Read the memory of a resident anew and check it.  @blocks yes */
 zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
-/* What the content of some arrays is known by from now on, if the chunk is one of those that are checked. */
+/* Compute the checksums of some arrays and put them into `out`, if this chunk is one of those that are checked. */
 void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
 
 /* ---- swap_move.c ---- */
@@ -141,9 +141,9 @@ uint64_t zoff_offload_swap_move_offset(const zoff_swap_store *s, size_t chunk, u
 zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
 /* Write arrays to the places that they have now. On an error, also a later one, the slot is DIRTY. */
 zoff_status zoff_offload_swap_move_start_write(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
-/* Take note of the requests of a slot that are done.  @return PENDING: some are not; or the error of a write */
+/* Account for the requests of a slot that have completed.  @return PENDING: some are not; or the error of a write */
 zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *slot);
-/* What a read came to, if it is done; then the slot is lent. After an error it is left.  @return PENDING: not done */
+/* Finish a read: the slot is then LENT, after an error FREE or DIRTY.  @return PENDING: the read is still under way */
 zoff_status zoff_offload_swap_move_take_read(zoff_swap_store *s, zoff_swap_slot *slot);
 /* Give up a read, whatever comes of it.  @blocks until it is done
  * @return false: it does not end, so the slot is READING still, and its memory the drive's */

@@ -69,7 +69,8 @@ void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot)
         zoff_offload_swap_slot_put_off(s, slot, slot->changed);
 }
 
-/* What was committed stays where it is until the next commit. */
+/* Persistent files have two places for each array. The committed bytes stay in theirs until the next commit, so new bytes go to
+ * the other. */
 void zoff_offload_swap_slot_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays)
 {
     zoff_swap_place *place = &s->places[chunk];
