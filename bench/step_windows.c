@@ -105,22 +105,20 @@ static int count_windows(const step_options *options, const step_model *m, const
     const size_t window = e.plan.chunk_bytes / 24;
     float *buffer = calloc(window, sizeof *buffer);
     int ret = buffer ? 0 : -1;
-    for (unsigned pass = 0; pass < 4 && ret == 0; pass++) {
+    for (unsigned pass = 0; pass < 4 && ret == 0 && counts; pass++) {
         const bool write = pass & 1, by_kind = pass & 2;
         step_engine_step(&e); /* the moments are more than zeros */
-        ret = e.failed ? -1 : read_traffic(&read[0], &written[0]);
-        ret = ret == 0 ? move_all(&e, m->elements, window, buffer, write, by_kind) : ret;
-        ret = ret == 0 ? read_traffic(&read[1], &written[1]) : ret;
-        if (ret != 0)
-            break;
-        const uint64_t moved = write ? written[1] - written[0] : read[1] - read[0];
+        counts = read_traffic(&read[0], &written[0]) == 0;
+        ret = e.failed ? -1 : move_all(&e, m->elements, window, buffer, write, by_kind);
+        counts = counts && read_traffic(&read[1], &written[1]) == 0;
+        const uint64_t moved = !counts ? 0 : write ? written[1] - written[0] : read[1] - read[0];
         book->windows[by_kind][write] = (double)moved / (double)states;
         counts = counts && moved;
     }
-    if (ret != 0 || !counts)
+    if (!counts)
         snprintf(book->no_windows, sizeof book->no_windows, "the kernel counts no transfers of this process (/proc/self/io)");
     if (ret != 0)
-        fprintf(stderr, "step: windows: %s\n", zoff_last_error());
+        fprintf(stderr, "step: windows: %s\n", buffer ? zoff_last_error() : "no memory for a window");
     free(buffer);
     step_engine_close(&e);
     return ret;

@@ -272,7 +272,7 @@ class DeadlinesOfADevice : public Deadlines
 };
 INSTANTIATE_TEST_SUITE_P(Places, DeadlinesOfADevice, testing::Values(ON_THE_DEVICE), [](const auto &) { return "device"; });
 
-// All windows to the device are taken, and none comes back.
+// The device takes the copies of the pull, and tells of the end of none.
 TEST_P(DeadlinesOfADevice, APullThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
 {
     zoff_step_info info;
