@@ -272,8 +272,9 @@ class DeadlinesOfADevice : public Deadlines
 };
 INSTANTIATE_TEST_SUITE_P(Places, DeadlinesOfADevice, testing::Values(ON_THE_DEVICE), [](const auto &) { return "device"; });
 
-// The device takes the copies of the pull, and tells of the end of none.
-TEST_P(DeadlinesOfADevice, APullThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
+// The device takes copies and tells of the end of none. A pull waits for each of them. A push goes on until all windows are
+// taken, and waits for one.
+TEST_P(DeadlinesOfADevice, APullOrPushThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
 {
     zoff_step_info info;
     ASSERT_NO_FATAL_FAILURE(open(32));
@@ -282,16 +283,18 @@ TEST_P(DeadlinesOfADevice, APullThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
     moving = device->ops;
     zoff_accel_ops gated = *moving;
     gated.event_poll = poll_gate;
-    device->ops = &gated;
-    shut_at = ON_THE_DEVICE;
-    const double from = now();
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_params_pull(e.get()));
-    EXPECT_GE(now() - from, LIMIT);
-    shut_at = NOWHERE;
-    EXPECT_ZOFF_OK(zoff_params_pull(e.get()));
-    device->ops = moving;
-    ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.get(), stream));
-    EXPECT_TRUE(weights == right);
+    for (zoff_status (*call)(zoff_engine *) : {zoff_params_pull, zoff_params_push}) {
+        device->ops = &gated;
+        shut_at = ON_THE_DEVICE;
+        const double from = now();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", call(e.get()));
+        EXPECT_GE(now() - from, LIMIT);
+        shut_at = NOWHERE;
+        EXPECT_ZOFF_OK(call(e.get()));
+        device->ops = moving;
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.get(), stream));
+        EXPECT_TRUE(weights == right);
+    }
 }
 
 // What may still be touched is not freed, so all of it happens in another process.
