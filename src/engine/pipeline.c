@@ -302,7 +302,7 @@ static zoff_status wait_for_any(zoff_engine *e)
                                                                          : zoff_engine_stores_wait(e, false);
 }
 
-/* What a rank that has no bucket at all does all the same. */
+/* Without buckets no stage votes. Ranks compare their steps all the same. */
 static zoff_status vote_alone(zoff_engine *e)
 {
     while (e->run.gate != ZOFF_GATE_OPEN && e->run.gate != ZOFF_GATE_SKIP) {

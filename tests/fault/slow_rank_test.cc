@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 
 using namespace zoff_test;
@@ -101,5 +102,43 @@ TEST(SlowRank, OneThatFailsLeavesNoFileOnAny)
         seconds_a_write = 0;
     });
     EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+}
+
+double cpu_seconds()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// A rank that waits for another one leaves its core to others. One element is all that there is in the second round: then rank
+// 1 has no bucket.
+TEST(SlowRank, OthersSleepWhileTheyWait)
+{
+    for (const bool frozen : {false, true}) {
+        SCOPED_TRACE(frozen ? "frozen" : "trained");
+        log_catcher log;
+        rank_job job(2);
+        rank_trainers all(job, 5, [&](trainer &t) { t.add(60000, 1, ZOFF_F32, ZOFF_F32, 0, frozen); });
+        all.seal("{\"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": \"cpu\"}}}", 2048);
+        if (!frozen)
+            all.backward(0, 1);
+        job.on_each([&](unsigned rank) {
+            if (rank == 0)
+                nap(0.5);
+            zoff_step_info info = {};
+            info.struct_size = sizeof info;
+            if (!frozen)
+                all.trainers[rank]->hand_over_all(all.engines[rank].get());
+            const double from = cpu_seconds();
+            EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
+            EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
+            EXPECT_GT(0.2, cpu_seconds() - from);
+            if (rank == 1) {
+                EXPECT_LT(0.3, info.comm_wait_seconds) << "rank 0 has not been slow";
+            }
+        });
+        all.forget();
+    }
 }
 } // namespace
