@@ -3,6 +3,7 @@
 #include "aio_place.h"
 #include "zoff_test.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -47,7 +48,7 @@ class gate
     bool is_shut = false;
 };
 
-const double LIMIT = 0.25; // seconds
+double limit = 0; // seconds; see measure()
 enum { COUNT = 32768, CHUNKS = 8 };
 
 // Of both stores: the engine keeps the weights in files, too.
@@ -106,13 +107,41 @@ class Deadlines : public testing::TestWithParam<where>
         group.reset();
     }
 
+    // A machine that is busy with other things may take a second for what takes a millisecond: the limit is many times what a
+    // step takes here while nothing is shut.
+    void measure()
+    {
+        zoff_step_info info;
+        double most = 0;
+        limit = 20;
+        for (int i = 0; i < 4; i++) {
+            const double from = now();
+            if (i == 0) {
+                ASSERT_NO_FATAL_FAILURE(open());
+            } else
+                ASSERT_ZOFF_OK(step(&info));
+            most = std::max(most, now() - from);
+        }
+        limit = std::min(std::max(0.25, 10 * most), 3.0);
+        start_anew();
+    }
+    void start_anew()
+    {
+        clear();
+        ASSERT_EQ(0, system(("rm '" + folder.path + "'/*").c_str()));
+        weights.assign(COUNT, 0x3f80);
+    }
+
     // 2 chunks are in DRAM at a time.
     void open(size_t chunks = CHUNKS)
     {
+        if (!limit) {
+            ASSERT_NO_FATAL_FAILURE(measure());
+        }
         zoff_comm *joined = nullptr;
         zoff_comm_opts how = {};
         how.struct_size = sizeof how;
-        how.timeout_seconds = LIMIT;
+        how.timeout_seconds = limit;
         ASSERT_ZOFF_OK(zoff_comm_open(&how, &joined));
         group.reset(joined);
         if (GetParam() == ON_THE_DEVICE) {
@@ -233,15 +262,13 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     for (int i = 0; i < 3; i++)
         ASSERT_ZOFF_OK(step(&info));
     const std::vector<uint16_t> right = now_weights();
-    clear();
-    ASSERT_EQ(0, system(("rm '" + folder.path + "'/*").c_str()));
-    weights.assign(COUNT, 0x3f80);
+    ASSERT_NO_FATAL_FAILURE(start_anew());
     ASSERT_NO_FATAL_FAILURE(open());
     ASSERT_ZOFF_OK(step(&info));
     ASSERT_NO_FATAL_FAILURE(shut());
     const double from = now();
     EXPECT_ZOFF_FAILS(GetParam() == ON_THE_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_ERR_IO, words_for(GetParam()), step(&info));
-    EXPECT_GE(now() - from, LIMIT);
+    EXPECT_GE(now() - from, limit);
     EXPECT_NE(std::string(zoff_last_error()).find("timeout_seconds"), std::string::npos) << zoff_last_error();
     if (GetParam() == ON_THE_DEVICE) // it may still write what would be given up
         EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_grads_drop(e.get()));
@@ -288,7 +315,7 @@ TEST_P(DeadlinesOfADevice, APullOrPushThatWaitsTooLongIsAnErrorAndCanBeCalledAga
         shut_at = ON_THE_DEVICE;
         const double from = now();
         EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", call(e.get()));
-        EXPECT_GE(now() - from, LIMIT);
+        EXPECT_GE(now() - from, limit);
         shut_at = NOWHERE;
         EXPECT_ZOFF_OK(call(e.get()));
         device->ops = moving;
@@ -312,7 +339,7 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
                   const double from = now();
                   zoff_engine_destroy(e.release());
                   const double took = now() - from;
-                  if (took > 20 * LIMIT)
+                  if (took > 20 * limit)
                       return "destroy took " + std::to_string(took) + " s";
                   if (!log.contains(GetParam() == ON_THE_DEVICE ? "does not come to the end" : "stays open and locked"))
                       return "nothing was said about it";
@@ -337,8 +364,8 @@ TEST(DeadlineOfARing, IsTheKernels)
     zoff_aio_done done = {};
     zoff_aio_uring_backend.start(ring, &io);
     const double from = now();
-    ASSERT_ZOFF_OK(zoff_aio_uring_backend.wait(ring, LIMIT));
-    EXPECT_GE(now() - from, LIMIT * 0.9);
+    ASSERT_ZOFF_OK(zoff_aio_uring_backend.wait(ring, 0.25));
+    EXPECT_GE(now() - from, 0.225);
     EXPECT_EQ(0u, zoff_aio_uring_backend.reap(ring, &done, 1));
     ASSERT_EQ(1, write(ends[1], "x", 1));
     ASSERT_ZOFF_OK(zoff_aio_uring_backend.wait(ring, 10));
