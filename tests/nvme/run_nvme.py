@@ -37,17 +37,18 @@ DRIVE_BYTES = 2048 * MIB  # a file with holes
 BROKEN_BYTES = 10 * MIB
 BROKEN_EXT4 = "-O ^has_journal -m 0 -b 4096"  # one group of blocks: no file has to go round the tables of a second one
 BROKEN_KIB = 8 * 1024
-BAD_BYTE = 4 * MIB
+BAD_BYTE = 5 * MIB
 SECTOR = 512
 
-# What runs where: (program, Google Test's filter, how many tests that is). None of them may skip. Left out is what says nothing about a
-# drive, and of the parity matrix the cells that differ from these only in their arithmetic. Places come first, while each node has memory.
+# What runs where: (program, Google Test's filter, how many tests that is at least). None of them may skip. Left out is what says
+# nothing about a drive, and of the parity matrix the cells that differ from these only in their arithmetic. Places come first, while
+# each node has memory.
 WHOLE = (
     ("numa_places", "*", 5),
     ("nvme_drive", "*Drive.*", 4),
     ("aio_backend_contract", "*_direct-*MoreThan4GiB*:*1GiB*/threads*:*1GiB*/posix*", 49),
-    ("offload_contract", "*-Placement.*:*/host:*/sample:*/unverified:*AFolderInMemory*:*BothHave/1", 91),
-    ("e2e_parity", "*/nvme_*adamw*-*fp16_grad_fp16*", 24),
+    ("offload_contract", "*-Placement.*:*/host:*/sample:*/unverified:*AFolderInMemory*:*BothHave/1", 130),
+    ("e2e_parity", "*/nvme_*adamw*-*fp16_grad_fp16*", 16),
     ("e2e_persist", "Persist.*:ReadAhead.*", 9),
     ("e2e_kill", "*/power_two_paths_residents", 1),
 )
@@ -140,11 +141,12 @@ def judge(name, log, why, tests):
             return [*wrong, f"{name}: {program} {pattern} did not end: {why}"]
         part, begin = log[begin:ended.start()], ended.end()
         passed = sum(int(count) for count in re.findall(r"^\[  PASSED  \] (\d+) tests?\.", part, re.MULTILINE))
+        asked = sum(int(count) for count in re.findall(r"^\[==========\] Running (\d+) tests?", part, re.MULTILINE))
         print(f"{name}: {program} {pattern}: {passed} tests passed, at {ended.group(2)} s of the guest's time")
         if ended.group(1) != "0":
             wrong.append(f"{name}: {program} {pattern} ended with {ended.group(1)}")
-        elif passed != wanted:
-            wrong.append(f"{name}: {program} {pattern}: {passed} of {wanted} tests passed")
+        elif passed < asked or passed < wanted:
+            wrong.append(f"{name}: {program} {pattern}: {passed} of {max(asked, wanted)} tests passed")
     return wrong
 
 

@@ -16,7 +16,6 @@ set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OM
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=self,vader,tcp ZOFF_PLUGIN_PATH=$<TARGET_FILE_DIR:zoff_mpi>
     ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1)
 function(zoff_mpi_test name)
-  # mpirun takes its ranks along when it is asked to end, and leaves them when it is killed.
-  add_test(NAME ${name} COMMAND timeout --kill-after=10 220 ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS "comm;zero;mpi" TIMEOUT 240 COST 10 ENVIRONMENT "${mpi_environment}")
+  add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/in-time ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS "comm;zero;mpi" TIMEOUT 1830 COST 10 ENVIRONMENT "${mpi_environment}")
 endfunction()

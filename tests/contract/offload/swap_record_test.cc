@@ -74,7 +74,11 @@ TEST_P(Commit, ARecordThatIsForgedIsRefused)
         SCOPED_TRACE("lie " + std::to_string(&lie - lies));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "zoff-r0.states", open(options()));
     }
-    ASSERT_EQ(0, system(("cp '" + kept + "' '" + file(0) + "' && truncate -s -4096 '" + file(0) + "'").c_str()));
+    ASSERT_EQ(0, system(("cp '" + kept + "' '" + file(0) + "'").c_str()));
+    struct stat whole;
+    ASSERT_EQ(0, stat(file(0).c_str(), &whole));
+    ASSERT_EQ(0,
+              truncate(file(0).c_str(), whole.st_size - 4096)); // busybox's program, in a guest, cannot take away from a size
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "it was cut", open(options()));
     ASSERT_EQ(0, rename(kept.c_str(), file(0).c_str()));
     ASSERT_ZOFF_OK(open(options()));
