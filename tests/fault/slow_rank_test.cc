@@ -70,7 +70,7 @@ TEST(SlowRank, WritingDoesNotCountAgainstTheTimeout)
 {
     for (const bool persist : {false, true}) {
         // A flush of a drive that is busy with other things is silent for a while.
-        const double timeout = std::max(0.2, 5 * seal_seconds(persist, 60, 0));
+        const double timeout = std::max(0.5, 10 * seal_seconds(persist, 60, 0));
         EXPECT_LT(timeout, seal_seconds(persist, timeout, timeout / 10)) << "rank 1 has not been slow";
     }
 }

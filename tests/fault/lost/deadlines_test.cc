@@ -93,7 +93,7 @@ double now()
 class Deadlines : public testing::TestWithParam<where>
 {
   protected:
-    Deadlines() : weights(COUNT, 0x3f80), grads(COUNT, 0x3c23) {}
+    Deadlines() : weights(COUNT, 0x3f80), grads(COUNT, 0x3c23) { limit = 0; }
     ~Deadlines() override { clear(); }
 
     void clear()
@@ -122,7 +122,7 @@ class Deadlines : public testing::TestWithParam<where>
                 ASSERT_ZOFF_OK(step(&info));
             most = std::max(most, now() - from);
         }
-        limit = std::min(std::max(0.25, 10 * most), 3.0);
+        limit = std::min(std::max(0.5, 10 * most), 4.0);
         start_anew();
     }
     void start_anew()
