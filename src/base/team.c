@@ -5,6 +5,7 @@
 #include "cpu.h"
 #include "log.h"
 #include "openmp.h"
+#include "openmp_settings.h"
 #include "workers.h"
 
 #include <pthread.h>
@@ -25,7 +26,7 @@ static struct {
  * could look; then its places tell. */
 static bool allowed_cpus(zoff_cpus *out)
 {
-    return zoff_base_openmp_places(out) || zoff_base_topology_affinity(out);
+    return zoff_base_openmp_settings_places(out) || zoff_base_topology_affinity(out);
 }
 
 static bool make_policy(zoff_policy *out)
@@ -54,7 +55,7 @@ unsigned zoff_base_team_count(unsigned wanted, const char **out_why)
         *out_why = WHY[policy.why];
     else
         ZOFF_WARN("%s: one thread works; set zoff.threads for more", *out_why);
-    const unsigned limit = zoff_base_openmp_limit(&who);
+    const unsigned limit = zoff_base_openmp_settings_limit(&who);
     if (!limit || limit >= policy.threads)
         return policy.threads;
     *out_why = who;
@@ -82,7 +83,7 @@ static void place(void)
 {
     (void)pthread_atfork(NULL, NULL, remember_fork);
     zoff_cpus bound;
-    placement.seated = !zoff_base_openmp_places(&bound) && make_policy(&placement.policy) && placement.policy.places;
+    placement.seated = !zoff_base_openmp_settings_places(&bound) && make_policy(&placement.policy) && placement.policy.places;
 }
 
 /* Keep the calling thread on the node of its seat, as far as its own mask reaches: a thread that somebody has put elsewhere
@@ -124,7 +125,7 @@ static void run_part(void *ctx, unsigned thread, unsigned threads)
 /* The calling thread alone: it has no team, or must not wait for one. A child of fork() has none of its parent's threads. */
 static bool works_alone(unsigned threads)
 {
-    return threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed) || zoff_base_openmp_inside();
+    return threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed) || zoff_base_openmp_settings_inside();
 }
 
 void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff_team_fn fn, void *ctx)

@@ -5,7 +5,7 @@
 #include "cpu.h"
 #include "log.h"
 #include "mem.h"
-#include "openmp.h"
+#include "openmp_settings.h"
 #include "try.h"
 
 #include <linux/futex.h>
@@ -171,7 +171,7 @@ static int start_thread(worker *w)
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES + (least > 0 ? (size_t)least : 0));
     /* A runtime that binds threads has bound the calling one to a CPU; its workers may use all of its places. */
     zoff_cpus places;
-    if (zoff_base_openmp_places(&places))
+    if (zoff_base_openmp_settings_places(&places))
         (void)pthread_attr_setaffinity_np(&attributes, sizeof places.words, (const cpu_set_t *)(const void *)places.words);
     /* Signals are for the threads of the program: ours take none. */
     sigfillset(&all);

@@ -29,17 +29,17 @@ static bool is_value(const zoff_config_cell *cell)
 static bool is_used(const zoff_config *config, const char *path)
 {
     if (strcmp(path, "gradient_accumulation_steps") == 0)
-        return !(is_value(zoff_config_resolve_given(config, "train_batch_size")) &&
-                 is_value(zoff_config_resolve_given(config, "train_micro_batch_size_per_gpu")));
+        return !(is_value(zoff_config_cells_given(config, "train_batch_size")) &&
+                 is_value(zoff_config_cells_given(config, "train_micro_batch_size_per_gpu")));
     if (strncmp(path, "fp16.", 5) == 0 && strcmp(path, "fp16.enabled") != 0)
-        return zoff_config_resolve_cell(config, "fp16.enabled")->integer != 0;
+        return zoff_config_cells_find(config, "fp16.enabled")->integer != 0;
     return zoff_config_optimizer_has(config, path) && zoff_config_schedule_has(config, path);
 }
 
 /* What an engine takes. */
 static void add_taken(const zoff_config *config, const zoff_config_key *row, zoff_config_sink *sink)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, row->path);
+    const zoff_config_cell *cell = zoff_config_cells_find(config, row->path);
     char value[256] = "null (nothing is set)";
     if (row->type == ZOFF_KEY_SECTION)
         snprintf(value, sizeof value, "the defaults of its keys");
@@ -48,7 +48,7 @@ static void add_taken(const zoff_config *config, const zoff_config_key *row, zof
     else if (cell->kind == ZOFF_CELL_VALUE)
         zoff_config_value_print(row, cell, value, sizeof value);
     zoff_config_sink_add(sink, "%s%s = %s (%s)", sink->used ? ", " : "", row->path, value,
-                         zoff_config_value_place(zoff_config_resolve_given(config, row->path)));
+                         zoff_config_value_place(zoff_config_cells_given(config, row->path)));
 }
 
 zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
@@ -59,7 +59,7 @@ zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
     zoff_config_sink sink = {text, sizeof text, 0};
     for (size_t i = 0; i < count; i++) {
         const char *path = table[i].path;
-        const zoff_config_cell *given = zoff_config_resolve_given(config, path);
+        const zoff_config_cell *given = zoff_config_cells_given(config, path);
         if (table[i].class_ != ZOFF_CLASS_HONOURED || !given || given->kind != ZOFF_CELL_AUTO || !decides_training(path) ||
             !is_used(config, path))
             continue;
@@ -83,16 +83,16 @@ zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
 
 static void add_cell(const zoff_config *config, const char *path, zoff_config_sink *sink)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
     char value[256];
     zoff_config_value_print(zoff_config_schema_find(path), cell, value, sizeof value);
-    zoff_config_sink_add(sink, "%s (%s)", value, zoff_config_resolve_source(cell));
+    zoff_config_sink_add(sink, "%s (%s)", value, zoff_config_cells_source(cell));
 }
 
 void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes)
 {
     zoff_config_sink sink = {dst, dst_bytes, 0};
-    const zoff_config_cell *clip = zoff_config_resolve_cell(config, "gradient_clipping");
+    const zoff_config_cell *clip = zoff_config_cells_find(config, "gradient_clipping");
     zoff_config_sink_add(&sink, "optimizer.type ");
     add_cell(config, "optimizer.type", &sink);
     zoff_config_sink_add(&sink, ", lr ");

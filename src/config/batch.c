@@ -26,15 +26,15 @@ static zoff_status contradiction(const zoff_config_cell *total, const zoff_confi
         total->source   ? zoff_config_value_place(total)
         : micro->source ? zoff_config_value_place(micro)
                         : "api",
-        (unsigned long long)total->integer, zoff_config_resolve_source(total), (unsigned long long)micro->integer,
-        zoff_config_resolve_source(micro), (unsigned long long)steps->integer, zoff_config_resolve_source(steps), world_size);
+        (unsigned long long)total->integer, zoff_config_cells_source(total), (unsigned long long)micro->integer,
+        zoff_config_cells_source(micro), (unsigned long long)steps->integer, zoff_config_cells_source(steps), world_size);
 }
 
 zoff_status zoff_config_batch_solve(zoff_config *config, unsigned world_size)
 {
-    zoff_config_cell *total = zoff_config_resolve_cell(config, "train_batch_size");
-    zoff_config_cell *micro = zoff_config_resolve_cell(config, "train_micro_batch_size_per_gpu");
-    zoff_config_cell *steps = zoff_config_resolve_cell(config, "gradient_accumulation_steps");
+    zoff_config_cell *total = zoff_config_cells_find(config, "train_batch_size");
+    zoff_config_cell *micro = zoff_config_cells_find(config, "train_micro_batch_size_per_gpu");
+    zoff_config_cell *steps = zoff_config_cells_find(config, "gradient_accumulation_steps");
     uint64_t all = value_of(total), each = value_of(micro), count = value_of(steps);
 
     if (count == 0 && all && each)
@@ -57,7 +57,7 @@ zoff_status zoff_config_batch_solve(zoff_config *config, unsigned world_size)
                      "%s: train_micro_batch_size_per_gpu %llu * gradient_accumulation_steps %llu (%s) * world size %u (ranks) "
                      "is too large; expected a train_batch_size below 2^32",
                      zoff_config_value_place(micro), (unsigned long long)each, (unsigned long long)count,
-                     zoff_config_resolve_source(steps), world_size);
+                     zoff_config_cells_source(steps), world_size);
         compute(total, product);
     }
     return !too_large && product > 0 && product == value_of(total) ? ZOFF_OK : contradiction(total, micro, steps, world_size);

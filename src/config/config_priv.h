@@ -80,19 +80,21 @@ void zoff_config_value_free(zoff_config_cell *cell);
 /* Fill the file layer. `text` is changed. */
 zoff_status zoff_config_parse_text(zoff_config *config, char *text, size_t bytes);
 
+/* ---- cells.c ---- */
+
+/* The effective cell of a path, which must be in the schema. */
+zoff_config_cell *zoff_config_cells_find(const zoff_config *config, const char *path);
+
+/* What was given for a row, by whom it counts; NULL: nobody. */
+const zoff_config_cell *zoff_config_cells_given(const zoff_config *config, const char *path);
+
+/* Where an effective cell came from. Never NULL. */
+const char *zoff_config_cells_source(const zoff_config_cell *cell);
+
 /* ---- resolve.c ---- */
 
 /* All of zoff_config_resolve() but one check: that state files have a folder. The engine's caller may bring one. */
 zoff_status zoff_config_resolve_settle(zoff_config *config, unsigned world_size);
-
-/* The effective cell of a path, which must be in the schema. */
-zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char *path);
-
-/* What was given for a row, by whom it counts; NULL: nobody. */
-const zoff_config_cell *zoff_config_resolve_given(const zoff_config *config, const char *path);
-
-/* Where an effective cell came from. Never NULL. */
-const char *zoff_config_resolve_source(const zoff_config_cell *cell);
 
 /* ---- optimizer.c ---- */
 

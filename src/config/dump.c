@@ -26,7 +26,7 @@ static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row,
     ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", &value));
     zoff_config_value_print(row, cell, value, bytes);
     int pad = 72 - (int)strlen(row->path) - (int)strlen(value);
-    zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_resolve_source(cell));
+    zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_cells_source(cell));
     zoff_base_mem_free(value);
     return ZOFF_OK;
 }
@@ -48,7 +48,7 @@ zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_by
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED && config->effective[i].source)
             zoff_config_sink_add(&sink, "%s#   %s (%s): %s\n", ignored++ ? "" : "# ignored:\n", table[i].path,
-                                 zoff_config_resolve_source(&config->effective[i]), table[i].help);
+                                 zoff_config_cells_source(&config->effective[i]), table[i].help);
     }
     *out_bytes = sink.used;
     return ZOFF_OK;

@@ -78,7 +78,7 @@ static zoff_config_cell *file_cell(const parser *p, const char *path)
  */
 static const zoff_config_cell *given_cell(const parser *p, const char *path)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_given(p->config, path);
+    const zoff_config_cell *cell = zoff_config_cells_given(p->config, path);
     return cell ? cell : file_cell(p, path);
 }
 

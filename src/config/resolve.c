@@ -13,25 +13,7 @@
 #define WEIGHT_DEVICE "zero_optimization.offload_param.device"
 #define WEIGHT_PATH "zero_optimization.offload_param.nvme_path"
 
-zoff_config_cell *zoff_config_resolve_cell(const zoff_config *config, const char *path)
-{
-    return &config->effective[zoff_config_schema_index(zoff_config_schema_find(path))];
-}
-
-const char *zoff_config_resolve_source(const zoff_config_cell *cell)
-{
-    return cell->source ? cell->source : cell->is_computed ? "computed" : "default";
-}
-
 /* ---- layers ---- */
-
-const zoff_config_cell *zoff_config_resolve_given(const zoff_config *config, const char *path)
-{
-    size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
-    if (config->api[row].kind != ZOFF_CELL_ABSENT)
-        return &config->api[row];
-    return config->file[row].kind != ZOFF_CELL_ABSENT ? &config->file[row] : NULL;
-}
 
 static bool has_value(const zoff_config_cell *cell)
 {
@@ -56,13 +38,13 @@ static bool is_from_api(const zoff_config *config, const zoff_config_cell *cell)
 
 static void apply_cpu_offload(zoff_config *config, const char *old_path, const char *device_path)
 {
-    const zoff_config_cell *old = zoff_config_resolve_given(config, old_path),
-                           *device = zoff_config_resolve_given(config, device_path);
+    const zoff_config_cell *old = zoff_config_cells_given(config, old_path),
+                           *device = zoff_config_cells_given(config, device_path);
     if (!has_value(old) || !old->integer)
         return;
     if (has_value(device) && (is_from_api(config, device) || !is_from_api(config, old)))
         return;
-    zoff_config_cell *cell = zoff_config_resolve_cell(config, device_path);
+    zoff_config_cell *cell = zoff_config_cells_find(config, device_path);
     *cell = config->cpu_device;
     cell->source = old->source;
 }
@@ -70,8 +52,8 @@ static void apply_cpu_offload(zoff_config *config, const char *old_path, const c
 /* As in DeepSpeed, weights are offloaded at stage 3 only. */
 static void settle_weights(zoff_config *config)
 {
-    zoff_config_cell *device = zoff_config_resolve_cell(config, WEIGHT_DEVICE);
-    const zoff_config_cell *stage = zoff_config_resolve_cell(config, "zero_optimization.stage");
+    zoff_config_cell *device = zoff_config_cells_find(config, WEIGHT_DEVICE);
+    const zoff_config_cell *stage = zoff_config_cells_find(config, "zero_optimization.stage");
     if (stage->integer == 3 || strcmp(device->texts[0], "none") == 0)
         return;
     if (!config->has_warned)
@@ -87,12 +69,12 @@ static void settle_weights(zoff_config *config)
 static void leave_to_tuning(zoff_config *config)
 {
     static const char *const TUNED[] = {"aio.block_size", "aio.queue_depth"};
-    const zoff_config_cell *section = zoff_config_resolve_given(config, "aio");
+    const zoff_config_cell *section = zoff_config_cells_given(config, "aio");
     if (!section || section->kind != ZOFF_CELL_AUTO)
         return;
     for (size_t i = 0; i < sizeof TUNED / sizeof TUNED[0]; i++) {
-        if (!has_value(zoff_config_resolve_given(config, TUNED[i])))
-            *zoff_config_resolve_cell(config, TUNED[i]) = (zoff_config_cell){.kind = ZOFF_CELL_AUTO, .source = section->source};
+        if (!has_value(zoff_config_cells_given(config, TUNED[i])))
+            *zoff_config_cells_find(config, TUNED[i]) = (zoff_config_cell){.kind = ZOFF_CELL_AUTO, .source = section->source};
     }
 }
 
@@ -108,7 +90,7 @@ static zoff_status check_ranks(const zoff_config *config, unsigned world_size)
             continue;
         zoff_config_value_refusal(&table[i], &config->effective[i], words, sizeof words);
         return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "%s: %s: %s (there are %u ranks)",
-                                     zoff_config_resolve_source(&config->effective[i]), table[i].path, words, world_size);
+                                     zoff_config_cells_source(&config->effective[i]), table[i].path, words, world_size);
     }
     return ZOFF_OK;
 }
@@ -132,28 +114,28 @@ static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths,
 /* Two keys give folders; who set it last counts: the program before the file, zoff's own key before DeepSpeed's. */
 static zoff_status gather_paths(zoff_config *config)
 {
-    const zoff_config_cell *ours = zoff_config_resolve_given(config, "zoff.nvme_paths"),
-                           *theirs = zoff_config_resolve_given(config, NVME_PATH), *cell = ours;
+    const zoff_config_cell *ours = zoff_config_cells_given(config, "zoff.nvme_paths"),
+                           *theirs = zoff_config_cells_given(config, NVME_PATH), *cell = ours;
     if (!has_value(ours) || (has_value(theirs) && is_from_api(config, theirs) && !is_from_api(config, ours)))
         cell = theirs;
     if (has_value(ours) && has_value(theirs) && !config->has_warned)
         ZOFF_WARN("zoff.nvme_paths (%s) and " NVME_PATH " (%s) are both given: the folders of %s are used", ours->source,
                   theirs->source, cell == ours ? "zoff.nvme_paths" : NVME_PATH);
-    const zoff_config_cell *weights = zoff_config_resolve_given(config, WEIGHT_PATH);
+    const zoff_config_cell *weights = zoff_config_cells_given(config, WEIGHT_PATH);
     ZOFF_TRY(take_paths(cell, &config->paths, &config->path_count));
     return take_paths(weights, &config->weight_paths, &config->weight_path_count);
 }
 
 static zoff_status check_paths(const zoff_config *config)
 {
-    const zoff_config_cell *device = zoff_config_resolve_cell(config, DEVICE);
-    const zoff_config_cell *weights = zoff_config_resolve_cell(config, WEIGHT_DEVICE);
+    const zoff_config_cell *device = zoff_config_cells_find(config, DEVICE);
+    const zoff_config_cell *weights = zoff_config_cells_find(config, WEIGHT_DEVICE);
     ZOFF_FAIL_IF(strcmp(weights->texts[0], "nvme") == 0 && config->weight_path_count + config->path_count == 0,
                  ZOFF_ERR_INVALID, "%s: " WEIGHT_DEVICE ": \"nvme\" needs a folder for its files; expected " WEIGHT_PATH,
-                 zoff_config_resolve_source(weights));
+                 zoff_config_cells_source(weights));
     ZOFF_FAIL_IF(strcmp(device->texts[0], "nvme") == 0 && config->path_count == 0, ZOFF_ERR_INVALID,
                  "%s: " DEVICE ": \"nvme\" needs a folder for its files; expected " NVME_PATH " (or zoff.nvme_paths)",
-                 zoff_config_resolve_source(device));
+                 zoff_config_cells_source(device));
     return ZOFF_OK;
 }
 

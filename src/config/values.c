@@ -10,7 +10,7 @@
 
 static double number(const zoff_config *config, const char *path)
 {
-    return zoff_config_resolve_cell(config, path)->number;
+    return zoff_config_cells_find(config, path)->number;
 }
 
 /* 0 where the value is left to others ("auto") or not set. Larger counts than 2^53 are "no limit": the engine multiplies them
@@ -18,7 +18,7 @@ static double number(const zoff_config *config, const char *path)
 static uint64_t integer(const zoff_config *config, const char *path)
 {
     const int64_t most = (int64_t)1 << 53;
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)(cell->integer < most ? cell->integer : most) : 0;
 }
 
@@ -32,13 +32,13 @@ static unsigned buffer_count(const zoff_config *config, const char *path)
 /* NULL where it is not set. */
 static const char *text(const zoff_config *config, const char *path)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? cell->texts[0] : NULL;
 }
 
 static bool is_auto(const zoff_config *config, const char *path)
 {
-    return zoff_config_resolve_cell(config, path)->kind == ZOFF_CELL_AUTO;
+    return zoff_config_cells_find(config, path)->kind == ZOFF_CELL_AUTO;
 }
 
 static bool is_text(const zoff_config *config, const char *path, const char *wanted)
@@ -51,7 +51,7 @@ static bool is_text(const zoff_config *config, const char *path, const char *wan
 
 static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
 {
-    const zoff_config_cell *betas = zoff_config_resolve_cell(config, "optimizer.params.betas");
+    const zoff_config_cell *betas = zoff_config_cells_find(config, "optimizer.params.betas");
     bool l2 = is_text(config, "optimizer.type", "Adam") && !integer(config, "optimizer.params.adam_w_mode");
     zoff_adam_hyper_init_for(out, zoff_config_optimizer_type(config));
     out->lr = number(config, "optimizer.params.lr");
@@ -88,7 +88,7 @@ static zoff_schedule_type schedule_type(const zoff_config *config)
 /* That of `other` where it is not set. */
 static double number_or(const zoff_config *config, const char *path, const char *other)
 {
-    const zoff_config_cell *cell = zoff_config_resolve_cell(config, path);
+    const zoff_config_cell *cell = zoff_config_cells_find(config, path);
     return cell->kind == ZOFF_CELL_VALUE ? cell->number : number(config, other);
 }
 
@@ -113,7 +113,7 @@ static zoff_cycle_values cycle_of(const zoff_config *config)
 
 static void fill_schedule(const zoff_config *config, zoff_schedule_values *out)
 {
-    const zoff_config_cell *max_lr = zoff_config_resolve_cell(config, "scheduler.params.warmup_max_lr");
+    const zoff_config_cell *max_lr = zoff_config_cells_find(config, "scheduler.params.warmup_max_lr");
     uint64_t warmup = integer(config, "scheduler.params.warmup_num_steps");
     *out = (zoff_schedule_values){
         .type = schedule_type(config),

@@ -1,5 +1,6 @@
 // team_test.cc: how many threads a team has, that each runs once, where they are, and how floating point is set while they do.
 #include "fake_root.h"
+#include "in_process.h"
 
 #include <float.h>
 #include <omp.h>
@@ -290,24 +291,6 @@ TEST(cpu, feature_bits_agree_with_the_kernel)
 
 namespace
 {
-// Runs the current test again in a process with another environment, where it only prints; the lines that it prints.
-std::string in_process(const std::string &environment)
-{
-    char self[4096] = "";
-    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
-        return "";
-    const auto *test = testing::UnitTest::GetInstance()->current_test_info();
-    const std::string command = "ZOFF_TEST_TELL=1 " + environment + " '" + self +
-                                "' --gtest_filter=" + test->test_suite_name() + "." + test->name() + " | sed -n 's/^tell //p'";
-    FILE *pipe = popen(command.c_str(), "r");
-    std::string told;
-    for (int c; pipe && (c = fgetc(pipe)) != EOF;)
-        told += static_cast<char>(c);
-    if (pipe)
-        pclose(pipe);
-    return told;
-}
-
 // The team by policy: how many were counted, and how many ran.
 std::string team_in_words()
 {
