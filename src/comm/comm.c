@@ -4,7 +4,6 @@
 #include "bits.h"
 #include "try.h"
 
-#include <math.h>
 #include <string.h>
 
 static zoff_status open_alone(const zoff_comm_opts *opts, zoff_comm **out)
@@ -18,23 +17,11 @@ static const struct {
 } BACKENDS[] = {
     {"self", zoff_comm_self_open}, {"threads", open_alone}, {"mpi", zoff_comm_plugins_mpi}, {"nccl", zoff_comm_nccl_open}};
 
-static zoff_status known_opts(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out)
-{
-    *out = (zoff_comm_opts){.struct_size = sizeof *out};
-    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
-                 "%s: opts->struct_size is 0; set it to sizeof(zoff_comm_opts)", call);
-    if (opts)
-        memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
-    ZOFF_FAIL_IF(isnan(out->timeout_seconds), ZOFF_ERR_INVALID, "%s: timeout_seconds is not a number", call);
-    out->timeout_seconds = out->timeout_seconds == 0 ? ZOFF_COMM_TIMEOUT_SECONDS : out->timeout_seconds;
-    return ZOFF_OK;
-}
-
 zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm_opts known;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open: out must not be NULL");
-    ZOFF_TRY(known_opts(opts, "zoff_comm_open", &known));
+    ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open", &known));
     const char *name = known.backend ? known.backend : "self";
     if (strcmp(name, "auto") == 0)
         ZOFF_TRY(zoff_comm_discover(zoff_comm_discover_mpi(), &name));
@@ -54,24 +41,8 @@ zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zo
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open_threads: out must not be NULL");
     ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: %u ranks; it makes 1 to %d", size,
                  SIZE_MOST);
-    ZOFF_TRY(known_opts(opts, "zoff_comm_open_threads", &known));
+    ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open_threads", &known));
     return zoff_comm_threads_open(&known, size, out);
-}
-
-zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
-{
-    zoff_comm_opts known;
-    zoff_comm_transport t = {.struct_size = sizeof t};
-    ZOFF_FAIL_IF(!out || !transport, ZOFF_ERR_INVALID, "zoff_comm_open_transport: transport and out must not be NULL");
-    ZOFF_FAIL_IF(transport->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_transport: transport->struct_size is 0; set it to sizeof(zoff_comm_transport)");
-    ZOFF_TRY(known_opts(opts, "zoff_comm_open_transport", &known));
-    memcpy(&t, transport, zoff_base_bits_min(transport->struct_size, sizeof t));
-    ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
-    ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_transport: a function or the name is missing in the transport");
-    ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
-    return zoff_comm_messages_open(&known, &t, out);
 }
 
 void zoff_comm_close(zoff_comm *comm)

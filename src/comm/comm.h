@@ -158,7 +158,7 @@ struct zoff_comm {
     unsigned rank, size;
     double timeout_seconds;      /* negative: none */
     zoff_comm_channel common;    /* its own channel: for opening others */
-    struct zoff_comm_book *book; /* channels, calls and the lock: channels.c */
+    struct zoff_comm_book *book; /* channels, calls and the lock */
     zoff_comm_info info;
     bool is_broken;
     bool one_thread;     /* only the program's own threads may use it */
@@ -196,7 +196,12 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
 /* Whether this program has initialised an MPI of its own. */
 bool zoff_comm_discover_mpi(void);
 
-/* ---- channels.c: who uses a communicator, and for what the program waits ---- */
+/* ---- opts.c ---- */
+
+/* What the program asks for, with defaults; `call` is for messages. NULL opts are the defaults. */
+zoff_status zoff_comm_opts_take(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out);
+
+/* ---- book.c: what a communicator remembers, and its lock ---- */
 
 /* What all communicators have, once rank and size are known; and after the back-end's close. NULL is allowed. */
 zoff_status zoff_comm_prepare(zoff_comm *comm);
@@ -205,6 +210,11 @@ void zoff_comm_forget(struct zoff_comm_book *book);
 /* Any thread may call what is below and in call.c, also while others do: each call holds the communicator's lock. */
 void zoff_comm_lock(zoff_comm *comm);
 void zoff_comm_unlock(zoff_comm *comm);
+
+/* With the lock: the one that is open with this id; or NULL. */
+const zoff_comm_channel *zoff_comm_channel_find(const zoff_comm *comm, uint32_t id);
+
+/* ---- channels.c: who uses a communicator ---- */
 
 /* A user has come, on this rank alone: its place among those that have no channel yet is compared when it opens one. Nothing to
  * undo but zoff_comm_channel_leave(). */
@@ -216,10 +226,10 @@ void zoff_comm_channel_leave(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel);
 /* Nothing of it is in flight any more. It can be opened again. */
 void zoff_comm_channel_close(zoff_comm *comm, zoff_comm_channel *channel);
-/* With the lock: the one that is open with this id; or NULL. */
-const zoff_comm_channel *zoff_comm_channel_find(const zoff_comm *comm, uint32_t id);
 /* Whether other channels are open, too. */
 bool zoff_comm_channel_is_shared(zoff_comm *comm);
+
+/* ---- visits.c: in which call the program waits ---- */
 
 /* The program is in such a call; calls inside of it do not count. When it takes long the other ranks are told, and what they
  * tell is compared: polls then fail with both calls named. */

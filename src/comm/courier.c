@@ -168,6 +168,14 @@ zoff_status zoff_comm_courier_send(zoff_comm_courier *c, unsigned to, const zoff
     return status;
 }
 
+void zoff_comm_courier_say(zoff_comm_courier *c, const zoff_comm_note *note)
+{
+    for (unsigned rank = 0; rank < c->transport.size; rank++) {
+        if (rank != c->transport.rank)
+            (void)zoff_comm_courier_send(c, rank, note);
+    }
+}
+
 /* ---- lanes ---- */
 
 static zoff_status begin_next(zoff_comm_courier *c, zoff_comm_lane *lane)

@@ -52,6 +52,9 @@ zoff_status zoff_comm_courier_open(const zoff_comm_transport *transport, zoff_co
 /* Send the first bytes of a note, copied, to one rank. */
 zoff_status zoff_comm_courier_send(zoff_comm_courier *c, unsigned to, const zoff_comm_note *note);
 
+/* Likewise to all others; what fails shows later. */
+void zoff_comm_courier_say(zoff_comm_courier *c, const zoff_comm_note *note);
+
 /* The next note that has come, valid until the next call; PENDING when there is none. */
 zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **out);
 

@@ -84,12 +84,12 @@ zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel)
     return status;
 }
 
-/* What was kept for it is heard now. */
-void zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
+/* Of the notes that were kept those of this channel go to the caller; those of channels that were skipped are forgotten. */
+zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
-    zoff_comm_port *port = channel->port;
-    port->is_joined = true;
+    zoff_comm_early *kept = NULL, **end = &kept;
+    ((zoff_comm_port *)channel->port)->is_joined = true;
     m->last_channel = channel->id;
     for (zoff_comm_early **at = &m->unknown; *at;) {
         zoff_comm_early *one = *at;
@@ -98,13 +98,18 @@ void zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
             continue;
         }
         *at = one->next;
-        if (one->note.channel == channel->id)
-            zoff_comm_messages_note(m, zoff_comm_messages_hear(m, &one->note));
-        zoff_base_mem_free(one);
+        one->next = NULL;
+        if (one->note.channel == channel->id) {
+            *end = one;
+            end = &one->next;
+        } else {
+            zoff_base_mem_free(one);
+        }
     }
     m->unknown_end = &m->unknown;
     while (*m->unknown_end)
         m->unknown_end = &(*m->unknown_end)->next;
+    return kept;
 }
 
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
@@ -116,7 +121,7 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
     note.says = ZOFF_COMM_CLOSES;
     note.channel = channel->id;
     if (port->is_joined && channel->id && !m->is_over)
-        zoff_comm_messages_say(m, &note);
+        zoff_comm_courier_say(m->courier, &note);
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_AHEAD; i++)
         zoff_comm_mailbox_free(port->early[i / ZOFF_COMM_AHEAD][i % ZOFF_COMM_AHEAD]);
     zoff_base_mem_free(port->members);
@@ -135,6 +140,6 @@ zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit
     note.data_bytes = count * sizeof *visits;
     memcpy(note.data, visits, note.data_bytes);
     if (!m->is_over)
-        zoff_comm_messages_say(m, &note);
+        zoff_comm_courier_say(m->courier, &note);
     return ZOFF_OK;
 }

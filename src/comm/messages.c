@@ -52,7 +52,8 @@ static void end_all(messages_comm *m, const char *words, bool is_told)
     m->is_told |= is_told;
 }
 
-void zoff_comm_messages_note(messages_comm *m, zoff_status status)
+/* An error ends everything. */
+static void take_note(messages_comm *m, zoff_status status)
 {
     if (status < 0)
         end_all(m, zoff_last_error(), false);
@@ -225,7 +226,7 @@ static void hear_visits(messages_comm *m, const zoff_comm_note *note)
     zoff_comm_heard(&m->comm, note->from, visits, (unsigned)note->count);
 }
 
-zoff_status zoff_comm_messages_hear(messages_comm *m, const zoff_comm_note *note)
+static zoff_status hear(messages_comm *m, const zoff_comm_note *note)
 {
     char words[1024];
     switch ((zoff_comm_says)note->says) {
@@ -247,13 +248,23 @@ zoff_status zoff_comm_messages_hear(messages_comm *m, const zoff_comm_note *note
     return hear_of_channel(m, note);
 }
 
+/* What others have told of a channel before this rank had joined it is heard now. */
+static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
+{
+    messages_comm *m = (messages_comm *)comm;
+    zoff_comm_early *kept = zoff_comm_mailbox_join(comm, channel);
+    for (const zoff_comm_early *one = kept; one; one = one->next)
+        take_note(m, hear(m, &one->note));
+    zoff_comm_mailbox_free(kept);
+}
+
 static void hear_all(messages_comm *m)
 {
     const zoff_comm_note *note;
     zoff_status status;
     while ((status = zoff_comm_courier_take(m->courier, &note)) == ZOFF_OK)
-        zoff_comm_messages_note(m, zoff_comm_messages_hear(m, note));
-    zoff_comm_messages_note(m, status);
+        take_note(m, hear(m, note));
+    take_note(m, status);
 }
 
 /* Sends are handed over before receives: a network may move all bytes of a piece in the call that finds both sides of it, and
@@ -274,8 +285,8 @@ static void progress(messages_comm *m)
 {
     hear_all(m);
     for (operation *o = m->in_flight; o && !m->is_over; o = o->next)
-        zoff_comm_messages_note(m, go_on(m, o));
-    zoff_comm_messages_note(m, zoff_comm_courier_flush(m->courier));
+        take_note(m, go_on(m, o));
+    take_note(m, zoff_comm_courier_flush(m->courier));
 }
 
 /* ---- the table ---- */
@@ -323,7 +334,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     for (const zoff_comm_early *one = early; one && status >= 0; one = one->next)
         status = meet(m, o, &one->note);
     zoff_comm_mailbox_free(early);
-    zoff_comm_messages_note(m, status);
+    take_note(m, status);
     progress(m);
     return ZOFF_OK;
 }
@@ -404,14 +415,6 @@ static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, un
 
 /* ---- the end ---- */
 
-void zoff_comm_messages_say(messages_comm *m, const zoff_comm_note *note)
-{
-    for (unsigned rank = 0; rank < m->comm.size; rank++) {
-        if (rank != m->comm.rank)
-            (void)zoff_comm_courier_send(m->courier, rank, note);
-    }
-}
-
 static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *words)
 {
     zoff_comm_note note;
@@ -419,7 +422,7 @@ static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *word
     note.says = says;
     note.data_bytes = zoff_base_bits_min(strlen(words), sizeof note.data);
     memcpy(note.data, words, note.data_bytes);
-    zoff_comm_messages_say(m, &note);
+    zoff_comm_courier_say(m->courier, &note);
 }
 
 /* Whether something of the operation is still in flight. A rank that has started it, too, may be sending until it is heard to
@@ -531,7 +534,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     ZOFF_TRY_OR(free_comm, zoff_base_mem_alloc(transport->size, sizeof *m->has_left, "a communicator", &m->has_left));
     ZOFF_TRY_OR(free_comm, zoff_comm_mailbox_open(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
-    zoff_comm_mailbox_join(&m->comm, &m->comm.common);
+    messages_join(&m->comm, &m->comm.common);
     ZOFF_TRY_OR(free_comm, zoff_comm_courier_open(transport, &m->courier));
     *out = &m->comm;
     return ZOFF_OK;
@@ -547,7 +550,7 @@ static const zoff_comm_ops OPS = {.name = "messages",
                                   .poll = messages_poll,
                                   .has_arrived = messages_has_arrived,
                                   .open_channel = zoff_comm_mailbox_open,
-                                  .join_channel = zoff_comm_mailbox_join,
+                                  .join_channel = messages_join,
                                   .close_channel = zoff_comm_mailbox_close,
                                   .tell = zoff_comm_mailbox_tell,
                                   .give_up = messages_give_up};

@@ -61,7 +61,8 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
 
 /* mailbox.c: channels, and notes that come before their operation */
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
-void zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
+/* @return what others have told of it before, the oldest first: the caller's to hear and to free */
+zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
 /* Keep a note of an operation of a joined channel. */
@@ -73,10 +74,5 @@ zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_note *
 void zoff_comm_mailbox_free(zoff_comm_early *list);
 /* A tag for what an operation sends: one that was not in use for long.  @return 0: there is none */
 int zoff_comm_mailbox_tag(zoff_comm_messages *m);
-
-/* messages.c */
-void zoff_comm_messages_say(zoff_comm_messages *m, const zoff_comm_note *note); /* to all others; what fails shows later */
-zoff_status zoff_comm_messages_hear(zoff_comm_messages *m, const zoff_comm_note *note);
-void zoff_comm_messages_note(zoff_comm_messages *m, zoff_status status); /* an error ends everything */
 
 #endif

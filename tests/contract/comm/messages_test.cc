@@ -1,5 +1,5 @@
 // messages_test.cc: what communicators over messages alone can do wrong: memory that the network still holds, a transport that
-// fails, arguments of zoff_comm_open_transport(), and large pieces as many messages.
+// fails, and large pieces as many messages.
 #include "post_office.h"
 
 #include <thread>
@@ -159,26 +159,6 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
             return;
     }
     FAIL() << "it never went well";
-}
-
-TEST(CommMessages, WhatIsWrongWithATransportIsSaid)
-{
-    post_office office(2);
-    zoff_comm *made = nullptr;
-    zoff_comm_transport t = office.transport(0);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_open_transport(nullptr, nullptr, &made));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_open_transport(nullptr, &t, nullptr));
-    t.rank = 2;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 2 of 2", zoff_comm_open_transport(nullptr, &t, &made));
-    t = office.transport(0);
-    t.cancel = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a function or the name is missing", zoff_comm_open_transport(nullptr, &t, &made));
-    t.failure = "no line";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no line", zoff_comm_open_transport(nullptr, &t, &made));
-    t.struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_comm_open_transport(nullptr, &t, &made));
-    EXPECT_EQ(nullptr, made);
-    EXPECT_EQ(0u, office.closed) << "it stays the caller's";
 }
 
 // What no rank of this version would send.

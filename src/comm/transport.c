@@ -1,0 +1,23 @@
+/* transport.c: a communicator over what the program, or a plug-in, sends messages with. */
+#include "comm.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
+{
+    zoff_comm_opts known;
+    zoff_comm_transport t = {.struct_size = sizeof t};
+    ZOFF_FAIL_IF(!out || !transport, ZOFF_ERR_INVALID, "zoff_comm_open_transport: transport and out must not be NULL");
+    ZOFF_FAIL_IF(transport->struct_size == 0, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_transport: transport->struct_size is 0; set it to sizeof(zoff_comm_transport)");
+    ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open_transport", &known));
+    memcpy(&t, transport, zoff_base_bits_min(transport->struct_size, sizeof t));
+    ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
+    ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_transport: a function or the name is missing in the transport");
+    ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
+    return zoff_comm_messages_open(&known, &t, out);
+}

@@ -1,0 +1,95 @@
+// visits_test.cc: ranks number the calls in which their program waits; calls inside of a call do not count, one that failed
+// gives its number to the next, and what another rank tells is compared.
+#include "zoff_test.h"
+
+extern "C" {
+#include "comm.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+class Visits : public testing::Test
+{
+  protected:
+    Visits()
+    {
+        zoff_comm_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.timeout_seconds = 1;
+        zoff_comm *made[2] = {};
+        EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, 2, made));
+        for (unsigned rank = 0; rank < 2; rank++)
+            ranks[rank].reset(made[rank]);
+    }
+    void enter(unsigned rank, unsigned call) { zoff_comm_enter(ranks[rank].get(), &ranks[rank]->common, call, {}); }
+    void leave(unsigned rank, bool counts = true) { zoff_comm_exit(ranks[rank].get(), counts); }
+    // The calls that a rank would tell of now.
+    std::vector<zoff_comm_visit> visits(unsigned rank)
+    {
+        zoff_comm_visit all[ZOFF_COMM_VISITS_TOLD];
+        const unsigned count = zoff_comm_get_visits(ranks[rank].get(), all, ZOFF_COMM_VISITS_TOLD);
+        return {all, all + count};
+    }
+    // Rank 1 hears rank 0, and compares.
+    zoff_status hear(double now)
+    {
+        const std::vector<zoff_comm_visit> told = visits(0);
+        zoff_comm_lock(ranks[1].get());
+        zoff_comm_heard(ranks[1].get(), 0, told.data(), (unsigned)told.size());
+        const zoff_status status = zoff_comm_watch(ranks[1].get(), now);
+        zoff_comm_unlock(ranks[1].get());
+        return status;
+    }
+    comm ranks[2];
+};
+} // namespace
+
+TEST_F(Visits, CallsInsideOfACallDoNotCount)
+{
+    enter(0, ZOFF_COMM_IN_SEAL);
+    enter(0, ZOFF_COMM_IN_FETCH);
+    ASSERT_EQ(1u, visits(0).size());
+    EXPECT_EQ((unsigned)ZOFF_COMM_IN_SEAL, visits(0)[0].call);
+    leave(0);
+    leave(0);
+    EXPECT_TRUE(visits(0).empty()) << "it is in no call";
+    enter(0, ZOFF_COMM_IN_STEP_WAIT);
+    ASSERT_EQ(2u, visits(0).size());
+    EXPECT_EQ(2u, visits(0)[1].number);
+    leave(0);
+}
+
+TEST_F(Visits, ACallThatFailedGivesItsNumberToTheNext)
+{
+    enter(0, ZOFF_COMM_IN_STEP_WAIT);
+    leave(0, false);
+    enter(0, ZOFF_COMM_IN_DROP);
+    ASSERT_EQ(1u, visits(0).size());
+    EXPECT_EQ(1u, visits(0)[0].number);
+    leave(0);
+    zoff_comm_uncount(ranks[0].get());
+    enter(0, ZOFF_COMM_IN_STEP_BEGIN);
+    EXPECT_EQ(1u, visits(0)[0].number);
+    leave(0);
+}
+
+TEST_F(Visits, TheSameCallsAgreeAndOthersAreNamed)
+{
+    for (unsigned rank = 0; rank < 2; rank++) {
+        enter(rank, ZOFF_COMM_IN_SEAL);
+        leave(rank);
+        enter(rank, ZOFF_COMM_IN_STEP_WAIT);
+    }
+    EXPECT_ZOFF_OK(hear(0));
+    leave(0);
+    enter(0, ZOFF_COMM_IN_DROP);
+    EXPECT_ZOFF_OK(hear(0)) << "rank 1 is a call behind";
+    leave(1);
+    enter(1, ZOFF_COMM_IN_FETCH);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_grads_drop()", hear(0));
+    EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_param_fetch()")) << zoff_last_error();
+    leave(0);
+    leave(1);
+}
