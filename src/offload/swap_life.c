@@ -3,7 +3,6 @@
 #include "swap_priv.h"
 
 #include "bits.h"
-#include "digest_priv.h"
 #include "log.h"
 #include "mem.h"
 #include "try.h"
@@ -107,7 +106,7 @@ static zoff_status map_memory(zoff_swap_store *s)
             continue;
         home->is_home = true;
         home->chunk = chunk;
-        home->holds = zoff_offload_swap_move_arrays(s, chunk);
+        home->holds = zoff_offload_swap_place_arrays(s, chunk);
         s->places[chunk].home = home++;
     }
     return ZOFF_OK;
@@ -167,14 +166,14 @@ static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts
         if (!is_in_file(s, chunk))
             continue;
         while (!(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+            ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
         pause_between(opts);
         zoff_offload_swap_slot_assign(slot, chunk);
         name_slot(&s->places[chunk].now, 1);
-        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_move_arrays(s, chunk)));
-        ZOFF_TRY(zoff_offload_swap_pump(&s->store));
+        ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_place_arrays(s, chunk)));
+        ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
     }
-    ZOFF_TRY(zoff_offload_swap_drain(&s->store));
+    ZOFF_TRY(zoff_offload_swap_wait_drain(&s->store));
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         name_slot(&s->places[chunk].now, 0);
     return ZOFF_OK;
@@ -187,21 +186,21 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
         zoff_swap_place *place = &s->places[chunk];
         zoff_swap_slot *slot = place->home;
         while (!slot && !(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(zoff_offload_swap_wait(&s->store));
+            ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
         if (!slot->is_home)
             memset(slot->base, 0, s->chunks[chunk].bytes);
         pause_between(opts);
         opts->fill(opts->fill_ctx, chunk, slot->base);
         if (!is_in_file(s, chunk))
             continue;
-        const unsigned arrays = zoff_offload_swap_move_arrays(s, chunk);
-        zoff_offload_swap_stamp(s, chunk, slot->base, arrays, &place->now);
+        const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
+        zoff_offload_swap_sum_stamp(s, chunk, slot->base, arrays, &place->now);
         if (!slot->is_home)
             zoff_offload_swap_slot_assign(slot, chunk);
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, arrays));
-        ZOFF_TRY(zoff_offload_swap_pump(&s->store));
+        ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
     }
-    return zoff_offload_swap_drain(&s->store);
+    return zoff_offload_swap_wait_drain(&s->store);
 }
 
 static zoff_status load_residents(zoff_swap_store *s)
@@ -209,7 +208,7 @@ static zoff_status load_residents(zoff_swap_store *s)
     for (size_t i = 0; i < s->home_count; i++) {
         zoff_swap_slot *home = &s->slots[s->ring_count + i];
         if (s->chunks[home->chunk].bytes)
-            ZOFF_TRY(zoff_offload_swap_reload(s, home));
+            ZOFF_TRY(zoff_offload_swap_lend_reload(s, home));
     }
     return ZOFF_OK;
 }
@@ -218,7 +217,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
 {
     bool found = false;
     if (s->persist)
-        ZOFF_TRY(zoff_offload_swap_keep_find(s, opts, &found));
+        ZOFF_TRY(zoff_offload_swap_reopen_find(s, opts, &found));
     if (found) {
         s->store.reopened = true;
         return load_residents(s);

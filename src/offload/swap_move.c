@@ -3,48 +3,14 @@
  * are two requests, or three, and the read or write is done when all of them are. */
 #include "swap_priv.h"
 
-#include "bits.h"
 #include "clock.h"
 #include "try.h"
 
 #include <string.h>
 
-/* ---- where arrays are ---- */
-
-size_t zoff_offload_swap_move_begin(const zoff_store_chunk *chunk, unsigned array)
-{
-    return array ? chunk->ends[array - 1] : 0;
-}
-
-unsigned zoff_offload_swap_move_arrays(const zoff_swap_store *s, size_t chunk)
-{
-    const zoff_store_chunk *c = &s->chunks[chunk];
-    unsigned arrays = 0;
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
-        arrays |= (unsigned)(c->ends[array] > zoff_offload_swap_move_begin(c, array)) << array;
-    return arrays;
-}
-
-uint64_t zoff_offload_swap_move_offset(const zoff_swap_store *s, size_t chunk, unsigned array)
-{
-    const zoff_swap_place *place = &s->places[chunk];
-    const zoff_store_chunk *c = &s->chunks[chunk];
-    return place->offset + place->now.arrays[array].slot * (uint64_t)c->bytes + zoff_offload_swap_move_begin(c, array);
-}
-
 static zoff_aio *queue_of(zoff_swap_store *s, size_t chunk)
 {
     return s->files[s->places[chunk].file].aio;
-}
-
-/* How much of an array was written, from its beginning: the rest of a fresh one is zeros. */
-static size_t written_bytes(const zoff_swap_store *s, size_t chunk, unsigned array)
-{
-    const zoff_swap_place *place = &s->places[chunk];
-    const size_t begin = zoff_offload_swap_move_begin(&s->chunks[chunk], array), end = s->chunks[chunk].ends[array];
-    if (!place->now.arrays[array].fresh)
-        return end - begin;
-    return zoff_base_bits_min(zoff_base_bits_max(place->first_bytes, begin), end) - begin;
 }
 
 /* ---- requests ---- */
@@ -67,10 +33,10 @@ static void list_requests(const zoff_swap_store *s, zoff_swap_slot *slot, unsign
     slot->moved_bytes = 0;
     slot->failed = ZOFF_OK;
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const size_t begin = zoff_offload_swap_move_begin(c, array);
+        const size_t begin = zoff_offload_swap_place_begin(c, array);
         if (arrays >> array & 1)
-            add_request(slot, zoff_offload_swap_move_offset(s, slot->chunk, array), begin,
-                        writes ? c->ends[array] - begin : written_bytes(s, slot->chunk, array));
+            add_request(slot, zoff_offload_swap_place_offset(s, slot->chunk, array), begin,
+                        writes ? c->ends[array] - begin : zoff_offload_swap_place_written(s, slot->chunk, array));
     }
 }
 
@@ -114,7 +80,7 @@ static void finish_read(const zoff_swap_store *s, zoff_swap_slot *slot)
 {
     const zoff_store_chunk *c = &s->chunks[slot->chunk];
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
-        const size_t end = zoff_offload_swap_move_begin(c, array) + written_bytes(s, slot->chunk, array);
+        const size_t end = zoff_offload_swap_place_begin(c, array) + zoff_offload_swap_place_written(s, slot->chunk, array);
         if (slot->moving >> array & 1)
             memset(slot->base + end, 0, c->ends[array] - end);
     }
@@ -152,7 +118,7 @@ zoff_status zoff_offload_swap_move_start_write(zoff_swap_store *s, zoff_swap_slo
 {
     zoff_swap_place *place = &s->places[slot->chunk];
     list_requests(s, slot, arrays, true);
-    zoff_status status = zoff_offload_swap_keep_take_back(s);
+    zoff_status status = zoff_offload_swap_drive_take_back(s);
     if (status == ZOFF_OK)
         status = start_requests(s, slot, true);
     if (status < 0)

@@ -113,30 +113,60 @@ typedef struct zoff_swap_store {
     zoff_swap_identity identity;
 } zoff_swap_store;
 
-/* ---- swap.c ---- */
+/* What follows goes from the ground upwards: a file calls those above it in this list. */
 
-zoff_status zoff_offload_swap_pump(zoff_store *store);
-zoff_status zoff_offload_swap_wait(zoff_store *store);
-zoff_status zoff_offload_swap_drain(zoff_store *store);
-void zoff_offload_swap_forget(zoff_store *store);
-zoff_status zoff_offload_swap_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out);
-zoff_status zoff_offload_swap_check(zoff_store *store, size_t chunk);
-void zoff_offload_swap_release(zoff_store *store, size_t chunk);
+/* ---- swap_place.c ---- */
+
+/* The arrays of a chunk that are not empty. */
+unsigned zoff_offload_swap_place_arrays(const zoff_swap_store *s, size_t chunk);
+/* Where an array begins in its chunk. */
+size_t zoff_offload_swap_place_begin(const zoff_store_chunk *chunk, unsigned array);
+/* Where in its file the content lies that an array has now. */
+uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
+/* Bytes of an array that were ever written. */
+size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array);
+
+/* ---- swap_slot.c ---- */
+
+void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
+void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
 /* The slot that holds a chunk, reads it or still has it after a release; NULL: it is only in its file. */
-zoff_swap_slot *zoff_offload_swap_find(zoff_swap_store *s, size_t chunk);
-/* Read the memory of a resident anew and check it.  @blocks yes */
-zoff_status zoff_offload_swap_reload(zoff_swap_store *s, zoff_swap_slot *home);
+zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk);
+/* A slot for another chunk, or NULL. Takes the one of a chunk that was kept, if none is free. */
+zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
+/* A slot that is free becomes that of a chunk, and holds nothing of it. */
+void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk);
+/* Whether the content of a slot is newer than its file, and no write of it has begun. */
+bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
+/* Put off the write of these arrays of a slot. */
+void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot, unsigned changed);
+/* Forget that a slot was put off. */
+void zoff_offload_swap_slot_discard(zoff_swap_store *s, zoff_swap_slot *slot);
+/* Nobody has the slot any more: it is free, unless it holds what is newer than the file. */
+void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
+
+/* ---- swap_sum.c ---- */
+
 /* Compute the checksums of some arrays and put them into `out`, if this chunk is one of those that are checked. */
-void zoff_offload_swap_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
+void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
+/* The content that arrays are written with from now on: where, and its checksums. What was committed stays where it is. */
+void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
+/* Elements of a chunk that do not change any more before its flush: their part of the checksums. */
+void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
+/* The arrays of a slot whose bytes differ from the checksum of their last flush. */
+unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot);
+
+/* ---- swap_drive.c ---- */
+
+/* Have the drive make durable what it took, where that is asked for.  @blocks yes */
+zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_swap_file *file);
+/* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
+zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s);
+/* Bytes written to all files, by all processes that had them. */
+uint64_t zoff_offload_swap_drive_lifetime(const zoff_swap_store *s);
 
 /* ---- swap_move.c ---- */
 
-/* The arrays of a chunk that are not empty. */
-unsigned zoff_offload_swap_move_arrays(const zoff_swap_store *s, size_t chunk);
-/* Where an array begins in its chunk. */
-size_t zoff_offload_swap_move_begin(const zoff_store_chunk *chunk, unsigned array);
-/* Where in its file the content lies that an array has now. */
-uint64_t zoff_offload_swap_move_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
 /* Read arrays that the slot of a chunk does not hold. On an error the slot is as it was. */
 zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
 /* Write arrays to the places that they have now. On an error, also a later one, the slot is DIRTY. */
@@ -149,40 +179,37 @@ zoff_status zoff_offload_swap_move_take_read(zoff_swap_store *s, zoff_swap_slot 
  * @return false: it does not end, so the slot is READING still, and its memory the drive's */
 bool zoff_offload_swap_move_abandon(zoff_swap_store *s, zoff_swap_slot *slot);
 
-/* ---- swap_slot.c ---- */
+/* ---- swap_put_off.c ---- */
 
-void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
-void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
-/* A slot for another chunk, or NULL. Takes the one of a chunk that was kept, if none is free. */
-zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
-/* Likewise; with NULL a write of what was put off is on its way, if anything was. */
-zoff_status zoff_offload_swap_slot_find_room(zoff_swap_store *s, zoff_swap_slot **out);
-/* A slot that is free becomes that of a chunk, and holds nothing of it. */
-void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk);
-/* Whether the content of a slot is newer than its file, and no write of it has begun. */
-bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
-/* Put off the write of these arrays of a slot. */
-void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot, unsigned changed);
 /* Write what was put off to its place, as flush would have written it. */
-zoff_status zoff_offload_swap_slot_write(zoff_swap_store *s, zoff_swap_slot *slot);
-/* Forget that a slot was put off. */
-void zoff_offload_swap_slot_discard(zoff_swap_store *s, zoff_swap_slot *slot);
-/* Nobody has the slot any more: it is free, unless it holds what is newer than the file. */
-void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
-/* The content that arrays are written with from now on: where, and its checksums. What was committed stays where it is. */
-void zoff_offload_swap_slot_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
-zoff_status zoff_offload_swap_slot_keep(zoff_store *store, size_t chunk, unsigned changed);
+zoff_status zoff_offload_swap_put_off_write(zoff_swap_store *s, zoff_swap_slot *slot);
+/* A slot for another chunk; with NULL a write of what was put off is on its way, if anything was. */
+zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_slot **out);
+zoff_status zoff_offload_swap_put_off_keep(zoff_store *store, size_t chunk, unsigned changed);
 
-/* ---- swap_life.c ---- */
+/* ---- swap_wait.c ---- */
 
-zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out);
-void zoff_offload_swap_life_close(zoff_store *store);
+zoff_status zoff_offload_swap_wait_pump(zoff_store *store);
+/* Wait until a transfer on the drive of a slot completes. */
+zoff_status zoff_offload_swap_wait_for(zoff_swap_store *s, const zoff_swap_slot *slot);
+zoff_status zoff_offload_swap_wait_any(zoff_store *store);
+bool zoff_offload_swap_wait_busy(const zoff_store *store, bool writes_only);
+zoff_status zoff_offload_swap_wait_drain(zoff_store *store);
+zoff_status zoff_offload_swap_wait_settled(const zoff_store *store);
 
-/* ---- swap_stripe.c ---- */
+/* ---- swap_lend.c ---- */
 
-zoff_status zoff_offload_swap_stripe_measure(zoff_swap_store *s, const zoff_store_opts *opts);
-/* The file for the next chunk. */
-uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
+zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out);
+zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void **out);
+zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk);
+zoff_status zoff_offload_swap_lend_flush(zoff_store *store, size_t chunk);
+void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk);
+bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk);
+zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk);
+void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk);
+void zoff_offload_swap_lend_forget(zoff_store *store);
+/* Read the memory of a resident anew and check it.  @blocks yes */
+zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
 
 /* ---- swap_keep.c ---- */
 
@@ -191,10 +218,22 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
 /* Write again what was written before a flush that failed. Where a chunk went through the ring it is read back, and compared
  * with its checksum first.  @blocks yes  @return ERR_IO where that is not what was written, or cannot be compared */
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
-/* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
-zoff_status zoff_offload_swap_keep_take_back(zoff_swap_store *s);
+
+/* ---- swap_reopen.c ---- */
+
 /* Look at the records of the files, which are open, and decide with what to go on: *out_found when it is one of them; then
  * places and generation are that one's. What was committed later is forgotten, in the files too. */
-zoff_status zoff_offload_swap_keep_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found);
+zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found);
+
+/* ---- swap_stripe.c ---- */
+
+zoff_status zoff_offload_swap_stripe_measure(zoff_swap_store *s, const zoff_store_opts *opts);
+/* The file for the next chunk. */
+uint32_t zoff_offload_swap_stripe_next(zoff_swap_store *s, size_t bytes);
+
+/* ---- swap_life.c ---- */
+
+zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store **out);
+void zoff_offload_swap_life_close(zoff_store *store);
 
 #endif

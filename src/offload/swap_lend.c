@@ -1,0 +1,180 @@
+/* swap_lend.c: chunks are lent and given back, read ahead and written behind. */
+#include "swap_priv.h"
+
+#include "try.h"
+
+/* Make what is at hand of a chunk the caller's, if it is in nobody's hands. */
+static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
+{
+    if (zoff_offload_swap_slot_is_put_off(slot))
+        zoff_offload_swap_slot_take_out(&s->put_off, slot);
+    else if (slot->state != ZOFF_SLOT_KEPT)
+        return;
+    slot->state = ZOFF_SLOT_LENT;
+}
+
+/* Bring to a slot that is the caller's what it does not hold. A read that was on its way may have been for other arrays. */
+static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays)
+{
+    for (;;) {
+        if (slot->state == ZOFF_SLOT_READING) {
+            const zoff_status status = zoff_offload_swap_move_take_read(s, slot);
+            if (status != ZOFF_OK)
+                return status;
+        }
+        const unsigned missing = arrays & ~slot->holds;
+        if (!missing)
+            return ZOFF_OK;
+        const zoff_status status = zoff_offload_swap_move_start_read(s, slot, missing);
+        if (status < 0)
+            zoff_offload_swap_slot_leave(s, slot);
+        ZOFF_TRY(status);
+    }
+}
+
+zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsigned arrays, void **out)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    arrays &= zoff_offload_swap_place_arrays(s, chunk);
+    if (slot && slot->is_home) { /* while it is written through, it must not change */
+        *out = slot->base;
+        return slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(slot) ? ZOFF_OK : ZOFF_PENDING;
+    }
+    if (slot) {
+        const bool is_lent = slot->state == ZOFF_SLOT_LENT;
+        pick_up(s, slot);
+        if (is_lent || (slot->state != ZOFF_SLOT_LENT && slot->state != ZOFF_SLOT_READING))
+            return ZOFF_PENDING; /* still being written */
+    } else {
+        ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
+        if (!slot)
+            return ZOFF_PENDING;
+        zoff_offload_swap_slot_assign(slot, chunk);
+    }
+    const zoff_status status = complete(s, slot, arrays);
+    if (status == ZOFF_OK)
+        *out = slot->base;
+    return status;
+}
+
+/* A read of it that is on its way is waited for like any other: its memory cannot be had before. */
+zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void **out)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot;
+    if (zoff_offload_swap_slot_find(s, chunk))
+        return zoff_offload_swap_lend_fetch(store, chunk, ZOFF_STORE_ALL, out);
+    ZOFF_TRY(zoff_offload_swap_put_off_find_room(s, &slot));
+    if (!slot)
+        return ZOFF_PENDING;
+    zoff_offload_swap_slot_assign(slot, chunk);
+    slot->holds = zoff_offload_swap_place_arrays(s, chunk);
+    *out = slot->base;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    s->digested = SIZE_MAX;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    const unsigned corrupt = slot->unchecked ? zoff_offload_swap_sum_find_corrupt(s, slot) : 0;
+    if (!corrupt) {
+        slot->unchecked = 0;
+        return ZOFF_OK;
+    }
+    if (!slot->is_home) { /* what was read with them is read again, too */
+        slot->holds &= ~slot->unchecked;
+        slot->unchecked = 0;
+        zoff_offload_swap_slot_leave(s, slot);
+    }
+    const zoff_store_chunk *c = &s->chunks[chunk];
+    unsigned array = 0;
+    while (!(corrupt >> array & 1))
+        array++;
+    return zoff_base_status_fail(
+        ZOFF_ERR_CORRUPT,
+        "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong, so a bit has "
+        "changed on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on "
+        "another drive (zoff.verify sets what is compared)",
+        chunk, c->ends[array] - zoff_offload_swap_place_begin(c, array),
+        (unsigned long long)zoff_offload_swap_place_offset(s, chunk, array), s->files[s->places[chunk].file].name);
+}
+
+/* Writes every array that the slot holds: the whole chunk after a whole fetch. */
+zoff_status zoff_offload_swap_lend_flush(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (s->places[chunk].home && !s->persist)
+        return ZOFF_OK;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    zoff_offload_swap_slot_discard(s, slot);
+    slot->stays = false;
+    zoff_offload_swap_sum_renew(s, chunk, slot->base, slot->holds);
+    return zoff_offload_swap_move_start_write(s, slot, slot->holds);
+}
+
+void zoff_offload_swap_lend_release(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    if (!slot->is_home)
+        zoff_offload_swap_slot_leave(s, slot);
+}
+
+bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk)
+{
+    return ((const zoff_swap_store *)store)->places[chunk].home;
+}
+
+/* ---- reading ahead ---- */
+
+/* A window may have left some arrays of the chunk in a slot: then this reads the others into the same slot. */
+zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    const unsigned arrays = zoff_offload_swap_place_arrays(s, chunk);
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    if (!arrays || (slot && (slot->state != ZOFF_SLOT_KEPT || !(arrays & ~slot->holds))))
+        return ZOFF_OK;
+    if (!slot) {
+        slot = zoff_offload_swap_slot_take(s);
+        if (!slot)
+            return ZOFF_OK;
+        zoff_offload_swap_slot_assign(slot, chunk);
+    }
+    const zoff_status status = zoff_offload_swap_move_start_read(s, slot, arrays & ~slot->holds);
+    if (status < 0)
+        zoff_offload_swap_slot_leave(s, slot);
+    slot->ahead = true;
+    return status;
+}
+
+void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
+    if (slot && slot->state == ZOFF_SLOT_READING)
+        (void)zoff_offload_swap_move_abandon(s, slot);
+}
+
+void zoff_offload_swap_lend_forget(zoff_store *store)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    for (unsigned i = 0; i < s->ring_count; i++) {
+        if (s->slots[i].state == ZOFF_SLOT_READING)
+            (void)zoff_offload_swap_move_abandon(s, &s->slots[i]);
+    }
+}
+
+zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home)
+{
+    ZOFF_TRY(zoff_offload_swap_move_start_read(s, home, zoff_offload_swap_place_arrays(s, home->chunk)));
+    zoff_status status;
+    while ((status = zoff_offload_swap_move_take_read(s, home)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_offload_swap_wait_for(s, home));
+    home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
+    ZOFF_TRY(status);
+    return zoff_offload_swap_lend_check(&s->store, home->chunk);
+}

@@ -1,0 +1,35 @@
+/* swap_place.c: where the arrays of a chunk are, in its slot and in its file. */
+#include "swap_priv.h"
+
+#include "bits.h"
+
+size_t zoff_offload_swap_place_begin(const zoff_store_chunk *chunk, unsigned array)
+{
+    return array ? chunk->ends[array - 1] : 0;
+}
+
+unsigned zoff_offload_swap_place_arrays(const zoff_swap_store *s, size_t chunk)
+{
+    const zoff_store_chunk *c = &s->chunks[chunk];
+    unsigned arrays = 0;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        arrays |= (unsigned)(c->ends[array] > zoff_offload_swap_place_begin(c, array)) << array;
+    return arrays;
+}
+
+uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, unsigned array)
+{
+    const zoff_swap_place *place = &s->places[chunk];
+    const zoff_store_chunk *c = &s->chunks[chunk];
+    return place->offset + place->now.arrays[array].slot * (uint64_t)c->bytes + zoff_offload_swap_place_begin(c, array);
+}
+
+/* How much of an array was written, from its beginning: the rest of a fresh one is zeros. */
+size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array)
+{
+    const zoff_swap_place *place = &s->places[chunk];
+    const size_t begin = zoff_offload_swap_place_begin(&s->chunks[chunk], array), end = s->chunks[chunk].ends[array];
+    if (!place->now.arrays[array].fresh)
+        return end - begin;
+    return zoff_base_bits_min(zoff_base_bits_max(place->first_bytes, begin), end) - begin;
+}

@@ -1,0 +1,265 @@
+/* swap_reopen.c: files of an earlier process: whose they are, which generation all of them have, and where its arrays lie. */
+#include "swap_priv.h"
+
+#include "log.h"
+#include "mem.h"
+#include "try.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A record of a generation that is not wanted any more would name places that are written next. */
+static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found, uint64_t last)
+{
+    for (size_t i = 0; i < s->file_count; i++) {
+        for (unsigned which = 0; which < 2; which++) {
+            if (!found[i].is_whole[which] || found[i].heads[which].generation <= last)
+                continue;
+            ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, found[i].heads[which].generation));
+            found[i].is_whole[which] = false;
+            found[i].is_taken_back[which] = true;
+        }
+        ZOFF_TRY(zoff_offload_swap_drive_flush(s, &s->files[i]));
+    }
+    return ZOFF_OK;
+}
+
+/* Which generation of a file is to be had: its newest whole one, or the one before that; 0: neither. */
+static uint64_t newest(const zoff_swap_found *found)
+{
+    uint64_t generation = 0;
+    for (unsigned which = 0; which < 2; which++) {
+        if (found->is_whole[which] && found->heads[which].generation > generation)
+            generation = found->heads[which].generation;
+    }
+    return generation;
+}
+
+/* A file whose engine died before its first commit: blank, or torn in the very first record, which is that of generation 1. */
+static bool is_begun(const zoff_swap_found *found)
+{
+    static const zoff_swap_head NONE;
+    return found->is_blank || (!newest(found) && memcmp(&found->heads[0], &NONE, sizeof NONE) == 0);
+}
+
+static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, const zoff_swap_head *head)
+{
+    const zoff_swap_identity *mine = &s->identity, *theirs = &head->identity;
+    const char *name = s->files[index].name;
+    ZOFF_FAIL_IF(theirs->rank != mine->rank || theirs->ranks != mine->ranks, ZOFF_ERR_INVALID,
+                 "'%s' holds the states of rank %u of %u, and this is rank %u of %u; start as many ranks as then, or choose "
+                 "another nvme_path",
+                 name, theirs->rank, theirs->ranks, mine->rank, mine->ranks);
+    ZOFF_FAIL_IF(theirs->files != mine->files || theirs->file != index, ZOFF_ERR_INVALID,
+                 "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",
+                 name, theirs->file + 1, theirs->files, index + 1, mine->files);
+    ZOFF_FAIL_IF(theirs->layout != mine->layout || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
+                 "'%s' holds the states of another model: names, sizes, order or optimizers of the parameters differ; remove "
+                 "the file to start anew, or choose another nvme_path",
+                 name);
+    return ZOFF_OK;
+}
+
+/* Chunks of a file lie one behind the other in the order of their numbers, and a chunk is in one file: then no two of them
+ * share a byte, and none is missing where the counts agree. */
+static bool entry_fits(const zoff_swap_store *s, const zoff_swap_entry *entry, size_t least, uint64_t offset)
+{
+    if (entry->chunk < least || entry->chunk >= s->chunk_count || s->places[entry->chunk].offset)
+        return false;
+    const zoff_store_chunk *chunk = &s->chunks[entry->chunk];
+    bool fits = chunk->bytes && entry->offset == offset && entry->first_bytes <= chunk->bytes &&
+                entry->first_bytes % ZOFF_RECORD_HEAD_BYTES == 0;
+    for (unsigned i = 0; i < ZOFF_STORE_ARRAYS; i++) {
+        const zoff_swap_entry_array *array = &entry->arrays[i];
+        fits = fits && array->end == chunk->ends[i] && array->slot <= 1 &&
+               !(array->flags & ~(uint32_t)(ZOFF_ENTRY_FRESH | ZOFF_ENTRY_HAS_CHECKSUM));
+    }
+    return fits;
+}
+
+/* Places and contents as a record names them. */
+static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_swap_head *head, const zoff_swap_entry *entries)
+{
+    zoff_swap_file *file = &s->files[index];
+    struct stat st = {.st_size = 0};
+    uint64_t offset = zoff_offload_swap_record_room(head->entry_count);
+    size_t least = 0;
+    for (size_t i = 0; i < head->entry_count; i++) {
+        const zoff_swap_entry *entry = &entries[i];
+        ZOFF_FAIL_IF(!entry_fits(s, entry, least, offset), ZOFF_ERR_CORRUPT,
+                     "the commit record of '%s' does not fit its model (entry %zu: chunk %" PRIu64 " at offset %" PRIu64
+                     "); go back to a checkpoint, and remove the file to start anew",
+                     file->name, i, entry->chunk, entry->offset);
+        zoff_swap_place *place = &s->places[entry->chunk];
+        least = entry->chunk + 1;
+        offset += 2 * s->chunks[entry->chunk].bytes;
+        place->file = index;
+        place->offset = entry->offset;
+        place->first_bytes = entry->first_bytes;
+        for (unsigned k = 0; k < ZOFF_STORE_ARRAYS; k++) {
+            const zoff_swap_entry_array *array = &entry->arrays[k];
+            place->now.arrays[k] = (zoff_swap_array){.checksum = array->checksum,
+                                                     .slot = array->slot,
+                                                     .fresh = array->flags & ZOFF_ENTRY_FRESH,
+                                                     .has_checksum = array->flags & ZOFF_ENTRY_HAS_CHECKSUM};
+        }
+        place->committed = place->now;
+    }
+    ZOFF_FAIL_IF(head->file_bytes != offset || fstat(file->lock, &st) != 0 || (uint64_t)st.st_size < offset, ZOFF_ERR_CORRUPT,
+                 "'%s' has %lld bytes, and its chunks take %" PRIu64 " (its commit record says %" PRIu64
+                 "): it was cut; go back to a checkpoint, and remove the file to start anew",
+                 file->name, (long long)st.st_size, offset, head->file_bytes);
+    file->chunk_count = head->entry_count;
+    file->bytes = head->file_bytes;
+    file->write_bytes = head->write_bytes;
+    file->keep = true;
+    return ZOFF_OK;
+}
+
+/* No step and no count of steps was ever recorded: the program has all of it itself, and may have become another one. */
+static bool is_before_first_step(const zoff_swap_found *found, uint64_t generation)
+{
+    const unsigned which = generation & 1;
+    return generation && found->is_whole[which] && found->heads[which].generation == generation &&
+           !(found->heads[which].flags & ZOFF_HEAD_STEPPED);
+}
+
+/* A record behind the one to go on with that was there and does not hold. A power cut while it was written leaves the same. */
+static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_swap_found *found)
+{
+    const unsigned which = (s->generation + 1) & 1;
+    const zoff_swap_head *head = &found->heads[which];
+    const bool is_later = head->generation == s->generation + 1;
+    char step[64] = "a later step";
+    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->generation == 1))
+        return;
+    if (found->has_head[which] && !is_later)
+        return; /* the record before this one: its table is being replaced */
+    if (is_later && head->t > 0)
+        snprintf(step, sizeof step, "step %" PRId64, head->t);
+    ZOFF_WARN(
+        "the commit record of %s in '%s' does not hold: it was damaged, or the power failed while it was written. Going on "
+        "with the states after step %" PRId64 ", one record back",
+        step, s->files[index].name, s->store.t);
+}
+
+static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *found, uint64_t generation)
+{
+    size_t entries = 0, wanted = 0;
+    for (uint32_t i = 0; i < s->file_count; i++) {
+        const unsigned which = generation & 1;
+        const zoff_swap_head *head = &found[i].heads[which];
+        ZOFF_FAIL_IF(!found[i].is_whole[which] || head->generation != generation, ZOFF_ERR_CORRUPT,
+                     "'%s' does not have generation %" PRIu64
+                     " any more, which is the newest that all files have; go back to a "
+                     "checkpoint, and remove the files to start anew",
+                     s->files[i].name, generation);
+        ZOFF_TRY(check_identity(s, i, head));
+        ZOFF_TRY(take_entries(s, i, head, found[i].tables[which]));
+        entries += head->entry_count;
+        s->store.t = head->t;
+        s->stepped = head->flags & ZOFF_HEAD_STEPPED;
+    }
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        wanted += s->chunks[chunk].bytes != 0;
+    ZOFF_FAIL_IF(entries != wanted, ZOFF_ERR_CORRUPT, "the commit records in '%s' name %zu chunks of %zu", s->files[0].name,
+                 entries, wanted);
+    s->generation = generation;
+    s->store.stats.lifetime_write_bytes = zoff_offload_swap_drive_lifetime(s);
+    return ZOFF_OK;
+}
+
+/* What the files hold; all that can be wrong with them is found here, before any of it is changed. */
+static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, zoff_store_found *out)
+{
+    uint64_t oldest = UINT64_MAX, last = 0;
+    bool is_new = false;
+    for (size_t i = 0; i < s->file_count; i++) {
+        const uint64_t generation = newest(&found[i]);
+        ZOFF_FAIL_IF(!generation && found[i].other_version, ZOFF_ERR_UNSUPPORTED,
+                     "'%s' is a state file of format %u, and this library reads format %u: finish the run with the "
+                     "version of zoff that began it, or save a checkpoint with that, and remove the file",
+                     s->files[i].name, found[i].other_version, ZOFF_RECORD_VERSION);
+        ZOFF_FAIL_IF(!generation && !is_begun(&found[i]), ZOFF_ERR_CORRUPT,
+                     "'%s' is not a state file of this version, or both of its commit records are damaged; go back to a "
+                     "checkpoint, and remove the file to start anew",
+                     s->files[i].name);
+        is_new = is_new || !generation || is_before_first_step(&found[i], generation);
+        oldest = generation < oldest ? generation : oldest;
+        last = generation > last ? generation : last;
+    }
+    ZOFF_FAIL_IF(!oldest && last > 1, ZOFF_ERR_CORRUPT,
+                 "nvme_path has several folders, and one of them has lost its state file ('%s' and the others); go back to a "
+                 "checkpoint, and remove the files to start anew",
+                 s->files[0].name);
+    *out = (zoff_store_found){.generation = oldest, .reopened = !is_new};
+    for (uint32_t i = 0; !is_new && i < s->file_count; i++) {
+        ZOFF_TRY(check_identity(s, i, &found[i].heads[newest(&found[i]) & 1]));
+        if (found[i].is_whole[oldest & 1] && found[i].heads[oldest & 1].generation == oldest)
+            out->t = found[i].heads[oldest & 1].t;
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status go_on(zoff_swap_store *s, zoff_swap_found *found, uint64_t generation, bool goes_back)
+{
+    ZOFF_TRY(take_generation(s, found, generation));
+    if (goes_back)
+        ZOFF_TRY(forget_later(s, found, generation));
+    for (uint32_t i = 0; i < s->file_count; i++)
+        warn_of_damage(s, i, &found[i]);
+    ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
+              s->file_count > 1 ? " and others" : "", s->store.t, s->generation);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found)
+{
+    zoff_status status;
+    zoff_swap_found *found;
+    zoff_store_found all;
+    uint64_t generation;
+    size_t read = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(s->file_count, sizeof *found, "commit records", &found));
+    for (; read < s->file_count; read++)
+        ZOFF_TRY_OR(free_found, zoff_offload_swap_record_read(s->files[read].lock, s->files[read].name, &found[read]));
+    ZOFF_TRY_OR(free_found, look(s, found, &all));
+    generation = all.reopened ? all.generation : 0;
+    if (opts->decide)
+        ZOFF_TRY_OR(free_found, opts->decide(opts->fill_ctx, &all, &generation));
+    *out_found = generation != 0;
+    if (generation)
+        status = go_on(s, found, generation, generation != all.generation);
+free_found:
+    while (read-- > 0)
+        zoff_offload_swap_record_free(&found[read]);
+    zoff_base_mem_free(found);
+    return status;
+}
+
+uint64_t zoff_offload_layout(const void *words, size_t bytes)
+{
+    return zoff_offload_digest_small(words, bytes);
+}
+
+bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements)
+{
+    zoff_swap_found found;
+    char *name;
+    int fd = zoff_offload_swap_file_peek(folder, rank, &name);
+    if (fd < 0)
+        return false;
+    const bool is_read = zoff_offload_swap_record_read(fd, name, &found) == ZOFF_OK;
+    const uint64_t generation = is_read ? newest(&found) : 0;
+    const zoff_swap_head head = generation ? found.heads[generation & 1] : (zoff_swap_head){.t = 0};
+    if (is_read)
+        zoff_offload_swap_record_free(&found);
+    close(fd);
+    zoff_base_mem_free(name);
+    *out_limit_bytes = (size_t)head.identity.limit_bytes;
+    *out_limit_elements = (size_t)head.identity.limit_elements;
+    return head.flags & ZOFF_HEAD_STEPPED;
+}

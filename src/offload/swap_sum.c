@@ -1,0 +1,80 @@
+/* swap_sum.c: checksums of arrays: computed when they are flushed, compared when they have come back. */
+#include "swap_priv.h"
+
+#include "clock.h"
+
+/* Whether this content of a chunk is one that is compared. A sample comes round to each chunk. */
+static bool is_checked(const zoff_swap_store *s, size_t chunk)
+{
+    return s->verify == ZOFF_VERIFY_FULL ||
+           (s->verify == ZOFF_VERIFY_SAMPLE && (chunk + s->generation) % ZOFF_VERIFY_SAMPLES == 0);
+}
+
+/* The checksums of some arrays: of the rest of them, where settle has been given the beginning. */
+static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, uint64_t sums[ZOFF_STORE_ARRAYS])
+{
+    double from = zoff_base_clock_seconds();
+    if (s->digested != chunk)
+        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
+    s->digested = SIZE_MAX;
+    zoff_offload_digest_end(&s->digest, s->store.threads, base, arrays, sums);
+    s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
+}
+
+/* Skips chunks whose checksum no fetch will compare. */
+void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
+{
+    zoff_swap_store *s = (zoff_swap_store *)store;
+    if (!is_checked(s, chunk) || (s->places[chunk].home && !s->persist))
+        return;
+    double start = zoff_base_clock_seconds();
+    if (s->digested != chunk)
+        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
+    s->digested = chunk;
+    zoff_offload_digest_add(&s->digest, s->store.threads, zoff_offload_swap_slot_find(s, chunk)->base, from, to);
+    s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
+}
+
+void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out)
+{
+    uint64_t sums[ZOFF_STORE_ARRAYS] = {0};
+    const bool has_checksum = is_checked(s, chunk);
+    if (has_checksum)
+        digest(s, chunk, base, arrays, sums);
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        if (!(arrays >> array & 1))
+            continue;
+        out->arrays[array].has_checksum = has_checksum;
+        out->arrays[array].checksum = sums[array];
+    }
+}
+
+/* The arrays of a slot whose bytes differ from the checksum of their last flush. */
+unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot)
+{
+    const zoff_swap_version *now = &s->places[slot->chunk].now;
+    uint64_t sums[ZOFF_STORE_ARRAYS];
+    unsigned compared = 0, corrupt = 0;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        compared |= (slot->unchecked & 1u << array) && now->arrays[array].has_checksum ? 1u << array : 0;
+    if (s->verify == ZOFF_VERIFY_OFF || !compared)
+        return 0;
+    digest(s, slot->chunk, slot->base, compared, sums);
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        corrupt |= (compared & 1u << array) && sums[array] != now->arrays[array].checksum ? 1u << array : 0;
+    return corrupt;
+}
+
+/* Persistent files have two places for each array. The committed bytes stay in theirs until the next commit, so new bytes go to
+ * the other. */
+void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays)
+{
+    zoff_swap_place *place = &s->places[chunk];
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+        if (!(arrays >> array & 1))
+            continue;
+        place->now.arrays[array].slot = s->persist ? !place->committed.arrays[array].slot : 0;
+        place->now.arrays[array].fresh = false;
+    }
+    zoff_offload_swap_sum_stamp(s, chunk, base, arrays, &place->now);
+}
