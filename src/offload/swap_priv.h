@@ -1,10 +1,13 @@
-/* swap_priv.h: the NVMe tier's own table, shared by the files that make it:
+/* swap_priv.h: the table that the files of the NVMe tier share. Each calls those before it in this list:
  *
- *  swap.c         the ring of slots: fetch, check, flush       swap_life.c    places, files and memory; the first content
- *  swap_move.c    reads and writes of a slot's arrays          swap_record.c  what a persistent file says of itself
- *  swap_slot.c    who has a slot; chunks that are kept at hand
- *  swap_keep.c    generations: commit, roll back, open again
- *  swap_file.c    names and locks of files                     swap_stripe.c  what folders are measured to give */
+ *  swap_place.c    where arrays are                        swap_put_off.c  chunks that are kept at hand, written later
+ *  swap_slot.c     who has a slot, and in which state      swap_wait.c     transfers in flight: pump, wait, drain
+ *  swap_file.c     names and locks of files                swap_lend.c     fetch, check, flush; reading ahead
+ *  swap_record.c   what a persistent file says of itself   swap_keep.c     generations: commit, roll back
+ *  swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
+ *  swap_drive.c    flushes; a record in doubt              swap_stripe.c   what folders are measured to give
+ *  swap_move.c     reads and writes of a slot's arrays     swap_life.c     places, files and memory; the first content
+ *                                                          swap.c          the table of the store */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
