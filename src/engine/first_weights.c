@@ -85,8 +85,10 @@ zoff_status zoff_engine_first_weights_send(zoff_engine *e)
     batch b = {.engine = e};
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_agree_success(e, zoff_base_mem_alloc(WIRE_BYTES, 1, "weights for other ranks", &b.wire)));
-    const zoff_status status = send_all(&b);
+    zoff_status status = zoff_base_mem_alloc(WIRE_BYTES, 1, "weights for other ranks", &b.wire);
+    status = zoff_engine_agree_success(e, status);
+    if (status == ZOFF_OK)
+        status = send_all(&b);
     zoff_base_mem_free(b.wire);
     return status;
 }
