@@ -280,6 +280,14 @@ def check_machine_paths(tree):
                 yield f"{path}:{number}: {match.group(0)}: a path of one machine"
 
 
+def check_binaries(tree):
+    """Everything tracked is text: a file of a test, or a build, that was added by mistake is not."""
+    for path in tree.files:
+        with open(os.path.join(tree.root, path), "rb") as f:
+            if b"\0" in f.read(65536):
+                yield f"{path}:1: not a text: git rm it, and see .gitignore"
+
+
 def check_build_flags(tree):
     for path in tree.files:
         if os.path.basename(path) in ("CMakeLists.txt", "CMakePresets.json", "Makefile") or path.endswith((".cmake", ".in")) or path.startswith(("scripts/", ".ci/")):

@@ -156,6 +156,9 @@ class CheckRooms(unittest.TestCase):
             self.refuses(check, "docs/a.md", f"see /{path} for more\n", "one machine")
         self.assertEqual([], self.complaints(check, files={"docs/a.md": f"src/{'work'}/x, ${{a}}/tmp/x, /tmp may be a tmpfs\n"}))
 
+    def test_binaries(self):
+        self.refuses(check_rooms.check_binaries, "zoff-test-a/zoff-r0.states", "zoff\0states", "not a text")
+
     def test_build_flags(self):
         check = check_rooms.check_build_flags
         self.refuses(check, "cmake/isa.cmake", "add_compile_options(-march=native)\n", "one machine")
