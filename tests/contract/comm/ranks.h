@@ -191,36 +191,6 @@ class Several : public Comm
     }
 };
 
-inline std::string name_of(const testing::TestParamInfo<kind> &p)
-{
-    return std::string(p.param.how) + (p.param.size ? std::to_string(p.param.size) : "");
-}
-
-#ifdef ZOFF_RANKS_MPI
-INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}, kind{"plugin", "mpi", 0}),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Mpi, Several, testing::Values(kind{"world", "mpi", 0}, kind{"half", "mpi", 0}), name_of);
-#elif defined(ZOFF_RANKS_NCCL)
-INSTANTIATE_TEST_SUITE_P(Nccl, Comm,
-                         testing::Values(kind{"nccl", "nccl", 1}, kind{"nccl", "nccl", 2}, kind{"nccl", "nccl", 3},
-                                         kind{"nccl", "nccl", 4}),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Nccl, Several,
-                         testing::Values(kind{"nccl", "nccl", 2}, kind{"nccl", "nccl", 3}, kind{"nccl", "nccl", 4}), name_of);
-#else
-INSTANTIATE_TEST_SUITE_P(BackEnds, Comm,
-                         testing::Values(kind{"self", "self", 1}, kind{"threads", "threads", 1}, kind{"threads", "threads", 2},
-                                         kind{"threads", "threads", 3}, kind{"threads", "threads", 5},
-                                         kind{"messages", "messages", 1}, kind{"messages", "messages", 2},
-                                         kind{"messages", "messages", 3}, kind{"messages", "messages", 5}),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(BackEnds, Several,
-                         testing::Values(kind{"threads", "threads", 2}, kind{"threads", "threads", 3},
-                                         kind{"threads", "threads", 5}, kind{"messages", "messages", 2},
-                                         kind{"messages", "messages", 3}, kind{"messages", "messages", 5}),
-                         name_of);
-#endif
-
 inline zoff_status run_barrier(zoff_comm *comm)
 {
     zoff_comm_call call = {};

@@ -1,0 +1,163 @@
+// comm_users_test.cc: several users of one communicator: channels of their own, what an operation is about, and calls in which
+// ranks wait for each other.
+#include "ranks.h"
+
+#include <chrono>
+#include <random>
+
+using namespace zoff_test;
+
+namespace
+{
+// A user of the communicator, known by its number.
+void come_as(zoff_comm *comm, unsigned number, zoff_comm_channel *channel)
+{
+    snprintf(channel->name, sizeof channel->name, "user%u", number);
+    channel->hash = number;
+    zoff_comm_channel_come(comm, channel);
+}
+
+// Two users of one communicator, whose operations a rank starts in any order, as long as each stream of each has one order.
+TEST_P(Several, ChannelsAreIndependentOfOneAnother)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        enum { CHANNELS = 3, EACH = 4, ALL = CHANNELS * ZOFF_COMM_STREAMS };
+        zoff_comm_channel channels[CHANNELS] = {};
+        double sums[ALL][EACH];
+        zoff_comm_work works[ALL][EACH] = {};
+        unsigned next[ALL] = {};
+        for (auto &channel : channels) {
+            zoff_comm_channel_come(comm, &channel);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        }
+        EXPECT_TRUE(channels[0].id < channels[1].id && channels[1].id < channels[2].id);
+        std::mt19937 random(rank); // not the same on each rank
+        for (unsigned done = 0; done < ALL * EACH;) {
+            const unsigned at = random() % ALL, k = next[at];
+            if (k == EACH)
+                continue;
+            sums[at][k] = at * 100 + k + rank;
+            zoff_comm_call call = {};
+            call.kind = ZOFF_COMM_SUM;
+            call.stream = (zoff_comm_stream)(at % ZOFF_COMM_STREAMS);
+            call.channel = &channels[at / ZOFF_COMM_STREAMS];
+            call.out = &sums[at][k];
+            call.count = 1;
+            EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &works[at][k]));
+            next[at]++;
+            done++;
+        }
+        for (unsigned i = 0; i < ALL * EACH; i++) {
+            const unsigned at = i / EACH, k = i % EACH;
+            EXPECT_ZOFF_OK(zoff_comm_wait(comm, &works[at][k]));
+            EXPECT_EQ(size * (at * 100 + k) + size * (size - 1) / 2, sums[at][k]);
+        }
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+        EXPECT_ZOFF_OK(run_barrier(comm));
+    });
+}
+
+// The same kind, the same bytes, another thing.
+TEST_P(Several, AnotherItemIsNamed)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        double x = 1;
+        zoff_comm_channel channel = {};
+        snprintf(channel.name, sizeof channel.name, "user");
+        channel.param_name = [](const void *, uint32_t param) { return param == 3 ? "layer3" : "layer4"; };
+        zoff_comm_channel_come(comm, &channel);
+        EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        meet(); // or what the first to notice says may come before the rest of this
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channel;
+        call.item = {ZOFF_COMM_ABOUT_SLICE, rank == 1 ? 4u : 3u, 2, ZOFF_COMM_ALL};
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "slice 2 of layer3", zoff_comm_wait(comm, &work));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("slice 2 of layer4")) << zoff_last_error();
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("engine 1 (\"user\")")) << zoff_last_error();
+        zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// Users that come in another order, and one that calls itself otherwise.
+TEST_P(Several, ChannelsOfOtherUsersAreNamed)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++)
+            come_as(comm, i, &channels[i]);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 seals the engine whose first parameter is \"user0\"",
+                          zoff_comm_channel_open(comm, &channels[rank == 1]));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("where rank 1 seals")) << zoff_last_error();
+        for (auto &channel : channels) // and nothing is broken
+            EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// A call that fails on every rank fails on one of them first, and that one is in its next call when it is told of the others'.
+TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
+{
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        double x = 1;
+        zoff_comm_channel channel = {};
+        snprintf(channel.name, sizeof channel.name, "user");
+        zoff_comm_channel_come(comm, &channel);
+        ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        meet();
+        zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        if (rank == 1) {
+            zoff_comm_exit(comm, false);
+            zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        }
+        if (rank == 0) // longer than others wait before they tell in which call they are
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        zoff_comm_work work = {};
+        EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
+        EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
+        zoff_comm_exit(comm, false);
+        zoff_comm_channel_leave(comm, &channel);
+    });
+}
+
+// One that failed on one rank only: the others would wait for ever for what that rank does not do any more.
+TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
+{
+    const double deadline = 3;
+    ASSERT_NO_FATAL_FAILURE(open(deadline));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++) {
+            come_as(comm, i, &channels[i]);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
+        }
+        meet();
+        zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        if (rank == 1) {
+            zoff_comm_exit(comm, false);
+            zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        }
+        double x = 1;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channels[rank == 1];
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        const auto from = std::chrono::steady_clock::now();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_grads_drop()", zoff_comm_wait(comm, &work));
+        EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_step_wait()")) << zoff_last_error();
+        EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), deadline);
+        zoff_comm_exit(comm, false);
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    });
+}
+} // namespace
