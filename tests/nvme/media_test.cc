@@ -11,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
 
 using namespace zoff_test;
@@ -94,18 +93,16 @@ std::string only_file(const std::string &folder)
     return folder + "/" + name;
 }
 
-// Where in the file with the states a byte of the drive lies; -1 when it is not in there. The file of a run that does not
-// persist has no name any more: it is the largest that this process has open in a folder.
+// The position in the file of the states that holds a byte of the drive; -1: the file does not hold it.
 int64_t place_in_file(const std::string &folder, uint64_t byte)
 {
+    const std::vector<std::string> files = state_files(folder);
     std::string path;
     off_t largest = -1;
-    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-        std::error_code gone; // the list itself is among those that are open
+    for (const std::string &file : files) { // the marker that keeps the name is one, too
         struct stat st;
-        const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
-        if (target.compare(0, folder.size(), folder) == 0 && stat(entry.path().c_str(), &st) == 0 && st.st_size > largest) {
-            path = entry.path();
+        if (stat(file.c_str(), &st) == 0 && st.st_size > largest) {
+            path = file;
             largest = st.st_size;
         }
     }
