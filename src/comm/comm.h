@@ -198,7 +198,8 @@ bool zoff_comm_discover_mpi(void);
 
 /* ---- opts.c ---- */
 
-/* What the program asks for, with defaults; `call` is for messages. NULL opts are the defaults. */
+/* Copy the program's options into `out`, with defaults for what they leave open. `opts` may be NULL; `call` names the public
+ * function in messages.  @return ERR_INVALID for a struct_size of 0 or a timeout that is no number */
 zoff_status zoff_comm_opts_take(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out);
 
 /* ---- book.c: what a communicator remembers, and its lock ---- */

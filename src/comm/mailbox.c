@@ -84,7 +84,7 @@ zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel)
     return status;
 }
 
-/* Of the notes that were kept those of this channel go to the caller; those of channels that were skipped are forgotten. */
+/* Returns the notes of this channel. Frees those of channels with lower ids: this rank never joins them. */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;

@@ -248,7 +248,7 @@ static zoff_status hear(messages_comm *m, const zoff_comm_note *note)
     return hear_of_channel(m, note);
 }
 
-/* What others have told of a channel before this rank had joined it is heard now. */
+/* Handle the notes that other ranks sent about a channel before this rank joined it. */
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;

@@ -115,8 +115,9 @@ static bool has_failed_on_one(const zoff_comm_visit *ours, bool is_now, const zo
     return (is_now && chain_of(ours) == theirs->failed) || (is_last && chain_of(theirs) == ours->failed);
 }
 
-/* What another rank has told, with what this one did under those numbers; or does. The first that differs is named, where it is
- * among them. */
+/* Compare the calls that another rank has told with the calls of this rank under the same numbers. The error names the first
+ * pair that differs, if both are still remembered.
+ * @param may_fail excuse a call that has failed on one of the two ranks only, and set *out_failed */
 static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now, bool may_fail, bool *out_failed)
 {
     const book *b = comm->book;

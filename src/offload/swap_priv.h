@@ -116,7 +116,7 @@ typedef struct zoff_swap_store {
     zoff_swap_identity identity;
 } zoff_swap_store;
 
-/* What follows goes from the ground upwards: a file calls those above it in this list. */
+/* The sections below are in layers: each file calls only files of the sections above its own. */
 
 /* ---- swap_place.c ---- */
 

@@ -172,7 +172,7 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
     return ZOFF_OK;
 }
 
-/* What the files hold; all that can be wrong with them is found here, before any of it is changed. */
+/* Check the records of all files before any file is changed. */
 static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, zoff_store_found *out)
 {
     uint64_t oldest = UINT64_MAX, last = 0;
