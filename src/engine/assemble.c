@@ -200,39 +200,49 @@ zoff_status zoff_engine_assemble_go_on(zoff_engine *e)
     return starting == ZOFF_OK ? polling : starting;
 }
 
-/* Another rank may give its part only after gradients that it waits for memory for, and those need this rank. */
-static zoff_status wait(zoff_engine *e)
+/* A wait for a whole slice, or for room in the ring of parts. */
+typedef struct assemble_wait {
+    zoff_engine *engine;
+    const zoff_live_slice *slice; /* NULL: wait for room for `parts` */
+    size_t parts;
+} assemble_wait;
+
+static bool is_enough(const assemble_wait *w)
 {
-    (void)zoff_engine_exchange_go_on(e);
-    if (zoff_offload_store_busy(e->weights, false))
-        ZOFF_TRY(zoff_offload_store_pump(e->weights));
-    return zoff_engine_ranks_wait(e);
+    const zoff_assembly *a = &w->engine->live.assembly;
+    return w->slice ? !w->slice->missing : a->planned - a->done_before + w->parts <= a->capacity;
+}
+
+/* Poll gradients as well: another rank may send its weights only after it has memory for gradients, and it has that only after
+ * this rank has taken some. */
+static zoff_status go_on(zoff_engine *e)
+{
+    ZOFF_TRY(zoff_base_progress_take(&e->pollers.weights)); /* else a chunk that cannot be read is read again for ever */
+    const zoff_status status = zoff_engine_assemble_go_on(e);
+    if (status == ZOFF_PENDING)
+        (void)zoff_engine_exchange_go_on(e);
+    return status;
+}
+
+static zoff_status go_on_until_enough(void *ctx)
+{
+    const assemble_wait *w = ctx;
+    if (is_enough(w))
+        return ZOFF_OK;
+    ZOFF_TRY(go_on(w->engine));
+    return is_enough(w) ? ZOFF_OK : ZOFF_PENDING;
 }
 
 zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number)
 {
-    e->run.idle = 0;
-    while (slice_of(e, number)->missing) {
-        zoff_status status = zoff_engine_assemble_go_on(e);
-        ZOFF_TRY(status);
-        if (status == ZOFF_PENDING && slice_of(e, number)->missing)
-            ZOFF_TRY(wait(e));
-    }
-    return ZOFF_OK;
+    zoff_base_progress_forget(&e->pollers.weights);
+    return zoff_engine_ranks_wait(e, go_on_until_enough, &(assemble_wait){.engine = e, .slice = slice_of(e, number)});
 }
 
 zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number)
 {
-    const zoff_assembly *a = &e->live.assembly;
-    const size_t parts = count_parts(e, number);
-    e->run.idle = 0;
-    while (a->planned - a->done_before + parts > a->capacity) {
-        zoff_status status = zoff_engine_assemble_go_on(e);
-        ZOFF_TRY(status);
-        if (status == ZOFF_PENDING && a->planned - a->done_before + parts > a->capacity)
-            ZOFF_TRY(wait(e));
-    }
-    return ZOFF_OK;
+    zoff_base_progress_forget(&e->pollers.weights);
+    return zoff_engine_ranks_wait(e, go_on_until_enough, &(assemble_wait){.engine = e, .parts = count_parts(e, number)});
 }
 
 /* Nothing of it will come any more. */
@@ -245,15 +255,17 @@ static void abandon(zoff_engine *e)
     zoff_engine_live_clear(e);
 }
 
+static zoff_status go_on_until_empty(void *ctx)
+{
+    return go_on(ctx);
+}
+
 zoff_status zoff_engine_assemble_finish(zoff_engine *e)
 {
-    zoff_status status;
     if (zoff_comm_is_broken(e->comm) && e->live.assembly.gather) {
         abandon(e);
         return ZOFF_OK;
     }
-    e->run.idle = 0;
-    while ((status = zoff_engine_assemble_go_on(e)) == ZOFF_PENDING)
-        ZOFF_TRY(wait(e));
-    return status;
+    zoff_base_progress_forget(&e->pollers.weights);
+    return zoff_engine_ranks_wait(e, go_on_until_empty, e);
 }

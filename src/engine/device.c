@@ -302,14 +302,18 @@ zoff_status zoff_engine_device_go_on(zoff_engine *e)
     return ZOFF_OK;
 }
 
+static zoff_status go_on(void *ctx)
+{
+    return zoff_engine_device_go_on(ctx);
+}
+
 /* After a device failure no download can complete: drop them. */
 zoff_status zoff_engine_device_end_falls(zoff_engine *e)
 {
     zoff_kept_error kept;
-    zoff_status status;
-    e->run.idle = 0;
-    while ((status = zoff_engine_device_go_on(e)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_device_wait_on(e)); /* a gradient that may still come keeps its place */
+    zoff_status status = zoff_engine_device_wait(e, go_on, e);
+    if (e->pollers.device.is_overdue)
+        return status; /* keep the downloads: they may still complete */
     e->device.first_fall = e->device.fall_end;
     if (status == ZOFF_OK)
         return zoff_engine_device_norm_settle(e);
@@ -432,15 +436,24 @@ static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
     return ZOFF_OK;
 }
 
+typedef struct lend_wait {
+    zoff_engine *engine;
+    size_t bucket;
+} lend_wait;
+
+static zoff_status try_to_lend(void *ctx)
+{
+    const lend_wait *w = ctx;
+    return lend(w->engine, w->bucket);
+}
+
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
 {
-    zoff_status status;
     if (!zoff_engine_device_is(e) || e->runs[bucket].window)
         return ZOFF_OK;
-    e->run.idle = 0;
-    while ((status = lend(e, bucket)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_device_wait(e));
-    if (status == ZOFF_OK && load && (status = put_copies(e, bucket, true, false)) == ZOFF_OK)
+    zoff_status status = zoff_engine_device_wait(e, try_to_lend, &(lend_wait){e, bucket});
+    ZOFF_TRY(status);
+    if (load && (status = put_copies(e, bucket, true, false)) == ZOFF_OK)
         status = sync(e, e->device.down);
     if (status < 0)
         zoff_engine_device_release(e, bucket);

@@ -89,8 +89,6 @@ typedef struct zoff_device {
     zoff_device_norm norm;
     zoff_reach reach;
     zoff_status fault;                /* of the first weights, while the states are filled from them */
-    double waited;                    /* seconds, since it moved last */
-    bool is_stuck;                    /* that was too long */
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
 
@@ -108,12 +106,13 @@ zoff_status zoff_engine_device_go_on(zoff_engine *e);     /* take what has come;
 zoff_status zoff_engine_device_end_falls(zoff_engine *e); /* wait for all of it */
 bool zoff_engine_device_rises(const zoff_engine *e);      /* something is on its way up */
 bool zoff_engine_device_busy(const zoff_engine *e);       /* or down */
-zoff_status zoff_engine_device_wait(zoff_engine *e);      /* let time pass */
+/* From here on a wait for others looks after the device, too. */
+void zoff_engine_device_wait_open(zoff_engine *e);
+void zoff_engine_device_wait_close(zoff_engine *e);
+/* Wait until `until` returns anything but PENDING, or until an event is reached.
+ * @return also ERR_DEVICE: the device neither moved nor failed for the communicator's timeout_seconds  @blocks yes */
+zoff_status zoff_engine_device_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx);
 zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
-/* So long was waited for a device that is at work. @return ERR_DEVICE: too long, by the communicator's timeout_seconds */
-zoff_status zoff_engine_device_wait_count(zoff_engine *e, double seconds);
-/* As zoff_engine_device_wait(), whatever fails of files meanwhile: the store keeps such an error until drain or commit. */
-zoff_status zoff_engine_device_wait_on(zoff_engine *e);
 /* Before what streams use is freed. False: work in one does not end, within 10 s or timeout_seconds. */
 bool zoff_engine_device_wait_end(zoff_engine *e);
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */

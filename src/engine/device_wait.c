@@ -3,22 +3,19 @@
 #include "engine_priv.h"
 
 #include "clock.h"
-#include "log.h"
 #include "try.h"
 
-#include <sched.h>
 #include <stdio.h>
-#include <time.h>
 
-/* Only time that was slept counts: a thread that computes, or is stopped, is not waiting. */
-zoff_status zoff_engine_device_wait_count(zoff_engine *e, double seconds)
+static bool is_busy(void *ctx)
 {
-    zoff_device *d = &e->device;
-    const double most = e->comm->timeout_seconds;
-    d->waited = e->run.idle <= 1 ? seconds : d->waited + seconds;
-    d->is_stuck = most >= 0 && d->waited > most;
-    if (!d->is_stuck)
-        return ZOFF_OK;
+    return zoff_engine_device_busy(ctx);
+}
+
+static zoff_status say_what_stands(void *ctx, double seconds)
+{
+    const zoff_engine *e = ctx;
+    const zoff_device *d = &e->device;
     const zoff_fall *fall = d->first_fall != d->fall_end ? &d->falls[d->first_fall % e->slice_count] : NULL;
     char words[256] = "work of the engine";
     if (fall)
@@ -32,60 +29,65 @@ zoff_status zoff_engine_device_wait_count(zoff_engine *e, double seconds)
         "accelerator \"%s\" has neither moved nor failed for %g s (timeout_seconds), and is waited for: "
         "%s. Look at what is in the program's stream before it; try again when it moves, or destroy the "
         "engine",
-        zoff_accel_name(e->accel), most, words);
+        zoff_accel_name(e->accel), seconds, words);
 }
 
-static zoff_status let_time_pass(zoff_engine *e)
+void zoff_engine_device_wait_open(zoff_engine *e)
 {
-    enum { YIELDS = 200 };
-    const double from = zoff_base_clock_seconds();
-    if (e->run.idle++ < YIELDS)
-        sched_yield();
-    else
-        zoff_base_clock_nap(e->run.idle - YIELDS - 1);
-    const double seconds = zoff_base_clock_seconds() - from;
-    e->run.info.device_wait_seconds += seconds;
-    return zoff_engine_device_wait_count(e, seconds);
+    e->pollers.device = (zoff_poller){.is_busy = is_busy,
+                                      .overdue = say_what_stands,
+                                      .ctx = e,
+                                      .timeout_seconds = e->comm->timeout_seconds,
+                                      .waited = &e->run.info.device_wait_seconds};
+    zoff_base_progress_add(&e->progress, &e->pollers.device);
 }
 
-zoff_status zoff_engine_device_wait(zoff_engine *e)
+void zoff_engine_device_wait_close(zoff_engine *e)
 {
-    ZOFF_TRY(let_time_pass(e));
-    return e->phase == ZOFF_PHASE_BUILDING ? ZOFF_OK : zoff_engine_stores_pump(e);
+    zoff_base_progress_remove(&e->progress, &e->pollers.device);
 }
 
-zoff_status zoff_engine_device_wait_on(zoff_engine *e)
+typedef struct event_wait {
+    zoff_accel *accel;
+    void *event;
+    double until; /* see is_through() */
+} event_wait;
+
+static zoff_status poll_event(void *ctx)
 {
-    ZOFF_TRY(let_time_pass(e));
-    if (e->phase != ZOFF_PHASE_BUILDING)
-        (void)zoff_engine_stores_pump(e);
-    return ZOFF_OK;
+    const event_wait *w = ctx;
+    return w->accel->ops->event_poll(w->accel, w->event);
 }
 
 zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event)
 {
-    zoff_status status;
-    e->run.idle = 0;
-    while ((status = e->accel->ops->event_poll(e->accel, event)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_device_wait_on(e));
-    return status;
+    event_wait w = {.accel = e->accel, .event = event};
+    return zoff_engine_device_wait(e, poll_event, &w);
+}
+
+zoff_status zoff_engine_device_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx)
+{
+    return zoff_base_progress_wait(&e->progress, &e->pollers.device, until, ctx);
 }
 
 /* ---- the end ---- */
 
+static zoff_status poll_event_in_time(void *ctx)
+{
+    const event_wait *w = ctx;
+    const zoff_status status = poll_event(ctx);
+    ZOFF_FAIL_IF(status == ZOFF_PENDING && zoff_base_clock_seconds() > w->until, ZOFF_ERR_DEVICE, "it is too late");
+    return status;
+}
+
 /* Behind all that is in a stream. False: it does not come there in time. */
 static bool is_through(zoff_engine *e, void *stream, double seconds)
 {
-    enum { NAP_NS = 200000 };
-    const zoff_accel_ops *ops = e->accel->ops;
-    const double until = zoff_base_clock_seconds() + seconds;
-    zoff_status status = stream ? ops->event_record(e->accel, e->device.synced, stream) : ZOFF_OK;
-    while (stream && status >= 0 && (status = ops->event_poll(e->accel, e->device.synced)) == ZOFF_PENDING) {
-        if (zoff_base_clock_seconds() > until)
-            return false;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    }
-    return true; /* also where the device has failed: nothing is done there any more */
+    event_wait w = {.accel = e->accel, .event = e->device.synced, .until = zoff_base_clock_seconds() + seconds};
+    if (!stream || w.accel->ops->event_record(w.accel, w.event, stream) < 0)
+        return true;
+    (void)zoff_engine_device_wait(e, poll_event_in_time, &w);
+    return poll_event(&w) != ZOFF_PENDING; /* also where the device has failed: nothing is done there any more */
 }
 
 bool zoff_engine_device_wait_end(zoff_engine *e)

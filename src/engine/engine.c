@@ -134,19 +134,27 @@ static zoff_status finish_one_turn(zoff_engine *e)
                                                                     : ZOFF_OK;
 }
 
+typedef struct last_wait {
+    zoff_engine *engine;
+    double until;
+} last_wait;
+
+static zoff_status finish_in_time(void *ctx)
+{
+    const last_wait *w = ctx;
+    return zoff_base_clock_seconds() < w->until ? finish_one_turn(w->engine) : ZOFF_OK;
+}
+
 /* To give it up would be the end of the communicator, which other engines may use. A rank that has stopped is not waited for
  * long. */
 static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
-    const double until = zoff_base_clock_seconds() + PATIENCE_SECONDS;
     zoff_kept_error kept;
     if (!e->comm || !zoff_engine_ranks_several(e) || zoff_comm_is_broken(e->comm) || e->phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_keep(&kept);
-    e->run.idle = 0;
-    while (finish_one_turn(e) == ZOFF_PENDING && zoff_base_clock_seconds() < until && zoff_engine_ranks_wait(e) >= 0)
-        ;
+    (void)zoff_engine_ranks_wait(e, finish_in_time, &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
     zoff_base_status_restore(&kept);
 }
 
@@ -180,6 +188,7 @@ static void deallocate(zoff_engine *e)
     zoff_engine_live_close(e);
     zoff_engine_grads_close(e);
     zoff_engine_ranks_close(e);
+    zoff_engine_device_wait_close(e);
     zoff_base_map_free(&e->accumulator);
     void *blocks[] = {e->flags,      e->block_sums,        e->runs,        e->adam_pieces, e->norm_pieces,
                       e->norm_index, e->accumulate_pieces, e->cast_pieces, e->hyper,       e->consts,
@@ -254,6 +263,7 @@ static zoff_status make_room(zoff_engine *e)
         ZOFF_TRY(zoff_base_team_start(e->settings.threads));
     ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
+    zoff_engine_device_wait_open(e);
     ZOFF_TRY(zoff_engine_device_open(e));
     ZOFF_TRY(zoff_engine_ties_open(e));
     return zoff_engine_live_open(e);

@@ -33,6 +33,7 @@
 #include "map.h"
 #include "mem.h"
 #include "offload.h"
+#include "progress.h"
 #include "reduce.h"
 #include "team.h"
 #include "zero.h"
@@ -151,10 +152,7 @@ typedef struct zoff_step_run {
     zoff_comm_work agreement;
     bool commit_asked; /* persist: of the other ranks, whether they have come so far */
     zoff_comm_work commit;
-    size_t spread;     /* buckets before it have been sent to all ranks, or are on their way */
-    unsigned idle;     /* turns in which nothing moved */
-    zoff_status fault; /* of I/O beside the walk; taken by the next fetch or flush */
-    char fault_text[2048];
+    size_t spread; /* buckets before it have been sent to all ranks, or are on their way */
     zoff_store_stats before;
     zoff_step_info info;
 } zoff_step_run;
@@ -203,6 +201,11 @@ typedef struct zoff_settings {
     bool progress_thread;
 } zoff_settings;
 
+/* Sources of work that completes later: state files, weight files, device streams, other ranks. */
+typedef struct zoff_pollers {
+    zoff_poller states, weights, device, ranks;
+} zoff_pollers;
+
 typedef struct zoff_conductor zoff_conductor;
 
 struct zoff_engine {
@@ -236,6 +239,8 @@ struct zoff_engine {
     zoff_grads grads;
     zoff_ranks ranks;
     zoff_device device;
+    zoff_progress progress;
+    zoff_pollers pollers;
     zoff_vote own_vote;
     zoff_vote *votes; /* by rank */
     size_t *vote_bytes;
@@ -426,8 +431,8 @@ zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own); /*
 /* stores.c: the store of the states and that of the weights, as one */
 zoff_status zoff_engine_stores_open(zoff_engine *e);
 void zoff_engine_stores_close(zoff_engine *e);
-zoff_status zoff_engine_stores_pump(zoff_engine *e);
-zoff_status zoff_engine_stores_wait(zoff_engine *e, bool writes_only);
+/* Return a kept error of background I/O on the states or the weights, once. */
+zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
 zoff_status zoff_engine_stores_drain(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
 zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t);
@@ -455,8 +460,6 @@ zoff_status zoff_engine_stages_measure(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_gate(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
-/* The error of I/O beside the walk, once. */
-zoff_status zoff_engine_stages_take_fault(zoff_engine *e);
 /* Whether a slice of the bucket has a gradient in this step. */
 bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
 /* Sums of squares of the pieces of the bucket that this rank measures. */

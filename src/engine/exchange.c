@@ -320,12 +320,15 @@ zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run)
     return zoff_zero_reduce_is_done(e->ranks.reduce, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
 }
 
+static zoff_status poll(void *ctx)
+{
+    const zoff_engine *e = ctx;
+    return zoff_zero_reduce_poll(e->ranks.reduce);
+}
+
 zoff_status zoff_engine_exchange_finish(zoff_engine *e)
 {
-    zoff_status status;
-    while ((status = zoff_zero_reduce_poll(e->ranks.reduce)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_ranks_wait(e));
-    return status;
+    return zoff_engine_ranks_wait(e, poll, e);
 }
 
 /* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */

@@ -80,23 +80,36 @@ static bool is_enough(const zoff_engine *e, double from)
     return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(e->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
 }
 
+typedef struct buffer_wait {
+    zoff_engine *engine;
+    size_t bytes;
+    double from;
+    zoff_grad_buffer *found;
+} buffer_wait;
+
+static zoff_status find_or_make(void *ctx)
+{
+    buffer_wait *w = ctx;
+    zoff_engine *e = w->engine;
+    w->found = find_free(&e->grads, w->bytes);
+    if (w->found)
+        return ZOFF_OK;
+    const bool comes_down = zoff_engine_exchange_leaves_early(e) && zoff_engine_device_go_on(e) == ZOFF_PENDING;
+    if (!(zoff_engine_exchange_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, w->from))
+        return make_buffer(e, w->bytes, &w->found);
+    /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
+    (void)zoff_engine_assemble_go_on(e);
+    w->found = find_free(&e->grads, w->bytes);
+    return w->found ? ZOFF_OK : ZOFF_PENDING;
+}
+
 /* While others are on their way it is better to wait for one of them than to have ever more. */
 static zoff_status get_buffer(zoff_engine *e, size_t bytes, zoff_grad_buffer **out)
 {
-    const double from = zoff_base_clock_seconds();
-    e->run.idle = 0;
-    for (;;) {
-        *out = find_free(&e->grads, bytes);
-        if (*out)
-            return ZOFF_OK;
-        const bool comes_down = zoff_engine_exchange_leaves_early(e) && zoff_engine_device_go_on(e) == ZOFF_PENDING;
-        if (!(zoff_engine_exchange_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, from))
-            return make_buffer(e, bytes, out);
-        /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
-        (void)zoff_engine_assemble_go_on(e);
-        if (!find_free(&e->grads, bytes))
-            ZOFF_TRY(zoff_engine_ranks_wait(e));
-    }
+    buffer_wait w = {.engine = e, .bytes = bytes, .from = zoff_base_clock_seconds()};
+    ZOFF_TRY(zoff_engine_ranks_wait(e, find_or_make, &w));
+    *out = w.found;
+    return ZOFF_OK;
 }
 
 /* ---- slices ---- */

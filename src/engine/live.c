@@ -279,23 +279,36 @@ static unsigned held_most(const zoff_engine *e)
     return (unsigned)zoff_base_bits_min(zoff_base_bits_max(e->settings.values.weights.slots / 2, 1), ZOFF_HELD_MAX);
 }
 
+typedef struct chunk_wait {
+    zoff_engine *engine;
+    size_t chunk, piece, count;
+    void *base;
+} chunk_wait;
+
+static zoff_status fetch_chunk(void *ctx)
+{
+    chunk_wait *w = ctx;
+    zoff_engine *e = w->engine;
+    const zoff_status status = zoff_offload_store_fetch(e->weights, w->chunk, &w->base);
+    if (status != ZOFF_PENDING)
+        return status;
+    zoff_engine_order_read(e, w->piece, w->count); /* what comes after it, while it is on its way */
+    if (zoff_offload_store_busy(e->weights, false))
+        return ZOFF_PENDING;
+    /* Slots are full of what was read ahead and is not what is asked for, or of what could not be written. */
+    zoff_offload_store_forget(e->weights);
+    ZOFF_TRY(zoff_offload_store_retry(e->weights));
+    zoff_base_progress_moved(&e->progress);
+    return ZOFF_PENDING;
+}
+
 static zoff_status borrow_chunk(zoff_engine *e, size_t chunk, size_t piece, size_t count, char **out)
 {
-    void *base;
-    zoff_status status;
-    while ((status = zoff_offload_store_fetch(e->weights, chunk, &base)) == ZOFF_PENDING) {
-        zoff_engine_order_read(e, piece, count); /* what comes after it, while it is on its way */
-        if (zoff_offload_store_busy(e->weights, false)) {
-            ZOFF_TRY(zoff_offload_store_wait(e->weights));
-            continue;
-        }
-        /* Slots are full of what was read ahead and is not what is asked for, or of what could not be written. */
-        zoff_offload_store_forget(e->weights);
-        ZOFF_TRY(zoff_offload_store_retry(e->weights));
-    }
-    ZOFF_TRY(status);
+    chunk_wait w = {.engine = e, .chunk = chunk, .piece = piece, .count = count};
+    zoff_base_progress_forget(&e->pollers.weights); /* an error of a prefetch: the fetch reads again */
+    ZOFF_TRY(zoff_base_progress_wait(&e->progress, &e->pollers.weights, fetch_chunk, &w));
     ZOFF_TRY(zoff_offload_store_check(e->weights, chunk));
-    *out = base;
+    *out = w.base;
     return ZOFF_OK;
 }
 

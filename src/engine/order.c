@@ -81,7 +81,7 @@ void zoff_engine_order_ahead(zoff_engine *e)
     }
     if (!e->weights || e->settings.values.weights.tier != ZOFF_TIER_NVME)
         return;
-    (void)zoff_engine_stores_pump(e); /* the store keeps an error for the step */
+    zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     for (size_t i = live->next; left && i < live->before.count; i++) {
         const zoff_live_slice *s = &live->slices[live->before.slices[i]];
         if (!s->at)

@@ -265,6 +265,6 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
         (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */
     else if (!param->tie)
         zoff_engine_exchange_mark(e, p, slice);
-    (void)zoff_engine_stores_pump(e); /* the store keeps an error for the step */
+    zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     return ZOFF_OK;
 }

@@ -57,19 +57,23 @@ static bool is_common(const zoff_engine *e)
     return zoff_engine_ranks_several(e) && e->settings.values.persist;
 }
 
+static zoff_status poll_commit(void *ctx)
+{
+    zoff_engine *e = ctx;
+    return zoff_comm_poll(e->comm, &e->run.commit);
+}
+
 zoff_status zoff_engine_persist_commit_step(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
-    zoff_status status = ZOFF_OK;
     if (is_common(e) && !run->commit_asked) {
         const zoff_comm_call call = {
             .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
         ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->commit));
         run->commit_asked = true;
     }
-    while (run->commit_asked && (status = zoff_comm_poll(e->comm, &run->commit)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_ranks_wait(e));
-    ZOFF_TRY(status);
+    if (run->commit_asked)
+        ZOFF_TRY(zoff_engine_ranks_wait(e, poll_commit, e));
     return zoff_engine_stores_commit(e, run->t);
 }
 

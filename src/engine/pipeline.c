@@ -9,8 +9,6 @@
 #include "bits.h"
 #include "try.h"
 
-#include <stdio.h>
-
 typedef struct stage {
     const char *name;
     zoff_status (*step)(zoff_bucket_run *run);
@@ -208,25 +206,15 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     zoff_engine_pipeline_feed(e);
 }
 
-/* Keep the first error of I/O beside the walk until a stage can return it. */
-static void keep_fault(zoff_engine *e, zoff_status status)
-{
-    if (status >= 0 || e->run.fault < 0)
-        return;
-    e->run.fault = status;
-    snprintf(e->run.fault_text, sizeof e->run.fault_text, "%s", zoff_last_error());
-}
-
 void zoff_engine_pipeline_feed(zoff_engine *e)
 {
-    zoff_engine_ranks_pump(e);
-    keep_fault(e, zoff_engine_stores_pump(e));
+    zoff_base_progress_pump(&e->progress);
     if (!e->run.last)
         return;
     /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
     const size_t end = window_from(e, e->run.first);
     for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
-        keep_fault(e, zoff_engine_stages_borrow(&e->runs[bucket_at(e, e->streamed[k])]));
+        zoff_base_progress_keep(&e->pollers.states, zoff_engine_stages_borrow(&e->runs[bucket_at(e, e->streamed[k])]));
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
@@ -282,36 +270,44 @@ static zoff_status take_turn(zoff_engine *e, bool *moved)
     return advance_all(e, first, end, moved);
 }
 
-/* Wait for the last writes; slots that they leave begin to read what the next step begins with, so that the disk is never read
- * from alone, or written to alone. */
+typedef struct write_wait {
+    zoff_engine *engine;
+    const zoff_store *store;
+} write_wait;
+
+static zoff_status write_behind(void *ctx)
+{
+    const write_wait *w = ctx;
+    if (!zoff_offload_store_busy(w->store, true))
+        return ZOFF_OK;
+    zoff_engine_pipeline_ahead(w->engine);
+    return ZOFF_PENDING;
+}
+
+/* Wait for the last writes. Slots that they free start the first reads of the next step, so that the disk always has reads and
+ * writes at the same time. */
 static zoff_status drain(zoff_engine *e)
 {
-    while (e->run.gate != ZOFF_GATE_SKIP && zoff_engine_stores_busy(e, true)) {
-        zoff_engine_pipeline_ahead(e);
-        ZOFF_TRY(zoff_engine_stores_wait(e, true));
-    }
+    zoff_poller *pollers[] = {&e->pollers.states, e->weights ? &e->pollers.weights : NULL};
+    for (unsigned i = 0; i < 2 && pollers[i] && e->run.gate != ZOFF_GATE_SKIP; i++)
+        ZOFF_TRY(zoff_base_progress_wait(&e->progress, pollers[i], write_behind, &(write_wait){e, pollers[i]->ctx}));
     return zoff_engine_stores_drain(e);
 }
 
-/* Nothing moves. */
-static zoff_status wait_for_any(zoff_engine *e)
+static bool has_opened(const zoff_engine *e)
 {
-    if (zoff_engine_ranks_several(e))
-        return zoff_engine_ranks_wait(e);
-    return zoff_engine_device_busy(e) || e->run.gate == ZOFF_GATE_VOTING ? zoff_engine_device_wait(e)
-                                                                         : zoff_engine_stores_wait(e, false);
+    return e->run.gate == ZOFF_GATE_OPEN || e->run.gate == ZOFF_GATE_SKIP;
 }
 
-/* Without buckets no stage votes. Ranks compare their steps all the same. */
-static zoff_status vote_alone(zoff_engine *e)
+/* A rank without buckets votes here: ranks compare their steps all the same. */
+static zoff_status vote_alone(void *ctx)
 {
-    while (e->run.gate != ZOFF_GATE_OPEN && e->run.gate != ZOFF_GATE_SKIP) {
-        zoff_status status = zoff_engine_gate_vote(e);
-        ZOFF_TRY(status);
-        if (status == ZOFF_PENDING && e->run.gate == ZOFF_GATE_VOTING)
-            ZOFF_TRY(wait_for_any(e));
-    }
-    return ZOFF_OK;
+    zoff_engine *e = ctx;
+    const zoff_gate before = e->run.gate;
+    ZOFF_TRY(zoff_engine_gate_vote(e));
+    if (e->run.gate != before)
+        zoff_base_progress_moved(&e->progress);
+    return has_opened(e) ? ZOFF_OK : ZOFF_PENDING;
 }
 
 /* Other ranks need what this one has, whatever becomes of its own buckets. */
@@ -323,27 +319,32 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_engine_spread_finish(e);
 }
 
-zoff_status zoff_engine_pipeline_run(zoff_engine *e)
+/* One turn: take each bucket as far as it goes without waiting. */
+static zoff_status walk(void *ctx)
 {
+    zoff_engine *e = ctx;
     const size_t count = e->plan.chunk_count;
     const unsigned last_row = table(e).count;
-    e->run.idle = 0; /* a retry waits as long as the first try */
-    if (e->run.last && count == 0)
-        ZOFF_TRY(vote_alone(e));
-    while (e->run.first < count && e->run.gate != ZOFF_GATE_SKIP) {
-        bool moved = false;
-        const zoff_gate before = e->run.gate;
-        ZOFF_TRY(take_turn(e, &moved));
-        while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == last_row)
-            e->run.first++;
-        /* The one who sees it open may be one who has to stay. */
-        moved = moved || e->run.gate != before;
-        if (!moved)
-            ZOFF_TRY(wait_for_any(e));
-        e->run.idle = moved ? 0 : e->run.idle;
-    }
+    const zoff_gate before = e->run.gate;
+    bool moved = false;
+    if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP)
+        return ZOFF_OK;
+    ZOFF_TRY(take_turn(e, &moved));
+    while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == last_row)
+        e->run.first++;
+    /* A bucket can open the gate and still be unable to pass it. */
+    if (moved || e->run.gate != before)
+        zoff_base_progress_moved(&e->progress);
+    return ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_pipeline_run(zoff_engine *e)
+{
+    if (e->run.last && e->plan.chunk_count == 0)
+        ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, vote_alone, e));
+    ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, walk, e));
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(zoff_engine_device_finish(e));
-    ZOFF_TRY(zoff_engine_stages_take_fault(e)); /* behind the last bucket no stage takes it */
+    ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* behind the last bucket no stage takes it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

@@ -3,10 +3,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
-#include "clock.h"
 #include "try.h"
-
-#include <sched.h>
 
 /* Buckets under way at a time: one that is packed or added up, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
@@ -125,14 +122,40 @@ static zoff_status allocate(zoff_engine *e)
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
 }
 
-zoff_status zoff_engine_ranks_open(zoff_engine *e)
+/* Move bytes between ranks. Errors stay in the operations: their next poll returns them. */
+static zoff_status pump(void *ctx)
+{
+    const zoff_engine *e = ctx;
+    if (e->ranks.reduce)
+        zoff_zero_reduce_pump(e->ranks.reduce);
+    if (e->ranks.gather)
+        zoff_zero_gather_pump(e->ranks.gather);
+    return ZOFF_OK;
+}
+
+/* Other ranks may send at any time; a single rank waits only for its own vote. */
+static bool is_busy(void *ctx)
+{
+    const zoff_engine *e = ctx;
+    return zoff_engine_ranks_several(e) || e->run.gate == ZOFF_GATE_VOTING;
+}
+
+/* No deadline here: the communicator has one for each operation. */
+static void watch(zoff_engine *e)
+{
+    e->pollers.ranks = (zoff_poller){
+        .pump = pump, .is_busy = is_busy, .ctx = e, .timeout_seconds = -1, .waited = &e->run.info.comm_wait_seconds};
+    zoff_base_progress_add(&e->progress, &e->pollers.ranks);
+}
+
+zoff_status zoff_engine_ranks_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx)
+{
+    return zoff_base_progress_wait(&e->progress, &e->pollers.ranks, until, ctx);
+}
+
+static zoff_status open_exchanges(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
-    if (!zoff_engine_ranks_several(e))
-        return ZOFF_OK;
-    ZOFF_TRY(allocate(e));
-    ZOFF_TRY(zoff_engine_reach_open(e));
-    count_missing(e);
     zoff_reduce_opts reduce = reduce_opts(e, &e->plan);
     reduce.comm = e->comm;
     reduce.channel = &e->channel;
@@ -156,8 +179,20 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 
+zoff_status zoff_engine_ranks_open(zoff_engine *e)
+{
+    watch(e);
+    if (!zoff_engine_ranks_several(e))
+        return ZOFF_OK;
+    ZOFF_TRY(allocate(e));
+    ZOFF_TRY(zoff_engine_reach_open(e));
+    count_missing(e);
+    return open_exchanges(e);
+}
+
 void zoff_engine_ranks_abandon(zoff_engine *e)
 {
+    zoff_base_progress_remove(&e->progress, &e->pollers.ranks);
     /* Others read it while it is in flight. */
     zoff_comm_abandon(e->comm, &e->run.vote);
     zoff_comm_abandon(e->comm, &e->run.agreement);
@@ -208,28 +243,4 @@ void zoff_engine_ranks_count_anew(zoff_engine *e)
     e->ranks.before.received = e->channel.received_bytes;
     e->ranks.before.gradients = sent_gradients(e);
     e->ranks.before.weights = sent_weights(e);
-}
-
-void zoff_engine_ranks_pump(zoff_engine *e)
-{
-    if (!zoff_engine_ranks_several(e))
-        return;
-    zoff_zero_reduce_pump(e->ranks.reduce);
-    zoff_zero_gather_pump(e->ranks.gather);
-}
-
-/* Others may have no processor of their own, so this one is lent first, and time passes later. */
-zoff_status zoff_engine_ranks_wait(zoff_engine *e)
-{
-    enum { YIELDS = 200 };
-    const double from = zoff_base_clock_seconds();
-    if (e->run.idle++ < YIELDS)
-        sched_yield();
-    else
-        zoff_base_clock_nap(e->run.idle - YIELDS - 1);
-    const double seconds = zoff_base_clock_seconds() - from;
-    e->run.info.comm_wait_seconds += seconds;
-    if (zoff_engine_device_is(e) && zoff_engine_device_busy(e))
-        ZOFF_TRY(zoff_engine_device_wait_count(e, seconds));
-    return zoff_engine_stores_pump(e);
 }

@@ -75,13 +75,11 @@ void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
 /* DRAM for what goes to other ranks and comes from them. */
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
 uint64_t zoff_engine_ranks_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* and of the device's memory */
-/* Nothing moves: let time pass, and what is on its way go on. */
-zoff_status zoff_engine_ranks_wait(zoff_engine *e);
+/* Wait for other ranks until `until` returns anything but PENDING.  @blocks yes */
+zoff_status zoff_engine_ranks_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx);
 /* Bytes over the wire since the step before; and from here on anew. */
 void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info);
 void zoff_engine_ranks_count_anew(zoff_engine *e);
-/* Pump, from within a kernel. */
-void zoff_engine_ranks_pump(zoff_engine *e);
 
 /* identity.c: who an engine is to other ranks, and in which of its calls the program waits */
 void zoff_engine_identity_come(zoff_engine *e);

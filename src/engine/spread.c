@@ -185,24 +185,36 @@ zoff_status zoff_engine_spread_weights(zoff_bucket_run *run)
     return start(e, run->chunk);
 }
 
+static zoff_status poll(void *ctx)
+{
+    const zoff_engine *e = ctx;
+    return zoff_zero_gather_poll(e->ranks.gather);
+}
+
 zoff_status zoff_engine_spread_finish(zoff_engine *e)
 {
-    zoff_status status;
-    while ((status = zoff_zero_gather_poll(e->ranks.gather)) == ZOFF_PENDING)
-        ZOFF_TRY(zoff_engine_ranks_wait(e));
+    return zoff_engine_ranks_wait(e, poll, e);
+}
+
+typedef struct start_wait {
+    zoff_engine *engine;
+    size_t bucket;
+} start_wait;
+
+static zoff_status try_to_start(void *ctx)
+{
+    const start_wait *w = ctx;
+    const zoff_status status = zoff_zero_gather_start(w->engine->ranks.gather, w->bucket);
+    if (status == ZOFF_PENDING)
+        ZOFF_TRY(poll(w->engine)); /* others leave their slots */
     return status;
 }
 
 static zoff_status start_all(zoff_engine *e)
 {
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
-        zoff_status status;
         ZOFF_TRY(zoff_engine_device_lend(e, b, true));
-        while ((status = zoff_zero_gather_start(e->ranks.gather, b)) == ZOFF_PENDING) {
-            ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
-            ZOFF_TRY(zoff_engine_ranks_wait(e));
-        }
-        ZOFF_TRY(status);
+        ZOFF_TRY(zoff_engine_ranks_wait(e, try_to_start, &(start_wait){e, b}));
     }
     ZOFF_TRY(zoff_engine_spread_finish(e));
     return zoff_engine_device_settle(e);

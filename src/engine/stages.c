@@ -51,14 +51,6 @@ static void between(void *ctx)
     zoff_engine_pipeline_feed(ctx);
 }
 
-/* Return the error of I/O beside the walk, once: a retry starts without it. */
-zoff_status zoff_engine_stages_take_fault(zoff_engine *e)
-{
-    zoff_status status = e->run.fault;
-    e->run.fault = ZOFF_OK;
-    return status < 0 ? zoff_base_status_fail(status, "%s", e->run.fault_text) : ZOFF_OK;
-}
-
 zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
@@ -198,7 +190,7 @@ static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
 zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    ZOFF_TRY(zoff_engine_stages_take_fault(e));
+    ZOFF_TRY(zoff_engine_stores_take_fault(e));
     zoff_status status = zoff_engine_stages_borrow(run);
     if (status != ZOFF_OK)
         return status;
@@ -218,7 +210,7 @@ static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
 zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    ZOFF_TRY(zoff_engine_stages_take_fault(e));
+    ZOFF_TRY(zoff_engine_stores_take_fault(e));
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
     return give(e->weights, run->chunk, &run->weights);
 }

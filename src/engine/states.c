@@ -153,30 +153,38 @@ zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *cal
 
 /* ---- passes over the chunks ---- */
 
-/* Bring a chunk in and wait for it. `arrays`: these of it; 0: it is made anew as a whole. */
-static zoff_status bring(zoff_store *store, size_t chunk, unsigned arrays, char **out)
+/* A wait for a chunk of a store. `arrays` 0: the caller rewrites the whole chunk, so nothing is read. */
+typedef struct chunk_wait {
+    zoff_store *store;
+    size_t chunk;
+    unsigned arrays;
+    void *base;
+} chunk_wait;
+
+static zoff_status fetch_or_claim(void *ctx)
 {
-    for (;;) {
-        void *base;
-        zoff_status status = arrays ? zoff_offload_store_fetch_arrays(store, chunk, arrays, &base)
-                                    : zoff_offload_store_claim(store, chunk, &base);
-        if (status == ZOFF_OK) {
-            status = zoff_offload_store_check(store, chunk);
-            *out = base;
-            if (status == ZOFF_OK)
-                return ZOFF_OK;
-        }
-        if (status == ZOFF_PENDING)
-            status = zoff_offload_store_wait(store);
-        if (status < 0) {
-            /* A step that comes later must not find a read of ours on its way. */
-            zoff_kept_error kept;
-            zoff_base_status_keep(&kept);
-            zoff_offload_store_forget(store);
-            zoff_base_status_restore(&kept);
-            return status;
-        }
+    chunk_wait *w = ctx;
+    const zoff_status status = w->arrays ? zoff_offload_store_fetch_arrays(w->store, w->chunk, w->arrays, &w->base)
+                                         : zoff_offload_store_claim(w->store, w->chunk, &w->base);
+    return status == ZOFF_OK ? zoff_offload_store_check(w->store, w->chunk) : status;
+}
+
+/* Bring a chunk in and wait for it. */
+static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsigned arrays, char **out)
+{
+    zoff_kept_error kept;
+    chunk_wait w = {.store = store, .chunk = chunk, .arrays = arrays};
+    zoff_poller *poller = store == e->store ? &e->pollers.states : &e->pollers.weights;
+    const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
+    if (status < 0) {
+        /* A step that comes later must not find a read of ours on its way. */
+        zoff_base_status_keep(&kept);
+        zoff_offload_store_forget(store);
+        zoff_base_status_restore(&kept);
+        return status;
     }
+    *out = w.base;
+    return ZOFF_OK;
 }
 
 /* Whether all weights of a chunk that the engine keeps have a master in it. */
@@ -204,9 +212,9 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
         ZOFF_TRY(zoff_engine_kept_has(e, chunk) ? zoff_engine_kept_borrow(e, chunk, &memory.states)
-                                                : bring(e->store, chunk, streams_of(pass), &memory.states));
+                                                : bring(e, e->store, chunk, streams_of(pass), &memory.states));
     if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e->weights, chunk, weights, &memory.weights);
+        zoff_status status = bring(e, e->weights, chunk, weights, &memory.weights);
         if (status < 0 && memory.states)
             zoff_offload_store_release(e->store, chunk);
         ZOFF_TRY(status);

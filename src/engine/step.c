@@ -108,7 +108,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
-    (void)zoff_engine_stores_pump(e); /* the store keeps an error for the step */
+    zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
     const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_rises(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
@@ -282,7 +282,6 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
                  "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
                  (long long)e->run.t);
     ZOFF_TRY(check_info(info));
-    e->run.fault = ZOFF_OK; /* what it was about is asked for, or written, again */
     zoff_status status = zoff_engine_stores_retry(e);
     if (status < 0) {
         give_info(&e->run.info, info);
@@ -351,7 +350,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
                  (long long)e->run.t, e->comm->words);
     /* These gradients are dropped, whatever became of them; but not while they may still come. */
     zoff_status ended = zoff_engine_device_end_falls(e);
-    if (ended < 0 && e->device.is_stuck)
+    if (ended < 0 && e->pollers.device.is_overdue)
         return ended;
     enter(e, ZOFF_COMM_IN_DROP);
     return zoff_engine_identity_exit(e, drop(e, torn));

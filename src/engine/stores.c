@@ -95,6 +95,28 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
     return zoff_offload_store_open(&opts, &e->weights);
 }
 
+static bool is_busy(void *store)
+{
+    return zoff_offload_store_busy(store, false);
+}
+
+static zoff_status pump(void *store)
+{
+    return zoff_offload_store_pump(store);
+}
+
+static zoff_status park(void *store)
+{
+    return zoff_offload_store_wait(store);
+}
+
+/* The store has a deadline for each disk, and counts its waits itself. */
+static void watch(zoff_engine *e, zoff_store *store, zoff_poller *poller)
+{
+    *poller = (zoff_poller){.pump = pump, .park = park, .is_busy = is_busy, .ctx = store, .timeout_seconds = -1};
+    zoff_base_progress_add(&e->progress, poller);
+}
+
 /* The states first: what ranks have found of them is compared before anything is written. */
 zoff_status zoff_engine_stores_open(zoff_engine *e)
 {
@@ -104,11 +126,18 @@ zoff_status zoff_engine_stores_open(zoff_engine *e)
     if (status == ZOFF_OK && zoff_engine_params_any_owned(e))
         status = open_weights(e, chunks);
     zoff_base_mem_free(chunks);
+    if (status == ZOFF_OK) {
+        watch(e, e->store, &e->pollers.states);
+        if (e->weights)
+            watch(e, e->weights, &e->pollers.weights);
+    }
     return status;
 }
 
 void zoff_engine_stores_close(zoff_engine *e)
 {
+    zoff_base_progress_remove(&e->progress, &e->pollers.states);
+    zoff_base_progress_remove(&e->progress, &e->pollers.weights);
     zoff_offload_store_close(e->store);
     zoff_offload_store_close(e->weights);
     e->store = NULL;
@@ -130,9 +159,10 @@ static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store
     return status;
 }
 
-zoff_status zoff_engine_stores_pump(zoff_engine *e)
+zoff_status zoff_engine_stores_take_fault(zoff_engine *e)
 {
-    return to_both(e, zoff_offload_store_pump);
+    ZOFF_TRY(zoff_base_progress_take(&e->pollers.states));
+    return zoff_base_progress_take(&e->pollers.weights);
 }
 
 zoff_status zoff_engine_stores_drain(zoff_engine *e)
@@ -140,18 +170,12 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e)
     return to_both(e, zoff_offload_store_drain);
 }
 
+/* Forget earlier errors: the retry reads or writes the same chunks again. */
 zoff_status zoff_engine_stores_retry(zoff_engine *e)
 {
+    zoff_base_progress_forget(&e->pollers.states);
+    zoff_base_progress_forget(&e->pollers.weights);
     return to_both(e, zoff_offload_store_retry);
-}
-
-/* For one of the two that has something in flight: whoever waits asks again for what he needs. Who needs writes must not wait
- * for what is read for the next step. */
-zoff_status zoff_engine_stores_wait(zoff_engine *e, bool writes_only)
-{
-    const bool is_states = !e->weights || zoff_offload_store_busy(e->store, writes_only);
-    ZOFF_TRY(zoff_offload_store_wait(is_states ? e->store : e->weights));
-    return e->weights ? zoff_offload_store_pump(is_states ? e->weights : e->store) : ZOFF_OK;
 }
 
 /* The states last: they are what counts, and weights are made of them. */
