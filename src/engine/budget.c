@@ -9,22 +9,6 @@
 /* Elements of the plan's unit; see cpu_adam.h. */
 static const size_t UNIT = ZOFF_NORM_BLOCK;
 
-zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p)
-{
-    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
-    zoff_plan_tensor tensor = {.count = p->count,
-                               .slices = p->slices,
-                               .frozen = p->frozen,
-                               .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
-    if (p->frozen)
-        return tensor;
-    /* Of fp32 weights that are their own masters files that persist have a copy. */
-    tensor.has[ZOFF_STREAM_MASTER] = zoff_engine_params_has_master(e, p) || e->settings.values.persist;
-    tensor.has[ZOFF_STREAM_M] = states.m;
-    tensor.has[ZOFF_STREAM_V] = states.v;
-    return tensor;
-}
-
 /* Elements that ranks exchange at a time, or that go to a device: more of them make no link faster, fewer let a bucket leave
  * sooner. */
 enum { BUCKET_MOST = 8 * 1024 * 1024 };
@@ -61,7 +45,7 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
     zoff_plan_tensor *tensors;
     ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
     for (size_t i = 0; i < e->param_count; i++)
-        tensors[i] = zoff_engine_budget_tensor(e, &e->params[i]);
+        tensors[i] = zoff_engine_params_tensor(e, &e->params[i]);
     const zoff_config_values *values = &e->settings.values;
     zoff_plan_opts opts = {
         .unit = UNIT,
@@ -77,44 +61,6 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
         status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
-}
-
-/* Chunks that have states on the host. */
-static size_t stored_count(const zoff_engine *e, const zoff_plan *plan)
-{
-    size_t count = 0;
-    for (size_t i = zoff_engine_kept_buckets(e, plan); i < plan->chunk_count; i++)
-        count += plan->chunks[i].bytes != 0;
-    return count;
-}
-
-/* And weights of the engine's. */
-static size_t weights_count(const zoff_plan *plan)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < plan->chunk_count; i++)
-        count += plan->chunks[i].weight_bytes != 0;
-    return count;
-}
-
-size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan)
-{
-    const zoff_settings *s = &e->settings;
-    return s->tier == ZOFF_TIER_NVME
-               ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max, stored_count(e, plan))
-               : 0;
-}
-
-/* max_in_cpu, in whole chunks. */
-size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan *plan)
-{
-    const zoff_weight_values *values = &e->settings.values.weights;
-    size_t most = 0;
-    if (values->tier != ZOFF_TIER_NVME)
-        return 0;
-    for (size_t i = 0; i < plan->chunk_count; i++)
-        most = zoff_base_bits_max(most, plan->chunks[i].elements);
-    return most ? zoff_base_bits_min(values->cached_count / most, weights_count(plan)) : 0;
 }
 
 /* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted; those of a
@@ -152,8 +98,8 @@ static bool trains(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_
 static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
 {
     const zoff_weight_values *values = &e->settings.values.weights;
-    const size_t residents = zoff_engine_budget_weight_residents(e, plan);
-    const size_t count = weights_count(plan);
+    const size_t residents = zoff_engine_residents_weights(e, plan);
+    const size_t count = zoff_engine_residents_weights_stored(plan);
     uint64_t stored = 0, cached = 0;
     size_t number = 0;
     if (!zoff_engine_params_any_owned(e))
@@ -185,7 +131,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     if (s->tier == ZOFF_TIER_NVME) {
         uint64_t state_bytes = 0;
         for (size_t i = 0; i < e->param_count; i++) {
-            const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, &e->params[i]);
+            const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, &e->params[i]);
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.count * tensor.slices * sizeof(float) * zoff_zero_plan_streams(&tensor);
         }
@@ -211,8 +157,8 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         stored += plan.chunks[i].bytes;
     info.host_bytes = stored;
     if (s->tier == ZOFF_TIER_NVME) {
-        const size_t residents = zoff_engine_budget_residents(e, &plan);
-        const size_t count = stored_count(e, &plan);
+        const size_t residents = zoff_engine_residents_states(e, &plan);
+        const size_t count = zoff_engine_residents_stored(e, &plan);
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
         for (size_t i = kept, number = 0; i < plan.chunk_count; i++) {
             if (plan.chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
@@ -253,22 +199,22 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
                      "streaming states from NVMe needs at least %s of DRAM (%u slots of %s), but %s is %s: raise it to %llu "
                      "bytes, or lower "
                      "offload_optimizer.buffer_count",
-                     zoff_engine_stats_bytes(info->host_bytes), info->slots, zoff_engine_stats_bytes(info->chunk_bytes),
-                     s->host_bytes_key, zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
+                     zoff_base_words_bytes(info->host_bytes), info->slots, zoff_base_words_bytes(info->chunk_bytes),
+                     s->host_bytes_key, zoff_base_words_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY,
                                      "the optimizer states need %s of DRAM, but %s is %s: raise it to %llu bytes, or set "
                                      "offload_optimizer.device to \"nvme\"",
-                                     zoff_engine_stats_bytes(info->host_bytes), s->host_bytes_key,
-                                     zoff_engine_stats_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
+                                     zoff_base_words_bytes(info->host_bytes), s->host_bytes_key,
+                                     zoff_base_words_bytes(s->host_bytes), (unsigned long long)info->host_bytes);
     }
     const uint64_t need = zoff_engine_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
                  "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks or "
                  "to a device %s), have %s (%s); %s",
-                 zoff_engine_stats_bytes(need), zoff_engine_stats_bytes(info->host_bytes),
-                 zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->weight_host_bytes),
-                 zoff_engine_stats_bytes(info->exchange_bytes + info->device_host_bytes), zoff_engine_stats_bytes(have), source,
+                 zoff_base_words_bytes(need), zoff_base_words_bytes(info->host_bytes),
+                 zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->weight_host_bytes),
+                 zoff_base_words_bytes(info->exchange_bytes + info->device_host_bytes), zoff_base_words_bytes(have), source,
                  info->weight_host_bytes > need / 2 ? "set offload_param.device to \"nvme\" and lower its max_in_cpu and "
                                                       "stage3_max_live_parameters, or free memory"
                  : info->tier == ZOFF_TIER_NVME     ? "lower zoff.host_memory or gradient_accumulation_steps"

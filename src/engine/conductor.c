@@ -21,6 +21,7 @@ enum { NAP_NS = 200000 }; /* between two looks, while something is on its way */
 struct zoff_conductor {
     pid_t process; /* that has its thread */
     zoff_engine *engine;
+    zoff_status (*progress)(zoff_engine *e);
     pthread_t thread;
     pthread_mutex_t lock; /* recursive; robust */
     pthread_cond_t work;
@@ -79,7 +80,7 @@ static bool look(zoff_engine *e)
     if (e->phase == ZOFF_PHASE_FAILED)
         return false;
     e->conducted = true;
-    const zoff_status status = zoff_engine_progress(e);
+    const zoff_status status = e->conductor->progress(e);
     e->conducted = false;
     return status == ZOFF_PENDING;
 }
@@ -119,13 +120,14 @@ static void free_conductor(zoff_conductor *c)
 }
 
 /* Nobody waits with more than one hold of the lock: the conductor, which never takes it twice. */
-static zoff_status make(zoff_engine *e, zoff_conductor **out)
+static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e), zoff_conductor **out)
 {
     zoff_conductor *c;
     pthread_mutexattr_t kind;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the conductor", &c));
     c->process = getpid();
     c->engine = e;
+    c->progress = progress;
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
@@ -150,13 +152,13 @@ static void say_that_there_is_none(const char *why)
 }
 
 /* The engine is sealed, also on other ranks: it goes without. */
-void zoff_engine_conductor_start(zoff_engine *e)
+void zoff_engine_conductor_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e))
 {
     sigset_t all, before;
     zoff_conductor *c;
     if (!e->settings.progress_thread)
         return;
-    if (make(e, &c) < 0) {
+    if (make(e, progress, &c) < 0) {
         say_that_there_is_none(zoff_last_error());
         return;
     }

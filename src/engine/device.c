@@ -177,20 +177,6 @@ void zoff_engine_device_close(zoff_engine *e)
 
 /* ---- time ---- */
 
-bool zoff_engine_device_rises(const zoff_engine *e)
-{
-    bool rises = false;
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        rises = rises || e->device.windows[i].rises;
-    return rises;
-}
-
-bool zoff_engine_device_busy(const zoff_engine *e)
-{
-    return e->device.first_fall != e->device.fall_end || zoff_engine_device_rises(e) || e->device.norm.waits ||
-           e->device.reach.waits;
-}
-
 static zoff_status sync(zoff_engine *e, void *stream)
 {
     ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.synced, stream));
@@ -513,7 +499,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!zoff_engine_device_is(e) || zoff_engine_kept_has(e, run->chunk))
         return ZOFF_OK;
-    if (zoff_engine_pipeline_position(e, run->chunk) != e->device.next)
+    if (zoff_engine_walk_position(e, run->chunk) != e->device.next)
         return ZOFF_PENDING;
     if (wants_window(run)) {
         zoff_status status = lend(e, run->chunk);
@@ -540,8 +526,8 @@ static zoff_status zero_gradients(zoff_engine *e)
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
-            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
+            char *grad = zoff_engine_handover_own(e, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_engine_handover_is_given(e, (zoff_param)i, slice))
                 ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
         }
     }

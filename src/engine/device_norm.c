@@ -52,7 +52,7 @@ zoff_status zoff_engine_device_norm_open(zoff_engine *e)
     const zoff_status status = ops->alloc(e->accel, bytes, &there);
     if (status < 0)
         return zoff_base_status_prefix(status,
-                                       "sums of squares of gradients, %s of the device: ", zoff_engine_stats_bytes(bytes));
+                                       "sums of squares of gradients, %s of the device: ", zoff_base_words_bytes(bytes));
     n->there = there;
     for (size_t b = 0; b < count; b++) {
         n->at[b] = blocks;

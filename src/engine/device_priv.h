@@ -104,8 +104,8 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
 zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream);
 zoff_status zoff_engine_device_go_on(zoff_engine *e);     /* take what has come; PENDING: something is on its way */
 zoff_status zoff_engine_device_end_falls(zoff_engine *e); /* wait for all of it */
-bool zoff_engine_device_rises(const zoff_engine *e);      /* something is on its way up */
-bool zoff_engine_device_busy(const zoff_engine *e);       /* or down */
+bool zoff_engine_device_wait_rises(const zoff_engine *e); /* something is on its way up */
+bool zoff_engine_device_wait_busy(const zoff_engine *e);  /* or down */
 /* From here on a wait for others looks after the device, too. */
 void zoff_engine_device_wait_open(zoff_engine *e);
 void zoff_engine_device_wait_close(zoff_engine *e);

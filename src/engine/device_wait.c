@@ -7,9 +7,23 @@
 
 #include <stdio.h>
 
+bool zoff_engine_device_wait_rises(const zoff_engine *e)
+{
+    bool rises = false;
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        rises = rises || e->device.windows[i].rises;
+    return rises;
+}
+
+bool zoff_engine_device_wait_busy(const zoff_engine *e)
+{
+    return e->device.first_fall != e->device.fall_end || zoff_engine_device_wait_rises(e) || e->device.norm.waits ||
+           e->device.reach.waits;
+}
+
 static bool is_busy(void *ctx)
 {
-    return zoff_engine_device_busy(ctx);
+    return zoff_engine_device_wait_busy(ctx);
 }
 
 static zoff_status say_what_stands(void *ctx, double seconds)
@@ -20,7 +34,7 @@ static zoff_status say_what_stands(void *ctx, double seconds)
     char words[256] = "work of the engine";
     if (fall)
         snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", fall->slice, e->params[fall->param].name);
-    else if (zoff_engine_device_rises(e))
+    else if (zoff_engine_device_wait_rises(e))
         snprintf(words, sizeof words, "weights on their way up");
     else if (d->norm.waits)
         snprintf(words, sizeof words, "gradients that are measured");

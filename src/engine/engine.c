@@ -115,7 +115,7 @@ static void leave_to_messages(zoff_engine *e)
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
-              zoff_engine_stats_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
+              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
     e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->ranks.bits = NULL;
     e->ranks.together.all = NULL;
@@ -167,8 +167,8 @@ static void leave_to_device(zoff_engine *e)
         "accelerator \"%s\" does not come to the end of what it was given: %s of memory and its streams cannot be freed, and "
         "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
         zoff_accel_name(e->accel),
-        zoff_engine_stats_bytes(e->grads.bytes + e->device.staging.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
-                                e->live.arena.bytes));
+        zoff_base_words_bytes(e->grads.bytes + e->device.staging.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
+                              e->live.arena.bytes));
     e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->device = (zoff_device){.down = NULL};
     e->grads.count = 0;
@@ -187,6 +187,7 @@ static void deallocate(zoff_engine *e)
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
     zoff_engine_grads_close(e);
+    zoff_engine_together_close(e);
     zoff_engine_ranks_close(e);
     zoff_engine_device_wait_close(e);
     zoff_base_map_free(&e->accumulator);
@@ -263,6 +264,7 @@ static zoff_status make_room(zoff_engine *e)
         ZOFF_TRY(zoff_base_team_start(e->settings.threads));
     ZOFF_TRY(zoff_engine_grads_open(e));
     ZOFF_TRY(zoff_engine_ranks_open(e));
+    ZOFF_TRY(zoff_engine_together_open(e));
     zoff_engine_device_wait_open(e);
     ZOFF_TRY(zoff_engine_device_open(e));
     ZOFF_TRY(zoff_engine_ties_open(e));
@@ -281,9 +283,9 @@ static zoff_status seal(zoff_engine *e)
     zoff_status status;
     ZOFF_TRY_OR(undo, zoff_engine_identity_open(e));
     /* After each stretch of its own a rank hears whether others have come as far. */
-    ZOFF_TRY_OR(undo, zoff_engine_agree_settings(e));
+    ZOFF_TRY_OR(undo, zoff_engine_listed_agree_settings(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_plan(e));
+    ZOFF_TRY_OR(undo, zoff_engine_listed_agree_plan(e));
     ZOFF_TRY_OR(undo, zoff_engine_hosts_check(e));
     ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
@@ -310,7 +312,7 @@ static zoff_status seal(zoff_engine *e)
     zoff_engine_pipeline_ahead(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
-    zoff_engine_conductor_start(e);
+    zoff_engine_conductor_start(e, zoff_engine_progress);
     return ZOFF_OK;
 undo:
     deallocate(e);

@@ -2,7 +2,8 @@
  * device_priv.h.
  *
  *  engine.c    create, seal, destroy               options.c   options and configuration to settings
- *  params.c    the list of parameters, gradients    groups.c    hyper-parameters, and the states that they need
+ *  params.c    the list of parameters              groups.c    hyper-parameters, and the states that they need
+ *  handover.c  gradients from the program           phase.c     when a call is allowed
  *  step.c      begin, wait, retry: what the caller sees
  *  pipeline.c  the stages that a bucket walks       stages.c, update.c  the stages
  *  gate.c      norm, clip, skip                     states.c    first values, pull, push
@@ -10,8 +11,11 @@
  *  stores.c    the stores of states and of weights  lr_schedule.c
  *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
  *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
- *  spread.c    from the owner to all ranks          agree.c     what ranks must agree on
+ *  spread.c    from the owner to all ranks          agree.c     small values of all ranks, success
+ *  presence.c  the slices that take part
  *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
+ *  residents.c chunks that stay in DRAM             commit.c    records states that persist
+ *  walk.c      the order of buckets
  *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
  *  device.c    where the CPU does not reach weights and gradients; device_wait.c  for how long it is waited for
  *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
@@ -36,6 +40,7 @@
 #include "progress.h"
 #include "reduce.h"
 #include "team.h"
+#include "words.h"
 #include "zero.h"
 
 #include "device_priv.h"
@@ -311,7 +316,8 @@ static inline float *zoff_engine_params_sum(const zoff_engine *e, const zoff_pla
 
 /* conductor.c: a thread that lets the engine go on between calls */
 zoff_status zoff_engine_conductor_check(const zoff_engine *e); /* whether it may: the communicator decides */
-void zoff_engine_conductor_start(zoff_engine *e);              /* if it is asked for; from here on calls hold the lock */
+/* Start the thread if the program asked for it; it calls `progress` again and again. From here on calls hold the lock. */
+void zoff_engine_conductor_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e));
 void zoff_engine_conductor_stop(zoff_engine *e);
 /* How many threads work: one where the program's are busy. */
 unsigned zoff_engine_conductor_threads(const zoff_engine *e);
@@ -333,9 +339,6 @@ void zoff_engine_options_free(zoff_engine *e);
 /* params.c */
 zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
 void zoff_engine_params_free(zoff_engine *e);
-zoff_status zoff_engine_params_ready_all(zoff_engine *e);   /* every slice that has a gradient buffer */
-void zoff_engine_params_zero_grads(zoff_engine *e);         /* of the slices that are READY */
-const char *zoff_engine_params_phase(const zoff_engine *e); /* in which phase it is, in words */
 /* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
 static inline bool zoff_engine_params_accumulates(const zoff_engine *e)
 {
@@ -353,26 +356,41 @@ static inline bool zoff_engine_params_remade(const zoff_engine_param *p)
 {
     return !p->frozen && p->dtype != ZOFF_F32;
 }
-/* ERR_STATE while the weights that the engine keeps are not those of the states. */
-zoff_status zoff_engine_params_check_weights(const zoff_engine *e, const char *call);
 /* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
  * no first values either. */
 char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
 /* Where the program has its gradients, on the host or on a device. */
 const char *zoff_engine_params_there(const zoff_engine *e, const zoff_plan_piece *piece);
-/* Where its gradients are: in the caller's memory, or in the engine's, also after they came down from a device. */
-const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
 {
     return &e->flags[e->params[piece->param].first_flag + piece->slice];
 }
 
-/* The gradient of a slice is where its parameter says: it takes part, and goes on its way. */
-zoff_status zoff_engine_params_take_gradient(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-/* Where the program's own gradient of a slice is, and its type; NULL: it has none. */
-char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
-bool zoff_engine_params_is_given(const zoff_engine *e, zoff_param p, size_t slice); /* it was handed over in this micro-step */
-void zoff_engine_params_measure(zoff_engine *e);                                    /* the widest elements of the list */
+/* A parameter as the plan sees it. */
+zoff_plan_tensor zoff_engine_params_tensor(const zoff_engine *e, const zoff_engine_param *p);
+/* The parameter that owns the states of `p`: another one if their weights are tied, else `p`. */
+zoff_param zoff_engine_params_owner(const zoff_engine *e, zoff_param p);
+
+/* phase.c */
+const char *zoff_engine_phase_words(const zoff_engine *e); /* the phase of the engine, for messages */
+/* ERR_STATE unless the engine is in this phase. `call` names the public function; `e` may be NULL, which is an error. */
+zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
+zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call);
+/* The same, and no update is half done: see phase.c for the calls that need this. */
+zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
+/* ERR_STATE while the weights that the engine keeps are not those of the states. */
+zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
+
+/* handover.c */
+/* The gradient of a piece on the host: in the program's memory, or in the engine's, where downloads arrive. */
+const char *zoff_engine_handover_grad(const zoff_engine *e, const zoff_plan_piece *piece);
+/* The program's own gradient of a slice, and its type; NULL: it has none. */
+char *zoff_engine_handover_own(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
+bool zoff_engine_handover_is_given(const zoff_engine *e, zoff_param p, size_t slice); /* in this micro-step */
+/* Take the gradient of a slice: mark it, and start its download or its way to other ranks. */
+zoff_status zoff_engine_handover_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+zoff_status zoff_engine_handover_all(zoff_engine *e); /* every slice that has a gradient buffer */
+void zoff_engine_handover_zero(zoff_engine *e);       /* fill the program's gradients that were handed over with zeros */
 
 /* ties.c: parameters that share their weights */
 /* Before the list is planned: who they are, also in e->params. ERR_INVALID for buffers that overlap. */
@@ -383,7 +401,6 @@ uint64_t zoff_engine_ties_bytes(const zoff_engine *e); /* of so many bytes, on t
 void zoff_engine_ties_close(zoff_engine *e);           /* also dissolves */
 zoff_status zoff_engine_ties_check(zoff_engine *e);    /* after buffers have moved */
 bool zoff_engine_ties_has(const zoff_engine *e, zoff_param p);
-zoff_param zoff_engine_ties_owner(const zoff_engine *e, zoff_param p); /* who has its states: itself, where it is not tied */
 char *zoff_engine_ties_given(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
 void zoff_engine_ties_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
 /* One of them has its gradient: the sum is made when all have, */
@@ -405,12 +422,14 @@ const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_sta
 zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
                                        zoff_adam_hyper *out);
 
+/* residents.c: chunks that stay in DRAM on the NVMe tier */
+size_t zoff_engine_residents_states(const zoff_engine *e, const zoff_plan *plan);
+size_t zoff_engine_residents_weights(const zoff_engine *e, const zoff_plan *plan);
+/* All chunks that have states in a store; that have weights. */
+size_t zoff_engine_residents_stored(const zoff_engine *e, const zoff_plan *plan);
+size_t zoff_engine_residents_weights_stored(const zoff_plan *plan);
+
 /* budget.c: the plan, and whether it fits */
-/* A parameter as the plan sees it. */
-zoff_plan_tensor zoff_engine_budget_tensor(const zoff_engine *e, const zoff_engine_param *p);
-/* Chunks that stay in DRAM on the NVMe tier: of states, and of weights. */
-size_t zoff_engine_budget_residents(const zoff_engine *e, const zoff_plan *plan);
-size_t zoff_engine_budget_weight_residents(const zoff_engine *e, const zoff_plan *plan);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 uint64_t zoff_engine_budget_need(const zoff_plan_info *info); /* DRAM, of all kinds */
@@ -424,9 +443,11 @@ zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *pl
 void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
 /* With which commit all ranks go on, from what each has found; 0: all start anew. */
 zoff_status zoff_engine_persist_judge(const zoff_engine *e, const zoff_standing *all, uint64_t *out_generation);
-/* Every rank, once all it has changed is written: nobody commits before all have come so far. */
-zoff_status zoff_engine_persist_commit_step(zoff_engine *e);
-zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own); /* `own`: what has become of the writes */
+
+/* commit.c: every rank calls these once its writes are complete; no rank records before all have come so far.  @blocks yes */
+zoff_status zoff_engine_commit_step(zoff_engine *e);
+/* `own`: the result of this rank's writes; an error of one rank is an error of all. */
+zoff_status zoff_engine_commit_pass(zoff_engine *e, zoff_status own);
 
 /* stores.c: the store of the states and that of the weights, as one */
 zoff_status zoff_engine_stores_open(zoff_engine *e);
@@ -443,13 +464,17 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_end_count(zoff_engine *e);
 
+/* walk.c: the order of buckets in a step */
+size_t zoff_engine_walk_host_count(const zoff_engine *e);              /* buckets whose states are in a store of the host */
+size_t zoff_engine_walk_bucket(const zoff_engine *e, size_t position); /* the bucket at a position */
+size_t zoff_engine_walk_position(const zoff_engine *e, size_t bucket); /* its inverse */
+
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_open(zoff_engine *e); /* at seal, once the stores are open: which buckets are streamed */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
-void zoff_engine_pipeline_feed(zoff_engine *e); /* read ahead; errors come again when the bucket asks */
-size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket); /* of a bucket in the walk */
-bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run);             /* whether it may be borrowed */
+void zoff_engine_pipeline_feed(zoff_engine *e);                /* read ahead; errors come again when the bucket asks */
+bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run); /* whether it may be borrowed */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e); /* what was read ahead for buckets that are left out of this step */
 void zoff_engine_pipeline_release(zoff_engine *e);      /* give back what is borrowed, unchanged */
 void zoff_engine_pipeline_ahead(zoff_engine *e);        /* between steps: start to read what the next one begins with */
@@ -500,8 +525,9 @@ void zoff_engine_loss_scale_start(zoff_engine *e);
 zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale);
 /* What a skipped step does to the scale, for the log line of the step; "" without fp16. */
 void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes);
-/* A step is over, skipped or not: go on to the scale of the next one. ERR_OVERFLOW: the scale should fall and cannot. */
-zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow);
+/* After each step: compute the scale of the next one. `why`: the reason of a skipped step, for the message.
+ * @return ERR_OVERFLOW: the scale is at its least already */
+zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow, const char *why);
 
 /* states.c */
 /* Weights of the states as they are. */
@@ -529,9 +555,6 @@ typedef struct zoff_pass {
     bool makes_weights;                   /* of the masters: where each has one, the old weights are not read */
 } zoff_pass;
 
-zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call);
-/* Likewise, and no update is under way: see there which calls ask for it. */
-zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *call);
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
 zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out); /* waits */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory);
@@ -553,7 +576,5 @@ void zoff_engine_window_end(zoff_engine *e);
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);
 void zoff_engine_stats_log_start(const zoff_engine *e);
 void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info);
-/* "12.3 MiB" in one of a few buffers of this thread */
-const char *zoff_engine_stats_bytes(uint64_t bytes);
 
 #endif

@@ -25,6 +25,17 @@ zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_pa
     return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
 }
 
+void zoff_engine_exchange_measure(zoff_engine *e)
+{
+    e->widest_weight = e->widest_gradient = 0;
+    for (size_t i = 0; i < e->param_count; i++) {
+        const zoff_engine_param *p = &e->params[i];
+        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
+        e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p->dtype));
+        e->widest_gradient = zoff_base_bits_max(e->widest_gradient, gradient);
+    }
+}
+
 /* Where a piece goes in its part; `at` is where the one before it has ended. */
 static size_t place(size_t *at, size_t count, size_t element_bytes)
 {
@@ -94,7 +105,7 @@ static zoff_status put_zeros(zoff_engine *e, char *to, size_t bytes)
 static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_params_grad(e, piece);
+    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_handover_grad(e, piece);
     if (zoff_engine_reach_adds(e))
         e->ranks.terms[number] = (zoff_accumulate_piece){.count = piece->count,
                                                          .sum = (float *)(void *)to,
@@ -353,7 +364,7 @@ zoff_status zoff_grad_weight(zoff_engine *e, double weight)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
                  "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
     ZOFF_FAIL_IF(e->handed_over, ZOFF_ERR_STATE,

@@ -29,10 +29,12 @@ const char *zoff_engine_facts_hyper_print(size_t field, uint64_t word, char *dst
 void zoff_engine_facts_print_ranks(unsigned ranks, bool (*is_one)(const void *ctx, unsigned rank), const void *ctx, char *dst,
                                    size_t dst_bytes);
 
-/* listed.c: what is compared at seal */
-zoff_status zoff_engine_listed_settings(const zoff_engine *e, zoff_facts *out); /* configuration, options, parameters, groups */
-zoff_status zoff_engine_listed_plan(const zoff_engine *e, zoff_facts *out);     /* and what became of them */
-zoff_status zoff_engine_listed_weights(const zoff_engine *e, zoff_facts *out);  /* first weights of the engine */
+/* listed.c: what ranks compare at seal */
+/* ERR_INVALID on every rank if configuration, options, parameters or groups differ.  @blocks yes */
+zoff_status zoff_engine_listed_agree_settings(zoff_engine *e);
+/* The same for the plan that each rank has made of them. */
+zoff_status zoff_engine_listed_agree_plan(zoff_engine *e);
+zoff_status zoff_engine_listed_weights(const zoff_engine *e, zoff_facts *out); /* first weights of the engine */
 /* What listed.c adds: a name by format, and a value. */
 zoff_status zoff_engine_facts_add_text(zoff_facts *f, const char *value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

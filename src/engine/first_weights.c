@@ -73,7 +73,7 @@ static zoff_status send_all(batch *b)
     const zoff_engine *e = b->engine;
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        const bool is_sent = zoff_engine_ties_owner(e, (zoff_param)i) != i; /* by another name */
+        const bool is_sent = zoff_engine_params_owner(e, (zoff_param)i) != i; /* by another name */
         for (size_t slice = 0; p->value && !p->engine_owned && !is_sent && slice < p->slices; slice++)
             ZOFF_TRY(add_slice(b, p, slice));
     }

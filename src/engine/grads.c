@@ -186,7 +186,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(zoff_engine_device_is(e), ZOFF_ERR_UNSUPPORTED,
@@ -198,10 +198,10 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     const size_t number = param->first_flag + slice;
     zoff_dtype dtype;
     const bool is_frozen = param->frozen && !param->tie;
-    ZOFF_FAIL_IF(is_frozen || zoff_engine_params_own_grad(e, p, slice, &dtype), ZOFF_ERR_INVALID, "zoff_grad_acquire: %s %s",
+    ZOFF_FAIL_IF(is_frozen || zoff_engine_handover_own(e, p, slice, &dtype), ZOFF_ERR_INVALID, "zoff_grad_acquire: %s %s",
                  param->name,
                  is_frozen ? "is frozen and needs no gradient" : "has a gradient buffer of the program (zoff_param_desc.grad)");
-    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(zoff_engine_handover_is_given(e, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
     const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
     const bool is_lent = zoff_engine_grads_at(e, number) != NULL;

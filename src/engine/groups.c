@@ -75,7 +75,7 @@ zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_ada
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: no parameter is in group %u", group);
     ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,

@@ -58,7 +58,7 @@ static void list_ranks(const share *all, unsigned ranks, uint64_t id, char *dst,
             continue;
         }
         const int written = snprintf(dst + used, dst_bytes - used, "%srank %u %s", named ? ", " : "", rank,
-                                     zoff_engine_stats_bytes(all[rank].need));
+                                     zoff_base_words_bytes(all[rank].need));
         used = zoff_base_bits_min(used + (size_t)written, dst_bytes - 1);
         named++;
     }
@@ -80,7 +80,7 @@ static zoff_status compare(const zoff_engine *e, const share *all)
             ZOFF_ERR_NO_MEMORY,
             "zoff_engine_seal: not enough DRAM for the %u ranks that share %s: together they need %s (%s), have %s (%s); start "
             "fewer ranks there, %s",
-            t.ranks, i ? "this cgroup" : "this host", zoff_engine_stats_bytes(t.need), list, zoff_engine_stats_bytes(t.have),
+            t.ranks, i ? "this cgroup" : "this host", zoff_base_words_bytes(t.need), list, zoff_base_words_bytes(t.have),
             i ? "cgroup limit" : "MemAvailable",
             e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which is for each of them"
                                                : "set offload_optimizer.device to \"nvme\", or raise the limit");

@@ -122,7 +122,7 @@ static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void *ou
         zoff_status status = e->accel->ops->alloc(e->accel, bytes, &memory);
         if (status < 0)
             return zoff_base_status_prefix(status, "offload_optimizer.ratio is %g, which takes %s of the device for %s: ",
-                                           e->settings.values.ratio, zoff_engine_stats_bytes(bytes), what);
+                                           e->settings.values.ratio, zoff_base_words_bytes(bytes), what);
     }
     memcpy(out, &memory, sizeof memory);
     return ZOFF_OK;

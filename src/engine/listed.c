@@ -81,7 +81,7 @@ static zoff_status add_group(const zoff_engine *e, size_t group, zoff_facts *out
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_listed_settings(const zoff_engine *e, zoff_facts *out)
+static zoff_status list_settings(const zoff_engine *e, zoff_facts *out)
 {
     ZOFF_TRY(add_configuration(e, out));
     ZOFF_TRY(add_options(e, out));
@@ -102,7 +102,7 @@ static zoff_status add_ties(const zoff_engine *e, zoff_facts *out)
     zoff_param *owners;
     ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *owners, "the list of parameters", &owners));
     for (size_t i = 0; i < e->param_count; i++)
-        owners[i] = zoff_engine_ties_owner(e, (zoff_param)i);
+        owners[i] = zoff_engine_params_owner(e, (zoff_param)i);
     const uint64_t checksum = zoff_offload_layout(owners, e->param_count * sizeof *owners);
     zoff_base_mem_free(owners);
     return zoff_engine_facts_add_count(
@@ -110,7 +110,7 @@ static zoff_status add_ties(const zoff_engine *e, zoff_facts *out)
 }
 
 /* Budgets may differ as long as they cut alike. */
-zoff_status zoff_engine_listed_plan(const zoff_engine *e, zoff_facts *out)
+static zoff_status list_plan(const zoff_engine *e, zoff_facts *out)
 {
     ZOFF_TRY(add_ties(e, out));
     ZOFF_TRY(zoff_engine_facts_add_count(
@@ -141,4 +141,18 @@ zoff_status zoff_engine_listed_weights(const zoff_engine *e, zoff_facts *out)
             ZOFF_TRY(add_slice(p, i, slice, out));
     }
     return ZOFF_OK;
+}
+
+/* ---- at seal ---- */
+
+static const char ADVICE[] = "Every rank must have the same configuration and register the same parameters in the same order";
+
+zoff_status zoff_engine_listed_agree_settings(zoff_engine *e)
+{
+    return zoff_engine_facts_compare(e, list_settings, "zoff_engine_seal", ADVICE);
+}
+
+zoff_status zoff_engine_listed_agree_plan(zoff_engine *e)
+{
+    return zoff_engine_facts_compare(e, list_plan, "zoff_engine_seal", ADVICE);
 }

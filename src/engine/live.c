@@ -447,7 +447,7 @@ char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece
 static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
                  "%s: there is no slice %zu of parameter %u", call, slice, p);
     ZOFF_FAIL_IF(!e->params[p].engine_owned, ZOFF_ERR_INVALID,
@@ -508,7 +508,7 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
-    ZOFF_TRY(zoff_engine_params_check_weights(e, "zoff_param_fetch"));
+    ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
     zoff_live_slice *s = slice_of(e, p, slice);
     const uint32_t number = (uint32_t)(s - e->live.slices);
     ZOFF_TRY(make_whole(e, p, slice));

@@ -44,11 +44,10 @@ static void good_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
         s->scale = fmin(s->scale * 2.0, fmax(s->scale, LARGEST));
 }
 
-zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow)
+zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow, const char *why)
 {
     const zoff_fp16_values *v = &e->settings.values.fp16;
     zoff_loss_scaler *s = &e->scaler;
-    char why[512];
     bool can_go_on = true;
     if (!v->enabled)
         return ZOFF_OK;
@@ -61,7 +60,6 @@ zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow)
     s->iterations += s->iterations < INT64_MAX;
     if (can_go_on)
         return ZOFF_OK;
-    zoff_engine_gate_explain(e, why, sizeof why);
     return zoff_base_status_fail(
         ZOFF_ERR_OVERFLOW,
         "step %lld was skipped: %s, and the loss scale is %.10g already, the least that fp16.min_loss_scale allows. Weights "
@@ -143,7 +141,7 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     ZOFF_FAIL_IF(!v->enabled, ZOFF_ERR_STATE,
                  "zoff_loss_scaler_set: fp16.enabled is false: gradients are not divided by a loss scale");
     if (e->phase != ZOFF_PHASE_BUILDING)
-        ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_loss_scaler_set"));
+        ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
     zoff_loss_scaler known = e->scaler;
     memcpy(&known, scaler, zoff_base_bits_min(scaler->struct_size, sizeof known));
     ZOFF_TRY(check_scaler(v, &known));

@@ -22,7 +22,7 @@ zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *pl
                                  "the layout", &words));
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, p);
+        const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, p);
         words[used++] = zoff_offload_layout(p->name, strlen(p->name));
         words[used++] = p->count;
         words[used++] = p->slices;
@@ -48,39 +48,6 @@ void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_
         return;
     *chunk_bytes = bytes;
     *chunk_elements = elements;
-}
-
-/* ---- of several ranks ---- */
-
-static bool is_common(const zoff_engine *e)
-{
-    return zoff_engine_ranks_several(e) && e->settings.values.persist;
-}
-
-static zoff_status poll_commit(void *ctx)
-{
-    zoff_engine *e = ctx;
-    return zoff_comm_poll(e->comm, &e->run.commit);
-}
-
-zoff_status zoff_engine_persist_commit_step(zoff_engine *e)
-{
-    zoff_step_run *run = &e->run;
-    if (is_common(e) && !run->commit_asked) {
-        const zoff_comm_call call = {
-            .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
-        ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->commit));
-        run->commit_asked = true;
-    }
-    if (run->commit_asked)
-        ZOFF_TRY(zoff_engine_ranks_wait(e, poll_commit, e));
-    return zoff_engine_stores_commit(e, run->t);
-}
-
-zoff_status zoff_engine_persist_commit_pass(zoff_engine *e, zoff_status own)
-{
-    ZOFF_TRY(is_common(e) ? zoff_engine_agree_success(e, own) : own);
-    return zoff_engine_stores_commit(e, e->t);
 }
 
 /* The same on all ranks. One that has never committed a step starts with its program's weights, and where others have committed

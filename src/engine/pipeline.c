@@ -49,7 +49,7 @@ static const stage ADD_TOGETHER[] = {
 static const stage STEP_TOGETHER[] = {
     {"unload", zoff_engine_device_unload},
     {"reduce", zoff_engine_exchange_reduce},
-    {"agree", zoff_engine_agree_presence}, /* comm: on the slices that take part */
+    {"agree", zoff_engine_presence_agree}, /* comm: on the slices that take part */
     {"gate", zoff_engine_stages_gate},
     {"sums", zoff_engine_spread_sums}, /* zero: of replicated states */
     {"fetch", zoff_engine_stages_fetch},
@@ -76,33 +76,6 @@ static rows table(const zoff_engine *e)
     return e->run.last ? ROWS(STEP) : ROWS(ADD);
 }
 
-/* Buckets whose states are the host's; those that a device keeps, the first ones of the list, stand at the end of the walk. */
-static size_t host_count(const zoff_engine *e)
-{
-    return e->plan.chunk_count - e->device.kept.count;
-}
-
-/* The walk goes over the buckets as they are numbered, unless a device has them: then those come first whose gradients have
- * come down first. */
-static bool descends(const zoff_engine *e)
-{
-    return zoff_engine_device_is(e) && !zoff_engine_ranks_several(e) && !e->device.ascends;
-}
-
-static size_t bucket_at(const zoff_engine *e, size_t position)
-{
-    if (position >= host_count(e))
-        return position - host_count(e);
-    return descends(e) ? e->plan.chunk_count - 1 - position : position + e->device.kept.count;
-}
-
-size_t zoff_engine_pipeline_position(const zoff_engine *e, size_t bucket)
-{
-    if (zoff_engine_kept_has(e, bucket))
-        return bucket + host_count(e);
-    return descends(e) ? e->plan.chunk_count - 1 - bucket : bucket - e->device.kept.count;
-}
-
 static bool streams_weights(const zoff_engine *e)
 {
     return e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
@@ -125,7 +98,7 @@ void zoff_engine_pipeline_open(zoff_engine *e)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return;
     for (size_t position = 0; position < e->plan.chunk_count; position++) {
-        const size_t bucket = bucket_at(e, position);
+        const size_t bucket = zoff_engine_walk_bucket(e, position);
         if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
             e->streamed[e->streamed_count++] = position;
     }
@@ -155,7 +128,7 @@ static size_t window_from(const zoff_engine *e, size_t first)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return zoff_base_bits_min(e->plan.chunk_count, first + 1);
     for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
-        const size_t bucket = bucket_at(e, e->streamed[k]);
+        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
         states += states_take_slot(e, bucket);
         weights += weights_take_slot(e, bucket);
         if (states > values->slots || weights > values->weights.slots)
@@ -167,23 +140,23 @@ static size_t window_from(const zoff_engine *e, size_t first)
 bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
-    return zoff_engine_kept_has(e, run->chunk) || zoff_engine_pipeline_position(e, run->chunk) < window_from(e, e->run.first);
+    return zoff_engine_kept_has(e, run->chunk) || zoff_engine_walk_position(e, run->chunk) < window_from(e, e->run.first);
 }
 
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_pipeline_ahead(zoff_engine *e)
 {
-    const size_t end = zoff_base_bits_min(window_from(e, 0), host_count(e));
+    const size_t end = zoff_base_bits_min(window_from(e, 0), zoff_engine_walk_host_count(e));
     for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
-        (void)zoff_offload_store_ahead(e->store, bucket_at(e, e->streamed[k]));
+        (void)zoff_offload_store_ahead(e->store, zoff_engine_walk_bucket(e, e->streamed[k]));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_pipeline_drop_useless(zoff_engine *e)
 {
-    const size_t end = zoff_base_bits_min(window_from(e, 0), host_count(e));
+    const size_t end = zoff_base_bits_min(window_from(e, 0), zoff_engine_walk_host_count(e));
     for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
-        const size_t bucket = bucket_at(e, e->streamed[k]);
+        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
         if (!zoff_engine_stages_borrows(&e->runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
     }
@@ -214,7 +187,8 @@ void zoff_engine_pipeline_feed(zoff_engine *e)
     /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
     const size_t end = window_from(e, e->run.first);
     for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
-        zoff_base_progress_keep(&e->pollers.states, zoff_engine_stages_borrow(&e->runs[bucket_at(e, e->streamed[k])]));
+        zoff_base_progress_keep(&e->pollers.states,
+                                zoff_engine_stages_borrow(&e->runs[zoff_engine_walk_bucket(e, e->streamed[k])]));
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
@@ -256,7 +230,7 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
 {
     const rows all = table(e);
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
-        ZOFF_TRY(advance(&e->runs[bucket_at(e, i)], all, moved));
+        ZOFF_TRY(advance(&e->runs[zoff_engine_walk_bucket(e, i)], all, moved));
     return ZOFF_OK;
 }
 
@@ -264,7 +238,7 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
  * gate, and behind it only those that can be borrowed. */
 static zoff_status take_turn(zoff_engine *e, bool *moved)
 {
-    const size_t first = e->run.first, host = host_count(e);
+    const size_t first = e->run.first, host = zoff_engine_walk_host_count(e);
     const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(window_from(e, first), host) : host;
     ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, moved));
     return advance_all(e, first, end, moved);
@@ -330,7 +304,7 @@ static zoff_status walk(void *ctx)
     if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP)
         return ZOFF_OK;
     ZOFF_TRY(take_turn(e, &moved));
-    while (e->run.first < count && e->runs[bucket_at(e, e->run.first)].row == last_row)
+    while (e->run.first < count && e->runs[zoff_engine_walk_bucket(e, e->run.first)].row == last_row)
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)

@@ -110,7 +110,6 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(plan->ranks, sizeof *r->bits_bytes, "the ranks' slices", &r->bits_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
     ZOFF_TRY(zoff_base_mem_alloc(3 * zoff_engine_terms_count(e), sizeof *r->step_terms, "what ranks compare", &r->step_terms));
-    ZOFF_TRY(zoff_engine_together_open(e));
     if (zoff_engine_reach_adds(e))
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (unsigned rank = 0; rank < plan->ranks; rank++)
@@ -208,7 +207,6 @@ void zoff_engine_ranks_abandon(zoff_engine *e)
 void zoff_engine_ranks_close(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
-    zoff_engine_together_close(e);
     zoff_base_map_free(&r->staging);
     void *blocks[] = {r->part_bytes, r->missing, r->bits, r->bits_bytes, r->moves, r->terms, r->step_terms, r->part_rows};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)

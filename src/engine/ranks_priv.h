@@ -97,11 +97,11 @@ zoff_status zoff_engine_identity_exit(zoff_engine *e, zoff_status status);
 zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
 /* Every rank calls it with what has become of its work: when one has failed, all have. */
 zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
-zoff_status zoff_engine_agree_settings(zoff_engine *e); /* at seal: every rank has the same parameters and settings */
-zoff_status zoff_engine_agree_plan(zoff_engine *e);     /* at seal: and cuts them alike */
+
+/* presence.c */
 /* `words` of each of `ranks`, one rank after the other: those of rank 0 become the union of all. */
-void zoff_engine_agree_join(uint64_t *bits, size_t words, unsigned ranks);
-zoff_status zoff_engine_agree_presence(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
+void zoff_engine_presence_join(uint64_t *bits, size_t words, unsigned ranks);
+zoff_status zoff_engine_presence_agree(zoff_bucket_run *run); /* a row: slices that have a gradient on any rank */
 
 /* together.c: at seal, on every rank: open the stores.  @blocks until all have */
 zoff_status zoff_engine_together_open(zoff_engine *e); /* reserve memory */
@@ -126,6 +126,7 @@ size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *pl
 zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
 /* The type in which a parameter's gradients are on the wire. */
+void zoff_engine_exchange_measure(zoff_engine *e); /* at seal: the widest elements of the list of parameters */
 zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p);
 /* What goes into the parts of all ranks, as e->ranks.moves or e->ranks.terms; what is missing is zeroed already. And what is
  * added up of what has come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */

@@ -74,8 +74,7 @@ static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void **o
 {
     *out = NULL;
     const zoff_status status = bytes ? e->accel->ops->alloc(e->accel, bytes, out) : ZOFF_OK;
-    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_engine_stats_bytes(bytes))
-                      : status;
+    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_base_words_bytes(bytes)) : status;
 }
 
 zoff_status zoff_engine_reach_open(zoff_engine *e)

@@ -154,7 +154,7 @@ zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, cons
 /* All ranks start buckets in the order of their walk. What stays on the devices goes last: the CPU does not wait for it. */
 static zoff_status start(zoff_engine *e, size_t bucket)
 {
-    if (zoff_engine_pipeline_position(e, bucket) != e->run.spread)
+    if (zoff_engine_walk_position(e, bucket) != e->run.spread)
         return ZOFF_PENDING;
     zoff_status status = zoff_zero_gather_start(e->ranks.gather, bucket);
     if (status == ZOFF_OK)
@@ -167,7 +167,7 @@ zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!e->plan.replicated || run->shared)
         return ZOFF_OK;
-    if (zoff_engine_pipeline_position(e, run->chunk) >= e->run.spread) {
+    if (zoff_engine_walk_position(e, run->chunk) >= e->run.spread) {
         zoff_status status = start(e, run->chunk);
         if (status < 0)
             return status;

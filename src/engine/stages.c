@@ -42,7 +42,7 @@ const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_pi
 {
     *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
     return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_params_sum(e, piece)
-                                             : zoff_engine_params_grad(e, piece);
+                                             : zoff_engine_handover_grad(e, piece);
 }
 
 /* Called by the kernels in between. */
@@ -71,7 +71,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
         bool first = !(flag & ZOFF_SLICE_PRESENT);
         e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
                                                                .sum = zoff_engine_params_sum(e, &pieces[i]),
-                                                               .grad = zoff_engine_params_grad(e, &pieces[i]),
+                                                               .grad = zoff_engine_handover_grad(e, &pieces[i]),
                                                                .dtype = p->grad_dtype,
                                                                .first = first,
                                                                .weights = e->weight == 1 ? NULL : &e->weight};

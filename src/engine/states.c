@@ -127,30 +127,6 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
     zoff_engine_live_refresh(e, chunk, base, true);
 }
 
-zoff_status zoff_engine_states_check_idle(const zoff_engine *e, const char *call)
-{
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
-    return ZOFF_OK;
-}
-
-/* One rule for every call that reads states, or changes states, weights or the number of the step: a checkpoint that is made,
- * or loaded, in the middle of an update loses the gradients that are on their way, for they are in no state. */
-zoff_status zoff_engine_states_check_whole(const zoff_engine *e, const char *call)
-{
-    ZOFF_TRY(zoff_engine_states_check_idle(e, call));
-    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
-                 "%s: %u of %u micro-steps of the next update are done, and the sum of their gradients is in no state; finish "
-                 "the update, or give its gradients up with zoff_grads_drop()",
-                 call, e->micro, e->settings.values.accumulation);
-    ZOFF_FAIL_IF(
-        e->handed_over, ZOFF_ERR_STATE,
-        "%s: gradients of the next step were handed over (zoff_grad_ready()), and they are in no state; take the step, "
-        "or give them up with zoff_grads_drop()",
-        call);
-    return ZOFF_OK;
-}
-
 /* ---- passes over the chunks ---- */
 
 /* A wait for a chunk of a store. `arrays` 0: the caller rewrites the whole chunk, so nothing is read. */
@@ -274,7 +250,7 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
         return status;
     }
     status = zoff_engine_stores_drain(e);
-    ZOFF_TRY(pass->changes_states ? zoff_engine_persist_commit_pass(e, status) : status);
+    ZOFF_TRY(pass->changes_states ? zoff_engine_commit_pass(e, status) : status);
     zoff_engine_pipeline_ahead(e);
     return ZOFF_OK;
 }
@@ -341,7 +317,7 @@ zoff_status zoff_engine_states_push(zoff_engine *e)
 zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_pull"));
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->awaits_weights && e->weights, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
@@ -360,7 +336,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_params_push"));
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_push"));
     ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
     zoff_engine_identity_enter(e, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = zoff_engine_identity_exit(e, cast_all(e, false));

@@ -7,22 +7,6 @@
 
 #include <stdio.h>
 
-const char *zoff_engine_stats_bytes(uint64_t bytes)
-{
-    static _Thread_local char texts[8][32];
-    static _Thread_local unsigned next;
-    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    char *text = texts[next++ % 8];
-    double value = (double)bytes;
-    unsigned unit = 0;
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, sizeof texts[0], unit ? "%.1f %s" : "%.0f %s", value, UNITS[unit]);
-    return text;
-}
-
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
 {
     zoff_engine_totals *t = &e->totals;
@@ -65,11 +49,11 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
             "offload_param.device is \"nvme\", but no parameter is engine_owned: all weights stay in the program's memory");
     else if (e->weights && streams)
         ZOFF_INFO("weights of %s are the engine's: %s in files under %s%s, %s of DRAM for what is read, cached and lent",
-                  zoff_engine_stats_bytes(info->weight_bytes), zoff_engine_stats_bytes(info->weight_nvme_bytes),
+                  zoff_base_words_bytes(info->weight_bytes), zoff_base_words_bytes(info->weight_nvme_bytes),
                   e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
-                  zoff_engine_stats_bytes(info->weight_host_bytes));
+                  zoff_base_words_bytes(info->weight_host_bytes));
     else if (e->weights)
-        ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_engine_stats_bytes(info->weight_bytes));
+        ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_base_words_bytes(info->weight_bytes));
 }
 
 /* Types are named as the sections of the configuration are. */
@@ -96,7 +80,7 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
         "rank 0 of %u (%s), ZeRO stage %u: %llu of its own elements are trained here; %s of DRAM for gradient sums, %s for "
         "what goes to other ranks",
         zoff_comm_size(e->comm), e->comm->ops->name, e->settings.values.zero_stage, (unsigned long long)info->elements,
-        zoff_engine_stats_bytes(info->accumulator_bytes), zoff_engine_stats_bytes(info->exchange_bytes));
+        zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->exchange_bytes));
 }
 
 static void log_device(const zoff_engine *e, const zoff_plan_info *info)
@@ -104,10 +88,10 @@ static void log_device(const zoff_engine *e, const zoff_plan_info *info)
     if (zoff_engine_device_is(e))
         ZOFF_INFO(
             "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
-            zoff_accel_name(e->accel), zoff_engine_stats_bytes(info->device_host_bytes));
+            zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));
     if (e->device.kept.count)
         ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory", e->device.kept.count,
-                  e->plan.chunk_count, zoff_accel_name(e->accel), zoff_engine_stats_bytes(info->device_bytes));
+                  e->plan.chunk_count, zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_bytes));
 }
 
 static void log_training(const zoff_engine *e)
@@ -136,15 +120,14 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
                   "in huge pages; %s of the states stay there), %llu chunks; %u threads (%s), %s",
-                  e->param_count, (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
-                  e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "",
-                  zoff_engine_stats_bytes(info.host_bytes), info.slots, zoff_engine_stats_bytes(e->totals.huge_page_bytes),
-                  zoff_engine_stats_bytes(info.resident_bytes), (unsigned long long)info.chunk_count, info.threads,
-                  e->settings.threads_why, zoff_isa());
+                  e->param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
+                  e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "", zoff_base_words_bytes(info.host_bytes),
+                  info.slots, zoff_base_words_bytes(e->totals.huge_page_bytes), zoff_base_words_bytes(info.resident_bytes),
+                  (unsigned long long)info.chunk_count, info.threads, e->settings.threads_why, zoff_isa());
     else
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s", e->param_count,
-                  (unsigned long long)info.elements, zoff_engine_stats_bytes(info.state_bytes),
-                  zoff_engine_stats_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
+                  (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
+                  zoff_base_words_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
     log_training(e);
     log_weights(e, &info);
     log_ranks(e, &info);
@@ -171,9 +154,9 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
     ZOFF_ASKED(
         "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
         "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
-        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_engine_stats_bytes(info->host_read_bytes),
-        zoff_engine_stats_bytes(info->host_write_bytes), zoff_engine_stats_bytes(info->nvme_read_bytes),
-        zoff_engine_stats_bytes(info->nvme_write_bytes), zoff_engine_stats_bytes(lifetime_bytes(e)), info->seconds,
+        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_base_words_bytes(info->host_read_bytes),
+        zoff_base_words_bytes(info->host_write_bytes), zoff_base_words_bytes(info->nvme_read_bytes),
+        zoff_base_words_bytes(info->nvme_write_bytes), zoff_base_words_bytes(lifetime_bytes(e)), info->seconds,
         info->measure_seconds, info->update_seconds, info->check_seconds, info->io_wait_seconds);
 }
 

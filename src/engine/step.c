@@ -42,13 +42,6 @@ static uint64_t count_expected(const zoff_engine *e)
     return expected;
 }
 
-static zoff_status check_phase(const zoff_engine *e, zoff_phase wanted, const char *call)
-{
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_params_phase(e));
-    return ZOFF_OK;
-}
-
 /* All that can be wrong with a call is found here, before anything is started. */
 static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
@@ -107,10 +100,10 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_params_phase(e));
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
-    const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_rises(e);
+    const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_wait_rises(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
     const bool assembles = zoff_engine_assemble_go_on(e) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
@@ -124,7 +117,7 @@ static void enter(zoff_engine *e, unsigned call)
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     ZOFF_TRY(zoff_engine_window_close(e)); /* a step that is undone goes back to the last commit: windows are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
@@ -200,7 +193,7 @@ static zoff_status finish(zoff_engine *e)
     if (e->run.last && !info->skipped)
         warn_of_nothing(e);
     if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
-        zoff_engine_params_zero_grads(e);
+        zoff_engine_handover_zero(e);
     turn_flags(e);
     e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_exchange_weight(e);
     zoff_engine_ranks_count_anew(e);
@@ -227,6 +220,14 @@ static zoff_status check_info(const zoff_step_info *info)
     return ZOFF_OK;
 }
 
+static zoff_status turn_scale(zoff_engine *e)
+{
+    char why[512] = "";
+    if (e->run.info.skipped)
+        zoff_engine_gate_explain(e, why, sizeof why);
+    return zoff_engine_loss_scale_turn(e, e->run.info.skipped, why);
+}
+
 /* Walk from where the buckets are. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
@@ -234,7 +235,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     zoff_status status = zoff_engine_pipeline_run(e);
     zoff_base_team_hold(false);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
-        status = zoff_engine_persist_commit_step(e);
+        status = zoff_engine_commit_step(e);
     complete_info(e);
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP) {
@@ -261,13 +262,13 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
     /* Only now: an error of the scale is about a step that is over. */
-    return status == ZOFF_OK && e->run.last ? zoff_engine_loss_scale_turn(e, e->run.info.skipped) : status;
+    return status == ZOFF_OK && e->run.last ? turn_scale(e) : status;
 }
 
 zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(check_phase(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
     return zoff_engine_identity_exit(e, go_on(e, info));
@@ -294,12 +295,12 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(check_phase(e, ZOFF_PHASE_IDLE, "zoff_step"));
+    ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(zoff_engine_window_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
-    const zoff_status status = zoff_engine_params_ready_all(e);
+    const zoff_status status = zoff_engine_handover_all(e);
     if (status < 0)
         zoff_comm_uncount(e->comm); /* it begins again */
     ZOFF_TRY(status);
@@ -371,7 +372,7 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);
     if (e->phase != ZOFF_PHASE_BUILDING)
-        ZOFF_TRY(zoff_engine_states_check_whole(e, "zoff_step_count_set"));
+        ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
     const bool is_recorded = e->store && (t != before || e->unsaved);
     e->t = t;

@@ -64,7 +64,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
     opts.what = "the optimizer states";
     opts.fill = zoff_engine_states_fill;
     opts.slots = s->values.slots;
-    opts.residents = zoff_engine_budget_residents(e, &e->plan);
+    opts.residents = zoff_engine_residents_states(e, &e->plan);
     opts.paths = (const char *const *)s->paths;
     opts.path_count = s->path_count;
     opts.persist = s->values.persist;
@@ -89,7 +89,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
     opts.what = "the weights";
     opts.fill = zoff_engine_states_fill_weights;
     opts.slots = values->slots;
-    opts.residents = zoff_engine_budget_weight_residents(e, &e->plan);
+    opts.residents = zoff_engine_residents_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
     opts.path_count = e->settings.weight_path_count;
     return zoff_offload_store_open(&opts, &e->weights);

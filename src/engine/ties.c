@@ -96,7 +96,7 @@ static zoff_status check_regions(const zoff_engine *e, const char *call, const c
 
 static bool is_name_only(const zoff_engine *e, size_t i)
 {
-    return zoff_engine_ties_owner(e, (zoff_param)i) != i;
+    return zoff_engine_params_owner(e, (zoff_param)i) != i;
 }
 
 /* Gradients as the program gave them. */
@@ -254,7 +254,7 @@ zoff_status zoff_engine_ties_find(zoff_engine *e)
         zoff_engine_ties_dissolve(e);
     ZOFF_TRY(status);
     e->ties.rebound = false;
-    zoff_engine_params_measure(e);
+    zoff_engine_exchange_measure(e);
     return ZOFF_OK;
 }
 
@@ -282,12 +282,6 @@ bool zoff_engine_ties_has(const zoff_engine *e, zoff_param p)
     return e->params[p].tie != 0;
 }
 
-zoff_param zoff_engine_ties_owner(const zoff_engine *e, zoff_param p)
-{
-    const bool is_tied = p < e->param_count && e->params[p].tie;
-    return is_tied ? e->ties.all[e->params[p].tie - 1].owner : p;
-}
-
 /* ---- memory ---- */
 
 uint64_t zoff_engine_ties_bytes(const zoff_engine *e)
@@ -312,7 +306,7 @@ zoff_status zoff_engine_ties_open(zoff_engine *e)
         zoff_status status = e->accel->ops->alloc(e->accel, bytes, &there);
         if (status < 0)
             return zoff_base_status_prefix(
-                status, "sums of the gradients of tied weights, %s of the device: ", zoff_engine_stats_bytes(bytes));
+                status, "sums of the gradients of tied weights, %s of the device: ", zoff_base_words_bytes(bytes));
         at = t->there = there;
     } else {
         ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of the gradients of tied weights", ZOFF_MAP_INTERLEAVED, &t->sums));
@@ -402,7 +396,7 @@ static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
     }
     for (size_t k = 0; k < one->count && !zoff_engine_device_is(e); k++)
         zoff_engine_grads_let_go(e, e->params[e->ties.members[one->first + k]].first_flag + slice);
-    return zoff_engine_params_take_gradient(e, one->owner, slice, e->device.compute);
+    return zoff_engine_handover_take(e, one->owner, slice, e->device.compute);
 }
 
 static size_t count_given(const zoff_engine *e, const zoff_tie *one, size_t slice)

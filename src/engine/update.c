@@ -136,7 +136,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
 {
     zoff_engine *e = t->run->engine;
     const bool takes_part = *zoff_engine_params_flag(e, piece);
-    const zoff_plan_tensor tensor = zoff_engine_budget_tensor(e, &e->params[piece->param]);
+    const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, &e->params[piece->param]);
     const zoff_adam_piece a = takes_part ? make_piece(t->run, t->chunk, piece) : (zoff_adam_piece){0};
     if (takes_part) {
         e->run.info.elements_updated += a.count;

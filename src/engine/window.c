@@ -31,7 +31,7 @@ typedef struct window {
 
 static zoff_status check_range(const zoff_engine *e, const window *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_states_check_idle(e, call));
+    ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
     ZOFF_FAIL_IF(w->param >= e->param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
                  w->param, e->param_count);
     const zoff_engine_param *p = &e->params[w->param];
@@ -52,7 +52,7 @@ static bool is_own_master(const zoff_engine *e, const window *w)
 
 static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
 {
-    ZOFF_TRY(zoff_engine_states_check_whole(e, call));
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
     ZOFF_TRY(check_range(e, w, call));
     const zoff_engine_param *p = &e->params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
@@ -65,18 +65,18 @@ static zoff_status check_state(const zoff_engine *e, const window *w, const char
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
     /* Of fp32 weights the one in use is read, and that is not there yet. */
     if (!w->write && p->engine_owned && is_own_master(e, w))
-        return zoff_engine_params_check_weights(e, call);
+        return zoff_engine_phase_check_weights(e, call);
     return ZOFF_OK;
 }
 
 static zoff_status check_weights(const zoff_engine *e, const window *w, const char *call)
 {
-    ZOFF_TRY(w->write ? zoff_engine_states_check_whole(e, call) : ZOFF_OK);
+    ZOFF_TRY(w->write ? zoff_engine_phase_check_whole(e, call) : ZOFF_OK);
     ZOFF_TRY(check_range(e, w, call));
     ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->params[w->param].name);
-    ZOFF_TRY(zoff_engine_params_check_weights(e, call));
+    ZOFF_TRY(zoff_engine_phase_check_weights(e, call));
     return w->write ? zoff_engine_live_check(e, w->param, 1, call) : ZOFF_OK;
 }
 
@@ -292,7 +292,7 @@ static zoff_status write_all(zoff_engine *e)
 /* All ranks hear what has become of it on each: they ask again together, or not at all. */
 static zoff_status record_alike(zoff_engine *e)
 {
-    return zoff_engine_agree_success(e, zoff_engine_persist_commit_pass(e, write_all(e)));
+    return zoff_engine_agree_success(e, zoff_engine_commit_pass(e, write_all(e)));
 }
 
 zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call)
@@ -301,7 +301,7 @@ zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call)
         zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
         ZOFF_TRY(zoff_engine_identity_exit(e, record_alike(e)));
     } else {
-        ZOFF_TRY(zoff_engine_persist_commit_pass(e, write_all(e)));
+        ZOFF_TRY(zoff_engine_commit_pass(e, write_all(e)));
     }
     e->unsaved = false;
     return ZOFF_OK;
@@ -352,7 +352,7 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 {
     ZOFF_ENTER(e);
     const window w = {
-        .param = e ? zoff_engine_ties_owner(e, p) : p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
+        .param = e ? zoff_engine_params_owner(e, p) : p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_READ);
 }
@@ -360,7 +360,7 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = e ? zoff_engine_ties_owner(e, p) : p,
+    const window w = {.param = e ? zoff_engine_params_owner(e, p) : p,
                       .kind = kind,
                       .first = first,
                       .count = count,
@@ -391,6 +391,6 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
 zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_states_check_idle(e, "zoff_state_flush"));
+    ZOFF_TRY(zoff_engine_phase_check_idle(e, "zoff_state_flush"));
     return zoff_engine_window_commit(e);
 }

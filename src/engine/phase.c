@@ -1,0 +1,50 @@
+/* phase.c: in which phase of an engine a call is allowed, and the words for the error if it is not. */
+#include "engine_priv.h"
+
+#include "try.h"
+
+const char *zoff_engine_phase_words(const zoff_engine *e)
+{
+    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+                                        "a step has failed; retry it, drop it, or destroy the engine"};
+    return WORDS[e->phase];
+}
+
+zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    return ZOFF_OK;
+}
+
+/* One rule for every call that reads states, or changes states, weights or the number of the step: a checkpoint that is made,
+ * or loaded, in the middle of an update loses the gradients that are on their way, for they are in no state. */
+zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call)
+{
+    ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
+    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
+                 "%s: %u of %u micro-steps of the next update are done, and the sum of their gradients is in no state; finish "
+                 "the update, or give its gradients up with zoff_grads_drop()",
+                 call, e->micro, e->settings.values.accumulation);
+    ZOFF_FAIL_IF(
+        e->handed_over, ZOFF_ERR_STATE,
+        "%s: gradients of the next step were handed over (zoff_grad_ready()), and they are in no state; take the step, "
+        "or give them up with zoff_grads_drop()",
+        call);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)
+{
+    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
+                 (long long)e->t);
+    return ZOFF_OK;
+}

@@ -1,0 +1,77 @@
+/* presence.c: the slices that take part in a step, on all ranks: those that have a gradient on any of them. */
+#include "engine_priv.h"
+
+#include "try.h"
+
+#include <string.h>
+
+static zoff_status ask_presence(zoff_engine *e)
+{
+    const size_t bytes = e->ranks.bits_bytes[0];
+    uint64_t *own = e->ranks.bits + e->plan.rank * (bytes / sizeof *own);
+    memset(own, 0, bytes);
+    for (size_t i = 0; i < e->slice_count; i++)
+        own[i / 64] |= (uint64_t)(e->flags[i] != 0) << i % 64;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
+                                 .channel = &e->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_PRESENCE},
+                                 .in = own,
+                                 .out = e->ranks.bits,
+                                 .receive_bytes = e->ranks.bits_bytes};
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.agreement));
+    e->run.agreement_asked = true;
+    return ZOFF_OK;
+}
+
+/* Rank by rank, so that a word of all ranks is not met at a distance of a cache page each. */
+void zoff_engine_presence_join(uint64_t *bits, size_t words, unsigned ranks)
+{
+    for (unsigned rank = 1; rank < ranks; rank++) {
+        const uint64_t *theirs = bits + rank * words;
+        for (size_t i = 0; i < words; i++)
+            bits[i] |= theirs[i];
+    }
+}
+
+/* What any rank has takes part on all of them. */
+static void take_presence(zoff_engine *e)
+{
+    const size_t words = e->ranks.bits_bytes[0] / sizeof(uint64_t);
+    uint64_t *any = e->ranks.bits;
+    zoff_engine_presence_join(any, words, e->plan.ranks);
+    for (size_t i = 0; i < e->slice_count; i++) {
+        if (any[i / 64] >> i % 64 & 1)
+            e->flags[i] |= ZOFF_SLICE_PRESENT;
+    }
+}
+
+/* Elements of this rank that take part. */
+static uint64_t count_own(const zoff_engine *e)
+{
+    uint64_t count = 0;
+    for (size_t b = 0; b < e->plan.chunk_count; b++) {
+        const zoff_plan_chunk *c = &e->plan.chunks[b];
+        for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
+            const zoff_engine_param *p = &e->params[e->plan.pieces[i].param];
+            count += !p->frozen && e->flags[p->first_flag + e->plan.pieces[i].slice] ? e->plan.pieces[i].count : 0;
+        }
+    }
+    return count;
+}
+
+zoff_status zoff_engine_presence_agree(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    if (e->run.agreed)
+        return ZOFF_OK;
+    if (!e->run.agreement_asked)
+        ZOFF_TRY(ask_presence(e));
+    zoff_status status = zoff_comm_poll(e->comm, &e->run.agreement);
+    if (status != ZOFF_OK)
+        return status;
+    take_presence(e);
+    e->run.expected = count_own(e);
+    e->run.agreed = true;
+    zoff_engine_pipeline_drop_useless(e);
+    return ZOFF_OK;
+}
