@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <random>
+#include <thread>
 
 using namespace zoff_test;
 
@@ -156,6 +157,39 @@ TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
         EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_step_wait()")) << zoff_last_error();
         EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), deadline);
         zoff_comm_exit(comm, false);
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    });
+}
+// A rank that has not come waits in a call of its own: the error of the others says in which.
+TEST_P(Several, WhereAMissingRankWaitsIsNamed)
+{
+    const double deadline = 1.5;
+    if (GetParam().how == std::string("nccl"))
+        GTEST_SKIP() << "NCCL does not tell which rank has not come";
+    ASSERT_NO_FATAL_FAILURE(open(deadline));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++) {
+            come_as(comm, i, &channels[i]);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
+        }
+        meet();
+        if (rank == 1) {
+            zoff_comm_enter(comm, &channels[1], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+            std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the others are the first to give up
+        }
+        double x = 1;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channels[rank == 1];
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "; rank 1 waits in zoff_step_wait()", zoff_comm_wait(comm, &work));
+        if (rank == 1)
+            zoff_comm_exit(comm, false);
         for (auto &channel : channels)
             zoff_comm_channel_leave(comm, &channel);
     });
