@@ -88,7 +88,7 @@ static zoff_status put_own(zoff_engine *e, zoff_assembly_part part)
     char *base;
     if (!zoff_zero_plan_share(&e->plan, run, e->plan.rank, &first))
         return ZOFF_OK;
-    zoff_status status = zoff_engine_live_hold(e, run->bucket, &base);
+    zoff_status status = zoff_engine_held_borrow(e, run->bucket, &base);
     if (status != ZOFF_OK)
         return status;
     const zoff_plan_piece *own = &e->plan.pieces[zoff_zero_plan_find(&e->plan, run->param, run->slice, first)];
@@ -236,13 +236,13 @@ static zoff_status go_on_until_enough(void *ctx)
 zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number)
 {
     zoff_base_progress_forget(&e->pollers.weights);
-    return zoff_engine_ranks_wait(e, go_on_until_enough, &(assemble_wait){.engine = e, .slice = slice_of(e, number)});
+    return zoff_engine_ranks_wait_until(e, go_on_until_enough, &(assemble_wait){.engine = e, .slice = slice_of(e, number)});
 }
 
 zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number)
 {
     zoff_base_progress_forget(&e->pollers.weights);
-    return zoff_engine_ranks_wait(e, go_on_until_enough, &(assemble_wait){.engine = e, .parts = count_parts(e, number)});
+    return zoff_engine_ranks_wait_until(e, go_on_until_enough, &(assemble_wait){.engine = e, .parts = count_parts(e, number)});
 }
 
 /* Nothing of it will come any more. */
@@ -267,5 +267,5 @@ zoff_status zoff_engine_assemble_finish(zoff_engine *e)
         return ZOFF_OK;
     }
     zoff_base_progress_forget(&e->pollers.weights);
-    return zoff_engine_ranks_wait(e, go_on_until_empty, e);
+    return zoff_engine_ranks_wait_until(e, go_on_until_empty, e);
 }

@@ -150,7 +150,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .chunk_bytes = plan.chunk_bytes_max,
                            .slots = placement.slots,
                            .threads = s->threads};
-    const size_t kept = zoff_engine_kept_buckets(e, &plan);
+    const size_t kept = zoff_engine_residents_kept(e, &plan);
     uint64_t stored = 0, kept_host_bytes;
     zoff_engine_kept_plan(e, &plan, &info.device_bytes, &kept_host_bytes);
     for (size_t i = kept; i < plan.chunk_count; i++)

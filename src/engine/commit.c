@@ -12,20 +12,20 @@ static bool is_common(const zoff_engine *e)
 static zoff_status poll_commit(void *ctx)
 {
     zoff_engine *e = ctx;
-    return zoff_comm_poll(e->comm, &e->run.commit);
+    return zoff_comm_poll(e->comm, &e->run.talks.commit);
 }
 
 zoff_status zoff_engine_commit_step(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
-    if (is_common(e) && !run->commit_asked) {
+    if (is_common(e) && !run->talks.commit_asked) {
         const zoff_comm_call call = {
             .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
-        ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->commit));
-        run->commit_asked = true;
+        ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->talks.commit));
+        run->talks.commit_asked = true;
     }
-    if (run->commit_asked)
-        ZOFF_TRY(zoff_engine_ranks_wait(e, poll_commit, e));
+    if (run->talks.commit_asked)
+        ZOFF_TRY(zoff_engine_ranks_wait_until(e, poll_commit, e));
     return zoff_engine_stores_commit(e, run->t);
 }
 

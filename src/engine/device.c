@@ -54,7 +54,7 @@ static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offse
 /* Of buckets whose states stay on the device, gradients do, too. */
 static uint64_t kept_gradients(const zoff_engine *e, const zoff_plan *plan)
 {
-    const size_t buckets = zoff_engine_kept_buckets(e, plan);
+    const size_t buckets = zoff_engine_residents_kept(e, plan);
     const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
     const zoff_plan_piece *last = end && end->piece_count ? &plan->pieces[end->first_piece + end->piece_count - 1] : NULL;
     const bool is_cut = last && last->first + last->count < e->params[last->param].count;
@@ -96,21 +96,10 @@ static zoff_status open_streams(zoff_engine *e)
     return ops->event_open(e->accel, &e->device.synced);
 }
 
-zoff_status zoff_engine_device_pin(zoff_engine *e, const zoff_map *map)
-{
-    return zoff_engine_device_is(e) ? e->accel->ops->pin(e->accel, map->base, map->bytes) : ZOFF_OK;
-}
-
-void zoff_engine_device_unpin(zoff_engine *e, const zoff_map *map)
-{
-    if (zoff_engine_device_is(e))
-        e->accel->ops->unpin(e->accel, map->base);
-}
-
 static zoff_status pin(zoff_engine *e, const zoff_map *map, bool *out_pinned)
 {
     if (map->base)
-        ZOFF_TRY(zoff_engine_device_pin(e, map));
+        ZOFF_TRY(zoff_engine_link_pin(e, map));
     *out_pinned = map->base != NULL;
     return ZOFF_OK;
 }
@@ -164,9 +153,9 @@ void zoff_engine_device_close(zoff_engine *e)
     for (size_t i = 0; d->landed && i < e->slice_count; i++)
         close_event(e, d->landed[i]);
     if (d->staging_pinned)
-        zoff_engine_device_unpin(e, &d->staging);
+        zoff_engine_link_unpin(e, &d->staging);
     if (d->wire_pinned)
-        zoff_engine_device_unpin(e, &e->ranks.staging);
+        zoff_engine_link_unpin(e, &e->ranks.staging);
     zoff_base_map_free(&d->staging);
     zoff_base_mem_free(d->offsets);
     zoff_base_mem_free(d->falls);
@@ -176,21 +165,6 @@ void zoff_engine_device_close(zoff_engine *e)
 }
 
 /* ---- time ---- */
-
-static zoff_status sync(zoff_engine *e, void *stream)
-{
-    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.synced, stream));
-    return zoff_engine_device_wait_for(e, e->device.synced);
-}
-
-zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up)
-{
-    void *stream = up ? e->device.up : e->device.down;
-    for (size_t i = 0; i < count; i++)
-        ZOFF_TRY(e->accel->ops->copy(e->accel, stream, moves[i].dst, moves[i].src,
-                                     moves[i].count * zoff_adam_dtype_bytes(moves[i].src_dtype)));
-    return sync(e, stream);
-}
 
 /* ---- gradients, down ---- */
 
@@ -203,32 +177,20 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
     return ZOFF_OK;
 }
 
-/* Whether an element of a slice is in a bucket whose states stay on the device. */
-static bool touches_kept(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
+/* Whether the last element of a slice is in a bucket whose states stay on the device. */
+static bool ends_in_kept(const zoff_engine *e, size_t number)
 {
-    const size_t run = e->device.kept.count ? zoff_zero_plan_find_run(&e->plan, p, slice, element) : SIZE_MAX;
-    return run != SIZE_MAX && zoff_engine_kept_has(e, e->plan.runs[run].bucket);
+    return e->device.kept.count && zoff_engine_slices_has(e, number) && zoff_engine_kept_has(e, e->slice_buckets[number].last);
 }
 
-/* From which end of the list gradients come is from which end it is best walked. */
-static void note_order(zoff_engine *e, zoff_param p, size_t slice)
+/* Remember from which end of the list gradients come: the walk starts there. */
+static void note_order(zoff_engine *e, size_t number)
 {
     zoff_device *d = &e->device;
-    const size_t run = zoff_zero_plan_find_run(&e->plan, p, slice, 0);
-    if (run == SIZE_MAX)
+    if (!zoff_engine_slices_has(e, number))
         return;
-    d->last_bucket = e->plan.runs[run].bucket;
+    d->last_bucket = e->slice_buckets[number].first;
     d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
-}
-
-/* The event is recorded anew by the next call, for a stream that may be another: so whoever is to wait is told here. What goes
- * up overwrites weights that each of these streams may still read. */
-zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream)
-{
-    if (!zoff_engine_device_is(e))
-        return ZOFF_OK;
-    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.handed_over, native_stream));
-    return e->accel->ops->event_await(e->accel, e->device.up, e->device.handed_over);
 }
 
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
@@ -238,17 +200,17 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
     const zoff_engine_param *param = &e->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
     const bool reaches = zoff_engine_reach_is(e);
-    const bool falls = !reaches && (!bytes || !touches_kept(e, p, slice, param->count - 1));
+    const bool falls = !reaches && (!bytes || !ends_in_kept(e, number));
     char *to;
     void *event;
     if (falls) {
-        ZOFF_TRY(zoff_engine_grads_lend(e, number, bytes, &to));
+        ZOFF_TRY(zoff_engine_acquire_lend(e, number, bytes, &to));
         ZOFF_TRY(landing(e, number, &event));
     }
-    ZOFF_TRY(zoff_engine_device_follow(e, native_stream));
+    ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
     if (d->norm.count || reaches)
-        ZOFF_TRY(zoff_engine_device_norm_follow(e));
-    note_order(e, p, slice);
+        ZOFF_TRY(zoff_engine_link_compute_follow(e));
+    note_order(e, number);
     if (!falls)
         return ZOFF_OK;
     ZOFF_TRY(ops->event_await(e->accel, d->down, d->handed_over));
@@ -259,54 +221,13 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
         /* It is the program's again: nothing may read it any more. */
         zoff_kept_error kept;
         zoff_base_status_keep(&kept);
-        (void)sync(e, d->down);
+        (void)zoff_engine_link_sync(e, d->down);
         zoff_base_status_restore(&kept);
         return status;
     }
     d->falls[d->fall_end++ % e->slice_count] = (zoff_fall){.number = number, .param = p, .slice = slice};
     d->read_bytes += bytes;
     return ZOFF_OK;
-}
-
-/* They come down in order, for they are all in one stream. */
-zoff_status zoff_engine_device_go_on(zoff_engine *e)
-{
-    zoff_device *d = &e->device;
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        d->windows[i].rises = d->windows[i].rises && e->accel->ops->event_poll(e->accel, d->windows[i].risen) != ZOFF_OK;
-    for (; d->first_fall != d->fall_end; d->first_fall++) {
-        const zoff_fall fall = d->falls[d->first_fall % e->slice_count];
-        zoff_status status = e->accel->ops->event_poll(e->accel, d->landed[fall.number]);
-        if (status < 0)
-            return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", fall.slice,
-                                           e->params[fall.param].name, zoff_accel_name(e->accel));
-        if (status == ZOFF_PENDING)
-            return ZOFF_PENDING;
-        e->flags[fall.number] |= ZOFF_SLICE_DOWN;
-        zoff_engine_exchange_mark(e, fall.param, fall.slice);
-    }
-    return ZOFF_OK;
-}
-
-static zoff_status go_on(void *ctx)
-{
-    return zoff_engine_device_go_on(ctx);
-}
-
-/* After a device failure no download can complete: drop them. */
-zoff_status zoff_engine_device_end_falls(zoff_engine *e)
-{
-    zoff_kept_error kept;
-    zoff_status status = zoff_engine_device_wait(e, go_on, e);
-    if (e->pollers.device.is_overdue)
-        return status; /* keep the downloads: they may still complete */
-    e->device.first_fall = e->device.fall_end;
-    if (status == ZOFF_OK)
-        return zoff_engine_device_norm_settle(e);
-    zoff_base_status_keep(&kept);
-    (void)zoff_engine_device_norm_settle(e);
-    zoff_base_status_restore(&kept);
-    return status;
 }
 
 /* Of one rank alone a bucket needs no more than its own. */
@@ -329,7 +250,7 @@ zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!zoff_engine_device_is(e))
         return ZOFF_OK;
-    zoff_status status = zoff_engine_device_go_on(e);
+    zoff_status status = zoff_engine_download_poll(e);
     if (status < 0)
         return status;
     if (!zoff_engine_ranks_several(e))
@@ -342,59 +263,6 @@ zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
 }
 
 /* ---- windows ---- */
-
-/* Where a piece is in the window of its bucket: windows are laid out by runs, and a piece is a part of one. */
-static size_t offset_of(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    const size_t run = zoff_zero_plan_find_run(&e->plan, piece->param, piece->slice, piece->first);
-    const size_t skip = piece->first - e->plan.runs[run].first;
-    return e->device.offsets[run] + skip * zoff_adam_dtype_bytes(e->params[piece->param].dtype);
-}
-
-char *zoff_engine_device_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
-{
-    const zoff_device_window *window;
-    if (!zoff_engine_device_is(e) || e->params[piece->param].engine_owned)
-        return zoff_engine_params_value(e, piece, weights);
-    window = e->runs[piece->bucket].window;
-    return window ? window->base + offset_of(e, piece) : NULL;
-}
-
-/* One that nobody has, and nothing leaves any more.  @return PENDING when all are in use */
-static zoff_status find_free(zoff_engine *e, zoff_device_window **out)
-{
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
-        zoff_device_window *w = &e->device.windows[i];
-        if (w->rises) {
-            zoff_status status = e->accel->ops->event_poll(e->accel, w->risen);
-            ZOFF_TRY(status);
-            w->rises = status == ZOFF_PENDING;
-        }
-        if (!w->rises && !w->lent) {
-            *out = w;
-            return ZOFF_OK;
-        }
-    }
-    return ZOFF_PENDING;
-}
-
-static zoff_status lend(zoff_engine *e, size_t bucket)
-{
-    zoff_device_window *window;
-    zoff_status status = find_free(e, &window);
-    if (status != ZOFF_OK)
-        return status;
-    window->lent = true;
-    e->runs[bucket].window = window;
-    return ZOFF_OK;
-}
-
-void zoff_engine_device_release(zoff_engine *e, size_t bucket)
-{
-    if (e->runs[bucket].window)
-        e->runs[bucket].window->lent = false;
-    e->runs[bucket].window = NULL;
-}
 
 /* Of a bucket this rank's pieces, or the runs of all ranks. */
 static const zoff_plan_piece *pieces_of(const zoff_engine *e, size_t bucket, bool own, size_t *out_count)
@@ -412,9 +280,10 @@ static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
     for (size_t i = 0; i < count; i++) {
         const zoff_plan_piece *piece = &pieces[i];
         const size_t bytes = bytes_of(e, piece);
-        if (!bytes || (up && !own && !zoff_engine_spread_goes(e, piece)))
+        if (!bytes || (up && !own && !zoff_engine_wire_takes_now(e, piece)))
             continue;
-        char *host = e->runs[bucket].window->base + offset_of(e, piece), *device = zoff_engine_params_value(e, piece, NULL);
+        char *host = e->runs[bucket].window->base + zoff_engine_staging_offset(e, piece),
+             *device = zoff_engine_params_value(e, piece, NULL);
         ZOFF_TRY(
             e->accel->ops->copy(e->accel, up ? e->device.up : e->device.down, up ? device : host, up ? host : device, bytes));
         *(up ? &e->device.write_bytes : &e->device.read_bytes) += bytes;
@@ -430,7 +299,7 @@ typedef struct lend_wait {
 static zoff_status try_to_lend(void *ctx)
 {
     const lend_wait *w = ctx;
-    return lend(w->engine, w->bucket);
+    return zoff_engine_staging_lend(w->engine, w->bucket);
 }
 
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
@@ -440,9 +309,9 @@ zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
     zoff_status status = zoff_engine_device_wait(e, try_to_lend, &(lend_wait){e, bucket});
     ZOFF_TRY(status);
     if (load && (status = put_copies(e, bucket, true, false)) == ZOFF_OK)
-        status = sync(e, e->device.down);
+        status = zoff_engine_link_sync(e, e->device.down);
     if (status < 0)
-        zoff_engine_device_release(e, bucket);
+        zoff_engine_staging_release(e, bucket);
     return status;
 }
 
@@ -456,7 +325,7 @@ zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
     ZOFF_TRY(put_copies(e, bucket, own, true));
     ZOFF_TRY(ops->event_record(e->accel, window->risen, e->device.up));
     window->rises = true;
-    zoff_engine_device_release(e, bucket);
+    zoff_engine_staging_release(e, bucket);
     return ZOFF_OK;
 }
 
@@ -477,7 +346,7 @@ static bool wants_window(const zoff_bucket_run *run)
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(e, run->chunk, !is_sharded(e), &count);
     for (size_t i = 0; i < count; i++) {
-        if (bytes_of(e, &pieces[i]) && zoff_engine_spread_goes(e, &pieces[i]))
+        if (bytes_of(e, &pieces[i]) && zoff_engine_wire_takes_now(e, &pieces[i]))
             return true;
     }
     return false;
@@ -502,7 +371,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
     if (zoff_engine_walk_position(e, run->chunk) != e->device.next)
         return ZOFF_PENDING;
     if (wants_window(run)) {
-        zoff_status status = lend(e, run->chunk);
+        zoff_status status = zoff_engine_staging_lend(e, run->chunk);
         if (status == ZOFF_PENDING)
             ZOFF_TRY(rise_again(e));
         if (status != ZOFF_OK)
@@ -526,20 +395,20 @@ static zoff_status zero_gradients(zoff_engine *e)
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
-            char *grad = zoff_engine_handover_own(e, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_engine_handover_is_given(e, (zoff_param)i, slice))
+            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
                 ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
         }
     }
-    return sync(e, e->device.down);
+    return zoff_engine_link_sync(e, e->device.down);
 }
 
 zoff_status zoff_engine_device_finish(zoff_engine *e)
 {
     /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
     if (e->device.first_fall != e->device.fall_end)
-        ZOFF_TRY(zoff_engine_device_end_falls(e));
-    ZOFF_TRY(zoff_engine_device_norm_settle(e));
+        ZOFF_TRY(zoff_engine_download_finish(e));
+    ZOFF_TRY(zoff_engine_link_compute_settle(e));
     if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
         ZOFF_TRY(zero_gradients(e));
     return zoff_engine_device_settle(e);

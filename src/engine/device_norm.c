@@ -14,7 +14,7 @@ static size_t buckets_of(const zoff_engine *e, const zoff_plan *plan)
 {
     if (!zoff_engine_device_is(e) || (zoff_engine_ranks_several(e) && !zoff_engine_reach_is(e)))
         return 0;
-    return zoff_engine_params_accumulates(e) ? zoff_engine_kept_buckets(e, plan) : plan->chunk_count;
+    return zoff_engine_params_accumulates(e) ? zoff_engine_residents_kept(e, plan) : plan->chunk_count;
 }
 
 bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket)
@@ -47,7 +47,7 @@ zoff_status zoff_engine_device_norm_open(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares of a device", &n->measured));
     n->count = count;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares that come from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
-    ZOFF_TRY(zoff_engine_device_pin(e, &n->landing));
+    ZOFF_TRY(zoff_engine_link_pin(e, &n->landing));
     n->pinned = true;
     const zoff_status status = ops->alloc(e->accel, bytes, &there);
     if (status < 0)
@@ -76,17 +76,11 @@ void zoff_engine_device_norm_close(zoff_engine *e)
     if (n->there)
         ops->free(e->accel, n->there);
     if (n->pinned)
-        zoff_engine_device_unpin(e, &n->landing);
+        zoff_engine_link_unpin(e, &n->landing);
     zoff_base_map_free(&n->landing);
     zoff_base_mem_free(n->at);
     zoff_base_mem_free(n->measured);
     *n = (zoff_device_norm){.count = 0};
-}
-
-zoff_status zoff_engine_device_norm_follow(zoff_engine *e)
-{
-    e->device.computes = true;
-    return e->accel->ops->event_await(e->accel, e->device.compute, e->device.handed_over);
 }
 
 /* Of several ranks each measures its part, whoever of them has the gradients. */
@@ -113,7 +107,7 @@ zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *str
             continue;
         zoff_norm_piece *sums = &e->norm_pieces[used++];
         *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->there + at + blocks};
-        sums->grad = zoff_engine_kept_gradient(e, piece, &sums->dtype);
+        sums->grad = zoff_engine_pieces_kept_gradient(e, piece, &sums->dtype);
         blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
     }
     ZOFF_TRY(ops->square_sum(e->accel, stream, e->norm_pieces, used));
@@ -160,15 +154,5 @@ zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run)
     n->waits--;
     run->measures = false;
     zoff_engine_device_norm_take(e, run->chunk);
-    return ZOFF_OK;
-}
-
-zoff_status zoff_engine_device_norm_settle(zoff_engine *e)
-{
-    if (!e->device.computes)
-        return ZOFF_OK;
-    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.norm.settled, e->device.compute));
-    ZOFF_TRY(zoff_engine_device_wait_for(e, e->device.norm.settled));
-    e->device.computes = false;
     return ZOFF_OK;
 }

@@ -92,21 +92,21 @@ typedef struct zoff_device {
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
 
-/* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
-zoff_status zoff_engine_device_open(zoff_engine *e);
-void zoff_engine_device_close(zoff_engine *e);
-uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* DRAM that it takes */
-zoff_status zoff_engine_device_pin(zoff_engine *e, const zoff_map *map);
-void zoff_engine_device_unpin(zoff_engine *e, const zoff_map *map);
-/* Start to bring the gradient of a slice down, behind what is in the trainer's stream. */
-zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-/* Weights go up behind what is in a stream of the trainer's by now. */
-zoff_status zoff_engine_device_follow(zoff_engine *e, void *native_stream);
-zoff_status zoff_engine_device_go_on(zoff_engine *e);     /* take what has come; PENDING: something is on its way */
-zoff_status zoff_engine_device_end_falls(zoff_engine *e); /* wait for all of it */
-bool zoff_engine_device_wait_rises(const zoff_engine *e); /* something is on its way up */
-bool zoff_engine_device_wait_busy(const zoff_engine *e);  /* or down */
-/* From here on a wait for others looks after the device, too. */
+/* link.c */
+zoff_status zoff_engine_link_pin(zoff_engine *e, const zoff_map *map);
+void zoff_engine_link_unpin(zoff_engine *e, const zoff_map *map);
+zoff_status zoff_engine_link_sync(zoff_engine *e, void *stream); /* @blocks until all work in a stream is done */
+/* Copy weights between the device and other memory, outside of a step.  @blocks until done */
+zoff_status zoff_engine_link_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
+/* Uploads, and kernels, start behind what is in the trainer's stream now. */
+zoff_status zoff_engine_link_follow(zoff_engine *e, void *native_stream);
+zoff_status zoff_engine_link_compute_follow(zoff_engine *e); /* behind the last zoff_engine_link_follow() */
+zoff_status zoff_engine_link_compute_settle(zoff_engine *e); /* @blocks until no kernel is in flight */
+
+/* device_wait.c */
+bool zoff_engine_device_wait_rises(const zoff_engine *e); /* uploads are in flight */
+bool zoff_engine_device_wait_busy(const zoff_engine *e);  /* uploads, downloads or kernels are in flight */
+/* Register the device with the engine's progress: every wait then checks the deadline of a busy device. */
 void zoff_engine_device_wait_open(zoff_engine *e);
 void zoff_engine_device_wait_close(zoff_engine *e);
 /* Wait until `until` returns anything but PENDING, or until an event is reached.
@@ -115,14 +115,30 @@ zoff_status zoff_engine_device_wait(zoff_engine *e, zoff_status (*until)(void *c
 zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
 /* Before what streams use is freed. False: work in one does not end, within 10 s or timeout_seconds. */
 bool zoff_engine_device_wait_end(zoff_engine *e);
-/* Copy weights between the device and other memory, outside of a step.  @blocks until done */
-zoff_status zoff_engine_device_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
-/* Where the CPU sees the weights of a piece: as zoff_engine_params_value(), and of a device the window of its bucket, or NULL.
+
+/* download.c */
+/* Take note of the downloads that are complete.  @return PENDING: others are in flight */
+zoff_status zoff_engine_download_poll(zoff_engine *e);
+zoff_status zoff_engine_download_finish(zoff_engine *e); /* @blocks until none is in flight */
+
+/* staging.c */
+/* Give a bucket a window.  @return PENDING: all are in use */
+zoff_status zoff_engine_staging_lend(zoff_engine *e, size_t bucket);
+void zoff_engine_staging_release(zoff_engine *e, size_t bucket);
+size_t zoff_engine_staging_offset(const zoff_engine *e,
+                                  const zoff_plan_piece *piece); /* in the window of its bucket, in bytes */
+/* Where the CPU sees the weights of a piece: as zoff_engine_params_value(); with a device, the window of its bucket, or NULL.
  */
-char *zoff_engine_device_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
+char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
+
+/* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
+zoff_status zoff_engine_device_open(zoff_engine *e);
+void zoff_engine_device_close(zoff_engine *e);
+uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* DRAM that it takes */
+/* Start the download of a gradient, behind what is in the trainer's stream. */
+zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 /* Outside of the walk: a window for a bucket, with this rank's weights of it as they are on the device.  @blocks for both */
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
-void zoff_engine_device_release(zoff_engine *e, size_t bucket); /* unchanged */
 /* Send up what this rank has changed of a bucket, or what all have in this step, and release the window behind it. */
 zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own);
 zoff_status zoff_engine_device_settle(zoff_engine *e); /* wait until all that goes up is there */
@@ -135,7 +151,6 @@ zoff_status zoff_engine_device_upload(zoff_bucket_run *run); /* a row */
 
 /* kept.c: buckets whose states stay on the device */
 zoff_status zoff_engine_kept_check(const zoff_engine *e); /* whether there can be such */
-size_t zoff_engine_kept_buckets(const zoff_engine *e, const zoff_plan *plan);
 /* What they take of the device; and of DRAM. */
 void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes);
 /* Elements of the accumulator that are theirs, in front of the others. */
@@ -146,9 +161,6 @@ void zoff_engine_kept_close(zoff_engine *e);
 zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out);
 zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket);
 char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
-/* The gradient that norm and update see, in memory of the device. */
-const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
-float *zoff_engine_kept_sum(const zoff_engine *e, const zoff_plan_piece *piece); /* of gradients that are added up */
 zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run);
 zoff_status zoff_engine_kept_update(zoff_bucket_run *run);
 zoff_status zoff_engine_kept_await(zoff_engine *e, void *stream); /* what is put there is behind all updates so far */
@@ -158,11 +170,9 @@ bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket);
 uint64_t zoff_engine_device_norm_bytes(const zoff_engine *e, const zoff_plan *plan); /* of the device, and as many of DRAM */
 zoff_status zoff_engine_device_norm_open(zoff_engine *e);
 void zoff_engine_device_norm_close(zoff_engine *e);
-zoff_status zoff_engine_device_norm_follow(zoff_engine *e);        /* what is computed is behind what was handed over last */
 zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run); /* a row */
 /* The same of several ranks: ask for what this one measures, in a stream; and, when it is there, count it. */
 zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *stream);
 void zoff_engine_device_norm_take(zoff_engine *e, size_t bucket);
-zoff_status zoff_engine_device_norm_settle(zoff_engine *e); /* wait until nothing is computed */
 
 #endif

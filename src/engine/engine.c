@@ -101,6 +101,7 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
+    ZOFF_TRY(zoff_engine_slices_open(e));
     if (zoff_engine_params_accumulates(e) && e->plan.owned_elements > e->kept_sums)
         ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->kept_sums) * sizeof(float), "gradient accumulation",
                                      ZOFF_MAP_FIRST_TOUCH, &e->accumulator));
@@ -111,6 +112,7 @@ static zoff_status allocate(zoff_engine *e)
 static void leave_to_messages(zoff_engine *e)
 {
     zoff_engine_ranks_abandon(e);
+    zoff_engine_assemble_close(e);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
@@ -154,7 +156,7 @@ static void finish_messages(zoff_engine *e)
     if (!e->comm || !zoff_engine_ranks_several(e) || zoff_comm_is_broken(e->comm) || e->phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_keep(&kept);
-    (void)zoff_engine_ranks_wait(e, finish_in_time, &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
+    (void)zoff_engine_ranks_wait_until(e, finish_in_time, &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
     zoff_base_status_restore(&kept);
 }
 
@@ -183,6 +185,7 @@ static void deallocate(zoff_engine *e)
     zoff_engine_identity_close(e);
     zoff_engine_device_close(e);
     zoff_engine_ties_close(e);
+    zoff_engine_slices_close(e);
     zoff_engine_reach_close(e);
     zoff_engine_stores_close(e);
     zoff_engine_live_close(e);
@@ -250,7 +253,7 @@ static zoff_status make_plan(zoff_engine *e)
     ZOFF_TRY(zoff_engine_ties_find(e));
     ZOFF_TRY(zoff_engine_reach_check(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
-    e->device.kept.count = zoff_engine_kept_buckets(e, &e->plan);
+    e->device.kept.count = zoff_engine_residents_kept(e, &e->plan);
     e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);
     choose_team(e);
     e->need_bytes = zoff_engine_budget_need(&info);
@@ -274,7 +277,7 @@ static zoff_status make_room(zoff_engine *e)
 /* They are filled from the weights, which may have to come from a device first. */
 static zoff_status open_stores(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_engine_stores_open(e));
+    ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     return e->device.fault;
 }
 
@@ -293,7 +296,7 @@ static zoff_status seal(zoff_engine *e)
     if (!e->settings.values.persist) /* otherwise once it is known whether they count */
         ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
     ZOFF_TRY_OR(undo, zoff_engine_together_run(e, open_stores));
-    zoff_engine_pipeline_open(e);
+    zoff_engine_admit_open(e);
     zoff_engine_live_attach(e);
     if (zoff_engine_live_is_sharded(e)) {
         ZOFF_TRY_OR(undo, zoff_engine_assemble_open(e));
@@ -309,7 +312,7 @@ static zoff_status seal(zoff_engine *e)
     if (e->weights)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->weights);
     zoff_engine_stats_log_start(e);
-    zoff_engine_pipeline_ahead(e);
+    zoff_engine_admit_ahead(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
     zoff_engine_conductor_start(e, zoff_engine_progress);

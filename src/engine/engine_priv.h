@@ -1,29 +1,17 @@
-/* engine_priv.h: what an engine is made of; the table that the files of this room share, with live_priv.h, ranks_priv.h and
- * device_priv.h.
+/* engine_priv.h: what an engine is made of; the table that the files of this room share, with *_priv.h beside it.
  *
- *  engine.c    create, seal, destroy               options.c   options and configuration to settings
- *  params.c    the list of parameters              groups.c    hyper-parameters, and the states that they need
- *  handover.c  gradients from the program           phase.c     when a call is allowed
- *  step.c      begin, wait, retry: what the caller sees
- *  pipeline.c  the stages that a bucket walks       stages.c, update.c  the stages
- *  gate.c      norm, clip, skip                     states.c    first values, pull, push
- *  window.c    read and write a part of a parameter live.c, order.c     weights that are lent to the caller
- *  stores.c    the stores of states and of weights  lr_schedule.c
- *  stats.c     what was done, and what it took      budget.c    the plan, and whether it fits
- *  ranks.c     what only several ranks have         exchange.c  gradients to their owner
- *  spread.c    from the owner to all ranks          agree.c     small values of all ranks, success
- *  presence.c  the slices that take part
- *  assemble.c  weights of several ranks, made whole  grads.c     gradients that are lent to the caller
- *  residents.c chunks that stay in DRAM             commit.c    records states that persist
- *  walk.c      the order of buckets
- *  persist.c   states of an earlier process          loss_scale.c  the loss scale of fp16
- *  device.c    where the CPU does not reach weights and gradients; device_wait.c  for how long it is waited for
- *  kept.c      buckets whose states stay there      device_norm.c  gradients measured there
- *  conductor.c a thread that lets it all go on      identity.c  who it is to other ranks
- *  ties.c      parameters that share their weights
- *  facts.c     lists that ranks compare             listed.c    what they compare at seal
- *  terms.c     what they compare in each step       first_weights.c  the same ones on all ranks
- *  together.c  ranks open their stores             hosts.c     ranks that share the memory of a host
+ *  life        engine.c create, seal, destroy; options.c; stats.c; conductor.c a thread that lets it go on; phase.c
+ *  model       params.c, groups.c, ties.c tied weights, lr_schedule.c, loss_scale.c
+ *  plan        budget.c whether it fits; residents.c what stays in DRAM and on the device; hosts.c ranks of one host
+ *  step        step.c begin, wait, retry; pipeline.c the rows; walk.c the order; admit.c who borrows; stages.c, update.c the
+ *              rows of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c the memory of a piece
+ *  gradients   handover.c, intake.c from the program; grads.c, acquire.c memory of the engine for them
+ *  states      stores.c; states.c first values, pull, push; window.c parts of a parameter; persist.c, commit.c
+ *  weights     live.c, held.c, room.c, order.c, lend.c lent to the program; assemble.c made whole of several ranks' parts
+ *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; exchange.c gradients to their owner; spread.c back to all;
+ *              weight.c; reach.c the same on a device
+ *  agreement   identity.c, facts.c, listed.c, terms.c, agree.c, presence.c, together.c, first_weights.c
+ *  device      link.c pinned memory, copies; device.c; download.c, staging.c; device_wait.c; device_norm.c; kept.c states there
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -64,6 +52,11 @@ enum {
     ZOFF_SLICE_DOWN = 4,    /* of a device: what was handed over has come to the host */
     ZOFF_SLICE_GIVEN = 8    /* of tied weights: this one's gradient was handed over; READY is the sum of them, the owner's */
 };
+
+/* The first and the last bucket of a slice: it is in all between, too. */
+typedef struct zoff_slice_buckets {
+    uint32_t first, last; /* UINT32_MAX: it has no elements in the plan */
+} zoff_slice_buckets;
 
 typedef struct zoff_engine_param {
     char *name;
@@ -137,6 +130,14 @@ typedef struct zoff_chunk_memory {
 
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
+/* What ranks ask each other in a step. */
+typedef struct zoff_step_talks {
+    zoff_comm_work vote;
+    zoff_comm_work agreement; /* on the slices that take part */
+    zoff_comm_work commit;    /* with zoff.persist: whether all have come so far */
+    bool agreement_asked, agreed, commit_asked;
+} zoff_step_talks;
+
 /* One step, from begin to the end of wait. */
 typedef struct zoff_step_run {
     int64_t t;
@@ -151,12 +152,8 @@ typedef struct zoff_step_run {
     size_t updated;    /* buckets whose weights are new */
     bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
-    zoff_comm_work vote;
-    bool closed;                  /* of a device: all gradients that were handed over have come down */
-    bool agreement_asked, agreed; /* on the slices that take part */
-    zoff_comm_work agreement;
-    bool commit_asked; /* persist: of the other ranks, whether they have come so far */
-    zoff_comm_work commit;
+    zoff_step_talks talks;
+    bool closed;   /* of a device: all gradients that were handed over have come down */
     size_t spread; /* buckets before it have been sent to all ranks, or are on their way */
     zoff_store_stats before;
     zoff_step_info info;
@@ -257,7 +254,8 @@ struct zoff_engine {
     size_t kept_sums;         /* those are on the device */
     bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
     uint8_t *flags;           /* per slice */
-    double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
+    zoff_slice_buckets *slice_buckets; /* likewise; see slices.c */
+    double *block_sums;                /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_run *runs;
     size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see pipeline.c */
     size_t streamed_count;
@@ -292,6 +290,16 @@ static inline bool zoff_engine_ranks_several(const zoff_engine *e)
 {
     return zoff_comm_size(e->comm) > 1;
 }
+/* Whether the communicator reaches memory of the device: gradients and weights go from device to device. */
+static inline bool zoff_engine_reach_is(const zoff_engine *e)
+{
+    return e->reaches;
+}
+/* Whether the communicator adds gradients up itself, as zoff.reduce_scatter asks for. */
+static inline bool zoff_engine_reach_adds(const zoff_engine *e)
+{
+    return e->adds;
+}
 /* Whether the weights of the engine are spread over several ranks. */
 static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
 {
@@ -313,6 +321,9 @@ static inline float *zoff_engine_params_sum(const zoff_engine *e, const zoff_pla
 {
     return (float *)e->accumulator.base + (piece->owned_offset - e->kept_sums);
 }
+
+#include "model_priv.h"
+#include "step_priv.h"
 
 /* conductor.c: a thread that lets the engine go on between calls */
 zoff_status zoff_engine_conductor_check(const zoff_engine *e); /* whether it may: the communicator decides */
@@ -336,41 +347,6 @@ bool zoff_engine_conductor_is_child(const zoff_engine *e);
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);
 void zoff_engine_options_free(zoff_engine *e);
 
-/* params.c */
-zoff_status zoff_engine_params_add(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);
-void zoff_engine_params_free(zoff_engine *e);
-/* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
-static inline bool zoff_engine_params_accumulates(const zoff_engine *e)
-{
-    return e->settings.values.accumulation > 1 || zoff_comm_size(e->comm) > 1;
-}
-/* Whether a parameter's masters are states of their own. fp32 weights that the CPU reaches are their own masters. */
-static inline bool zoff_engine_params_has_master(const zoff_engine *e, const zoff_engine_param *p)
-{
-    return !p->frozen && (p->dtype != ZOFF_F32 || !zoff_accel_in_place(e->accel));
-}
-/* Whether the engine keeps weights. */
-bool zoff_engine_params_any_owned(const zoff_engine *e);
-/* Whether each step makes all of a parameter's weights anew, of masters: 16-bit weights that are trained. */
-static inline bool zoff_engine_params_remade(const zoff_engine_param *p)
-{
-    return !p->frozen && p->dtype != ZOFF_F32;
-}
-/* Where the weights of a piece are: in the caller's memory, or in `weights`, the memory of its chunk. NULL: without that, and
- * no first values either. */
-char *zoff_engine_params_value(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
-/* Where the program has its gradients, on the host or on a device. */
-const char *zoff_engine_params_there(const zoff_engine *e, const zoff_plan_piece *piece);
-static inline uint8_t *zoff_engine_params_flag(zoff_engine *e, const zoff_plan_piece *piece)
-{
-    return &e->flags[e->params[piece->param].first_flag + piece->slice];
-}
-
-/* A parameter as the plan sees it. */
-zoff_plan_tensor zoff_engine_params_tensor(const zoff_engine *e, const zoff_engine_param *p);
-/* The parameter that owns the states of `p`: another one if their weights are tied, else `p`. */
-zoff_param zoff_engine_params_owner(const zoff_engine *e, zoff_param p);
-
 /* phase.c */
 const char *zoff_engine_phase_words(const zoff_engine *e); /* the phase of the engine, for messages */
 /* ERR_STATE unless the engine is in this phase. `call` names the public function; `e` may be NULL, which is an error. */
@@ -381,53 +357,14 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
 /* ERR_STATE while the weights that the engine keeps are not those of the states. */
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
 
-/* handover.c */
-/* The gradient of a piece on the host: in the program's memory, or in the engine's, where downloads arrive. */
-const char *zoff_engine_handover_grad(const zoff_engine *e, const zoff_plan_piece *piece);
-/* The program's own gradient of a slice, and its type; NULL: it has none. */
-char *zoff_engine_handover_own(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
-bool zoff_engine_handover_is_given(const zoff_engine *e, zoff_param p, size_t slice); /* in this micro-step */
-/* Take the gradient of a slice: mark it, and start its download or its way to other ranks. */
-zoff_status zoff_engine_handover_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-zoff_status zoff_engine_handover_all(zoff_engine *e); /* every slice that has a gradient buffer */
-void zoff_engine_handover_zero(zoff_engine *e);       /* fill the program's gradients that were handed over with zeros */
-
-/* ties.c: parameters that share their weights */
-/* Before the list is planned: who they are, also in e->params. ERR_INVALID for buffers that overlap. */
-zoff_status zoff_engine_ties_find(zoff_engine *e);
-void zoff_engine_ties_dissolve(zoff_engine *e);        /* nobody */
-zoff_status zoff_engine_ties_open(zoff_engine *e);     /* memory for the sums, */
-uint64_t zoff_engine_ties_bytes(const zoff_engine *e); /* of so many bytes, on the host or on the device */
-void zoff_engine_ties_close(zoff_engine *e);           /* also dissolves */
-zoff_status zoff_engine_ties_check(zoff_engine *e);    /* after buffers have moved */
-bool zoff_engine_ties_has(const zoff_engine *e, zoff_param p);
-char *zoff_engine_ties_given(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
-void zoff_engine_ties_bind(zoff_engine *e, zoff_param p, void *value, void *grad);
-/* One of them has its gradient: the sum is made when all have, */
-zoff_status zoff_engine_ties_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-/* or when the step begins. `all`: take the gradients that nobody has handed over, too. */
-zoff_status zoff_engine_ties_settle(zoff_engine *e, bool all);
-
-/* groups.c */
-zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group);
-/* The hyper-parameters of a group outside of a call: the program's, else those of the configuration. */
-const zoff_adam_hyper *zoff_engine_groups_own(const zoff_engine *e, size_t group);
-/* The states that a group's parameters have: once sealed those that were laid out, before that those of its hyper-parameters.
- */
-zoff_adam_states zoff_engine_groups_states(const zoff_engine *e, size_t group);
-void zoff_engine_groups_fix(zoff_engine *e); /* at seal: no other states from here on */
-/* "SGD without momentum", for messages */
-const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
-/* What step number t uses for a group: from the call; or its own, with the schedule on their lr. */
-zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
-                                       zoff_adam_hyper *out);
-
 /* residents.c: chunks that stay in DRAM on the NVMe tier */
 size_t zoff_engine_residents_states(const zoff_engine *e, const zoff_plan *plan);
 size_t zoff_engine_residents_weights(const zoff_engine *e, const zoff_plan *plan);
 /* All chunks that have states in a store; that have weights. */
 size_t zoff_engine_residents_stored(const zoff_engine *e, const zoff_plan *plan);
 size_t zoff_engine_residents_weights_stored(const zoff_plan *plan);
+/* Buckets whose states stay on the device (offload_optimizer.ratio): the first ones of the plan. */
+size_t zoff_engine_residents_kept(const zoff_engine *e, const zoff_plan *plan);
 
 /* budget.c: the plan, and whether it fits */
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
@@ -450,7 +387,9 @@ zoff_status zoff_engine_commit_step(zoff_engine *e);
 zoff_status zoff_engine_commit_pass(zoff_engine *e, zoff_status own);
 
 /* stores.c: the store of the states and that of the weights, as one */
-zoff_status zoff_engine_stores_open(zoff_engine *e);
+/* Write the first content of a chunk to `base`; `ctx` is the engine. */
+typedef void zoff_fill(void *ctx, size_t chunk, void *base);
+zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill *weights);
 void zoff_engine_stores_close(zoff_engine *e);
 /* Return a kept error of background I/O on the states or the weights, once. */
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
@@ -464,71 +403,6 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_end_count(zoff_engine *e);
 
-/* walk.c: the order of buckets in a step */
-size_t zoff_engine_walk_host_count(const zoff_engine *e);              /* buckets whose states are in a store of the host */
-size_t zoff_engine_walk_bucket(const zoff_engine *e, size_t position); /* the bucket at a position */
-size_t zoff_engine_walk_position(const zoff_engine *e, size_t bucket); /* its inverse */
-
-/* pipeline.c: walk all buckets through their rows */
-void zoff_engine_pipeline_open(zoff_engine *e); /* at seal, once the stores are open: which buckets are streamed */
-void zoff_engine_pipeline_begin(zoff_engine *e);
-zoff_status zoff_engine_pipeline_run(zoff_engine *e);
-void zoff_engine_pipeline_feed(zoff_engine *e);                /* read ahead; errors come again when the bucket asks */
-bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run); /* whether it may be borrowed */
-void zoff_engine_pipeline_drop_useless(zoff_engine *e); /* what was read ahead for buckets that are left out of this step */
-void zoff_engine_pipeline_release(zoff_engine *e);      /* give back what is borrowed, unchanged */
-void zoff_engine_pipeline_ahead(zoff_engine *e);        /* between steps: start to read what the next one begins with */
-
-/* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */
-zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run);
-zoff_status zoff_engine_stages_measure(zoff_bucket_run *run);
-zoff_status zoff_engine_stages_gate(zoff_bucket_run *run);
-zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run);
-zoff_status zoff_engine_stages_flush(zoff_bucket_run *run);
-/* Whether a slice of the bucket has a gradient in this step. */
-bool zoff_engine_stages_takes_part(const zoff_bucket_run *run);
-/* Sums of squares of the pieces of the bucket that this rank measures. */
-void zoff_engine_stages_square_sums(zoff_engine *e, size_t bucket, double *seconds, uint64_t *read_bytes);
-/* The gradient that the norm and the update see. */
-const void *zoff_engine_stages_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
-/* Seconds since `from`, without those that went to I/O and to checksums in between. */
-double zoff_engine_stages_worked(const zoff_engine *e, double from, const zoff_store_stats *before);
-/* Whether the bucket needs its states in this step: a slice of it takes part, and there are states. */
-bool zoff_engine_stages_borrows(const zoff_bucket_run *run);
-/* Ask for what the bucket needs, without waiting.  @return OK when it is all there */
-zoff_status zoff_engine_stages_borrow(zoff_bucket_run *run);
-
-/* update.c: the row between fetch and flush */
-zoff_status zoff_engine_update_run(zoff_bucket_run *run);
-/* From a step that is over: how many threads will work on a bucket in the next one. */
-void zoff_engine_update_learn(zoff_engine *e);
-/* By how many threads a bucket is measured. */
-unsigned zoff_engine_update_measurers(const zoff_engine *e);
-/* Take note of how long it took, and choose for the next step. */
-void zoff_engine_update_choose(zoff_measure_threads *m, double seconds);
-/* How many of `most` are enough where `used` have worked and waited for the disk so many seconds. */
-unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most);
-
-/* gate.c */
-void zoff_engine_gate_begin(zoff_engine *e); /* nothing is measured */
-void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *piece, const double *block_sums);
-zoff_status zoff_engine_gate_vote(zoff_engine *e);
-/* Why a step is skipped, as the beginning of a sentence. */
-void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);
-
-/* lr_schedule.c: what the schedule makes of a group's own hyper-parameters in update number t (from 1) */
-void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h);
-
-/* loss_scale.c */
-void zoff_engine_loss_scale_start(zoff_engine *e);
-/* That and the caller's grad_scale together, where fp32 cannot hold it: an error. */
-zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale);
-/* What a skipped step does to the scale, for the log line of the step; "" without fp16. */
-void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes);
-/* After each step: compute the scale of the next one. `why`: the reason of a skipped step, for the message.
- * @return ERR_OVERFLOW: the scale is at its least already */
-zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow, const char *why);
-
 /* states.c */
 /* Weights of the states as they are. */
 zoff_status zoff_engine_states_push(zoff_engine *e);
@@ -539,12 +413,6 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
 /* The first weights of a chunk. */
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base);
-/* A piece for the kernels: weights and all its states; gradient and constants are the caller's to add. */
-zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
-                                         zoff_chunk_memory memory);
-/* Where a state of a piece is, of those that its chunk has. */
-float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
-                                 zoff_plan_stream stream);
 
 /* Outside of a step: a pass over chunks, each borrowed, changed or not, and given back. */
 typedef struct zoff_pass {

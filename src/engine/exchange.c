@@ -16,68 +16,9 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- on the wire ---- */
-
-zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p)
-{
-    if (zoff_engine_reach_adds(e))
-        return ZOFF_F32;
-    return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
-}
-
-void zoff_engine_exchange_measure(zoff_engine *e)
-{
-    e->widest_weight = e->widest_gradient = 0;
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
-        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
-        e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p->dtype));
-        e->widest_gradient = zoff_base_bits_max(e->widest_gradient, gradient);
-    }
-}
-
-/* Where a piece goes in its part; `at` is where the one before it has ended. */
-static size_t place(size_t *at, size_t count, size_t element_bytes)
-{
-    const size_t start = zoff_base_bits_align(*at, element_bytes);
-    *at = start + count * element_bytes;
-    return start;
-}
-
-size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank)
-{
-    zoff_plan_cursor part = zoff_zero_plan_part(plan, bucket, rank);
-    zoff_plan_piece piece;
-    size_t at = 0;
-    while (zoff_zero_plan_next(&part, &piece)) {
-        const zoff_engine_param *p = &e->params[piece.param];
-        if (p->frozen)
-            continue;
-        (void)place(&at, piece.count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
-    }
-    /* What follows may be wider, and a device does not read that anywhere; what is added up on the way is fastest where parts
-     * start at 16 bytes. */
-    return zoff_base_bits_align(at, zoff_engine_reach_adds(e) ? 16 : zoff_base_bits_max(e->widest_gradient, 1));
-}
-
-size_t zoff_engine_exchange_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
-{
-    const zoff_plan_chunk *c = &plan->chunks[bucket];
-    size_t bytes = 0, gaps = 0;
-    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
-        const zoff_engine_param *p = &e->params[plan->runs[i].param];
-        if (p->frozen)
-            continue;
-        const size_t element = zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
-        bytes += plan->runs[i].count * element;
-        gaps += element < e->widest_gradient; /* what comes next may be aligned to more */
-    }
-    return bytes + (gaps ? gaps + plan->ranks : 0) * e->widest_gradient;
-}
-
 static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
 {
-    return zoff_engine_ranks_parts(e, bucket);
+    return zoff_engine_wire_parts(e, bucket);
 }
 
 /* Of gradients in memory of the engine: what is on the wire need not be kept. */
@@ -105,7 +46,7 @@ static zoff_status put_zeros(zoff_engine *e, char *to, size_t bytes)
 static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_handover_grad(e, piece);
+    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_params_grad(e, piece);
     if (zoff_engine_reach_adds(e))
         e->ranks.terms[number] = (zoff_accumulate_piece){.count = piece->count,
                                                          .sum = (float *)(void *)to,
@@ -117,7 +58,7 @@ static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t n
         e->ranks.moves[number] = (zoff_cast_piece){.count = piece->count,
                                                    .dst = to,
                                                    .src = from,
-                                                   .dst_dtype = zoff_engine_exchange_dtype(e, p),
+                                                   .dst_dtype = zoff_engine_wire_dtype(e, p),
                                                    .src_dtype = p->grad_dtype};
 }
 
@@ -132,8 +73,8 @@ zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char 
             const zoff_engine_param *p = &e->params[piece.param];
             if (p->frozen)
                 continue;
-            const size_t bytes = zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p));
-            char *to = out + place(&at, piece.count, bytes);
+            const size_t bytes = zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p));
+            char *to = out + zoff_engine_wire_place(&at, piece.count, bytes);
             if (*zoff_engine_params_flag(e, &piece) & ZOFF_SLICE_READY)
                 put(e, &piece, to, used++);
             else
@@ -152,8 +93,7 @@ zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, c
 {
     zoff_engine *e = ctx;
     size_t moves;
-    if (zoff_engine_reach_is(e))
-        return zoff_engine_reach_pack(e, bucket, slot, out);
+    (void)slot;
     ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
     zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, moves);
     forget_packed(e, bucket);
@@ -163,7 +103,7 @@ zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, c
 /* Whether a piece's gradient of one rank is finite around an element. */
 static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
 {
-    const zoff_dtype dtype = zoff_engine_exchange_dtype(e, &e->params[piece->param]);
+    const zoff_dtype dtype = zoff_engine_wire_dtype(e, &e->params[piece->param]);
     const size_t from = first - piece->first;
     double sum;
     const size_t count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK);
@@ -171,7 +111,7 @@ static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const cha
     float copy[ZOFF_NORM_BLOCK];
     if (zoff_engine_reach_is(e)) {
         const zoff_cast_piece move = {.count = count, .dst = copy, .src = grad, .dst_dtype = dtype, .src_dtype = dtype};
-        if (zoff_engine_device_copy(e, &move, 1, false) < 0)
+        if (zoff_engine_link_copy(e, &move, 1, false) < 0)
             return true; /* then it is not known whose it was */
         grad = (const char *)copy;
     }
@@ -192,7 +132,7 @@ static void find_culprit(zoff_engine *e, size_t bucket, const char *parts, const
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const size_t start = place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_exchange_dtype(e, p)));
+        const size_t start = zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p)));
         const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
                            vote->first - piece->first < piece->count;
         for (unsigned rank = 0; is_it && rank < e->plan.ranks && !vote->rank_is_known; rank++) {
@@ -213,11 +153,11 @@ size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char 
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const zoff_dtype dtype = zoff_engine_exchange_dtype(e, p);
+        const zoff_dtype dtype = zoff_engine_wire_dtype(e, p);
         e->accumulate_pieces[used++] = (zoff_accumulate_piece){
             .count = piece->count,
             .sum = zoff_engine_reach_is(e) ? e->device.reach.sums + piece->owned_offset : zoff_engine_params_sum(e, piece),
-            .grad = parts + place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
+            .grad = parts + zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
             .dtype = dtype,
             .first = e->micro == 0,
             .sources = zoff_engine_reach_adds(e) ? 1 : e->plan.ranks,
@@ -241,26 +181,26 @@ static void add_up(zoff_engine *e, size_t bucket, const char *parts, const float
     e->early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 
-zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
-    zoff_engine *e = ctx;
-    zoff_status status = ZOFF_OK;
-    if (zoff_engine_reach_is(e))
-        status = zoff_engine_reach_sum(e, bucket, slot, parts, weights);
-    else
-        add_up(e, bucket, parts, weights);
-    if (status != ZOFF_OK)
-        return status;
     if (e->micro + 1 < e->settings.values.accumulation)
         return ZOFF_OK;
     const bool was_poisoned = e->own_vote.poisoned;
     if (zoff_engine_kept_has(e, bucket))
         zoff_engine_device_norm_take(e, bucket);
     else
-        zoff_engine_stages_square_sums(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
+        zoff_engine_measure_bucket(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
     if (e->own_vote.poisoned && !was_poisoned && !zoff_engine_reach_adds(e))
         find_culprit(e, bucket, parts, weights);
     return ZOFF_OK;
+}
+
+zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    zoff_engine *e = ctx;
+    (void)slot;
+    add_up(e, bucket, parts, weights);
+    return zoff_engine_exchange_summed(e, bucket, parts, weights);
 }
 
 /* ---- a micro-batch ---- */
@@ -281,17 +221,11 @@ void zoff_engine_exchange_begin(zoff_engine *e)
         zoff_engine_gate_begin(e);
 }
 
-static size_t bucket_of(const zoff_engine *e, zoff_param p, size_t slice, size_t element)
-{
-    return e->plan.runs[zoff_zero_plan_find_run(&e->plan, p, slice, element)].bucket;
-}
-
 void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice)
 {
-    const zoff_engine_param *param = &e->params[p];
-    const size_t number = param->first_flag + slice;
+    const size_t number = e->params[p].first_flag + slice;
     if (zoff_engine_grads_at(e, number))
-        zoff_engine_grads_hand_over(e, number, 1 + bucket_of(e, p, slice, param->count - 1) - bucket_of(e, p, slice, 0));
+        zoff_engine_grads_hand_over(e, number, 1 + e->slice_buckets[number].last - e->slice_buckets[number].first);
 }
 
 void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
@@ -299,7 +233,8 @@ void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
     const zoff_engine_param *param = &e->params[p];
     if (!e->ranks.reduce || !zoff_engine_exchange_leaves_early(e) || param->frozen || !param->count)
         return;
-    zoff_zero_reduce_mark(e->ranks.reduce, bucket_of(e, p, slice, 0), bucket_of(e, p, slice, param->count - 1));
+    const zoff_slice_buckets *buckets = &e->slice_buckets[param->first_flag + slice];
+    zoff_zero_reduce_mark(e->ranks.reduce, buckets->first, buckets->last);
     (void)zoff_engine_exchange_go_on(e);
 }
 
@@ -313,13 +248,6 @@ void zoff_engine_exchange_close(zoff_engine *e)
 {
     if (e->ranks.reduce)
         zoff_zero_reduce_close_batch(e->ranks.reduce);
-}
-
-double zoff_engine_exchange_weight(const zoff_engine *e)
-{
-    if (e->ranks.reduce)
-        return zoff_zero_reduce_total_weight(e->ranks.reduce);
-    return zoff_engine_params_accumulates(e) ? e->weight : 1; /* the gradient of a single one is taken as it is */
 }
 
 zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run)
@@ -339,7 +267,7 @@ static zoff_status poll(void *ctx)
 
 zoff_status zoff_engine_exchange_finish(zoff_engine *e)
 {
-    return zoff_engine_ranks_wait(e, poll, e);
+    return zoff_engine_ranks_wait_until(e, poll, e);
 }
 
 /* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
@@ -356,21 +284,6 @@ zoff_status zoff_engine_exchange_drop(zoff_engine *e)
     ZOFF_TRY(zoff_engine_exchange_finish(e));
     if (e->phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.agreement));
-    return zoff_comm_wait(e->comm, &e->run.vote);
-}
-
-zoff_status zoff_grad_weight(zoff_engine *e, double weight)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
-    ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
-                 "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
-    ZOFF_FAIL_IF(e->handed_over, ZOFF_ERR_STATE,
-                 "zoff_grad_weight: gradients of this micro-batch were handed over already; call it before zoff_grad_ready()");
-    e->weight = (float)weight;
-    if (e->ranks.reduce)
-        zoff_zero_reduce_weigh(e->ranks.reduce, weight);
-    return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.agreement));
+    return zoff_comm_wait(e->comm, &e->run.talks.vote);
 }

@@ -19,7 +19,7 @@ static zoff_status move(batch *b, bool to_program)
 {
     zoff_engine *e = b->engine;
     if (zoff_engine_device_is(e))
-        return zoff_engine_device_copy(e, b->runs, b->count, to_program);
+        return zoff_engine_link_copy(e, b->runs, b->count, to_program);
     zoff_adam_cast_run(e->settings.threads, b->runs, b->count);
     return ZOFF_OK;
 }

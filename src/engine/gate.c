@@ -110,7 +110,7 @@ static zoff_status decide(zoff_engine *e)
     zoff_exact squares = {.terms = 0};
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&squares, &e->votes[rank].squares);
-    const double weight = e->weight_sum + zoff_engine_exchange_weight(e);
+    const double weight = e->weight_sum + zoff_engine_weight_total(e);
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
     double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
@@ -146,7 +146,7 @@ static zoff_status ask(zoff_engine *e)
                                  .in = &e->votes[rank],
                                  .out = e->votes,
                                  .receive_bytes = e->vote_bytes};
-    return zoff_comm_start(e->comm, &call, &e->run.vote);
+    return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
 zoff_status zoff_engine_gate_vote(zoff_engine *e)
@@ -159,7 +159,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         run->gate = ZOFF_GATE_VOTING;
     }
     if (run->gate == ZOFF_GATE_VOTING) {
-        zoff_status status = zoff_comm_poll(e->comm, &run->vote);
+        zoff_status status = zoff_comm_poll(e->comm, &run->talks.vote);
         if (status == ZOFF_PENDING)
             return status;
         if (status == ZOFF_OK)

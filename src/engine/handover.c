@@ -5,23 +5,6 @@
 
 #include <string.h>
 
-const char *zoff_engine_handover_grad(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    const zoff_engine_param *p = &e->params[piece->param];
-    if (!p->grad || zoff_engine_device_is(e))
-        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
-    return zoff_engine_params_there(e, piece);
-}
-
-zoff_status zoff_engine_handover_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
-{
-    if (zoff_engine_device_is(e))
-        ZOFF_TRY(zoff_engine_device_fall(e, p, slice, native_stream));
-    e->flags[e->params[p].first_flag + slice] |= ZOFF_SLICE_READY;
-    zoff_engine_exchange_hand_over(e, p, slice);
-    return ZOFF_OK;
-}
-
 zoff_status zoff_engine_handover_all(zoff_engine *e)
 {
     for (size_t i = 0; i < e->param_count; i++) {
@@ -30,25 +13,10 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
             const size_t number = p->first_flag + slice;
             if (e->flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
                 continue;
-            ZOFF_TRY(zoff_engine_handover_take(e, (zoff_param)i, slice, NULL));
+            ZOFF_TRY(zoff_engine_intake_take(e, (zoff_param)i, slice, NULL));
         }
     }
     return zoff_engine_ties_settle(e, true);
-}
-
-char *zoff_engine_handover_own(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
-{
-    const zoff_engine_param *param = &e->params[p];
-    if (param->tie)
-        return zoff_engine_ties_given(e, p, slice, out_dtype);
-    *out_dtype = param->grad_dtype;
-    return param->grad ? param->grad + slice * param->grad_stride : NULL;
-}
-
-bool zoff_engine_handover_is_given(const zoff_engine *e, zoff_param p, size_t slice)
-{
-    const zoff_engine_param *param = &e->params[p];
-    return e->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
 }
 
 void zoff_engine_handover_zero(zoff_engine *e)
@@ -57,8 +25,8 @@ void zoff_engine_handover_zero(zoff_engine *e)
         const zoff_engine_param *p = &e->params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
-            char *grad = zoff_engine_handover_own(e, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_engine_handover_is_given(e, (zoff_param)i, slice))
+            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
                 memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
         }
     }
@@ -92,7 +60,7 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
                  zoff_engine_phase_words(e));
     zoff_engine_param *param = &e->params[p];
     zoff_dtype grad_dtype;
-    char *own_grad = zoff_engine_handover_own(e, p, 0, &grad_dtype);
+    char *own_grad = zoff_engine_params_own_grad(e, p, 0, &grad_dtype);
     ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
     ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
@@ -121,21 +89,21 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     const zoff_engine_param *param = &e->params[p];
     zoff_dtype dtype;
     const bool has_gradient =
-        zoff_engine_handover_own(e, p, slice, &dtype) || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
+        zoff_engine_params_own_grad(e, p, slice, &dtype) || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
-    ZOFF_FAIL_IF(zoff_engine_handover_is_given(e, p, slice), ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
     ZOFF_TRY(zoff_engine_window_close(e));
     if (param->tie)
         ZOFF_TRY(zoff_engine_ties_take(e, p, slice, native_stream));
     else if (!param->frozen && param->count)
-        ZOFF_TRY(zoff_engine_handover_take(e, p, slice, native_stream));
+        ZOFF_TRY(zoff_engine_intake_take(e, p, slice, native_stream));
     else
-        ZOFF_TRY(zoff_engine_device_follow(e, native_stream));
+        ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
     e->handed_over = true;
     if (zoff_engine_device_is(e) && !zoff_engine_reach_is(e))
-        (void)zoff_engine_device_go_on(e); /* it is marked when it has come down; what fails is told by the step */
+        (void)zoff_engine_download_poll(e); /* it is marked when it has come down; what fails is told by the step */
     else if (!param->tie)
         zoff_engine_exchange_mark(e, p, slice);
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */

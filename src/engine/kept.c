@@ -18,37 +18,6 @@
 
 #include <string.h>
 
-/* ---- how many ---- */
-
-/* That are trained, of all ranks: these have to keep the same buckets. */
-static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
-{
-    const zoff_plan_chunk *c = &plan->chunks[bucket];
-    uint64_t elements = 0;
-    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
-        elements += e->params[plan->runs[i].param].frozen ? 0 : plan->runs[i].count;
-    return elements;
-}
-
-/* As near to the share as whole buckets come; nothing and everything are meant so. */
-size_t zoff_engine_kept_buckets(const zoff_engine *e, const zoff_plan *plan)
-{
-    double wanted = 0, before = 0;
-    if (!zoff_engine_device_is(e) || e->settings.values.ratio == 1)
-        return 0;
-    if (e->settings.values.ratio == 0)
-        return plan->chunk_count;
-    for (size_t b = 0; b < plan->chunk_count; b++)
-        wanted += (1 - e->settings.values.ratio) * (double)elements_of(e, plan, b);
-    for (size_t b = 0; b < plan->chunk_count; b++) {
-        const double after = before + (double)elements_of(e, plan, b);
-        if (after > wanted && after - wanted > wanted - before)
-            return b;
-        before = after;
-    }
-    return plan->chunk_count;
-}
-
 zoff_status zoff_engine_kept_check(const zoff_engine *e)
 {
     const double ratio = e->settings.values.ratio;
@@ -87,11 +56,6 @@ static bool has_sums(const zoff_engine *e)
     return zoff_engine_params_accumulates(e) && !zoff_engine_reach_is(e);
 }
 
-float *zoff_engine_kept_sum(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    return (zoff_engine_reach_is(e) ? e->device.reach.sums : e->device.kept.sums) + piece->owned_offset;
-}
-
 /* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
 static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t *out_most)
 {
@@ -108,7 +72,7 @@ static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t 
 
 void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes)
 {
-    const size_t buckets = zoff_engine_kept_buckets(e, plan);
+    const size_t buckets = zoff_engine_residents_kept(e, plan);
     size_t most;
     const size_t bytes = lay_out(plan, buckets, NULL, &most);
     *out_device_bytes = bytes + (has_sums(e) ? zoff_engine_kept_sums_of(plan, buckets) * sizeof(float) : 0);
@@ -139,7 +103,7 @@ zoff_status zoff_engine_kept_open(zoff_engine *e)
     const size_t bytes = lay_out(&e->plan, k->count, k->at, &most);
     if (most) {
         ZOFF_TRY(zoff_base_map_alloc(most, "states that come from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
-        ZOFF_TRY(zoff_engine_device_pin(e, &k->landing));
+        ZOFF_TRY(zoff_engine_link_pin(e, &k->landing));
         k->pinned = true;
     }
     ZOFF_TRY(take(e, bytes, "states", &k->states));
@@ -158,7 +122,7 @@ void zoff_engine_kept_close(zoff_engine *e)
     if (k->updated)
         e->accel->ops->event_close(e->accel, k->updated);
     if (k->pinned)
-        zoff_engine_device_unpin(e, &k->landing);
+        zoff_engine_link_unpin(e, &k->landing);
     zoff_base_map_free(&k->landing);
     zoff_base_mem_free(k->at);
     *k = (zoff_kept){.count = 0};
@@ -175,7 +139,7 @@ static zoff_status copy_states(zoff_engine *e, size_t bucket, bool up)
                                   .src = up ? k->landing.base : there,
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = ZOFF_F32};
-    return zoff_engine_device_copy(e, &move, 1, up);
+    return zoff_engine_link_copy(e, &move, 1, up);
 }
 
 zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out)
@@ -203,13 +167,6 @@ static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_
     return &run->engine->plan.pieces[chunk->first_piece];
 }
 
-const void *zoff_engine_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
-{
-    *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
-    return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_kept_sum(e, piece)
-                                             : zoff_engine_params_there(e, piece);
-}
-
 zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
@@ -219,7 +176,7 @@ zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
         const uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
         if (flag & ZOFF_SLICE_READY)
             e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
-                                                                   .sum = zoff_engine_kept_sum(e, &pieces[i]),
+                                                                   .sum = zoff_engine_pieces_kept_sum(e, &pieces[i]),
                                                                    .grad = zoff_engine_params_there(e, &pieces[i]),
                                                                    .dtype = e->params[pieces[i].param].grad_dtype,
                                                                    .first = !(flag & ZOFF_SLICE_PRESENT),
@@ -236,9 +193,9 @@ static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_pi
     const zoff_kept *k = &e->device.kept;
     const zoff_engine_param *p = &e->params[piece->param];
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
-    zoff_adam_piece a = zoff_engine_states_piece(e, &e->plan.chunks[run->chunk], piece, memory);
+    zoff_adam_piece a = zoff_engine_pieces_of_update(e, &e->plan.chunks[run->chunk], piece, memory);
     a.consts = &e->consts[p->group];
-    a.grad = zoff_engine_kept_gradient(e, piece, &a.grad_dtype);
+    a.grad = zoff_engine_pieces_kept_gradient(e, piece, &a.grad_dtype);
     a.copy_out = p->dtype != ZOFF_F32 ? zoff_engine_params_value(e, piece, NULL) : NULL;
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;
@@ -263,7 +220,7 @@ zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     uint64_t elements = 0;
-    if (!zoff_engine_stages_takes_part(run))
+    if (!zoff_engine_admit_takes_part(run))
         return ZOFF_OK;
     for (size_t i = 0; i < count; i++) {
         if (!*zoff_engine_params_flag(e, &pieces[i]))
@@ -271,7 +228,7 @@ zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
         e->adam_pieces[used] = make_piece(run, &pieces[i]);
         elements += e->adam_pieces[used++].count;
     }
-    ZOFF_TRY(zoff_engine_device_norm_follow(e));
+    ZOFF_TRY(zoff_engine_link_compute_follow(e));
     if (!run->updates) {
         ZOFF_TRY(e->accel->ops->update(e->accel, e->device.compute, e->adam_pieces, used));
         run->updates = true;

@@ -93,8 +93,6 @@ void zoff_engine_live_close(zoff_engine *e);
 uint64_t zoff_engine_live_room(const zoff_engine *e, const zoff_plan *plan);
 /* Nothing of these parameters may be lent when their weights change. */
 zoff_status zoff_engine_live_check(const zoff_engine *e, zoff_param first, size_t count, const char *call);
-/* The slots of the weights are wanted: no chunk is held, and nothing is read ahead. */
-void zoff_engine_live_let_go(zoff_engine *e);
 /* Weights are about to change: what is whole and in nobody's hands is forgotten, too. */
 void zoff_engine_live_clear(zoff_engine *e);
 /* A chunk of weights has changed: take over what is pinned of it, of the pieces that have a gradient, or of all. */
@@ -104,21 +102,45 @@ void zoff_engine_live_refresh(zoff_engine *e, size_t chunk, const char *weights,
 bool zoff_engine_live_is_pinned(const zoff_engine *e, zoff_param p, size_t slice);
 char *zoff_engine_live_pinned(const zoff_engine *e, const zoff_plan_piece *piece);
 
-/* Borrow a chunk of weights without waiting, and keep it for a while. */
-zoff_status zoff_engine_live_hold(zoff_engine *e, size_t chunk, char **out);
-/* Room for a slice that will be asked for; nothing is given up for it that was not asked for yet itself. */
-zoff_status zoff_engine_live_place_ahead(zoff_engine *e, uint32_t number);
+/* Elements that may be whole at a time. */
+uint64_t zoff_engine_live_most(const zoff_engine *e);
+/* Find a place in the arena for a slice. False: there is none. */
+bool zoff_engine_live_place(zoff_live *live, uint32_t number);
+void zoff_engine_live_remove(zoff_live *live, zoff_live_slice *s);
+/* The slice that is in the arena, not lent, and was used longest ago; NULL: none. `also_ahead`: prefetched ones, too. */
+zoff_live_slice *zoff_engine_live_oldest_idle(zoff_live *live, bool also_ahead);
+
+/* held.c */
+/* Borrow a chunk of weights without waiting, and keep it for a while.  @return also PENDING */
+zoff_status zoff_engine_held_borrow(zoff_engine *e, size_t chunk, char **out);
+/* Copy a slice from its chunks to its place.  @blocks for the reads */
+zoff_status zoff_engine_held_copy(zoff_engine *e, const zoff_live_slice *s, size_t element_bytes);
+/* Release all chunks, and give up what was read ahead. */
+void zoff_engine_held_let_go(zoff_engine *e);
+/* Start to read the chunks of `count` elements from a piece on, as far as there are slots. */
+void zoff_engine_held_read_ahead(zoff_engine *e, size_t piece, size_t count);
+
+/* room.c */
+/* Make room for a slice.  @return ERR_NO_MEMORY: lent slices take it all  @blocks for slices that are on their way */
+zoff_status zoff_engine_room_find(zoff_engine *e, uint32_t number, const char *name);
+/* Make room for a slice that is prefetched.  @return PENDING: only slices that are not used yet could make room */
+zoff_status zoff_engine_room_place_ahead(zoff_engine *e, uint32_t number);
 
 /* grads.c */
 zoff_status zoff_engine_grads_open(zoff_engine *e);
 void zoff_engine_grads_close(zoff_engine *e);
-/* Memory for a slice, of which the gradients take so many bytes; what it has already, if it has.  @blocks to reuse it */
-zoff_status zoff_engine_grads_lend(zoff_engine *e, size_t number, size_t bytes, char **out);
 const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
 void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
 void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
 void zoff_engine_grads_let_go(zoff_engine *e, size_t number);                    /* this one is free again */
 void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
+/* The free buffer that fits best; NULL: none. */
+zoff_grad_buffer *zoff_engine_grads_find_free(zoff_grads *g, size_t bytes);
+zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffer **out);
+
+/* acquire.c */
+/* Memory for the gradient of a slice; what it has already, if it has.  @blocks for a short time, to reuse memory */
+zoff_status zoff_engine_acquire_lend(zoff_engine *e, size_t number, size_t bytes, char **out);
 
 /* assemble.c: slices of several ranks' parts */
 zoff_status zoff_engine_assemble_open(zoff_engine *e);
@@ -136,7 +158,5 @@ zoff_status zoff_engine_order_reserve(zoff_engine *e);
 void zoff_engine_order_note(zoff_engine *e, uint32_t slice); /* left out where there is no room: then only time is lost */
 void zoff_engine_order_ahead(zoff_engine *e);                /* read what the pass before used next */
 void zoff_engine_order_turn(zoff_engine *e);                 /* a pass is over */
-/* Start to read the chunks of so many elements of a slice from a piece on, as far as there is room. */
-void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count);
 
 #endif

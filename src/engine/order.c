@@ -41,16 +41,6 @@ void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
     }
 }
 
-void zoff_engine_order_read(zoff_engine *e, size_t piece, size_t count)
-{
-    size_t chunk = e->plan.pieces[piece].bucket;
-    for (size_t done = 0; done < count; done += e->plan.pieces[piece++].count) {
-        while (piece >= e->plan.chunks[chunk].first_piece + e->plan.chunks[chunk].piece_count)
-            chunk++;
-        (void)zoff_offload_store_ahead(e->weights, chunk); /* what fails is told by the fetch */
-    }
-}
-
 /* Of several ranks: what is brought in advance is brought by all of them, and stays for its use. Nothing here may depend on
  * what has arrived. */
 static void plan_ahead(zoff_engine *e)
@@ -61,7 +51,7 @@ static void plan_ahead(zoff_engine *e)
         const uint32_t number = live->before.slices[i];
         zoff_live_slice *s = &live->slices[number];
         if (!s->at) {
-            if (zoff_engine_assemble_make_room(e, number) < 0 || zoff_engine_live_place_ahead(e, number) != ZOFF_OK)
+            if (zoff_engine_assemble_make_room(e, number) < 0 || zoff_engine_room_place_ahead(e, number) != ZOFF_OK)
                 break;
             zoff_engine_assemble_plan(e, number);
         }
@@ -85,7 +75,7 @@ void zoff_engine_order_ahead(zoff_engine *e)
     for (size_t i = live->next; left && i < live->before.count; i++) {
         const zoff_live_slice *s = &live->slices[live->before.slices[i]];
         if (!s->at)
-            zoff_engine_order_read(e, s->first_piece, s->count);
+            zoff_engine_held_read_ahead(e, s->first_piece, s->count);
         left -= zoff_base_bits_min(left, s->count);
     }
 }

@@ -127,3 +127,42 @@ const char *zoff_engine_params_there(const zoff_engine *e, const zoff_plan_piece
     const zoff_engine_param *p = &e->params[piece->param];
     return p->grad + piece->slice * p->grad_stride + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
+
+/* Gradients as the program gave them. */
+zoff_given zoff_engine_params_given(const zoff_engine *e, size_t i)
+{
+    const zoff_engine_param *p = &e->params[i];
+    if (p->tie && zoff_engine_params_owner(e, (zoff_param)i) == i)
+        return e->ties.all[p->tie - 1].given;
+    return (zoff_given){.grad = p->grad, .stride = p->grad_stride, .dtype = p->grad_dtype};
+}
+
+char *zoff_engine_params_given_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
+{
+    const zoff_given given = zoff_engine_params_given(e, p);
+    *out_dtype = given.dtype;
+    return given.grad ? given.grad + slice * given.stride : NULL;
+}
+
+const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    if (!p->grad || zoff_engine_device_is(e))
+        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    return zoff_engine_params_there(e, piece);
+}
+
+char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
+{
+    const zoff_engine_param *param = &e->params[p];
+    if (param->tie)
+        return zoff_engine_params_given_grad(e, p, slice, out_dtype);
+    *out_dtype = param->grad_dtype;
+    return param->grad ? param->grad + slice * param->grad_stride : NULL;
+}
+
+bool zoff_engine_params_is_given(const zoff_engine *e, zoff_param p, size_t slice)
+{
+    const zoff_engine_param *param = &e->params[p];
+    return e->flags[param->first_flag + slice] & (param->tie ? ZOFF_SLICE_GIVEN : ZOFF_SLICE_READY);
+}

@@ -76,92 +76,6 @@ static rows table(const zoff_engine *e)
     return e->run.last ? ROWS(STEP) : ROWS(ADD);
 }
 
-static bool streams_weights(const zoff_engine *e)
-{
-    return e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
-}
-
-/* Whether borrowing the states of a bucket takes a slot of their store. */
-static bool states_take_slot(const zoff_engine *e, size_t bucket)
-{
-    return !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
-}
-
-static bool weights_take_slot(const zoff_engine *e, size_t bucket)
-{
-    return streams_weights(e) && !zoff_offload_store_resident(e->weights, bucket);
-}
-
-void zoff_engine_pipeline_open(zoff_engine *e)
-{
-    e->streamed_count = 0;
-    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return;
-    for (size_t position = 0; position < e->plan.chunk_count; position++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, position);
-        if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
-            e->streamed[e->streamed_count++] = position;
-    }
-}
-
-/* Index of the first streamed position that is not before `first`. */
-static size_t streamed_from(const zoff_engine *e, size_t first)
-{
-    size_t low = 0, high = e->streamed_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (e->streamed[middle] < first)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The walk may borrow the buckets before this position, once those before `first` are through: a store lends no more chunks
- * than it has slots, and any number of those that are in DRAM anyway. The search looks at streamed buckets only, so its cost
- * depends on the slots and not on the chunks: kernels call it every 64 Ki elements. */
-static size_t window_from(const zoff_engine *e, size_t first)
-{
-    const zoff_config_values *values = &e->settings.values;
-    size_t states = 0, weights = 0;
-    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
-        return zoff_base_bits_min(e->plan.chunk_count, first + 1);
-    for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
-        states += states_take_slot(e, bucket);
-        weights += weights_take_slot(e, bucket);
-        if (states > values->slots || weights > values->weights.slots)
-            return e->streamed[k];
-    }
-    return e->plan.chunk_count;
-}
-
-bool zoff_engine_pipeline_reaches(const zoff_bucket_run *run)
-{
-    const zoff_engine *e = run->engine;
-    return zoff_engine_kept_has(e, run->chunk) || zoff_engine_walk_position(e, run->chunk) < window_from(e, e->run.first);
-}
-
-/* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
-void zoff_engine_pipeline_ahead(zoff_engine *e)
-{
-    const size_t end = zoff_base_bits_min(window_from(e, 0), zoff_engine_walk_host_count(e));
-    for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
-        (void)zoff_offload_store_ahead(e->store, zoff_engine_walk_bucket(e, e->streamed[k]));
-}
-
-/* It would keep slots from the others. */
-void zoff_engine_pipeline_drop_useless(zoff_engine *e)
-{
-    const size_t end = zoff_base_bits_min(window_from(e, 0), zoff_engine_walk_host_count(e));
-    for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
-        if (!zoff_engine_stages_borrows(&e->runs[bucket]))
-            zoff_offload_store_drop(e->store, bucket);
-    }
-}
-
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
@@ -175,20 +89,8 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     if (e->run.last)
         zoff_engine_live_clear(e);
     if (!zoff_engine_ranks_several(e))
-        zoff_engine_pipeline_drop_useless(e);
-    zoff_engine_pipeline_feed(e);
-}
-
-void zoff_engine_pipeline_feed(zoff_engine *e)
-{
-    zoff_base_progress_pump(&e->progress);
-    if (!e->run.last)
-        return;
-    /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
-    const size_t end = window_from(e, e->run.first);
-    for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
-        zoff_base_progress_keep(&e->pollers.states,
-                                zoff_engine_stages_borrow(&e->runs[zoff_engine_walk_bucket(e, e->streamed[k])]));
+        zoff_engine_admit_drop_useless(e);
+    zoff_engine_admit_feed(e);
 }
 
 static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
@@ -203,7 +105,7 @@ void zoff_engine_pipeline_release(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         release(e->store, i, &e->runs[i].states);
         release(e->weights, i, &e->runs[i].weights);
-        zoff_engine_device_release(e, i);
+        zoff_engine_staging_release(e, i);
     }
 }
 
@@ -239,7 +141,7 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
 static zoff_status take_turn(zoff_engine *e, bool *moved)
 {
     const size_t first = e->run.first, host = zoff_engine_walk_host_count(e);
-    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(window_from(e, first), host) : host;
+    const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
     ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, moved));
     return advance_all(e, first, end, moved);
 }
@@ -254,7 +156,7 @@ static zoff_status write_behind(void *ctx)
     const write_wait *w = ctx;
     if (!zoff_offload_store_busy(w->store, true))
         return ZOFF_OK;
-    zoff_engine_pipeline_ahead(w->engine);
+    zoff_engine_admit_ahead(w->engine);
     return ZOFF_PENDING;
 }
 

@@ -18,8 +18,8 @@ static zoff_status ask_presence(zoff_engine *e)
                                  .in = own,
                                  .out = e->ranks.bits,
                                  .receive_bytes = e->ranks.bits_bytes};
-    ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.agreement));
-    e->run.agreement_asked = true;
+    ZOFF_TRY(zoff_comm_start(e->comm, &call, &e->run.talks.agreement));
+    e->run.talks.agreement_asked = true;
     return ZOFF_OK;
 }
 
@@ -62,16 +62,16 @@ static uint64_t count_own(const zoff_engine *e)
 zoff_status zoff_engine_presence_agree(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    if (e->run.agreed)
+    if (e->run.talks.agreed)
         return ZOFF_OK;
-    if (!e->run.agreement_asked)
+    if (!e->run.talks.agreement_asked)
         ZOFF_TRY(ask_presence(e));
-    zoff_status status = zoff_comm_poll(e->comm, &e->run.agreement);
+    zoff_status status = zoff_comm_poll(e->comm, &e->run.talks.agreement);
     if (status != ZOFF_OK)
         return status;
     take_presence(e);
     e->run.expected = count_own(e);
-    e->run.agreed = true;
-    zoff_engine_pipeline_drop_useless(e);
+    e->run.talks.agreed = true;
+    zoff_engine_admit_drop_useless(e);
     return ZOFF_OK;
 }

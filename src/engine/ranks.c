@@ -9,33 +9,9 @@
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
 _Static_assert(ZOFF_REACH_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS, "the slots of reach.c");
 
-/* Parts that are added up on the way are all as long as the longest. */
-static void lay_parts(const zoff_engine *e, size_t bucket, size_t *bytes)
-{
-    const unsigned ranks = e->plan.ranks;
-    size_t most = 0;
-    for (unsigned rank = 0; rank < ranks; rank++) {
-        bytes[rank] = zoff_engine_exchange_part_bytes(e, &e->plan, bucket, rank);
-        most = zoff_base_bits_max(most, bytes[rank]);
-    }
-    for (unsigned rank = 0; zoff_engine_reach_adds(e) && rank < ranks; rank++)
-        bytes[rank] = most;
-}
-
-const size_t *zoff_engine_ranks_parts(const zoff_engine *e, size_t bucket)
-{
-    const zoff_ranks *r = &e->ranks;
-    size_t *bytes = r->part_bytes + bucket % ZOFF_PART_ROWS * e->plan.ranks;
-    size_t *whose = &r->part_rows[bucket % ZOFF_PART_ROWS];
-    if (*whose != bucket)
-        lay_parts(e, bucket, bytes);
-    *whose = bucket;
-    return bytes;
-}
-
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
-    return zoff_engine_ranks_parts(ctx, bucket)[rank];
+    return zoff_engine_wire_parts(ctx, bucket)[rank];
 }
 
 /* The longest part of a bucket that is added up on the way: all are fp32, and have the same number of blocks but for one. */
@@ -53,8 +29,8 @@ static zoff_reduce_opts reduce_opts(const zoff_engine *e, const zoff_plan *plan)
 {
     zoff_reduce_opts opts = {.plan = plan, .adds = zoff_engine_reach_adds(e)};
     for (size_t b = 0; b < plan->chunk_count; b++) {
-        const size_t longest = opts.adds ? longest_part(plan, b) : zoff_engine_exchange_part_bytes(e, plan, b, plan->rank);
-        const size_t all = opts.adds ? plan->ranks * longest : zoff_engine_exchange_bucket_most(e, plan, b);
+        const size_t longest = opts.adds ? longest_part(plan, b) : zoff_engine_wire_part_bytes(e, plan, b, plan->rank);
+        const size_t all = opts.adds ? plan->ranks * longest : zoff_engine_wire_bucket_most(e, plan, b);
         opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
         opts.part_most = zoff_base_bits_max(opts.part_most, longest);
     }
@@ -121,49 +97,19 @@ static zoff_status allocate(zoff_engine *e)
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
 }
 
-/* Move bytes between ranks. Errors stay in the operations: their next poll returns them. */
-static zoff_status pump(void *ctx)
-{
-    const zoff_engine *e = ctx;
-    if (e->ranks.reduce)
-        zoff_zero_reduce_pump(e->ranks.reduce);
-    if (e->ranks.gather)
-        zoff_zero_gather_pump(e->ranks.gather);
-    return ZOFF_OK;
-}
-
-/* Other ranks may send at any time; a single rank waits only for its own vote. */
-static bool is_busy(void *ctx)
-{
-    const zoff_engine *e = ctx;
-    return zoff_engine_ranks_several(e) || e->run.gate == ZOFF_GATE_VOTING;
-}
-
-/* No deadline here: the communicator has one for each operation. */
-static void watch(zoff_engine *e)
-{
-    e->pollers.ranks = (zoff_poller){
-        .pump = pump, .is_busy = is_busy, .ctx = e, .timeout_seconds = -1, .waited = &e->run.info.comm_wait_seconds};
-    zoff_base_progress_add(&e->progress, &e->pollers.ranks);
-}
-
-zoff_status zoff_engine_ranks_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx)
-{
-    return zoff_base_progress_wait(&e->progress, &e->pollers.ranks, until, ctx);
-}
-
 static zoff_status open_exchanges(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
+    const bool reaches = zoff_engine_reach_is(e); /* gradients and weights then go from device to device */
     zoff_reduce_opts reduce = reduce_opts(e, &e->plan);
     reduce.comm = e->comm;
     reduce.channel = &e->channel;
     reduce.slots = REDUCE_SLOTS;
-    reduce.memory = zoff_engine_reach_is(e) ? zoff_engine_reach_memory(e) : r->staging.base;
+    reduce.memory = reaches ? zoff_engine_reach_memory(e) : r->staging.base;
     reduce.factor = e->settings.values.grad_factor;
     reduce.part_bytes = part_bytes_of;
-    reduce.pack = zoff_engine_exchange_pack;
-    reduce.sum = zoff_engine_exchange_sum;
+    reduce.pack = reaches ? zoff_engine_reach_pack : zoff_engine_exchange_pack;
+    reduce.sum = reaches ? zoff_engine_reach_sum : zoff_engine_exchange_sum;
     reduce.ctx = e;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     const zoff_gather_opts gather = {.comm = e->comm,
@@ -172,15 +118,15 @@ static zoff_status open_exchanges(zoff_engine *e)
                                      .slots = SPREAD_SLOTS,
                                      .about = zoff_engine_spread_about,
                                      .part_bytes = zoff_engine_spread_part_bytes,
-                                     .begin = zoff_engine_spread_begin,
-                                     .end = zoff_engine_spread_end,
+                                     .begin = reaches ? zoff_engine_reach_begin : zoff_engine_spread_begin,
+                                     .end = reaches ? zoff_engine_reach_end : zoff_engine_spread_end,
                                      .ctx = e};
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 
 zoff_status zoff_engine_ranks_open(zoff_engine *e)
 {
-    watch(e);
+    zoff_engine_ranks_wait_open(e);
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
     ZOFF_TRY(allocate(e));
@@ -191,13 +137,12 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
 
 void zoff_engine_ranks_abandon(zoff_engine *e)
 {
-    zoff_base_progress_remove(&e->progress, &e->pollers.ranks);
+    zoff_engine_ranks_wait_close(e);
     /* Others read it while it is in flight. */
-    zoff_comm_abandon(e->comm, &e->run.vote);
-    zoff_comm_abandon(e->comm, &e->run.agreement);
-    zoff_comm_abandon(e->comm, &e->run.commit);
+    zoff_comm_abandon(e->comm, &e->run.talks.vote);
+    zoff_comm_abandon(e->comm, &e->run.talks.agreement);
+    zoff_comm_abandon(e->comm, &e->run.talks.commit);
     zoff_comm_abandon(e->comm, &e->ranks.together.work);
-    zoff_engine_assemble_close(e);
     zoff_zero_reduce_close(e->ranks.reduce);
     zoff_zero_gather_close(e->ranks.gather);
     e->ranks.reduce = NULL;

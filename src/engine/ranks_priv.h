@@ -75,8 +75,11 @@ void zoff_engine_ranks_close(zoff_engine *e);   /* after that */
 /* DRAM for what goes to other ranks and comes from them. */
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan);
 uint64_t zoff_engine_ranks_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* and of the device's memory */
+/* ranks_wait.c */
+void zoff_engine_ranks_wait_open(zoff_engine *e); /* register with the engine's progress; the exchanges may follow later */
+void zoff_engine_ranks_wait_close(zoff_engine *e);
 /* Wait for other ranks until `until` returns anything but PENDING.  @blocks yes */
-zoff_status zoff_engine_ranks_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx);
+zoff_status zoff_engine_ranks_wait_until(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx);
 /* Bytes over the wire since the step before; and from here on anew. */
 void zoff_engine_ranks_count(const zoff_engine *e, zoff_step_info *info);
 void zoff_engine_ranks_count_anew(zoff_engine *e);
@@ -117,17 +120,30 @@ zoff_status zoff_engine_first_weights_send(zoff_engine *e); /* the program's wei
 zoff_status
 zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps, unless states of an earlier process are there */
 
-/* exchange.c: gradients of all ranks to the owner of their sum */
-/* Bytes of gradients on the wire of each rank's part of a bucket; valid until another bucket is asked for. */
-const size_t *zoff_engine_ranks_parts(const zoff_engine *e, size_t bucket);
+/* wire.c: which elements go over the wire, and where they are in a rank's part */
+void zoff_engine_wire_measure(zoff_engine *e); /* at seal: the widest elements of the list of parameters */
+/* The type of a parameter's gradients on the wire. */
+zoff_dtype zoff_engine_wire_dtype(const zoff_engine *e, const zoff_engine_param *p);
+/* Where a piece goes in its part, in bytes. `at`: the end of the piece before it; moves behind this one. */
+size_t zoff_engine_wire_place(size_t *at, size_t count, size_t element_bytes);
+size_t zoff_engine_wire_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
 /* No less than all ranks' parts of a bucket together. */
-size_t zoff_engine_exchange_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket);
-size_t zoff_engine_exchange_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
+size_t zoff_engine_wire_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket);
+/* Bytes of gradients in each rank's part of a bucket; valid until another bucket is asked for. */
+const size_t *zoff_engine_wire_parts(const zoff_engine *e, size_t bucket);
+/* Whether the weights of a piece go to all ranks in this step; `all`: outside of a step, whatever its gradients. */
+bool zoff_engine_wire_takes(const zoff_engine *e, const zoff_plan_piece *piece, bool all);
+bool zoff_engine_wire_takes_now(const zoff_engine *e, const zoff_plan_piece *piece);
+
+/* weight.c */
+/* The weight of this micro-batch on all ranks together, once its gradients are summed. */
+double zoff_engine_weight_total(const zoff_engine *e);
+
+/* exchange.c: gradients of all ranks to the owner of their sum */
 zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-/* The type in which a parameter's gradients are on the wire. */
-void zoff_engine_exchange_measure(zoff_engine *e); /* at seal: the widest elements of the list of parameters */
-zoff_dtype zoff_engine_exchange_dtype(const zoff_engine *e, const zoff_engine_param *p);
+/* The sums of a bucket are complete for this micro-batch: measure them in the last one. */
+zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
 /* What goes into the parts of all ranks, as e->ranks.moves or e->ranks.terms; what is missing is zeroed already. And what is
  * added up of what has come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */
 zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves);
@@ -138,17 +154,14 @@ void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
 /* A slice is ready: its buckets will take it. */
 void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice);
 void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
-bool zoff_engine_exchange_go_on(zoff_engine *e);          /* without waiting; whether something is under way */
-void zoff_engine_exchange_close(zoff_engine *e);          /* no other gradient will come */
-double zoff_engine_exchange_weight(const zoff_engine *e); /* of this micro-batch on all ranks, once its gradients are summed */
+bool zoff_engine_exchange_go_on(zoff_engine *e);               /* without waiting; whether something is under way */
+void zoff_engine_exchange_close(zoff_engine *e);               /* no other gradient will come */
 zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
 zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
 
 /* reach.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
-zoff_status zoff_engine_reach_find(zoff_engine *e); /* whether it does */
-bool zoff_engine_reach_is(const zoff_engine *e);
-bool zoff_engine_reach_adds(const zoff_engine *e); /* and it adds gradients up itself, as zoff.reduce_scatter asks for */
+zoff_status zoff_engine_reach_find(zoff_engine *e);        /* whether it does */
 zoff_status zoff_engine_reach_check(const zoff_engine *e); /* whether what that asks for can be had */
 uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
 zoff_status zoff_engine_reach_open(zoff_engine *e);
@@ -156,11 +169,11 @@ zoff_status
 zoff_engine_reach_connect(zoff_engine *e); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
 void zoff_engine_reach_close(zoff_engine *e);
 char *zoff_engine_reach_memory(const zoff_engine *e); /* of the slots */
-zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot, char *out);
-zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights);
-/* This rank's new weights to its part of a slot; and all ranks' from there to where they belong. */
-zoff_status zoff_engine_reach_lift(zoff_engine *e, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts);
+/* The twins of exchange_pack() and exchange_sum(), spread_begin() and spread_end(), on the device. */
+zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+zoff_status zoff_engine_reach_begin(void *ctx, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_engine_reach_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 
 /* spread.c: from the owner to all ranks */
 size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
@@ -169,8 +182,6 @@ zoff_comm_item zoff_engine_spread_about(void *ctx, size_t bucket);
 zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out);
 zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at);
-/* Whether the weights of a piece are new on all ranks after this step. */
-bool zoff_engine_spread_goes(const zoff_engine *e, const zoff_plan_piece *piece);
 zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */
 zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
 zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */

@@ -29,16 +29,6 @@ zoff_status zoff_engine_reach_find(zoff_engine *e)
     return ZOFF_OK;
 }
 
-bool zoff_engine_reach_is(const zoff_engine *e)
-{
-    return e->reaches;
-}
-
-bool zoff_engine_reach_adds(const zoff_engine *e)
-{
-    return e->adds;
-}
-
 /* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
 zoff_status zoff_engine_reach_check(const zoff_engine *e)
 {
@@ -91,7 +81,7 @@ zoff_status zoff_engine_reach_open(zoff_engine *e)
     for (unsigned i = 0; i < ZOFF_REACH_SLOTS; i++)
         ZOFF_TRY(ops->event_open(e->accel, &r->moved[i]));
     if (e->accumulator.base)
-        ZOFF_TRY(zoff_engine_device_pin(e, &e->accumulator));
+        ZOFF_TRY(zoff_engine_link_pin(e, &e->accumulator));
     r->pinned = e->accumulator.base != NULL;
     return ZOFF_OK;
 }
@@ -127,7 +117,7 @@ zoff_status zoff_engine_reach_connect(zoff_engine *e)
     if (!zoff_engine_reach_adds(e))
         return ZOFF_OK;
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
-        const size_t bytes = zoff_engine_ranks_parts(e, b)[0];
+        const size_t bytes = zoff_engine_wire_parts(e, b)[0];
         most = zoff_base_bits_max(most, bytes);
         least = bytes ? zoff_base_bits_min(least, bytes) : least;
     }
@@ -152,7 +142,7 @@ void zoff_engine_reach_close(zoff_engine *e)
     if (r->sums)
         ops->free(e->accel, r->sums);
     if (r->pinned)
-        zoff_engine_device_unpin(e, &e->accumulator);
+        zoff_engine_link_unpin(e, &e->accumulator);
     *r = (zoff_reach){.slots = NULL};
 }
 
@@ -187,8 +177,9 @@ static zoff_status put_parts(zoff_engine *e, size_t bucket, char *out)
     return e->accel->ops->cast(e->accel, e->device.compute, e->ranks.moves, moves);
 }
 
-zoff_status zoff_engine_reach_pack(zoff_engine *e, size_t bucket, unsigned slot, char *out)
+zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
+    zoff_engine *e = ctx;
     if (!e->device.reach.moves[slot]) {
         ZOFF_TRY(put_parts(e, bucket, out));
         ZOFF_TRY(mark(e, slot, e->device.compute));
@@ -220,8 +211,9 @@ static zoff_status put_sums(zoff_engine *e, size_t bucket, unsigned slot, const 
                                            : bring_down(e, pieces, pieces + used - 1);
 }
 
-zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights)
+zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
+    zoff_engine *e = ctx;
     zoff_reach *r = &e->device.reach;
     if (!r->moves[slot]) {
         ZOFF_TRY(put_sums(e, bucket, slot, parts, weights));
@@ -229,7 +221,7 @@ zoff_status zoff_engine_reach_sum(zoff_engine *e, size_t bucket, unsigned slot, 
     }
     const zoff_status status = finish(e, slot);
     r->added[slot] = status != ZOFF_OK;
-    return status;
+    return status == ZOFF_OK ? zoff_engine_exchange_summed(e, bucket, parts, weights) : status;
 }
 
 /* ---- weights ---- */
@@ -249,10 +241,10 @@ static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
         ZOFF_TRY(zoff_engine_kept_await(e, e->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[i];
-        if (!zoff_engine_spread_goes(e, piece))
+        if (!zoff_engine_wire_takes_now(e, piece))
             continue;
         const size_t start = zoff_engine_spread_place(e, piece, &at);
-        const char *whole = zoff_engine_device_weights(e, piece, NULL);
+        const char *whole = zoff_engine_staging_weights(e, piece, NULL);
         /* Frozen ones are on the device, and in no window. */
         const bool rises = whole && !e->params[piece->param].frozen;
         const char *from = rises ? whole : zoff_engine_params_value(e, piece, NULL);
@@ -262,7 +254,7 @@ static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_reach_lift(zoff_engine *e, size_t bucket, unsigned slot, char **out)
+static zoff_status lift(zoff_engine *e, size_t bucket, unsigned slot, char **out)
 {
     char *parts = e->device.reach.slots + slot * e->ranks.spread_bytes, *own = parts;
     *out = parts;
@@ -288,7 +280,7 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
         size_t at = 0;
         while (zoff_zero_plan_next(&part, &piece)) {
             const zoff_dtype dtype = e->params[piece.param].dtype;
-            if (zoff_engine_spread_goes(e, &piece))
+            if (zoff_engine_wire_takes_now(e, &piece))
                 e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
                                                            .dst = zoff_engine_params_value(e, &piece, NULL),
                                                            .src = parts + zoff_engine_spread_place(e, &piece, &at),
@@ -300,7 +292,7 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
     return e->accel->ops->cast(e->accel, e->device.up, e->ranks.moves, used);
 }
 
-zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts)
+static zoff_status scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_reach *r = &e->device.reach;
     if (!r->moves[number_of(slot)]) {
@@ -313,6 +305,21 @@ zoff_status zoff_engine_reach_scatter(zoff_engine *e, size_t bucket, unsigned sl
     if (status != ZOFF_OK)
         return status;
     r->lifted[slot] = r->counted[slot] = false;
-    zoff_engine_device_release(e, bucket);
+    zoff_engine_staging_release(e, bucket);
     return ZOFF_OK;
+}
+
+/* Replicated states exchange sums of gradients, not weights: the gather of spread.c reads these where they are. */
+zoff_status zoff_engine_reach_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+{
+    zoff_engine *e = ctx;
+    return e->plan.replicated ? zoff_engine_spread_begin(ctx, bucket, slot, out) : lift(e, bucket, slot, out);
+}
+
+zoff_status zoff_engine_reach_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_engine *e = ctx;
+    const zoff_status status = parts && !e->plan.replicated ? scatter(e, bucket, slot, parts) : ZOFF_OK;
+    e->runs[bucket].shared = e->runs[bucket].shared || status == ZOFF_OK;
+    return status;
 }

@@ -7,24 +7,10 @@
 #include "clock.h"
 #include "try.h"
 
-/* The same of all weights, outside of a step. */
-static bool goes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
-{
-    const zoff_engine_param *p = &e->params[piece->param];
-    const uint8_t flag = e->flags[p->first_flag + piece->slice];
-    const bool is_whole = !p->engine_owned || zoff_engine_live_is_pinned(e, piece->param, piece->slice);
-    return is_whole && (all || (flag && !p->frozen));
-}
-
-bool zoff_engine_spread_goes(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    return goes(e, piece, e->ranks.spreads_all);
-}
-
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
 {
     return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece)
-                                                : zoff_engine_device_weights(e, piece, NULL);
+                                                : zoff_engine_staging_weights(e, piece, NULL);
 }
 
 static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
@@ -45,7 +31,7 @@ static size_t weight_bytes(const zoff_engine *e, zoff_plan_cursor part, bool all
     zoff_plan_piece piece;
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
-        if (goes(e, &piece, all))
+        if (zoff_engine_wire_takes(e, &piece, all))
             (void)zoff_engine_spread_place(e, &piece, &at);
     }
     return zoff_base_bits_align(at, e->widest_weight); /* what follows may be wider */
@@ -96,7 +82,7 @@ static size_t move_part(zoff_engine *e, zoff_plan_cursor part, char *wire, bool 
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
         const zoff_dtype dtype = e->params[piece.param].dtype;
-        if (!goes(e, &piece, e->ranks.spreads_all))
+        if (!zoff_engine_wire_takes(e, &piece, e->ranks.spreads_all))
             continue;
         char *whole = whole_weights(e, &piece), *place = wire + zoff_engine_spread_place(e, &piece, &at);
         e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
@@ -113,11 +99,10 @@ zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, ch
     zoff_engine *e = ctx;
     if (e->plan.replicated) {
         const zoff_plan_piece *first = &e->plan.pieces[e->plan.chunks[bucket].first_piece];
-        *out = (char *)(zoff_engine_kept_has(e, bucket) ? zoff_engine_kept_sum(e, first) : zoff_engine_params_sum(e, first));
+        *out = (char *)(zoff_engine_kept_has(e, bucket) ? zoff_engine_pieces_kept_sum(e, first)
+                                                        : zoff_engine_params_sum(e, first));
         return ZOFF_OK;
     }
-    if (zoff_engine_reach_is(e))
-        return zoff_engine_reach_lift(e, bucket, slot, out);
     char *parts = (char *)e->ranks.staging.base + slot * e->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < e->plan.rank; rank++)
         own += zoff_engine_spread_part_bytes(e, bucket, rank);
@@ -130,13 +115,9 @@ zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, ch
 zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_engine *e = ctx;
-    if (parts && !e->plan.replicated && zoff_engine_reach_is(e)) {
-        const zoff_status status = zoff_engine_reach_scatter(e, bucket, slot, parts);
-        if (status != ZOFF_OK)
-            return status;
-    }
+    (void)slot;
     e->runs[bucket].shared = true;
-    if (e->plan.replicated || !parts || zoff_engine_reach_is(e))
+    if (e->plan.replicated || !parts)
         return ZOFF_OK;
     char *wire = (char *)(uintptr_t)parts;
     size_t used = 0;
@@ -193,7 +174,7 @@ static zoff_status poll(void *ctx)
 
 zoff_status zoff_engine_spread_finish(zoff_engine *e)
 {
-    return zoff_engine_ranks_wait(e, poll, e);
+    return zoff_engine_ranks_wait_until(e, poll, e);
 }
 
 typedef struct start_wait {
@@ -214,7 +195,7 @@ static zoff_status start_all(zoff_engine *e)
 {
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
         ZOFF_TRY(zoff_engine_device_lend(e, b, true));
-        ZOFF_TRY(zoff_engine_ranks_wait(e, try_to_start, &(start_wait){e, b}));
+        ZOFF_TRY(zoff_engine_ranks_wait_until(e, try_to_start, &(start_wait){e, b}));
     }
     ZOFF_TRY(zoff_engine_spread_finish(e));
     return zoff_engine_device_settle(e);

@@ -6,22 +6,16 @@
 
 #include <string.h>
 
-float *zoff_engine_states_stream(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
-                                 zoff_plan_stream stream)
-{
-    return (float *)(void *)(base + chunk->starts[stream]) + piece->offsets[stream];
-}
-
 /* A cast of one piece between weights and masters; false for a piece without a master of its own, or without weights yet. Of
  * fp32 weights, which are their own masters, files that persist have a copy. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    void *value = zoff_engine_device_weights(e, piece, memory.weights);
+    void *value = zoff_engine_staging_weights(e, piece, memory.weights);
     if (p->frozen || !value || !(zoff_engine_params_has_master(e, p) || e->settings.values.persist))
         return false;
-    void *master = zoff_engine_states_stream(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
+    void *master = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
     *out = (zoff_cast_piece){.count = piece->count,
                              .dst = to_master ? master : value,
                              .src = to_master ? value : master,
@@ -55,24 +49,6 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
 }
 
-zoff_adam_piece zoff_engine_states_piece(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
-                                         zoff_chunk_memory memory)
-{
-    const zoff_engine_param *p = &e->params[piece->param];
-    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
-    const bool has_master = zoff_engine_params_has_master(e, p);
-    char *value = zoff_engine_device_weights(e, piece, memory.weights);
-    char *base = memory.states;
-    return (zoff_adam_piece){.count = piece->count,
-                             .master =
-                                 has_master ? (void *)zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_MASTER) : value,
-                             .m = states.m ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_M) : NULL,
-                             .v = states.v ? zoff_engine_states_stream(chunk, piece, base, ZOFF_STREAM_V) : NULL,
-                             .grad_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : p->grad_dtype,
-                             .copy_out = p->dtype != ZOFF_F32 ? value : NULL,
-                             .copy_dtype = p->dtype};
-}
-
 /* What the sums of squares of Adagrad start with, where that is not zero. */
 static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, char *base)
 {
@@ -81,7 +57,7 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         const zoff_engine_param *p = &e->params[piece->param];
         const bool is_sum = !p->frozen && zoff_engine_groups_own(e, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
-        float *sums = zoff_engine_states_stream(c, piece, base, ZOFF_STREAM_V);
+        float *sums = zoff_engine_pieces_state(c, piece, base, ZOFF_STREAM_V);
         for (size_t k = 0; is_sum && k < piece->count; k++)
             sums[k] = first;
     }
@@ -103,12 +79,12 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         if (!e->params[piece->param].frozen)
-            e->adam_pieces[used++] = zoff_engine_states_piece(e, c, piece, memory);
+            e->adam_pieces[used++] = zoff_engine_pieces_of_update(e, c, piece, memory);
     }
     zoff_adam_touch_run(e->settings.threads, e->adam_pieces, used);
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
-    zoff_engine_device_release(e, chunk);
+    zoff_engine_staging_release(e, chunk);
     if (is_kept)
         e->device.fault = zoff_engine_kept_give_back(e, chunk);
 }
@@ -234,7 +210,7 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
     if (pass->changes_weights)
         zoff_engine_live_clear(e);
     else if (pass->weights)
-        zoff_engine_live_let_go(e);
+        zoff_engine_held_let_go(e);
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
@@ -251,7 +227,7 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
     }
     status = zoff_engine_stores_drain(e);
     ZOFF_TRY(pass->changes_states ? zoff_engine_commit_pass(e, status) : status);
-    zoff_engine_pipeline_ahead(e);
+    zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
 
@@ -262,13 +238,13 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
     ZOFF_TRY(zoff_engine_device_lend(e, chunk, to_master));
     zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
     if (status < 0) {
-        zoff_engine_device_release(e, chunk);
+        zoff_engine_staging_release(e, chunk);
         return status;
     }
     cast_chunk(e, chunk, memory, to_master);
     if (!to_master)
         status = zoff_engine_device_rise(e, chunk, true);
-    zoff_engine_device_release(e, chunk);
+    zoff_engine_staging_release(e, chunk);
     if (status == ZOFF_OK)
         return zoff_engine_states_give_back(e, pass, chunk, memory);
     zoff_base_status_keep(&kept);

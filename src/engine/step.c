@@ -103,7 +103,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
-    const bool moves = zoff_engine_device_go_on(e) == ZOFF_PENDING || zoff_engine_device_wait_rises(e);
+    const bool moves = zoff_engine_download_poll(e) == ZOFF_PENDING || zoff_engine_device_wait_rises(e);
     const bool exchanges = zoff_engine_exchange_go_on(e);
     const bool assembles = zoff_engine_assemble_go_on(e) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
@@ -195,7 +195,7 @@ static zoff_status finish(zoff_engine *e)
     if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
         zoff_engine_handover_zero(e);
     turn_flags(e);
-    e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_exchange_weight(e);
+    e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_weight_total(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
     info->accumulated = !e->run.last;
@@ -207,8 +207,8 @@ static zoff_status finish(zoff_engine *e)
     zoff_engine_exchange_begin(e);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
-    zoff_engine_update_learn(e);
-    zoff_engine_pipeline_ahead(e);
+    zoff_engine_threads_learn(e);
+    zoff_engine_admit_ahead(e);
     zoff_engine_order_turn(e);
     return ZOFF_OK;
 }
@@ -334,7 +334,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     e->weight_sum = 0;
     e->phase = ZOFF_PHASE_IDLE;
     zoff_engine_exchange_begin(e);
-    zoff_engine_pipeline_ahead(e);
+    zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
 
@@ -350,7 +350,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
     /* These gradients are dropped, whatever became of them; but not while they may still come. */
-    zoff_status ended = zoff_engine_device_end_falls(e);
+    zoff_status ended = zoff_engine_download_finish(e);
     if (ended < 0 && e->pollers.device.is_overdue)
         return ended;
     enter(e, ZOFF_COMM_IN_DROP);

@@ -49,7 +49,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .verify = (zoff_store_verify)s->values.verify};
 }
 
-static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
+static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
 {
     const zoff_settings *s = &e->settings;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
@@ -62,7 +62,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;
     opts.what = "the optimizer states";
-    opts.fill = zoff_engine_states_fill;
+    opts.fill = fill;
     opts.slots = s->values.slots;
     opts.residents = zoff_engine_residents_states(e, &e->plan);
     opts.paths = (const char *const *)s->paths;
@@ -77,7 +77,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks)
     return zoff_offload_store_open(&opts, &e->store);
 }
 
-static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
+static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
 {
     const zoff_weight_values *values = &e->settings.values.weights;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
@@ -87,7 +87,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks)
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = values->tier;
     opts.what = "the weights";
-    opts.fill = zoff_engine_states_fill_weights;
+    opts.fill = fill;
     opts.slots = values->slots;
     opts.residents = zoff_engine_residents_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
@@ -118,13 +118,13 @@ static void watch(zoff_engine *e, zoff_store *store, zoff_poller *poller)
 }
 
 /* The states first: what ranks have found of them is compared before anything is written. */
-zoff_status zoff_engine_stores_open(zoff_engine *e)
+zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill *weights)
 {
     zoff_store_chunk *chunks;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
-    zoff_status status = open_states(e, chunks);
+    zoff_status status = open_states(e, chunks, states);
     if (status == ZOFF_OK && zoff_engine_params_any_owned(e))
-        status = open_weights(e, chunks);
+        status = open_weights(e, chunks, weights);
     zoff_base_mem_free(chunks);
     if (status == ZOFF_OK) {
         watch(e, e->store, &e->pollers.states);

@@ -69,7 +69,7 @@ uint64_t zoff_engine_terms_digest(zoff_engine *e)
     words[ITERATIONS] = (uint64_t)s->iterations;
     words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
     words[HYSTERESIS] = s->hysteresis;
-    words[WEIGHTS] = word_of(e->plan.run_count ? e->weight_sum + zoff_engine_exchange_weight(e) : 0);
+    words[WEIGHTS] = word_of(e->plan.run_count ? e->weight_sum + zoff_engine_weight_total(e) : 0);
     for (size_t group = 0; group < e->group_count; group++)
         add_group(e, group, words + TERMS + group * words_of_group());
     return zoff_offload_layout(words, zoff_engine_terms_count(e) * sizeof *words);

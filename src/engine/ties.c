@@ -99,22 +99,13 @@ static bool is_name_only(const zoff_engine *e, size_t i)
     return zoff_engine_params_owner(e, (zoff_param)i) != i;
 }
 
-/* Gradients as the program gave them. */
-static zoff_given given_of(const zoff_engine *e, size_t i)
-{
-    const zoff_engine_param *p = &e->params[i];
-    if (p->tie && !is_name_only(e, i))
-        return e->ties.all[p->tie - 1].given;
-    return (zoff_given){.grad = p->grad, .stride = p->grad_stride, .dtype = p->grad_dtype};
-}
-
 /* The gradient of one that is tied may be another's: a backward pass that has added them up itself. */
 static bool shares_gradient(const zoff_engine *e, size_t i)
 {
-    const zoff_given own = given_of(e, i);
+    const zoff_given own = zoff_engine_params_given(e, i);
     const zoff_tie *tie = e->params[i].tie ? &e->ties.all[e->params[i].tie - 1] : NULL;
     for (size_t k = 0; tie && k < tie->count && e->ties.members[tie->first + k] < i; k++) {
-        const zoff_given other = given_of(e, e->ties.members[tie->first + k]);
+        const zoff_given other = zoff_engine_params_given(e, e->ties.members[tie->first + k]);
         if (other.grad == own.grad && other.stride == own.stride && other.dtype == own.dtype)
             return true;
     }
@@ -125,7 +116,7 @@ static zoff_status list_regions(const zoff_engine *e, bool gradients, regions *r
 {
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        const zoff_given given = given_of(e, i);
+        const zoff_given given = zoff_engine_params_given(e, i);
         const bool is_tied = p->tie != 0;
         if (gradients && (is_tied || !p->frozen) && !shares_gradient(e, i))
             ZOFF_TRY(add(r, (uint32_t)i, given.grad, p->count * zoff_adam_dtype_bytes(given.dtype), given.stride, p->slices));
@@ -254,7 +245,7 @@ zoff_status zoff_engine_ties_find(zoff_engine *e)
         zoff_engine_ties_dissolve(e);
     ZOFF_TRY(status);
     e->ties.rebound = false;
-    zoff_engine_exchange_measure(e);
+    zoff_engine_wire_measure(e);
     return ZOFF_OK;
 }
 
@@ -331,13 +322,6 @@ void zoff_engine_ties_close(zoff_engine *e)
 
 /* ---- gradients ---- */
 
-char *zoff_engine_ties_given(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
-{
-    const zoff_given given = given_of(e, p);
-    *out_dtype = given.dtype;
-    return given.grad ? given.grad + slice * given.stride : NULL;
-}
-
 void zoff_engine_ties_bind(zoff_engine *e, zoff_param p, void *value, void *grad)
 {
     const zoff_tie *one = &e->ties.all[e->params[p].tie - 1];
@@ -371,7 +355,7 @@ static bool is_counted(const zoff_engine *e, const zoff_tie *one, size_t end, si
     zoff_dtype dtype;
     for (size_t k = 0; k < end; k++) {
         const uint32_t member = e->ties.members[one->first + k];
-        if (is_given(e, member, slice) && zoff_engine_ties_given(e, member, slice, &dtype) == grad)
+        if (is_given(e, member, slice) && zoff_engine_params_given_grad(e, member, slice, &dtype) == grad)
             return true;
     }
     return false;
@@ -386,7 +370,7 @@ static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
         const uint32_t member = e->ties.members[one->first + k];
         const size_t number = e->params[member].first_flag + slice;
         zoff_accumulate_piece piece = {.count = owner->count, .first = first};
-        const char *own = zoff_engine_ties_given(e, member, slice, &piece.dtype);
+        const char *own = zoff_engine_params_given_grad(e, member, slice, &piece.dtype);
         if (!is_given(e, member, slice) || (own && is_counted(e, one, k, slice, own)))
             continue;
         piece.grad = own ? own : zoff_engine_grads_at(e, number);
@@ -396,7 +380,7 @@ static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
     }
     for (size_t k = 0; k < one->count && !zoff_engine_device_is(e); k++)
         zoff_engine_grads_let_go(e, e->params[e->ties.members[one->first + k]].first_flag + slice);
-    return zoff_engine_handover_take(e, one->owner, slice, e->device.compute);
+    return zoff_engine_intake_take(e, one->owner, slice, e->device.compute);
 }
 
 static size_t count_given(const zoff_engine *e, const zoff_tie *one, size_t slice)
@@ -411,9 +395,9 @@ zoff_status zoff_engine_ties_take(zoff_engine *e, zoff_param p, size_t slice, vo
 {
     const zoff_tie *one = &e->ties.all[e->params[p].tie - 1];
     uint8_t *flag = &e->flags[e->params[p].first_flag + slice];
-    ZOFF_TRY(zoff_engine_device_follow(e, native_stream));
+    ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
     if (zoff_engine_device_is(e))
-        ZOFF_TRY(zoff_engine_device_norm_follow(e));
+        ZOFF_TRY(zoff_engine_link_compute_follow(e));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(e, one, slice) < one->count)
         return ZOFF_OK; /* the others may still come */
@@ -435,7 +419,7 @@ zoff_status zoff_engine_ties_settle(zoff_engine *e, bool all)
             for (size_t k = 0; all && k < one->count; k++) {
                 const uint32_t member = e->ties.members[one->first + k];
                 zoff_dtype dtype;
-                const bool has = zoff_engine_ties_given(e, member, slice, &dtype) ||
+                const bool has = zoff_engine_params_given_grad(e, member, slice, &dtype) ||
                                  zoff_engine_grads_at(e, e->params[member].first_flag + slice);
                 if (has && !is_given(e, member, slice))
                     ZOFF_TRY(zoff_engine_ties_take(e, member, slice, NULL));

@@ -2,10 +2,7 @@
  *
  * States that go to a file are known there by a checksum, and to read them once more for it, from DRAM, would cost half as much
  * as the update itself. So a bucket is updated tile by tile, and what a tile has made final is hashed while a cache has it.
- *
- * Where the disk is what a step waits for, more threads than it takes to keep up with it make nothing faster. They make it
- * slower: each bucket finds them asleep, for the caller has waited in between, or spinning on the very CPU that the caller was
- * woken on by the disk's interrupt. So an update has as many as the last step had work for. */
+ */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -25,57 +22,6 @@ typedef struct tiling {
     bool settles[ZOFF_STREAM_COUNT];
 } tiling;
 
-static unsigned threads_now(const zoff_engine *e)
-{
-    return e->update_threads ? e->update_threads : e->settings.threads;
-}
-
-unsigned zoff_engine_update_enough(double worked, double waited, unsigned used, unsigned most)
-{
-    const double busy = 2.0 / 3; /* of the time that is not the trainer's: so much work still hides behind the disk */
-    const double room = busy * (worked + waited);
-    if (!(room > 0))
-        return used;
-    const double wanted = worked * used / room;
-    return wanted < most ? 1 + (unsigned)wanted : most;
-}
-
-/* Nothing hides it: the step waits for the last gradient before it uses the first state. On many cores all of them are
- * quicker; on two, where the update is one thread's, the other has to be woken for each bucket, and five times slower was seen.
- * So both are tried, and the slower one again from time to time. */
-void zoff_engine_update_choose(zoff_measure_threads *m, double seconds)
-{
-    enum { AGAIN = 50 }; /* steps */
-    m->seconds[m->few] = seconds;
-    if (m->seconds[!m->few] == 0 || ++m->steps >= AGAIN) {
-        m->few = !m->few;
-        m->steps = 0;
-    } else {
-        m->few = m->seconds[1] < m->seconds[0];
-    }
-}
-
-unsigned zoff_engine_update_measurers(const zoff_engine *e)
-{
-    if (e->conducted)
-        return 1;
-    return e->measure_threads.few ? threads_now(e) : e->settings.threads;
-}
-
-void zoff_engine_update_learn(zoff_engine *e)
-{
-    const zoff_step_info *info = &e->run.info;
-    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
-        return;
-    if (threads_now(e) < e->settings.threads)
-        zoff_engine_update_choose(&e->measure_threads, info->measure_seconds);
-    e->update_threads = zoff_engine_update_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
-                                                  threads_now(e), e->settings.threads);
-    zoff_offload_store_set_threads(e->store, e->update_threads);
-    if (e->weights)
-        zoff_offload_store_set_threads(e->weights, e->update_threads);
-}
-
 /* Bytes that the kernels move for a piece are those of the streams that it names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
@@ -89,9 +35,9 @@ static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_ch
 {
     zoff_engine *e = run->engine;
     const zoff_chunk_memory memory = {run->states.base, run->weights.base};
-    zoff_adam_piece a = zoff_engine_states_piece(e, chunk, piece, memory);
+    zoff_adam_piece a = zoff_engine_pieces_of_update(e, chunk, piece, memory);
     a.consts = &e->consts[e->params[piece->param].group];
-    a.grad = zoff_engine_stages_gradient(e, piece, &a.grad_dtype);
+    a.grad = zoff_engine_pieces_gradient(e, piece, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;
@@ -115,13 +61,13 @@ static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t co
 /* Called by the kernels in between. */
 static void between(void *ctx)
 {
-    zoff_engine_pipeline_feed(ctx);
+    zoff_engine_admit_feed(ctx);
 }
 
 static void run_tile(tiling *t)
 {
     zoff_engine *e = t->run->engine;
-    zoff_adam_update_run(threads_now(e), e->adam_pieces, t->used, between, e);
+    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->adam_pieces, t->used, between, e);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
@@ -185,7 +131,7 @@ static void update_whole(zoff_bucket_run *run, const zoff_plan_chunk *chunk, con
         e->run.info.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
-    zoff_adam_update_run(threads_now(e), e->adam_pieces, used, between, e);
+    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->adam_pieces, used, between, e);
 }
 
 zoff_status zoff_engine_update_run(zoff_bucket_run *run)
@@ -196,7 +142,7 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
     zoff_store_stats before;
     if (zoff_engine_kept_has(e, run->chunk))
         return zoff_engine_kept_update(run);
-    if (!zoff_engine_stages_takes_part(run))
+    if (!zoff_engine_admit_takes_part(run))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
@@ -213,6 +159,6 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
     zoff_engine_live_refresh(e, run->chunk, run->weights.base, false);
     e->run.updated++;
-    e->run.info.update_seconds += zoff_engine_stages_worked(e, from, &before);
+    e->run.info.update_seconds += zoff_engine_measure_worked(e, from, &before);
     return ZOFF_OK;
 }

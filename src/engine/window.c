@@ -104,7 +104,7 @@ static char *elements_of(const zoff_engine *e, const window *w, const zoff_plan_
 {
     if (w->is_weights || is_own_master(e, w))
         return zoff_engine_params_value(e, piece, memory.weights);
-    return (char *)zoff_engine_states_stream(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
+    return (char *)zoff_engine_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
 /* Weights that were set become masters. */
@@ -114,7 +114,7 @@ static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece
     if (!memory.states || !(w->is_weights || is_own_master(e, w)))
         return;
     const zoff_cast_piece cast = {.count = count,
-                                  .dst = zoff_engine_states_stream(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
+                                  .dst = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
                                   .src = weights,
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = e->params[w->param].dtype};
@@ -318,7 +318,7 @@ zoff_status zoff_engine_window_close(zoff_engine *e)
         return ZOFF_OK;
     ZOFF_TRY(zoff_engine_window_commit(e));
     e->windowed = false;
-    zoff_engine_pipeline_ahead(e);
+    zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
 

@@ -24,7 +24,7 @@ TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
         {1, 0.3, 7, 16, 9},      // seven were too few: nine next time
     };
     for (const auto &c : cases)
-        EXPECT_EQ(c.want, zoff_engine_update_enough(c.worked, c.waited, c.used, c.most))
+        EXPECT_EQ(c.want, zoff_engine_threads_enough(c.worked, c.waited, c.used, c.most))
             << c.worked << " s of work, " << c.waited << " s of waiting, " << c.used << " of " << c.most;
 }
 
@@ -37,7 +37,7 @@ TEST(MeasureThreads, TheQuickerOneIsTaken)
         for (int step = 0; step < 1000; step++) {
             const bool is_quick = m.few == few_is_quicker;
             slow += !is_quick;
-            zoff_engine_update_choose(&m, is_quick ? 0.002 : 0.010);
+            zoff_engine_threads_choose(&m, is_quick ? 0.002 : 0.010);
         }
         EXPECT_GE(slow, 15) << "a machine may change";
         EXPECT_LE(slow, 25);
@@ -49,11 +49,11 @@ TEST(MeasureThreads, TheMachineMayChange)
 {
     zoff_measure_threads m = {};
     for (int step = 0; step < 100; step++)
-        zoff_engine_update_choose(&m, m.few ? 0.002 : 0.010);
+        zoff_engine_threads_choose(&m, m.few ? 0.002 : 0.010);
     int few = 0;
     for (int step = 0; step < 200; step++) {
         few += m.few && step >= 60;
-        zoff_engine_update_choose(&m, m.few ? 0.010 : 0.002);
+        zoff_engine_threads_choose(&m, m.few ? 0.010 : 0.002);
     }
     EXPECT_LE(few, 5);
 }
@@ -64,7 +64,7 @@ TEST(UpdateThreads, AreBetweenOneAndAll)
     for (double worked = 1e-6; worked < 100; worked *= 1.7) {
         for (double waited = 1e-6; waited < 100; waited *= 1.9) {
             for (unsigned most : {1u, 2u, 5u, 64u}) {
-                const unsigned enough = zoff_engine_update_enough(worked, waited, most, most);
+                const unsigned enough = zoff_engine_threads_enough(worked, waited, most, most);
                 EXPECT_GE(enough, 1u);
                 EXPECT_LE(enough, most);
             }

@@ -1,0 +1,173 @@
+/* admit.c: which buckets of the walk may borrow states and weights, and borrowing them. */
+#include "engine_priv.h"
+
+#include "bits.h"
+
+static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+{
+    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
+    *out_count = chunk->piece_count;
+    return &run->engine->plan.pieces[chunk->first_piece];
+}
+
+bool zoff_engine_admit_takes_part(const zoff_bucket_run *run)
+{
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (*zoff_engine_params_flag(run->engine, &pieces[i]))
+            return true;
+    }
+    return false;
+}
+
+bool zoff_engine_admit_needs_states(const zoff_bucket_run *run)
+{
+    return run->engine->plan.chunks[run->chunk].bytes && !zoff_engine_kept_has(run->engine, run->chunk) &&
+           zoff_engine_admit_takes_part(run);
+}
+
+static bool borrows_weights(const zoff_bucket_run *run)
+{
+    return run->engine->plan.chunks[run->chunk].weight_bytes && zoff_engine_admit_takes_part(run);
+}
+
+/* Whether the step writes all the weights of the bucket and reads none: each has a master, and a gradient. */
+static bool writes_all_weights(const zoff_bucket_run *run)
+{
+    const zoff_engine *e = run->engine;
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    for (size_t i = 0; i < count; i++) {
+        const zoff_engine_param *p = &e->params[pieces[i].param];
+        if (p->engine_owned && !(zoff_engine_params_remade(p) && *zoff_engine_params_flag(run->engine, &pieces[i])))
+            return false;
+    }
+    return true;
+}
+
+static bool is_wanted(const zoff_loan *loan)
+{
+    return !loan->base && !loan->done;
+}
+
+/* An error leaves nothing borrowed. */
+static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_loan *loan)
+{
+    void *base;
+    zoff_status status =
+        as_a_whole ? zoff_offload_store_claim(store, chunk, &base) : zoff_offload_store_fetch(store, chunk, &base);
+    loan->base = status == ZOFF_OK ? base : NULL;
+    return status;
+}
+
+/* Both are asked for before either is waited for. */
+zoff_status zoff_engine_admit_borrow(zoff_bucket_run *run)
+{
+    zoff_engine *e = run->engine;
+    zoff_status states = ZOFF_OK, weights = ZOFF_OK;
+    if (is_wanted(&run->states) && zoff_engine_admit_needs_states(run))
+        states = ask(e->store, run->chunk, false, &run->states);
+    if (states >= 0 && is_wanted(&run->weights) && borrows_weights(run))
+        weights = ask(e->weights, run->chunk, writes_all_weights(run), &run->weights);
+    return states != ZOFF_OK ? states : weights;
+}
+
+static bool streams_weights(const zoff_engine *e)
+{
+    return e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+}
+
+/* Whether borrowing the states of a bucket takes a slot of their store. */
+static bool states_take_slot(const zoff_engine *e, size_t bucket)
+{
+    return !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
+}
+
+static bool weights_take_slot(const zoff_engine *e, size_t bucket)
+{
+    return streams_weights(e) && !zoff_offload_store_resident(e->weights, bucket);
+}
+
+void zoff_engine_admit_open(zoff_engine *e)
+{
+    e->streamed_count = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
+        return;
+    for (size_t position = 0; position < e->plan.chunk_count; position++) {
+        const size_t bucket = zoff_engine_walk_bucket(e, position);
+        if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
+            e->streamed[e->streamed_count++] = position;
+    }
+}
+
+/* Index of the first streamed position that is not before `first`. */
+static size_t streamed_from(const zoff_engine *e, size_t first)
+{
+    size_t low = 0, high = e->streamed_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (e->streamed[middle] < first)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The walk may borrow the buckets before this position, once those before `first` are through: a store lends no more chunks
+ * than it has slots, and any number of those that are in DRAM anyway. The search looks at streamed buckets only, so its cost
+ * depends on the slots and not on the chunks: kernels call it every 64 Ki elements. */
+size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
+{
+    const zoff_config_values *values = &e->settings.values;
+    size_t states = 0, weights = 0;
+    if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
+        return zoff_base_bits_min(e->plan.chunk_count, first + 1);
+    for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
+        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
+        states += states_take_slot(e, bucket);
+        weights += weights_take_slot(e, bucket);
+        if (states > values->slots || weights > values->weights.slots)
+            return e->streamed[k];
+    }
+    return e->plan.chunk_count;
+}
+
+bool zoff_engine_admit_reaches(const zoff_bucket_run *run)
+{
+    const zoff_engine *e = run->engine;
+    return zoff_engine_kept_has(e, run->chunk) ||
+           zoff_engine_walk_position(e, run->chunk) < zoff_engine_admit_until(e, e->run.first);
+}
+
+/* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
+void zoff_engine_admit_ahead(zoff_engine *e)
+{
+    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_engine_walk_host_count(e));
+    for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
+        (void)zoff_offload_store_ahead(e->store, zoff_engine_walk_bucket(e, e->streamed[k]));
+}
+
+/* It would keep slots from the others. */
+void zoff_engine_admit_drop_useless(zoff_engine *e)
+{
+    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_engine_walk_host_count(e));
+    for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
+        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
+        if (!zoff_engine_admit_needs_states(&e->runs[bucket]))
+            zoff_offload_store_drop(e->store, bucket);
+    }
+}
+
+void zoff_engine_admit_feed(zoff_engine *e)
+{
+    zoff_base_progress_pump(&e->progress);
+    if (!e->run.last)
+        return;
+    /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
+    const size_t end = zoff_engine_admit_until(e, e->run.first);
+    for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
+        zoff_base_progress_keep(&e->pollers.states,
+                                zoff_engine_admit_borrow(&e->runs[zoff_engine_walk_bucket(e, e->streamed[k])]));
+}

@@ -1,0 +1,45 @@
+/* download.c: gradients on their way from a device. */
+#include "engine_priv.h"
+
+#include "try.h"
+
+/* They come down in order, for they are all in one stream. */
+zoff_status zoff_engine_download_poll(zoff_engine *e)
+{
+    zoff_device *d = &e->device;
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
+        d->windows[i].rises = d->windows[i].rises && e->accel->ops->event_poll(e->accel, d->windows[i].risen) != ZOFF_OK;
+    for (; d->first_fall != d->fall_end; d->first_fall++) {
+        const zoff_fall fall = d->falls[d->first_fall % e->slice_count];
+        zoff_status status = e->accel->ops->event_poll(e->accel, d->landed[fall.number]);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", fall.slice,
+                                           e->params[fall.param].name, zoff_accel_name(e->accel));
+        if (status == ZOFF_PENDING)
+            return ZOFF_PENDING;
+        e->flags[fall.number] |= ZOFF_SLICE_DOWN;
+        zoff_engine_exchange_mark(e, fall.param, fall.slice);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status go_on(void *ctx)
+{
+    return zoff_engine_download_poll(ctx);
+}
+
+/* After a device failure no download can complete: drop them. */
+zoff_status zoff_engine_download_finish(zoff_engine *e)
+{
+    zoff_kept_error kept;
+    zoff_status status = zoff_engine_device_wait(e, go_on, e);
+    if (e->pollers.device.is_overdue)
+        return status; /* keep the downloads: they may still complete */
+    e->device.first_fall = e->device.fall_end;
+    if (status == ZOFF_OK)
+        return zoff_engine_link_compute_settle(e);
+    zoff_base_status_keep(&kept);
+    (void)zoff_engine_link_compute_settle(e);
+    zoff_base_status_restore(&kept);
+    return status;
+}

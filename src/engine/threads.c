@@ -1,0 +1,59 @@
+/* threads.c: how many threads work on a bucket.
+ *
+ * Where the disk is what a step waits for, more threads than it takes to keep up with it make nothing faster. They make it
+ * slower: each bucket finds them asleep, for the caller has waited in between, or spinning on the very CPU that the caller was
+ * woken on by the disk's interrupt. So an update has as many as the last step had work for. */
+#include "engine_priv.h"
+
+#include "bits.h"
+
+unsigned zoff_engine_threads_of_update(const zoff_engine *e)
+{
+    return e->update_threads ? e->update_threads : e->settings.threads;
+}
+
+unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used, unsigned most)
+{
+    const double busy = 2.0 / 3; /* of the time that is not the trainer's: so much work still hides behind the disk */
+    const double room = busy * (worked + waited);
+    if (!(room > 0))
+        return used;
+    const double wanted = worked * used / room;
+    return wanted < most ? 1 + (unsigned)wanted : most;
+}
+
+/* Nothing hides it: the step waits for the last gradient before it uses the first state. On many cores all of them are
+ * quicker; on two, where the update is one thread's, the other has to be woken for each bucket, and five times slower was seen.
+ * So both are tried, and the slower one again from time to time. */
+void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds)
+{
+    enum { AGAIN = 50 }; /* steps */
+    m->seconds[m->few] = seconds;
+    if (m->seconds[!m->few] == 0 || ++m->steps >= AGAIN) {
+        m->few = !m->few;
+        m->steps = 0;
+    } else {
+        m->few = m->seconds[1] < m->seconds[0];
+    }
+}
+
+unsigned zoff_engine_threads_of_measure(const zoff_engine *e)
+{
+    if (e->conducted)
+        return 1;
+    return e->measure_threads.few ? zoff_engine_threads_of_update(e) : e->settings.threads;
+}
+
+void zoff_engine_threads_learn(zoff_engine *e)
+{
+    const zoff_step_info *info = &e->run.info;
+    if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
+        return;
+    if (zoff_engine_threads_of_update(e) < e->settings.threads)
+        zoff_engine_threads_choose(&e->measure_threads, info->measure_seconds);
+    e->update_threads = zoff_engine_threads_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
+                                                   zoff_engine_threads_of_update(e), e->settings.threads);
+    zoff_offload_store_set_threads(e->store, e->update_threads);
+    if (e->weights)
+        zoff_offload_store_set_threads(e->weights, e->update_threads);
+}
