@@ -9,6 +9,25 @@
 
 using namespace zoff_test;
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // these have a calloc() of their own
+#define CALLOC_CAN_FAIL
+
+// The calls of the plug-in until one fails, from 0; -1: none does.
+static std::atomic<int> calloc_fails_after{-1};
+
+extern "C" void *__libc_calloc(size_t count, size_t bytes);
+
+// In front of that of the C library, for all libraries of the process.
+extern "C" void *calloc(size_t count, size_t bytes)
+{
+    Dl_info caller;
+    if (calloc_fails_after >= 0 && dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libzoff_nccl") &&
+        calloc_fails_after-- == 0)
+        return nullptr;
+    return __libc_calloc(count, bytes);
+}
+#endif
+
 namespace
 {
 zoff_nccl_opts opts_of(unsigned rank, unsigned size, double timeout_seconds)
@@ -284,4 +303,26 @@ TEST_F(NcclLauncher, OneRankNeedsNoPlaceToMeet)
     EXPECT_ZOFF_OK(sum_is(comm, 1));
     zoff_comm_close(comm);
 }
+#ifdef CALLOC_CAN_FAIL
+TEST_F(NcclLauncher, WithoutMemoryNothingIsOpened)
+{
+    int after = 0;
+    set({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}});
+    for (bool failed = true; failed; after++) {
+        zoff_comm *comm = nullptr;
+        calloc_fails_after = after;
+        const zoff_status status = open("nccl", 1, &comm);
+        failed = calloc_fails_after < 0; // it came so far
+        calloc_fails_after = -1;
+        if (failed) {
+            EXPECT_EQ(ZOFF_ERR_NO_MEMORY, status) << "call " << after << ": " << zoff_last_error();
+            EXPECT_EQ(0, communicators()) << "call " << after;
+        } else {
+            EXPECT_ZOFF_OK(status);
+        }
+        zoff_comm_close(comm);
+    }
+    EXPECT_GE(after, 3) << "no call of calloc() was seen";
+}
+#endif
 } // namespace
