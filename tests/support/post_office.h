@@ -41,8 +41,9 @@ class post_office
         return t;
     }
 
-    std::atomic<bool> holds_large{false}; // what is large and begins from now on is never over
-    std::atomic<int> fails_after{-1};     // calls until one fails; -1: none does
+    std::atomic<bool> holds_large{false};   // what is large and begins from now on is never over
+    std::atomic<int> fails_after{-1};       // calls until one fails; -1: none does
+    std::atomic<bool> refuses_large{false}; // a send of what is large fails
     std::atomic<unsigned> closed{0};
     std::atomic<unsigned> large{0}; // messages that have waited for their receive or found it
 
@@ -86,6 +87,8 @@ class post_office
         post_office *o = from->office;
         std::lock_guard<std::mutex> lock(o->mutex);
         if (o->fails())
+            return -1;
+        if (bytes > SMALL && o->refuses_large)
             return -1;
         const char *text = static_cast<const char *>(data);
         request *r = add(from, request{from->rank, (unsigned)tag, text, {}, nullptr, bytes, false}, out);

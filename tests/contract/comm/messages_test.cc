@@ -2,6 +2,7 @@
 // fails, and large pieces as many messages.
 #include "post_office.h"
 
+#include <chrono>
 #include <thread>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -159,6 +160,23 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
             return;
     }
     FAIL() << "it never went well";
+}
+
+// Also where only what is large cannot be sent: not at the deadline, and not by trying for ever.
+TEST(CommMessages, APieceThatCannotBeSentIsToldAtOnce)
+{
+    const double deadline = 60;
+    pair_of_ranks p(deadline);
+    p.office.refuses_large = true;
+    gather g[2] = {gather(100000, 0), gather(100000, 1)};
+    zoff_status status[2];
+    for (unsigned rank = 0; rank < 2; rank++)
+        ASSERT_ZOFF_OK(g[rank].start(p.comms[rank].get()));
+    const auto from = std::chrono::steady_clock::now();
+    poll_both(p, g, status);
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), deadline / 2);
+    for (unsigned rank = 0; rank < 2; rank++)
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "on strike", zoff_comm_poll(p.comms[rank].get(), &g[rank].work));
 }
 
 // What no rank of this version would send.
