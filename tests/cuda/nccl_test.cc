@@ -104,6 +104,39 @@ TEST_F(Nccl, NothingIsAllocatedOnceAllHaveJoined)
     in_library<void (*)()>(CUDART, "zoff_cudart_heal")();
 }
 
+// Where the memory of a call is has to be known on both sides of it: no guess of the last call is taken.
+TEST_F(Nccl, WhereMemoryIsHasToBeKnown)
+{
+    const auto refuse = in_library<void (*)(const char *, int)>(CUDART, "zoff_cudart_fail");
+    const auto heal = in_library<void (*)()>(CUDART, "zoff_cudart_heal");
+    std::atomic<unsigned> failed{1};
+    int calls = 0;
+    for (; failed; calls++) {
+        ASSERT_NO_FATAL_FAILURE(open(2, 0.5));
+        failed = 0;
+        refuse("cudaPointerGetAttributes", calls);
+        on_threads(2, [&](unsigned rank) {
+            char in[8] = {}, out[16];
+            size_t each[2] = {sizeof in, sizeof in};
+            zoff_comm_call call = {};
+            call.kind = ZOFF_COMM_GATHER;
+            call.stream = ZOFF_COMM_WEIGHTS;
+            call.in = in;
+            call.out = out;
+            call.receive_bytes = each;
+            zoff_comm_work work = {};
+            zoff_status status = zoff_comm_start(comms[rank], &call, &work);
+            status = status < 0 ? status : zoff_comm_wait(comms[rank], &work);
+            failed += status < 0;
+            zoff_comm_abandon(comms[rank], &work);
+        });
+        heal();
+        close_group(comms);
+        comms.clear();
+    }
+    EXPECT_GT(calls, 4) << "two ranks ask for two places each";
+}
+
 TEST_F(Nccl, RanksMayHaveMemoryOfDifferentKinds)
 {
     ASSERT_NO_FATAL_FAILURE(open(4));

@@ -48,11 +48,12 @@ cudaError_t begin(const char *call)
         return cudaSuccess;
     const auto which = found->first == "cudaMalloc" || found->first == "cudaHostRegister" || found->first == "cudaHostAlloc"
                            ? cudaErrorMemoryAllocation
-                           : cudaErrorLaunchFailure;
+                       : found->first == "cudaPointerGetAttributes" ? cudaErrorInvalidValue
+                                                                    : cudaErrorLaunchFailure;
     if (which == cudaErrorLaunchFailure)
         lost = which;
     else
-        found->second = 0;
+        found->second = which == cudaErrorInvalidValue ? -1 : 0; // memory stays scarce
     return say(which);
 }
 
