@@ -29,26 +29,27 @@ static bool needs_staging(const zoff_aio_file *file, uint64_t offset, size_t byt
 
 zoff_status zoff_aio_bounce_prepare(zoff_aio *q, uint64_t offset, size_t bytes, const void *address)
 {
-    if (q->staging.base || !needs_staging(&q->file, offset, bytes, address))
+    if (q->stages.memory.base || !needs_staging(&q->file, offset, bytes, address))
         return ZOFF_OK;
     size_t stages = zoff_base_bits_min(q->depth, ZOFF_AIO_STAGES_MOST);
     size_t each = zoff_base_bits_max(zoff_base_bits_min(q->block_bytes, ZOFF_AIO_STAGE_BYTES), q->file.unit);
-    q->stage_bytes = zoff_base_bits_align(each, zoff_base_bits_max(q->file.unit, q->file.memory_unit));
-    ZOFF_TRY(zoff_base_map_alloc(stages * q->stage_bytes, "staging of unaligned I/O", ZOFF_MAP_INTERLEAVED, &q->staging));
+    q->stages.bytes = zoff_base_bits_align(each, zoff_base_bits_max(q->file.unit, q->file.memory_unit));
+    ZOFF_TRY(
+        zoff_base_map_alloc(stages * q->stages.bytes, "staging of unaligned I/O", ZOFF_MAP_INTERLEAVED, &q->stages.memory));
     for (size_t i = 0; i < stages; i++)
-        q->free_stages[q->free_stage_count++] = (char *)q->staging.base + i * q->stage_bytes;
+        q->stages.free[q->stages.free_count++] = (char *)q->stages.memory.base + i * q->stages.bytes;
     return ZOFF_OK;
 }
 
 static void take_stage(zoff_aio *q, zoff_aio_piece *piece)
 {
-    piece->stage = q->free_stages[--q->free_stage_count];
+    piece->stage = q->stages.free[--q->stages.free_count];
 }
 
 void zoff_aio_bounce_release(zoff_aio *q, zoff_aio_piece *piece)
 {
     if (piece->stage)
-        q->free_stages[q->free_stage_count++] = piece->stage;
+        q->stages.free[q->stages.free_count++] = piece->stage;
     piece->stage = NULL;
 }
 
@@ -80,7 +81,7 @@ static bool cut_write(zoff_aio *q, zoff_aio_piece *piece, uint64_t offset, size_
     }
     take_stage(q, piece);
     piece->kind = ZOFF_AIO_STAGED;
-    piece->user_bytes = zoff_base_bits_min(q->stage_bytes, left / unit * unit);
+    piece->user_bytes = zoff_base_bits_min(q->stages.bytes, left / unit * unit);
     memcpy(piece->stage, piece->user, piece->user_bytes);
     piece->io = (zoff_aio_io){.writes = true, .offset = offset, .bytes = piece->user_bytes, .address = piece->stage};
     return true;
@@ -90,7 +91,7 @@ static void cut_read(zoff_aio *q, zoff_aio_piece *piece, uint64_t offset, size_t
 {
     size_t unit = q->file.unit;
     size_t head = (size_t)(offset % unit);
-    size_t bytes = zoff_base_bits_min(q->stage_bytes - head, left);
+    size_t bytes = zoff_base_bits_min(q->stages.bytes - head, left);
     /* Where the address is aligned again after the first unit, what follows needs no copy. */
     if (head && ((uintptr_t)piece->user + (unit - head)) % q->file.memory_unit == 0)
         bytes = zoff_base_bits_min(bytes, unit - head);
@@ -116,7 +117,7 @@ bool zoff_aio_bounce_cut(zoff_aio *q, const zoff_aio_request *request, zoff_aio_
             (zoff_aio_io){.writes = request->writes, .offset = offset, .bytes = piece->user_bytes, .address = piece->user};
         return true;
     }
-    if (!q->free_stage_count)
+    if (!q->stages.free_count)
         return false;
     if (request->writes)
         return cut_write(q, piece, offset, left);

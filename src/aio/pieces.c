@@ -67,8 +67,8 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
     zoff_aio_request *request = &q->requests[piece->request];
     unsigned lane = request->writes ? ZOFF_AIO_WRITES : ZOFF_AIO_READS;
     if (request->fault.kind == ZOFF_AIO_FAULT_NONE) {
-        *(request->writes ? &q->write_bytes : &q->read_bytes) += piece->user_bytes;
-        q->bounce_bytes += piece->stage ? piece->user_bytes : 0;
+        *(request->writes ? &q->counts.write_bytes : &q->counts.read_bytes) += piece->user_bytes;
+        q->counts.bounce_bytes += piece->stage ? piece->user_bytes : 0;
     }
     zoff_aio_cache_moved(&q->file, request->writes, request->offset + (uint64_t)(piece->user - request->address),
                          piece->user_bytes);
@@ -82,7 +82,7 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
     piece->next_free = q->free_piece;
     q->free_piece = piece;
     q->lanes[lane].out--;
-    q->completed_pieces++;
+    q->counts.completed_pieces++;
     if (--request->pieces == 0 && request->cut == request->bytes)
         request->state = ZOFF_AIO_DONE;
 }
@@ -156,7 +156,7 @@ static void resume(zoff_aio *q, zoff_aio_piece *piece, size_t moved)
     }
     size_t whole = moved / q->file.unit * q->file.unit;
     if (whole) {
-        q->resumed_pieces++;
+        q->counts.resumed_pieces++;
         piece->retries = 0;
         io->offset += whole;
         io->bytes -= whole;
@@ -165,7 +165,7 @@ static void resume(zoff_aio *q, zoff_aio_piece *piece, size_t moved)
         return;
     }
     if (moved)
-        q->resumed_pieces++;
+        q->counts.resumed_pieces++;
     again(q, piece, ZOFF_AIO_FAULT_STUCK, 0);
 }
 

@@ -174,14 +174,14 @@ typedef struct stretch {
 
 static stretch begin_stretch(const zoff_aio *q)
 {
-    return (stretch){.completed = q->completed_pieces, .until = zoff_base_clock_seconds() + q->limit_seconds};
+    return (stretch){.completed = q->counts.completed_pieces, .until = zoff_base_clock_seconds() + q->limit_seconds};
 }
 
 /* Wait until something has completed.  @return PENDING: the limit is over */
 static zoff_status wait_on(zoff_aio *q, stretch *s)
 {
     double left = -1;
-    if (q->completed_pieces != s->completed)
+    if (q->counts.completed_pieces != s->completed)
         *s = begin_stretch(q);
     if (q->limit_seconds >= 0) {
         left = s->until - zoff_base_clock_seconds();
@@ -230,7 +230,7 @@ bool zoff_aio_queue_close(zoff_aio *q)
         return false;
     q->backend->close(q->backend_self, inherited);
     zoff_aio_file_close(&q->file);
-    zoff_base_map_free(&q->staging);
+    zoff_base_map_free(&q->stages.memory);
     zoff_base_mem_free(q->requests);
     zoff_base_mem_free(q->pieces);
     zoff_base_mem_free(q);
@@ -382,7 +382,7 @@ zoff_status zoff_aio_wait_any(zoff_aio *q)
     ZOFF_TRY(check_process(q));
     stretch s = begin_stretch(q);
     const uint64_t completed = s.completed;
-    while (zoff_aio_pieces_out(q) && q->completed_pieces == completed) {
+    while (zoff_aio_pieces_out(q) && q->counts.completed_pieces == completed) {
         zoff_status status = wait_on(q, &s);
         if (status != ZOFF_OK)
             return status;
@@ -401,10 +401,10 @@ zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out)
                           .direct = q->file.direct,
                           .registered = q->registered,
                           .alignment = zoff_base_bits_max(q->file.unit, q->file.memory_unit),
-                          .read_bytes = q->read_bytes,
-                          .write_bytes = q->write_bytes,
-                          .bounce_bytes = q->bounce_bytes,
-                          .resumed_pieces = q->resumed_pieces};
+                          .read_bytes = q->counts.read_bytes,
+                          .write_bytes = q->counts.write_bytes,
+                          .bounce_bytes = q->counts.bounce_bytes,
+                          .resumed_pieces = q->counts.resumed_pieces};
     memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
     return ZOFF_OK;
 }

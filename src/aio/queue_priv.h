@@ -79,6 +79,18 @@ typedef struct zoff_aio_piece {
 /* Indices of zoff_aio.lanes. */
 enum { ZOFF_AIO_READS, ZOFF_AIO_WRITES, ZOFF_AIO_LANES };
 
+/* Aligned memory for blocks that are not aligned in the caller's. */
+typedef struct zoff_aio_stages {
+    zoff_map memory; /* mapped when a request first needs it */
+    size_t bytes;    /* of a stage */
+    char *free[ZOFF_AIO_STAGES_MOST];
+    unsigned free_count;
+} zoff_aio_stages;
+
+typedef struct zoff_aio_counts {
+    uint64_t read_bytes, write_bytes, bounce_bytes, resumed_pieces, completed_pieces;
+} zoff_aio_counts;
+
 struct zoff_aio {
     zoff_aio_file file;
     const zoff_aio_backend *backend;
@@ -99,14 +111,10 @@ struct zoff_aio {
     zoff_aio_piece *pieces; /* `depth` of them */
     zoff_aio_piece *free_piece;
 
-    zoff_map staging; /* mapped when a request first needs it */
-    size_t stage_bytes;
-    char *free_stages[ZOFF_AIO_STAGES_MOST];
-    unsigned free_stage_count;
+    zoff_aio_stages stages;
 
     bool register_called, registered;
-    uint64_t read_bytes, write_bytes, bounce_bytes, resumed_pieces;
-    uint64_t completed_pieces;
+    zoff_aio_counts counts;
     double limit_seconds; /* without a piece that completes; negative: none */
 };
 

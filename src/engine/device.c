@@ -92,7 +92,7 @@ static zoff_status open_streams(zoff_engine *e)
     ZOFF_TRY(ops->stream_open(e->accel, &e->device.up));
     ZOFF_TRY(ops->event_open(e->accel, &e->device.handed_over));
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        ZOFF_TRY(ops->event_open(e->accel, &e->device.windows[i].risen));
+        ZOFF_TRY(ops->event_open(e->accel, &e->device.staging.windows[i].risen));
     return ops->event_open(e->accel, &e->device.synced);
 }
 
@@ -115,17 +115,19 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
     zoff_device *d = &e->device;
     if (!zoff_engine_device_is(e))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.run_count, sizeof *d->offsets, "the windows of a device", &d->offsets));
-    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->falls, "gradients that come down", &d->falls));
-    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->landed, "gradients that come down", &d->landed));
+    ZOFF_TRY(
+        zoff_base_mem_alloc(e->plan.run_count, sizeof *d->staging.offsets, "the windows of a device", &d->staging.offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.queue, "gradients that come down", &d->downloads.queue));
+    ZOFF_TRY(
+        zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.events, "gradients that come down", &d->downloads.events));
     d->first_bucket = SIZE_MAX;
-    d->window_bytes = lay_out(e, &e->plan, d->offsets);
-    if (d->window_bytes)
-        ZOFF_TRY(zoff_base_map_alloc(ZOFF_DEVICE_WINDOWS * d->window_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
-                                     &d->staging));
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS && d->window_bytes; i++)
-        d->windows[i].base = (char *)d->staging.base + i * d->window_bytes;
-    ZOFF_TRY(pin(e, &d->staging, &d->staging_pinned));
+    d->staging.window_bytes = lay_out(e, &e->plan, d->staging.offsets);
+    if (d->staging.window_bytes)
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_DEVICE_WINDOWS * d->staging.window_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
+                                     &d->staging.memory));
+    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS && d->staging.window_bytes; i++)
+        d->staging.windows[i].base = (char *)d->staging.memory.base + i * d->staging.window_bytes;
+    ZOFF_TRY(pin(e, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(e, &e->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
     ZOFF_TRY(open_streams(e));
     ZOFF_TRY(zoff_engine_device_norm_open(e));
@@ -149,17 +151,17 @@ void zoff_engine_device_close(zoff_engine *e)
     close_event(e, d->handed_over);
     close_event(e, d->synced);
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        close_event(e, d->windows[i].risen);
-    for (size_t i = 0; d->landed && i < e->slice_count; i++)
-        close_event(e, d->landed[i]);
-    if (d->staging_pinned)
-        zoff_engine_link_unpin(e, &d->staging);
+        close_event(e, d->staging.windows[i].risen);
+    for (size_t i = 0; d->downloads.events && i < e->slice_count; i++)
+        close_event(e, d->downloads.events[i]);
+    if (d->staging.pinned)
+        zoff_engine_link_unpin(e, &d->staging.memory);
     if (d->wire_pinned)
         zoff_engine_link_unpin(e, &e->ranks.staging);
-    zoff_base_map_free(&d->staging);
-    zoff_base_mem_free(d->offsets);
-    zoff_base_mem_free(d->falls);
-    zoff_base_mem_free(d->landed);
+    zoff_base_map_free(&d->staging.memory);
+    zoff_base_mem_free(d->staging.offsets);
+    zoff_base_mem_free(d->downloads.queue);
+    zoff_base_mem_free(d->downloads.events);
     const zoff_reach reach = d->reach; /* what other ranks may still use is freed behind them */
     *d = (zoff_device){.reach = reach};
 }
@@ -170,7 +172,7 @@ void zoff_engine_device_close(zoff_engine *e)
 
 static zoff_status landing(zoff_engine *e, size_t number, void **out)
 {
-    void **event = &e->device.landed[number];
+    void **event = &e->device.downloads.events[number];
     if (!*event)
         ZOFF_TRY(e->accel->ops->event_open(e->accel, event));
     *out = *event;
@@ -225,7 +227,7 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
         zoff_base_status_restore(&kept);
         return status;
     }
-    d->falls[d->fall_end++ % e->slice_count] = (zoff_fall){.number = number, .param = p, .slice = slice};
+    d->downloads.queue[d->downloads.end++ % e->slice_count] = (zoff_download){.number = number, .param = p, .slice = slice};
     d->read_bytes += bytes;
     return ZOFF_OK;
 }
@@ -368,7 +370,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     if (!zoff_engine_device_is(e) || zoff_engine_kept_has(e, run->chunk))
         return ZOFF_OK;
-    if (zoff_engine_walk_position(e, run->chunk) != e->device.next)
+    if (zoff_engine_walk_position(e, run->chunk) != e->device.staging.next)
         return ZOFF_PENDING;
     if (wants_window(run)) {
         zoff_status status = zoff_engine_staging_lend(e, run->chunk);
@@ -377,7 +379,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
         if (status != ZOFF_OK)
             return status;
     }
-    e->device.next++;
+    e->device.staging.next++;
     return ZOFF_OK;
 }
 
@@ -406,7 +408,7 @@ static zoff_status zero_gradients(zoff_engine *e)
 zoff_status zoff_engine_device_finish(zoff_engine *e)
 {
     /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
-    if (e->device.first_fall != e->device.fall_end)
+    if (e->device.downloads.first != e->device.downloads.end)
         ZOFF_TRY(zoff_engine_download_finish(e));
     ZOFF_TRY(zoff_engine_link_compute_settle(e));
     if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
@@ -422,7 +424,7 @@ zoff_status zoff_engine_device_settle(zoff_engine *e)
     for (size_t b = 0; b < e->plan.chunk_count; b++)
         ZOFF_TRY(zoff_engine_device_rise(e, b, false));
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
-        zoff_device_window *w = &e->device.windows[i];
+        zoff_device_window *w = &e->device.staging.windows[i];
         if (w->rises)
             ZOFF_TRY(zoff_engine_device_wait_for(e, w->risen));
         w->rises = false;

@@ -21,12 +21,29 @@ typedef struct zoff_device_window {
 /* Buckets whose weights are new, or on their way up, at a time: those that are updated, spread to other ranks, and copied. */
 enum { ZOFF_DEVICE_WINDOWS = 6 };
 
+/* Host memory for the weights of a few buckets at a time. */
+typedef struct zoff_staging {
+    zoff_map memory;
+    size_t window_bytes;
+    size_t *offsets; /* by piece: where it is in the window of its bucket */
+    zoff_device_window windows[ZOFF_DEVICE_WINDOWS];
+    size_t next; /* the position of the walk that gets the next window */
+    bool pinned;
+} zoff_staging;
+
 /* A gradient on its way from a device. */
-typedef struct zoff_fall {
+typedef struct zoff_download {
     size_t number; /* of its slice, as the flags */
     zoff_param param;
     size_t slice;
-} zoff_fall;
+} zoff_download;
+
+/* All of them. Downloads complete in order: they share one stream. */
+typedef struct zoff_downloads {
+    void **events;        /* by slice; NULL: not needed yet */
+    zoff_download *queue; /* a ring of slice_count places */
+    size_t first, end;
+} zoff_downloads;
 
 /* Buckets whose states stay on the device: the first ones of the list. */
 typedef struct zoff_kept {
@@ -76,15 +93,9 @@ typedef struct zoff_device {
     size_t first_bucket, last_bucket; /* of the gradients that it has handed over first and last; SIZE_MAX: none yet */
     void *handed_over;                /* event: where the trainer's stream was at the latest zoff_grad_ready() */
     void *synced;                     /* event of whoever waits at once */
-    void **landed;                    /* events, by slice; NULL: not needed yet */
-    zoff_fall *falls;                 /* a ring of slice_count places, in the order of the stream */
-    size_t first_fall, fall_end;
-    zoff_map staging; /* of the windows */
-    size_t window_bytes;
-    size_t *offsets; /* by piece: where it is in the window of its bucket */
-    zoff_device_window windows[ZOFF_DEVICE_WINDOWS];
-    size_t next; /* the bucket that gets the next one */
-    bool staging_pinned, wire_pinned;
+    zoff_downloads downloads;
+    zoff_staging staging;
+    bool wire_pinned;
     zoff_kept kept;
     zoff_device_norm norm;
     zoff_reach reach;

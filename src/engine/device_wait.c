@@ -11,13 +11,13 @@ bool zoff_engine_device_wait_rises(const zoff_engine *e)
 {
     bool rises = false;
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        rises = rises || e->device.windows[i].rises;
+        rises = rises || e->device.staging.windows[i].rises;
     return rises;
 }
 
 bool zoff_engine_device_wait_busy(const zoff_engine *e)
 {
-    return e->device.first_fall != e->device.fall_end || zoff_engine_device_wait_rises(e) || e->device.norm.waits ||
+    return e->device.downloads.first != e->device.downloads.end || zoff_engine_device_wait_rises(e) || e->device.norm.waits ||
            e->device.reach.waits;
 }
 
@@ -30,7 +30,8 @@ static zoff_status say_what_stands(void *ctx, double seconds)
 {
     const zoff_engine *e = ctx;
     const zoff_device *d = &e->device;
-    const zoff_fall *fall = d->first_fall != d->fall_end ? &d->falls[d->first_fall % e->slice_count] : NULL;
+    const zoff_download *fall =
+        d->downloads.first != d->downloads.end ? &d->downloads.queue[d->downloads.first % e->slice_count] : NULL;
     char words[256] = "work of the engine";
     if (fall)
         snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", fall->slice, e->params[fall->param].name);

@@ -8,10 +8,11 @@ zoff_status zoff_engine_download_poll(zoff_engine *e)
 {
     zoff_device *d = &e->device;
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        d->windows[i].rises = d->windows[i].rises && e->accel->ops->event_poll(e->accel, d->windows[i].risen) != ZOFF_OK;
-    for (; d->first_fall != d->fall_end; d->first_fall++) {
-        const zoff_fall fall = d->falls[d->first_fall % e->slice_count];
-        zoff_status status = e->accel->ops->event_poll(e->accel, d->landed[fall.number]);
+        d->staging.windows[i].rises =
+            d->staging.windows[i].rises && e->accel->ops->event_poll(e->accel, d->staging.windows[i].risen) != ZOFF_OK;
+    for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
+        const zoff_download fall = d->downloads.queue[d->downloads.first % e->slice_count];
+        zoff_status status = e->accel->ops->event_poll(e->accel, d->downloads.events[fall.number]);
         if (status < 0)
             return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", fall.slice,
                                            e->params[fall.param].name, zoff_accel_name(e->accel));
@@ -35,7 +36,7 @@ zoff_status zoff_engine_download_finish(zoff_engine *e)
     zoff_status status = zoff_engine_device_wait(e, go_on, e);
     if (e->pollers.device.is_overdue)
         return status; /* keep the downloads: they may still complete */
-    e->device.first_fall = e->device.fall_end;
+    e->device.downloads.first = e->device.downloads.end;
     if (status == ZOFF_OK)
         return zoff_engine_link_compute_settle(e);
     zoff_base_status_keep(&kept);

@@ -169,7 +169,7 @@ static void leave_to_device(zoff_engine *e)
         "accelerator \"%s\" does not come to the end of what it was given: %s of memory and its streams cannot be freed, and "
         "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
         zoff_accel_name(e->accel),
-        zoff_base_words_bytes(e->grads.bytes + e->device.staging.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
+        zoff_base_words_bytes(e->grads.bytes + e->device.staging.memory.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
                               e->live.arena.bytes));
     e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->device = (zoff_device){.down = NULL};

@@ -81,7 +81,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     for (size_t i = 0; i < e->plan.chunk_count; i++)
         e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
     e->run.first = 0;
-    e->device.next = 0;
+    e->device.staging.next = 0;
     e->device.norm.waits = 0;
     /* Files are read ahead in the order in which the next step is expected to want them: that one stays. */
     e->device.ascends = e->settings.tier == ZOFF_TIER_HOST && e->device.last_bucket > e->device.first_bucket;

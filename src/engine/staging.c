@@ -8,7 +8,7 @@ size_t zoff_engine_staging_offset(const zoff_engine *e, const zoff_plan_piece *p
 {
     const size_t run = zoff_zero_plan_find_run(&e->plan, piece->param, piece->slice, piece->first);
     const size_t skip = piece->first - e->plan.runs[run].first;
-    return e->device.offsets[run] + skip * zoff_adam_dtype_bytes(e->params[piece->param].dtype);
+    return e->device.staging.offsets[run] + skip * zoff_adam_dtype_bytes(e->params[piece->param].dtype);
 }
 
 char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
@@ -24,7 +24,7 @@ char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *p
 static zoff_status find_free(zoff_engine *e, zoff_device_window **out)
 {
     for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
-        zoff_device_window *w = &e->device.windows[i];
+        zoff_device_window *w = &e->device.staging.windows[i];
         if (w->rises) {
             zoff_status status = e->accel->ops->event_poll(e->accel, w->risen);
             ZOFF_TRY(status);

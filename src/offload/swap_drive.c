@@ -20,11 +20,11 @@ zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_s
  * of things that are not there. */
 zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s)
 {
-    for (size_t i = 0; s->in_doubt && i < s->file_count; i++) {
-        ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, s->generation + 1));
+    for (size_t i = 0; s->record.in_doubt && i < s->file_count; i++) {
+        ZOFF_TRY(zoff_offload_swap_record_take_back(s->files[i].aio, s->record.generation + 1));
         ZOFF_TRY(zoff_offload_swap_drive_flush(s, &s->files[i]));
     }
-    s->in_doubt = false;
+    s->record.in_doubt = false;
     return ZOFF_OK;
 }
 

@@ -51,7 +51,7 @@ static zoff_status flush_chunks(zoff_swap_store *s)
 /* Without a checksum, bytes that the drive has lost look like bytes that it has kept. */
 static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place)
 {
-    bool has = s->verify != ZOFF_VERIFY_OFF;
+    bool has = s->sums.verify != ZOFF_VERIFY_OFF;
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
         has = has && (!(place->unproven >> array & 1) || place->now.arrays[array].has_checksum);
     return has;
@@ -134,8 +134,8 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
     zoff_swap_file *file = &s->files[index];
     zoff_swap_head head = {.generation = generation,
                            .t = t,
-                           .flags = s->stepped || t != 0 ? ZOFF_HEAD_STEPPED : 0,
-                           .identity = s->identity,
+                           .flags = s->record.stepped || t != 0 ? ZOFF_HEAD_STEPPED : 0,
+                           .identity = s->record.identity,
                            .entry_count = file->chunk_count,
                            .file_bytes = file->bytes,
                            .write_bytes = file->write_bytes};
@@ -154,18 +154,18 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     zoff_swap_store *s = (zoff_swap_store *)store;
     double from = zoff_base_clock_seconds();
     zoff_status status = s->persist ? flush_chunks(s) : ZOFF_OK;
-    s->in_doubt = s->in_doubt || (s->persist && status == ZOFF_OK);
+    s->record.in_doubt = s->record.in_doubt || (s->persist && status == ZOFF_OK);
     for (uint32_t i = 0; status == ZOFF_OK && s->persist && i < s->file_count; i++)
-        status = write_record(s, i, s->generation + 1, t);
+        status = write_record(s, i, s->record.generation + 1, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
     for (size_t i = 0; s->persist && i < s->file_count; i++)
         s->files[i].keep = true; /* all of them or, when the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
-    s->in_doubt = false;
-    s->stepped = s->stepped || t != 0;
-    s->generation++;
+    s->record.in_doubt = false;
+    s->record.stepped = s->record.stepped || t != 0;
+    s->record.generation++;
     s->store.t = t;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_drive_lifetime(s);
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;

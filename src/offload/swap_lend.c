@@ -77,7 +77,7 @@ zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void *
 zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
-    s->digested = SIZE_MAX;
+    s->sums.digested = SIZE_MAX;
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     const unsigned corrupt = slot->unchecked ? zoff_offload_swap_sum_find_corrupt(s, slot) : 0;
     if (!corrupt) {

@@ -72,7 +72,7 @@ static zoff_status reserve_files(zoff_swap_store *s)
         ZOFF_TRY(zoff_offload_swap_file_reserve(&s->files[i]));
         /* Until the first commit there is nothing to open again. */
         ZOFF_TRY(s->persist ? zoff_offload_swap_record_clear(s->files[i].aio, s->files[i].chunk_count)
-                            : zoff_offload_swap_file_write_head(&s->files[i], s->identity.rank));
+                            : zoff_offload_swap_file_write_head(&s->files[i], s->record.identity.rank));
     }
     return ZOFF_OK;
 }
@@ -136,10 +136,10 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
         complete_ends(&s->chunks[i]);
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
-    s->digest.room = zoff_offload_digest_room(s->largest);
-    s->digested = SIZE_MAX;
-    ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.hashes, "checksums", &s->digest.hashes));
-    ZOFF_TRY(zoff_base_mem_alloc(s->digest.room, sizeof *s->digest.done, "checksums", &s->digest.done));
+    s->sums.digest.room = zoff_offload_digest_room(s->largest);
+    s->sums.digested = SIZE_MAX;
+    ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.hashes, "checksums", &s->sums.digest.hashes));
+    ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.done, "checksums", &s->sums.digest.done));
     return map_memory(s);
 }
 
@@ -252,16 +252,16 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->store.can_rollback = s->persist = opts->persist;
     s->power_safe = opts->power_safe;
     s->timeout_seconds = opts->timeout_seconds > 0 ? opts->timeout_seconds : -1;
-    s->verify = opts->verify;
+    s->sums.verify = opts->verify;
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
-    s->identity = (zoff_swap_identity){.layout = opts->layout,
-                                       .limit_bytes = opts->limit_bytes,
-                                       .limit_elements = opts->limit_elements,
-                                       .chunk_count = opts->chunk_count,
-                                       .rank = opts->rank,
-                                       .ranks = opts->ranks,
-                                       .files = (uint32_t)opts->path_count};
+    s->record.identity = (zoff_swap_identity){.layout = opts->layout,
+                                              .limit_bytes = opts->limit_bytes,
+                                              .limit_elements = opts->limit_elements,
+                                              .chunk_count = opts->chunk_count,
+                                              .rank = opts->rank,
+                                              .ranks = opts->ranks,
+                                              .files = (uint32_t)opts->path_count};
     ZOFF_TRY_OR(close_store, allocate(s, opts));
     ZOFF_TRY_OR(close_store, open_files(s, opts));
     ZOFF_TRY_OR(close_store, register_memory(s));
@@ -290,8 +290,8 @@ void zoff_offload_swap_life_close(zoff_store *store)
         zoff_base_map_free(&s->store.map);
     else
         ZOFF_WARN("%zu bytes of slots cannot be freed: the disk may still read or write them", s->store.map.bytes);
-    zoff_base_mem_free(s->digest.hashes);
-    zoff_base_mem_free(s->digest.done);
+    zoff_base_mem_free(s->sums.digest.hashes);
+    zoff_base_mem_free(s->sums.digest.done);
     zoff_base_mem_free(s->slots);
     zoff_base_mem_free(s->files);
     zoff_base_mem_free(s->stripes);

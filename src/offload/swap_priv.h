@@ -91,6 +91,21 @@ typedef struct zoff_swap_stripe {
     double share, credit; /* credit in bytes: what it should have had by now, less what it has */
 } zoff_swap_stripe;
 
+/* Checksums of chunks. */
+typedef struct zoff_swap_sums {
+    zoff_store_verify verify;
+    zoff_digest digest; /* of one chunk at a time */
+    size_t digested;    /* the chunk that settle() has begun it for; SIZE_MAX: none */
+} zoff_swap_sums;
+
+/* What the files say of themselves. */
+typedef struct zoff_swap_record {
+    uint64_t generation; /* commits so far; persist: of the files */
+    bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
+    bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
+    zoff_swap_identity identity;
+} zoff_swap_record;
+
 typedef struct zoff_swap_store {
     zoff_store store;
     zoff_swap_slot *slots; /* the ring, and behind it the homes */
@@ -107,13 +122,8 @@ typedef struct zoff_swap_store {
     bool has_failed; /* a write, since the last retry */
     bool persist, power_safe;
     double timeout_seconds; /* negative: none */
-    zoff_store_verify verify;
-    zoff_digest digest;  /* of one chunk at a time */
-    size_t digested;     /* the chunk that it is begun for by settle; SIZE_MAX: none */
-    uint64_t generation; /* commits so far; persist: of the files */
-    bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
-    bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
-    zoff_swap_identity identity;
+    zoff_swap_sums sums;
+    zoff_swap_record record;
 } zoff_swap_store;
 
 /* The sections below are in layers: each file calls only files of the sections above its own. */

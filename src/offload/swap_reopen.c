@@ -47,7 +47,7 @@ static bool is_begun(const zoff_swap_found *found)
 
 static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, const zoff_swap_head *head)
 {
-    const zoff_swap_identity *mine = &s->identity, *theirs = &head->identity;
+    const zoff_swap_identity *mine = &s->record.identity, *theirs = &head->identity;
     const char *name = s->files[index].name;
     ZOFF_FAIL_IF(theirs->rank != mine->rank || theirs->ranks != mine->ranks, ZOFF_ERR_INVALID,
                  "'%s' holds the states of rank %u of %u, and this is rank %u of %u; start as many ranks as then, or choose "
@@ -130,11 +130,11 @@ static bool is_before_first_step(const zoff_swap_found *found, uint64_t generati
 /* A record behind the one to go on with that was there and does not hold. A power cut while it was written leaves the same. */
 static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_swap_found *found)
 {
-    const unsigned which = (s->generation + 1) & 1;
+    const unsigned which = (s->record.generation + 1) & 1;
     const zoff_swap_head *head = &found->heads[which];
-    const bool is_later = head->generation == s->generation + 1;
+    const bool is_later = head->generation == s->record.generation + 1;
     char step[64] = "a later step";
-    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->generation == 1))
+    if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->record.generation == 1))
         return;
     if (found->has_head[which] && !is_later)
         return; /* the record before this one: its table is being replaced */
@@ -161,13 +161,13 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
         ZOFF_TRY(take_entries(s, i, head, found[i].tables[which]));
         entries += head->entry_count;
         s->store.t = head->t;
-        s->stepped = head->flags & ZOFF_HEAD_STEPPED;
+        s->record.stepped = head->flags & ZOFF_HEAD_STEPPED;
     }
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         wanted += s->chunks[chunk].bytes != 0;
     ZOFF_FAIL_IF(entries != wanted, ZOFF_ERR_CORRUPT, "the commit records in '%s' name %zu chunks of %zu", s->files[0].name,
                  entries, wanted);
-    s->generation = generation;
+    s->record.generation = generation;
     s->store.stats.lifetime_write_bytes = zoff_offload_swap_drive_lifetime(s);
     return ZOFF_OK;
 }
@@ -212,7 +212,7 @@ static zoff_status go_on(zoff_swap_store *s, zoff_swap_found *found, uint64_t ge
     for (uint32_t i = 0; i < s->file_count; i++)
         warn_of_damage(s, i, &found[i]);
     ZOFF_INFO("opened '%s'%s again: the states are those after step %" PRId64 " (generation %" PRIu64 ")", s->files[0].name,
-              s->file_count > 1 ? " and others" : "", s->store.t, s->generation);
+              s->file_count > 1 ? " and others" : "", s->store.t, s->record.generation);
     return ZOFF_OK;
 }
 

@@ -6,18 +6,18 @@
 /* Whether this content of a chunk is one that is compared. A sample comes round to each chunk. */
 static bool is_checked(const zoff_swap_store *s, size_t chunk)
 {
-    return s->verify == ZOFF_VERIFY_FULL ||
-           (s->verify == ZOFF_VERIFY_SAMPLE && (chunk + s->generation) % ZOFF_VERIFY_SAMPLES == 0);
+    return s->sums.verify == ZOFF_VERIFY_FULL ||
+           (s->sums.verify == ZOFF_VERIFY_SAMPLE && (chunk + s->record.generation) % ZOFF_VERIFY_SAMPLES == 0);
 }
 
 /* The checksums of some arrays: of the rest of them, where settle has been given the beginning. */
 static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, uint64_t sums[ZOFF_STORE_ARRAYS])
 {
     double from = zoff_base_clock_seconds();
-    if (s->digested != chunk)
-        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
-    s->digested = SIZE_MAX;
-    zoff_offload_digest_end(&s->digest, s->store.threads, base, arrays, sums);
+    if (s->sums.digested != chunk)
+        zoff_offload_digest_begin(&s->sums.digest, s->chunks[chunk].ends);
+    s->sums.digested = SIZE_MAX;
+    zoff_offload_digest_end(&s->sums.digest, s->store.threads, base, arrays, sums);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
 }
 
@@ -28,10 +28,10 @@ void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, 
     if (!is_checked(s, chunk) || (s->places[chunk].home && !s->persist))
         return;
     double start = zoff_base_clock_seconds();
-    if (s->digested != chunk)
-        zoff_offload_digest_begin(&s->digest, s->chunks[chunk].ends);
-    s->digested = chunk;
-    zoff_offload_digest_add(&s->digest, s->store.threads, zoff_offload_swap_slot_find(s, chunk)->base, from, to);
+    if (s->sums.digested != chunk)
+        zoff_offload_digest_begin(&s->sums.digest, s->chunks[chunk].ends);
+    s->sums.digested = chunk;
+    zoff_offload_digest_add(&s->sums.digest, s->store.threads, zoff_offload_swap_slot_find(s, chunk)->base, from, to);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 
@@ -57,7 +57,7 @@ unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_
     unsigned compared = 0, corrupt = 0;
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
         compared |= (slot->unchecked & 1u << array) && now->arrays[array].has_checksum ? 1u << array : 0;
-    if (s->verify == ZOFF_VERIFY_OFF || !compared)
+    if (s->sums.verify == ZOFF_VERIFY_OFF || !compared)
         return 0;
     digest(s, slot->chunk, slot->base, compared, sums);
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)

@@ -27,6 +27,18 @@ typedef struct reduce_bucket {
     bool complete, done;
 } reduce_bucket;
 
+/* The weights of a micro-batch. Gradients are multiplied by `factors`: weight times the factor of the configuration. */
+typedef struct reduce_weights {
+    double own, total;
+    double *all;      /* by rank */
+    float *factors;   /* by rank */
+    float own_factor; /* known before those of the others */
+    size_t *bytes;    /* of `all`, for the gather */
+    bool fixed;       /* a gradient has come: this rank's weight cannot change any more */
+    bool asked, known;
+    zoff_comm_work work;
+} reduce_weights;
+
 struct zoff_reduce {
     zoff_reduce_opts opts;
     unsigned ranks;
@@ -37,13 +49,7 @@ struct zoff_reduce {
     size_t next;    /* in `order`: what is exchanged next */
     bool order_asked, order_known;
     zoff_comm_work order_work;
-    double weight, *weights, total; /* of the micro-batch; of each rank */
-    float *factors;                 /* the same, as kernels take them */
-    float own_weight;               /* of them this rank's, before the others' are known */
-    size_t *weight_bytes;
-    bool weighed; /* something of the micro-batch has come: its weight stays as it is, and may be told */
-    bool weights_asked, weights_known;
-    zoff_comm_work weights_work;
+    reduce_weights weights;
     reduce_slot *slots;
     size_t *bytes;           /* of all slots */
     uint64_t taken, started; /* exchanges: they start in the order in which their slots were taken */
@@ -71,9 +77,9 @@ static zoff_status allocate(zoff_reduce *r)
     ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->order, "the buckets of the ranks", &r->order));
     ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->arrivals, "the buckets of the ranks", &r->arrivals));
     ZOFF_TRY(zoff_base_mem_alloc(r->count, sizeof *r->learned, "the buckets of the ranks", &r->learned));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights, "the ranks' weights", &r->weights));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->factors, "the ranks' weights", &r->factors));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weight_bytes, "the ranks' weights", &r->weight_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.all, "the ranks' weights", &r->weights.all));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.factors, "the ranks' weights", &r->weights.factors));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *r->weights.bytes, "the ranks' weights", &r->weights.bytes));
     ZOFF_TRY(zoff_base_mem_alloc(r->opts.slots, sizeof *r->slots, "the slots of the ranks", &r->slots));
     return zoff_base_mem_alloc(2 * ranks * r->opts.slots, sizeof *r->bytes, "the slots of the ranks", &r->bytes);
 }
@@ -83,7 +89,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     zoff_status status;
     zoff_reduce *r;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *r, "a reduction", &r));
-    *r = (zoff_reduce){.opts = *opts, .ranks = opts->plan->ranks, .count = opts->plan->chunk_count, .weight = 1};
+    *r = (zoff_reduce){.opts = *opts, .ranks = opts->plan->ranks, .count = opts->plan->chunk_count, .weights.own = 1};
     ZOFF_TRY_OR(undo, allocate(r));
     const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
     for (unsigned i = 0; i < opts->slots; i++) {
@@ -94,7 +100,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
         s->receive_bytes = s->send_bytes + r->ranks;
     }
     for (unsigned rank = 0; rank < r->ranks; rank++)
-        r->weight_bytes[rank] = sizeof(double);
+        r->weights.bytes[rank] = sizeof(double);
     /* Backward passes most often end where the list begins. */
     for (size_t b = 0; b < r->count; b++)
         r->order[b] = (uint32_t)(r->count - 1 - b);
@@ -111,12 +117,12 @@ void zoff_zero_reduce_close(zoff_reduce *r)
         return;
     for (unsigned i = 0; r->slots && i < r->opts.slots; i++)
         zoff_comm_abandon(r->opts.comm, &r->slots[i].work);
-    zoff_comm_abandon(r->opts.comm, &r->weights_work);
+    zoff_comm_abandon(r->opts.comm, &r->weights.work);
     zoff_comm_abandon(r->opts.comm, &r->order_work);
     if (!zoff_comm_lets_go(r->opts.comm))
         return; /* the order may still be on its way */
-    void *blocks[] = {r->buckets, r->order,        r->arrivals, r->learned, r->weights,
-                      r->factors, r->weight_bytes, r->slots,    r->bytes};
+    void *blocks[] = {r->buckets,         r->order,         r->arrivals, r->learned, r->weights.all,
+                      r->weights.factors, r->weights.bytes, r->slots,    r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_base_mem_free(r);
@@ -135,8 +141,8 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
     for (size_t b = 0; b < r->count; b++)
         r->buckets[b] = (reduce_bucket){.missing = missing[b]};
     r->next = r->arrived = 0;
-    r->weight = 1;
-    r->weighed = r->weights_asked = r->weights_known = false;
+    r->weights.own = 1;
+    r->weights.fixed = r->weights.asked = r->weights.known = false;
     /* One that waits for nothing has none that is trained, or none at all. */
     for (size_t b = 0; b < r->count; b++) {
         if (missing[b] == 0)
@@ -146,12 +152,12 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
 
 void zoff_zero_reduce_weigh(zoff_reduce *r, double weight)
 {
-    r->weight = weight;
+    r->weights.own = weight;
 }
 
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
 {
-    r->weighed = true;
+    r->weights.fixed = true;
     for (size_t b = first; b <= last; b++) {
         if (--r->buckets[b].missing == 0)
             complete(r, b);
@@ -160,7 +166,7 @@ void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last)
 
 void zoff_zero_reduce_close_batch(zoff_reduce *r)
 {
-    r->weighed = true;
+    r->weights.fixed = true;
     for (size_t i = 0; i < r->count; i++) {
         if (!r->buckets[r->order[i]].complete)
             complete(r, r->order[i]);
@@ -174,12 +180,12 @@ bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket)
 
 const float *zoff_zero_reduce_own_weight(const zoff_reduce *r)
 {
-    return &r->own_weight;
+    return &r->weights.own_factor;
 }
 
 double zoff_zero_reduce_total_weight(const zoff_reduce *r)
 {
-    return r->total;
+    return r->weights.total;
 }
 
 uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
@@ -191,33 +197,33 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
 
 static zoff_status ask_weights(zoff_reduce *r)
 {
-    r->weights[r->opts.plan->rank] = r->weight;
-    r->own_weight = (float)(r->weight * r->opts.factor);
+    r->weights.all[r->opts.plan->rank] = r->weights.own;
+    r->weights.own_factor = (float)(r->weights.own * r->opts.factor);
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .stream = ZOFF_COMM_REDUCE,
                                  .channel = r->opts.channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_BATCH},
-                                 .in = &r->weights[r->opts.plan->rank],
-                                 .out = r->weights,
-                                 .receive_bytes = r->weight_bytes};
-    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights_work));
-    r->weights_asked = true;
+                                 .in = &r->weights.all[r->opts.plan->rank],
+                                 .out = r->weights.all,
+                                 .receive_bytes = r->weights.bytes};
+    ZOFF_TRY(zoff_comm_start(r->opts.comm, &call, &r->weights.work));
+    r->weights.asked = true;
     return ZOFF_OK;
 }
 
 static zoff_status poll_weights(zoff_reduce *r)
 {
-    if (r->weights_known)
+    if (r->weights.known)
         return ZOFF_OK;
-    zoff_status status = zoff_comm_poll(r->opts.comm, &r->weights_work);
+    zoff_status status = zoff_comm_poll(r->opts.comm, &r->weights.work);
     if (status != ZOFF_OK)
         return status;
-    r->total = 0;
+    r->weights.total = 0;
     for (unsigned rank = 0; rank < r->ranks; rank++) {
-        r->factors[rank] = (float)(r->weights[rank] * r->opts.factor);
-        r->total += r->factors[rank];
+        r->weights.factors[rank] = (float)(r->weights.all[rank] * r->opts.factor);
+        r->weights.total += r->weights.factors[rank];
     }
-    r->weights_known = true;
+    r->weights.known = true;
     return ZOFF_OK;
 }
 
@@ -303,9 +309,9 @@ static zoff_status start(zoff_reduce *r)
 {
     reduce_slot *s;
     const bool waits_for_order = r->order_asked && !r->order_known;
-    if (!r->weighed || waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
+    if (!r->weights.fixed || waits_for_order || r->next == r->count || !r->buckets[r->order[r->next]].complete)
         return ZOFF_OK;
-    if (!r->weights_asked)
+    if (!r->weights.asked)
         ZOFF_TRY(ask_weights(r));
     while (r->next < r->count && r->buckets[r->order[r->next]].complete && (s = free_slot(r)))
         ZOFF_TRY(start_bucket(r, s, r->order[r->next]));
@@ -317,9 +323,9 @@ static zoff_status take(zoff_reduce *r, reduce_slot *s)
     zoff_status status = s->packs ? send(r, s) : ZOFF_OK;
     if (status == ZOFF_OK)
         status = zoff_comm_poll(r->opts.comm, &s->work);
-    if (status != ZOFF_OK || !r->weights_known)
+    if (status != ZOFF_OK || !r->weights.known)
         return status < 0 ? status : ZOFF_PENDING;
-    status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->factors);
+    status = r->opts.sum(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->receive, r->weights.factors);
     if (status != ZOFF_OK)
         return status;
     r->buckets[s->bucket].done = true;
@@ -333,7 +339,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
     while (moved) {
         moved = pending = false;
         ZOFF_TRY(start(r));
-        zoff_status status = r->weights_asked ? poll_weights(r) : ZOFF_OK;
+        zoff_status status = r->weights.asked ? poll_weights(r) : ZOFF_OK;
         ZOFF_TRY(status);
         pending = status == ZOFF_PENDING;
         for (unsigned i = 0; i < r->opts.slots; i++) {
@@ -344,7 +350,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
             moved = moved || status == ZOFF_OK;
             pending = pending || status == ZOFF_PENDING;
         }
-        if (r->weights_asked && r->next == r->count && r->started == r->taken && !r->order_asked)
+        if (r->weights.asked && r->next == r->count && r->started == r->taken && !r->order_asked)
             ZOFF_TRY(ask_order(r));
         status = poll_order(r);
         ZOFF_TRY(status);
