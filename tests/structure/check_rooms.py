@@ -288,6 +288,22 @@ def check_binaries(tree):
                 yield f"{path}:1: not a text: git rm it, and see .gitignore"
 
 
+def check_room_readmes(tree):
+    """Each room says in a few lines what it decides, and calls the rooms that it says it calls."""
+    for room, needs in tree.rooms().items():
+        path = f"src/{room}/README.md"
+        if path not in tree.files:
+            yield f"{path}:1: a room says what it decides, what its door is, and what it never does"
+            continue
+        text = tree.text(path)
+        if text.count("\n") > 15:
+            yield f"{path}:1: {text.count(chr(10))} lines; the rest belongs into docs/ARCHITECTURE.md"
+        calls = re.search(r"^- Calls:(.*?)\.$", text, re.M | re.S)
+        named = set(re.findall(r"`(\w+)`", calls.group(1))) if calls else None
+        if named != set(needs):
+            yield f"{path}:1: \"- Calls:\" has {sorted(named or [])}; cmake/rooms.cmake has {sorted(needs)}"
+
+
 def check_build_flags(tree):
     for path in tree.files:
         if os.path.basename(path) in ("CMakeLists.txt", "CMakePresets.json", "Makefile") or path.endswith((".cmake", ".in")) or path.startswith(("scripts/", ".ci/")):

@@ -22,6 +22,10 @@ zoff_room(engine NEEDS aio cpu_adam base)
 """
 GOOD = {
     "cmake/rooms.cmake": ROOMS,
+    "src/base/README.md": "# base\n- Calls: the C library.\n",
+    "src/aio/README.md": "# aio\n- Calls: `base`, liburing.\n",
+    "src/cpu_adam/README.md": "# cpu_adam\n- Calls: `base`.\n",
+    "src/engine/README.md": "# engine\n- Calls: `aio`, `cpu_adam`,\n  `base`.\n",
     "CMakeLists.txt": "project(x)\n",
     "include/zoff/aio.h": "/* aio.h: public. */\nvoid zoff_aio_open(void);\n",
     "src/base/log.h": "/* log.h: the log. */\nvoid zoff_base_log_line(void) __attribute__((format(printf, 1, 2)));\n",
@@ -158,6 +162,13 @@ class CheckRooms(unittest.TestCase):
 
     def test_binaries(self):
         self.refuses(check_rooms.check_binaries, "zoff-test-a/zoff-r0.states", "zoff\0states", "not a text")
+
+    def test_room_readmes(self):
+        check = check_rooms.check_room_readmes
+        self.refuses(check, "src/aio/README.md", "# aio\n- Calls: `base`, `engine`.\n", "cmake/rooms.cmake has ['base']")
+        self.refuses(check, "src/aio/README.md", "# aio\n" + "x\n" * 20 + "- Calls: `base`.\n", "22 lines")
+        found = self.complaints(check, files={"cmake/rooms.cmake": ROOMS + "zoff_room(lending NEEDS base)\n"})
+        self.assertIn("src/lending/README.md:1: a room says what it decides", found[0])
 
     def test_build_flags(self):
         check = check_rooms.check_build_flags
