@@ -221,4 +221,42 @@ TEST_P(Several, ARankThatLeavesAChannelIsNamed)
         zoff_comm_channel_leave(comm, &channel);
     });
 }
+// Calls that differ, so long ago that no rank tells of them any more: each call carries a digest of those before it.
+TEST_P(Several, CallsThatDifferedLongAgoAreNoticed)
+{
+    const double deadline = 3;
+    ASSERT_NO_FATAL_FAILURE(open(deadline));
+    on_each([&](zoff_comm *comm, unsigned rank) {
+        enum { CALLS = 2 * ZOFF_COMM_VISITS_TOLD };
+        zoff_comm_channel channels[2] = {};
+        for (unsigned i = 0; i < 2; i++) {
+            come_as(comm, i, &channels[i]);
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
+        }
+        meet();
+        for (unsigned i = 0; i < CALLS; i++) {
+            const unsigned call = i == 0 && rank == 1 ? ZOFF_COMM_IN_DROP : ZOFF_COMM_IN_STEP_WAIT;
+            zoff_comm_enter(comm, &channels[0], call, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+            zoff_comm_exit(comm, true);
+        }
+        zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        double x = 1;
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channels[rank == 1];
+        call.out = &x;
+        call.count = 1;
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, " have made different calls before zoff_step_wait()", zoff_comm_wait(comm, &work));
+        if (size == 2) {
+            const std::string words = zoff_last_error();
+            EXPECT_TRUE(words.find("ranks 0 and 1") != std::string::npos || words.find("ranks 1 and 0") != std::string::npos)
+                << words;
+        }
+        zoff_comm_exit(comm, false);
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    });
+}
 } // namespace
