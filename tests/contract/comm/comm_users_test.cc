@@ -18,6 +18,37 @@ void come_as(zoff_comm *comm, unsigned number, zoff_comm_channel *channel)
     zoff_comm_channel_come(comm, channel);
 }
 
+// Users of a communicator, by number, as long as this lives; and a sum over the ranks, of nothing in particular, by one of
+// them. What the sum uses stays until the channels are left: others may still be at it when it has failed here.
+struct users {
+    users(zoff_comm *comm_, unsigned count) : comm(comm_), channels(count)
+    {
+        for (unsigned i = 0; i < count; i++) {
+            come_as(comm, i, &channels[i]);
+            EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
+        }
+    }
+    ~users()
+    {
+        for (auto &channel : channels)
+            zoff_comm_channel_leave(comm, &channel);
+    }
+    zoff_status sum(unsigned user)
+    {
+        zoff_comm_call call = {};
+        call.kind = ZOFF_COMM_SUM;
+        call.channel = &channels[user];
+        call.out = &x;
+        call.count = 1;
+        const zoff_status status = zoff_comm_start(comm, &call, &work);
+        return status < 0 ? status : zoff_comm_wait(comm, &work);
+    }
+    zoff_comm *comm;
+    std::vector<zoff_comm_channel> channels;
+    double x = 1;
+    zoff_comm_work work = {};
+};
+
 // Two users of one communicator, whose operations a rank starts in any order, as long as each stream of each has one order.
 TEST_P(Several, ChannelsAreIndependentOfOneAnother)
 {
@@ -133,94 +164,58 @@ TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
     const double deadline = 3;
     ASSERT_NO_FATAL_FAILURE(open(deadline));
     on_each([&](zoff_comm *comm, unsigned rank) {
-        zoff_comm_channel channels[2] = {};
-        for (unsigned i = 0; i < 2; i++) {
-            come_as(comm, i, &channels[i]);
-            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
-        }
+        users two(comm, 2);
         meet();
-        zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        zoff_comm_enter(comm, &two.channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
         if (rank == 1) {
             zoff_comm_exit(comm, false);
-            zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+            zoff_comm_enter(comm, &two.channels[0], ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
         }
-        double x = 1;
-        zoff_comm_call call = {};
-        call.kind = ZOFF_COMM_SUM;
-        call.channel = &channels[rank == 1];
-        call.out = &x;
-        call.count = 1;
-        zoff_comm_work work = {};
-        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
         const auto from = std::chrono::steady_clock::now();
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_grads_drop()", zoff_comm_wait(comm, &work));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_grads_drop()", two.sum(rank == 1));
         EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_step_wait()")) << zoff_last_error();
         EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), deadline);
         zoff_comm_exit(comm, false);
-        for (auto &channel : channels)
-            zoff_comm_channel_leave(comm, &channel);
     });
 }
+
 // A rank that has not come waits in a call of its own: the error of the others says in which.
 TEST_P(Several, WhereAMissingRankWaitsIsNamed)
 {
     const double deadline = 1.5;
     ASSERT_NO_FATAL_FAILURE(open(deadline));
     on_each([&](zoff_comm *comm, unsigned rank) {
-        zoff_comm_channel channels[2] = {};
-        for (unsigned i = 0; i < 2; i++) {
-            come_as(comm, i, &channels[i]);
-            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
-        }
+        users two(comm, 2);
         meet();
         if (rank == 1) {
-            zoff_comm_enter(comm, &channels[1], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+            zoff_comm_enter(comm, &two.channels[1], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
             std::this_thread::sleep_for(std::chrono::milliseconds(500)); // so that the others are the first to give up
         }
-        double x = 1;
-        zoff_comm_call call = {};
-        call.kind = ZOFF_COMM_SUM;
-        call.channel = &channels[rank == 1];
-        call.out = &x;
-        call.count = 1;
-        zoff_comm_work work = {};
-        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, tells_who() ? "; rank 1 waits in zoff_step_wait()" : "did not arrive",
-                          zoff_comm_wait(comm, &work));
+                          two.sum(rank == 1));
         if (rank == 1)
             zoff_comm_exit(comm, false);
-        for (auto &channel : channels)
-            zoff_comm_channel_leave(comm, &channel);
     });
 }
+
 // An operation of a channel that another rank has left can never be done. The error names that rank, and who says so.
 TEST_P(Several, ARankThatLeavesAChannelIsNamed)
 {
     const double deadline = 3;
     ASSERT_NO_FATAL_FAILURE(open(deadline));
     on_each([&](zoff_comm *comm, unsigned rank) {
-        zoff_comm_channel channel = {};
-        come_as(comm, 0, &channel);
-        ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
+        users one(comm, 1);
         meet();
         if (rank != 1) {
-            double x = 1;
-            zoff_comm_call call = {};
-            call.kind = ZOFF_COMM_SUM;
-            call.channel = &channel;
-            call.out = &x;
-            call.count = 1;
-            zoff_comm_work work = {};
-            ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
             EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, tells_who() ? "rank 1 has destroyed engine 1 (\"user0\")" : "did not arrive",
-                              zoff_comm_wait(comm, &work));
+                              one.sum(0));
             if (size == 2) { // else another rank may have said it first
                 EXPECT_EQ(0u, std::string(zoff_last_error()).find("rank 0: ")) << zoff_last_error();
             }
         }
-        zoff_comm_channel_leave(comm, &channel);
     });
 }
+
 // Calls that differ, so long ago that no rank tells of them any more: each call carries a digest of those before it.
 TEST_P(Several, CallsThatDifferedLongAgoAreNoticed)
 {
@@ -228,35 +223,21 @@ TEST_P(Several, CallsThatDifferedLongAgoAreNoticed)
     ASSERT_NO_FATAL_FAILURE(open(deadline));
     on_each([&](zoff_comm *comm, unsigned rank) {
         enum { CALLS = 2 * ZOFF_COMM_VISITS_TOLD };
-        zoff_comm_channel channels[2] = {};
-        for (unsigned i = 0; i < 2; i++) {
-            come_as(comm, i, &channels[i]);
-            ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channels[i]));
-        }
+        users two(comm, 2);
         meet();
         for (unsigned i = 0; i < CALLS; i++) {
             const unsigned call = i == 0 && rank == 1 ? ZOFF_COMM_IN_DROP : ZOFF_COMM_IN_STEP_WAIT;
-            zoff_comm_enter(comm, &channels[0], call, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+            zoff_comm_enter(comm, &two.channels[0], call, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
             zoff_comm_exit(comm, true);
         }
-        zoff_comm_enter(comm, &channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
-        double x = 1;
-        zoff_comm_call call = {};
-        call.kind = ZOFF_COMM_SUM;
-        call.channel = &channels[rank == 1];
-        call.out = &x;
-        call.count = 1;
-        zoff_comm_work work = {};
-        ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, " have made different calls before zoff_step_wait()", zoff_comm_wait(comm, &work));
+        zoff_comm_enter(comm, &two.channels[0], ZOFF_COMM_IN_STEP_WAIT, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, " have made different calls before zoff_step_wait()", two.sum(rank == 1));
         if (size == 2) {
             const std::string words = zoff_last_error();
             EXPECT_TRUE(words.find("ranks 0 and 1") != std::string::npos || words.find("ranks 1 and 0") != std::string::npos)
                 << words;
         }
         zoff_comm_exit(comm, false);
-        for (auto &channel : channels)
-            zoff_comm_channel_leave(comm, &channel);
     });
 }
 } // namespace
