@@ -4,6 +4,7 @@
 #include "rank_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
@@ -44,7 +45,7 @@ void fill(trainer &t)
     t.add(60000, 1, ZOFF_F32, ZOFF_F32);
 }
 
-// How long two ranks take to seal an engine of 30 chunks, half of them each.
+// How long two ranks take to seal an engine of 30 chunks, half of them each; -1: they could not.
 double seal_seconds(bool persist, double timeout, double slow)
 {
     slow_drives drives;
@@ -53,25 +54,34 @@ double seal_seconds(bool persist, double timeout, double slow)
     rank_job job(2, timeout);
     rank_trainers all(job, 5, fill);
     double seconds = 0;
+    std::atomic<bool> failed{false};
     job.on_each([&](unsigned rank) {
         seconds_a_write = rank == 1 ? slow : 0;
         const auto from = std::chrono::steady_clock::now();
         all.engines[rank] = make_engine(*all.trainers[rank], config_text(folder.path, persist), 2048, 0, job.comm_of(rank));
-        EXPECT_ZOFF_OK(zoff_engine_seal(all.engines[rank].get()));
+        const zoff_status status = zoff_engine_seal(all.engines[rank].get());
+        EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_COMM) << zoff_last_error();
+        failed = failed || status < 0;
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - from;
         if (rank == 0)
             seconds = took.count();
         seconds_a_write = 0;
     });
-    return seconds;
+    return failed ? -1 : seconds;
 }
 
 TEST(SlowRank, WritingDoesNotCountAgainstTheTimeout)
 {
     for (const bool persist : {false, true}) {
-        // A flush of a drive that is busy with other things is silent for a while.
-        const double timeout = std::max(0.5, 10 * seal_seconds(persist, 60, 0));
-        EXPECT_LT(timeout, seal_seconds(persist, timeout, timeout / 10)) << "rank 1 has not been slow";
+        // A flush of a drive that is busy with other things is silent for a while, now and then for longer than the deadline:
+        // then a longer one is tried. Each write takes a tenth of it, so if writing counted, every deadline would be missed.
+        double timeout = std::max(0.5, 10 * seal_seconds(persist, 60, 0));
+        double took = seal_seconds(persist, timeout, timeout / 10);
+        for (int tries = 1; took < 0 && tries < 3; tries++) {
+            timeout *= 4;
+            took = seal_seconds(persist, timeout, timeout / 10);
+        }
+        EXPECT_LT(timeout, took) << zoff_last_error();
     }
 }
 
