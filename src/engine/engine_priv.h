@@ -130,7 +130,7 @@ typedef struct zoff_chunk_memory {
 
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
-/* What ranks ask each other in a step. */
+/* Operations by which ranks agree in a step. */
 typedef struct zoff_step_talks {
     zoff_comm_work vote;
     zoff_comm_work agreement; /* on the slices that take part */

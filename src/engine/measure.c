@@ -28,7 +28,7 @@ void zoff_engine_measure_bucket(zoff_engine *e, size_t bucket, double *seconds, 
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < part.piece_count; i++) {
-        /* Of several ranks another may have the gradient that this one has not. */
+        /* With several ranks, another rank may have the gradient that this one lacks. */
         if (e->params[pieces[i].param].frozen || (alone && !*zoff_engine_params_flag(e, &pieces[i])))
             continue;
         zoff_norm_piece *n = &e->norm_pieces[used];

@@ -76,7 +76,8 @@ zoff_adam_states zoff_engine_groups_states(const zoff_engine *e, size_t group);
 void zoff_engine_groups_fix(zoff_engine *e); /* at seal: no other states from here on */
 /* "SGD without momentum", for messages */
 const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states);
-/* What step number t uses for a group: from the call; or its own, with the schedule on their lr. */
+/* The hyper-parameters of a group in step `t`: those of the call if it gives any, else the group's own with the scheduled lr.
+ */
 zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
                                        zoff_adam_hyper *out);
 
@@ -85,9 +86,9 @@ void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t
 
 /* loss_scale.c */
 void zoff_engine_loss_scale_start(zoff_engine *e);
-/* That and the caller's grad_scale together, where fp32 cannot hold it: an error. */
+/* ERR_INVALID if grad_scale divided by the loss scale is not a finite fp32 number. */
 zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale);
-/* What a skipped step does to the scale, for the log line of the step; "" without fp16. */
+/* Describe how a skipped step changes the scale, for the log line of the step. "" without fp16. */
 void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes);
 /* After each step: compute the scale of the next one. `why`: the reason of a skipped step, for the message.
  * @return ERR_OVERFLOW: the scale is at its least already */

@@ -99,7 +99,7 @@ zoff_plan_tensor zoff_engine_params_tensor(const zoff_engine *e, const zoff_engi
                                .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
     if (p->frozen)
         return tensor;
-    /* Of fp32 weights that are their own masters files that persist have a copy. */
+    /* fp32 weights are their own masters; files that persist hold a copy of them. */
     tensor.has[ZOFF_STREAM_MASTER] = zoff_engine_params_has_master(e, p) || e->settings.values.persist;
     tensor.has[ZOFF_STREAM_M] = states.m;
     tensor.has[ZOFF_STREAM_V] = states.v;

@@ -33,7 +33,7 @@ void zoff_engine_presence_join(uint64_t *bits, size_t words, unsigned ranks)
     }
 }
 
-/* What any rank has takes part on all of them. */
+/* A slice takes part on every rank if any rank has its gradient. */
 static void take_presence(zoff_engine *e)
 {
     const size_t words = e->ranks.bits_bytes[0] / sizeof(uint64_t);

@@ -41,7 +41,7 @@ size_t zoff_engine_residents_weights(const zoff_engine *e, const zoff_plan *plan
     return most ? zoff_base_bits_min(values->cached_count / most, zoff_engine_residents_weights_stored(plan)) : 0;
 }
 
-/* That are trained, of all ranks: these have to keep the same buckets. */
+/* Count trained elements of all ranks, so that every rank keeps the same buckets on its device. */
 static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
 {
     const zoff_plan_chunk *c = &plan->chunks[bucket];
