@@ -377,7 +377,7 @@ static zoff_status find_id(zoff_nccl *n, const zoff_comm_join *join, ncclUniqueI
     ticket t;
     memset(&t, 0, sizeof t);
     if (!join->opts.broadcast || n->comm.rank == 0)
-        t.result = ncclGetUniqueId(&t.id);
+        t.result = (int)ncclGetUniqueId(&t.id);
     if (join->opts.broadcast)
         ZOFF_FAIL_IF(join->opts.broadcast(join->opts.ctx, &t, sizeof t) != 0, ZOFF_ERR_COMM,
                      "rank %u: the program's broadcast of NCCL's id has failed", n->comm.rank);

@@ -65,6 +65,9 @@ static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t n
 zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
 {
     size_t used = 0;
+    *out_moves = 0;
+    if (!out) /* all parts are empty */
+        return ZOFF_OK;
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
         zoff_plan_cursor part = zoff_zero_plan_part(&e->plan, bucket, rank);
         zoff_plan_piece piece;

@@ -213,11 +213,11 @@ static zoff_comm_item item_from(const window *w, size_t at)
 static zoff_status gather(zoff_engine *e, const window *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
-    char *out = w->dst + (s.at - w->first) * bytes;
     size_t *each, before = 0;
     const zoff_comm_item item = item_from(w, s.at);
-    if (!is_gathered(e, w))
+    if (!is_gathered(e, w)) /* then there may be no memory for it either */
         return ZOFF_OK;
+    char *out = w->dst + (s.at - w->first) * bytes;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a window over the ranks", &each));
     const size_t from = in_slice(e, w, s.at), end = from + s.count;
     const unsigned last = zoff_zero_plan_rank_of(&e->plan, s.run, end - 1);

@@ -94,8 +94,10 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
     for (unsigned i = 0; i < opts->slots; i++) {
         reduce_slot *s = &r->slots[i];
-        s->send = opts->memory + i * slot_bytes;
-        s->receive = s->send + there;
+        if (slot_bytes) { /* otherwise there is no memory */
+            s->send = opts->memory + i * slot_bytes;
+            s->receive = s->send + there;
+        }
         s->send_bytes = r->bytes + 2 * i * r->ranks;
         s->receive_bytes = s->send_bytes + r->ranks;
     }
