@@ -3,9 +3,8 @@
 # A program that is a rank of a job.
 function(zoff_rank name)
   add_executable(${name} ${ARGN})
-  target_include_directories(${name} PRIVATE ${room_includes} ${PROJECT_SOURCE_DIR}/tests/support)
   target_compile_options(${name} PRIVATE ${ZOFF_WARNINGS} $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
-  target_link_libraries(${name} PRIVATE zoff_static)
+  target_link_libraries(${name} PRIVATE zoff_test_support)
   if(ARGN MATCHES "[.]cc")
     target_precompile_headers(${name} REUSE_FROM zoff_test_headers)
   endif()

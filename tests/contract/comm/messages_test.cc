@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -98,7 +98,7 @@ TEST(CommMessages, NothingLargeIsSentToARankThatHasNotCome)
 // One that stops in the middle may hold what is under way to it, and that is said.
 TEST(CommMessages, MemoryThatTheNetworkHoldsIsNotForgotten)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
     __lsan::ScopedDisabler disabler; // what is held is left to the network
 #endif
     pair_of_ranks p(0.05);
@@ -138,7 +138,7 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
             expect_strike(status[rank]);
         }
         {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
             __lsan::ScopedDisabler disabler; // rank 0 may fail before it takes what rank 1 has sent: the network keeps that
 #endif
             for (unsigned rank = 0; rank < 2 && made[0] && made[1]; rank++)

@@ -53,10 +53,15 @@ class Store : public testing::TestWithParam<kind>
     // The front of each chunk holds its number; the rest stays zero.
     void fill(size_t chunk, char *base)
     {
-        for (size_t i = 0; i < chunks[chunk].bytes; i++)
-            ASSERT_EQ(0, base[i]);
+        ASSERT_TRUE(std::string(chunks[chunk].bytes, 0) == std::string(base, chunks[chunk].bytes)) << "chunk " << chunk;
         memset(base, (int)chunk + 1, chunks[chunk].first_bytes);
         filled.push_back(chunk);
+    }
+    void expect_fresh(size_t c, const char *base) const
+    {
+        std::string want(chunks[c].bytes, 0);
+        std::fill_n(want.begin(), chunks[c].first_bytes, (char)(c + 1));
+        ASSERT_TRUE(want == std::string(base, want.size())) << "chunk " << c;
     }
 
     char *borrow(size_t chunk)
@@ -107,8 +112,7 @@ TEST_P(Store, AFreshChunkIsAsItWasFilled)
     EXPECT_EQ((std::vector<size_t>{0, 1, 2, 3, 4}), filled);
     for (size_t c : {4, 2, 0, 1, 3}) {
         char *base = borrow(c);
-        for (size_t i = 0; i < chunks[c].bytes; i++)
-            ASSERT_EQ(i < chunks[c].first_bytes ? (int)c + 1 : 0, base[i]) << "chunk " << c << " byte " << i;
+        ASSERT_NO_FATAL_FAILURE(expect_fresh(c, base));
         zoff_offload_store_release(store.get(), c);
     }
 }
@@ -272,8 +276,7 @@ TEST_P(Store, ChunksWithoutBytes)
     EXPECT_EQ((std::vector<size_t>{0, 1, 2, 3, 4}), filled);
     for (size_t c : {3, 1}) {
         char *base = borrow(c);
-        for (size_t i = 0; i < chunks[c].bytes; i++)
-            ASSERT_EQ(i < chunks[c].first_bytes ? (int)c + 1 : 0, base[i]) << "chunk " << c << " byte " << i;
+        ASSERT_NO_FATAL_FAILURE(expect_fresh(c, base));
         ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
     }
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));

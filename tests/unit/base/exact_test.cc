@@ -1,5 +1,5 @@
 // exact_test.cc: a sum without rounding against another way to have one, in any order, over the whole range of a double.
-#include "reference.h"
+#include "exact_sum.h"
 #include "zoff_test.h"
 
 #include <algorithm>

@@ -22,7 +22,7 @@ struct memory_case {
     bool nvme;
 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(ZOFF_TEST_SANITIZED)
+#if defined(ZOFF_TEST_SANITIZED)
 const bool KEEPS_FREED_MEMORY = true; // then what is resident says nothing
 #else
 const bool KEEPS_FREED_MEMORY = false;
