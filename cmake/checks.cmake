@@ -35,4 +35,6 @@ if(ZOFF_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:${option}>)
   endforeach()
   add_link_options(-fsanitize=${ZOFF_SANITIZE})
+  # Compilers have names of their own for that.
+  add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:ZOFF_TEST_SANITIZED> $<$<COMPILE_LANGUAGE:CXX>:ZOFF_TEST_SANITIZED_$<UPPER_CASE:${of_tests}>>)
 endif()

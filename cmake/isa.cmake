@@ -1,11 +1,19 @@
 # The kernels of cpu_adam, compiled once for each instruction set: the only files of the project with ISA flags, and those
 # name features one by one, so that what is built on one machine runs on another. No LTO: it would mix the flags again.
-# Under a sanitizer -O3 with all debug information would compile for minutes.
+# Under a sanitizer -O3 with all debug information would compile for minutes, and AddressSanitizer's checks are calls there.
+set(zoff_isa_optimize $<IF:$<CONFIG:Debug>,-Og,-O3>)
+if(ZOFF_SANITIZE MATCHES address)
+  set(zoff_isa_optimize -O1 -g1 --param=asan-instrumentation-with-call-threshold=0)
+  if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    set(zoff_isa_optimize -O1 -g1 -mllvm -asan-instrumentation-with-call-threshold=0)
+  endif()
+elseif(ZOFF_SANITIZE)
+  set(zoff_isa_optimize -O2 -g1)
+endif()
 function(zoff_isa name)
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/cpu_adam/isa/kernels_${name}.c)
   target_sources(zoff_cpu_adam PRIVATE ${source})
-  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
-                              "$<IF:$<BOOL:${ZOFF_IS_SANITIZED}>,-O2;-g1,$<IF:$<CONFIG:Debug>,-Og,-O3>>;-fno-lto;${ARGN}")
+  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${zoff_isa_optimize};-fno-lto;${ARGN}")
 endfunction()
 
 zoff_isa(scalar)

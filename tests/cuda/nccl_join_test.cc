@@ -9,7 +9,7 @@
 
 using namespace zoff_test;
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // these have a calloc() of their own
+#if !defined(ZOFF_TEST_SANITIZED) // these have a calloc() of their own
 #define CALLOC_CAN_FAIL
 
 // The calls of the plug-in until one fails, from 0; -1: none does.

@@ -29,12 +29,7 @@ const char *const FAULTS[] = {"Stalls", "Leaves", "Dies"};
 // A rank that is only slow must not be taken for one that has stopped. How long a rank waits goes by how long a step of
 // healthy ranks has just taken on this machine, with whatever else runs there: FACTOR times that, DEADLINE seconds at least.
 enum { RANKS = 4, FACTOR = 25 };
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ZOFF_SLOW_BUILD
-#endif
-#endif
-#ifdef ZOFF_SLOW_BUILD
+#if defined(ZOFF_TEST_SANITIZED_THREAD)
 enum { SEEDS = 6, AT_A_TIME = 2 };
 const double DEADLINE = 2;
 #else

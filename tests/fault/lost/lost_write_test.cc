@@ -395,7 +395,7 @@ class LostWrite : public testing::TestWithParam<kind>
     static bool in_full() { return getenv("ZOFF_TEST_FULL") != nullptr; }
     // AddressSanitizer makes each life ten times as long: what it looks for is in a third of the places, too.
     static int stride(int wanted) { return in_full() ? 1 : wanted * IS_SLOW; }
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ZOFF_TEST_SANITIZED_ADDRESS)
     enum {IS_SLOW = 3};
 #else
     enum { IS_SLOW = 1 };
