@@ -201,8 +201,7 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
     zoff_device *d = &e->device;
     const zoff_engine_param *param = &e->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
-    const bool reaches = zoff_engine_reach_is(e);
-    const bool falls = !reaches && (!bytes || !ends_in_kept(e, number));
+    const bool falls = !bytes || !ends_in_kept(e, number);
     char *to;
     void *event;
     if (falls) {
@@ -210,7 +209,7 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
         ZOFF_TRY(landing(e, number, &event));
     }
     ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
-    if (d->norm.count || reaches)
+    if (d->norm.count)
         ZOFF_TRY(zoff_engine_link_compute_follow(e));
     note_order(e, number);
     if (!falls)
@@ -232,13 +231,19 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
     return ZOFF_OK;
 }
 
+zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
+    ZOFF_TRY(zoff_engine_link_compute_follow(e));
+    note_order(e, e->params[p].first_flag + slice);
+    return ZOFF_OK;
+}
+
 /* Of one rank alone a bucket needs no more than its own. */
 static bool is_down(const zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
-    if (zoff_engine_kept_has(e, run->chunk))
-        return true;
     for (size_t i = 0; i < chunk->piece_count; i++) {
         const uint8_t flag = *zoff_engine_params_flag(e, &e->plan.pieces[chunk->first_piece + i]);
         if ((flag & ZOFF_SLICE_READY) && !(flag & ZOFF_SLICE_DOWN))
@@ -249,14 +254,14 @@ static bool is_down(const zoff_bucket_run *run)
 
 zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
 {
+    const zoff_status status = zoff_engine_download_poll(run->engine);
+    return status < 0 ? status : is_down(run) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run)
+{
     zoff_engine *e = run->engine;
-    if (!zoff_engine_device_is(e))
-        return ZOFF_OK;
-    zoff_status status = zoff_engine_download_poll(e);
-    if (status < 0)
-        return status;
-    if (!zoff_engine_ranks_several(e))
-        return is_down(run) ? ZOFF_OK : ZOFF_PENDING;
+    const zoff_status status = zoff_engine_download_poll(e);
     if (status == ZOFF_OK && !e->run.closed) {
         zoff_engine_exchange_close(e);
         e->run.closed = true;
@@ -306,7 +311,7 @@ static zoff_status try_to_lend(void *ctx)
 
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
 {
-    if (!zoff_engine_device_is(e) || e->runs[bucket].window)
+    if (e->runs[bucket].window)
         return ZOFF_OK;
     zoff_status status = zoff_engine_device_wait(e, try_to_lend, &(lend_wait){e, bucket});
     ZOFF_TRY(status);
@@ -332,14 +337,6 @@ zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
 }
 
 /* ---- rows ---- */
-
-void zoff_engine_device_range(zoff_engine *e, const char *stage, size_t bucket)
-{
-    if (zoff_engine_device_is(e) && stage)
-        e->accel->ops->range_begin(e->accel, stage, bucket);
-    else if (zoff_engine_device_is(e))
-        e->accel->ops->range_end(e->accel);
-}
 
 /* Whether weights of a bucket become new on this rank's device in this step. */
 static bool wants_window(const zoff_bucket_run *run)
@@ -368,8 +365,6 @@ static zoff_status rise_again(zoff_engine *e)
 zoff_status zoff_engine_device_window(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    if (!zoff_engine_device_is(e) || zoff_engine_kept_has(e, run->chunk))
-        return ZOFF_OK;
     if (zoff_engine_walk_position(e, run->chunk) != e->device.staging.next)
         return ZOFF_PENDING;
     if (wants_window(run)) {
@@ -385,10 +380,7 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
 
 zoff_status zoff_engine_device_upload(zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
-    if (!zoff_engine_device_is(e) || is_sharded(e))
-        return ZOFF_OK; /* the other ranks' parts go up with it, when they have come */
-    return zoff_engine_device_rise(e, run->chunk, false);
+    return zoff_engine_device_rise(run->engine, run->chunk, false);
 }
 
 static zoff_status zero_gradients(zoff_engine *e)
@@ -413,13 +405,11 @@ zoff_status zoff_engine_device_finish(zoff_engine *e)
     ZOFF_TRY(zoff_engine_link_compute_settle(e));
     if (zoff_engine_device_is(e) && e->run.flags & ZOFF_STEP_ZERO_GRADS)
         ZOFF_TRY(zero_gradients(e));
-    return zoff_engine_device_settle(e);
+    return e->link->settle(e);
 }
 
 zoff_status zoff_engine_device_settle(zoff_engine *e)
 {
-    if (!zoff_engine_device_is(e))
-        return ZOFF_OK;
     /* What could not be sent up when it was its turn. */
     for (size_t b = 0; b < e->plan.chunk_count; b++)
         ZOFF_TRY(zoff_engine_device_rise(e, b, false));

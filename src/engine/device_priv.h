@@ -138,8 +138,7 @@ zoff_status zoff_engine_staging_lend(zoff_engine *e, size_t bucket);
 void zoff_engine_staging_release(zoff_engine *e, size_t bucket);
 size_t zoff_engine_staging_offset(const zoff_engine *e,
                                   const zoff_plan_piece *piece); /* in the window of its bucket, in bytes */
-/* Where the CPU sees the weights of a piece: as zoff_engine_params_value(); with a device, the window of its bucket, or NULL.
- */
+/* The weights of a piece in the window of its bucket; NULL: it has none. */
 char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
 
 /* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
@@ -148,17 +147,19 @@ void zoff_engine_device_close(zoff_engine *e);
 uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* DRAM that it takes */
 /* Start the download of a gradient, behind what is in the trainer's stream. */
 zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+/* The gradient stays where it is; what computes there waits for it. */
+zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 /* Outside of the walk: a window for a bucket, with this rank's weights of it as they are on the device.  @blocks for both */
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
 /* Send up what this rank has changed of a bucket, or what all have in this step, and release the window behind it. */
 zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own);
-zoff_status zoff_engine_device_settle(zoff_engine *e); /* wait until all that goes up is there */
-/* What this thread does is this stage of a bucket; NULL: no longer. */
-void zoff_engine_device_range(zoff_engine *e, const char *stage, size_t bucket);
-zoff_status zoff_engine_device_finish(zoff_engine *e);       /* the end of a step */
-zoff_status zoff_engine_device_unload(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_device_window(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_device_upload(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_device_settle(zoff_engine *e);           /* wait until all that goes up is there */
+zoff_status zoff_engine_device_finish(zoff_engine *e);           /* the end of a step */
+zoff_status zoff_engine_device_unload(zoff_bucket_run *run);     /* a row: the bucket's own gradients are down */
+zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run); /* a row of several ranks: all are */
+zoff_status zoff_engine_device_window(zoff_bucket_run *run);     /* a row */
+/* A row. Where weights come from other ranks, too, these go up with them instead (spread.c). */
+zoff_status zoff_engine_device_upload(zoff_bucket_run *run);
 
 /* kept.c: buckets whose states stay on the device */
 zoff_status zoff_engine_kept_check(const zoff_engine *e); /* whether there can be such */

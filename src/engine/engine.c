@@ -270,6 +270,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_engine_together_open(e));
     zoff_engine_device_wait_open(e);
     ZOFF_TRY(zoff_engine_device_open(e));
+    zoff_engine_rows_choose(e);
     ZOFF_TRY(zoff_engine_ties_open(e));
     return zoff_engine_live_open(e);
 }

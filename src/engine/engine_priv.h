@@ -3,13 +3,13 @@
  *  life        engine.c create, seal, destroy; options.c; stats.c; conductor.c a thread that lets it go on; phase.c
  *  model       params.c, groups.c, ties.c tied weights, lr_schedule.c, loss_scale.c
  *  plan        budget.c whether it fits; residents.c what stays in DRAM and on the device; hosts.c ranks of one host
- *  step        step.c begin, wait, retry; pipeline.c the rows; walk.c the order; admit.c who borrows; stages.c, update.c the
- *              rows of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c the memory of a piece
- *  gradients   handover.c, intake.c from the program; grads.c, acquire.c memory of the engine for them
+ *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them; walk.c the order
+ *  rows        admit.c who borrows; stages.c, update.c of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c
+ *  gradients   links.c in place or on a device; handover.c, intake.c from the program; grads.c, acquire.c memory for them
  *  states      stores.c; states.c first values, pull, push; window.c parts of a parameter; persist.c, commit.c
  *  weights     live.c, held.c, room.c, order.c, lend.c lent to the program; assemble.c made whole of several ranks' parts
  *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; exchange.c gradients to their owner; spread.c back to all;
- *              weight.c; reach.c the same on a device
+ *              weight.c; reach.c the same on a device; sum_places.c, sum_rules.c where and by whom; culprit.c
  *  agreement   identity.c, facts.c, listed.c, terms.c, agree.c, presence.c, together.c, first_weights.c
  *  device      link.c pinned memory, copies; device.c; download.c, staging.c; device_wait.c; device_norm.c; kept.c states there
  */
@@ -33,8 +33,10 @@
 
 #include "device_priv.h"
 #include "facts_priv.h"
+#include "links_priv.h"
 #include "live_priv.h"
 #include "ranks_priv.h"
+#include "sums_priv.h"
 
 #include <zoff/engine.h>
 
@@ -122,6 +124,24 @@ typedef struct zoff_bucket_run {
     bool shared;                /* of replicated states: the sums of all ranks' parts are there */
     bool measures, updates;     /* on the device: it was asked to */
 } zoff_bucket_run;
+
+/* What a bucket goes through: OK takes it to the next row, PENDING asks again, an error stops the step. See rows.c. */
+typedef struct zoff_row {
+    const char *name;
+    zoff_status (*run)(zoff_bucket_run *run);
+} zoff_row;
+
+enum { ZOFF_ROWS_MAX = 20 };
+
+typedef struct zoff_rows {
+    zoff_row row[ZOFF_ROWS_MAX];
+    unsigned count;
+} zoff_rows;
+
+/* Of a micro-step that only adds up, and of the last one. */
+typedef struct zoff_bucket_rows {
+    zoff_rows add, step;
+} zoff_bucket_rows;
 
 /* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
 typedef struct zoff_chunk_memory {
@@ -216,7 +236,8 @@ struct zoff_engine {
     zoff_comm_channel channel; /* of this engine's operations over ranks */
     bool owns_accel, owns_comm;
     bool reaches; /* see reach.c */
-    bool adds;    /* and reach.c leaves sums over ranks to the communicator */
+    const zoff_link *link;
+    zoff_sums sums;
     zoff_settings settings;
     zoff_conductor *conductor; /* NULL: none */
     bool conducted;            /* it is the conductor that is at work */
@@ -256,8 +277,9 @@ struct zoff_engine {
     uint8_t *flags;           /* per slice */
     zoff_slice_buckets *slice_buckets; /* likewise; see slices.c */
     double *block_sums;                /* plan.blocks_max, of the bucket that is measured */
+    zoff_bucket_rows rows[2];          /* of buckets whose states are on the host, and on the device */
     zoff_bucket_run *runs;
-    size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see pipeline.c */
+    size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
     zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
     zoff_norm_piece *norm_pieces;
@@ -294,11 +316,6 @@ static inline bool zoff_engine_ranks_several(const zoff_engine *e)
 static inline bool zoff_engine_reach_is(const zoff_engine *e)
 {
     return e->reaches;
-}
-/* Whether the communicator adds gradients up itself, as zoff.reduce_scatter asks for. */
-static inline bool zoff_engine_reach_adds(const zoff_engine *e)
-{
-    return e->adds;
 }
 /* Whether the weights of the engine are spread over several ranks. */
 static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)

@@ -4,17 +4,13 @@
  *
  * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element.
  *
- * Where the communicator adds them up (reach.c) weights come before the wire and the order is its own; that is the one case
+ * Where the communicator adds them up (sum_rules.c) weights come before the wire and the order is its own; that is the one case
  * that the rule does not hold for. */
 #include "engine_priv.h"
 
 #include "bits.h"
 #include "clock.h"
 #include "try.h"
-
-#include <float.h>
-#include <math.h>
-#include <string.h>
 
 static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
 {
@@ -33,35 +29,6 @@ static void forget_packed(zoff_engine *e, size_t bucket)
     }
 }
 
-/* A gradient that this rank does not have counts as zeros. */
-static zoff_status put_zeros(zoff_engine *e, char *to, size_t bytes)
-{
-    if (zoff_engine_reach_is(e))
-        return e->accel->ops->zero(e->accel, e->device.compute, to, bytes);
-    memset(to, 0, bytes);
-    return ZOFF_OK;
-}
-
-/* A piece of a part, by the kernel that takes it there. */
-static void put(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number)
-{
-    const zoff_engine_param *p = &e->params[piece->param];
-    const void *from = zoff_engine_reach_is(e) ? zoff_engine_params_there(e, piece) : zoff_engine_params_grad(e, piece);
-    if (zoff_engine_reach_adds(e))
-        e->ranks.terms[number] = (zoff_accumulate_piece){.count = piece->count,
-                                                         .sum = (float *)(void *)to,
-                                                         .grad = from,
-                                                         .dtype = p->grad_dtype,
-                                                         .first = true,
-                                                         .weights = zoff_zero_reduce_own_weight(e->ranks.reduce)};
-    else
-        e->ranks.moves[number] = (zoff_cast_piece){.count = piece->count,
-                                                   .dst = to,
-                                                   .src = from,
-                                                   .dst_dtype = zoff_engine_wire_dtype(e, p),
-                                                   .src_dtype = p->grad_dtype};
-}
-
 zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
 {
     size_t used = 0;
@@ -76,17 +43,16 @@ zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char 
             const zoff_engine_param *p = &e->params[piece.param];
             if (p->frozen)
                 continue;
-            const size_t bytes = zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p));
+            const size_t bytes = zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
             char *to = out + zoff_engine_wire_place(&at, piece.count, bytes);
             if (*zoff_engine_params_flag(e, &piece) & ZOFF_SLICE_READY)
-                put(e, &piece, to, used++);
-            else
-                ZOFF_TRY(put_zeros(e, to, piece.count * bytes));
+                e->sums.rule->list(e, &piece, to, used++);
+            else /* it counts as zeros */
+                ZOFF_TRY(e->sums.place->zero(e, to, piece.count * bytes));
         }
-        /* Nobody looks at what is behind a part; but where it is added up, it is read. */
-        if (zoff_engine_reach_adds(e) && at < part_bytes(e, bucket)[rank])
-            ZOFF_TRY(put_zeros(e, out + at, part_bytes(e, bucket)[rank] - at));
-        out += part_bytes(e, bucket)[rank];
+        const size_t bytes = part_bytes(e, bucket)[rank];
+        ZOFF_TRY(e->sums.rule->pad(e, out + at, bytes - at));
+        out += bytes;
     }
     *out_moves = used;
     return ZOFF_OK;
@@ -103,49 +69,6 @@ zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, c
     return ZOFF_OK;
 }
 
-/* Whether a piece's gradient of one rank is finite around an element. */
-static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
-{
-    const zoff_dtype dtype = zoff_engine_wire_dtype(e, &e->params[piece->param]);
-    const size_t from = first - piece->first;
-    double sum;
-    const size_t count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK);
-    const char *grad = wire + from * zoff_adam_dtype_bytes(dtype);
-    float copy[ZOFF_NORM_BLOCK];
-    if (zoff_engine_reach_is(e)) {
-        const zoff_cast_piece move = {.count = count, .dst = copy, .src = grad, .dst_dtype = dtype, .src_dtype = dtype};
-        if (zoff_engine_link_copy(e, &move, 1, false) < 0)
-            return true; /* then it is not known whose it was */
-        grad = (const char *)copy;
-    }
-    const zoff_norm_piece block = {.count = count, .grad = grad, .dtype = dtype, .block_sums = &sum};
-    zoff_adam_norm_run(1, &block, 1, NULL, NULL);
-    return isfinite(sum);
-}
-
-/* Whose gradient it is that made the sum not finite. Of a sum that came as one nobody knows. */
-static void find_culprit(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
-{
-    zoff_vote *vote = &e->own_vote;
-    const unsigned own = e->plan.rank;
-    const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
-    size_t at = 0;
-    for (size_t i = 0; i < part.piece_count; i++) {
-        const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        if (p->frozen)
-            continue;
-        const size_t start = zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p)));
-        const bool is_it = piece->param == vote->param && piece->slice == vote->slice && vote->first >= piece->first &&
-                           vote->first - piece->first < piece->count;
-        for (unsigned rank = 0; is_it && rank < e->plan.ranks && !vote->rank_is_known; rank++) {
-            vote->rank_is_known =
-                weights[rank] != 0 && !is_finite_at(e, piece, parts + rank * part_bytes(e, bucket)[own] + start, vote->first);
-            vote->rank = vote->rank_is_known ? rank : vote->rank;
-        }
-    }
-}
-
 size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     const unsigned own = e->plan.rank;
@@ -156,16 +79,15 @@ size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char 
         const zoff_engine_param *p = &e->params[piece->param];
         if (p->frozen)
             continue;
-        const zoff_dtype dtype = zoff_engine_wire_dtype(e, p);
-        e->accumulate_pieces[used++] = (zoff_accumulate_piece){
-            .count = piece->count,
-            .sum = zoff_engine_reach_is(e) ? e->device.reach.sums + piece->owned_offset : zoff_engine_params_sum(e, piece),
-            .grad = parts + zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
-            .dtype = dtype,
-            .first = e->micro == 0,
-            .sources = zoff_engine_reach_adds(e) ? 1 : e->plan.ranks,
-            .stride = part_bytes(e, bucket)[own],
-            .weights = zoff_engine_reach_adds(e) ? NULL : weights};
+        const zoff_dtype dtype = e->sums.rule->dtype(e, p);
+        zoff_accumulate_piece *sum = &e->accumulate_pieces[used++];
+        *sum = (zoff_accumulate_piece){.count = piece->count,
+                                       .sum = e->sums.place->sum(e, piece),
+                                       .grad = parts + zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
+                                       .dtype = dtype,
+                                       .first = e->micro == 0,
+                                       .stride = part_bytes(e, bucket)[own]};
+        e->sums.rule->terms(e, weights, sum);
     }
     return used;
 }
@@ -193,8 +115,8 @@ zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const cha
         zoff_engine_device_norm_take(e, bucket);
     else
         zoff_engine_measure_bucket(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
-    if (e->own_vote.poisoned && !was_poisoned && !zoff_engine_reach_adds(e))
-        find_culprit(e, bucket, parts, weights);
+    if (e->own_vote.poisoned && !was_poisoned)
+        e->sums.rule->blame(e, bucket, parts, weights);
     return ZOFF_OK;
 }
 

@@ -18,10 +18,7 @@ typedef struct batch {
 static zoff_status move(batch *b, bool to_program)
 {
     zoff_engine *e = b->engine;
-    if (zoff_engine_device_is(e))
-        return zoff_engine_link_copy(e, b->runs, b->count, to_program);
-    zoff_adam_cast_run(e->settings.threads, b->runs, b->count);
-    return ZOFF_OK;
+    return e->link->move(e, b->runs, b->count, to_program);
 }
 
 static zoff_status send(batch *b)

@@ -27,7 +27,7 @@ zoff_grad_buffer *zoff_engine_grads_find_free(zoff_grads *g, size_t bytes)
 static void free_buffer(zoff_engine *e, zoff_grad_buffer *buffer)
 {
     if (buffer->map.base)
-        zoff_engine_link_unpin(e, &buffer->map);
+        e->link->unpin(e, &buffer->map);
     zoff_base_map_free(&buffer->map);
 }
 
@@ -59,7 +59,7 @@ zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffe
     }
     zoff_map map;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
-    zoff_status status = zoff_engine_link_pin(e, &map);
+    zoff_status status = e->link->pin(e, &map);
     if (status < 0)
         zoff_base_map_free(&map);
     ZOFF_TRY(status);
@@ -102,6 +102,12 @@ void zoff_engine_grads_close(zoff_engine *e)
 const char *zoff_engine_grads_at(const zoff_engine *e, size_t number)
 {
     return e->grads.slots ? slot_of(e, number)->at : NULL;
+}
+
+const char *zoff_engine_grads_of(const zoff_engine *e, const zoff_plan_piece *piece)
+{
+    const zoff_engine_param *p = &e->params[piece->param];
+    return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
 void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets)

@@ -100,12 +100,10 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     else if (!param->frozen && param->count)
         ZOFF_TRY(zoff_engine_intake_take(e, p, slice, native_stream));
     else
-        ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
+        ZOFF_TRY(e->link->follow(e, native_stream));
     e->handed_over = true;
-    if (zoff_engine_device_is(e) && !zoff_engine_reach_is(e))
-        (void)zoff_engine_download_poll(e); /* it is marked when it has come down; what fails is told by the step */
-    else if (!param->tie)
-        zoff_engine_exchange_mark(e, p, slice);
+    if (!param->tie)
+        e->link->taken(e, p, slice);
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     return ZOFF_OK;
 }

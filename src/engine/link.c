@@ -11,13 +11,12 @@ zoff_status zoff_engine_link_sync(zoff_engine *e, void *stream)
 
 zoff_status zoff_engine_link_pin(zoff_engine *e, const zoff_map *map)
 {
-    return zoff_engine_device_is(e) ? e->accel->ops->pin(e->accel, map->base, map->bytes) : ZOFF_OK;
+    return e->accel->ops->pin(e->accel, map->base, map->bytes);
 }
 
 void zoff_engine_link_unpin(zoff_engine *e, const zoff_map *map)
 {
-    if (zoff_engine_device_is(e))
-        e->accel->ops->unpin(e->accel, map->base);
+    e->accel->ops->unpin(e->accel, map->base);
 }
 
 zoff_status zoff_engine_link_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up)
@@ -33,8 +32,6 @@ zoff_status zoff_engine_link_copy(zoff_engine *e, const zoff_cast_piece *moves, 
  * up overwrites weights that each of these streams may still read. */
 zoff_status zoff_engine_link_follow(zoff_engine *e, void *native_stream)
 {
-    if (!zoff_engine_device_is(e))
-        return ZOFF_OK;
     ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.handed_over, native_stream));
     return e->accel->ops->event_await(e->accel, e->device.up, e->device.handed_over);
 }

@@ -130,10 +130,11 @@ zoff_status zoff_engine_room_place_ahead(zoff_engine *e, uint32_t number);
 zoff_status zoff_engine_grads_open(zoff_engine *e);
 void zoff_engine_grads_close(zoff_engine *e);
 const char *zoff_engine_grads_at(const zoff_engine *e, size_t number); /* of a slice, by number of its flag; NULL: none */
-void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets); /* so many buckets take a part of it */
-void zoff_engine_grads_packed(zoff_engine *e, size_t number);                    /* one of them has */
-void zoff_engine_grads_let_go(zoff_engine *e, size_t number);                    /* this one is free again */
-void zoff_engine_grads_forget(zoff_engine *e);                                   /* all of them are free again */
+const char *zoff_engine_grads_of(const zoff_engine *e, const zoff_plan_piece *piece); /* of a piece whose slice has one */
+void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets);      /* so many buckets take a part of it */
+void zoff_engine_grads_packed(zoff_engine *e, size_t number);                         /* one of them has */
+void zoff_engine_grads_let_go(zoff_engine *e, size_t number);                         /* this one is free again */
+void zoff_engine_grads_forget(zoff_engine *e);                                        /* all of them are free again */
 /* The free buffer that fits best; NULL: none. */
 zoff_grad_buffer *zoff_engine_grads_find_free(zoff_grads *g, size_t bytes);
 zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffer **out);

@@ -40,8 +40,6 @@ zoff_param zoff_engine_params_owner(const zoff_engine *e, zoff_param p);
 zoff_given zoff_engine_params_given(const zoff_engine *e, size_t i);
 /* The part of it for a slice, and its type; NULL: the program has none. */
 char *zoff_engine_params_given_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
-/* The gradient of a piece on the host: in the program's memory, or in the engine's, where downloads arrive. */
-const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece);
 /* The program's own gradient of a slice, and its type; NULL: it has none. */
 char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype);
 bool zoff_engine_params_is_given(const zoff_engine *e, zoff_param p, size_t slice); /* in this micro-step */

@@ -18,7 +18,12 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     ZOFF_TRY(zoff_engine_conductor_check(e));
-    return zoff_engine_reach_find(e);
+    ZOFF_TRY(zoff_engine_reach_find(e));
+    e->sums.place = e->reaches ? &zoff_engine_sum_places_device : &zoff_engine_sum_places_host;
+    e->link = e->reaches                 ? &zoff_engine_links_reached
+              : zoff_engine_device_is(e) ? &zoff_engine_links_staged
+                                         : &zoff_engine_links_in_place;
+    return ZOFF_OK;
 }
 
 static zoff_status copy_paths(const char *const *paths, size_t count, char ***out, size_t *out_count)
@@ -72,7 +77,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     char words[1024];
     zoff_config_training_words(config, words, sizeof words);
     ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
-    e->adds = e->reaches && e->comm->adds && s->values.nccl_adds;
+    const bool adds = e->reaches && e->comm->adds && s->values.nccl_adds;
+    e->sums.rule = adds ? &zoff_engine_sum_rules_added : &zoff_engine_sum_rules_ordered;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)

@@ -144,14 +144,6 @@ char *zoff_engine_params_given_grad(const zoff_engine *e, zoff_param p, size_t s
     return given.grad ? given.grad + slice * given.stride : NULL;
 }
 
-const char *zoff_engine_params_grad(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    const zoff_engine_param *p = &e->params[piece->param];
-    if (!p->grad || zoff_engine_device_is(e))
-        return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
-    return zoff_engine_params_there(e, piece);
-}
-
 char *zoff_engine_params_own_grad(const zoff_engine *e, zoff_param p, size_t slice, zoff_dtype *out_dtype)
 {
     const zoff_engine_param *param = &e->params[p];

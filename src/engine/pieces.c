@@ -12,7 +12,7 @@ zoff_adam_piece zoff_engine_pieces_of_update(const zoff_engine *e, const zoff_pl
     const zoff_engine_param *p = &e->params[piece->param];
     const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
     const bool has_master = zoff_engine_params_has_master(e, p);
-    char *value = zoff_engine_staging_weights(e, piece, memory.weights);
+    char *value = e->link->weights(e, piece, memory.weights);
     char *base = memory.states;
     return (zoff_adam_piece){.count = piece->count,
                              .master =
@@ -39,6 +39,5 @@ const void *zoff_engine_pieces_kept_gradient(const zoff_engine *e, const zoff_pl
 const void *zoff_engine_pieces_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
     *out_dtype = zoff_engine_params_accumulates(e) ? ZOFF_F32 : e->params[piece->param].grad_dtype;
-    return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_params_sum(e, piece)
-                                             : zoff_engine_params_grad(e, piece);
+    return zoff_engine_params_accumulates(e) ? (const void *)zoff_engine_params_sum(e, piece) : e->link->gradient(e, piece);
 }

@@ -1,80 +1,9 @@
-/* pipeline.c: the life of a bucket, as data. A bucket is one chunk of states with the gradients and weights that belong to it;
- * it walks the rows of a table from top to bottom. Buckets at different rows are the overlap: while one is updated, later
- * ones are being read and earlier ones written.
- *
- * One rank alone and several have tables of their own. Where the CPU reaches weights and gradients, the rows of a device pass.
- */
+/* pipeline.c: buckets walk through their rows (rows.c). Buckets at different rows are the overlap: while one is updated, later
+ * ones are being read and earlier ones written. */
 #include "engine_priv.h"
 
 #include "bits.h"
 #include "try.h"
-
-typedef struct stage {
-    const char *name;
-    zoff_status (*step)(zoff_bucket_run *run);
-} stage;
-
-/* A micro-step that only adds up. */
-static const stage ADD[] = {
-    {"unload", zoff_engine_device_unload},         /* device: its gradients have come down */
-    {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32 */
-};
-
-/* The last micro-step. */
-static const stage STEP[] = {
-    {"unload", zoff_engine_device_unload},
-    {"accumulate", zoff_engine_stages_accumulate}, /* cpu_adam: into fp32, where there is an accumulator */
-    {"measure", zoff_engine_stages_measure},       /* cpu_adam: square sums, finite or not */
-    {"gate", zoff_engine_stages_gate},             /* engine: opens when all are measured and the ranks have voted */
-    {"fetch", zoff_engine_stages_fetch},           /* offload: starts for later buckets while this one waits or updates */
-    {"window", zoff_engine_device_window},         /* device: where its new weights will be */
-    {"update", zoff_engine_update_run},            /* cpu_adam, on the team; pumps I/O in between */
-    {"flush", zoff_engine_stages_flush},           /* offload: write-behind, never waited for here */
-    {"upload", zoff_engine_device_upload},         /* device: likewise */
-};
-
-/* Where the device measures: the gate does not wait for what comes down. */
-static const stage STEP_OF_DEVICE[] = {
-    {"measure", zoff_engine_stages_measure}, {"gate", zoff_engine_stages_gate},     {"unload", zoff_engine_device_unload},
-    {"fetch", zoff_engine_stages_fetch},     {"window", zoff_engine_device_window}, {"update", zoff_engine_update_run},
-    {"flush", zoff_engine_stages_flush},     {"upload", zoff_engine_device_upload},
-};
-
-/* The same of several ranks: gradients may have left, and be added up and measured, before the step was asked for. */
-static const stage ADD_TOGETHER[] = {
-    {"unload", zoff_engine_device_unload},
-    {"reduce", zoff_engine_exchange_reduce}, /* zero: all ranks' gradients to their owner, who adds them up and measures them */
-};
-
-static const stage STEP_TOGETHER[] = {
-    {"unload", zoff_engine_device_unload},
-    {"reduce", zoff_engine_exchange_reduce},
-    {"agree", zoff_engine_presence_agree}, /* comm: on the slices that take part */
-    {"gate", zoff_engine_stages_gate},
-    {"sums", zoff_engine_spread_sums}, /* zero: of replicated states */
-    {"fetch", zoff_engine_stages_fetch},
-    {"window", zoff_engine_device_window},
-    {"update", zoff_engine_update_run},
-    {"flush", zoff_engine_stages_flush},
-    {"upload", zoff_engine_device_upload},
-    {"spread", zoff_engine_spread_weights}, /* zero: to all ranks, a few buckets at a time */
-};
-
-typedef struct rows {
-    const stage *stages;
-    unsigned count;
-} rows;
-
-#define ROWS(stages) ((rows){stages, sizeof(stages) / sizeof(stages)[0]})
-
-static rows table(const zoff_engine *e)
-{
-    if (zoff_engine_ranks_several(e))
-        return e->run.last ? ROWS(STEP_TOGETHER) : ROWS(ADD_TOGETHER);
-    if (e->run.last && zoff_engine_device_is(e) && !zoff_engine_params_accumulates(e))
-        return ROWS(STEP_OF_DEVICE);
-    return e->run.last ? ROWS(STEP) : ROWS(ADD);
-}
 
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
@@ -110,13 +39,14 @@ void zoff_engine_pipeline_release(zoff_engine *e)
 }
 
 /* Take a bucket as far as it goes without waiting. */
-static zoff_status advance(zoff_bucket_run *run, rows all, bool *moved)
+static zoff_status advance(zoff_bucket_run *run, bool *moved)
 {
-    while (run->row < all.count) {
-        const stage *row = &all.stages[run->row];
-        zoff_engine_device_range(run->engine, row->name, run->chunk);
-        zoff_status status = row->step(run);
-        zoff_engine_device_range(run->engine, NULL, 0);
+    const zoff_rows *rows = zoff_engine_rows_of(run);
+    while (run->row < rows->count) {
+        const zoff_row *row = &rows->row[run->row];
+        run->engine->link->range(run->engine, row->name, run->chunk);
+        zoff_status status = row->run(run);
+        run->engine->link->range(run->engine, NULL, 0);
         if (status < 0)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
@@ -130,9 +60,8 @@ static zoff_status advance(zoff_bucket_run *run, rows all, bool *moved)
 /* Likewise of a part of the walk. */
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *moved)
 {
-    const rows all = table(e);
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
-        ZOFF_TRY(advance(&e->runs[zoff_engine_walk_bucket(e, i)], all, moved));
+        ZOFF_TRY(advance(&e->runs[zoff_engine_walk_bucket(e, i)], moved));
     return ZOFF_OK;
 }
 
@@ -195,18 +124,22 @@ static zoff_status finish_together(zoff_engine *e)
     return zoff_engine_spread_finish(e);
 }
 
+static bool is_through(const zoff_bucket_run *run)
+{
+    return run->row == zoff_engine_rows_of(run)->count;
+}
+
 /* One turn: take each bucket as far as it goes without waiting. */
 static zoff_status walk(void *ctx)
 {
     zoff_engine *e = ctx;
     const size_t count = e->plan.chunk_count;
-    const unsigned last_row = table(e).count;
     const zoff_gate before = e->run.gate;
     bool moved = false;
     if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP)
         return ZOFF_OK;
     ZOFF_TRY(take_turn(e, &moved));
-    while (e->run.first < count && e->runs[zoff_engine_walk_bucket(e, e->run.first)].row == last_row)
+    while (e->run.first < count && is_through(&e->runs[zoff_engine_walk_bucket(e, e->run.first)]))
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)

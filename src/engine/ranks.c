@@ -14,25 +14,15 @@ static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
     return zoff_engine_wire_parts(ctx, bucket)[rank];
 }
 
-/* The longest part of a bucket that is added up on the way: all are fp32, and have the same number of blocks but for one. */
-static size_t longest_part(const zoff_plan *plan, size_t bucket)
-{
-    const zoff_plan_chunk *c = &plan->chunks[bucket];
-    size_t blocks = 0;
-    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
-        blocks += zoff_base_bits_ceil_div(plan->runs[i].count, plan->unit);
-    return zoff_base_bits_align(zoff_base_bits_ceil_div(blocks, plan->ranks) * plan->unit * sizeof(float), 16);
-}
-
 /* Of a slot: the largest bucket, and the largest of this rank's parts, without a look at every part of every rank. */
 static zoff_reduce_opts reduce_opts(const zoff_engine *e, const zoff_plan *plan)
 {
-    zoff_reduce_opts opts = {.plan = plan, .adds = zoff_engine_reach_adds(e)};
+    zoff_reduce_opts opts = {.plan = plan, .adds = e->sums.rule->adds};
     for (size_t b = 0; b < plan->chunk_count; b++) {
-        const size_t longest = opts.adds ? longest_part(plan, b) : zoff_engine_wire_part_bytes(e, plan, b, plan->rank);
-        const size_t all = opts.adds ? plan->ranks * longest : zoff_engine_wire_bucket_most(e, plan, b);
+        size_t part, all;
+        e->sums.rule->most(e, plan, b, &part, &all);
         opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
-        opts.part_most = zoff_base_bits_max(opts.part_most, longest);
+        opts.part_most = zoff_base_bits_max(opts.part_most, part);
     }
     return opts;
 }
@@ -86,7 +76,7 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(plan->ranks, sizeof *r->bits_bytes, "the ranks' slices", &r->bits_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
     ZOFF_TRY(zoff_base_mem_alloc(3 * zoff_engine_terms_count(e), sizeof *r->step_terms, "what ranks compare", &r->step_terms));
-    if (zoff_engine_reach_adds(e))
+    if (e->sums.rule->adds)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (unsigned rank = 0; rank < plan->ranks; rank++)
         r->bits_bytes[rank] = bits;
@@ -100,16 +90,16 @@ static zoff_status allocate(zoff_engine *e)
 static zoff_status open_exchanges(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
-    const bool reaches = zoff_engine_reach_is(e); /* gradients and weights then go from device to device */
+    const zoff_sum_place *place = e->sums.place;
     zoff_reduce_opts reduce = reduce_opts(e, &e->plan);
     reduce.comm = e->comm;
     reduce.channel = &e->channel;
     reduce.slots = REDUCE_SLOTS;
-    reduce.memory = reaches ? zoff_engine_reach_memory(e) : r->staging.base;
+    reduce.memory = place->slots(e);
     reduce.factor = e->settings.values.grad_factor;
     reduce.part_bytes = part_bytes_of;
-    reduce.pack = reaches ? zoff_engine_reach_pack : zoff_engine_exchange_pack;
-    reduce.sum = reaches ? zoff_engine_reach_sum : zoff_engine_exchange_sum;
+    reduce.pack = place->pack_bucket;
+    reduce.sum = place->sum_bucket;
     reduce.ctx = e;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
     const zoff_gather_opts gather = {.comm = e->comm,
@@ -118,8 +108,8 @@ static zoff_status open_exchanges(zoff_engine *e)
                                      .slots = SPREAD_SLOTS,
                                      .about = zoff_engine_spread_about,
                                      .part_bytes = zoff_engine_spread_part_bytes,
-                                     .begin = reaches ? zoff_engine_reach_begin : zoff_engine_spread_begin,
-                                     .end = reaches ? zoff_engine_reach_end : zoff_engine_spread_end,
+                                     .begin = place->spread_begin,
+                                     .end = place->spread_end,
                                      .ctx = e};
     return zoff_zero_gather_open(&gather, &r->gather);
 }

@@ -122,8 +122,6 @@ zoff_engine_first_weights_compare(zoff_engine *e); /* of what the engine keeps, 
 
 /* wire.c: which elements go over the wire, and where they are in a rank's part */
 void zoff_engine_wire_measure(zoff_engine *e); /* at seal: the widest elements of the list of parameters */
-/* The type of a parameter's gradients on the wire. */
-zoff_dtype zoff_engine_wire_dtype(const zoff_engine *e, const zoff_engine_param *p);
 /* Where a piece goes in its part, in bytes. `at`: the end of the piece before it; moves behind this one. */
 size_t zoff_engine_wire_place(size_t *at, size_t count, size_t element_bytes);
 size_t zoff_engine_wire_part_bytes(const zoff_engine *e, const zoff_plan *plan, size_t bucket, unsigned rank);
@@ -168,7 +166,6 @@ zoff_status zoff_engine_reach_open(zoff_engine *e);
 zoff_status
 zoff_engine_reach_connect(zoff_engine *e); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
 void zoff_engine_reach_close(zoff_engine *e);
-char *zoff_engine_reach_memory(const zoff_engine *e); /* of the slots */
 /* The twins of exchange_pack() and exchange_sum(), spread_begin() and spread_end(), on the device. */
 zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);

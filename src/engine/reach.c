@@ -55,11 +55,6 @@ uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, si
     return zoff_engine_reach_is(e) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
 }
 
-char *zoff_engine_reach_memory(const zoff_engine *e)
-{
-    return e->device.reach.slots;
-}
-
 static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void **out)
 {
     *out = NULL;
@@ -114,7 +109,7 @@ static zoff_status add_up_once(zoff_engine *e, size_t part_bytes)
 zoff_status zoff_engine_reach_connect(zoff_engine *e)
 {
     size_t most = 0, least = SIZE_MAX;
-    if (!zoff_engine_reach_adds(e))
+    if (!e->sums.rule->adds)
         return ZOFF_OK;
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
         const size_t bytes = zoff_engine_wire_parts(e, b)[0];
@@ -172,9 +167,7 @@ static zoff_status put_parts(zoff_engine *e, size_t bucket, char *out)
     size_t moves;
     e->device.computes = true;
     ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
-    if (zoff_engine_reach_adds(e))
-        return e->accel->ops->accumulate(e->accel, e->device.compute, e->ranks.terms, moves);
-    return e->accel->ops->cast(e->accel, e->device.compute, e->ranks.moves, moves);
+    return e->sums.rule->put(e, moves);
 }
 
 zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out)

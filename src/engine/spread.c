@@ -9,8 +9,7 @@
 
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece)
-                                                : zoff_engine_staging_weights(e, piece, NULL);
+    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece) : e->link->weights(e, piece, NULL);
 }
 
 static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
@@ -146,7 +145,7 @@ static zoff_status start(zoff_engine *e, size_t bucket)
 zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    if (!e->plan.replicated || run->shared)
+    if (run->shared)
         return ZOFF_OK;
     if (zoff_engine_walk_position(e, run->chunk) >= e->run.spread) {
         zoff_status status = start(e, run->chunk);
@@ -160,8 +159,6 @@ zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
 zoff_status zoff_engine_spread_weights(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
-    if (e->plan.replicated)
-        return ZOFF_OK;
     ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
     return start(e, run->chunk);
 }
@@ -194,11 +191,11 @@ static zoff_status try_to_start(void *ctx)
 static zoff_status start_all(zoff_engine *e)
 {
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
-        ZOFF_TRY(zoff_engine_device_lend(e, b, true));
+        ZOFF_TRY(e->link->lend(e, b, true));
         ZOFF_TRY(zoff_engine_ranks_wait_until(e, try_to_start, &(start_wait){e, b}));
     }
     ZOFF_TRY(zoff_engine_spread_finish(e));
-    return zoff_engine_device_settle(e);
+    return e->link->settle(e);
 }
 
 zoff_status zoff_engine_spread_all(zoff_engine *e)

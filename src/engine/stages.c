@@ -24,10 +24,6 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
-    if (!zoff_engine_params_accumulates(e))
-        return ZOFF_OK;
-    if (zoff_engine_kept_has(e, run->chunk))
-        return zoff_engine_kept_accumulate(run);
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
@@ -39,7 +35,7 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
         bool first = !(flag & ZOFF_SLICE_PRESENT);
         e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
                                                                .sum = zoff_engine_params_sum(e, &pieces[i]),
-                                                               .grad = zoff_engine_params_grad(e, &pieces[i]),
+                                                               .grad = e->link->gradient(e, &pieces[i]),
                                                                .dtype = p->grad_dtype,
                                                                .first = first,
                                                                .weights = e->weight == 1 ? NULL : &e->weight};
@@ -54,8 +50,6 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
 zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
 {
     zoff_step_info *info = &run->engine->run.info;
-    if (zoff_engine_device_norm_has(run->engine, run->chunk))
-        return zoff_engine_device_norm_measure(run);
     if (!run->engine->run.looks) {
         run->engine->measured++;
         return ZOFF_OK;

@@ -12,7 +12,7 @@ static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const 
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
     const zoff_engine_param *p = &e->params[piece->param];
-    void *value = zoff_engine_staging_weights(e, piece, memory.weights);
+    void *value = e->link->weights(e, piece, memory.weights);
     if (p->frozen || !value || !(zoff_engine_params_has_master(e, p) || e->settings.values.persist))
         return false;
     void *master = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
@@ -71,7 +71,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     const bool is_kept = zoff_engine_kept_has(e, chunk);
     size_t used = 0;
     if (!e->device.fault)
-        e->device.fault = zoff_engine_device_lend(e, chunk, true); /* told by seal */
+        e->device.fault = e->link->lend(e, chunk, true); /* told by seal */
     if (e->device.fault)
         return;
     base = is_kept ? zoff_engine_kept_begin_fill(e, chunk) : base;
@@ -235,7 +235,7 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
 {
     zoff_chunk_memory memory;
     zoff_kept_error kept;
-    ZOFF_TRY(zoff_engine_device_lend(e, chunk, to_master));
+    ZOFF_TRY(e->link->lend(e, chunk, to_master));
     zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
     if (status < 0) {
         zoff_engine_staging_release(e, chunk);
@@ -258,9 +258,9 @@ static zoff_status settle(zoff_engine *e, zoff_status status)
 {
     zoff_kept_error kept;
     if (status == ZOFF_OK)
-        return zoff_engine_device_settle(e);
+        return e->link->settle(e);
     zoff_base_status_keep(&kept);
-    (void)zoff_engine_device_settle(e);
+    (void)e->link->settle(e);
     zoff_base_status_restore(&kept);
     return status;
 }

@@ -31,6 +31,10 @@ void zoff_engine_admit_feed(zoff_engine *e);
 void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop what was read ahead for buckets without a gradient */
 void zoff_engine_admit_ahead(zoff_engine *e);        /* between steps: start the first reads of the next one */
 
+/* rows.c: the rows of a bucket */
+void zoff_engine_rows_choose(zoff_engine *e);                     /* at seal */
+const zoff_rows *zoff_engine_rows_of(const zoff_bucket_run *run); /* in this micro-step */
+
 /* pipeline.c: walk all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);

@@ -336,19 +336,6 @@ static bool is_given(const zoff_engine *e, uint32_t member, size_t slice)
     return e->flags[e->params[member].first_flag + slice] & ZOFF_SLICE_GIVEN;
 }
 
-/* One gradient of the sum, by whoever has the memory. */
-static zoff_status add_one(zoff_engine *e, const zoff_accumulate_piece *piece)
-{
-    if (zoff_engine_device_is(e))
-        return e->accel->ops->accumulate(e->accel, e->device.compute, piece, 1);
-    const double from = zoff_base_clock_seconds();
-    zoff_adam_accumulate_run(e->settings.threads, piece, 1, NULL, NULL);
-    e->early.read_bytes += piece->count * (zoff_adam_dtype_bytes(piece->dtype) + (piece->first ? 0 : sizeof(float)));
-    e->early.write_bytes += piece->count * sizeof(float);
-    e->early.measure_seconds += zoff_base_clock_seconds() - from;
-    return ZOFF_OK;
-}
-
 /* Another of them may have brought the same gradient: it is one. */
 static bool is_counted(const zoff_engine *e, const zoff_tie *one, size_t end, size_t slice, const char *grad)
 {
@@ -375,7 +362,7 @@ static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
             continue;
         piece.grad = own ? own : zoff_engine_grads_at(e, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
-        ZOFF_TRY(add_one(e, &piece));
+        ZOFF_TRY(e->link->add(e, &piece)); /* by whoever has the memory */
         first = false;
     }
     for (size_t k = 0; k < one->count && !zoff_engine_device_is(e); k++)
@@ -395,7 +382,7 @@ zoff_status zoff_engine_ties_take(zoff_engine *e, zoff_param p, size_t slice, vo
 {
     const zoff_tie *one = &e->ties.all[e->params[p].tie - 1];
     uint8_t *flag = &e->flags[e->params[p].first_flag + slice];
-    ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
+    ZOFF_TRY(e->link->follow(e, native_stream));
     if (zoff_engine_device_is(e))
         ZOFF_TRY(zoff_engine_link_compute_follow(e));
     *flag |= ZOFF_SLICE_GIVEN;
@@ -405,8 +392,7 @@ zoff_status zoff_engine_ties_take(zoff_engine *e, zoff_param p, size_t slice, vo
     if (status < 0)
         *flag = (uint8_t)(*flag & ~ZOFF_SLICE_GIVEN);
     ZOFF_TRY(status);
-    if (!zoff_engine_device_is(e) || zoff_engine_reach_is(e))
-        zoff_engine_exchange_mark(e, one->owner, slice);
+    e->link->taken(e, one->owner, slice);
     return ZOFF_OK;
 }
 

@@ -140,8 +140,6 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
     zoff_store_stats before;
-    if (zoff_engine_kept_has(e, run->chunk))
-        return zoff_engine_kept_update(run);
     if (!zoff_engine_admit_takes_part(run))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);

@@ -3,13 +3,6 @@
 
 #include "bits.h"
 
-zoff_dtype zoff_engine_wire_dtype(const zoff_engine *e, const zoff_engine_param *p)
-{
-    if (zoff_engine_reach_adds(e))
-        return ZOFF_F32;
-    return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
-}
-
 /* Where a piece goes in its part; `at` is where the one before it has ended. */
 size_t zoff_engine_wire_place(size_t *at, size_t count, size_t element_bytes)
 {
@@ -23,7 +16,7 @@ void zoff_engine_wire_measure(zoff_engine *e)
     e->widest_weight = e->widest_gradient = 0;
     for (size_t i = 0; i < e->param_count; i++) {
         const zoff_engine_param *p = &e->params[i];
-        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p));
+        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
         e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p->dtype));
         e->widest_gradient = zoff_base_bits_max(e->widest_gradient, gradient);
     }
@@ -38,11 +31,9 @@ size_t zoff_engine_wire_part_bytes(const zoff_engine *e, const zoff_plan *plan, 
         const zoff_engine_param *p = &e->params[piece.param];
         if (p->frozen)
             continue;
-        (void)zoff_engine_wire_place(&at, piece.count, zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p)));
+        (void)zoff_engine_wire_place(&at, piece.count, zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p)));
     }
-    /* What follows may be wider, and a device does not read that anywhere; what is added up on the way is fastest where parts
-     * start at 16 bytes. */
-    return zoff_base_bits_align(at, zoff_engine_reach_adds(e) ? 16 : zoff_base_bits_max(e->widest_gradient, 1));
+    return zoff_base_bits_align(at, e->sums.rule->align(e));
 }
 
 size_t zoff_engine_wire_bucket_most(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
@@ -53,24 +44,18 @@ size_t zoff_engine_wire_bucket_most(const zoff_engine *e, const zoff_plan *plan,
         const zoff_engine_param *p = &e->params[plan->runs[i].param];
         if (p->frozen)
             continue;
-        const size_t element = zoff_adam_dtype_bytes(zoff_engine_wire_dtype(e, p));
+        const size_t element = zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
         bytes += plan->runs[i].count * element;
         gaps += element < e->widest_gradient; /* what comes next may be aligned to more */
     }
     return bytes + (gaps ? gaps + plan->ranks : 0) * e->widest_gradient;
 }
 
-/* Parts that are added up on the way are all as long as the longest. */
 static void lay_parts(const zoff_engine *e, size_t bucket, size_t *bytes)
 {
-    const unsigned ranks = e->plan.ranks;
-    size_t most = 0;
-    for (unsigned rank = 0; rank < ranks; rank++) {
+    for (unsigned rank = 0; rank < e->plan.ranks; rank++)
         bytes[rank] = zoff_engine_wire_part_bytes(e, &e->plan, bucket, rank);
-        most = zoff_base_bits_max(most, bytes[rank]);
-    }
-    for (unsigned rank = 0; zoff_engine_reach_adds(e) && rank < ranks; rank++)
-        bytes[rank] = most;
+    e->sums.rule->level(bytes, e->plan.ranks);
 }
 
 const size_t *zoff_engine_wire_parts(const zoff_engine *e, size_t bucket)

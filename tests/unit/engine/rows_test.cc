@@ -1,0 +1,79 @@
+// rows_test.cc: the rows of every kind of bucket, as docs/ARCHITECTURE.md has them.
+#include "rank_job.h"
+
+#include <fstream>
+
+extern "C" {
+#include "engine_priv.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+struct kind {
+    const char *place, *tier;
+    unsigned ranks, stage, accumulation;
+    bool on_device, reaches, bucket_on_device;
+};
+
+void PrintTo(const kind &k, std::ostream *out)
+{
+    *out << k.place << ", " << k.tier;
+}
+
+const kind KINDS[] = {
+    {"one rank, host", "host, files", 1, 1, 1, false, false, false},
+    {"the same, micro-batches added up", "host, files", 1, 1, 2, false, false, false},
+    {"one rank, device", "host, files", 1, 1, 1, true, false, false},
+    {"the same", "device", 1, 1, 1, true, false, true},
+    {"one rank, device, micro-batches added up", "host, files", 1, 1, 2, true, false, false},
+    {"the same", "device", 1, 1, 2, true, false, true},
+    {"several ranks, host, partitioned", "host, files", 2, 1, 1, false, false, false},
+    {"several ranks, host, replicated", "host, files", 2, 0, 1, false, false, false},
+    {"several ranks, device, partitioned", "host, files", 2, 2, 1, true, false, false},
+    {"several ranks, device, replicated", "host, files", 2, 0, 1, true, false, false},
+    {"several ranks, device to device, partitioned", "device", 2, 2, 1, true, true, true},
+    {"several ranks, device to device, replicated", "device", 2, 0, 1, true, true, true},
+};
+
+std::string words(const zoff_rows &rows)
+{
+    std::string all;
+    for (unsigned i = 0; i < rows.count; i++)
+        all += std::string(i ? " " : "") + rows.row[i].name;
+    return all;
+}
+
+class Rows : public testing::TestWithParam<kind>
+{
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, Rows, testing::ValuesIn(KINDS), [](const auto &p) { return "kind" + std::to_string(p.index); });
+
+TEST_P(Rows, AreTheDocumentedOnes)
+{
+    const kind &k = GetParam();
+    rank_job job(k.ranks);
+    rank_trainers all(job, 1, [](trainer &t) { t.add(30000, 1, ZOFF_BF16, ZOFF_BF16); });
+    if (k.reaches)
+        job.reach_devices();
+    if (k.on_device)
+        all.use_devices(0);
+    all.seal("{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": " + std::to_string(k.accumulation) +
+                 ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": " +
+                 std::to_string(k.stage) +
+                 ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") + "}}}",
+             3000);
+    ASSERT_FALSE(HasFailure());
+    const zoff_bucket_rows &rows = all.engines[0]->rows[k.bucket_on_device];
+    const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows.step) + " |";
+    std::ifstream file(ZOFF_ARCHITECTURE);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(std::string::npos, text.find(line + "\n")) << "not in docs/ARCHITECTURE.md:\n" << line;
+    // A micro-step that only adds up ends where the last one measures, or has what it needs for that.
+    const std::string add = words(rows.add), step = words(rows.step);
+    if (k.ranks > 1 || k.accumulation > 1) {
+        EXPECT_EQ(0u, step.find(add)) << add << "; " << step;
+    }
+}
+} // namespace
