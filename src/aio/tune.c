@@ -225,7 +225,7 @@ static zoff_status run_ends(zoff_aio_tuner *t, const zoff_aio_tune_way *way, dou
 static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds, zoff_aio_tune_result *out)
 {
     const char *source;
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     zoff_map memory = {0};
     zoff_status status;
     rates found[WAY_COUNT] = {{.count = 0}};
@@ -252,9 +252,9 @@ static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds
 
 free_memory:
     /* The queue may have some of it in flight after a failure, and the kernel has it registered. */
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     zoff_aio_close(t->q);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     t->q = NULL;
     zoff_base_map_free(&memory);
     return status;

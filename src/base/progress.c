@@ -31,7 +31,7 @@ void zoff_base_progress_keep(zoff_poller *poller, zoff_status status)
     if (status >= 0 || poller->fault < 0)
         return;
     poller->fault = status;
-    zoff_base_status_keep(&poller->words);
+    zoff_base_status_save(&poller->words);
 }
 
 void zoff_base_progress_forget(zoff_poller *poller)

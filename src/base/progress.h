@@ -23,7 +23,7 @@ typedef struct zoff_poller {
     double stood;    /* seconds of pauses since something moved */
     bool is_overdue; /* true after a wait that ended by this deadline; readable by the owner */
     zoff_status fault;
-    zoff_kept_error words;
+    zoff_saved_error words;
     struct zoff_poller *next;
 } zoff_poller;
 

@@ -56,15 +56,15 @@ zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...)
     return status;
 }
 
-void zoff_base_status_keep(zoff_kept_error *out)
+void zoff_base_status_save(zoff_saved_error *out)
 {
-    _Static_assert(sizeof out->text == sizeof last_error, "a kept text is a whole one");
+    _Static_assert(sizeof out->text == sizeof last_error, "a saved text is a whole one");
     memcpy(out->text, last_error, sizeof last_error);
 }
 
-void zoff_base_status_restore(const zoff_kept_error *kept)
+void zoff_base_status_restore(const zoff_saved_error *saved)
 {
-    memcpy(last_error, kept->text, sizeof last_error);
+    memcpy(last_error, saved->text, sizeof last_error);
 }
 
 const char *zoff_base_status_errno(int error)

@@ -12,11 +12,11 @@ zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...) _
 zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* This thread's last error text, kept over calls that clean up and may fail themselves. */
-typedef struct zoff_kept_error {
+typedef struct zoff_saved_error {
     char text[2048];
-} zoff_kept_error;
-void zoff_base_status_keep(zoff_kept_error *out);
-void zoff_base_status_restore(const zoff_kept_error *kept);
+} zoff_saved_error;
+void zoff_base_status_save(zoff_saved_error *out);
+void zoff_base_status_restore(const zoff_saved_error *saved);
 
 /* The system's words for an errno value, in a buffer of this thread. */
 const char *zoff_base_status_errno(int error);

@@ -210,10 +210,10 @@ static zoff_status grow(zoff_workers *team, unsigned threads)
         status = add_worker(team, threads);
     if (status == ZOFF_OK)
         return ZOFF_OK;
-    zoff_kept_error kept;
-    zoff_base_status_keep(&kept);
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
     stop(team, before);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }
 
@@ -263,15 +263,15 @@ zoff_status zoff_base_workers_start(unsigned threads)
 bool zoff_base_workers_available(unsigned count)
 {
     zoff_workers *team = NULL;
-    zoff_kept_error kept;
-    zoff_base_status_keep(&kept);
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
     bool available = zoff_base_mem_alloc(1, sizeof *team, "a team of threads", &team) == ZOFF_OK;
     if (available) {
         available = grow(team, count + 1) == ZOFF_OK;
         stop(team, 0);
         zoff_base_mem_free(team);
     }
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return available;
 }
 
@@ -281,13 +281,13 @@ static zoff_workers *team_for(unsigned threads)
     zoff_workers *team = mine;
     if (team && (team->count + 1 >= threads || team->refused))
         return team;
-    zoff_kept_error kept;
-    zoff_base_status_keep(&kept);
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
     if (own_team(&team) == ZOFF_OK && grow(team, threads) < 0) {
         ZOFF_WARN("%s; %u work instead", zoff_last_error(), team->count + 1);
         team->refused = true;
     }
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return team;
 }
 

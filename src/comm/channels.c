@@ -145,11 +145,11 @@ static void join(zoff_comm *comm, zoff_comm_channel *channel, const record *agre
 zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel)
 {
     record *all = NULL, agreed = {.id = 0};
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     zoff_comm_lock(comm);
     zoff_status own = comm->ops->open_channel(comm, channel);
     zoff_comm_unlock(comm);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     zoff_status status = zoff_base_mem_alloc(comm->size, sizeof *all, "what ranks must agree on", &all);
     if (status == ZOFF_OK) {
         zoff_comm_lock(comm);
@@ -168,7 +168,7 @@ zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel)
     zoff_comm_unlock(comm);
     zoff_base_mem_free(all);
     if (own < 0)
-        zoff_base_status_restore(&kept);
+        zoff_base_status_restore(&saved);
     return own < 0 ? own : status;
 }
 

@@ -448,8 +448,8 @@ static bool recall(messages_comm *m, operation *o, bool is_late)
 static void messages_give_up(zoff_comm *comm, const char *words)
 {
     messages_comm *m = (messages_comm *)comm;
-    zoff_kept_error kept;
-    zoff_base_status_keep(&kept); /* what fails here fails after what the caller asks about */
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved); /* what fails here fails after what the caller asks about */
     comm->is_broken = true;
     end_all(m, words, true);
     tell_the_end(m, ZOFF_COMM_GIVES_UP, words);
@@ -472,7 +472,7 @@ static void messages_give_up(zoff_comm *comm, const char *words)
         o->work->outcome = ZOFF_ERR_COMM;
         forget(m, o, holds);
     }
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
 }
 
 /* Others may close later than this rank, and what they say then must find somebody: PENDING until all have. */

@@ -60,13 +60,13 @@ typedef struct zoff_weight_values {
     zoff_tier tier;           /* offload_param.device; HOST or NVME */
     const char *const *paths; /* its nvme_path; none: those of the states. Owned by the configuration */
     size_t path_count;
-    unsigned slots;        /* buffer_count */
-    uint64_t chunk_count;  /* buffer_size */
-    uint64_t cached_count; /* max_in_cpu */
-    uint64_t ahead_count;  /* stage3_prefetch_bucket_size */
-    uint64_t pinned_slice; /* stage3_param_persistence_threshold */
-    uint64_t pinned_count; /* stage3_model_persistence_threshold */
-    uint64_t live_count;   /* stage3_max_live_parameters; 0: one slice of each parameter */
+    unsigned slots;            /* buffer_count */
+    uint64_t chunk_count;      /* buffer_size */
+    uint64_t cached_count;     /* max_in_cpu */
+    uint64_t ahead_count;      /* stage3_prefetch_bucket_size */
+    uint64_t persistent_slice; /* stage3_param_persistence_threshold */
+    uint64_t persistent_count; /* stage3_model_persistence_threshold */
+    uint64_t live_count;       /* stage3_max_live_parameters; 0: one slice of each parameter */
 } zoff_weight_values;
 
 typedef struct zoff_config_values {

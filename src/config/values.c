@@ -159,8 +159,8 @@ static void fill_weights(const zoff_config *config, zoff_weight_values *out)
         .chunk_count = chunk < 1024 ? 1024 : chunk,
         .cached_count = integer(config, "zero_optimization.offload_param.max_in_cpu"),
         .ahead_count = live ? integer(config, "zero_optimization.stage3_prefetch_bucket_size") : 0,
-        .pinned_slice = integer(config, "zero_optimization.stage3_param_persistence_threshold"),
-        .pinned_count = integer(config, "zero_optimization.stage3_model_persistence_threshold"),
+        .persistent_slice = integer(config, "zero_optimization.stage3_param_persistence_threshold"),
+        .persistent_count = integer(config, "zero_optimization.stage3_model_persistence_threshold"),
         .live_count = live,
     };
 }

@@ -9,8 +9,8 @@
 /* How long to wait for a buffer that is on its way, before another one is made: see is_enough(). */
 static const double WAIT_SECONDS = 1, SHARED_WAIT_SECONDS = 0.05;
 
-/* Another rank may hand its gradients over only after a call that waits for this rank: a window of the same engine, a step of
- * another one on the same communicator. To wait on would be to wait for ever. */
+/* Another rank may hand its gradients over only after a call that waits for this rank: a range of states of the same engine, a
+ * step of another one on the same communicator. To wait on would be to wait for ever. */
 static bool is_enough(const zoff_engine *e, double from)
 {
     return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(e->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
@@ -30,11 +30,11 @@ static zoff_status find_or_make(void *ctx)
     w->found = zoff_engine_grads_find_free(&e->grads, w->bytes);
     if (w->found)
         return ZOFF_OK;
-    const bool comes_down = zoff_engine_exchange_leaves_early(e) && zoff_engine_download_poll(e) == ZOFF_PENDING;
-    if (!(zoff_engine_exchange_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, w->from))
+    const bool comes_down = zoff_engine_reduce_scatter_leaves_early(e) && zoff_engine_download_poll(e) == ZOFF_PENDING;
+    if (!(zoff_engine_reduce_scatter_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, w->from))
         return zoff_engine_grads_make(e, w->bytes, &w->found);
     /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
-    (void)zoff_engine_assemble_go_on(e);
+    (void)zoff_engine_param_gather_go_on(e);
     w->found = zoff_engine_grads_find_free(&e->grads, w->bytes);
     return w->found ? ZOFF_OK : ZOFF_PENDING;
 }

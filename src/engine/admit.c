@@ -23,7 +23,7 @@ bool zoff_engine_admit_takes_part(const zoff_bucket_run *run)
 
 bool zoff_engine_admit_needs_states(const zoff_bucket_run *run)
 {
-    return run->engine->plan.chunks[run->chunk].bytes && !zoff_engine_kept_has(run->engine, run->chunk) &&
+    return run->engine->plan.chunks[run->chunk].bytes && !zoff_engine_device_tier_has(run->engine, run->chunk) &&
            zoff_engine_admit_takes_part(run);
 }
 
@@ -81,7 +81,7 @@ static bool streams_weights(const zoff_engine *e)
 /* Whether borrowing the states of a bucket takes a slot of their store. */
 static bool states_take_slot(const zoff_engine *e, size_t bucket)
 {
-    return !zoff_engine_kept_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
+    return !zoff_engine_device_tier_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
 }
 
 static bool weights_take_slot(const zoff_engine *e, size_t bucket)
@@ -137,7 +137,7 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
 bool zoff_engine_admit_reaches(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
-    return zoff_engine_kept_has(e, run->chunk) ||
+    return zoff_engine_device_tier_has(e, run->chunk) ||
            zoff_engine_walk_position(e, run->chunk) < zoff_engine_admit_until(e, e->run.first);
 }
 

@@ -120,7 +120,7 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
         info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->chunk_weights_max;
         info->weight_nvme_bytes = stored - cached;
     }
-    info->weight_host_bytes += zoff_engine_live_room(e, plan);
+    info->weight_host_bytes += zoff_engine_param_cache_room(e, plan);
 }
 
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
@@ -152,7 +152,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .threads = s->threads};
     const size_t kept = zoff_engine_residents_kept(e, &plan);
     uint64_t stored = 0, kept_host_bytes;
-    zoff_engine_kept_plan(e, &plan, &info.device_bytes, &kept_host_bytes);
+    zoff_engine_device_tier_plan(e, &plan, &info.device_bytes, &kept_host_bytes);
     for (size_t i = kept; i < plan.chunk_count; i++)
         stored += plan.chunks[i].bytes;
     info.host_bytes = stored;
@@ -169,8 +169,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
-    info.accumulator_bytes =
-        zoff_engine_params_accumulates(e) ? (plan.owned_elements - zoff_engine_kept_sums_of(&plan, kept)) * sizeof(float) : 0;
+    info.accumulator_bytes = zoff_engine_params_accumulates(e)
+                                 ? (plan.owned_elements - zoff_engine_device_tier_sums_of(&plan, kept)) * sizeof(float)
+                                 : 0;
     *(zoff_engine_device_is(e) ? &info.device_bytes : &info.accumulator_bytes) += zoff_engine_ties_bytes(e);
     info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
     const uint64_t norm_bytes = zoff_engine_device_norm_bytes(e, &plan);

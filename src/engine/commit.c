@@ -31,6 +31,6 @@ zoff_status zoff_engine_commit_step(zoff_engine *e)
 
 zoff_status zoff_engine_commit_pass(zoff_engine *e, zoff_status own)
 {
-    ZOFF_TRY(is_common(e) ? zoff_engine_agree_success(e, own) : own);
+    ZOFF_TRY(is_common(e) ? zoff_engine_consensus_success(e, own) : own);
     return zoff_engine_stores_commit(e, e->t);
 }

@@ -1,6 +1,6 @@
 /* device.c: weights and gradients in memory that the CPU does not reach. Gradients come down as they are handed over, slice by
  * slice, to memory of the engine's (grads.c); from there on they are like any others. Weights of a bucket are made new in a
- * window, a piece of host memory that it has for that long, and go up from it.
+ * staging slot, a piece of host memory that it has for that long, and go up from it.
  *
  *      trainer's stream   ... backward of 3 | of 2 | of 1 ...
  *                                       \ event \      \
@@ -26,14 +26,15 @@ static bool is_sharded(const zoff_engine *e)
     return zoff_engine_ranks_several(e) && !e->plan.replicated;
 }
 
-/* Weights that go through windows: all that are trained. */
+/* Weights that go through staging slots: all that are trained. */
 static size_t bytes_of(const zoff_engine *e, const zoff_plan_piece *piece)
 {
     const zoff_engine_param *p = &e->params[piece->param];
     return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
-/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in the window of its own.
+/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in the staging slot of its
+ * own.
  */
 static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offsets)
 {
@@ -77,12 +78,13 @@ uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan)
     if (!zoff_engine_device_is(e))
         return 0;
     /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
-    for (size_t i = 0; !(zoff_engine_exchange_leaves_early(e) || zoff_engine_reach_is(e)) && i < e->param_count; i++) {
+    for (size_t i = 0; !(zoff_engine_reduce_scatter_leaves_early(e) || zoff_engine_device_direct_is(e)) && i < e->param_count;
+         i++) {
         const zoff_engine_param *p = &e->params[i];
         bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
     }
     bytes -= zoff_base_bits_min(bytes, kept_gradients(e, plan));
-    return bytes + (uint64_t)ZOFF_DEVICE_WINDOWS * lay_out(e, plan, NULL);
+    return bytes + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(e, plan, NULL);
 }
 
 static zoff_status open_streams(zoff_engine *e)
@@ -91,8 +93,8 @@ static zoff_status open_streams(zoff_engine *e)
     ZOFF_TRY(ops->stream_open(e->accel, &e->device.down));
     ZOFF_TRY(ops->stream_open(e->accel, &e->device.up));
     ZOFF_TRY(ops->event_open(e->accel, &e->device.handed_over));
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        ZOFF_TRY(ops->event_open(e->accel, &e->device.staging.windows[i].risen));
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        ZOFF_TRY(ops->event_open(e->accel, &e->device.staging.slots[i].uploaded));
     return ops->event_open(e->accel, &e->device.synced);
 }
 
@@ -115,23 +117,23 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
     zoff_device *d = &e->device;
     if (!zoff_engine_device_is(e))
         return ZOFF_OK;
-    ZOFF_TRY(
-        zoff_base_mem_alloc(e->plan.run_count, sizeof *d->staging.offsets, "the windows of a device", &d->staging.offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.run_count, sizeof *d->staging.offsets, "the staging slots of a device",
+                                 &d->staging.offsets));
     ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.queue, "gradients that come down", &d->downloads.queue));
     ZOFF_TRY(
         zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.events, "gradients that come down", &d->downloads.events));
     d->first_bucket = SIZE_MAX;
-    d->staging.window_bytes = lay_out(e, &e->plan, d->staging.offsets);
-    if (d->staging.window_bytes)
-        ZOFF_TRY(zoff_base_map_alloc(ZOFF_DEVICE_WINDOWS * d->staging.window_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
+    d->staging.slot_bytes = lay_out(e, &e->plan, d->staging.offsets);
+    if (d->staging.slot_bytes)
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
                                      &d->staging.memory));
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS && d->staging.window_bytes; i++)
-        d->staging.windows[i].base = (char *)d->staging.memory.base + i * d->staging.window_bytes;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS && d->staging.slot_bytes; i++)
+        d->staging.slots[i].base = (char *)d->staging.memory.base + i * d->staging.slot_bytes;
     ZOFF_TRY(pin(e, &d->staging.memory, &d->staging.pinned));
     ZOFF_TRY(pin(e, &e->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
     ZOFF_TRY(open_streams(e));
     ZOFF_TRY(zoff_engine_device_norm_open(e));
-    return zoff_engine_kept_open(e);
+    return zoff_engine_device_tier_open(e);
 }
 
 /* Streams first: what is in them uses the rest. */
@@ -147,11 +149,11 @@ void zoff_engine_device_close(zoff_engine *e)
             ops->stream_close(e->accel, streams[i]);
     }
     zoff_engine_device_norm_close(e);
-    zoff_engine_kept_close(e);
+    zoff_engine_device_tier_close(e);
     close_event(e, d->handed_over);
     close_event(e, d->synced);
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        close_event(e, d->staging.windows[i].risen);
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        close_event(e, d->staging.slots[i].uploaded);
     for (size_t i = 0; d->downloads.events && i < e->slice_count; i++)
         close_event(e, d->downloads.events[i]);
     if (d->staging.pinned)
@@ -162,8 +164,8 @@ void zoff_engine_device_close(zoff_engine *e)
     zoff_base_mem_free(d->staging.offsets);
     zoff_base_mem_free(d->downloads.queue);
     zoff_base_mem_free(d->downloads.events);
-    const zoff_reach reach = d->reach; /* what other ranks may still use is freed behind them */
-    *d = (zoff_device){.reach = reach};
+    const zoff_device_direct direct = d->direct; /* what other ranks may still use is freed behind them */
+    *d = (zoff_device){.direct = direct};
 }
 
 /* ---- time ---- */
@@ -182,7 +184,8 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
 /* Whether the last element of a slice is in a bucket whose states stay on the device. */
 static bool ends_in_kept(const zoff_engine *e, size_t number)
 {
-    return e->device.kept.count && zoff_engine_slices_has(e, number) && zoff_engine_kept_has(e, e->slice_buckets[number].last);
+    return e->device.tier.count && zoff_engine_slices_has(e, number) &&
+           zoff_engine_device_tier_has(e, e->slice_buckets[number].last);
 }
 
 /* Remember from which end of the list gradients come: the walk starts there. */
@@ -195,7 +198,7 @@ static void note_order(zoff_engine *e, size_t number)
     d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
 }
 
-zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
 {
     const zoff_accel_ops *ops = e->accel->ops;
     zoff_device *d = &e->device;
@@ -220,10 +223,10 @@ zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, 
         status = ops->event_record(e->accel, event, d->down);
     if (status < 0) {
         /* It is the program's again: nothing may read it any more. */
-        zoff_kept_error kept;
-        zoff_base_status_keep(&kept);
+        zoff_saved_error saved;
+        zoff_base_status_save(&saved);
         (void)zoff_engine_link_sync(e, d->down);
-        zoff_base_status_restore(&kept);
+        zoff_base_status_restore(&saved);
         return status;
     }
     d->downloads.queue[d->downloads.end++ % e->slice_count] = (zoff_download){.number = number, .param = p, .slice = slice};
@@ -263,13 +266,13 @@ zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     const zoff_status status = zoff_engine_download_poll(e);
     if (status == ZOFF_OK && !e->run.closed) {
-        zoff_engine_exchange_close(e);
+        zoff_engine_reduce_scatter_close(e);
         e->run.closed = true;
     }
     return status;
 }
 
-/* ---- windows ---- */
+/* ---- staging slots ---- */
 
 /* Of a bucket this rank's pieces, or the runs of all ranks. */
 static const zoff_plan_piece *pieces_of(const zoff_engine *e, size_t bucket, bool own, size_t *out_count)
@@ -289,7 +292,7 @@ static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
         const size_t bytes = bytes_of(e, piece);
         if (!bytes || (up && !own && !zoff_engine_wire_takes_now(e, piece)))
             continue;
-        char *host = e->runs[bucket].window->base + zoff_engine_staging_offset(e, piece),
+        char *host = e->runs[bucket].staging->base + zoff_engine_staging_offset(e, piece),
              *device = zoff_engine_params_value(e, piece, NULL);
         ZOFF_TRY(
             e->accel->ops->copy(e->accel, up ? e->device.up : e->device.down, up ? device : host, up ? host : device, bytes));
@@ -311,7 +314,7 @@ static zoff_status try_to_lend(void *ctx)
 
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
 {
-    if (e->runs[bucket].window)
+    if (e->runs[bucket].staging)
         return ZOFF_OK;
     zoff_status status = zoff_engine_device_wait(e, try_to_lend, &(lend_wait){e, bucket});
     ZOFF_TRY(status);
@@ -323,15 +326,15 @@ zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load)
 }
 
 /* Nobody reads the old weights any more: `up` waits for each stream that was handed over (see above). */
-zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
+zoff_status zoff_engine_device_upload(zoff_engine *e, size_t bucket, bool own)
 {
     const zoff_accel_ops *ops = e->accel->ops;
-    zoff_device_window *window = e->runs[bucket].window;
-    if (!window)
+    zoff_staging_slot *slot = e->runs[bucket].staging;
+    if (!slot)
         return ZOFF_OK;
     ZOFF_TRY(put_copies(e, bucket, own, true));
-    ZOFF_TRY(ops->event_record(e->accel, window->risen, e->device.up));
-    window->rises = true;
+    ZOFF_TRY(ops->event_record(e->accel, slot->uploaded, e->device.up));
+    slot->uploads = true;
     zoff_engine_staging_release(e, bucket);
     return ZOFF_OK;
 }
@@ -339,7 +342,7 @@ zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own)
 /* ---- rows ---- */
 
 /* Whether weights of a bucket become new on this rank's device in this step. */
-static bool wants_window(const zoff_bucket_run *run)
+static bool wants_slot(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
     size_t count;
@@ -355,19 +358,19 @@ static bool wants_window(const zoff_bucket_run *run)
 static zoff_status rise_again(zoff_engine *e)
 {
     for (size_t b = 0; is_sharded(e) && b < e->plan.chunk_count; b++) {
-        if (e->runs[b].window && e->runs[b].shared)
-            ZOFF_TRY(zoff_engine_device_rise(e, b, false));
+        if (e->runs[b].staging && e->runs[b].shared)
+            ZOFF_TRY(zoff_engine_device_upload(e, b, false));
     }
     return ZOFF_OK;
 }
 
-/* In order: with all windows at buckets that wait for one without, nothing would ever move. */
-zoff_status zoff_engine_device_window(zoff_bucket_run *run)
+/* In order: with all staging slots at buckets that wait for one without, nothing would ever move. */
+zoff_status zoff_engine_device_stage(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     if (zoff_engine_walk_position(e, run->chunk) != e->device.staging.next)
         return ZOFF_PENDING;
-    if (wants_window(run)) {
+    if (wants_slot(run)) {
         zoff_status status = zoff_engine_staging_lend(e, run->chunk);
         if (status == ZOFF_PENDING)
             ZOFF_TRY(rise_again(e));
@@ -378,9 +381,9 @@ zoff_status zoff_engine_device_window(zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_device_upload(zoff_bucket_run *run)
+zoff_status zoff_engine_device_upload_bucket(zoff_bucket_run *run)
 {
-    return zoff_engine_device_rise(run->engine, run->chunk, false);
+    return zoff_engine_device_upload(run->engine, run->chunk, false);
 }
 
 static zoff_status zero_gradients(zoff_engine *e)
@@ -412,12 +415,12 @@ zoff_status zoff_engine_device_settle(zoff_engine *e)
 {
     /* What could not be sent up when it was its turn. */
     for (size_t b = 0; b < e->plan.chunk_count; b++)
-        ZOFF_TRY(zoff_engine_device_rise(e, b, false));
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++) {
-        zoff_device_window *w = &e->device.staging.windows[i];
-        if (w->rises)
-            ZOFF_TRY(zoff_engine_device_wait_for(e, w->risen));
-        w->rises = false;
+        ZOFF_TRY(zoff_engine_device_upload(e, b, false));
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+        zoff_staging_slot *w = &e->device.staging.slots[i];
+        if (w->uploads)
+            ZOFF_TRY(zoff_engine_device_wait_for(e, w->uploaded));
+        w->uploads = false;
     }
     return ZOFF_OK;
 }

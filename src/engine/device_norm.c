@@ -12,7 +12,7 @@
 /* Buckets that the device measures: all, or those whose sums of gradients are there. */
 static size_t buckets_of(const zoff_engine *e, const zoff_plan *plan)
 {
-    if (!zoff_engine_device_is(e) || (zoff_engine_ranks_several(e) && !zoff_engine_reach_is(e)))
+    if (!zoff_engine_device_is(e) || (zoff_engine_ranks_several(e) && !zoff_engine_device_direct_is(e)))
         return 0;
     return zoff_engine_params_accumulates(e) ? zoff_engine_residents_kept(e, plan) : plan->chunk_count;
 }

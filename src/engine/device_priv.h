@@ -12,22 +12,22 @@
 typedef struct zoff_bucket_run zoff_bucket_run;
 
 /* Host memory in which the weights of a bucket become new, and from which they go up to a device. */
-typedef struct zoff_device_window {
+typedef struct zoff_staging_slot {
     char *base;
-    void *risen; /* event: all of it has gone up */
-    bool lent, rises;
-} zoff_device_window;
+    void *uploaded; /* event: all of it has gone up */
+    bool lent, uploads;
+} zoff_staging_slot;
 
 /* Buckets whose weights are new, or on their way up, at a time: those that are updated, spread to other ranks, and copied. */
-enum { ZOFF_DEVICE_WINDOWS = 6 };
+enum { ZOFF_STAGING_SLOTS = 6 };
 
 /* Host memory for the weights of a few buckets at a time. */
 typedef struct zoff_staging {
     zoff_map memory;
-    size_t window_bytes;
-    size_t *offsets; /* by piece: where it is in the window of its bucket */
-    zoff_device_window windows[ZOFF_DEVICE_WINDOWS];
-    size_t next; /* the position of the walk that gets the next window */
+    size_t slot_bytes;
+    size_t *offsets; /* by piece: where it is in the staging slot of its bucket */
+    zoff_staging_slot slots[ZOFF_STAGING_SLOTS];
+    size_t next; /* the position of the walk that gets the next staging slot */
     bool pinned;
 } zoff_staging;
 
@@ -46,15 +46,15 @@ typedef struct zoff_downloads {
 } zoff_downloads;
 
 /* Buckets whose states stay on the device: the first ones of the list. */
-typedef struct zoff_kept {
+typedef struct zoff_device_tier {
     size_t count;
-    size_t *at;       /* by bucket, in bytes of */
-    char *states;     /* memory of the device, as */
-    float *sums;      /* of gradients, as the accumulator; NULL without accumulation, and where there are those of reach.c */
+    size_t *at;   /* by bucket, in bytes of */
+    char *states; /* memory of the device, as */
+    float *sums; /* of gradients, as the accumulator; NULL without accumulation, and where there are those of device_direct.c */
     void *updated;    /* event: what was asked for is done */
     zoff_map landing; /* host memory for the states of one bucket */
     bool pinned;
-} zoff_kept;
+} zoff_device_tier;
 
 /* Sums of squares of gradients: of the first buckets, or of all. */
 typedef struct zoff_device_norm {
@@ -69,20 +69,20 @@ typedef struct zoff_device_norm {
 } zoff_device_norm;
 
 /* Slots of reductions, and behind them those of gathers. */
-enum { ZOFF_REACH_SLOTS = 6 };
+enum { ZOFF_DIRECT_SLOTS = 6 };
 
 /* What several ranks have on a device that their communicator reaches. */
-typedef struct zoff_reach {
-    char *slots;                    /* memory of the device, as */
-    float *sums;                    /* of gradients, as the accumulator */
-    void *moved[ZOFF_REACH_SLOTS];  /* events: what was put into a stream for a slot is done */
-    bool moves[ZOFF_REACH_SLOTS];   /* it was put there */
-    bool added[ZOFF_REACH_SLOTS];   /* of reductions: its gradients are in the sums, or on their way */
-    bool lifted[ZOFF_REACH_SLOTS];  /* of gathers: this rank's part is there */
-    bool counted[ZOFF_REACH_SLOTS]; /* of gathers: its weights are on their way to where they are used */
-    size_t waits;                   /* slots that wait for an event */
-    bool pinned;                    /* the accumulator */
-} zoff_reach;
+typedef struct zoff_device_direct {
+    char *slots;                     /* memory of the device, as */
+    float *sums;                     /* of gradients, as the accumulator */
+    void *moved[ZOFF_DIRECT_SLOTS];  /* events: what was put into a stream for a slot is done */
+    bool moves[ZOFF_DIRECT_SLOTS];   /* it was put there */
+    bool added[ZOFF_DIRECT_SLOTS];   /* of reductions: its gradients are in the sums, or on their way */
+    bool lifted[ZOFF_DIRECT_SLOTS];  /* of gathers: this rank's part is there */
+    bool counted[ZOFF_DIRECT_SLOTS]; /* of gathers: its weights are on their way to where they are used */
+    size_t waits;                    /* slots that wait for an event */
+    bool pinned;                     /* the accumulator */
+} zoff_device_direct;
 
 /* What an engine has where the CPU does not reach weights and gradients; all of it is empty where it does. */
 typedef struct zoff_device {
@@ -96,9 +96,9 @@ typedef struct zoff_device {
     zoff_downloads downloads;
     zoff_staging staging;
     bool wire_pinned;
-    zoff_kept kept;
+    zoff_device_tier tier;
     zoff_device_norm norm;
-    zoff_reach reach;
+    zoff_device_direct direct;
     zoff_status fault;                /* of the first weights, while the states are filled from them */
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
@@ -115,8 +115,8 @@ zoff_status zoff_engine_link_compute_follow(zoff_engine *e); /* behind the last 
 zoff_status zoff_engine_link_compute_settle(zoff_engine *e); /* @blocks until no kernel is in flight */
 
 /* device_wait.c */
-bool zoff_engine_device_wait_rises(const zoff_engine *e); /* uploads are in flight */
-bool zoff_engine_device_wait_busy(const zoff_engine *e);  /* uploads, downloads or kernels are in flight */
+bool zoff_engine_device_wait_uploads(const zoff_engine *e); /* uploads are in flight */
+bool zoff_engine_device_wait_busy(const zoff_engine *e);    /* uploads, downloads or kernels are in flight */
 /* Register the device with the engine's progress: every wait then checks the deadline of a busy device. */
 void zoff_engine_device_wait_open(zoff_engine *e);
 void zoff_engine_device_wait_close(zoff_engine *e);
@@ -133,12 +133,12 @@ zoff_status zoff_engine_download_poll(zoff_engine *e);
 zoff_status zoff_engine_download_finish(zoff_engine *e); /* @blocks until none is in flight */
 
 /* staging.c */
-/* Give a bucket a window.  @return PENDING: all are in use */
+/* Give a bucket a staging slot.  @return PENDING: all are in use */
 zoff_status zoff_engine_staging_lend(zoff_engine *e, size_t bucket);
 void zoff_engine_staging_release(zoff_engine *e, size_t bucket);
 size_t zoff_engine_staging_offset(const zoff_engine *e,
-                                  const zoff_plan_piece *piece); /* in the window of its bucket, in bytes */
-/* The weights of a piece in the window of its bucket; NULL: it has none. */
+                                  const zoff_plan_piece *piece); /* in the staging slot of its bucket, in bytes */
+/* The weights of a piece in the staging slot of its bucket; NULL: it has none. */
 char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
 
 /* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
@@ -146,36 +146,38 @@ zoff_status zoff_engine_device_open(zoff_engine *e);
 void zoff_engine_device_close(zoff_engine *e);
 uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* DRAM that it takes */
 /* Start the download of a gradient, behind what is in the trainer's stream. */
-zoff_status zoff_engine_device_fall(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 /* The gradient stays where it is; what computes there waits for it. */
 zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-/* Outside of the walk: a window for a bucket, with this rank's weights of it as they are on the device.  @blocks for both */
+/* Outside of the walk: a staging slot for a bucket, with this rank's weights of it as they are on the device.  @blocks for both
+ */
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
-/* Send up what this rank has changed of a bucket, or what all have in this step, and release the window behind it. */
-zoff_status zoff_engine_device_rise(zoff_engine *e, size_t bucket, bool own);
+/* Send up what this rank has changed of a bucket, or what all have in this step, and release the staging slot behind it. */
+zoff_status zoff_engine_device_upload(zoff_engine *e, size_t bucket, bool own);
 zoff_status zoff_engine_device_settle(zoff_engine *e);           /* wait until all that goes up is there */
 zoff_status zoff_engine_device_finish(zoff_engine *e);           /* the end of a step */
 zoff_status zoff_engine_device_unload(zoff_bucket_run *run);     /* a row: the bucket's own gradients are down */
 zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run); /* a row of several ranks: all are */
-zoff_status zoff_engine_device_window(zoff_bucket_run *run);     /* a row */
-/* A row. Where weights come from other ranks, too, these go up with them instead (spread.c). */
-zoff_status zoff_engine_device_upload(zoff_bucket_run *run);
+zoff_status zoff_engine_device_stage(zoff_bucket_run *run);      /* a row */
+/* A row. Where weights come from other ranks, too, these go up with them instead (all_gather.c). */
+zoff_status zoff_engine_device_upload_bucket(zoff_bucket_run *run);
 
-/* kept.c: buckets whose states stay on the device */
-zoff_status zoff_engine_kept_check(const zoff_engine *e); /* whether there can be such */
+/* device_tier.c: buckets whose states stay on the device */
+zoff_status zoff_engine_device_tier_check(const zoff_engine *e); /* whether there can be such */
 /* What they take of the device; and of DRAM. */
-void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes);
+void zoff_engine_device_tier_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes,
+                                  uint64_t *out_host_bytes);
 /* Elements of the accumulator that are theirs, in front of the others. */
-size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets);
-zoff_status zoff_engine_kept_open(zoff_engine *e);
-void zoff_engine_kept_close(zoff_engine *e);
+size_t zoff_engine_device_tier_sums_of(const zoff_plan *plan, size_t buckets);
+zoff_status zoff_engine_device_tier_open(zoff_engine *e);
+void zoff_engine_device_tier_close(zoff_engine *e);
 /* Outside of a step: a copy of the states of one of them, and back.  @blocks */
-zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out);
-zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket);
-char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
-zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run);
-zoff_status zoff_engine_kept_update(zoff_bucket_run *run);
-zoff_status zoff_engine_kept_await(zoff_engine *e, void *stream); /* what is put there is behind all updates so far */
+zoff_status zoff_engine_device_tier_borrow(zoff_engine *e, size_t bucket, char **out);
+zoff_status zoff_engine_device_tier_give_back(zoff_engine *e, size_t bucket);
+char *zoff_engine_device_tier_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
+zoff_status zoff_engine_device_tier_accumulate(zoff_bucket_run *run);
+zoff_status zoff_engine_device_tier_update(zoff_bucket_run *run);
+zoff_status zoff_engine_device_tier_await(zoff_engine *e, void *stream); /* what is put there is behind all updates so far */
 
 /* device_norm.c: gradients measured where they are */
 bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket);

@@ -7,18 +7,18 @@
 
 #include <stdio.h>
 
-bool zoff_engine_device_wait_rises(const zoff_engine *e)
+bool zoff_engine_device_wait_uploads(const zoff_engine *e)
 {
-    bool rises = false;
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        rises = rises || e->device.staging.windows[i].rises;
-    return rises;
+    bool uploads = false;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        uploads = uploads || e->device.staging.slots[i].uploads;
+    return uploads;
 }
 
 bool zoff_engine_device_wait_busy(const zoff_engine *e)
 {
-    return e->device.downloads.first != e->device.downloads.end || zoff_engine_device_wait_rises(e) || e->device.norm.waits ||
-           e->device.reach.waits;
+    return e->device.downloads.first != e->device.downloads.end || zoff_engine_device_wait_uploads(e) || e->device.norm.waits ||
+           e->device.direct.waits;
 }
 
 static bool is_busy(void *ctx)
@@ -35,7 +35,7 @@ static zoff_status say_what_stands(void *ctx, double seconds)
     char words[256] = "work of the engine";
     if (fall)
         snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", fall->slice, e->params[fall->param].name);
-    else if (zoff_engine_device_wait_rises(e))
+    else if (zoff_engine_device_wait_uploads(e))
         snprintf(words, sizeof words, "weights on their way up");
     else if (d->norm.waits)
         snprintf(words, sizeof words, "gradients that are measured");
@@ -108,14 +108,14 @@ static bool is_through(zoff_engine *e, void *stream, double seconds)
 bool zoff_engine_device_wait_end(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 10 };
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     const zoff_device *d = &e->device;
     if (!e->comm || !e->accel || !zoff_engine_device_is(e) || !d->synced)
         return true;
     const double most = e->comm->timeout_seconds;
     const double seconds = most >= 0 && most < PATIENCE_SECONDS ? most : PATIENCE_SECONDS;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     const bool ends = is_through(e, d->down, seconds) && is_through(e, d->up, seconds) && is_through(e, d->compute, seconds);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return ends;
 }

@@ -7,9 +7,9 @@
 zoff_status zoff_engine_download_poll(zoff_engine *e)
 {
     zoff_device *d = &e->device;
-    for (unsigned i = 0; i < ZOFF_DEVICE_WINDOWS; i++)
-        d->staging.windows[i].rises =
-            d->staging.windows[i].rises && e->accel->ops->event_poll(e->accel, d->staging.windows[i].risen) != ZOFF_OK;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        d->staging.slots[i].uploads =
+            d->staging.slots[i].uploads && e->accel->ops->event_poll(e->accel, d->staging.slots[i].uploaded) != ZOFF_OK;
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
         const zoff_download fall = d->downloads.queue[d->downloads.first % e->slice_count];
         zoff_status status = e->accel->ops->event_poll(e->accel, d->downloads.events[fall.number]);
@@ -19,7 +19,7 @@ zoff_status zoff_engine_download_poll(zoff_engine *e)
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
         e->flags[fall.number] |= ZOFF_SLICE_DOWN;
-        zoff_engine_exchange_mark(e, fall.param, fall.slice);
+        zoff_engine_reduce_scatter_mark(e, fall.param, fall.slice);
     }
     return ZOFF_OK;
 }
@@ -32,15 +32,15 @@ static zoff_status go_on(void *ctx)
 /* After a device failure no download can complete: drop them. */
 zoff_status zoff_engine_download_finish(zoff_engine *e)
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     zoff_status status = zoff_engine_device_wait(e, go_on, e);
     if (e->pollers.device.is_overdue)
         return status; /* keep the downloads: they may still complete */
     e->device.downloads.first = e->device.downloads.end;
     if (status == ZOFF_OK)
         return zoff_engine_link_compute_settle(e);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)zoff_engine_link_compute_settle(e);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }

@@ -102,8 +102,8 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
     ZOFF_TRY(zoff_engine_slices_open(e));
-    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements > e->kept_sums)
-        ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->kept_sums) * sizeof(float), "gradient accumulation",
+    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements > e->device_sums)
+        ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->device_sums) * sizeof(float), "gradient accumulation",
                                      ZOFF_MAP_FIRST_TOUCH, &e->accumulator));
     return ZOFF_OK;
 }
@@ -112,13 +112,13 @@ static zoff_status allocate(zoff_engine *e)
 static void leave_to_messages(zoff_engine *e)
 {
     zoff_engine_ranks_abandon(e);
-    zoff_engine_assemble_close(e);
+    zoff_engine_param_gather_close(e);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
-              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->live.arena.bytes));
-    e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
+              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->param_cache.arena.bytes));
+    e->accumulator = e->param_cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->ranks.bits = NULL;
     e->ranks.together.all = NULL;
     e->votes = NULL;
@@ -128,7 +128,7 @@ static void leave_to_messages(zoff_engine *e)
  * and the order of buckets.  @return PENDING: something of it is in flight */
 static zoff_status finish_one_turn(zoff_engine *e)
 {
-    zoff_status reducing = ZOFF_OK, assembling = zoff_engine_assemble_go_on(e);
+    zoff_status reducing = ZOFF_OK, assembling = zoff_engine_param_gather_go_on(e);
     if (e->ranks.reduce && !e->handed_over)
         reducing = zoff_zero_reduce_poll(e->ranks.reduce);
     return assembling < 0 || reducing < 0                           ? ZOFF_ERR_COMM
@@ -152,12 +152,12 @@ static zoff_status finish_in_time(void *ctx)
 static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (!e->comm || !zoff_engine_ranks_several(e) || zoff_comm_is_broken(e->comm) || e->phase != ZOFF_PHASE_IDLE)
         return;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)zoff_engine_ranks_wait_until(e, finish_in_time, &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
 }
 
 /* The same of a device that neither moves nor fails. */
@@ -170,8 +170,8 @@ static void leave_to_device(zoff_engine *e)
         "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
         zoff_accel_name(e->accel),
         zoff_base_words_bytes(e->grads.bytes + e->device.staging.memory.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
-                              e->live.arena.bytes));
-    e->accumulator = e->live.arena = e->ranks.staging = (zoff_map){.base = NULL};
+                              e->param_cache.arena.bytes));
+    e->accumulator = e->param_cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->device = (zoff_device){.down = NULL};
     e->grads.count = 0;
     e->owns_accel = false;
@@ -186,9 +186,9 @@ static void deallocate(zoff_engine *e)
     zoff_engine_device_close(e);
     zoff_engine_ties_close(e);
     zoff_engine_slices_close(e);
-    zoff_engine_reach_close(e);
+    zoff_engine_device_direct_close(e);
     zoff_engine_stores_close(e);
-    zoff_engine_live_close(e);
+    zoff_engine_param_cache_close(e);
     zoff_engine_grads_close(e);
     zoff_engine_together_close(e);
     zoff_engine_ranks_close(e);
@@ -251,10 +251,10 @@ static zoff_status make_plan(zoff_engine *e)
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(zoff_engine_ties_find(e));
-    ZOFF_TRY(zoff_engine_reach_check(e));
+    ZOFF_TRY(zoff_engine_device_direct_check(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
-    e->device.kept.count = zoff_engine_residents_kept(e, &e->plan);
-    e->kept_sums = zoff_engine_kept_sums_of(&e->plan, e->device.kept.count);
+    e->device.tier.count = zoff_engine_residents_kept(e, &e->plan);
+    e->device_sums = zoff_engine_device_tier_sums_of(&e->plan, e->device.tier.count);
     choose_team(e);
     e->need_bytes = zoff_engine_budget_need(&info);
     return zoff_engine_budget_check(e, &info);
@@ -272,7 +272,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_engine_device_open(e));
     zoff_engine_rows_choose(e);
     ZOFF_TRY(zoff_engine_ties_open(e));
-    return zoff_engine_live_open(e);
+    return zoff_engine_param_cache_open(e);
 }
 
 /* They are filled from the weights, which may have to come from a device first. */
@@ -288,25 +288,25 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_identity_open(e));
     /* After each stretch of its own a rank hears whether others have come as far. */
     ZOFF_TRY_OR(undo, zoff_engine_listed_agree_settings(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_plan(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_consensus_success(e, make_plan(e)));
     ZOFF_TRY_OR(undo, zoff_engine_listed_agree_plan(e));
     ZOFF_TRY_OR(undo, zoff_engine_hosts_check(e));
-    ZOFF_TRY_OR(undo, zoff_engine_agree_success(e, make_room(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_reach_connect(e));
+    ZOFF_TRY_OR(undo, zoff_engine_consensus_success(e, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_engine_device_direct_connect(e));
     ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));
     if (!e->settings.values.persist) /* otherwise once it is known whether they count */
         ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
     ZOFF_TRY_OR(undo, zoff_engine_together_run(e, open_stores));
     zoff_engine_admit_open(e);
-    zoff_engine_live_attach(e);
-    if (zoff_engine_live_is_sharded(e)) {
-        ZOFF_TRY_OR(undo, zoff_engine_assemble_open(e));
-        ZOFF_TRY_OR(undo, zoff_engine_spread_all(e)); /* small slices are whole everywhere */
+    zoff_engine_param_cache_attach(e);
+    if (zoff_engine_param_cache_is_sharded(e)) {
+        ZOFF_TRY_OR(undo, zoff_engine_param_gather_open(e));
+        ZOFF_TRY_OR(undo, zoff_engine_all_gather_all(e)); /* small slices are whole everywhere */
     }
     forget_first_weights(e);
     zoff_engine_groups_fix(e);
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_exchange_begin(e);
+    zoff_engine_reduce_scatter_begin(e);
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
@@ -316,7 +316,7 @@ static zoff_status seal(zoff_engine *e)
     zoff_engine_admit_ahead(e);
     zoff_engine_ranks_count_anew(e);
     e->device.read_bytes = e->device.write_bytes = 0;
-    zoff_engine_conductor_start(e, zoff_engine_progress);
+    zoff_engine_progress_thread_start(e, zoff_engine_progress);
     return ZOFF_OK;
 undo:
     deallocate(e);
@@ -335,8 +335,8 @@ void zoff_engine_destroy(zoff_engine *e)
 {
     if (!e)
         return;
-    zoff_engine_conductor_stop(e);
-    zoff_engine_window_end(e);
+    zoff_engine_progress_thread_stop(e);
+    zoff_engine_state_range_end(e);
     deallocate(e);
     zoff_engine_identity_leave(e);
     zoff_engine_params_free(e);

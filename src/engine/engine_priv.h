@@ -1,17 +1,18 @@
 /* engine_priv.h: what an engine is made of; the table that the files of this room share, with *_priv.h beside it.
  *
- *  life        engine.c create, seal, destroy; options.c; stats.c; conductor.c a thread that lets it go on; phase.c
+ *  life        engine.c create, seal, destroy; options.c; stats.c; progress_thread.c a thread that lets it go on; phase.c
  *  model       params.c, groups.c, ties.c tied weights, lr_schedule.c, loss_scale.c
  *  plan        budget.c whether it fits; residents.c what stays in DRAM and on the device; hosts.c ranks of one host
  *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them; walk.c the order
  *  rows        admit.c who borrows; stages.c, update.c of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c
  *  gradients   links.c in place or on a device; handover.c, intake.c from the program; grads.c, acquire.c memory for them
- *  states      stores.c; states.c first values, pull, push; window.c parts of a parameter; persist.c, commit.c
- *  weights     live.c, held.c, room.c, order.c, lend.c lent to the program; assemble.c made whole of several ranks' parts
- *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; exchange.c gradients to their owner; spread.c back to all;
- *              weight.c; reach.c the same on a device; sum_places.c, sum_rules.c where and by whom; culprit.c
- *  agreement   identity.c, facts.c, listed.c, terms.c, agree.c, presence.c, together.c, first_weights.c
- *  device      link.c pinned memory, copies; device.c; download.c, staging.c; device_wait.c; device_norm.c; kept.c states there
+ *  states      stores.c; states.c first values, pull, push; state_range.c parts of a parameter; persist.c, commit.c
+ *  weights     param_cache.c, held.c, room.c, prefetch.c, lend.c lent to the program; param_gather.c made whole of ranks' parts
+ *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; reduce_scatter.c gradients to their owner; all_gather.c back;
+ *              weight.c; device_direct.c the same on a device; sum_places.c, sum_rules.c where and by whom; culprit.c
+ *  agreement   identity.c, facts.c, listed.c, terms.c, consensus.c, presence.c, together.c, first_weights.c
+ *  device      link.c pinned memory, copies; device.c; download.c, staging.c; device_wait.c; device_norm.c; device_tier.c
+ *              states there
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -34,7 +35,7 @@
 #include "device_priv.h"
 #include "facts_priv.h"
 #include "links_priv.h"
-#include "live_priv.h"
+#include "param_cache_priv.h"
 #include "ranks_priv.h"
 #include "sums_priv.h"
 
@@ -120,7 +121,7 @@ typedef struct zoff_bucket_run {
     size_t chunk;
     unsigned row;
     zoff_loan states, weights;
-    zoff_device_window *window; /* NULL: none */
+    zoff_staging_slot *staging; /* NULL: none */
     bool shared;                /* of replicated states: the sums of all ranks' parts are there */
     bool measures, updates;     /* on the device: it was asked to */
 } zoff_bucket_run;
@@ -228,19 +229,19 @@ typedef struct zoff_pollers {
     zoff_poller states, weights, device, ranks;
 } zoff_pollers;
 
-typedef struct zoff_conductor zoff_conductor;
+typedef struct zoff_progress_thread zoff_progress_thread;
 
 struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
     zoff_comm_channel channel; /* of this engine's operations over ranks */
     bool owns_accel, owns_comm;
-    bool reaches; /* see reach.c */
+    bool reaches; /* see device_direct.c */
     const zoff_link *link;
     zoff_sums sums;
     zoff_settings settings;
-    zoff_conductor *conductor; /* NULL: none */
-    bool conducted;            /* it is the conductor that is at work */
+    zoff_progress_thread *progress_thread; /* NULL: none */
+    bool in_progress_thread;               /* it is the progress thread that is at work */
     zoff_phase phase;
     bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
 
@@ -258,7 +259,7 @@ struct zoff_engine {
     uint64_t need_bytes; /* of DRAM, as planned */
     zoff_store *store;
     zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
-    zoff_live live;
+    zoff_param_cache param_cache;
     zoff_grads grads;
     zoff_ranks ranks;
     zoff_device device;
@@ -270,9 +271,9 @@ struct zoff_engine {
     size_t measured; /* buckets */
     zoff_early early;
     zoff_store_stats counted; /* of the weights, by the steps so far */
-    zoff_map accumulator;     /* fp32, plan.owned_elements without the first kept_sums; empty without accumulation and without
+    zoff_map accumulator;     /* fp32, plan.owned_elements without the first device_sums; empty without accumulation and without
                                  other ranks */
-    size_t kept_sums;         /* those are on the device */
+    size_t device_sums;       /* those are on the device */
     bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
     uint8_t *flags;           /* per slice */
     zoff_slice_buckets *slice_buckets; /* likewise; see slices.c */
@@ -290,8 +291,8 @@ struct zoff_engine {
     zoff_adam_consts *consts; /* per group, of the current step */
 
     unsigned process; /* that made it: zoff_base_fork_number() */
-    bool windowed;    /* windows were the last that happened: nothing is read ahead */
-    bool unsaved;     /* a window was written, and no commit has followed; the same on all ranks */
+    bool ranges_last; /* ranges were the last that was read or written: nothing is read ahead */
+    bool unsaved;     /* a range was written, and no commit has followed; the same on all ranks */
 
     int64_t t;              /* updates made */
     uint32_t micro;         /* micro-steps done of the current step */
@@ -313,12 +314,12 @@ static inline bool zoff_engine_ranks_several(const zoff_engine *e)
     return zoff_comm_size(e->comm) > 1;
 }
 /* Whether the communicator reaches memory of the device: gradients and weights go from device to device. */
-static inline bool zoff_engine_reach_is(const zoff_engine *e)
+static inline bool zoff_engine_device_direct_is(const zoff_engine *e)
 {
     return e->reaches;
 }
 /* Whether the weights of the engine are spread over several ranks. */
-static inline bool zoff_engine_live_is_sharded(const zoff_engine *e)
+static inline bool zoff_engine_param_cache_is_sharded(const zoff_engine *e)
 {
     return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
 }
@@ -329,34 +330,35 @@ static inline bool zoff_engine_device_is(const zoff_engine *e)
 }
 
 /* Whether the states of a bucket stay on the device. */
-static inline bool zoff_engine_kept_has(const zoff_engine *e, size_t bucket)
+static inline bool zoff_engine_device_tier_has(const zoff_engine *e, size_t bucket)
 {
-    return bucket < e->device.kept.count;
+    return bucket < e->device.tier.count;
 }
 /* This rank's sum of gradients of a piece, on the host. */
 static inline float *zoff_engine_params_sum(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return (float *)e->accumulator.base + (piece->owned_offset - e->kept_sums);
+    return (float *)e->accumulator.base + (piece->owned_offset - e->device_sums);
 }
 
 #include "model_priv.h"
 #include "step_priv.h"
 
-/* conductor.c: a thread that lets the engine go on between calls */
-zoff_status zoff_engine_conductor_check(const zoff_engine *e); /* whether it may: the communicator decides */
+/* progress_thread.c: a thread that lets the engine go on between calls */
+zoff_status zoff_engine_progress_thread_check(const zoff_engine *e); /* whether it may: the communicator decides */
 /* Start the thread if the program asked for it; it calls `progress` again and again. From here on calls hold the lock. */
-void zoff_engine_conductor_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e));
-void zoff_engine_conductor_stop(zoff_engine *e);
+void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e));
+void zoff_engine_progress_thread_stop(zoff_engine *e);
 /* How many threads work: one where the program's are busy. */
-unsigned zoff_engine_conductor_threads(const zoff_engine *e);
-zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e);
-void zoff_engine_conductor_leave(zoff_engine **entered);
+unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);
+zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e);
+void zoff_engine_progress_thread_leave(zoff_engine **entered);
 /* Whether this process is a child of the one that made the engine, whose chunks in files it cannot have. */
-bool zoff_engine_conductor_is_child(const zoff_engine *e);
+bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
 /* The first statement of a public call: the engine is this thread's until it returns. */
 #define ZOFF_ENTER(e)                                                                                                          \
-    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_conductor_leave), unused)) = zoff_engine_conductor_enter(e);      \
-    ZOFF_FAIL_IF(zoff_engine_conductor_is_child(e), ZOFF_ERR_STATE,                                                            \
+    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_progress_thread_leave), unused)) =                                \
+        zoff_engine_progress_thread_enter(e);                                                                                  \
+    ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
                  "%s: a child made by fork() has no part in the files of its parent's engine; it may only destroy its copy",   \
                  __func__)
 
@@ -424,7 +426,7 @@ void zoff_engine_stores_end_count(zoff_engine *e);
 /* Weights of the states as they are. */
 zoff_status zoff_engine_states_push(zoff_engine *e);
 /* Make copies of the fp32 weights of a bucket, of the pieces that have a gradient, or, at first, of all: into its chunk, where
- * that is to persist; and where they have masters of their own from those to the window. */
+ * that is to persist; and where they have masters of their own from those to the range. */
 void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first);
 /* The initial content of a chunk: masters from the weights, zeros, the accumulators that Adagrad starts with. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base);
@@ -446,16 +448,16 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 /* `status`: of the pass so far. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status);
 
-/* window.c: windows leave chunks at hand, and put off what they write */
+/* state_range.c: ranges leave chunks at hand, and put off what they write */
 /* Write it and commit, as part of a call of the program (a zoff_comm_visit_call). Every rank, where states persist: then an
  * error of one is an error of all.  @blocks yes */
-zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call);
-/* The same, if windows were written. */
-zoff_status zoff_engine_window_commit(zoff_engine *e);
-/* What comes is no window: commit, and read ahead for the next step again. */
-zoff_status zoff_engine_window_close(zoff_engine *e);
+zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call);
+/* The same, if ranges were written. */
+zoff_status zoff_engine_state_range_commit(zoff_engine *e);
+/* What comes is no range: commit, and read ahead for the next step again. */
+zoff_status zoff_engine_state_range_close(zoff_engine *e);
 /* The end of the engine: commit if the files outlive it; what fails is in the log. */
-void zoff_engine_window_end(zoff_engine *e);
+void zoff_engine_state_range_end(zoff_engine *e);
 
 /* stats.c */
 void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info);

@@ -256,16 +256,16 @@ static zoff_status compare(zoff_engine *e, zoff_facts_list list, zoff_facts *own
                            const char *advice)
 {
     const unsigned ranks = zoff_comm_size(e->comm), rank = zoff_comm_rank(e->comm);
-    ZOFF_TRY(zoff_engine_agree_success(e, list(e, own)));
+    ZOFF_TRY(zoff_engine_consensus_success(e, list(e, own)));
     heads[rank] = (head){.digest = zoff_offload_layout(own->words, own->word_count * sizeof *own->words)};
-    ZOFF_TRY(zoff_engine_agree_gather(e, heads, sizeof *heads));
+    ZOFF_TRY(zoff_engine_consensus_gather(e, heads, sizeof *heads));
     const unsigned other = first_other(heads, ranks);
     if (other == ranks)
         return ZOFF_OK;
     own->as_text = true;
-    ZOFF_TRY(zoff_engine_agree_success(e, list(e, own)));
+    ZOFF_TRY(zoff_engine_consensus_success(e, list(e, own)));
     heads[rank].text_bytes = own->text_bytes;
-    ZOFF_TRY(zoff_engine_agree_gather(e, heads, sizeof *heads));
+    ZOFF_TRY(zoff_engine_consensus_gather(e, heads, sizeof *heads));
     return explain(e, heads, other, own, call, advice);
 }
 

@@ -83,7 +83,7 @@ zoff_status zoff_engine_first_weights_send(zoff_engine *e)
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
     zoff_status status = zoff_base_mem_alloc(WIRE_BYTES, 1, "weights for other ranks", &b.wire);
-    status = zoff_engine_agree_success(e, status);
+    status = zoff_engine_consensus_success(e, status);
     if (status == ZOFF_OK)
         status = send_all(&b);
     zoff_base_mem_free(b.wire);

@@ -94,7 +94,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
-    ZOFF_TRY(zoff_engine_window_close(e));
+    ZOFF_TRY(zoff_engine_state_range_close(e));
     if (param->tie)
         ZOFF_TRY(zoff_engine_ties_take(e, p, slice, native_stream));
     else if (!param->frozen && param->count)

@@ -57,13 +57,13 @@ static zoff_status borrow_chunk(zoff_engine *e, size_t chunk, size_t piece, size
 
 static void release_last(zoff_engine *e)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     zoff_offload_store_release(e->weights, live->held[--live->held_count].chunk);
 }
 
 zoff_status zoff_engine_held_borrow(zoff_engine *e, size_t chunk, char **out)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     void *base;
     for (unsigned i = 0; i < live->held_count; i++) {
         if (live->held[i].chunk == chunk) {
@@ -92,7 +92,7 @@ zoff_status zoff_engine_held_borrow(zoff_engine *e, size_t chunk, char **out)
 /* Bring a chunk to the front of those that are held: the one of a piece, from which on `count` elements are wanted. */
 static zoff_status hold(zoff_engine *e, size_t chunk, size_t piece, size_t count, char **out)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     unsigned i = 0;
     char *base;
     while (i < live->held_count && live->held[i].chunk != chunk)
@@ -112,7 +112,7 @@ static zoff_status hold(zoff_engine *e, size_t chunk, size_t piece, size_t count
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_held_copy(zoff_engine *e, const zoff_live_slice *s, size_t element_bytes)
+zoff_status zoff_engine_held_copy(zoff_engine *e, const zoff_cached_slice *s, size_t element_bytes)
 {
     size_t piece = s->first_piece, chunk = e->plan.pieces[piece].bucket;
     for (size_t done = 0; done < s->count; piece++) {
@@ -131,7 +131,7 @@ zoff_status zoff_engine_held_copy(zoff_engine *e, const zoff_live_slice *s, size
 
 void zoff_engine_held_let_go(zoff_engine *e)
 {
-    while (e->live.held_count)
+    while (e->param_cache.held_count)
         release_last(e);
     if (e->weights)
         zoff_offload_store_forget(e->weights);

@@ -97,9 +97,9 @@ zoff_status zoff_engine_hosts_check(zoff_engine *e)
     share *own = &all[zoff_comm_rank(e->comm)];
     own->need = e->need_bytes;
     own->levels = zoff_base_budget_levels(own->level);
-    zoff_status status = zoff_engine_agree_gather(e, all, sizeof *all);
+    zoff_status status = zoff_engine_consensus_gather(e, all, sizeof *all);
     if (status == ZOFF_OK)
-        status = zoff_engine_agree_success(e, compare(e, all)); /* other hosts hear of it */
+        status = zoff_engine_consensus_success(e, compare(e, all)); /* other hosts hear of it */
     zoff_base_mem_free(all);
     return status;
 }

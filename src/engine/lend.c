@@ -3,9 +3,9 @@
 
 #include "try.h"
 
-static zoff_live_slice *slice_of(zoff_engine *e, zoff_param p, size_t slice)
+static zoff_cached_slice *slice_of(zoff_engine *e, zoff_param p, size_t slice)
 {
-    return &e->live.slices[e->params[p].first_flag + slice];
+    return &e->param_cache.slices[e->params[p].first_flag + slice];
 }
 
 static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
@@ -25,17 +25,17 @@ static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, 
 /* Make it whole in the arena; or leave it as it was. */
 static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
 {
-    zoff_live_slice *s = &e->live.slices[number];
-    const bool is_sharded = zoff_engine_live_is_sharded(e);
-    ZOFF_TRY(is_sharded ? zoff_engine_assemble_make_room(e, number) : ZOFF_OK);
+    zoff_cached_slice *s = &e->param_cache.slices[number];
+    const bool is_sharded = zoff_engine_param_cache_is_sharded(e);
+    ZOFF_TRY(is_sharded ? zoff_engine_param_gather_make_room(e, number) : ZOFF_OK);
     ZOFF_TRY(zoff_engine_room_find(e, number, e->params[p].name));
     if (is_sharded) {
-        zoff_engine_assemble_plan(e, number); /* cannot fail: what has a place is either planned or whole */
+        zoff_engine_param_gather_plan(e, number); /* cannot fail: what has a place is either planned or whole */
         return ZOFF_OK;
     }
     zoff_status status = zoff_engine_held_copy(e, s, zoff_adam_dtype_bytes(e->params[p].dtype));
     if (status < 0) {
-        zoff_engine_live_remove(&e->live, s);
+        zoff_engine_param_cache_remove(&e->param_cache, s);
         return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", e->params[p].name);
     }
     return ZOFF_OK;
@@ -43,13 +43,13 @@ static zoff_status load(zoff_engine *e, zoff_param p, uint32_t number)
 
 static zoff_status load_and_wait(zoff_engine *e, zoff_param p, size_t slice)
 {
-    const zoff_live_slice *s = slice_of(e, p, slice);
-    const uint32_t number = (uint32_t)(s - e->live.slices);
-    ZOFF_TRY(zoff_engine_order_reserve(e)); /* before anything has changed */
+    const zoff_cached_slice *s = slice_of(e, p, slice);
+    const uint32_t number = (uint32_t)(s - e->param_cache.slices);
+    ZOFF_TRY(zoff_engine_prefetch_reserve(e)); /* before anything has changed */
     if (!s->at && s->count)
         ZOFF_TRY(load(e, p, number));
     if (s->missing) {
-        zoff_status status = zoff_engine_assemble_wait(e, number);
+        zoff_status status = zoff_engine_param_gather_wait(e, number);
         if (status < 0)
             return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", e->params[p].name);
     }
@@ -59,8 +59,8 @@ static zoff_status load_and_wait(zoff_engine *e, zoff_param p, size_t slice)
 /* Whether that takes other ranks is the same on all of them; whether it waits for them is not. */
 static zoff_status make_whole(zoff_engine *e, zoff_param p, size_t slice)
 {
-    const zoff_live_slice *s = slice_of(e, p, slice);
-    if (!zoff_engine_live_is_sharded(e) || !s->count || s->pinned)
+    const zoff_cached_slice *s = slice_of(e, p, slice);
+    if (!zoff_engine_param_cache_is_sharded(e) || !s->count || s->persistent)
         return load_and_wait(e, p, slice);
     const zoff_comm_item item = {.about = ZOFF_COMM_ABOUT_SLICE, .param = p, .index = slice, .extra = ZOFF_COMM_ALL};
     zoff_engine_identity_enter(e, ZOFF_COMM_IN_FETCH, item);
@@ -73,17 +73,17 @@ zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *n
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
     ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
-    zoff_live_slice *s = slice_of(e, p, slice);
-    const uint32_t number = (uint32_t)(s - e->live.slices);
+    zoff_cached_slice *s = slice_of(e, p, slice);
+    const uint32_t number = (uint32_t)(s - e->param_cache.slices);
     ZOFF_TRY(make_whole(e, p, slice));
     s->ahead = false;
-    s->used = ++e->live.clock;
+    s->used = ++e->param_cache.clock;
     s->lent++;
-    e->live.lent++;
+    e->param_cache.lent++;
     *out = s->at;
-    if (s->count && !s->pinned)
-        zoff_engine_order_note(e, number);
-    zoff_engine_order_ahead(e);
+    if (s->count && !s->persistent)
+        zoff_engine_prefetch_note(e, number);
+    zoff_engine_prefetch_ahead(e);
     return ZOFF_OK;
 }
 
@@ -91,10 +91,10 @@ zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void 
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
-    zoff_live_slice *s = slice_of(e, p, slice);
+    zoff_cached_slice *s = slice_of(e, p, slice);
     ZOFF_FAIL_IF(!s->lent, ZOFF_ERR_STATE, "zoff_param_release: slice %zu of %s is not lent", slice, e->params[p].name);
     s->lent--;
-    e->live.lent--;
-    zoff_engine_order_ahead(e);
+    e->param_cache.lent--;
+    zoff_engine_prefetch_ahead(e);
     return ZOFF_OK;
 }

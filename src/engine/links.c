@@ -1,6 +1,6 @@
 /* links.c: how gradients come from the program, and new weights go to it. In place: the CPU works on the program's memory.
- * Staged: that is memory of a device; gradients come down to memory of the engine, weights go up from windows. Reached: the
- * same, but what several ranks exchange stays on their devices, and so do gradients. */
+ * Staged: that is memory of a device; gradients come down to memory of the engine, weights go up from staging slots. Reached:
+ * the same, but what several ranks exchange stays on their devices, and so do gradients. */
 #include "engine_priv.h"
 
 #include "clock.h"
@@ -85,7 +85,7 @@ const zoff_link zoff_engine_links_in_place = {.name = "in place",
                                               .unpin = in_place_unpin,
                                               .follow = in_place_follow,
                                               .take = in_place_take,
-                                              .taken = zoff_engine_exchange_mark,
+                                              .taken = zoff_engine_reduce_scatter_mark,
                                               .gradient = in_place_gradient,
                                               .weights = zoff_engine_params_value,
                                               .lend = in_place_lend,
@@ -122,9 +122,10 @@ static void staged_range(zoff_engine *e, const char *row, size_t bucket)
     .gradient = zoff_engine_grads_of, .weights = zoff_engine_staging_weights, .lend = zoff_engine_device_lend,                 \
     .settle = zoff_engine_device_settle, .move = zoff_engine_link_copy, .add = staged_add, .range = staged_range
 
-const zoff_link zoff_engine_links_staged = {.name = "staged", .take = zoff_engine_device_fall, .taken = staged_taken, STAGED};
+const zoff_link zoff_engine_links_staged = {
+    .name = "staged", .take = zoff_engine_device_download, .taken = staged_taken, STAGED};
 
 /* ---- reached ---- */
 
 const zoff_link zoff_engine_links_reached = {
-    .name = "reached", .take = zoff_engine_device_stay, .taken = zoff_engine_exchange_mark, STAGED};
+    .name = "reached", .take = zoff_engine_device_stay, .taken = zoff_engine_reduce_scatter_mark, STAGED};

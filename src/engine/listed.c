@@ -116,7 +116,7 @@ static zoff_status list_plan(const zoff_engine *e, zoff_facts *out)
     ZOFF_TRY(zoff_engine_facts_add_count(
         out, e->plan.chunk_count,
         "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path)"));
-    return zoff_engine_facts_add_count(out, e->device.kept.count,
+    return zoff_engine_facts_add_count(out, e->device.tier.count,
                                        "the number of buckets on the device (offload_optimizer.ratio)");
 }
 

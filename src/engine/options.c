@@ -17,8 +17,8 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
     if (e->owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
-    ZOFF_TRY(zoff_engine_conductor_check(e));
-    ZOFF_TRY(zoff_engine_reach_find(e));
+    ZOFF_TRY(zoff_engine_progress_thread_check(e));
+    ZOFF_TRY(zoff_engine_device_direct_find(e));
     e->sums.place = e->reaches ? &zoff_engine_sum_places_device : &zoff_engine_sum_places_host;
     e->link = e->reaches                 ? &zoff_engine_links_reached
               : zoff_engine_device_is(e) ? &zoff_engine_links_staged
@@ -123,7 +123,7 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);
-    return status < 0 ? status : zoff_engine_kept_check(e);
+    return status < 0 ? status : zoff_engine_device_tier_check(e);
 }
 
 void zoff_engine_options_free(zoff_engine *e)

@@ -26,7 +26,7 @@ zoff_adam_piece zoff_engine_pieces_of_update(const zoff_engine *e, const zoff_pl
 
 float *zoff_engine_pieces_kept_sum(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return (zoff_engine_reach_is(e) ? e->device.reach.sums : e->device.kept.sums) + piece->owned_offset;
+    return (zoff_engine_device_direct_is(e) ? e->device.direct.sums : e->device.tier.sums) + piece->owned_offset;
 }
 
 const void *zoff_engine_pieces_kept_gradient(const zoff_engine *e, const zoff_plan_piece *piece, zoff_dtype *out_dtype)

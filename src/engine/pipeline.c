@@ -16,7 +16,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->device.ascends = e->settings.tier == ZOFF_TIER_HOST && e->device.last_bucket > e->device.first_bucket;
     e->device.first_bucket = SIZE_MAX;
     if (e->run.last)
-        zoff_engine_live_clear(e);
+        zoff_engine_param_cache_clear(e);
     if (!zoff_engine_ranks_several(e))
         zoff_engine_admit_drop_useless(e);
     zoff_engine_admit_feed(e);
@@ -120,8 +120,8 @@ static zoff_status finish_together(zoff_engine *e)
 {
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_exchange_finish(e));
-    return zoff_engine_spread_finish(e);
+    ZOFF_TRY(zoff_engine_reduce_scatter_finish(e));
+    return zoff_engine_all_gather_finish(e);
 }
 
 static bool is_through(const zoff_bucket_run *run)

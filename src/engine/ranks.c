@@ -7,7 +7,8 @@
 
 /* Buckets under way at a time: one that is packed or added up, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
-_Static_assert(ZOFF_REACH_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS, "the slots of reach.c");
+_Static_assert(ZOFF_DIRECT_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS,
+               "the slots of device_direct.c");
 
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
@@ -31,12 +32,12 @@ static size_t staging_bytes(const zoff_engine *e, const zoff_plan *plan)
 {
     const zoff_reduce_opts opts = reduce_opts(e, plan);
     return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
-                              SPREAD_SLOTS * zoff_engine_spread_most(e, plan));
+                              SPREAD_SLOTS * zoff_engine_all_gather_most(e, plan));
 }
 
 uint64_t zoff_engine_ranks_device_bytes(const zoff_engine *e, const zoff_plan *plan)
 {
-    return zoff_engine_reach_is(e) ? zoff_engine_reach_bytes(e, plan, staging_bytes(e, plan)) : 0;
+    return zoff_engine_device_direct_is(e) ? zoff_engine_device_direct_bytes(e, plan, staging_bytes(e, plan)) : 0;
 }
 
 uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan)
@@ -82,7 +83,7 @@ static zoff_status allocate(zoff_engine *e)
         r->bits_bytes[rank] = bits;
     for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
         r->part_rows[row] = SIZE_MAX;
-    r->spread_bytes = zoff_engine_spread_most(e, plan);
+    r->spread_bytes = zoff_engine_all_gather_most(e, plan);
     const size_t bytes = staging_bytes(e, plan);
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
 }
@@ -106,8 +107,8 @@ static zoff_status open_exchanges(zoff_engine *e)
                                      .channel = &e->channel,
                                      .stream = ZOFF_COMM_STEP,
                                      .slots = SPREAD_SLOTS,
-                                     .about = zoff_engine_spread_about,
-                                     .part_bytes = zoff_engine_spread_part_bytes,
+                                     .about = zoff_engine_all_gather_about,
+                                     .part_bytes = zoff_engine_all_gather_part_bytes,
                                      .begin = place->spread_begin,
                                      .end = place->spread_end,
                                      .ctx = e};
@@ -120,7 +121,7 @@ zoff_status zoff_engine_ranks_open(zoff_engine *e)
     if (!zoff_engine_ranks_several(e))
         return ZOFF_OK;
     ZOFF_TRY(allocate(e));
-    ZOFF_TRY(zoff_engine_reach_open(e));
+    ZOFF_TRY(zoff_engine_device_direct_open(e));
     count_missing(e);
     return open_exchanges(e);
 }
@@ -152,7 +153,7 @@ void zoff_engine_ranks_close(zoff_engine *e)
 static uint64_t sent_weights(const zoff_engine *e)
 {
     const uint64_t spread = e->plan.replicated ? 0 : zoff_zero_gather_sent_bytes(e->ranks.gather);
-    return spread + zoff_zero_gather_sent_bytes(e->live.assembly.gather);
+    return spread + zoff_zero_gather_sent_bytes(e->param_cache.assembly.gather);
 }
 
 /* Of replicated states the sums of gradients travel twice. */

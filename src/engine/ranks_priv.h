@@ -95,11 +95,11 @@ void zoff_engine_identity_close(zoff_engine *e); /* when nothing of it is in fli
 void zoff_engine_identity_enter(zoff_engine *e, unsigned call, zoff_comm_item item);
 zoff_status zoff_engine_identity_exit(zoff_engine *e, zoff_status status);
 
-/* agree.c */
+/* consensus.c */
 /* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
-zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes);
+zoff_status zoff_engine_consensus_gather(zoff_engine *e, void *all, size_t bytes);
 /* Every rank calls it with what has become of its work: when one has failed, all have. */
-zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own);
+zoff_status zoff_engine_consensus_success(zoff_engine *e, zoff_status own);
 
 /* presence.c */
 /* `words` of each of `ranks`, one rank after the other: those of rank 0 become the union of all. */
@@ -137,51 +137,51 @@ bool zoff_engine_wire_takes_now(const zoff_engine *e, const zoff_plan_piece *pie
 /* The weight of this micro-batch on all ranks together, once its gradients are summed. */
 double zoff_engine_weight_total(const zoff_engine *e);
 
-/* exchange.c: gradients of all ranks to the owner of their sum */
-zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out);
-zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+/* reduce_scatter.c: gradients of all ranks to the owner of their sum */
+zoff_status zoff_engine_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_engine_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
 /* The sums of a bucket are complete for this micro-batch: measure them in the last one. */
-zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
+zoff_status zoff_engine_reduce_scatter_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
 /* What goes into the parts of all ranks, as e->ranks.moves or e->ranks.terms; what is missing is zeroed already. And what is
  * added up of what has come, as e->accumulate_pieces.  @return how many. Both on the host, or on a device that is reached. */
-zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves);
-size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
+zoff_status zoff_engine_reduce_scatter_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves);
+size_t zoff_engine_reduce_scatter_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights);
 /* Whether gradients leave while the trainer makes others: from stage 2 on. */
-bool zoff_engine_exchange_leaves_early(const zoff_engine *e);
-void zoff_engine_exchange_begin(zoff_engine *e); /* the next micro-batch */
+bool zoff_engine_reduce_scatter_leaves_early(const zoff_engine *e);
+void zoff_engine_reduce_scatter_begin(zoff_engine *e); /* the next micro-batch */
 /* A slice is ready: its buckets will take it. */
-void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice);
-void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice);
-bool zoff_engine_exchange_go_on(zoff_engine *e);               /* without waiting; whether something is under way */
-void zoff_engine_exchange_close(zoff_engine *e);               /* no other gradient will come */
-zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_exchange_finish(zoff_engine *e);       /* wait for all of it */
-zoff_status zoff_engine_exchange_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
+void zoff_engine_reduce_scatter_hand_over(zoff_engine *e, zoff_param p, size_t slice);
+void zoff_engine_reduce_scatter_mark(zoff_engine *e, zoff_param p, size_t slice);
+bool zoff_engine_reduce_scatter_go_on(zoff_engine *e);               /* without waiting; whether something is under way */
+void zoff_engine_reduce_scatter_close(zoff_engine *e);               /* no other gradient will come */
+zoff_status zoff_engine_reduce_scatter_bucket(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_reduce_scatter_finish(zoff_engine *e);       /* wait for all of it */
+zoff_status zoff_engine_reduce_scatter_drop(zoff_engine *e);         /* the gradients so far are not wanted; on all ranks */
 
-/* reach.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
-zoff_status zoff_engine_reach_find(zoff_engine *e);        /* whether it does */
-zoff_status zoff_engine_reach_check(const zoff_engine *e); /* whether what that asks for can be had */
-uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
-zoff_status zoff_engine_reach_open(zoff_engine *e);
+/* device_direct.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
+zoff_status zoff_engine_device_direct_find(zoff_engine *e);        /* whether it does */
+zoff_status zoff_engine_device_direct_check(const zoff_engine *e); /* whether what that asks for can be had */
+uint64_t zoff_engine_device_direct_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes); /* of the device */
+zoff_status zoff_engine_device_direct_open(zoff_engine *e);
 zoff_status
-zoff_engine_reach_connect(zoff_engine *e); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
-void zoff_engine_reach_close(zoff_engine *e);
+zoff_engine_device_direct_connect(zoff_engine *e); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
+void zoff_engine_device_direct_close(zoff_engine *e);
 /* The twins of exchange_pack() and exchange_sum(), spread_begin() and spread_end(), on the device. */
-zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out);
-zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
-zoff_status zoff_engine_reach_begin(void *ctx, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_engine_reach_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
+zoff_status zoff_engine_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out);
+zoff_status zoff_engine_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
+zoff_status zoff_engine_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_engine_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
 
-/* spread.c: from the owner to all ranks */
-size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
-size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank);
-zoff_comm_item zoff_engine_spread_about(void *ctx, size_t bucket);
-zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out);
-zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
-size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at);
-zoff_status zoff_engine_spread_sums(zoff_bucket_run *run);    /* a row, of replicated states */
-zoff_status zoff_engine_spread_weights(zoff_bucket_run *run); /* a row */
-zoff_status zoff_engine_spread_finish(zoff_engine *e);        /* wait for all of it */
-zoff_status zoff_engine_spread_all(zoff_engine *e);           /* outside of a step: all weights */
+/* all_gather.c: from the owner to all ranks */
+size_t zoff_engine_all_gather_most(const zoff_engine *e, const zoff_plan *plan); /* the largest bucket, in bytes */
+size_t zoff_engine_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank);
+zoff_comm_item zoff_engine_all_gather_about(void *ctx, size_t bucket);
+zoff_status zoff_engine_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
+zoff_status zoff_engine_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
+size_t zoff_engine_all_gather_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at);
+zoff_status zoff_engine_all_gather_sums(zoff_bucket_run *run);    /* a row, of replicated states */
+zoff_status zoff_engine_all_gather_weights(zoff_bucket_run *run); /* a row */
+zoff_status zoff_engine_all_gather_finish(zoff_engine *e);        /* wait for all of it */
+zoff_status zoff_engine_all_gather_all(zoff_engine *e);           /* outside of a step: all weights */
 
 #endif

@@ -28,31 +28,31 @@ typedef struct conditional_row {
 static const conditional_row ADD[] = {
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | HOST}, /* device: its gradients have come down */
     {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
-    {{"reduce", zoff_engine_exchange_reduce}, SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
+    {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
     {{"accumulate", zoff_engine_stages_accumulate}, ALONE | HOST}, /* cpu_adam: into fp32 */
-    {{"accumulate", zoff_engine_kept_accumulate}, ALONE | DEVICE},
+    {{"accumulate", zoff_engine_device_tier_accumulate}, ALONE | DEVICE},
 };
 
 /* The last micro-step. Of several ranks gradients may have left, and be added up and measured, before it was asked for. */
 static const conditional_row STEP[] = {
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | SUMS | HOST},
     {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
-    {{"reduce", zoff_engine_exchange_reduce}, SEVERAL},
+    {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL},
     {{"accumulate", zoff_engine_stages_accumulate}, ALONE | SUMS | HOST},
-    {{"accumulate", zoff_engine_kept_accumulate}, ALONE | SUMS | DEVICE},
+    {{"accumulate", zoff_engine_device_tier_accumulate}, ALONE | SUMS | DEVICE},
     {{"measure", zoff_engine_stages_measure}, ALONE | HERE}, /* cpu_adam: square sums, finite or not */
     {{"measure", zoff_engine_device_norm_measure}, ALONE | THERE},
     {{"agree", zoff_engine_presence_agree}, SEVERAL}, /* comm: on the slices that take part */
     {{"gate", zoff_engine_stages_gate}, 0},           /* engine: opens when all are measured and the ranks have voted */
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
-    {{"sums", zoff_engine_spread_sums}, SEVERAL | REPLICATED},                /* zero: those of other ranks */
-    {{"fetch", zoff_engine_stages_fetch}, HOST},            /* offload: starts for later buckets while this one is updated */
-    {{"window", zoff_engine_device_window}, STAGED | HOST}, /* device: where its new weights will be */
-    {{"update", zoff_engine_update_run}, HOST},             /* cpu_adam, on the team; pumps I/O in between */
-    {{"update", zoff_engine_kept_update}, DEVICE},
-    {{"flush", zoff_engine_stages_flush}, HOST},                    /* offload: write-behind, never waited for here */
-    {{"upload", zoff_engine_device_upload}, STAGED | WHOLE | HOST}, /* device: likewise */
-    {{"spread", zoff_engine_spread_weights}, PARTITIONED},          /* zero: to all ranks, a few buckets at a time */
+    {{"sums", zoff_engine_all_gather_sums}, SEVERAL | REPLICATED},            /* zero: those of other ranks */
+    {{"fetch", zoff_engine_stages_fetch}, HOST},          /* offload: starts for later buckets while this one is updated */
+    {{"stage", zoff_engine_device_stage}, STAGED | HOST}, /* device: where its new weights will be */
+    {{"update", zoff_engine_update_run}, HOST},           /* cpu_adam, on the team; pumps I/O in between */
+    {{"update", zoff_engine_device_tier_update}, DEVICE},
+    {{"flush", zoff_engine_stages_flush}, HOST},                           /* offload: write-behind, never waited for here */
+    {{"upload", zoff_engine_device_upload_bucket}, STAGED | WHOLE | HOST}, /* device: likewise */
+    {{"gather", zoff_engine_all_gather_weights}, PARTITIONED},             /* zero: to all ranks, a few buckets at a time */
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -83,7 +83,7 @@ _Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "room for all rows
 
 void zoff_engine_rows_choose(zoff_engine *e)
 {
-    const size_t first_of_host = e->device.kept.count;
+    const size_t first_of_host = e->device.tier.count;
     for (unsigned on_device = 0; on_device < 2; on_device++) {
         const unsigned facts = facts_of(e, on_device != 0, on_device ? 0 : first_of_host);
         choose(&e->rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
@@ -94,6 +94,6 @@ void zoff_engine_rows_choose(zoff_engine *e)
 const zoff_rows *zoff_engine_rows_of(const zoff_bucket_run *run)
 {
     const zoff_engine *e = run->engine;
-    const zoff_bucket_rows *rows = &e->rows[zoff_engine_kept_has(e, run->chunk)];
+    const zoff_bucket_rows *rows = &e->rows[zoff_engine_device_tier_has(e, run->chunk)];
     return e->run.last ? &rows->step : &rows->add;
 }

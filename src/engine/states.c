@@ -32,7 +32,7 @@ static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, b
         used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->cast_pieces[used]);
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
     if (!to_master)
-        zoff_engine_live_refresh(e, chunk, memory.weights, true);
+        zoff_engine_param_cache_refresh(e, chunk, memory.weights, true);
 }
 
 void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first)
@@ -68,13 +68,13 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const bool is_kept = zoff_engine_kept_has(e, chunk);
+    const bool is_kept = zoff_engine_device_tier_has(e, chunk);
     size_t used = 0;
     if (!e->device.fault)
         e->device.fault = e->link->lend(e, chunk, true); /* told by seal */
     if (e->device.fault)
         return;
-    base = is_kept ? zoff_engine_kept_begin_fill(e, chunk) : base;
+    base = is_kept ? zoff_engine_device_tier_begin_fill(e, chunk) : base;
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
@@ -86,7 +86,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     zoff_engine_states_keep_weights(e, chunk, memory, true);
     zoff_engine_staging_release(e, chunk);
     if (is_kept)
-        e->device.fault = zoff_engine_kept_give_back(e, chunk);
+        e->device.fault = zoff_engine_device_tier_give_back(e, chunk);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -100,7 +100,7 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
         if (first)
             memcpy((char *)base + piece->weight_offset, first, piece->count * zoff_adam_dtype_bytes(p->dtype));
     }
-    zoff_engine_live_refresh(e, chunk, base, true);
+    zoff_engine_param_cache_refresh(e, chunk, base, true);
 }
 
 /* ---- passes over the chunks ---- */
@@ -124,15 +124,15 @@ static zoff_status fetch_or_claim(void *ctx)
 /* Bring a chunk in and wait for it. */
 static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsigned arrays, char **out)
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     chunk_wait w = {.store = store, .chunk = chunk, .arrays = arrays};
     zoff_poller *poller = store == e->store ? &e->pollers.states : &e->pollers.weights;
     const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
     if (status < 0) {
         /* A step that comes later must not find a read of ours on its way. */
-        zoff_base_status_keep(&kept);
+        zoff_base_status_save(&saved);
         zoff_offload_store_forget(store);
-        zoff_base_status_restore(&kept);
+        zoff_base_status_restore(&saved);
         return status;
     }
     *out = w.base;
@@ -163,8 +163,8 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
-        ZOFF_TRY(zoff_engine_kept_has(e, chunk) ? zoff_engine_kept_borrow(e, chunk, &memory.states)
-                                                : bring(e, e->store, chunk, streams_of(pass), &memory.states));
+        ZOFF_TRY(zoff_engine_device_tier_has(e, chunk) ? zoff_engine_device_tier_borrow(e, chunk, &memory.states)
+                                                       : bring(e, e->store, chunk, streams_of(pass), &memory.states));
     if (pass->weights && c->weight_bytes) {
         zoff_status status = bring(e, e->weights, chunk, weights, &memory.weights);
         if (status < 0 && memory.states)
@@ -189,16 +189,16 @@ static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsig
 /* Both, also when the first cannot be written: then it is kept, and written again by the next pass or step. */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
 {
-    zoff_kept_error kept;
-    if (zoff_engine_kept_has(e, chunk)) /* a device has no weights of the engine's */
-        return memory.states && pass->changes_states ? zoff_engine_kept_give_back(e, chunk) : ZOFF_OK;
+    zoff_saved_error saved;
+    if (zoff_engine_device_tier_has(e, chunk)) /* a device has no weights of the engine's */
+        return memory.states && pass->changes_states ? zoff_engine_device_tier_give_back(e, chunk) : ZOFF_OK;
     const unsigned changed = pass->changes_states ? streams_of(pass) : 0, weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
     zoff_status status = give(e->store, chunk, memory.states, changed, pass->keeps);
     if (status >= 0)
         return give(e->weights, chunk, memory.weights, weights, pass->keeps);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)give(e->weights, chunk, memory.weights, weights, pass->keeps);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }
 
@@ -206,9 +206,9 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
     if (pass->changes_weights)
-        ZOFF_TRY(zoff_engine_assemble_finish(e));
+        ZOFF_TRY(zoff_engine_param_gather_finish(e));
     if (pass->changes_weights)
-        zoff_engine_live_clear(e);
+        zoff_engine_param_cache_clear(e);
     else if (pass->weights)
         zoff_engine_held_let_go(e);
     zoff_engine_stores_forget(e);
@@ -218,11 +218,11 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 /* After an error, too, nothing of the pass is left in flight. The first error counts. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status)
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (status < 0) {
-        zoff_base_status_keep(&kept);
+        zoff_base_status_save(&saved);
         (void)zoff_engine_stores_drain(e);
-        zoff_base_status_restore(&kept);
+        zoff_base_status_restore(&saved);
         return status;
     }
     status = zoff_engine_stores_drain(e);
@@ -234,7 +234,7 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
 static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk, bool to_master)
 {
     zoff_chunk_memory memory;
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     ZOFF_TRY(e->link->lend(e, chunk, to_master));
     zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
     if (status < 0) {
@@ -243,25 +243,25 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
     }
     cast_chunk(e, chunk, memory, to_master);
     if (!to_master)
-        status = zoff_engine_device_rise(e, chunk, true);
+        status = zoff_engine_device_upload(e, chunk, true);
     zoff_engine_staging_release(e, chunk);
     if (status == ZOFF_OK)
         return zoff_engine_states_give_back(e, pass, chunk, memory);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)zoff_engine_states_give_back(e, pass, chunk, memory); /* the store keeps its error */
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }
 
-/* Uploads read windows and write the caller's weights: also after an error none is left on its way. */
+/* Uploads read staging slots and write the caller's weights: also after an error none is left on its way. */
 static zoff_status settle(zoff_engine *e, zoff_status status)
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (status == ZOFF_OK)
         return e->link->settle(e);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)e->link->settle(e);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }
 
@@ -281,7 +281,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     }
     status = settle(e, status);
     if (status == ZOFF_OK && !to_master)
-        status = zoff_engine_spread_all(e);
+        status = zoff_engine_all_gather_all(e);
     return zoff_engine_states_end_pass(e, &pass, status);
 }
 
@@ -294,7 +294,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
-    ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_pull"));
+    ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->awaits_weights && e->weights, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
                  "yet; call zoff_params_push(), which makes them of the states",
@@ -313,7 +313,7 @@ zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_push"));
-    ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_params_push"));
+    ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_params_push"));
     zoff_engine_identity_enter(e, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = zoff_engine_identity_exit(e, cast_all(e, false));
     e->awaits_weights = e->awaits_weights && status < 0;

@@ -89,8 +89,8 @@ static void log_device(const zoff_engine *e, const zoff_plan_info *info)
         ZOFF_INFO(
             "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
             zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));
-    if (e->device.kept.count)
-        ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory", e->device.kept.count,
+    if (e->device.tier.count)
+        ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory", e->device.tier.count,
                   e->plan.chunk_count, zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_bytes));
 }
 

@@ -67,8 +67,8 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     for (size_t group = 0; group < e->group_count; group++)
         ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
     if (run.last) {
-        ZOFF_TRY(zoff_engine_live_check(e, 0, e->param_count, "zoff_step"));
-        ZOFF_TRY(zoff_engine_assemble_finish(e));
+        ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_step"));
+        ZOFF_TRY(zoff_engine_param_gather_finish(e));
     }
     ZOFF_TRY(zoff_engine_stores_retry(e));
     zoff_engine_stores_begin_count(e, &run.before);
@@ -89,7 +89,7 @@ static void start(zoff_engine *e)
 {
     e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
     if (!zoff_engine_device_is(e) || e->plan.chunk_count == 0)
-        zoff_engine_exchange_close(e); /* otherwise when all have come down */
+        zoff_engine_reduce_scatter_close(e); /* otherwise when all have come down */
     if (!zoff_engine_ranks_several(e) && e->run.last)
         zoff_engine_gate_begin(e);
     e->phase = ZOFF_PHASE_OPEN;
@@ -103,9 +103,9 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
-    const bool moves = zoff_engine_download_poll(e) == ZOFF_PENDING || zoff_engine_device_wait_rises(e);
-    const bool exchanges = zoff_engine_exchange_go_on(e);
-    const bool assembles = zoff_engine_assemble_go_on(e) != ZOFF_OK;
+    const bool moves = zoff_engine_download_poll(e) == ZOFF_PENDING || zoff_engine_device_wait_uploads(e);
+    const bool exchanges = zoff_engine_reduce_scatter_go_on(e);
+    const bool assembles = zoff_engine_param_gather_go_on(e) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
@@ -118,7 +118,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
-    ZOFF_TRY(zoff_engine_window_close(e)); /* a step that is undone goes back to the last commit: windows are before it */
+    ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: windows are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     const zoff_status status = zoff_engine_ties_settle(e, false);
@@ -204,12 +204,12 @@ static zoff_status finish(zoff_engine *e)
     if (info->outcome == ZOFF_OUTCOME_AFTER)
         e->t = e->run.t;
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_exchange_begin(e);
+    zoff_engine_reduce_scatter_begin(e);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
     zoff_engine_threads_learn(e);
     zoff_engine_admit_ahead(e);
-    zoff_engine_order_turn(e);
+    zoff_engine_prefetch_turn(e);
     return ZOFF_OK;
 }
 
@@ -245,8 +245,8 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         status = finish(e);
     }
     if (status < 0) {
-        zoff_kept_error first;
-        zoff_base_status_keep(&first);
+        zoff_saved_error first;
+        zoff_base_status_save(&first);
         (void)zoff_engine_stores_drain(e); /* the store keeps what else fails until retry */
         zoff_base_status_restore(&first);
         bool torn = e->run.updated > 0;
@@ -297,7 +297,7 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step"));
     ZOFF_TRY(check_info(info));
-    ZOFF_TRY(zoff_engine_window_close(e));
+    ZOFF_TRY(zoff_engine_state_range_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     const zoff_status status = zoff_engine_handover_all(e);
@@ -322,7 +322,7 @@ static zoff_status undo(zoff_engine *e)
 
 static zoff_status drop(zoff_engine *e, bool torn)
 {
-    ZOFF_TRY(zoff_engine_exchange_drop(e));
+    ZOFF_TRY(zoff_engine_reduce_scatter_drop(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
@@ -333,7 +333,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     e->micro = 0;
     e->weight_sum = 0;
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_exchange_begin(e);
+    zoff_engine_reduce_scatter_begin(e);
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
@@ -376,7 +376,7 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     const int64_t before = e->t;
     const bool is_recorded = e->store && (t != before || e->unsaved);
     e->t = t;
-    zoff_status status = is_recorded ? zoff_engine_window_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
+    zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
     if (status < 0)
         e->t = before;
     return status;

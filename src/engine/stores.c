@@ -54,7 +54,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     const zoff_settings *s = &e->settings;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         const zoff_plan_chunk *c = &e->plan.chunks[i];
-        if (zoff_engine_kept_has(e, i))
+        if (zoff_engine_device_tier_has(e, i))
             chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
         else
             chunks[i] = store_chunk(e, c);
@@ -147,15 +147,15 @@ void zoff_engine_stores_close(zoff_engine *e)
 /* Do it to both, whatever comes of the first; its error counts. */
 static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store))
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     zoff_status status = call(e->store);
     if (!e->weights)
         return status;
     if (status >= 0)
         return call(e->weights);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     (void)call(e->weights);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return status;
 }
 

@@ -43,10 +43,10 @@ const zoff_sum_place zoff_engine_sum_places_host = {.name = "host",
                                                     .zero = host_zero,
                                                     .look = host_look,
                                                     .slots = host_slots,
-                                                    .pack_bucket = zoff_engine_exchange_pack,
-                                                    .sum_bucket = zoff_engine_exchange_sum,
-                                                    .spread_begin = zoff_engine_spread_begin,
-                                                    .spread_end = zoff_engine_spread_end};
+                                                    .pack_bucket = zoff_engine_reduce_scatter_pack,
+                                                    .sum_bucket = zoff_engine_reduce_scatter_sum,
+                                                    .spread_begin = zoff_engine_all_gather_begin,
+                                                    .spread_end = zoff_engine_all_gather_end};
 
 /* ---- on the devices ---- */
 
@@ -57,7 +57,7 @@ static const void *device_gradient(const zoff_engine *e, const zoff_plan_piece *
 
 static float *device_sum(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->device.reach.sums + piece->owned_offset;
+    return e->device.direct.sums + piece->owned_offset;
 }
 
 static zoff_status device_zero(zoff_engine *e, char *to, size_t bytes)
@@ -73,7 +73,7 @@ static const void *device_look(zoff_engine *e, const void *grad, size_t count, z
 
 static char *device_slots(const zoff_engine *e)
 {
-    return e->device.reach.slots;
+    return e->device.direct.slots;
 }
 
 const zoff_sum_place zoff_engine_sum_places_device = {.name = "device",
@@ -82,7 +82,7 @@ const zoff_sum_place zoff_engine_sum_places_device = {.name = "device",
                                                       .zero = device_zero,
                                                       .look = device_look,
                                                       .slots = device_slots,
-                                                      .pack_bucket = zoff_engine_reach_pack,
-                                                      .sum_bucket = zoff_engine_reach_sum,
-                                                      .spread_begin = zoff_engine_reach_begin,
-                                                      .spread_end = zoff_engine_reach_end};
+                                                      .pack_bucket = zoff_engine_device_direct_pack,
+                                                      .sum_bucket = zoff_engine_device_direct_sum,
+                                                      .spread_begin = zoff_engine_device_direct_begin,
+                                                      .spread_end = zoff_engine_device_direct_end};

@@ -39,7 +39,7 @@ void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds)
 
 unsigned zoff_engine_threads_of_measure(const zoff_engine *e)
 {
-    if (e->conducted)
+    if (e->in_progress_thread)
         return 1;
     return e->measure_threads.few ? zoff_engine_threads_of_update(e) : e->settings.threads;
 }

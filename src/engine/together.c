@@ -87,15 +87,15 @@ void zoff_engine_together_pulse(void *ctx)
     const double PAUSE_SECONDS = 0.02;
     zoff_engine *e = ctx;
     zoff_together *g = &e->ranks.together;
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (!zoff_engine_ranks_several(e) || g->over || !g->is_open)
         return;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
         (void)begin_round(e); /* what fails is met again by whoever waits for the round */
     if (g->work.active && zoff_comm_poll(e->comm, &g->work) == ZOFF_OK)
         (void)judge_round(e);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
 }
 
 zoff_status zoff_engine_together_decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
@@ -124,18 +124,18 @@ zoff_status zoff_engine_together_written(void *ctx)
 zoff_status zoff_engine_together_run(zoff_engine *e, zoff_status (*open)(zoff_engine *e))
 {
     zoff_together *g = &e->ranks.together;
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (!zoff_engine_ranks_several(e))
         return open(e);
     g->is_open = true;
     const zoff_status own = open(e);
     if (own == ZOFF_OK)
         return reach(e, DONE);
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     g->own.has_failed = true;
     if (!g->over && !e->comm->is_broken)
         (void)finish_round(e);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     return own;
 }
 

@@ -155,7 +155,7 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
         update_whole(run, chunk, pieces);
     }
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
-    zoff_engine_live_refresh(e, run->chunk, run->weights.base, false);
+    zoff_engine_param_cache_refresh(e, run->chunk, run->weights.base, false);
     e->run.updated++;
     e->run.info.update_seconds += zoff_engine_measure_worked(e, from, &before);
     return ZOFF_OK;

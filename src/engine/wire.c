@@ -74,7 +74,7 @@ bool zoff_engine_wire_takes(const zoff_engine *e, const zoff_plan_piece *piece, 
 {
     const zoff_engine_param *p = &e->params[piece->param];
     const uint8_t flag = e->flags[p->first_flag + piece->slice];
-    const bool is_whole = !p->engine_owned || zoff_engine_live_is_pinned(e, piece->param, piece->slice);
+    const bool is_whole = !p->engine_owned || zoff_engine_param_cache_is_persistent(e, piece->param, piece->slice);
     return is_whole && (all || (flag && !p->frozen));
 }
 

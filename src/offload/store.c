@@ -11,12 +11,12 @@ zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **ou
 
 void zoff_offload_store_close(zoff_store *store)
 {
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     if (!store)
         return;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     store->ops->close(store);
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
 }
 
 zoff_status zoff_offload_store_fetch(zoff_store *store, size_t chunk, void **out)

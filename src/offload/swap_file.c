@@ -316,10 +316,10 @@ close_file:
 
 int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name)
 {
-    zoff_kept_error kept;
-    zoff_base_status_keep(&kept);
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
     const bool is_named = name_kept(folder, rank, out_name) == ZOFF_OK;
-    zoff_base_status_restore(&kept);
+    zoff_base_status_restore(&saved);
     if (!is_named)
         return -1;
     struct stat st;

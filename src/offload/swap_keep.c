@@ -3,7 +3,7 @@
  * written goes to the place that is not named; when all of it is there, the record of g + 1 is written. Whenever the process
  * ends, one of the last two generations is whole, and so is every chunk of it.
  *
- * Arrays of a chunk that are not written in the same generations lie in different places, until windows bring them together
+ * Arrays of a chunk that are not written in the same generations lie in different places, until ranges bring them together
  * again: a step writes each to its other place, so it costs one more request and no more bytes.
  *
  * Over a power cut this holds only if the drive has really written what it took: `power_safe` flushes the drive's cache before

@@ -130,7 +130,7 @@ bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk)
 
 /* ---- reading ahead ---- */
 
-/* A window may have left some arrays of the chunk in a slot: then this reads the others into the same slot. */
+/* A range may have left some arrays of the chunk in a slot: then this reads the others into the same slot. */
 zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

@@ -45,7 +45,7 @@ static void note_failure(zoff_swap_slot *slot, zoff_status status)
     if (status >= 0 || slot->failed < 0)
         return;
     slot->failed = status;
-    zoff_base_status_keep(&slot->words);
+    zoff_base_status_save(&slot->words);
 }
 
 /* When one cannot be started, those before it are in flight: then their end tells the error. */
@@ -109,7 +109,7 @@ static zoff_status fail_write(zoff_swap_store *s, zoff_swap_slot *slot, zoff_sta
 {
     slot->state = ZOFF_SLOT_DIRTY;
     slot->result = status;
-    zoff_base_status_keep(&slot->words);
+    zoff_base_status_save(&slot->words);
     s->has_failed = true;
     return status;
 }

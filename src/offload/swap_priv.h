@@ -50,7 +50,7 @@ typedef struct zoff_swap_slot {
     size_t moved_bytes; /* of all requests of this read or write */
     zoff_status failed; /* the first error of its requests, so far */
     zoff_status result; /* READING: PENDING, or what came of it, kept until the chunk is asked for. DIRTY: of the write */
-    zoff_kept_error words;
+    zoff_saved_error words;
     char *base;
     struct zoff_swap_slot *older, *newer; /* in the list of those in flight, or of those put off */
 } zoff_swap_slot;

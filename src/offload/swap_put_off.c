@@ -1,4 +1,4 @@
-/* swap_put_off.c: chunks that were given back and are at hand: a window of states that is read or written part by part asks for
+/* swap_put_off.c: chunks that were given back and are at hand: a range of states that is read or written part by part asks for
  * the same arrays again and again. Their slot keeps them until another chunk needs the slot, and what was changed is written
  * once.
  *
@@ -25,7 +25,7 @@ zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_sl
     return ZOFF_OK;
 }
 
-/* Both ends of a window may lie in chunks that the next window is about, too: two are put off at least. */
+/* Both ends of a range may lie in chunks that the next range is about, too: two are put off at least. */
 static size_t put_off_most(const zoff_swap_store *s)
 {
     return s->ring_count / 2 > 2 ? s->ring_count / 2 : 2;

@@ -7,7 +7,7 @@
 /* Keep the first failure of several, status and words. */
 typedef struct first_failure {
     zoff_status status;
-    zoff_kept_error words;
+    zoff_saved_error words;
 } first_failure;
 
 static void note(first_failure *first, zoff_status status)
@@ -15,7 +15,7 @@ static void note(first_failure *first, zoff_status status)
     if (status >= 0 || first->status < 0)
         return;
     first->status = status;
-    zoff_base_status_keep(&first->words);
+    zoff_base_status_save(&first->words);
 }
 
 static zoff_status tell(const first_failure *first)

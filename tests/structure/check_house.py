@@ -21,8 +21,8 @@ MOST_SHARE = 5        # a folder has at most one in so many lines of src/
 MOST_FIELDS = 20      # of a struct
 MOST_LINES = 60       # of a function
 # What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
-QUESTIONS = ("zoff_engine_device_is", "zoff_engine_ranks_several", "zoff_engine_reach_is", "zoff_engine_kept_has",
-             "zoff_engine_live_is_sharded", "zoff_engine_params_accumulates")
+QUESTIONS = ("zoff_engine_device_is", "zoff_engine_ranks_several", "zoff_engine_device_direct_is", "zoff_engine_device_tier_has",
+             "zoff_engine_param_cache_is_sharded", "zoff_engine_params_accumulates")
 MAY_ASK = {"src/engine/options.c", "src/engine/rows.c"}  # files that choose
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")

@@ -15,7 +15,7 @@ LINES_LIMIT = 600
 # Where something that is forbidden elsewhere in src/ belongs. Threads: the update team, the I/O back-end that is
 # made of them, what notices a fork(), and the locks of what several threads share.
 GETENV = {"src/base/env.c"}
-THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/conductor.c"}
+THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c"}
 INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}
@@ -196,7 +196,7 @@ def check_threads(tree):
     # pthread_once starts no thread and guards the one choice of a kernel table.
     paths = [p for p in tree.under("src/") if p not in THREADS]
     yield from find(tree, paths, r"#[ \t]*include[ \t]*<(?:omp|threads)\.h>|#[ \t]*pragma[ \t]+omp\b|\bpthread_(?!once)\w+|\bomp_\w+|\bthrd_\w+",
-                    "threads are made in src/base/workers.c, for I/O in src/aio/threads.c, as streams in src/accel/emulated.c, for progress in src/engine/conductor.c; "
+                    "threads are made in src/base/workers.c, for I/O in src/aio/threads.c, as streams in src/accel/emulated.c, for progress in src/engine/progress_thread.c; "
                     "those of the program meet in src/comm/threads.c")
 
 

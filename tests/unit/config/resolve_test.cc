@@ -370,7 +370,7 @@ TEST(config_resolve, weights_are_offloaded_at_stage_3)
     EXPECT_EQ(100000000u, none.chunk_count);
     EXPECT_EQ(1000000000u, none.cached_count);
     EXPECT_EQ(50000000u, none.ahead_count);
-    EXPECT_EQ(100000u, none.pinned_slice);
+    EXPECT_EQ(100000u, none.persistent_slice);
     EXPECT_EQ(1000000000u, none.live_count);
     auto config =
         parse("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"nvme_path\": \"/o\"}, "
@@ -383,8 +383,8 @@ TEST(config_resolve, weights_are_offloaded_at_stage_3)
     EXPECT_EQ(1000000u, v.chunk_count);
     EXPECT_EQ(0u, v.cached_count);
     EXPECT_EQ(7u, v.ahead_count);
-    EXPECT_EQ(8u, v.pinned_slice);
-    EXPECT_EQ(9u, v.pinned_count);
+    EXPECT_EQ(8u, v.persistent_slice);
+    EXPECT_EQ(9u, v.persistent_count);
     EXPECT_EQ(10u, v.live_count);
     EXPECT_EQ(0u, v.path_count); // then the engine takes those of the states
     EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));

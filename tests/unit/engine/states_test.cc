@@ -136,7 +136,7 @@ TEST_P(States, WindowsOutsideAreRefused)
     t.add(0, 1, ZOFF_F32, ZOFF_F32);
     engine e = seal_engine(t, text());
     float x[300];
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0 has 200 elements; a window of 200 from 1 is outside",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0 has 200 elements; a range of 200 from 1 is outside",
                       zoff_state_read(e.get(), 0, ZOFF_STATE_M, 1, 200, x));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "outside", zoff_state_read(e.get(), 0, ZOFF_STATE_M, SIZE_MAX, 2, x));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param1 is frozen", zoff_state_read(e.get(), 1, ZOFF_STATE_M, 0, 1, x));

@@ -1,5 +1,5 @@
-/* assemble.c: weights of the engine that are sharded, made whole on every rank. A slice lies in one bucket or in several; in
- * each of them the ranks' parts of it follow one another, so what is gathered of a bucket goes straight to its place in the
+/* param_gather.c: weights of the engine that are sharded, made whole on every rank. A slice lies in one bucket or in several;
+ * in each of them the ranks' parts of it follow one another, so what is gathered of a bucket goes straight to its place in the
  * slice.
  *
  * All ranks gather the same in the same order: what is planned depends on nothing but the calls of the trainer, which are the
@@ -13,14 +13,14 @@
 
 enum { SLOTS = 4 }; /* parts of slices under way */
 
-static zoff_live_slice *slice_of(const zoff_engine *e, size_t number)
+static zoff_cached_slice *slice_of(const zoff_engine *e, size_t number)
 {
-    return &e->live.slices[number];
+    return &e->param_cache.slices[number];
 }
 
 static zoff_assembly *assembly_of(const zoff_engine *e)
 {
-    return (zoff_assembly *)(uintptr_t)&e->live.assembly;
+    return (zoff_assembly *)(uintptr_t)&e->param_cache.assembly;
 }
 
 /* ---- one part of a slice ---- */
@@ -116,9 +116,9 @@ static size_t count_parts(const zoff_engine *e, uint32_t number)
 
 /* Numbers of parts go on for ever; the ring has room for those that are not done. It is made once and for two passes: a rank
  * that had no memory for a part in the middle of one would plan another order than all others. */
-zoff_status zoff_engine_assemble_open(zoff_engine *e)
+zoff_status zoff_engine_param_gather_open(zoff_engine *e)
 {
-    zoff_assembly *a = &e->live.assembly;
+    zoff_assembly *a = &e->param_cache.assembly;
     const zoff_gather_opts opts = {.comm = e->comm,
                                    .channel = &e->channel,
                                    .stream = ZOFF_COMM_WEIGHTS,
@@ -136,17 +136,17 @@ zoff_status zoff_engine_assemble_open(zoff_engine *e)
     return zoff_zero_gather_open(&opts, &a->gather);
 }
 
-void zoff_engine_assemble_close(zoff_engine *e)
+void zoff_engine_param_gather_close(zoff_engine *e)
 {
-    zoff_zero_gather_close(e->live.assembly.gather);
-    zoff_base_mem_free(e->live.assembly.parts);
-    e->live.assembly = (zoff_assembly){.gather = NULL};
+    zoff_zero_gather_close(e->param_cache.assembly.gather);
+    zoff_base_mem_free(e->param_cache.assembly.parts);
+    e->param_cache.assembly = (zoff_assembly){.gather = NULL};
 }
 
-void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
+void zoff_engine_param_gather_plan(zoff_engine *e, uint32_t number)
 {
-    zoff_assembly *a = &e->live.assembly;
-    zoff_live_slice *s = slice_of(e, number);
+    zoff_assembly *a = &e->param_cache.assembly;
+    zoff_cached_slice *s = slice_of(e, number);
     for (size_t run = s->first_run, done = 0; done < s->count; s->missing++)
         a->parts[a->planned++ % a->capacity] = take_part(e, number, &run, &done);
 }
@@ -155,7 +155,7 @@ void zoff_engine_assemble_plan(zoff_engine *e, uint32_t number)
 static void read_ahead(zoff_engine *e)
 {
     enum { FURTHEST = 8 };
-    const zoff_assembly *a = &e->live.assembly;
+    const zoff_assembly *a = &e->param_cache.assembly;
     const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
     for (size_t i = a->started; i < end; i++) {
         const zoff_plan_piece *run = run_of(e, part_of(e, i));
@@ -168,7 +168,7 @@ static void read_ahead(zoff_engine *e)
 /* Start what can be started, in order. */
 static zoff_status start(zoff_engine *e)
 {
-    zoff_assembly *a = &e->live.assembly;
+    zoff_assembly *a = &e->param_cache.assembly;
     for (; a->started < a->planned; a->started++) {
         const zoff_assembly_part part = part_of(e, a->started);
         if (!zoff_zero_gather_has_room(a->gather))
@@ -184,9 +184,9 @@ static zoff_status start(zoff_engine *e)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_assemble_go_on(zoff_engine *e)
+zoff_status zoff_engine_param_gather_go_on(zoff_engine *e)
 {
-    zoff_assembly *a = &e->live.assembly;
+    zoff_assembly *a = &e->param_cache.assembly;
     if (!a->gather || (a->started == a->planned && a->done_before == a->planned))
         return ZOFF_OK;
     zoff_status starting = start(e);
@@ -203,13 +203,13 @@ zoff_status zoff_engine_assemble_go_on(zoff_engine *e)
 /* A wait for a whole slice, or for room in the ring of parts. */
 typedef struct assemble_wait {
     zoff_engine *engine;
-    const zoff_live_slice *slice; /* NULL: wait for room for `parts` */
+    const zoff_cached_slice *slice; /* NULL: wait for room for `parts` */
     size_t parts;
 } assemble_wait;
 
 static bool is_enough(const assemble_wait *w)
 {
-    const zoff_assembly *a = &w->engine->live.assembly;
+    const zoff_assembly *a = &w->engine->param_cache.assembly;
     return w->slice ? !w->slice->missing : a->planned - a->done_before + w->parts <= a->capacity;
 }
 
@@ -218,9 +218,9 @@ static bool is_enough(const assemble_wait *w)
 static zoff_status go_on(zoff_engine *e)
 {
     ZOFF_TRY(zoff_base_progress_take(&e->pollers.weights)); /* else a chunk that cannot be read is read again for ever */
-    const zoff_status status = zoff_engine_assemble_go_on(e);
+    const zoff_status status = zoff_engine_param_gather_go_on(e);
     if (status == ZOFF_PENDING)
-        (void)zoff_engine_exchange_go_on(e);
+        (void)zoff_engine_reduce_scatter_go_on(e);
     return status;
 }
 
@@ -233,13 +233,13 @@ static zoff_status go_on_until_enough(void *ctx)
     return is_enough(w) ? ZOFF_OK : ZOFF_PENDING;
 }
 
-zoff_status zoff_engine_assemble_wait(zoff_engine *e, uint32_t number)
+zoff_status zoff_engine_param_gather_wait(zoff_engine *e, uint32_t number)
 {
     zoff_base_progress_forget(&e->pollers.weights);
     return zoff_engine_ranks_wait_until(e, go_on_until_enough, &(assemble_wait){.engine = e, .slice = slice_of(e, number)});
 }
 
-zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number)
+zoff_status zoff_engine_param_gather_make_room(zoff_engine *e, uint32_t number)
 {
     zoff_base_progress_forget(&e->pollers.weights);
     return zoff_engine_ranks_wait_until(e, go_on_until_enough, &(assemble_wait){.engine = e, .parts = count_parts(e, number)});
@@ -248,11 +248,11 @@ zoff_status zoff_engine_assemble_make_room(zoff_engine *e, uint32_t number)
 /* Nothing of it will come any more. */
 static void abandon(zoff_engine *e)
 {
-    zoff_assembly *a = &e->live.assembly;
+    zoff_assembly *a = &e->param_cache.assembly;
     for (; a->done_before < a->planned; a->done_before++)
         slice_of(e, part_of(e, a->done_before).slice)->missing = 0;
     a->started = a->planned;
-    zoff_engine_live_clear(e);
+    zoff_engine_param_cache_clear(e);
 }
 
 static zoff_status go_on_until_empty(void *ctx)
@@ -260,9 +260,9 @@ static zoff_status go_on_until_empty(void *ctx)
     return go_on(ctx);
 }
 
-zoff_status zoff_engine_assemble_finish(zoff_engine *e)
+zoff_status zoff_engine_param_gather_finish(zoff_engine *e)
 {
-    if (zoff_comm_is_broken(e->comm) && e->live.assembly.gather) {
+    if (zoff_comm_is_broken(e->comm) && e->param_cache.assembly.gather) {
         abandon(e);
         return ZOFF_OK;
     }

@@ -1,5 +1,5 @@
-/* exchange.c: gradients of all ranks on their way to the rank that owns their sum. The rule is one for all stages, tiers and
- * numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
+/* reduce_scatter.c: gradients of all ranks on their way to the rank that owns their sum. The rule is one for all stages, tiers
+ * and numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
  * micro-batch and in the order of ranks. A gradient that a rank does not have counts as zeros.
  *
  * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element.
@@ -29,7 +29,7 @@ static void forget_packed(zoff_engine *e, size_t bucket)
     }
 }
 
-zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
+zoff_status zoff_engine_reduce_scatter_list_parts(zoff_engine *e, size_t bucket, char *out, size_t *out_moves)
 {
     size_t used = 0;
     *out_moves = 0;
@@ -58,18 +58,18 @@ zoff_status zoff_engine_exchange_list_parts(zoff_engine *e, size_t bucket, char 
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_exchange_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+zoff_status zoff_engine_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_engine *e = ctx;
     size_t moves;
     (void)slot;
-    ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
-    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, moves);
+    ZOFF_TRY(zoff_engine_reduce_scatter_list_parts(e, bucket, out, &moves));
+    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->ranks.moves, moves);
     forget_packed(e, bucket);
     return ZOFF_OK;
 }
 
-size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
+size_t zoff_engine_reduce_scatter_list_sums(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     const unsigned own = e->plan.rank;
     const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
@@ -96,22 +96,22 @@ size_t zoff_engine_exchange_list_sums(zoff_engine *e, size_t bucket, const char 
 static void add_up(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     const double from = zoff_base_clock_seconds();
-    const size_t used = zoff_engine_exchange_list_sums(e, bucket, parts, weights);
+    const size_t used = zoff_engine_reduce_scatter_list_sums(e, bucket, parts, weights);
     for (size_t i = 0; i < used; i++) {
         const zoff_accumulate_piece *a = &e->accumulate_pieces[i];
         e->early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
         e->early.write_bytes += a->count * sizeof(float);
     }
-    zoff_adam_accumulate_run(zoff_engine_conductor_threads(e), e->accumulate_pieces, used, NULL, NULL);
+    zoff_adam_accumulate_run(zoff_engine_progress_thread_threads(e), e->accumulate_pieces, used, NULL, NULL);
     e->early.measure_seconds += zoff_base_clock_seconds() - from;
 }
 
-zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
+zoff_status zoff_engine_reduce_scatter_summed(zoff_engine *e, size_t bucket, const char *parts, const float *weights)
 {
     if (e->micro + 1 < e->settings.values.accumulation)
         return ZOFF_OK;
     const bool was_poisoned = e->own_vote.poisoned;
-    if (zoff_engine_kept_has(e, bucket))
+    if (zoff_engine_device_tier_has(e, bucket))
         zoff_engine_device_norm_take(e, bucket);
     else
         zoff_engine_measure_bucket(e, bucket, &e->early.measure_seconds, &e->early.read_bytes);
@@ -120,22 +120,22 @@ zoff_status zoff_engine_exchange_summed(zoff_engine *e, size_t bucket, const cha
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_exchange_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+zoff_status zoff_engine_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_engine *e = ctx;
     (void)slot;
     add_up(e, bucket, parts, weights);
-    return zoff_engine_exchange_summed(e, bucket, parts, weights);
+    return zoff_engine_reduce_scatter_summed(e, bucket, parts, weights);
 }
 
 /* ---- a micro-batch ---- */
 
-bool zoff_engine_exchange_leaves_early(const zoff_engine *e)
+bool zoff_engine_reduce_scatter_leaves_early(const zoff_engine *e)
 {
     return zoff_engine_ranks_several(e) && e->settings.values.zero_stage >= 2;
 }
 
-void zoff_engine_exchange_begin(zoff_engine *e)
+void zoff_engine_reduce_scatter_begin(zoff_engine *e)
 {
     e->weight = 1;
     e->handed_over = false;
@@ -146,36 +146,36 @@ void zoff_engine_exchange_begin(zoff_engine *e)
         zoff_engine_gate_begin(e);
 }
 
-void zoff_engine_exchange_hand_over(zoff_engine *e, zoff_param p, size_t slice)
+void zoff_engine_reduce_scatter_hand_over(zoff_engine *e, zoff_param p, size_t slice)
 {
     const size_t number = e->params[p].first_flag + slice;
     if (zoff_engine_grads_at(e, number))
         zoff_engine_grads_hand_over(e, number, 1 + e->slice_buckets[number].last - e->slice_buckets[number].first);
 }
 
-void zoff_engine_exchange_mark(zoff_engine *e, zoff_param p, size_t slice)
+void zoff_engine_reduce_scatter_mark(zoff_engine *e, zoff_param p, size_t slice)
 {
     const zoff_engine_param *param = &e->params[p];
-    if (!e->ranks.reduce || !zoff_engine_exchange_leaves_early(e) || param->frozen || !param->count)
+    if (!e->ranks.reduce || !zoff_engine_reduce_scatter_leaves_early(e) || param->frozen || !param->count)
         return;
     const zoff_slice_buckets *buckets = &e->slice_buckets[param->first_flag + slice];
     zoff_zero_reduce_mark(e->ranks.reduce, buckets->first, buckets->last);
-    (void)zoff_engine_exchange_go_on(e);
+    (void)zoff_engine_reduce_scatter_go_on(e);
 }
 
 /* What fails is told by the step. */
-bool zoff_engine_exchange_go_on(zoff_engine *e)
+bool zoff_engine_reduce_scatter_go_on(zoff_engine *e)
 {
     return e->ranks.reduce && zoff_zero_reduce_poll(e->ranks.reduce) != ZOFF_OK;
 }
 
-void zoff_engine_exchange_close(zoff_engine *e)
+void zoff_engine_reduce_scatter_close(zoff_engine *e)
 {
     if (e->ranks.reduce)
         zoff_zero_reduce_close_batch(e->ranks.reduce);
 }
 
-zoff_status zoff_engine_exchange_reduce(zoff_bucket_run *run)
+zoff_status zoff_engine_reduce_scatter_bucket(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     if (zoff_zero_reduce_is_done(e->ranks.reduce, run->chunk))
@@ -190,23 +190,23 @@ static zoff_status poll(void *ctx)
     return zoff_zero_reduce_poll(e->ranks.reduce);
 }
 
-zoff_status zoff_engine_exchange_finish(zoff_engine *e)
+zoff_status zoff_engine_reduce_scatter_finish(zoff_engine *e)
 {
     return zoff_engine_ranks_wait_until(e, poll, e);
 }
 
 /* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
-zoff_status zoff_engine_exchange_drop(zoff_engine *e)
+zoff_status zoff_engine_reduce_scatter_drop(zoff_engine *e)
 {
     if (!e->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
                  (long long)e->run.t);
-    if (e->phase == ZOFF_PHASE_IDLE && !zoff_engine_exchange_leaves_early(e))
+    if (e->phase == ZOFF_PHASE_IDLE && !zoff_engine_reduce_scatter_leaves_early(e))
         return ZOFF_OK;
     zoff_zero_reduce_close_batch(e->ranks.reduce);
-    ZOFF_TRY(zoff_engine_exchange_finish(e));
+    ZOFF_TRY(zoff_engine_reduce_scatter_finish(e));
     if (e->phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
     ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.agreement));

@@ -1,4 +1,4 @@
-/* agree.c: ranks exchange small values outside of steps, and learn whether all of them succeeded. */
+/* consensus.c: ranks exchange small values outside of steps, and learn whether all of them succeeded. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
+zoff_status zoff_engine_consensus_gather(zoff_engine *e, void *all, size_t bytes)
 {
     const unsigned ranks = zoff_comm_size(e->comm);
     size_t *each;
@@ -28,22 +28,22 @@ zoff_status zoff_engine_agree_gather(zoff_engine *e, void *all, size_t bytes)
 }
 
 /* With its own words where it is this rank that failed. */
-zoff_status zoff_engine_agree_success(zoff_engine *e, zoff_status own)
+zoff_status zoff_engine_consensus_success(zoff_engine *e, zoff_status own)
 {
     const unsigned ranks = zoff_comm_size(e->comm), rank = zoff_comm_rank(e->comm);
-    zoff_kept_error kept;
+    zoff_saved_error saved;
     int *all, failed = -1;
     if (ranks == 1)
         return own;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *all, "what ranks must agree on", &all));
     all[rank] = own;
-    zoff_status status = zoff_engine_agree_gather(e, all, sizeof *all);
+    zoff_status status = zoff_engine_consensus_gather(e, all, sizeof *all);
     for (unsigned i = 0; status == ZOFF_OK && i < ranks; i++)
         failed = failed < 0 && all[i] < 0 ? (int)i : failed;
     zoff_base_mem_free(all);
     if (own < 0) {
-        zoff_base_status_restore(&kept);
+        zoff_base_status_restore(&saved);
         return own;
     }
     ZOFF_TRY(status);

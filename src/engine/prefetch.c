@@ -1,5 +1,6 @@
-/* order.c: in which order the caller uses weights, learned in one pass and read ahead in the next. A pass is what lies between
- * two calls of zoff_step(). When a pass takes another way than the one before, what it asks for is looked for further on. */
+/* prefetch.c: in which order the caller uses weights, learned in one pass and read ahead in the next. A pass is what lies
+ * between two calls of zoff_step(). When a pass takes another way than the one before, what it asks for is looked for further
+ * on. */
 #include "engine_priv.h"
 
 #include "array.h"
@@ -11,24 +12,24 @@ enum {
     FURTHEST = 4096    /* uses that are looked through for one that came out of its turn */
 };
 
-zoff_status zoff_engine_order_reserve(zoff_engine *e)
+zoff_status zoff_engine_prefetch_reserve(zoff_engine *e)
 {
-    zoff_use_order *now = &e->live.now;
-    zoff_kept_error kept;
+    zoff_use_order *now = &e->param_cache.now;
+    zoff_saved_error saved;
     if (now->count >= LONGEST)
         return ZOFF_OK;
-    zoff_base_status_keep(&kept);
+    zoff_base_status_save(&saved);
     zoff_status status = zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
                                                  "the order of weights");
-    if (status == ZOFF_OK || zoff_engine_live_is_sharded(e))
+    if (status == ZOFF_OK || zoff_engine_param_cache_is_sharded(e))
         return status;
-    zoff_base_status_restore(&kept); /* of one rank alone it is only for speed */
+    zoff_base_status_restore(&saved); /* of one rank alone it is only for speed */
     return ZOFF_OK;
 }
 
-void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
+void zoff_engine_prefetch_note(zoff_engine *e, uint32_t slice)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     zoff_use_order *now = &live->now;
     if (now->count < LONGEST && now->count < now->capacity)
         now->slices[now->count++] = slice;
@@ -45,27 +46,27 @@ void zoff_engine_order_note(zoff_engine *e, uint32_t slice)
  * what has arrived. */
 static void plan_ahead(zoff_engine *e)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     uint64_t left = e->settings.values.weights.ahead_count;
     for (size_t i = live->next; left && i < live->before.count; i++) {
         const uint32_t number = live->before.slices[i];
-        zoff_live_slice *s = &live->slices[number];
+        zoff_cached_slice *s = &live->slices[number];
         if (!s->at) {
-            if (zoff_engine_assemble_make_room(e, number) < 0 || zoff_engine_room_place_ahead(e, number) != ZOFF_OK)
+            if (zoff_engine_param_gather_make_room(e, number) < 0 || zoff_engine_room_place_ahead(e, number) != ZOFF_OK)
                 break;
-            zoff_engine_assemble_plan(e, number);
+            zoff_engine_param_gather_plan(e, number);
         }
         s->used = ++live->clock; /* what comes next is given up last */
         left -= zoff_base_bits_min(left, s->count);
     }
-    (void)zoff_engine_assemble_go_on(e); /* what fails is told by the fetch */
+    (void)zoff_engine_param_gather_go_on(e); /* what fails is told by the fetch */
 }
 
-void zoff_engine_order_ahead(zoff_engine *e)
+void zoff_engine_prefetch_ahead(zoff_engine *e)
 {
-    const zoff_live *live = &e->live;
+    const zoff_param_cache *live = &e->param_cache;
     uint64_t left = e->settings.values.weights.ahead_count;
-    if (zoff_engine_live_is_sharded(e)) {
+    if (zoff_engine_param_cache_is_sharded(e)) {
         plan_ahead(e);
         return;
     }
@@ -73,16 +74,16 @@ void zoff_engine_order_ahead(zoff_engine *e)
         return;
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     for (size_t i = live->next; left && i < live->before.count; i++) {
-        const zoff_live_slice *s = &live->slices[live->before.slices[i]];
+        const zoff_cached_slice *s = &live->slices[live->before.slices[i]];
         if (!s->at)
             zoff_engine_held_read_ahead(e, s->first_piece, s->count);
         left -= zoff_base_bits_min(left, s->count);
     }
 }
 
-void zoff_engine_order_turn(zoff_engine *e)
+void zoff_engine_prefetch_turn(zoff_engine *e)
 {
-    zoff_live *live = &e->live;
+    zoff_param_cache *live = &e->param_cache;
     if (!e->weights)
         return;
     if (live->now.count) {
@@ -92,5 +93,5 @@ void zoff_engine_order_turn(zoff_engine *e)
     }
     live->now.count = 0;
     live->next = 0;
-    zoff_engine_order_ahead(e);
+    zoff_engine_prefetch_ahead(e);
 }

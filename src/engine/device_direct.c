@@ -1,5 +1,5 @@
-/* reach.c: several ranks whose communicator reaches the memory of their devices. Then gradients are packed, exchanged and added
- * up there, in the order of ranks and with the bits of the host, and new weights go from device to device:
+/* device_direct.c: several ranks whose communicator reaches the memory of their devices. Then gradients are packed, exchanged
+ * and added up there, in the order of ranks and with the bits of the host, and new weights go from device to device:
  *
  *      device   pack | exchange | add up |                              lift -> gather | scatter
  *      host                               | sum of this rank's part | update
@@ -7,7 +7,7 @@
  * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
  * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
  * reads is there: the host asks.
- * Buckets whose states stay on the device (kept.c) send nothing over it but sums of squares.
+ * Buckets whose states stay on the device (device_tier.c) send nothing over it but sums of squares.
  *
  * With zoff.reduce_scatter "nccl" what is packed are gradients times their weight, in fp32, and the communicator adds them up
  * in an order of its own: only the sum over ranks comes, which is added to that of the micro-batches before. */
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-zoff_status zoff_engine_reach_find(zoff_engine *e)
+zoff_status zoff_engine_device_direct_find(zoff_engine *e)
 {
     const char *reaches = e->comm->reaches;
     e->reaches =
@@ -30,7 +30,7 @@ zoff_status zoff_engine_reach_find(zoff_engine *e)
 }
 
 /* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
-zoff_status zoff_engine_reach_check(const zoff_engine *e)
+zoff_status zoff_engine_device_direct_check(const zoff_engine *e)
 {
     const zoff_config_values *values = &e->settings.values;
     const char *reaches = e->comm->reaches;
@@ -50,9 +50,9 @@ zoff_status zoff_engine_reach_check(const zoff_engine *e)
     return ZOFF_OK;
 }
 
-uint64_t zoff_engine_reach_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes)
+uint64_t zoff_engine_device_direct_bytes(const zoff_engine *e, const zoff_plan *plan, size_t staging_bytes)
 {
-    return zoff_engine_reach_is(e) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
+    return zoff_engine_device_direct_is(e) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
 }
 
 static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void **out)
@@ -62,18 +62,18 @@ static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void **o
     return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_base_words_bytes(bytes)) : status;
 }
 
-zoff_status zoff_engine_reach_open(zoff_engine *e)
+zoff_status zoff_engine_device_direct_open(zoff_engine *e)
 {
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     const zoff_accel_ops *ops = e->accel->ops;
     void *memory;
-    if (!zoff_engine_reach_is(e))
+    if (!zoff_engine_device_direct_is(e))
         return ZOFF_OK;
     ZOFF_TRY(take(e, e->ranks.staging.bytes, "what goes to other ranks (reduce_bucket_size makes it less)", &memory));
     r->slots = memory;
     ZOFF_TRY(take(e, e->plan.owned_elements * sizeof(float), "sums of gradients (more ranks make them less)", &memory));
     r->sums = memory;
-    for (unsigned i = 0; i < ZOFF_REACH_SLOTS; i++)
+    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++)
         ZOFF_TRY(ops->event_open(e->accel, &r->moved[i]));
     if (e->accumulator.base)
         ZOFF_TRY(zoff_engine_link_pin(e, &e->accumulator));
@@ -93,8 +93,8 @@ static zoff_status add_up_once(zoff_engine *e, size_t part_bytes)
                                  .stream = ZOFF_COMM_REDUCE,
                                  .channel = &e->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = ZOFF_COMM_ALL},
-                                 .in = e->device.reach.slots,
-                                 .out = e->device.reach.slots + e->plan.ranks * part_bytes,
+                                 .in = e->device.direct.slots,
+                                 .out = e->device.direct.slots + e->plan.ranks * part_bytes,
                                  .send_bytes = bytes,
                                  .adds = true};
     zoff_status status = zoff_comm_start(e->comm, &call, &work);
@@ -106,7 +106,7 @@ static zoff_status add_up_once(zoff_engine *e, size_t part_bytes)
 
 /* NCCL connects ranks for a sum when the first one goes, and allocates for it: so one goes now, while nothing of ours is on the
  * device that waits for a rank. How it adds up it chooses by the size, so it gets the largest and the smallest. */
-zoff_status zoff_engine_reach_connect(zoff_engine *e)
+zoff_status zoff_engine_device_direct_connect(zoff_engine *e)
 {
     size_t most = 0, least = SIZE_MAX;
     if (!e->sums.rule->adds)
@@ -122,13 +122,13 @@ zoff_status zoff_engine_reach_connect(zoff_engine *e)
 }
 
 /* Nothing is in a stream any more. What other ranks may still read or write stays. */
-void zoff_engine_reach_close(zoff_engine *e)
+void zoff_engine_device_direct_close(zoff_engine *e)
 {
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     if (!(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(e->comm))
         return;
     const zoff_accel_ops *ops = e->accel->ops;
-    for (unsigned i = 0; i < ZOFF_REACH_SLOTS; i++) {
+    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++) {
         if (r->moved[i])
             ops->event_close(e->accel, r->moved[i]);
     }
@@ -138,13 +138,13 @@ void zoff_engine_reach_close(zoff_engine *e)
         ops->free(e->accel, r->sums);
     if (r->pinned)
         zoff_engine_link_unpin(e, &e->accumulator);
-    *r = (zoff_reach){.slots = NULL};
+    *r = (zoff_device_direct){.slots = NULL};
 }
 
 /* Whether what was put into a stream for a slot, and marked, is done. */
 static zoff_status finish(zoff_engine *e, unsigned slot)
 {
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     const zoff_status status = e->accel->ops->event_poll(e->accel, r->moved[slot]);
     r->moves[slot] = status != ZOFF_OK;
     r->waits -= status == ZOFF_OK;
@@ -153,7 +153,7 @@ static zoff_status finish(zoff_engine *e, unsigned slot)
 
 static zoff_status mark(zoff_engine *e, unsigned slot, void *stream)
 {
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     ZOFF_TRY(e->accel->ops->event_record(e->accel, r->moved[slot], stream));
     r->moves[slot] = true;
     r->waits++;
@@ -166,14 +166,14 @@ static zoff_status put_parts(zoff_engine *e, size_t bucket, char *out)
 {
     size_t moves;
     e->device.computes = true;
-    ZOFF_TRY(zoff_engine_exchange_list_parts(e, bucket, out, &moves));
+    ZOFF_TRY(zoff_engine_reduce_scatter_list_parts(e, bucket, out, &moves));
     return e->sums.rule->put(e, moves);
 }
 
-zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+zoff_status zoff_engine_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out)
 {
     zoff_engine *e = ctx;
-    if (!e->device.reach.moves[slot]) {
+    if (!e->device.direct.moves[slot]) {
         ZOFF_TRY(put_parts(e, bucket, out));
         ZOFF_TRY(mark(e, slot, e->device.compute));
     }
@@ -184,7 +184,7 @@ zoff_status zoff_engine_reach_pack(void *ctx, size_t bucket, unsigned slot, char
 static zoff_status bring_down(zoff_engine *e, const zoff_accumulate_piece *first, const zoff_accumulate_piece *last)
 {
     const size_t count = (size_t)(last->sum - first->sum) + last->count;
-    float *to = (float *)e->accumulator.base + ((size_t)(first->sum - e->device.reach.sums) - e->kept_sums);
+    float *to = (float *)e->accumulator.base + ((size_t)(first->sum - e->device.direct.sums) - e->device_sums);
     e->device.read_bytes += count * sizeof(float);
     return e->accel->ops->copy(e->accel, e->device.down, to, first->sum, count * sizeof(float));
 }
@@ -193,28 +193,28 @@ static zoff_status bring_down(zoff_engine *e, const zoff_accumulate_piece *first
  * packing waits for: `down` has nothing else to do. */
 static zoff_status put_sums(zoff_engine *e, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
-    const size_t used = zoff_engine_exchange_list_sums(e, bucket, parts, weights);
+    const size_t used = zoff_engine_reduce_scatter_list_sums(e, bucket, parts, weights);
     const zoff_accumulate_piece *pieces = e->accumulate_pieces;
-    if (!e->device.reach.added[slot])
+    if (!e->device.direct.added[slot])
         ZOFF_TRY(e->accel->ops->accumulate(e->accel, e->device.down, pieces, used));
-    e->device.reach.added[slot] = true; /* once, whatever fails behind it */
+    e->device.direct.added[slot] = true; /* once, whatever fails behind it */
     if (used == 0 || e->micro + 1 < e->settings.values.accumulation)
         return ZOFF_OK;
-    return zoff_engine_kept_has(e, bucket) ? zoff_engine_device_norm_put(e, bucket, e->device.down)
-                                           : bring_down(e, pieces, pieces + used - 1);
+    return zoff_engine_device_tier_has(e, bucket) ? zoff_engine_device_norm_put(e, bucket, e->device.down)
+                                                  : bring_down(e, pieces, pieces + used - 1);
 }
 
-zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+zoff_status zoff_engine_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     zoff_engine *e = ctx;
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     if (!r->moves[slot]) {
         ZOFF_TRY(put_sums(e, bucket, slot, parts, weights));
         ZOFF_TRY(mark(e, slot, e->device.down));
     }
     const zoff_status status = finish(e, slot);
     r->added[slot] = status != ZOFF_OK;
-    return status == ZOFF_OK ? zoff_engine_exchange_summed(e, bucket, parts, weights) : status;
+    return status == ZOFF_OK ? zoff_engine_reduce_scatter_summed(e, bucket, parts, weights) : status;
 }
 
 /* ---- weights ---- */
@@ -222,26 +222,26 @@ zoff_status zoff_engine_reach_sum(void *ctx, size_t bucket, unsigned slot, const
 /* Slots of gathers stand behind those of reductions in the lists of this file. */
 static unsigned number_of(unsigned slot)
 {
-    return ZOFF_REACH_SLOTS / 2 + slot;
+    return ZOFF_DIRECT_SLOTS / 2 + slot;
 }
 
-/* A bucket of which nothing is this rank's, or whose states are on the device, has no window. */
+/* A bucket of which nothing is this rank's, or whose states are on the device, has no staging slot. */
 static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
 {
     const zoff_plan_span part = zoff_zero_plan_own(&e->plan, bucket);
     size_t at = 0;
-    if (zoff_engine_kept_has(e, bucket))
-        ZOFF_TRY(zoff_engine_kept_await(e, e->device.up));
+    if (zoff_engine_device_tier_has(e, bucket))
+        ZOFF_TRY(zoff_engine_device_tier_await(e, e->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[i];
         if (!zoff_engine_wire_takes_now(e, piece))
             continue;
-        const size_t start = zoff_engine_spread_place(e, piece, &at);
+        const size_t start = zoff_engine_all_gather_place(e, piece, &at);
         const char *whole = zoff_engine_staging_weights(e, piece, NULL);
-        /* Frozen ones are on the device, and in no window. */
-        const bool rises = whole && !e->params[piece->param].frozen;
-        const char *from = rises ? whole : zoff_engine_params_value(e, piece, NULL);
-        e->device.write_bytes += rises ? at - start : 0;
+        /* Frozen ones are on the device, and in no staging slot. */
+        const bool uploads = whole && !e->params[piece->param].frozen;
+        const char *from = uploads ? whole : zoff_engine_params_value(e, piece, NULL);
+        e->device.write_bytes += uploads ? at - start : 0;
         ZOFF_TRY(e->accel->ops->copy(e->accel, e->device.up, own + start, from, at - start));
     }
     return ZOFF_OK;
@@ -249,18 +249,18 @@ static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
 
 static zoff_status lift(zoff_engine *e, size_t bucket, unsigned slot, char **out)
 {
-    char *parts = e->device.reach.slots + slot * e->ranks.spread_bytes, *own = parts;
+    char *parts = e->device.direct.slots + slot * e->ranks.spread_bytes, *own = parts;
     *out = parts;
-    if (e->device.reach.lifted[slot])
+    if (e->device.direct.lifted[slot])
         return ZOFF_OK;
-    if (!e->device.reach.moves[number_of(slot)]) {
+    if (!e->device.direct.moves[number_of(slot)]) {
         for (unsigned rank = 0; rank < e->plan.rank; rank++)
-            own += zoff_engine_spread_part_bytes(e, bucket, rank);
+            own += zoff_engine_all_gather_part_bytes(e, bucket, rank);
         ZOFF_TRY(put_own(e, bucket, own));
         ZOFF_TRY(mark(e, number_of(slot), e->device.up));
     }
     const zoff_status status = finish(e, number_of(slot));
-    e->device.reach.lifted[slot] = status == ZOFF_OK;
+    e->device.direct.lifted[slot] = status == ZOFF_OK;
     return status;
 }
 
@@ -276,18 +276,18 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
             if (zoff_engine_wire_takes_now(e, &piece))
                 e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
                                                            .dst = zoff_engine_params_value(e, &piece, NULL),
-                                                           .src = parts + zoff_engine_spread_place(e, &piece, &at),
+                                                           .src = parts + zoff_engine_all_gather_place(e, &piece, &at),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = dtype};
         }
-        parts += zoff_engine_spread_part_bytes(e, bucket, rank);
+        parts += zoff_engine_all_gather_part_bytes(e, bucket, rank);
     }
     return e->accel->ops->cast(e->accel, e->device.up, e->ranks.moves, used);
 }
 
 static zoff_status scatter(zoff_engine *e, size_t bucket, unsigned slot, const char *parts)
 {
-    zoff_reach *r = &e->device.reach;
+    zoff_device_direct *r = &e->device.direct;
     if (!r->moves[number_of(slot)]) {
         ZOFF_TRY(put_weights(e, bucket, parts));
         e->run.updated += !r->counted[slot]; /* from here on weights are new, also where nothing of it is this rank's */
@@ -302,14 +302,14 @@ static zoff_status scatter(zoff_engine *e, size_t bucket, unsigned slot, const c
     return ZOFF_OK;
 }
 
-/* Replicated states exchange sums of gradients, not weights: the gather of spread.c reads these where they are. */
-zoff_status zoff_engine_reach_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+/* Replicated states exchange sums of gradients, not weights: the gather of all_gather.c reads these where they are. */
+zoff_status zoff_engine_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_engine *e = ctx;
-    return e->plan.replicated ? zoff_engine_spread_begin(ctx, bucket, slot, out) : lift(e, bucket, slot, out);
+    return e->plan.replicated ? zoff_engine_all_gather_begin(ctx, bucket, slot, out) : lift(e, bucket, slot, out);
 }
 
-zoff_status zoff_engine_reach_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+zoff_status zoff_engine_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_engine *e = ctx;
     const zoff_status status = parts && !e->plan.replicated ? scatter(e, bucket, slot, parts) : ZOFF_OK;

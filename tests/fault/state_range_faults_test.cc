@@ -1,5 +1,5 @@
-// window_faults_test.cc: what windows write is put off, and neither lost nor durable by halves. Files are looked at as a power
-// cut would leave them: copied while their engine lives, and opened by another one.
+// state_range_faults_test.cc: what windows write is put off, and neither lost nor durable by halves. Files are looked at as a
+// power cut would leave them: copied while their engine lives, and opened by another one.
 #include "aio_fault.h"
 #include "rank_job.h"
 
@@ -19,10 +19,10 @@ struct place {
     bool by_kind = false; // one kind of all parameters before the next; otherwise all kinds of a window before the next
 };
 
-class WindowFaults : public testing::TestWithParam<place>
+class StateRangeFaults : public testing::TestWithParam<place>
 {
   protected:
-    WindowFaults() : t(5)
+    StateRangeFaults() : t(5)
     {
         t.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
         t.add(700, 3, ZOFF_BF16, ZOFF_BF16, 0, false, 2);
@@ -109,13 +109,13 @@ class WindowFaults : public testing::TestWithParam<place>
     engine e;
 };
 
-INSTANTIATE_TEST_SUITE_P(Places, WindowFaults,
+INSTANTIATE_TEST_SUITE_P(Places, StateRangeFaults,
                          testing::Values(place{"uring", "io_uring", 0}, place{"posix", "posix", 0},
                                          place{"residents", "auto", 3}, place{"all_resident", "auto", 6},
                                          place{"by_kind", "auto", 0, true}, place{"residents_by_kind", "posix", 3, true}),
                          [](const auto &p) { return std::string(p.param.name); });
 
-TEST_P(WindowFaults, ArePutOffAndThenDurableAsAWhole)
+TEST_P(StateRangeFaults, ArePutOffAndThenDurableAsAWhole)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
     EXPECT_EQ(1, share_written(e.get(), t)); // the states have them at once
@@ -125,7 +125,7 @@ TEST_P(WindowFaults, ArePutOffAndThenDurableAsAWhole)
     EXPECT_EQ(1, share_written(e.get(), t));
 }
 
-TEST_P(WindowFaults, TheCountMakesThemDurable)
+TEST_P(StateRangeFaults, TheCountMakesThemDurable)
 {
     int64_t count = 0;
     ASSERT_NO_FATAL_FAILURE(write_all());
@@ -140,7 +140,7 @@ TEST_P(WindowFaults, TheCountMakesThemDurable)
 }
 
 // Also one that is skipped or undone: what was written before it stays.
-TEST_P(WindowFaults, AStepMakesThemDurableBeforeItBegins)
+TEST_P(StateRangeFaults, AStepMakesThemDurableBeforeItBegins)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
     t.next_step();
@@ -151,17 +151,17 @@ TEST_P(WindowFaults, AStepMakesThemDurableBeforeItBegins)
     EXPECT_EQ(1, share_written(e.get(), t));
 }
 
-TEST_P(WindowFaults, DestroyMakesThemDurable)
+TEST_P(StateRangeFaults, DestroyMakesThemDurable)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
     e.reset();
     EXPECT_EQ(1, share_in_files());
 }
 
-TEST_P(WindowFaults, DestroySaysWhatItCouldNotWrite)
+TEST_P(StateRangeFaults, DestroySaysWhatItCouldNotWrite)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
-    log.expect("what was written through windows since the last commit is lost");
+    log.expect("what was written in ranges since the last commit is lost");
     {
         aio_fault fault;
         fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };
@@ -171,7 +171,7 @@ TEST_P(WindowFaults, DestroySaysWhatItCouldNotWrite)
 }
 
 // Every write of windows and their flush fails once. Calls that say so are made again; in between files have all or nothing.
-TEST_P(WindowFaults, EveryTransferOnce)
+TEST_P(StateRangeFaults, EveryTransferOnce)
 {
     int n = 1, failed = 0;
     for (bool quiet = false; !quiet; n++) {
@@ -203,7 +203,7 @@ TEST_P(WindowFaults, EveryTransferOnce)
 }
 
 // The first to hear of an error is a rank that has none of its own: they ask again together.
-TEST(WindowFault, OfOneRankIsAnErrorOfAll)
+TEST(StateRangeFault, OfOneRankIsAnErrorOfAll)
 {
     scratch_folder folder;
     log_catcher log;

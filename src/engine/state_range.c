@@ -1,7 +1,7 @@
-/* window.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine keeps. A
- * window goes through the slices of the parameter, one after the other.
+/* state_range.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine
+ * keeps. A range goes through the slices of the parameter, one after the other.
  *
- * Windows come in rows: a checkpoint is read or written part by part, and one chunk holds the states of many parts. So a window
+ * Ranges come in rows: a checkpoint is read or written part by part, and one chunk holds the states of many parts. So a range
  * leaves its chunk in the store's slot, and what it writes is put off: see zoff_offload_store_keep(). It reads and writes only
  * the stream of its kind. */
 #include "engine_priv.h"
@@ -17,7 +17,7 @@ _Static_assert((int)ZOFF_STATE_MASTER == (int)ZOFF_STREAM_MASTER && (int)ZOFF_ST
                "a state is the stream of its number");
 
 /* Elements [first, first + count) of a parameter, cut at slices and pieces. */
-typedef struct window {
+typedef struct state_range {
     zoff_param param;
     bool is_weights; /* in the type of the parameter; otherwise a state, in fp32 */
     zoff_state_kind kind;
@@ -25,11 +25,11 @@ typedef struct window {
     bool write;
     const char *src; /* to write */
     char *dst;       /* to read into */
-} window;
+} state_range;
 
 /* ---- checks ---- */
 
-static zoff_status check_range(const zoff_engine *e, const window *w, const char *call)
+static zoff_status check_range(const zoff_engine *e, const state_range *w, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
     ZOFF_FAIL_IF(w->param >= e->param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
@@ -37,20 +37,20 @@ static zoff_status check_range(const zoff_engine *e, const window *w, const char
     const zoff_engine_param *p = &e->params[w->param];
     size_t total = p->count * p->slices;
     ZOFF_FAIL_IF(w->first > total || w->count > total - w->first, ZOFF_ERR_INVALID,
-                 "%s: %s has %zu elements; a window of %zu from %zu is outside", call, p->name, total, w->count, w->first);
+                 "%s: %s has %zu elements; a range of %zu from %zu is outside", call, p->name, total, w->count, w->first);
     ZOFF_FAIL_IF(!(w->write ? (const void *)w->src : w->dst) && w->count, ZOFF_ERR_INVALID, "%s: %s must not be NULL", call,
                  w->write ? "src" : "dst");
     return ZOFF_OK;
 }
 
 /* fp32 weights are their own masters: setting one sets the other. */
-static bool is_own_master(const zoff_engine *e, const window *w)
+static bool is_own_master(const zoff_engine *e, const state_range *w)
 {
     return !zoff_engine_params_has_master(e, &e->params[w->param]) && e->params[w->param].dtype == ZOFF_F32 &&
            (w->is_weights || w->kind == ZOFF_STATE_MASTER);
 }
 
-static zoff_status check_state(const zoff_engine *e, const window *w, const char *call)
+static zoff_status check_state(const zoff_engine *e, const state_range *w, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
     ZOFF_TRY(check_range(e, w, call));
@@ -69,7 +69,7 @@ static zoff_status check_state(const zoff_engine *e, const window *w, const char
     return ZOFF_OK;
 }
 
-static zoff_status check_weights(const zoff_engine *e, const window *w, const char *call)
+static zoff_status check_weights(const zoff_engine *e, const state_range *w, const char *call)
 {
     ZOFF_TRY(w->write ? zoff_engine_phase_check_whole(e, call) : ZOFF_OK);
     ZOFF_TRY(check_range(e, w, call));
@@ -77,13 +77,13 @@ static zoff_status check_weights(const zoff_engine *e, const window *w, const ch
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
                  e->params[w->param].name);
     ZOFF_TRY(zoff_engine_phase_check_weights(e, call));
-    return w->write ? zoff_engine_live_check(e, w->param, 1, call) : ZOFF_OK;
+    return w->write ? zoff_engine_param_cache_check(e, w->param, 1, call) : ZOFF_OK;
 }
 
-/* ---- what a window touches ---- */
+/* ---- what a range touches ---- */
 
 /* Of fp32 weights the file has a copy where it is to persist. */
-static zoff_pass pass_of(const zoff_engine *e, const window *w)
+static zoff_pass pass_of(const zoff_engine *e, const state_range *w)
 {
     const zoff_engine_param *p = &e->params[w->param];
     const bool keeps_copy = w->write && e->settings.values.persist;
@@ -99,7 +99,7 @@ static zoff_pass pass_of(const zoff_engine *e, const window *w)
 }
 
 /* Where the elements of a piece are: weights, or a state in its chunk. */
-static char *elements_of(const zoff_engine *e, const window *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
+static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
                          zoff_chunk_memory memory)
 {
     if (w->is_weights || is_own_master(e, w))
@@ -108,7 +108,7 @@ static char *elements_of(const zoff_engine *e, const window *w, const zoff_plan_
 }
 
 /* Weights that were set become masters. */
-static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
+static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
                    zoff_chunk_memory memory, const char *weights, size_t skip, size_t count)
 {
     if (!memory.states || !(w->is_weights || is_own_master(e, w)))
@@ -121,25 +121,25 @@ static void follow(zoff_engine *e, const window *w, const zoff_plan_piece *piece
     zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
-static size_t element_bytes_of(const zoff_engine *e, const window *w)
+static size_t element_bytes_of(const zoff_engine *e, const state_range *w)
 {
     return w->is_weights ? zoff_adam_dtype_bytes(e->params[w->param].dtype) : sizeof(float);
 }
 
-/* The part of the window that lies in one bucket: elements of one run. Each chunk is borrowed once, and what each rank has of
- * the window is one run of it. */
+/* The part of the range that lies in one bucket: elements of one run. Each chunk is borrowed once, and what each rank has of
+ * the range is one run of it. */
 typedef struct stretch {
     const zoff_plan_piece *run;
-    size_t at, count; /* elements of the window */
+    size_t at, count; /* elements of the range */
 } stretch;
 
-/* Where an element of the window is in its slice. */
-static size_t in_slice(const zoff_engine *e, const window *w, size_t at)
+/* Where an element of the range is in its slice. */
+static size_t in_slice(const zoff_engine *e, const state_range *w, size_t at)
 {
     return at % e->params[w->param].count;
 }
 
-static stretch stretch_from(const zoff_engine *e, const window *w, size_t at)
+static stretch stretch_from(const zoff_engine *e, const state_range *w, size_t at)
 {
     const size_t first = in_slice(e, w, at), slice = at / e->params[w->param].count;
     const zoff_plan_piece *run = &e->plan.runs[zoff_zero_plan_find_run(&e->plan, w->param, slice, first)];
@@ -148,7 +148,7 @@ static stretch stretch_from(const zoff_engine *e, const window *w, size_t at)
 }
 
 /* What this rank owns of a stretch.  @return the first piece of it; NULL: nothing */
-static const zoff_plan_piece *first_own(const zoff_engine *e, const window *w, stretch s)
+static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range *w, stretch s)
 {
     size_t from = in_slice(e, w, s.at), first = from;
     if (e->plan.ranks > 1 && !e->plan.replicated) {
@@ -159,23 +159,24 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const window *w, s
     return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
 }
 
-/* Whether the program's memory has what the window is about, whole on every rank. */
-static bool is_program(const zoff_engine *e, const window *w)
+/* Whether the program's memory has what the range is about, whole on every rank. */
+static bool is_program(const zoff_engine *e, const state_range *w)
 {
     return !e->params[w->param].engine_owned && is_own_master(e, w);
 }
 
 /* Of weights that are at hand on every rank each has a copy. */
-static void follow_pinned(zoff_engine *e, const window *w, stretch s)
+static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
     const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_live_is_pinned(e, s.run->param, s.run->slice))
-        memcpy(zoff_engine_live_pinned(e, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes, s.count * bytes);
+    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_param_cache_is_persistent(e, s.run->param, s.run->slice))
+        memcpy(zoff_engine_param_cache_persistent(e, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
+               s.count * bytes);
 }
 
 /* Copy what a stretch has of a piece, or of its whole run. */
-static void copy_piece(zoff_engine *e, const window *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
+static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
     const size_t from = in_slice(e, w, s.at), first = zoff_base_bits_max(from, piece->first);
@@ -194,14 +195,14 @@ static void copy_piece(zoff_engine *e, const window *w, stretch s, const zoff_pl
 /* ---- over the list ---- */
 
 /* Whether every rank has a part of what is read, so that all must read it. */
-static bool is_gathered(const zoff_engine *e, const window *w)
+static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
     return !w->write && zoff_engine_ranks_several(e) && !e->plan.replicated &&
            (e->params[w->param].engine_owned || !is_own_master(e, w));
 }
 
-/* Elements of the window from `at` on, for other ranks to compare. */
-static zoff_comm_item item_from(const window *w, size_t at)
+/* Elements of the range from `at` on, for other ranks to compare. */
+static zoff_comm_item item_from(const state_range *w, size_t at)
 {
     return (zoff_comm_item){.about = w->is_weights ? ZOFF_COMM_ABOUT_ELEMENTS : ZOFF_COMM_ABOUT_MASTER + (uint32_t)w->kind,
                             .param = w->param,
@@ -210,7 +211,7 @@ static zoff_comm_item item_from(const window *w, size_t at)
 }
 
 /* What other ranks have of it. */
-static zoff_status gather(zoff_engine *e, const window *w, stretch s)
+static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
     size_t *each, before = 0;
@@ -218,7 +219,7 @@ static zoff_status gather(zoff_engine *e, const window *w, stretch s)
     if (!is_gathered(e, w)) /* then there may be no memory for it either */
         return ZOFF_OK;
     char *out = w->dst + (s.at - w->first) * bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a window over the ranks", &each));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a range over the ranks", &each));
     const size_t from = in_slice(e, w, s.at), end = from + s.count;
     const unsigned last = zoff_zero_plan_rank_of(&e->plan, s.run, end - 1);
     for (unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.run, from); rank <= last; rank++) {
@@ -239,19 +240,19 @@ static zoff_status gather(zoff_engine *e, const window *w, stretch s)
     return status;
 }
 
-static void copy_stretch(zoff_engine *e, const window *w, stretch s, const zoff_plan_piece *own, zoff_chunk_memory memory)
+static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *own, zoff_chunk_memory memory)
 {
     const zoff_plan_piece *end = e->plan.pieces + e->plan.piece_count;
     const size_t stop = in_slice(e, w, s.at) + s.count;
     if (w->write)
-        follow_pinned(e, w, s);
+        follow_persistent(e, w, s);
     if (is_program(e, w) && e->plan.ranks > 1)
         copy_piece(e, w, s, s.run, memory); /* other ranks' pieces, too */
     for (; own && own < end && own->param == w->param && own->slice == s.run->slice && own->first < stop; own++)
         copy_piece(e, w, s, own, memory);
 }
 
-static zoff_status move_stretch(zoff_engine *e, const window *w, const zoff_pass *pass, stretch s, size_t *out_at)
+static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff_pass *pass, stretch s, size_t *out_at)
 {
     const zoff_plan_piece *own = first_own(e, w, s);
     const bool borrows = (pass->states || pass->weights) && own;
@@ -261,18 +262,18 @@ static zoff_status move_stretch(zoff_engine *e, const window *w, const zoff_pass
         ZOFF_TRY(zoff_engine_states_borrow(e, pass, bucket, &memory));
     copy_stretch(e, w, s, own, memory);
     if (borrows && pass->changes_weights)
-        zoff_engine_live_refresh(e, bucket, memory.weights, true);
+        zoff_engine_param_cache_refresh(e, bucket, memory.weights, true);
     if (borrows)
         ZOFF_TRY(zoff_engine_states_give_back(e, pass, bucket, memory));
     *out_at = s.at + s.count;
     return gather(e, w, s);
 }
 
-static zoff_status move(zoff_engine *e, const window *w)
+static zoff_status move(zoff_engine *e, const state_range *w)
 {
     const zoff_pass pass = pass_of(e, w);
     if (pass.states || pass.weights) {
-        e->windowed = true;
+        e->ranges_last = true;
         e->unsaved = e->unsaved || w->write;
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
     }
@@ -281,7 +282,7 @@ static zoff_status move(zoff_engine *e, const window *w)
     return ZOFF_OK;
 }
 
-/* ---- after windows ---- */
+/* ---- after ranges ---- */
 
 static zoff_status write_all(zoff_engine *e)
 {
@@ -292,10 +293,10 @@ static zoff_status write_all(zoff_engine *e)
 /* All ranks hear what has become of it on each: they ask again together, or not at all. */
 static zoff_status record_alike(zoff_engine *e)
 {
-    return zoff_engine_agree_success(e, zoff_engine_commit_pass(e, write_all(e)));
+    return zoff_engine_consensus_success(e, zoff_engine_commit_pass(e, write_all(e)));
 }
 
-zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call)
+zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
 {
     if (zoff_engine_ranks_several(e) && e->settings.values.persist) {
         zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
@@ -307,37 +308,36 @@ zoff_status zoff_engine_window_record(zoff_engine *e, unsigned call)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_window_commit(zoff_engine *e)
+zoff_status zoff_engine_state_range_commit(zoff_engine *e)
 {
-    return e->unsaved ? zoff_engine_window_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
+    return e->unsaved ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
 }
 
-zoff_status zoff_engine_window_close(zoff_engine *e)
+zoff_status zoff_engine_state_range_close(zoff_engine *e)
 {
-    if (!e->windowed)
+    if (!e->ranges_last)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_window_commit(e));
-    e->windowed = false;
+    ZOFF_TRY(zoff_engine_state_range_commit(e));
+    e->ranges_last = false;
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
 
-void zoff_engine_window_end(zoff_engine *e)
+void zoff_engine_state_range_end(zoff_engine *e)
 {
-    zoff_kept_error kept;
-    if (zoff_engine_conductor_is_child(e) || !e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
+    zoff_saved_error saved;
+    if (zoff_engine_progress_thread_is_child(e) || !e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
         return;
-    zoff_base_status_keep(&kept);
-    if (zoff_engine_window_commit(e) < 0)
-        ZOFF_WARN(
-            "zoff_engine_destroy: what was written through windows since the last commit is lost (%s); the files hold the "
-            "states of that commit. Call zoff_state_flush() before, which returns the error",
-            zoff_last_error());
-    zoff_base_status_restore(&kept);
+    zoff_base_status_save(&saved);
+    if (zoff_engine_state_range_commit(e) < 0)
+        ZOFF_WARN("zoff_engine_destroy: what was written in ranges since the last commit is lost (%s); the files hold the "
+                  "states of that commit. Call zoff_state_flush() before, which returns the error",
+                  zoff_last_error());
+    zoff_base_status_restore(&saved);
 }
 
-/* A window of which all ranks have a part, or whose change all of them commit. */
-static zoff_status move_alike(zoff_engine *e, const window *w, unsigned call)
+/* A range of which all ranks have a part, or whose change all of them commit. */
+static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned call)
 {
     const bool commits = w->write && zoff_engine_ranks_several(e) && e->settings.values.persist;
     if (!is_gathered(e, w) && !commits)
@@ -351,7 +351,7 @@ static zoff_status move_alike(zoff_engine *e, const window *w, unsigned call)
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
     ZOFF_ENTER(e);
-    const window w = {
+    const state_range w = {
         .param = e ? zoff_engine_params_owner(e, p) : p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_READ);
@@ -360,22 +360,22 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = e ? zoff_engine_params_owner(e, p) : p,
-                      .kind = kind,
-                      .first = first,
-                      .count = count,
-                      .write = true,
-                      .src = (const char *)src};
+    const state_range w = {.param = e ? zoff_engine_params_owner(e, p) : p,
+                           .kind = kind,
+                           .first = first,
+                           .count = count,
+                           .write = true,
+                           .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
     if (is_own_master(e, &w))
-        ZOFF_TRY(zoff_engine_live_check(e, p, 1, "zoff_state_write"));
+        ZOFF_TRY(zoff_engine_param_cache_check(e, p, 1, "zoff_state_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_WRITE);
 }
 
 zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = p, .is_weights = true, .first = first, .count = count, .dst = dst};
+    const state_range w = {.param = p, .is_weights = true, .first = first, .count = count, .dst = dst};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_read"));
     return move_alike(e, &w, ZOFF_COMM_IN_PARAM_READ);
 }
@@ -383,7 +383,7 @@ zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t c
 zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src)
 {
     ZOFF_ENTER(e);
-    const window w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
+    const state_range w = {.param = p, .is_weights = true, .first = first, .count = count, .write = true, .src = src};
     ZOFF_TRY(check_weights(e, &w, "zoff_param_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_PARAM_WRITE);
 }
@@ -392,5 +392,5 @@ zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_idle(e, "zoff_state_flush"));
-    return zoff_engine_window_commit(e);
+    return zoff_engine_state_range_commit(e);
 }

@@ -1,5 +1,5 @@
-// kept_test.cc: offload_optimizer.ratio: a share of the states stays on the device and is updated there. Whatever the share,
-// the bits are those of none, and what moves is the rest.
+// device_tier_test.cc: offload_optimizer.ratio: a share of the states stays on the device and is updated there. Whatever the
+// share, the bits are those of none, and what moves is the rest.
 #include "covering.h"
 #include "rank_job.h"
 

@@ -1,5 +1,5 @@
-/* kept.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). The same rows do the same to them, with
- * the same bits, but by kernels of the device, in a stream of the engine's beside those of down and up:
+/* device_tier.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). The same rows do the same to them,
+ * with the same bits, but by kernels of the device, in a stream of the engine's beside those of down and up:
  *
  *      compute  accumulate, measure | gate | update 0 | update 1 | update 2
  *      down     gradients of the others ...
@@ -9,8 +9,8 @@
  * already. Of their gradients only sums of squares ever leave the device. What looks at states from outside of a step finds
  * them in a copy on the host, one bucket at a time.
  *
- * Several ranks have such buckets where their communicator reaches the device: the sums of gradients are there then (reach.c),
- * and each rank keeps its own part of the states of the same buckets. */
+ * Several ranks have such buckets where their communicator reaches the device: the sums of gradients are there then
+ * (device_direct.c), and each rank keeps its own part of the states of the same buckets. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-zoff_status zoff_engine_kept_check(const zoff_engine *e)
+zoff_status zoff_engine_device_tier_check(const zoff_engine *e)
 {
     const double ratio = e->settings.values.ratio;
     if (ratio == 1)
@@ -28,7 +28,7 @@ zoff_status zoff_engine_kept_check(const zoff_engine *e)
         "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
         "its own. Open \"cuda\", or leave ratio at 1",
         ratio, zoff_accel_name(e->accel));
-    ZOFF_FAIL_IF(zoff_engine_ranks_several(e) && !zoff_engine_reach_is(e), ZOFF_ERR_UNSUPPORTED,
+    ZOFF_FAIL_IF(zoff_engine_ranks_several(e) && !zoff_engine_device_direct_is(e), ZOFF_ERR_UNSUPPORTED,
                  "offload_optimizer.ratio is %g: a share of the states of %u ranks stays on accelerator \"%s\" where their "
                  "communicator reaches its memory, and \"%s\" does not. Open \"nccl\", or set ratio to 1",
                  ratio, zoff_comm_size(e->comm), zoff_accel_name(e->accel), e->comm->ops->name);
@@ -42,7 +42,7 @@ zoff_status zoff_engine_kept_check(const zoff_engine *e)
 
 /* ---- memory ---- */
 
-size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets)
+size_t zoff_engine_device_tier_sums_of(const zoff_plan *plan, size_t buckets)
 {
     if (buckets == 0)
         return 0;
@@ -53,7 +53,7 @@ size_t zoff_engine_kept_sums_of(const zoff_plan *plan, size_t buckets)
 /* Of several ranks they are beside all others. */
 static bool has_sums(const zoff_engine *e)
 {
-    return zoff_engine_params_accumulates(e) && !zoff_engine_reach_is(e);
+    return zoff_engine_params_accumulates(e) && !zoff_engine_device_direct_is(e);
 }
 
 /* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
@@ -70,12 +70,13 @@ static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t 
     return bytes;
 }
 
-void zoff_engine_kept_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes, uint64_t *out_host_bytes)
+void zoff_engine_device_tier_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes,
+                                  uint64_t *out_host_bytes)
 {
     const size_t buckets = zoff_engine_residents_kept(e, plan);
     size_t most;
     const size_t bytes = lay_out(plan, buckets, NULL, &most);
-    *out_device_bytes = bytes + (has_sums(e) ? zoff_engine_kept_sums_of(plan, buckets) * sizeof(float) : 0);
+    *out_device_bytes = bytes + (has_sums(e) ? zoff_engine_device_tier_sums_of(plan, buckets) * sizeof(float) : 0);
     *out_host_bytes = most;
 }
 
@@ -92,9 +93,9 @@ static zoff_status take(zoff_engine *e, size_t bytes, const char *what, void *ou
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_kept_open(zoff_engine *e)
+zoff_status zoff_engine_device_tier_open(zoff_engine *e)
 {
-    zoff_kept *k = &e->device.kept;
+    zoff_device_tier *k = &e->device.tier;
     size_t most;
     if (k->count == 0)
         return ZOFF_OK;
@@ -107,13 +108,13 @@ zoff_status zoff_engine_kept_open(zoff_engine *e)
         k->pinned = true;
     }
     ZOFF_TRY(take(e, bytes, "states", &k->states));
-    return has_sums(e) ? take(e, e->kept_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
+    return has_sums(e) ? take(e, e->device_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
 }
 
 /* Nothing is in a stream any more. */
-void zoff_engine_kept_close(zoff_engine *e)
+void zoff_engine_device_tier_close(zoff_engine *e)
 {
-    zoff_kept *k = &e->device.kept;
+    zoff_device_tier *k = &e->device.tier;
     void *there[] = {k->states, k->sums};
     for (size_t i = 0; i < sizeof there / sizeof there[0]; i++) {
         if (there[i])
@@ -125,14 +126,14 @@ void zoff_engine_kept_close(zoff_engine *e)
         zoff_engine_link_unpin(e, &k->landing);
     zoff_base_map_free(&k->landing);
     zoff_base_mem_free(k->at);
-    *k = (zoff_kept){.count = 0};
+    *k = (zoff_device_tier){.count = 0};
 }
 
 /* ---- from outside of a step ---- */
 
 static zoff_status copy_states(zoff_engine *e, size_t bucket, bool up)
 {
-    zoff_kept *k = &e->device.kept;
+    zoff_device_tier *k = &e->device.tier;
     char *there = k->states + k->at[bucket];
     const zoff_cast_piece move = {.count = e->plan.chunks[bucket].bytes / sizeof(float),
                                   .dst = up ? there : k->landing.base,
@@ -142,20 +143,20 @@ static zoff_status copy_states(zoff_engine *e, size_t bucket, bool up)
     return zoff_engine_link_copy(e, &move, 1, up);
 }
 
-zoff_status zoff_engine_kept_borrow(zoff_engine *e, size_t bucket, char **out)
+zoff_status zoff_engine_device_tier_borrow(zoff_engine *e, size_t bucket, char **out)
 {
-    *out = e->device.kept.landing.base;
+    *out = e->device.tier.landing.base;
     return copy_states(e, bucket, false);
 }
 
-zoff_status zoff_engine_kept_give_back(zoff_engine *e, size_t bucket)
+zoff_status zoff_engine_device_tier_give_back(zoff_engine *e, size_t bucket)
 {
     return copy_states(e, bucket, true);
 }
 
-char *zoff_engine_kept_begin_fill(zoff_engine *e, size_t bucket)
+char *zoff_engine_device_tier_begin_fill(zoff_engine *e, size_t bucket)
 {
-    return memset(e->device.kept.landing.base, 0, e->plan.chunks[bucket].bytes);
+    return memset(e->device.tier.landing.base, 0, e->plan.chunks[bucket].bytes);
 }
 
 /* ---- a step ---- */
@@ -167,7 +168,7 @@ static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_
     return &run->engine->plan.pieces[chunk->first_piece];
 }
 
-zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
+zoff_status zoff_engine_device_tier_accumulate(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     size_t count, used = 0;
@@ -190,7 +191,7 @@ zoff_status zoff_engine_kept_accumulate(zoff_bucket_run *run)
 static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_piece *piece)
 {
     const zoff_engine *e = run->engine;
-    const zoff_kept *k = &e->device.kept;
+    const zoff_device_tier *k = &e->device.tier;
     const zoff_engine_param *p = &e->params[piece->param];
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
     zoff_adam_piece a = zoff_engine_pieces_of_update(e, &e->plan.chunks[run->chunk], piece, memory);
@@ -214,7 +215,7 @@ static zoff_status copy_weights(zoff_engine *e, const zoff_plan_piece *piece, co
 
 /* The trainer may have used the old weights in its stream up to where it handed its gradients over. What fails here leaves the
  * states as they were, or has lost the device. */
-zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
+zoff_status zoff_engine_device_tier_update(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     size_t count, used = 0;
@@ -243,8 +244,8 @@ zoff_status zoff_engine_kept_update(zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_kept_await(zoff_engine *e, void *stream)
+zoff_status zoff_engine_device_tier_await(zoff_engine *e, void *stream)
 {
-    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.kept.updated, e->device.compute));
-    return e->accel->ops->event_await(e->accel, stream, e->device.kept.updated);
+    ZOFF_TRY(e->accel->ops->event_record(e->accel, e->device.tier.updated, e->device.compute));
+    return e->accel->ops->event_await(e->accel, stream, e->device.tier.updated);
 }

@@ -1,6 +1,6 @@
-// ranks_kept_test.cc: several ranks whose communicator reaches their devices, and offload_optimizer.ratio below 1: what moves,
-// what it takes, and what a share of the states on the devices must not change. (That the bits are those of none, over the
-// whole matrix: ranks_parity_test.cc, cells with a ratio.)
+// ranks_device_tier_test.cc: several ranks whose communicator reaches their devices, and offload_optimizer.ratio below 1: what
+// moves, what it takes, and what a share of the states on the devices must not change. (That the bits are those of none, over
+// the whole matrix: ranks_parity_test.cc, cells with a ratio.)
 #include "covering.h"
 #include "rank_job.h"
 
@@ -46,10 +46,10 @@ void expect_all(rank_trainers &all)
     });
 }
 
-class RanksKept : public testing::TestWithParam<std::tuple<unsigned, unsigned, double>>
+class RanksDeviceTier : public testing::TestWithParam<std::tuple<unsigned, unsigned, double>>
 {
 };
-INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKept,
+INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksDeviceTier,
                          testing::Combine(testing::Values(0u, 2u), testing::Values(2u, 3u), testing::Values(0.0, 0.25, 1.0)),
                          [](const auto &p) {
                              return "stage" + std::to_string(std::get<0>(p.param)) + "_fp16_world" +
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKept,
                          });
 
 // Of what is updated on a device nothing goes over the link to the host, neither down nor up.
-TEST_P(RanksKept, MovesAndTakesWhatIsDocumented)
+TEST_P(RanksDeviceTier, MovesAndTakesWhatIsDocumented)
 {
     const auto [stage, world, ratio] = GetParam();
     rank_job job(world);
@@ -103,7 +103,7 @@ TEST_P(RanksKept, MovesAndTakesWhatIsDocumented)
 }
 
 // Where padding is nothing against the states: only planned, and nothing is touched.
-TEST_P(RanksKept, PlansWhatIsDocumented)
+TEST_P(RanksDeviceTier, PlansWhatIsDocumented)
 {
     const auto [stage, world, ratio] = GetParam();
     const uint64_t count = 256u << 20;
@@ -125,7 +125,7 @@ TEST_P(RanksKept, PlansWhatIsDocumented)
 }
 
 // From outside of a step the states are like any others.
-TEST_P(RanksKept, StatesAreReadAndWritten)
+TEST_P(RanksDeviceTier, StatesAreReadAndWritten)
 {
     const auto [stage, world, ratio] = GetParam();
     rank_job job(world);
@@ -160,7 +160,7 @@ TEST_P(RanksKept, StatesAreReadAndWritten)
     expect_all(all);
 }
 
-TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
+TEST_P(RanksDeviceTier, WhoseGradientIsNotFiniteIsNamed)
 {
     const auto [stage, world, ratio] = GetParam();
     log_catcher log;
@@ -193,16 +193,16 @@ TEST_P(RanksKept, WhoseGradientIsNotFiniteIsNamed)
 }
 
 // The nth call of a device in a step fails, once, for each n: what was asked for is asked for again, and done once.
-class RanksKeptFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype>>
+class RanksDeviceTierFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype>>
 {
 };
-INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksKeptFaults,
+INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksDeviceTierFaults,
                          testing::Combine(testing::Values(0u, 1u), testing::Values(ZOFF_F16, ZOFF_F32)), [](const auto &p) {
                              return "stage" + std::to_string(std::get<0>(p.param)) +
                                     (std::get<1>(p.param) == ZOFF_F32 ? "_fp32" : "_fp16");
                          });
 
-TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
+TEST_P(RanksDeviceTierFaults, ACallOfADeviceThatFailsIsMadeAgain)
 {
     const auto [stage, dtype] = GetParam();
     rank_job job(2);
@@ -246,7 +246,7 @@ TEST_P(RanksKeptFaults, ACallOfADeviceThatFailsIsMadeAgain)
     EXPECT_LT(is_full_run() ? 5 : 0, torn);
 }
 
-TEST(RanksKeptSeal, OneShareForAll_fp16_onDeviceReached)
+TEST(RanksDeviceTierSeal, OneShareForAll_fp16_onDeviceReached)
 {
     rank_job job(2);
     rank_trainers all(job, 3, [](trainer &t) { t.add(2048, 9, ZOFF_F16, ZOFF_F16); });

@@ -1,4 +1,4 @@
-/* spread.c: from the owner to all ranks. Where states are sharded these are the weights that it has updated, of those that
+/* all_gather.c: from the owner to all ranks. Where states are sharded these are the weights that it has updated, of those that
  * every rank has whole: the caller's, and small ones of the engine. Where states are replicated nobody needs another's weights,
  * but everybody the sums of gradients that another has made: they go from accumulator to accumulator. */
 #include "engine_priv.h"
@@ -9,7 +9,8 @@
 
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->params[piece->param].engine_owned ? zoff_engine_live_pinned(e, piece) : e->link->weights(e, piece, NULL);
+    return e->params[piece->param].engine_owned ? zoff_engine_param_cache_persistent(e, piece)
+                                                : e->link->weights(e, piece, NULL);
 }
 
 static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
@@ -17,7 +18,7 @@ static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
     return zoff_adam_dtype_bytes(e->params[piece->param].dtype);
 }
 
-size_t zoff_engine_spread_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at)
+size_t zoff_engine_all_gather_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at)
 {
     const size_t start = zoff_base_bits_align(*at, align_of(e, piece));
     *at = start + piece->count * align_of(e, piece);
@@ -31,7 +32,7 @@ static size_t weight_bytes(const zoff_engine *e, zoff_plan_cursor part, bool all
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
         if (zoff_engine_wire_takes(e, &piece, all))
-            (void)zoff_engine_spread_place(e, &piece, &at);
+            (void)zoff_engine_all_gather_place(e, &piece, &at);
     }
     return zoff_base_bits_align(at, e->widest_weight); /* what follows may be wider */
 }
@@ -46,20 +47,20 @@ static size_t sum_bytes(const zoff_engine *e, zoff_plan_cursor part)
     return elements * sizeof(float);
 }
 
-size_t zoff_engine_spread_part_bytes(void *ctx, size_t bucket, unsigned rank)
+size_t zoff_engine_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank)
 {
     const zoff_engine *e = ctx;
     const zoff_plan_cursor part = zoff_zero_plan_part(&e->plan, bucket, rank);
     return e->plan.replicated ? sum_bytes(e, part) : weight_bytes(e, part, e->ranks.spreads_all);
 }
 
-zoff_comm_item zoff_engine_spread_about(void *ctx, size_t bucket)
+zoff_comm_item zoff_engine_all_gather_about(void *ctx, size_t bucket)
 {
     const zoff_engine *e = ctx;
     return (zoff_comm_item){.about = e->plan.replicated ? ZOFF_COMM_ABOUT_SUMS : ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
 }
 
-size_t zoff_engine_spread_most(const zoff_engine *e, const zoff_plan *plan)
+size_t zoff_engine_all_gather_most(const zoff_engine *e, const zoff_plan *plan)
 {
     size_t most = 0;
     for (size_t b = 0; b < plan->chunk_count && !plan->replicated; b++) {
@@ -83,7 +84,7 @@ static size_t move_part(zoff_engine *e, zoff_plan_cursor part, char *wire, bool 
         const zoff_dtype dtype = e->params[piece.param].dtype;
         if (!zoff_engine_wire_takes(e, &piece, e->ranks.spreads_all))
             continue;
-        char *whole = whole_weights(e, &piece), *place = wire + zoff_engine_spread_place(e, &piece, &at);
+        char *whole = whole_weights(e, &piece), *place = wire + zoff_engine_all_gather_place(e, &piece, &at);
         e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
                                                    .dst = from_wire ? whole : place,
                                                    .src = from_wire ? place : whole,
@@ -93,25 +94,25 @@ static size_t move_part(zoff_engine *e, zoff_plan_cursor part, char *wire, bool 
     return used;
 }
 
-zoff_status zoff_engine_spread_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+zoff_status zoff_engine_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_engine *e = ctx;
     if (e->plan.replicated) {
         const zoff_plan_piece *first = &e->plan.pieces[e->plan.chunks[bucket].first_piece];
-        *out = (char *)(zoff_engine_kept_has(e, bucket) ? zoff_engine_pieces_kept_sum(e, first)
-                                                        : zoff_engine_params_sum(e, first));
+        *out = (char *)(zoff_engine_device_tier_has(e, bucket) ? zoff_engine_pieces_kept_sum(e, first)
+                                                               : zoff_engine_params_sum(e, first));
         return ZOFF_OK;
     }
     char *parts = (char *)e->ranks.staging.base + slot * e->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < e->plan.rank; rank++)
-        own += zoff_engine_spread_part_bytes(e, bucket, rank);
+        own += zoff_engine_all_gather_part_bytes(e, bucket, rank);
     const size_t used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, e->plan.rank), own, false, 0);
-    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
+    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->ranks.moves, used);
     *out = parts;
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+zoff_status zoff_engine_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_engine *e = ctx;
     (void)slot;
@@ -123,11 +124,11 @@ zoff_status zoff_engine_spread_end(void *ctx, size_t bucket, unsigned slot, cons
     for (unsigned rank = 0; rank < e->plan.ranks; rank++) {
         if (rank != e->plan.rank)
             used = move_part(e, zoff_zero_plan_part(&e->plan, bucket, rank), wire, true, used);
-        wire += zoff_engine_spread_part_bytes(e, bucket, rank);
+        wire += zoff_engine_all_gather_part_bytes(e, bucket, rank);
     }
-    zoff_adam_cast_run(zoff_engine_conductor_threads(e), e->ranks.moves, used);
-    (void)zoff_engine_device_rise(e, bucket, false); /* what fails is done, and told, by the end of the step */
-    e->run.updated++;                                /* also where nothing of it is this rank's */
+    zoff_adam_cast_run(zoff_engine_progress_thread_threads(e), e->ranks.moves, used);
+    (void)zoff_engine_device_upload(e, bucket, false); /* what fails is done, and told, by the end of the step */
+    e->run.updated++;                                  /* also where nothing of it is this rank's */
     return ZOFF_OK;
 }
 
@@ -142,7 +143,7 @@ static zoff_status start(zoff_engine *e, size_t bucket)
     return status;
 }
 
-zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
+zoff_status zoff_engine_all_gather_sums(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     if (run->shared)
@@ -156,7 +157,7 @@ zoff_status zoff_engine_spread_sums(zoff_bucket_run *run)
     return status < 0 ? status : run->shared ? ZOFF_OK : ZOFF_PENDING;
 }
 
-zoff_status zoff_engine_spread_weights(zoff_bucket_run *run)
+zoff_status zoff_engine_all_gather_weights(zoff_bucket_run *run)
 {
     zoff_engine *e = run->engine;
     ZOFF_TRY(zoff_zero_gather_poll(e->ranks.gather));
@@ -169,7 +170,7 @@ static zoff_status poll(void *ctx)
     return zoff_zero_gather_poll(e->ranks.gather);
 }
 
-zoff_status zoff_engine_spread_finish(zoff_engine *e)
+zoff_status zoff_engine_all_gather_finish(zoff_engine *e)
 {
     return zoff_engine_ranks_wait_until(e, poll, e);
 }
@@ -194,11 +195,11 @@ static zoff_status start_all(zoff_engine *e)
         ZOFF_TRY(e->link->lend(e, b, true));
         ZOFF_TRY(zoff_engine_ranks_wait_until(e, try_to_start, &(start_wait){e, b}));
     }
-    ZOFF_TRY(zoff_engine_spread_finish(e));
+    ZOFF_TRY(zoff_engine_all_gather_finish(e));
     return e->link->settle(e);
 }
 
-zoff_status zoff_engine_spread_all(zoff_engine *e)
+zoff_status zoff_engine_all_gather_all(zoff_engine *e)
 {
     if (!e->ranks.gather || e->plan.replicated)
         return ZOFF_OK;

@@ -1,9 +1,9 @@
-/* conductor.c: a thread that lets an engine go on while its program computes: gradients come down and go to other ranks, are
- * added up and measured, states and weights are read. It does what zoff_engine_progress() does, and nothing else.
+/* progress_thread.c: a thread that lets an engine go on while its program computes: gradients come down and go to other ranks,
+ * are added up and measured, states and weights are read. It does what zoff_engine_progress() does, and nothing else.
  *
  * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
- * conductor while it looks; so no code of an engine knows of it, and what is computed cannot depend on it. The lock is taken
- * again by calls that use others. Where there is no conductor there is no lock either. */
+ * progress thread while it looks; so no code of an engine knows of it, and what is computed cannot depend on it. The lock is
+ * taken again by calls that use others. Where there is no progress thread there is no lock either. */
 #include "engine_priv.h"
 
 #include "fork.h"
@@ -18,7 +18,7 @@
 
 enum { NAP_NS = 200000 }; /* between two looks, while something is on its way */
 
-struct zoff_conductor {
+struct zoff_progress_thread {
     pid_t process; /* that has its thread */
     zoff_engine *engine;
     zoff_status (*progress)(zoff_engine *e);
@@ -30,7 +30,7 @@ struct zoff_conductor {
 
 /* A thread of the program may end inside a call, where the ranks of a test are threads that die: then its lock is free, and the
  * engine can still be destroyed. */
-static void heal(zoff_conductor *c, int error)
+static void heal(zoff_progress_thread *c, int error)
 {
     if (error != EOWNERDEAD)
         return;
@@ -40,38 +40,38 @@ static void heal(zoff_conductor *c, int error)
 
 /* A child of fork() has a copy, and no thread; whoever held the lock holds it in the copy. It can destroy the engine, no more.
  */
-static bool is_inherited(const zoff_conductor *c)
+static bool is_inherited(const zoff_progress_thread *c)
 {
     return c->process != getpid();
 }
 
-static void lock(zoff_conductor *c)
+static void lock(zoff_progress_thread *c)
 {
     heal(c, pthread_mutex_lock(&c->lock));
 }
 
-zoff_engine *zoff_engine_conductor_enter(const zoff_engine *e)
+zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
-    if (!e || !e->conductor || is_inherited(e->conductor))
+    if (!e || !e->progress_thread || is_inherited(e->progress_thread))
         return NULL;
-    lock(e->conductor);
+    lock(e->progress_thread);
     return (zoff_engine *)(uintptr_t)e;
 }
 
 /* A call may have put something on its way. */
-void zoff_engine_conductor_leave(zoff_engine **entered)
+void zoff_engine_progress_thread_leave(zoff_engine **entered)
 {
     if (!*entered)
         return;
-    zoff_conductor *c = (*entered)->conductor;
+    zoff_progress_thread *c = (*entered)->progress_thread;
     if (c->sleeps)
         pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
 }
 
-unsigned zoff_engine_conductor_threads(const zoff_engine *e)
+unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
 {
-    return e->conducted ? 1 : e->settings.threads;
+    return e->in_progress_thread ? 1 : e->settings.threads;
 }
 
 /* With the lock. A step that has failed stays as it is until the program decides.  @return whether something is on its way */
@@ -79,15 +79,15 @@ static bool look(zoff_engine *e)
 {
     if (e->phase == ZOFF_PHASE_FAILED)
         return false;
-    e->conducted = true;
-    const zoff_status status = e->conductor->progress(e);
-    e->conducted = false;
+    e->in_progress_thread = true;
+    const zoff_status status = e->progress_thread->progress(e);
+    e->in_progress_thread = false;
     return status == ZOFF_PENDING;
 }
 
 static void *conduct(void *ctx)
 {
-    zoff_conductor *c = ctx;
+    zoff_progress_thread *c = ctx;
     lock(c);
     while (!c->stopping) {
         if (look(c->engine)) {
@@ -104,7 +104,7 @@ static void *conduct(void *ctx)
     return NULL;
 }
 
-bool zoff_engine_conductor_is_child(const zoff_engine *e)
+bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
 {
     if (!e || !e->store || e->process == zoff_base_fork_number())
         return false;
@@ -112,19 +112,19 @@ bool zoff_engine_conductor_is_child(const zoff_engine *e)
     return e->settings.tier == ZOFF_TIER_NVME || streams_weights;
 }
 
-static void free_conductor(zoff_conductor *c)
+static void free_conductor(zoff_progress_thread *c)
 {
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
     zoff_base_mem_free(c);
 }
 
-/* Nobody waits with more than one hold of the lock: the conductor, which never takes it twice. */
-static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e), zoff_conductor **out)
+/* Nobody waits with more than one hold of the lock: the progress thread, which never takes it twice. */
+static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e), zoff_progress_thread **out)
 {
-    zoff_conductor *c;
+    zoff_progress_thread *c;
     pthread_mutexattr_t kind;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the conductor", &c));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the progress thread", &c));
     c->process = getpid();
     c->engine = e;
     c->progress = progress;
@@ -138,7 +138,7 @@ static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e),
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_conductor_check(const zoff_engine *e)
+zoff_status zoff_engine_progress_thread_check(const zoff_engine *e)
 {
     ZOFF_FAIL_IF(e->settings.progress_thread && e->comm->one_thread, ZOFF_ERR_UNSUPPORTED,
                  "zoff_engine_opts.progress_thread: the communicator may be used by the program's threads only; start MPI with "
@@ -152,24 +152,24 @@ static void say_that_there_is_none(const char *why)
 }
 
 /* The engine is sealed, also on other ranks: it goes without. */
-void zoff_engine_conductor_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e))
+void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e))
 {
     sigset_t all, before;
-    zoff_conductor *c;
+    zoff_progress_thread *c;
     if (!e->settings.progress_thread)
         return;
     if (make(e, progress, &c) < 0) {
         say_that_there_is_none(zoff_last_error());
         return;
     }
-    e->conductor = c; /* before the thread looks for it */
+    e->progress_thread = c; /* before the thread looks for it */
     /* Signals are for the threads of the program: ours takes none. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&c->thread, NULL, conduct, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
-        e->conductor = NULL;
+        e->progress_thread = NULL;
         free_conductor(c);
         say_that_there_is_none(zoff_base_status_errno(error));
         return;
@@ -177,9 +177,9 @@ void zoff_engine_conductor_start(zoff_engine *e, zoff_status (*progress)(zoff_en
     (void)pthread_setname_np(c->thread, "zoff-progress");
 }
 
-void zoff_engine_conductor_stop(zoff_engine *e)
+void zoff_engine_progress_thread_stop(zoff_engine *e)
 {
-    zoff_conductor *c = e->conductor;
+    zoff_progress_thread *c = e->progress_thread;
     if (!c || is_inherited(c))
         return;
     lock(c);
@@ -187,6 +187,6 @@ void zoff_engine_conductor_stop(zoff_engine *e)
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
-    e->conductor = NULL;
+    e->progress_thread = NULL;
     free_conductor(c);
 }
