@@ -1,5 +1,6 @@
-/* mailbox.c: the channels of a rank over messages, and notes that come before this rank has a use for them: of operations that
- * it has not started, and of channels that it has not joined, because others have heard a little earlier that all agree. */
+/* mailbox.c: the channels of a rank over messages, and headers that come before this rank has a use for them: of operations
+ * that it has not started, and of channels that it has not joined, because others have heard a little earlier that all agree.
+ */
 #include "messages_priv.h"
 
 #include "mem.h"
@@ -8,20 +9,20 @@
 #include <stddef.h>
 #include <string.h>
 
-/* ---- notes that are kept ---- */
+/* ---- headers that are kept ---- */
 
-static zoff_status copy(const zoff_comm_note *note, zoff_comm_early **out)
+static zoff_status copy(const zoff_comm_header *header, zoff_comm_early **out)
 {
-    const size_t bytes = offsetof(zoff_comm_note, data) + note->data_bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, note) + bytes, "what another rank has begun", out));
-    memcpy(&(*out)->note, note, bytes);
+    const size_t bytes = offsetof(zoff_comm_header, data) + header->data_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, header) + bytes, "what another rank has begun", out));
+    memcpy(&(*out)->header, header, bytes);
     return ZOFF_OK;
 }
 
-zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_note *note)
+zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header)
 {
-    zoff_comm_early *one, **list = &port->early[note->stream][note->number % ZOFF_COMM_AHEAD];
-    ZOFF_TRY(copy(note, &one));
+    zoff_comm_early *one, **list = &port->early[header->stream][header->number % ZOFF_COMM_AHEAD];
+    ZOFF_TRY(copy(header, &one));
     one->next = *list;
     *list = one;
     return ZOFF_OK;
@@ -45,14 +46,14 @@ void zoff_comm_mailbox_free(zoff_comm_early *list)
 }
 
 /* Ids only grow: one that is not open here was closed, or comes. */
-zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_note *note, zoff_comm_port **out)
+zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_header *header, zoff_comm_port **out)
 {
-    const zoff_comm_channel *channel = zoff_comm_channel_find(&m->comm, note->channel);
+    const zoff_comm_channel *channel = zoff_comm_channel_find(&m->comm, header->channel);
     zoff_comm_early *one;
     *out = channel ? channel->port : NULL;
-    if (channel || note->channel <= m->last_channel)
+    if (channel || header->channel <= m->last_channel)
         return ZOFF_OK;
-    ZOFF_TRY(copy(note, &one));
+    ZOFF_TRY(copy(header, &one));
     *m->unknown_end = one;
     m->unknown_end = &one->next;
     return ZOFF_OK;
@@ -84,7 +85,7 @@ zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel)
     return status;
 }
 
-/* Returns the notes of this channel. Frees those of channels with lower ids: this rank never joins them. */
+/* Returns the headers of this channel. Frees those of channels with lower ids: this rank never joins them. */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
@@ -93,13 +94,13 @@ zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *chan
     m->last_channel = channel->id;
     for (zoff_comm_early **at = &m->unknown; *at;) {
         zoff_comm_early *one = *at;
-        if (one->note.channel > channel->id) {
+        if (one->header.channel > channel->id) {
             at = &one->next;
             continue;
         }
         *at = one->next;
         one->next = NULL;
-        if (one->note.channel == channel->id) {
+        if (one->header.channel == channel->id) {
             *end = one;
             end = &one->next;
         } else {
@@ -116,12 +117,12 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
     zoff_comm_port *port = channel->port;
-    zoff_comm_note note;
-    memset(&note, 0, offsetof(zoff_comm_note, data));
-    note.says = ZOFF_COMM_CLOSES;
-    note.channel = channel->id;
+    zoff_comm_header header;
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = ZOFF_COMM_CLOSES;
+    header.channel = channel->id;
     if (port->is_joined && channel->id && !m->is_over)
-        zoff_comm_courier_say(m->courier, &note);
+        zoff_comm_message_queue_say(m->queue, &header);
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_AHEAD; i++)
         zoff_comm_mailbox_free(port->early[i / ZOFF_COMM_AHEAD][i % ZOFF_COMM_AHEAD]);
     zoff_base_mem_free(port->members);
@@ -132,14 +133,14 @@ void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel)
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
-    zoff_comm_note note;
-    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof note.data, "they fit into a note");
-    memset(&note, 0, offsetof(zoff_comm_note, data));
-    note.says = ZOFF_COMM_WAITS;
-    note.count = count;
-    note.data_bytes = count * sizeof *visits;
-    memcpy(note.data, visits, note.data_bytes);
+    zoff_comm_header header;
+    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof header.data, "they fit into a header");
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = ZOFF_COMM_WAITS;
+    header.count = count;
+    header.data_bytes = count * sizeof *visits;
+    memcpy(header.data, visits, header.data_bytes);
     if (!m->is_over)
-        zoff_comm_courier_say(m->courier, &note);
+        zoff_comm_message_queue_say(m->queue, &header);
     return ZOFF_OK;
 }

@@ -1,10 +1,10 @@
-/* messages.c: ranks that send each other messages. Who starts an operation tells every other rank so, with a note: what it
+/* messages.c: ranks that send each other messages. Who starts an operation tells every other rank so, with a header: what it
  * calls, what it has for the reader, what it expects of him, and small pieces at once.
  *
- *      started: notes sent --- note of rank r has come and agrees: pieces to and from it are handed over --- all have come,
+ *      started: headers sent --- header of rank r has come and agrees: pieces to and from it are handed over --- all have come,
  *                                                                                              all is sent and received: done
  *
- * A note is the permission to send: nobody sends a large piece before he has read that it is expected with just that size. So
+ * A header is the permission to send: nobody sends a large piece before he has read that it is expected with just that size. So
  * nothing is cut off, a rank that does not come has nothing of ours in flight, and no third message is needed. Nothing sleeps
  * in here and no thread is made: who polls does the work. */
 #include "messages_priv.h"
@@ -63,7 +63,7 @@ static void take_note(messages_comm *m, zoff_status status)
 static zoff_status move_lanes(messages_comm *m, operation *o, uint32_t *list, unsigned *count)
 {
     for (unsigned i = 0; i < *count;) {
-        const zoff_status status = zoff_comm_courier_move(m->courier, &o->lanes[list[i]]);
+        const zoff_status status = zoff_comm_message_queue_move(m->queue, &o->lanes[list[i]]);
         if (status < 0)
             return status;
         if (status == ZOFF_PENDING) {
@@ -83,30 +83,30 @@ static void open_lane(operation *o, unsigned lane, uint32_t *list, unsigned *cou
         list[(*count)++] = lane;
 }
 
-/* Another rank has started it, too. Pieces go when all notes have been read: it may have given up since. */
-static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_note *note)
+/* Another rank has started it, too. Pieces go when all headers have been read: it may have given up since. */
+static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *header)
 {
     const zoff_comm *comm = &m->comm;
-    const unsigned other = note->from, size = comm->size;
-    const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
-                                     .item = note->item,
-                                     .root = note->root,
-                                     .count = note->count,
-                                     .result_bytes = note->result_bytes,
-                                     .sends = note->sends,
-                                     .expects = note->expects};
+    const unsigned other = header->from, size = comm->size;
+    const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)header->kind,
+                                     .item = header->item,
+                                     .root = header->root,
+                                     .count = header->count,
+                                     .result_bytes = header->result_bytes,
+                                     .sends = header->sends,
+                                     .expects = header->expects};
     ZOFF_TRY(zoff_comm_call_compare(comm, o->work, other, &theirs));
-    if (note->data_bytes)
-        memcpy(o->lanes[other].at, note->data, note->data_bytes);
+    if (header->data_bytes)
+        memcpy(o->lanes[other].at, header->data, header->data_bytes);
     o->arrived++;
     o->work->arrived = o->arrived == size;
-    o->lanes[other].tag = (int)note->tag;
+    o->lanes[other].tag = (int)header->tag;
     open_lane(o, size + other, o->open, &o->sending);
     open_lane(o, other, o->open + size, &o->receiving);
     return ZOFF_OK;
 }
 
-/* Where the bytes of each rank are, and those for it. Small ones travel in notes and leave nothing to do for their lane. */
+/* Where the bytes of each rank are, and those for it. Small ones travel in headers and leave nothing to do for their lane. */
 static zoff_status lay_lanes(messages_comm *m, operation *o)
 {
     const zoff_comm_work *work = o->work;
@@ -123,7 +123,7 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
         const size_t bytes = sends ? zoff_comm_call_sends(call, me, peer) : zoff_comm_call_expects(call, peer, me);
         char **at = sends ? &from : &to;
         zoff_comm_lane *lane = &o->lanes[i];
-        const bool is_large = peer != me && bytes > sizeof((zoff_comm_note *)0)->data;
+        const bool is_large = peer != me && bytes > sizeof((zoff_comm_header *)0)->data;
         *lane = (zoff_comm_lane){.at = *at, .left = is_large ? bytes : 0, .sends = sends, .peer = peer};
         o->moving += is_large;
         sends_large |= is_large && sends;
@@ -144,24 +144,24 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
     const zoff_comm_lane *lane = &o->lanes[m->comm.size + other];
-    zoff_comm_note note; /* its data are not zeroed */
-    memset(&note, 0, offsetof(zoff_comm_note, data));
-    note.says = ZOFF_COMM_CALLS;
-    note.kind = call->kind;
-    note.stream = call->stream;
-    note.root = call->root;
-    note.channel = call->channel->id;
-    note.tag = (uint32_t)o->tag;
-    note.item = call->item;
-    note.number = work->number;
-    note.count = call->count;
-    note.result_bytes = work->result_bytes;
-    note.sends = zoff_comm_call_sends(call, m->comm.rank, other);
-    note.expects = zoff_comm_call_expects(call, other, m->comm.rank);
-    note.data_bytes = note.sends <= sizeof note.data ? note.sends : 0;
-    if (note.data_bytes)
-        memcpy(note.data, lane->at, note.data_bytes);
-    return zoff_comm_courier_send(m->courier, other, &note);
+    zoff_comm_header header; /* its data are not zeroed */
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = ZOFF_COMM_CALLS;
+    header.kind = call->kind;
+    header.stream = call->stream;
+    header.root = call->root;
+    header.channel = call->channel->id;
+    header.tag = (uint32_t)o->tag;
+    header.item = call->item;
+    header.number = work->number;
+    header.count = call->count;
+    header.result_bytes = work->result_bytes;
+    header.sends = zoff_comm_call_sends(call, m->comm.rank, other);
+    header.expects = zoff_comm_call_expects(call, other, m->comm.rank);
+    header.data_bytes = header.sends <= sizeof header.data ? header.sends : 0;
+    if (header.data_bytes)
+        memcpy(header.data, lane->at, header.data_bytes);
+    return zoff_comm_message_queue_send(m->queue, other, &header);
 }
 
 /* This rank's own piece of what it gets. */
@@ -199,71 +199,71 @@ static void leave(messages_comm *m, unsigned rank)
 }
 
 /* Of a channel. */
-static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_note *note)
+static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_header *header)
 {
     zoff_comm_port *port;
-    ZOFF_TRY(zoff_comm_mailbox_find(m, note, &port));
+    ZOFF_TRY(zoff_comm_mailbox_find(m, header, &port));
     if (!port)
         return ZOFF_OK;
-    if (note->says == ZOFF_COMM_CLOSES) {
-        port->closed += !port->members[note->from].has_closed;
-        port->members[note->from].has_closed = true;
+    if (header->says == ZOFF_COMM_CLOSES) {
+        port->closed += !port->members[header->from].has_closed;
+        port->members[header->from].has_closed = true;
         return ZOFF_OK;
     }
-    port->members[note->from].started[note->stream] = note->number;
+    port->members[header->from].started[header->stream] = header->number;
     if (m->comm.is_broken)
         return ZOFF_OK;
-    operation *o = &port->operations[note->stream][note->number % ZOFF_COMM_DEPTH];
-    return o->work && o->work->number == note->number ? meet(m, o, note) : zoff_comm_mailbox_keep(port, note);
+    operation *o = &port->operations[header->stream][header->number % ZOFF_COMM_DEPTH];
+    return o->work && o->work->number == header->number ? meet(m, o, header) : zoff_comm_mailbox_keep(port, header);
 }
 
-static void hear_visits(messages_comm *m, const zoff_comm_note *note)
+static void hear_visits(messages_comm *m, const zoff_comm_header *header)
 {
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
-    if (note->count > ZOFF_COMM_VISITS_TOLD || note->data_bytes != note->count * sizeof *visits)
+    if (header->count > ZOFF_COMM_VISITS_TOLD || header->data_bytes != header->count * sizeof *visits)
         return; /* nothing depends on them */
-    memcpy(visits, note->data, note->data_bytes);
-    zoff_comm_heard(&m->comm, note->from, visits, (unsigned)note->count);
+    memcpy(visits, header->data, header->data_bytes);
+    zoff_comm_heard(&m->comm, header->from, visits, (unsigned)header->count);
 }
 
-static zoff_status hear(messages_comm *m, const zoff_comm_note *note)
+static zoff_status hear(messages_comm *m, const zoff_comm_header *header)
 {
     char words[1024];
-    switch ((zoff_comm_says)note->says) {
+    switch ((zoff_comm_says)header->says) {
     case ZOFF_COMM_LEAVES:
-        leave(m, note->from);
+        leave(m, header->from);
         return ZOFF_OK;
     case ZOFF_COMM_GIVES_UP:
-        leave(m, note->from);
-        snprintf(words, sizeof words, "%.*s", (int)note->data_bytes, note->data);
+        leave(m, header->from);
+        snprintf(words, sizeof words, "%.*s", (int)header->data_bytes, header->data);
         end_all(m, words, true);
         return ZOFF_OK;
     case ZOFF_COMM_WAITS:
-        hear_visits(m, note);
+        hear_visits(m, header);
         return ZOFF_OK;
     case ZOFF_COMM_CALLS:
     case ZOFF_COMM_CLOSES:
         break;
     }
-    return hear_of_channel(m, note);
+    return hear_of_channel(m, header);
 }
 
-/* Handle the notes that other ranks sent about a channel before this rank joined it. */
+/* Handle the headers that other ranks sent about a channel before this rank joined it. */
 static void messages_join(zoff_comm *comm, zoff_comm_channel *channel)
 {
     messages_comm *m = (messages_comm *)comm;
     zoff_comm_early *kept = zoff_comm_mailbox_join(comm, channel);
     for (const zoff_comm_early *one = kept; one; one = one->next)
-        take_note(m, hear(m, &one->note));
+        take_note(m, hear(m, &one->header));
     zoff_comm_mailbox_free(kept);
 }
 
 static void hear_all(messages_comm *m)
 {
-    const zoff_comm_note *note;
+    const zoff_comm_header *header;
     zoff_status status;
-    while ((status = zoff_comm_courier_take(m->courier, &note)) == ZOFF_OK)
-        take_note(m, hear(m, note));
+    while ((status = zoff_comm_message_queue_take(m->queue, &header)) == ZOFF_OK)
+        take_note(m, hear(m, header));
     take_note(m, status);
 }
 
@@ -286,7 +286,7 @@ static void progress(messages_comm *m)
     hear_all(m);
     for (operation *o = m->in_flight; o && !m->is_over; o = o->next)
         take_note(m, go_on(m, o));
-    take_note(m, zoff_comm_courier_flush(m->courier));
+    take_note(m, zoff_comm_message_queue_flush(m->queue));
 }
 
 /* ---- the table ---- */
@@ -332,7 +332,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     status = tell_all(m, o);
     zoff_comm_early *early = zoff_comm_mailbox_take(work);
     for (const zoff_comm_early *one = early; one && status >= 0; one = one->next)
-        status = meet(m, o, &one->note);
+        status = meet(m, o, &one->header);
     zoff_comm_mailbox_free(early);
     take_note(m, status);
     progress(m);
@@ -417,12 +417,12 @@ static bool messages_has_arrived(zoff_comm *comm, const zoff_comm_work *work, un
 
 static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *words)
 {
-    zoff_comm_note note;
-    memset(&note, 0, offsetof(zoff_comm_note, data));
-    note.says = says;
-    note.data_bytes = zoff_base_bits_min(strlen(words), sizeof note.data);
-    memcpy(note.data, words, note.data_bytes);
-    zoff_comm_courier_say(m->courier, &note);
+    zoff_comm_header header;
+    memset(&header, 0, offsetof(zoff_comm_header, data));
+    header.says = says;
+    header.data_bytes = zoff_base_bits_min(strlen(words), sizeof header.data);
+    memcpy(header.data, words, header.data_bytes);
+    zoff_comm_message_queue_say(m->queue, &header);
 }
 
 /* Whether something of the operation is still in flight. A rank that has started it, too, may be sending until it is heard to
@@ -439,8 +439,8 @@ static bool recall(messages_comm *m, operation *o, bool is_late)
         if (!may_come)
             lane->left = 0;
         if ((!may_come || m->has_left[lane->peer]) && !lane->sends)
-            zoff_comm_courier_cancel(m->courier, lane);
-        holds |= zoff_comm_courier_move(m->courier, lane) != ZOFF_OK;
+            zoff_comm_message_queue_cancel(m->queue, lane);
+        holds |= zoff_comm_message_queue_move(m->queue, lane) != ZOFF_OK;
     }
     return holds;
 }
@@ -511,7 +511,7 @@ static void messages_close(zoff_comm *comm)
         while ((status = hear_the_end(m)) == ZOFF_PENDING && zoff_base_clock_seconds() < until)
             sched_yield();
     }
-    zoff_comm_courier_close(m->courier, status == ZOFF_OK);
+    zoff_comm_message_queue_close(m->queue, status == ZOFF_OK);
     free_all(m);
 }
 
@@ -535,7 +535,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
     ZOFF_TRY_OR(free_comm, zoff_comm_mailbox_open(&m->comm, &m->comm.common));
     ZOFF_TRY_OR(free_comm, zoff_comm_prepare(&m->comm));
     messages_join(&m->comm, &m->comm.common);
-    ZOFF_TRY_OR(free_comm, zoff_comm_courier_open(transport, &m->courier));
+    ZOFF_TRY_OR(free_comm, zoff_comm_message_queue_open(transport, &m->queue));
     *out = &m->comm;
     return ZOFF_OK;
 free_comm:

@@ -2,7 +2,7 @@
 #ifndef ZOFF_COMM_MESSAGES_PRIV_H
 #define ZOFF_COMM_MESSAGES_PRIV_H
 
-#include "courier_priv.h"
+#include "message_queue_priv.h"
 
 /* A rank has at most DEPTH operations of a stream in flight, and so may be that many ahead of another, which may have as many
  * that are not done: numbers differ by less than AHEAD. */
@@ -13,17 +13,17 @@ typedef struct zoff_comm_operation {
     unsigned arrived;      /* ranks that have started it, too, with this one */
     unsigned moving;       /* lanes with something left to do */
     bool has_own;          /* this rank's own piece is copied */
-    int tag;               /* of all that it sends; 0: nothing goes but in notes */
+    int tag;               /* of all that it sends; 0: nothing goes but in headers */
     zoff_comm_lane *lanes; /* from rank 0, 1, ..., then to rank 0, 1, ... */
     uint32_t *open;        /* lanes that may move and are not done: those that send, and `size` further on those that receive */
     unsigned sending, receiving;
     struct zoff_comm_operation *next, *before; /* in flight */
 } zoff_comm_operation;
 
-/* A note of an operation that this rank has not started. */
+/* A header of an operation that this rank has not started. */
 typedef struct zoff_comm_early {
     struct zoff_comm_early *next;
-    zoff_comm_note note; /* as far as it has data */
+    zoff_comm_header header; /* as far as it has data */
 } zoff_comm_early;
 
 /* A channel. */
@@ -40,11 +40,11 @@ typedef struct zoff_comm_port {
 
 typedef struct zoff_comm_messages {
     zoff_comm comm;
-    zoff_comm_courier *courier;
+    zoff_comm_message_queue *queue;
     zoff_comm_operation *in_flight;
     zoff_comm_early *unknown, **unknown_end; /* of channels that this rank has not joined yet; the oldest first */
     uint32_t last_channel;                   /* that it has joined */
-    bool tags[ZOFF_COMM_TAGS];               /* in use, of what is sent; 0 is that of notes */
+    bool tags[ZOFF_COMM_TAGS];               /* in use, of what is sent; 0 is that of headers */
     unsigned last_tag;
     double close_seconds, patience_seconds;
     bool is_over; /* nothing will go on, for the reason in `over` */
@@ -59,18 +59,18 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
     return work->call.channel->port;
 }
 
-/* mailbox.c: channels, and notes that come before their operation */
+/* mailbox.c: channels, and headers that come before their operation */
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
 /* @return what others have told of it before, the oldest first: the caller's to hear and to free */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
-/* Keep a note of an operation of a joined channel. */
-zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_note *note);
+/* Keep a header of an operation of a joined channel. */
+zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header);
 /* Take out those of an operation, a list. */
 zoff_comm_early *zoff_comm_mailbox_take(const zoff_comm_work *work);
-/* A note of a channel: its port; NULL where it was kept, or there is no use for it any more. */
-zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_note *note, zoff_comm_port **out);
+/* A header of a channel: its port; NULL where it was kept, or there is no use for it any more. */
+zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_header *header, zoff_comm_port **out);
 void zoff_comm_mailbox_free(zoff_comm_early *list);
 /* A tag for what an operation sends: one that was not in use for long.  @return 0: there is none */
 int zoff_comm_mailbox_tag(zoff_comm_messages *m);

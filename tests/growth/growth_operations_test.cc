@@ -1,5 +1,5 @@
 // growth_operations_test.cc: what one rank does for one operation, for one fetched part of a slice, and for the union of
-// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its notes with
+// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its headers with
 // the same call.
 #include "counted.h"
 #include "zoff_test.h"
@@ -9,7 +9,7 @@
 #include <deque>
 
 extern "C" {
-#include "courier_priv.h"
+#include "message_queue_priv.h"
 #include "engine_priv.h"
 #include "zero.h"
 }
@@ -21,23 +21,23 @@ namespace
 enum { FEW = 512, MANY = 4096 };
 const double LINEAR = 1.15;
 
-// Messages of rank 0: what it sends is gone at once; for each note of a call one of its receiver comes back.
+// Messages of rank 0: what it sends is gone at once; for each header of a call one of its receiver comes back.
 struct echo {
-    std::deque<zoff_comm_note> notes;
-    std::deque<std::pair<void *, size_t>> listening; // receives of notes; the requests are their numbers, from 1
+    std::deque<zoff_comm_header> headers;
+    std::deque<std::pair<void *, size_t>> listening; // receives of headers; the requests are their numbers, from 1
     uint64_t posted = 0, taken = 0, sends = 0;
 
     static int send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
     {
         auto self = (echo *)ctx;
-        zoff_comm_note note = {};
+        zoff_comm_header header = {};
         *out = nullptr;
         self->sends++;
         if (tag == 0) {
-            memcpy(&note, data, bytes);
-            note.from = to;
-            if (note.says == ZOFF_COMM_CALLS)
-                self->notes.push_back(note);
+            memcpy(&header, data, bytes);
+            header.from = to;
+            if (header.says == ZOFF_COMM_CALLS)
+                self->headers.push_back(header);
         }
         return 0;
     }
@@ -56,11 +56,11 @@ struct echo {
         auto self = (echo *)ctx;
         if (!*request)
             return 1;
-        if ((uint64_t)(uintptr_t)*request != self->taken + 1 || self->notes.empty())
+        if ((uint64_t)(uintptr_t)*request != self->taken + 1 || self->headers.empty())
             return 0;
-        memcpy(self->listening.front().first, &self->notes.front(), sizeof(zoff_comm_note));
+        memcpy(self->listening.front().first, &self->headers.front(), sizeof(zoff_comm_header));
         self->listening.pop_front();
-        self->notes.pop_front();
+        self->headers.pop_front();
         self->taken++;
         return 1;
     }
@@ -112,7 +112,7 @@ uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
 TEST(GrowthOperations, AnOperationIsLinearInTheRanks)
 {
     for (const zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM}) {
-        for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // in the note, and beside it
+        for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // in the header, and beside it
             if (piece_bytes > 8 && kind != ZOFF_COMM_EXCHANGE)
                 continue;
             const uint64_t few = blocks_of(FEW, kind, piece_bytes), many = blocks_of(MANY, kind, piece_bytes);

@@ -1,6 +1,6 @@
-/* courier.c: notes and lanes over a transport. Notes of all ranks come in through one ring of receives, however many ranks
- * there are; they are read in the order of the ring, which keeps the order of each rank. */
-#include "courier_priv.h"
+/* message_queue.c: headers and lanes over a transport. Headers of all ranks come in through one ring of receives, however many
+ * ranks there are; they are read in the order of the ring, which keeps the order of each rank. */
+#include "message_queue_priv.h"
 
 #include "bits.h"
 #include "clock.h"
@@ -11,34 +11,34 @@
 #include <stddef.h>
 #include <string.h>
 
-static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the form of a note */
+static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the form of a header */
 static const double CLOSING_SECONDS = 1;  /* how long what is on its way out at the end is waited for */
 
-enum { RING = 32, NOTE_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_note, data), MOST_BYTES = 64 << 20 };
-_Static_assert(sizeof(zoff_comm_note) == ZOFF_COMM_NOTE_BYTES, "a note has no padding");
+enum { RING = 32, HEADER_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };
+_Static_assert(sizeof(zoff_comm_header) == ZOFF_COMM_HEADER_BYTES, "a header has no padding");
 enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
 
-/* One that is sent has memory for the first `bytes` of its note only: notes without data are by far the most. */
+/* One that is sent has memory for the first `bytes` of its header only: headers without data are by far the most. */
 typedef struct letter {
     zoff_comm_request request;
     struct letter *next;
     size_t bytes;
-    zoff_comm_note note;
+    zoff_comm_header header;
 } letter;
 
 /* What letters to other ranks have room for. */
 enum { SMALL_BYTES = 256, CLASSES = 2 };
-static const size_t ROOM[CLASSES] = {SMALL_BYTES, sizeof(zoff_comm_note)};
+static const size_t ROOM[CLASSES] = {SMALL_BYTES, sizeof(zoff_comm_header)};
 
-struct zoff_comm_courier {
+struct zoff_comm_message_queue {
     zoff_comm_transport transport;
     letter ring[RING];
-    unsigned next;  /* of the ring: whose note comes next */
+    unsigned next;  /* of the ring: whose header comes next */
     bool was_taken; /* it has been handed out, and is to be posted again */
     letter *outgoing, *spare[CLASSES];
 };
 
-static zoff_status fail(const zoff_comm_courier *c)
+static zoff_status fail(const zoff_comm_message_queue *c)
 {
     const zoff_comm_transport *t = &c->transport;
     const char *words = t->error(t->ctx);
@@ -48,7 +48,8 @@ static zoff_status fail(const zoff_comm_courier *c)
 
 /* ---- requests ---- */
 
-static zoff_status begin_receive(zoff_comm_courier *c, unsigned from, int tag, void *data, size_t bytes, zoff_comm_request *r)
+static zoff_status begin_receive(zoff_comm_message_queue *c, unsigned from, int tag, void *data, size_t bytes,
+                                 zoff_comm_request *r)
 {
     const zoff_comm_transport *t = &c->transport;
     if (t->receive(t->ctx, from, tag, data, bytes, &r->handle) < 0)
@@ -58,7 +59,8 @@ static zoff_status begin_receive(zoff_comm_courier *c, unsigned from, int tag, v
     return ZOFF_OK;
 }
 
-static zoff_status begin_send(zoff_comm_courier *c, unsigned to, int tag, const void *data, size_t bytes, zoff_comm_request *r)
+static zoff_status begin_send(zoff_comm_message_queue *c, unsigned to, int tag, const void *data, size_t bytes,
+                              zoff_comm_request *r)
 {
     const zoff_comm_transport *t = &c->transport;
     if (t->send(t->ctx, to, tag, data, bytes, &r->handle) < 0)
@@ -68,7 +70,7 @@ static zoff_status begin_send(zoff_comm_courier *c, unsigned to, int tag, const 
     return ZOFF_OK;
 }
 
-static zoff_status look(zoff_comm_courier *c, zoff_comm_request *r)
+static zoff_status look(zoff_comm_message_queue *c, zoff_comm_request *r)
 {
     const zoff_comm_transport *t = &c->transport;
     if (!r->busy)
@@ -80,14 +82,14 @@ static zoff_status look(zoff_comm_courier *c, zoff_comm_request *r)
     return r->busy ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* ---- notes ---- */
+/* ---- headers ---- */
 
-static zoff_status listen(zoff_comm_courier *c, letter *l)
+static zoff_status listen(zoff_comm_message_queue *c, letter *l)
 {
-    return begin_receive(c, ZOFF_COMM_ANY_RANK, NOTE_TAG, &l->note, sizeof l->note, &l->request);
+    return begin_receive(c, ZOFF_COMM_ANY_RANK, HEADER_TAG, &l->header, sizeof l->header, &l->request);
 }
 
-zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **out)
+zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_comm_header **out)
 {
     if (c->transport.size == 1)
         return ZOFF_PENDING;
@@ -100,7 +102,7 @@ zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **
     const zoff_status status = look(c, &l->request);
     if (status != ZOFF_OK)
         return status;
-    const zoff_comm_note *n = &l->note;
+    const zoff_comm_header *n = &l->header;
     ZOFF_FAIL_IF(
         n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data || n->says > ZOFF_COMM_WAITS ||
             n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS || n->tag >= ZOFF_COMM_TAGS,
@@ -110,33 +112,33 @@ zoff_status zoff_comm_courier_take(zoff_comm_courier *c, const zoff_comm_note **
     return ZOFF_OK;
 }
 
-static letter **spares_of(zoff_comm_courier *c, const letter *l)
+static letter **spares_of(zoff_comm_message_queue *c, const letter *l)
 {
     return &c->spare[l->bytes == SMALL_BYTES ? 0 : 1];
 }
 
-static void put_by(zoff_comm_courier *c, letter *l)
+static void put_by(zoff_comm_message_queue *c, letter *l)
 {
     l->next = *spares_of(c, l);
     *spares_of(c, l) = l;
 }
 
 /* With room for so many bytes. */
-static zoff_status get_letter(zoff_comm_courier *c, size_t bytes, letter **out)
+static zoff_status get_letter(zoff_comm_message_queue *c, size_t bytes, letter **out)
 {
     const unsigned class = bytes > SMALL_BYTES;
     letter *l = c->spare[class];
     if (l)
         c->spare[class] = l->next;
     else
-        ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(letter, note) + ROOM[class], "a message to another rank", &l));
+        ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(letter, header) + ROOM[class], "a message to another rank", &l));
     l->bytes = ROOM[class];
     *out = l;
     return ZOFF_OK;
 }
 
 /* Put away the letters that have arrived. */
-zoff_status zoff_comm_courier_flush(zoff_comm_courier *c)
+zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c)
 {
     for (letter **at = &c->outgoing; *at;) {
         letter *l = *at;
@@ -153,32 +155,32 @@ zoff_status zoff_comm_courier_flush(zoff_comm_courier *c)
     return c->outgoing ? ZOFF_PENDING : ZOFF_OK;
 }
 
-zoff_status zoff_comm_courier_send(zoff_comm_courier *c, unsigned to, const zoff_comm_note *note)
+zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to, const zoff_comm_header *header)
 {
-    const size_t bytes = HEAD_BYTES + note->data_bytes;
+    const size_t bytes = HEAD_BYTES + header->data_bytes;
     letter *l;
     ZOFF_TRY(get_letter(c, bytes, &l));
-    memcpy(&l->note, note, bytes);
-    l->note.magic = MAGIC;
-    l->note.from = c->transport.rank;
-    const zoff_status status = begin_send(c, to, NOTE_TAG, &l->note, bytes, &l->request);
+    memcpy(&l->header, header, bytes);
+    l->header.magic = MAGIC;
+    l->header.from = c->transport.rank;
+    const zoff_status status = begin_send(c, to, HEADER_TAG, &l->header, bytes, &l->request);
     letter **list = status < 0 ? spares_of(c, l) : &c->outgoing;
     l->next = *list;
     *list = l;
     return status;
 }
 
-void zoff_comm_courier_say(zoff_comm_courier *c, const zoff_comm_note *note)
+void zoff_comm_message_queue_say(zoff_comm_message_queue *c, const zoff_comm_header *header)
 {
     for (unsigned rank = 0; rank < c->transport.size; rank++) {
         if (rank != c->transport.rank)
-            (void)zoff_comm_courier_send(c, rank, note);
+            (void)zoff_comm_message_queue_send(c, rank, header);
     }
 }
 
 /* ---- lanes ---- */
 
-static zoff_status begin_next(zoff_comm_courier *c, zoff_comm_lane *lane)
+static zoff_status begin_next(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     zoff_comm_request *r = &lane->flight[(lane->first + lane->flying) % FLIGHT];
     const size_t bytes = zoff_base_bits_min(lane->left, c->transport.most_bytes);
@@ -190,7 +192,7 @@ static zoff_status begin_next(zoff_comm_courier *c, zoff_comm_lane *lane)
     return ZOFF_OK;
 }
 
-static zoff_status land(zoff_comm_courier *c, zoff_comm_lane *lane)
+static zoff_status land(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     while (lane->flying) {
         const zoff_status status = look(c, &lane->flight[lane->first]);
@@ -202,7 +204,7 @@ static zoff_status land(zoff_comm_courier *c, zoff_comm_lane *lane)
     return ZOFF_OK;
 }
 
-zoff_status zoff_comm_courier_move(zoff_comm_courier *c, zoff_comm_lane *lane)
+zoff_status zoff_comm_message_queue_move(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     zoff_status status = land(c, lane);
     if (status < 0)
@@ -212,7 +214,7 @@ zoff_status zoff_comm_courier_move(zoff_comm_courier *c, zoff_comm_lane *lane)
     return lane->left || lane->flying ? ZOFF_PENDING : ZOFF_OK;
 }
 
-void zoff_comm_courier_cancel(zoff_comm_courier *c, zoff_comm_lane *lane)
+void zoff_comm_message_queue_cancel(zoff_comm_message_queue *c, zoff_comm_lane *lane)
 {
     const zoff_comm_transport *t = &c->transport;
     for (unsigned i = 0; i < lane->flying; i++) {
@@ -225,8 +227,8 @@ void zoff_comm_courier_cancel(zoff_comm_courier *c, zoff_comm_lane *lane)
 
 /* ---- life ---- */
 
-/* Whether none of the courier's own memory is in use any more. */
-static bool hush(zoff_comm_courier *c)
+/* Whether none of the queue's own memory is in use any more. */
+static bool hush(zoff_comm_message_queue *c)
 {
     const zoff_comm_transport *t = &c->transport;
     for (unsigned i = 0; i < RING; i++) {
@@ -235,7 +237,7 @@ static bool hush(zoff_comm_courier *c)
     }
     const double until = zoff_base_clock_seconds() + CLOSING_SECONDS;
     for (;;) {
-        zoff_status status = zoff_comm_courier_flush(c);
+        zoff_status status = zoff_comm_message_queue_flush(c);
         for (unsigned i = 0; i < RING && status >= 0; i++) {
             const zoff_status one = look(c, &c->ring[i].request);
             status = one == ZOFF_OK ? status : one;
@@ -255,10 +257,10 @@ static void free_letters(letter *l)
     }
 }
 
-zoff_status zoff_comm_courier_open(const zoff_comm_transport *transport, zoff_comm_courier **out)
+zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, zoff_comm_message_queue **out)
 {
     zoff_status status = ZOFF_OK;
-    zoff_comm_courier *c;
+    zoff_comm_message_queue *c;
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "the messages of a communicator", &c));
     c->transport = *transport;
     if (c->transport.most_bytes == 0)
@@ -273,7 +275,7 @@ hush_all:
     return status;
 }
 
-void zoff_comm_courier_close(zoff_comm_courier *c, bool clean)
+void zoff_comm_message_queue_close(zoff_comm_message_queue *c, bool clean)
 {
     const bool is_quiet = hush(c);
     c->transport.close(c->transport.ctx, clean && is_quiet);
