@@ -28,8 +28,8 @@ TEST_F(bench_comm, has_every_figure)
         }
     }
     EXPECT_EQ(2, json_integer_value(json_object_get(root, "ranks")));
-    expect_ratio("hidden_share");
-    expect_ratio("hidden_share_by_itself");
+    expect_figure("hidden_share"); // a difference of times: on a machine that is busy nothing may be hidden, or less
+    expect_figure("hidden_share_by_itself");
     EXPECT_EQ(7u, json_array_size(json_object_get(root, "races")));
     for_each_row([](json_t *, json_t *row) { EXPECT_EQ(1u, json_array_size(json_object_get(row, "seconds"))); });
 }

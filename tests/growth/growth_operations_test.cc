@@ -1,6 +1,6 @@
 // growth_operations_test.cc: what one rank does for one operation, for one fetched part of a slice, and for the union of
-// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its headers with
-// the same call.
+// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its headers
+// with the same call.
 #include "counted.h"
 #include "zoff_test.h"
 
@@ -9,8 +9,8 @@
 #include <deque>
 
 extern "C" {
-#include "message_queue_priv.h"
 #include "engine_priv.h"
+#include "message_queue_priv.h"
 #include "zero.h"
 }
 
