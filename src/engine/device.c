@@ -33,9 +33,7 @@ static size_t bytes_of(const zoff_engine *e, const zoff_plan_piece *piece)
     return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
-/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in the staging slot of its
- * own.
- */
+/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in its staging slot. */
 static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offsets)
 {
     size_t most = 0;
@@ -53,7 +51,7 @@ static size_t lay_out(const zoff_engine *e, const zoff_plan *plan, size_t *offse
 }
 
 /* Of buckets whose states stay on the device, gradients do, too. */
-static uint64_t kept_gradients(const zoff_engine *e, const zoff_plan *plan)
+static uint64_t gradients_that_stay(const zoff_engine *e, const zoff_plan *plan)
 {
     const size_t buckets = zoff_engine_residents_kept(e, plan);
     const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
@@ -83,7 +81,7 @@ uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan)
         const zoff_engine_param *p = &e->params[i];
         bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
     }
-    bytes -= zoff_base_bits_min(bytes, kept_gradients(e, plan));
+    bytes -= zoff_base_bits_min(bytes, gradients_that_stay(e, plan));
     return bytes + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(e, plan, NULL);
 }
 
@@ -168,8 +166,6 @@ void zoff_engine_device_close(zoff_engine *e)
     *d = (zoff_device){.direct = direct};
 }
 
-/* ---- time ---- */
-
 /* ---- gradients, down ---- */
 
 static zoff_status landing(zoff_engine *e, size_t number, void **out)
@@ -182,7 +178,7 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
 }
 
 /* Whether the last element of a slice is in a bucket whose states stay on the device. */
-static bool ends_in_kept(const zoff_engine *e, size_t number)
+static bool ends_on_device(const zoff_engine *e, size_t number)
 {
     return e->device.tier.count && zoff_engine_slices_has(e, number) &&
            zoff_engine_device_tier_has(e, e->slice_buckets[number].last);
@@ -204,10 +200,10 @@ zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t sli
     zoff_device *d = &e->device;
     const zoff_engine_param *param = &e->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
-    const bool falls = !bytes || !ends_in_kept(e, number);
+    const bool comes_down = !bytes || !ends_on_device(e, number);
     char *to;
     void *event;
-    if (falls) {
+    if (comes_down) {
         ZOFF_TRY(zoff_engine_acquire_lend(e, number, bytes, &to));
         ZOFF_TRY(landing(e, number, &event));
     }
@@ -215,7 +211,7 @@ zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t sli
     if (d->norm.count)
         ZOFF_TRY(zoff_engine_link_compute_follow(e));
     note_order(e, number);
-    if (!falls)
+    if (!comes_down)
         return ZOFF_OK;
     ZOFF_TRY(ops->event_await(e->accel, d->down, d->handed_over));
     zoff_status status = ops->copy(e->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
@@ -259,6 +255,12 @@ zoff_status zoff_engine_device_unload(zoff_bucket_run *run)
 {
     const zoff_status status = zoff_engine_download_poll(run->engine);
     return status < 0 ? status : is_down(run) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_engine_device_unload_none(zoff_bucket_run *run)
+{
+    const zoff_status status = zoff_engine_download_poll(run->engine);
+    return status < 0 ? status : ZOFF_OK;
 }
 
 zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run)
@@ -355,7 +357,7 @@ static bool wants_slot(const zoff_bucket_run *run)
 }
 
 /* Windows whose weights have come from all ranks, and could not be sent up then. */
-static zoff_status rise_again(zoff_engine *e)
+static zoff_status upload_again(zoff_engine *e)
 {
     for (size_t b = 0; is_sharded(e) && b < e->plan.chunk_count; b++) {
         if (e->runs[b].staging && e->runs[b].shared)
@@ -373,7 +375,7 @@ zoff_status zoff_engine_device_stage(zoff_bucket_run *run)
     if (wants_slot(run)) {
         zoff_status status = zoff_engine_staging_lend(e, run->chunk);
         if (status == ZOFF_PENDING)
-            ZOFF_TRY(rise_again(e));
+            ZOFF_TRY(upload_again(e));
         if (status != ZOFF_OK)
             return status;
     }

@@ -154,9 +154,11 @@ zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, 
 zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
 /* Send up what this rank has changed of a bucket, or what all have in this step, and release the staging slot behind it. */
 zoff_status zoff_engine_device_upload(zoff_engine *e, size_t bucket, bool own);
-zoff_status zoff_engine_device_settle(zoff_engine *e);           /* wait until all that goes up is there */
-zoff_status zoff_engine_device_finish(zoff_engine *e);           /* the end of a step */
-zoff_status zoff_engine_device_unload(zoff_bucket_run *run);     /* a row: the bucket's own gradients are down */
+zoff_status zoff_engine_device_settle(zoff_engine *e);       /* wait until all that goes up is there */
+zoff_status zoff_engine_device_finish(zoff_engine *e);       /* the end of a step */
+zoff_status zoff_engine_device_unload(zoff_bucket_run *run); /* a row: the bucket's own gradients are down */
+/* A row: nothing of the bucket comes down, but an error of what does is noticed before the device changes anything. */
+zoff_status zoff_engine_device_unload_none(zoff_bucket_run *run);
 zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run); /* a row of several ranks: all are */
 zoff_status zoff_engine_device_stage(zoff_bucket_run *run);      /* a row */
 /* A row. Where weights come from other ranks, too, these go up with them instead (all_gather.c). */

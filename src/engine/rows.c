@@ -3,7 +3,7 @@
  * by the number of ranks and by the tier of its states; it is decided here, at seal, and asked nowhere else. */
 #include "engine_priv.h"
 
-/* What has to be so for a row to be there. Of each pair one holds. */
+/* Conditions of a row. A bucket has the row if all of them hold. */
 enum {
     ALONE = 1 << 0, /* one rank */
     SEVERAL = 1 << 1,
@@ -24,9 +24,10 @@ typedef struct conditional_row {
     unsigned when;
 } conditional_row;
 
-/* A micro-step that only adds up. */
+/* Every micro-step but the last one of a step. */
 static const conditional_row ADD[] = {
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | HOST}, /* device: its gradients have come down */
+    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | DEVICE},
     {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
     {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
     {{"accumulate", zoff_engine_stages_accumulate}, ALONE | HOST}, /* cpu_adam: into fp32 */
@@ -36,6 +37,7 @@ static const conditional_row ADD[] = {
 /* The last micro-step. Of several ranks gradients may have left, and be added up and measured, before it was asked for. */
 static const conditional_row STEP[] = {
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | SUMS | HOST},
+    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | SUMS | DEVICE},
     {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
     {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL},
     {{"accumulate", zoff_engine_stages_accumulate}, ALONE | SUMS | HOST},
@@ -45,12 +47,13 @@ static const conditional_row STEP[] = {
     {{"agree", zoff_engine_presence_agree}, SEVERAL}, /* comm: on the slices that take part */
     {{"gate", zoff_engine_stages_gate}, 0},           /* engine: opens when all are measured and the ranks have voted */
     {{"unload", zoff_engine_device_unload}, ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
-    {{"sums", zoff_engine_all_gather_sums}, SEVERAL | REPLICATED},            /* zero: those of other ranks */
-    {{"fetch", zoff_engine_stages_fetch}, HOST},          /* offload: starts for later buckets while this one is updated */
+    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | NO_SUMS | DEVICE},
+    {{"sums", zoff_engine_all_gather_sums}, SEVERAL | REPLICATED}, /* zero: those of other ranks */
+    {{"fetch", zoff_engine_stages_fetch}, 0},             /* offload: starts for later buckets while this one is updated */
     {{"stage", zoff_engine_device_stage}, STAGED | HOST}, /* device: where its new weights will be */
     {{"update", zoff_engine_update_run}, HOST},           /* cpu_adam, on the team; pumps I/O in between */
     {{"update", zoff_engine_device_tier_update}, DEVICE},
-    {{"flush", zoff_engine_stages_flush}, HOST},                           /* offload: write-behind, never waited for here */
+    {{"flush", zoff_engine_stages_flush}, 0},                              /* offload: write-behind, never waited for here */
     {{"upload", zoff_engine_device_upload_bucket}, STAGED | WHOLE | HOST}, /* device: likewise */
     {{"gather", zoff_engine_all_gather_weights}, PARTITIONED},             /* zero: to all ranks, a few buckets at a time */
 };
@@ -60,7 +63,7 @@ static unsigned either(bool is_so, unsigned then, unsigned otherwise)
     return is_so ? then : otherwise;
 }
 
-/* What is so for the buckets of one tier; `bucket`: any of them. */
+/* The conditions that hold for all buckets of one tier. `bucket` is any one of them. */
 static unsigned facts_of(const zoff_engine *e, bool on_device, size_t bucket)
 {
     const bool several = zoff_engine_ranks_several(e);

@@ -339,6 +339,44 @@ TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
     }
 }
 
+// Half of the states are on a device, which updates first. A read ahead that has failed is known by then: nothing is changed,
+// and the gradients can be dropped.
+TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
+{
+    log_catcher log;
+    scratch_folder folder;
+    test_device device;
+    trainer t(1);
+    t.add(30000, 1, ZOFF_BF16, ZOFF_BF16);
+    t.put_on(&device);
+    engine e = make_engine(t, with_ratio(on_disk(folder), 0.5), 2048, 0, nullptr, device.accel);
+    ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    aio_fault fault;
+    for (int step = 1; step <= 3; step++) {
+        int reads = 0;
+        fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+            return !writes && ++reads == 1 && step == 2 ? -EIO : res;
+        };
+        t.next_step();
+        t.backward_all(0.1f);
+        t.hand_over_all(e.get());
+        for (int i = 0; i < 5000 && zoff_engine_progress(e.get()) == ZOFF_PENDING; i++)
+            usleep(1000);
+        auto info = new_info();
+        if (step == 2) {
+            EXPECT_GT(reads, 0);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "before anything was changed", zoff_step(e.get(), nullptr, &info));
+            EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
+            ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
+        } else {
+            ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+            reference::step(t.tensors, config_groups(), info.t, 1, 1, 0);
+        }
+    }
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+}
+
 // Whatever a trainer does between two steps, the next one's first chunks are read meanwhile; a read that fails there is told by
 // the step, which can be tried again.
 TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
