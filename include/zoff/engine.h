@@ -214,7 +214,7 @@ ZOFF_API zoff_status zoff_engine_open(const char *config_path, const zoff_param_
                                       zoff_engine **out);
 
 /** Wait for what is in flight, remove the files unless they persist (zoff.persist), free everything. NULL is allowed.
- *  With zoff.persist and windows written since the last commit it does zoff_state_flush() first, which is collective; what
+ *  With zoff.persist and ranges written since the last commit it does zoff_state_flush() first, which is collective; what
  *  fails is a warning in the log, and files hold the last commit. Call zoff_state_flush() before to get the error.
  *  A disk or device that does not move is waited for 10 s, or timeout_seconds of the communicator if that is less; what it may
  *  still touch stays allocated, and the log says so. */
@@ -264,7 +264,7 @@ ZOFF_API zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, 
  *  before that call, or finish it before zoff_step_begin().
  *  @param native_stream the device stream that computes it; NULL on the host, and on a device for what is there already
  *  @blocks never, but for the reads of the "posix" I/O back-end, on a device from stage 2 on as zoff_grad_acquire() does, and
- *  after windows were written as zoff_state_flush()
+ *  after ranges were written as zoff_state_flush()
  *  @return ERR_STATE when it is not sealed, was said twice, or has no gradient buffer */
 ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
@@ -299,7 +299,7 @@ ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
  *  (1 - beta1) / sqrt(1 - beta2) times lr, 3.2 with the default betas; torch.optim counts by parameter.) Starts reading states;
  * from here to zoff_step_wait() weights and gradients are the engine's.
  *  @blocks never, but for the reads of the "posix" I/O back-end, for reads in flight of weights that the engine keeps, and
- *  after windows were written as zoff_state_flush()
+ *  after ranges were written as zoff_state_flush()
  *  @return ERR_INVALID, ERR_STATE, or what zoff_state_flush() returns: nothing was started */
 ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
 
@@ -342,12 +342,12 @@ ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice
  *  adds up may be taken while weights are lent.  @return ERR_STATE while a step is open */
 ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
 
-/** Set a window of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,
+/** Set a range of the weights of a parameter that is engine_owned, counted in elements through its slices one after the other,
  *  and its masters with them. Moments stay. Nothing of it may be lent. Durable as zoff_state_write() is.
  *  @units elements of the parameter's type  @blocks yes */
 ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src);
 
-/** Copy a window of the weights of a parameter that is engine_owned; otherwise like zoff_param_write(). */
+/** Copy a range of the weights of a parameter that is engine_owned; otherwise like zoff_param_write(). */
 ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
 
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.  @blocks yes
@@ -361,21 +361,21 @@ ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
 /** Write the masters to the weights, rounded as a step rounds them, after states were loaded.  @blocks yes */
 ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 
-/** Copy a window of one parameter's state, counted in elements through its slices one after the other.
+/** Copy a range of one parameter's state, counted in elements through its slices one after the other.
  *
  *  Read or write all states in the order of the parameters, one kind of all parameters before the next kind, or all kinds of
- *  one window before the next window: then the states are read once, and written once. In the second order windows are of at
+ *  one range before the next range: then the states are read once, and written once. In the second order ranges are of at
  *  most half of zoff_plan_info.chunk_bytes. On the NVMe tier the states of one kind in one chunk move together, and stay in the
- *  slot of the chunk, already compared with their checksum, while no other chunk needs it. So small windows cost a copy, and
- *  windows in random order cost one kind of a chunk each. Reading ahead for the next step begins again with its first call.
+ *  slot of the chunk, already compared with their checksum, while no other chunk needs it. So small ranges cost a copy, and
+ *  ranges in random order cost one kind of a chunk each. Reading ahead for the next step begins again with its first call.
  *  @units fp32 elements  @blocks yes, on the NVMe tier for a chunk that is in no slot
- *  @return ERR_INVALID when the window is not inside slices * count, the parameter is frozen, or its optimizer has no such
- *  state; ERR_IO also for an earlier window that could not be written: it is kept and written again by the next call */
+ *  @return ERR_INVALID when the range is not inside slices * count, the parameter is frozen, or its optimizer has no such
+ *  state; ERR_IO also for an earlier range that could not be written: it is kept and written again by the next call */
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 
-/** Set a window of one parameter's state; otherwise like zoff_state_read(). After MASTER call zoff_params_push().
- *  The states have it at once. With zoff.persist files have it, all windows or none, after the next zoff_state_flush(),
+/** Set a range of one parameter's state; otherwise like zoff_state_read(). After MASTER call zoff_params_push().
+ *  The states have it at once. With zoff.persist files have it, all ranges or none, after the next zoff_state_flush(),
  *  zoff_step_count_set(), step, or zoff_engine_destroy(). */
 ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                       const float *src);

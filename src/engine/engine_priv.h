@@ -126,7 +126,8 @@ typedef struct zoff_bucket_run {
     bool measures, updates;     /* on the device: it was asked to */
 } zoff_bucket_run;
 
-/* What a bucket goes through: OK takes it to the next row, PENDING asks again, an error stops the step. See rows.c. */
+/* One stage of a bucket. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or an error,
+ * which stops the step. See rows.c. */
 typedef struct zoff_row {
     const char *name;
     zoff_status (*run)(zoff_bucket_run *run);
@@ -139,7 +140,7 @@ typedef struct zoff_rows {
     unsigned count;
 } zoff_rows;
 
-/* Of a micro-step that only adds up, and of the last one. */
+/* `step`: the rows of the last micro-step of a step. `add`: those of every micro-step before it. */
 typedef struct zoff_bucket_rows {
     zoff_rows add, step;
 } zoff_bucket_rows;
@@ -454,7 +455,8 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call);
 /* The same, if ranges were written. */
 zoff_status zoff_engine_state_range_commit(zoff_engine *e);
-/* What comes is no range: commit, and read ahead for the next step again. */
+/* Called before a step, or before anything else that is no range: commit what ranges have written, and read ahead for the
+ * next step again. */
 zoff_status zoff_engine_state_range_close(zoff_engine *e);
 /* The end of the engine: commit if the files outlive it; what fails is in the log. */
 void zoff_engine_state_range_end(zoff_engine *e);

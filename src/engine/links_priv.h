@@ -14,7 +14,7 @@ typedef struct zoff_link {
     /* Memory of the engine that gradients and weights are copied to and from. */
     zoff_status (*pin)(zoff_engine *e, const zoff_map *map);
     void (*unpin)(zoff_engine *e, const zoff_map *map);
-    /* What the engine does with weights starts behind what is in a stream of the program's now. */
+    /* Whatever the engine does to weights from now on waits for the work that is in `native_stream` now. */
     zoff_status (*follow)(zoff_engine *e, void *native_stream);
     zoff_status (*take)(zoff_engine *e, zoff_param p, size_t slice, void *native_stream); /* a gradient begins its way */
     void (*taken)(zoff_engine *e, zoff_param p, size_t slice); /* and is the engine's; what fails is told by the step */

@@ -39,10 +39,10 @@ static double height(const zoff_cycle_values *c, int64_t i)
 {
     const double steps = (double)(i + 1), length = c->first + c->second, ratio = c->first / length;
     const double x = 1.0 + steps / length - floor(1.0 + steps / length);
-    const bool uploads = x <= ratio;
-    const double stairs = uploads ? c->first_stairs : c->second_stairs;
+    const bool rises = x <= ratio;
+    const double stairs = rises ? c->first_stairs : c->second_stairs;
     if (stairs == 0)
-        return uploads ? x / ratio : (x - 1.0) / (ratio - 1.0);
+        return rises ? x / ratio : (x - 1.0) / (ratio - 1.0);
     /* Stairs are counted in whole steps: a share may fall short of one by its last bit. */
     const double at = fmod(steps, length);
     return floor(at <= c->first ? at * stairs / c->first : (length - at) * stairs / c->second) / stairs;

@@ -5,9 +5,9 @@
  *      | persistent slices | the others, first fit ............ |
  *                      ^ no more than stage3_max_live_parameters elements
  *
- * and stays there after it is given back, until its room is needed: the one that was asked for longest ago goes first. Pinned
- * slices, the small ones, are there from seal on and are brought up to date by each step; all others are gone when a step
- * changes the weights. */
+ * and stays there after it is given back, until its room is needed: the one that was asked for longest ago goes first.
+ * Persistent slices, the small ones, are there from seal on and are brought up to date by each step; all others are gone when a
+ * step changes the weights. */
 #include "engine_priv.h"
 
 #include "bits.h"

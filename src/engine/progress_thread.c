@@ -112,7 +112,7 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
     return e->settings.tier == ZOFF_TIER_NVME || streams_weights;
 }
 
-static void free_conductor(zoff_progress_thread *c)
+static void free_thread(zoff_progress_thread *c)
 {
     pthread_cond_destroy(&c->work);
     pthread_mutex_destroy(&c->lock);
@@ -170,7 +170,7 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         e->progress_thread = NULL;
-        free_conductor(c);
+        free_thread(c);
         say_that_there_is_none(zoff_base_status_errno(error));
         return;
     }
@@ -188,5 +188,5 @@ void zoff_engine_progress_thread_stop(zoff_engine *e)
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
     e->progress_thread = NULL;
-    free_conductor(c);
+    free_thread(c);
 }

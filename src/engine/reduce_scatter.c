@@ -17,7 +17,7 @@ static const size_t *part_bytes(const zoff_engine *e, size_t bucket)
     return zoff_engine_wire_parts(e, bucket);
 }
 
-/* Of gradients in memory of the engine: what is on the wire need not be kept. */
+/* Gradients that lie in memory of the engine are packed now, so their memory is free for others. */
 static void forget_packed(zoff_engine *e, size_t bucket)
 {
     const zoff_plan_chunk *c = &e->plan.chunks[bucket];
@@ -163,7 +163,7 @@ void zoff_engine_reduce_scatter_mark(zoff_engine *e, zoff_param p, size_t slice)
     (void)zoff_engine_reduce_scatter_go_on(e);
 }
 
-/* What fails is told by the step. */
+/* Errors are kept; the step returns them. */
 bool zoff_engine_reduce_scatter_go_on(zoff_engine *e)
 {
     return e->ranks.reduce && zoff_zero_reduce_poll(e->ranks.reduce) != ZOFF_OK;

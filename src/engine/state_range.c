@@ -330,7 +330,8 @@ void zoff_engine_state_range_end(zoff_engine *e)
         return;
     zoff_base_status_save(&saved);
     if (zoff_engine_state_range_commit(e) < 0)
-        ZOFF_WARN("zoff_engine_destroy: what was written in ranges since the last commit is lost (%s); the files hold the "
+        ZOFF_WARN("zoff_engine_destroy: what zoff_state_write() and zoff_param_write() wrote since the last commit is lost "
+                  "(%s); the files hold the "
                   "states of that commit. Call zoff_state_flush() before, which returns the error",
                   zoff_last_error());
     zoff_base_status_restore(&saved);

@@ -118,7 +118,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
-    ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: windows are before it */
+    ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: ranges are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
     const zoff_status status = zoff_engine_ties_settle(e, false);
