@@ -351,12 +351,13 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
     t.put_on(&device);
     engine e = make_engine(t, with_ratio(on_disk(folder), 0.5), 2048, 0, nullptr, device.accel);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+    int reads = 0, step = 1; /* the fault knows them for as long as it is there */
     aio_fault fault;
-    for (int step = 1; step <= 3; step++) {
-        int reads = 0;
-        fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
-            return !writes && ++reads == 1 && step == 2 ? -EIO : res;
-        };
+    fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
+        return !writes && ++reads == 1 && step == 2 ? -EIO : res;
+    };
+    for (; step <= 3; step++) {
+        reads = 0;
         t.next_step();
         t.backward_all(0.1f);
         t.hand_over_all(e.get());
