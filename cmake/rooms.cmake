@@ -22,11 +22,13 @@ zoff_room(accel    NEEDS cpu_adam base LINKS Threads::Threads)
 zoff_room(comm     NEEDS base LINKS Threads::Threads)
 zoff_room(config   NEEDS base LINKS PkgConfig::jansson)
 zoff_room(zero     NEEDS comm base)
+zoff_room(model    NEEDS config zero cpu_adam base)
 zoff_room(offload  NEEDS aio base LINKS PkgConfig::libxxhash)
 if(ZOFF_HAVE_XXH_DISPATCH)
   target_compile_definitions(zoff_offload PRIVATE ZOFF_HAVE_XXH_DISPATCH)
 endif()
-zoff_room(engine   NEEDS config zero offload cpu_adam accel comm base LINKS Threads::Threads)
+zoff_room(lending  NEEDS model zero offload comm base)
+zoff_room(engine   NEEDS lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set
 include(library)  # libzoff.so and libzoff.a out of the rooms, and their installation

@@ -34,7 +34,7 @@ static zoff_status find_or_make(void *ctx)
     if (!(zoff_engine_reduce_scatter_go_on(e) || comes_down) || zoff_comm_is_broken(e->comm) || is_enough(e, w->from))
         return zoff_engine_grads_make(e, w->bytes, &w->found);
     /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
-    (void)zoff_engine_param_gather_go_on(e);
+    (void)zoff_lending_param_gather_go_on(&e->lending);
     w->found = zoff_engine_grads_find_free(&e->grads, w->bytes);
     return w->found ? ZOFF_OK : ZOFF_PENDING;
 }
@@ -71,21 +71,21 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
-    ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(zoff_engine_device_is(e), ZOFF_ERR_UNSUPPORTED,
                  "zoff_grad_acquire: gradients on accelerator \"%s\" are the program's; name them in zoff_param_desc.grad",
                  zoff_accel_name(e->accel));
     ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL",
                  zoff_accel_name(e->accel));
-    const zoff_engine_param *param = &e->params[p];
+    const zoff_model_param *param = &e->model.params[p];
     const size_t number = param->first_flag + slice;
     zoff_dtype dtype;
     const bool is_frozen = param->frozen && !param->tie;
-    ZOFF_FAIL_IF(is_frozen || zoff_engine_params_own_grad(e, p, slice, &dtype), ZOFF_ERR_INVALID, "zoff_grad_acquire: %s %s",
-                 param->name,
+    ZOFF_FAIL_IF(is_frozen || zoff_model_params_own_grad(&e->model, p, slice, &dtype), ZOFF_ERR_INVALID,
+                 "zoff_grad_acquire: %s %s", param->name,
                  is_frozen ? "is frozen and needs no gradient" : "has a gradient buffer of the program (zoff_param_desc.grad)");
-    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
     const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
     const bool is_lent = zoff_engine_grads_at(e, number) != NULL;

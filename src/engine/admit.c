@@ -15,7 +15,7 @@ bool zoff_engine_admit_takes_part(const zoff_bucket_run *run)
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     for (size_t i = 0; i < count; i++) {
-        if (*zoff_engine_params_flag(run->engine, &pieces[i]))
+        if (*zoff_model_params_flag(&run->engine->model, &pieces[i]))
             return true;
     }
     return false;
@@ -39,8 +39,8 @@ static bool writes_all_weights(const zoff_bucket_run *run)
     size_t count;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     for (size_t i = 0; i < count; i++) {
-        const zoff_engine_param *p = &e->params[pieces[i].param];
-        if (p->engine_owned && !(zoff_engine_params_remade(p) && *zoff_engine_params_flag(run->engine, &pieces[i])))
+        const zoff_model_param *p = &e->model.params[pieces[i].param];
+        if (p->engine_owned && !(zoff_model_params_remade(p) && *zoff_model_params_flag(&run->engine->model, &pieces[i])))
             return false;
     }
     return true;
@@ -69,13 +69,13 @@ zoff_status zoff_engine_admit_borrow(zoff_bucket_run *run)
     if (is_wanted(&run->states) && zoff_engine_admit_needs_states(run))
         states = ask(e->store, run->chunk, false, &run->states);
     if (states >= 0 && is_wanted(&run->weights) && borrows_weights(run))
-        weights = ask(e->weights, run->chunk, writes_all_weights(run), &run->weights);
+        weights = ask(e->lending.store, run->chunk, writes_all_weights(run), &run->weights);
     return states != ZOFF_OK ? states : weights;
 }
 
 static bool streams_weights(const zoff_engine *e)
 {
-    return e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+    return e->lending.store && e->settings.values.weights.tier == ZOFF_TIER_NVME;
 }
 
 /* Whether borrowing the states of a bucket takes a slot of their store. */
@@ -86,7 +86,7 @@ static bool states_take_slot(const zoff_engine *e, size_t bucket)
 
 static bool weights_take_slot(const zoff_engine *e, size_t bucket)
 {
-    return streams_weights(e) && !zoff_offload_store_resident(e->weights, bucket);
+    return streams_weights(e) && !zoff_offload_store_resident(e->lending.store, bucket);
 }
 
 void zoff_engine_admit_open(zoff_engine *e)

@@ -9,13 +9,13 @@
 
 static char *whole_weights(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->params[piece->param].engine_owned ? zoff_engine_param_cache_persistent(e, piece)
-                                                : e->link->weights(e, piece, NULL);
+    return e->model.params[piece->param].engine_owned ? zoff_lending_param_cache_persistent(&e->lending, piece)
+                                                      : e->link->weights(e, piece, NULL);
 }
 
 static size_t align_of(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return zoff_adam_dtype_bytes(e->params[piece->param].dtype);
+    return zoff_adam_dtype_bytes(e->model.params[piece->param].dtype);
 }
 
 size_t zoff_engine_all_gather_place(const zoff_engine *e, const zoff_plan_piece *piece, size_t *at)
@@ -43,7 +43,7 @@ static size_t sum_bytes(const zoff_engine *e, zoff_plan_cursor part)
     zoff_plan_piece piece;
     size_t elements = 0;
     while (zoff_zero_plan_next(&part, &piece))
-        elements += e->params[piece.param].frozen ? 0 : zoff_base_bits_align(piece.count, ZOFF_PLAN_PAD);
+        elements += e->model.params[piece.param].frozen ? 0 : zoff_base_bits_align(piece.count, ZOFF_PLAN_PAD);
     return elements * sizeof(float);
 }
 
@@ -67,7 +67,7 @@ size_t zoff_engine_all_gather_most(const zoff_engine *e, const zoff_plan *plan)
         const zoff_plan_chunk *c = &plan->chunks[b];
         size_t bytes = plan->ranks * sizeof(float); /* to align the pieces that parts cut */
         for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
-            const zoff_engine_param *p = &e->params[plan->runs[i].param];
+            const zoff_model_param *p = &e->model.params[plan->runs[i].param];
             bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
         }
         most = zoff_base_bits_max(most, bytes);
@@ -81,7 +81,7 @@ static size_t move_part(zoff_engine *e, zoff_plan_cursor part, char *wire, bool 
     zoff_plan_piece piece;
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
-        const zoff_dtype dtype = e->params[piece.param].dtype;
+        const zoff_dtype dtype = e->model.params[piece.param].dtype;
         if (!zoff_engine_wire_takes(e, &piece, e->ranks.spreads_all))
             continue;
         char *whole = whole_weights(e, &piece), *place = wire + zoff_engine_all_gather_place(e, &piece, &at);
@@ -100,7 +100,7 @@ zoff_status zoff_engine_all_gather_begin(void *ctx, size_t bucket, unsigned slot
     if (e->plan.replicated) {
         const zoff_plan_piece *first = &e->plan.pieces[e->plan.chunks[bucket].first_piece];
         *out = (char *)(zoff_engine_device_tier_has(e, bucket) ? zoff_engine_pieces_kept_sum(e, first)
-                                                               : zoff_engine_params_sum(e, first));
+                                                               : zoff_engine_pieces_sum(e, first));
         return ZOFF_OK;
     }
     char *parts = (char *)e->ranks.staging.base + slot * e->ranks.spread_bytes, *own = parts;

@@ -17,8 +17,8 @@ enum { BUCKET_MOST = 8 * 1024 * 1024 };
 static size_t or_largest_slice(const zoff_engine *e, size_t elements)
 {
     size_t most = UNIT;
-    for (size_t i = 0; i < e->param_count; i++)
-        most = zoff_base_bits_max(most, e->params[i].count);
+    for (size_t i = 0; i < e->model.param_count; i++)
+        most = zoff_base_bits_max(most, e->model.params[i].count);
     return elements ? elements : most;
 }
 
@@ -27,7 +27,7 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
 {
     const uint64_t most = 4 << 20;
     double chunks = 0;
-    for (size_t i = 0; i < e->param_count; i++) {
+    for (size_t i = 0; i < e->model.param_count; i++) {
         const size_t bytes = sizeof(float) * zoff_base_bits_max(zoff_zero_plan_streams(&tensors[i]), 1);
         const size_t largest = zoff_base_bits_min(opts->max_chunk_elements, opts->max_chunk_bytes / bytes);
         chunks += (double)tensors[i].count * (double)tensors[i].slices /
@@ -43,9 +43,9 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
 static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t chunk_elements, zoff_plan *out)
 {
     zoff_plan_tensor *tensors;
-    ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *tensors, "the plan", &tensors));
-    for (size_t i = 0; i < e->param_count; i++)
-        tensors[i] = zoff_engine_params_tensor(e, &e->params[i]);
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.param_count, sizeof *tensors, "the plan", &tensors));
+    for (size_t i = 0; i < e->model.param_count; i++)
+        tensors[i] = zoff_model_params_tensor(&e->model, &e->model.params[i]);
     const zoff_config_values *values = &e->settings.values;
     zoff_plan_opts opts = {
         .unit = UNIT,
@@ -58,7 +58,7 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
             zoff_base_bits_min(or_largest_slice(e, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
     zoff_status status = check_count(e, tensors, &opts);
     if (status == ZOFF_OK)
-        status = zoff_zero_plan_make(tensors, e->param_count, &opts, out);
+        status = zoff_zero_plan_make(tensors, e->model.param_count, &opts, out);
     zoff_base_mem_free(tensors);
     return status;
 }
@@ -71,7 +71,7 @@ static size_t chunk_elements_of(const zoff_engine *e)
     const zoff_weight_values *values = &e->settings.values.weights;
     const size_t given = or_largest_slice(e, e->settings.chunk_elements);
     const size_t elements = zoff_engine_device_is(e) ? zoff_base_bits_min(given, (size_t)BUCKET_MOST) : given;
-    if (values->tier != ZOFF_TIER_NVME || !zoff_engine_params_any_owned(e))
+    if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(&e->model))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
 }
@@ -80,8 +80,8 @@ static size_t chunk_elements_of(const zoff_engine *e)
 static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
-        const zoff_engine_param *p = &e->params[plan->pieces[chunk->first_piece + i].param];
-        if (p->engine_owned && !zoff_engine_params_remade(p))
+        const zoff_model_param *p = &e->model.params[plan->pieces[chunk->first_piece + i].param];
+        if (p->engine_owned && !zoff_model_params_remade(p))
             return false;
     }
     return true;
@@ -91,7 +91,7 @@ static bool trains(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_
 {
     bool trained = false;
     for (size_t i = 0; i < chunk->piece_count; i++)
-        trained = trained || !e->params[plan->pieces[chunk->first_piece + i].param].frozen;
+        trained = trained || !e->model.params[plan->pieces[chunk->first_piece + i].param].frozen;
     return trained;
 }
 
@@ -102,7 +102,7 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
     const size_t count = zoff_engine_residents_weights_stored(plan);
     uint64_t stored = 0, cached = 0;
     size_t number = 0;
-    if (!zoff_engine_params_any_owned(e))
+    if (!zoff_model_params_any_owned(&e->model))
         return;
     info->weight_bytes = plan->weight_bytes;
     for (size_t i = 0; i < plan->chunk_count; i++) {
@@ -120,7 +120,7 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
         info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->chunk_weights_max;
         info->weight_nvme_bytes = stored - cached;
     }
-    info->weight_host_bytes += zoff_engine_param_cache_room(e, plan);
+    info->weight_host_bytes += zoff_lending_param_cache_room(&e->lending, plan);
 }
 
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info)
@@ -130,8 +130,8 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     zoff_placement placement = {.slots = 0, .chunk_bytes = SIZE_MAX};
     if (s->tier == ZOFF_TIER_NVME) {
         uint64_t state_bytes = 0;
-        for (size_t i = 0; i < e->param_count; i++) {
-            const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, &e->params[i]);
+        for (size_t i = 0; i < e->model.param_count; i++) {
+            const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[i]);
             if (!tensor.frozen)
                 state_bytes += (uint64_t)tensor.count * tensor.slices * sizeof(float) * zoff_zero_plan_streams(&tensor);
         }
@@ -169,10 +169,10 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
-    info.accumulator_bytes = zoff_engine_params_accumulates(e)
+    info.accumulator_bytes = zoff_engine_pieces_accumulates(e)
                                  ? (plan.owned_elements - zoff_engine_device_tier_sums_of(&plan, kept)) * sizeof(float)
                                  : 0;
-    *(zoff_engine_device_is(e) ? &info.device_bytes : &info.accumulator_bytes) += zoff_engine_ties_bytes(e);
+    *(zoff_engine_device_is(e) ? &info.device_bytes : &info.accumulator_bytes) += zoff_model_ties_bytes(&e->model);
     info.exchange_bytes = zoff_engine_ranks_bytes(e, &plan);
     const uint64_t norm_bytes = zoff_engine_device_norm_bytes(e, &plan);
     info.device_bytes += norm_bytes + zoff_engine_ranks_device_bytes(e, &plan);

@@ -8,7 +8,7 @@
 /* Whether a piece's gradient of one rank is finite around an element. */
 static bool is_finite_at(zoff_engine *e, const zoff_plan_piece *piece, const char *wire, size_t first)
 {
-    const zoff_dtype dtype = e->sums.rule->dtype(e, &e->params[piece->param]);
+    const zoff_dtype dtype = e->sums.rule->dtype(e, &e->model.params[piece->param]);
     const size_t from = first - piece->first;
     double sum;
     const size_t count = zoff_base_bits_min(piece->count - from, ZOFF_NORM_BLOCK);
@@ -29,7 +29,7 @@ void zoff_engine_culprit_find(zoff_engine *e, size_t bucket, const char *parts, 
     size_t at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
+        const zoff_model_param *p = &e->model.params[piece->param];
         if (p->frozen)
             continue;
         const size_t start = zoff_engine_wire_place(&at, piece->count, zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p)));

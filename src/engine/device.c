@@ -29,7 +29,7 @@ static bool is_sharded(const zoff_engine *e)
 /* Weights that go through staging slots: all that are trained. */
 static size_t bytes_of(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_model_param *p = &e->model.params[piece->param];
     return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
@@ -56,12 +56,12 @@ static uint64_t gradients_that_stay(const zoff_engine *e, const zoff_plan *plan)
     const size_t buckets = zoff_engine_residents_kept(e, plan);
     const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
     const zoff_plan_piece *last = end && end->piece_count ? &plan->pieces[end->first_piece + end->piece_count - 1] : NULL;
-    const bool is_cut = last && last->first + last->count < e->params[last->param].count;
+    const bool is_cut = last && last->first + last->count < e->model.params[last->param].count;
     uint64_t bytes = 0;
     for (size_t b = 0; b < buckets; b++) {
         for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
             const zoff_plan_piece *piece = &plan->pieces[plan->chunks[b].first_piece + i];
-            const zoff_engine_param *p = &e->params[piece->param];
+            const zoff_model_param *p = &e->model.params[piece->param];
             /* A slice that is cut between the two comes down as a whole. */
             const bool is_it = is_cut && piece->param == last->param && piece->slice == last->slice;
             bytes += p->frozen || is_it ? 0 : piece->count * zoff_adam_dtype_bytes(p->grad_dtype);
@@ -76,9 +76,9 @@ uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan)
     if (!zoff_engine_device_is(e))
         return 0;
     /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
-    for (size_t i = 0; !(zoff_engine_reduce_scatter_leaves_early(e) || zoff_engine_device_direct_is(e)) && i < e->param_count;
-         i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0;
+         !(zoff_engine_reduce_scatter_leaves_early(e) || zoff_engine_device_direct_is(e)) && i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
     }
     bytes -= zoff_base_bits_min(bytes, gradients_that_stay(e, plan));
@@ -117,9 +117,10 @@ zoff_status zoff_engine_device_open(zoff_engine *e)
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.run_count, sizeof *d->staging.offsets, "the staging slots of a device",
                                  &d->staging.offsets));
-    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.queue, "gradients that come down", &d->downloads.queue));
     ZOFF_TRY(
-        zoff_base_mem_alloc(e->slice_count, sizeof *d->downloads.events, "gradients that come down", &d->downloads.events));
+        zoff_base_mem_alloc(e->model.slice_count, sizeof *d->downloads.queue, "gradients that come down", &d->downloads.queue));
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.slice_count, sizeof *d->downloads.events, "gradients that come down",
+                                 &d->downloads.events));
     d->first_bucket = SIZE_MAX;
     d->staging.slot_bytes = lay_out(e, &e->plan, d->staging.offsets);
     if (d->staging.slot_bytes)
@@ -152,7 +153,7 @@ void zoff_engine_device_close(zoff_engine *e)
     close_event(e, d->synced);
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
         close_event(e, d->staging.slots[i].uploaded);
-    for (size_t i = 0; d->downloads.events && i < e->slice_count; i++)
+    for (size_t i = 0; d->downloads.events && i < e->model.slice_count; i++)
         close_event(e, d->downloads.events[i]);
     if (d->staging.pinned)
         zoff_engine_link_unpin(e, &d->staging.memory);
@@ -180,17 +181,17 @@ static zoff_status landing(zoff_engine *e, size_t number, void **out)
 /* Whether the last element of a slice is in a bucket whose states stay on the device. */
 static bool ends_on_device(const zoff_engine *e, size_t number)
 {
-    return e->device.tier.count && zoff_engine_slices_has(e, number) &&
-           zoff_engine_device_tier_has(e, e->slice_buckets[number].last);
+    return e->device.tier.count && zoff_model_slices_has(&e->model, number) &&
+           zoff_engine_device_tier_has(e, e->model.slice_buckets[number].last);
 }
 
 /* Remember from which end of the list gradients come: the walk starts there. */
 static void note_order(zoff_engine *e, size_t number)
 {
     zoff_device *d = &e->device;
-    if (!zoff_engine_slices_has(e, number))
+    if (!zoff_model_slices_has(&e->model, number))
         return;
-    d->last_bucket = e->slice_buckets[number].first;
+    d->last_bucket = e->model.slice_buckets[number].first;
     d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
 }
 
@@ -198,7 +199,7 @@ zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t sli
 {
     const zoff_accel_ops *ops = e->accel->ops;
     zoff_device *d = &e->device;
-    const zoff_engine_param *param = &e->params[p];
+    const zoff_model_param *param = &e->model.params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
     const bool comes_down = !bytes || !ends_on_device(e, number);
     char *to;
@@ -225,7 +226,8 @@ zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t sli
         zoff_base_status_restore(&saved);
         return status;
     }
-    d->downloads.queue[d->downloads.end++ % e->slice_count] = (zoff_download){.number = number, .param = p, .slice = slice};
+    d->downloads.queue[d->downloads.end++ % e->model.slice_count] =
+        (zoff_download){.number = number, .param = p, .slice = slice};
     d->read_bytes += bytes;
     return ZOFF_OK;
 }
@@ -234,7 +236,7 @@ zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, 
 {
     ZOFF_TRY(zoff_engine_link_follow(e, native_stream));
     ZOFF_TRY(zoff_engine_link_compute_follow(e));
-    note_order(e, e->params[p].first_flag + slice);
+    note_order(e, e->model.params[p].first_flag + slice);
     return ZOFF_OK;
 }
 
@@ -244,7 +246,7 @@ static bool is_down(const zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     for (size_t i = 0; i < chunk->piece_count; i++) {
-        const uint8_t flag = *zoff_engine_params_flag(e, &e->plan.pieces[chunk->first_piece + i]);
+        const uint8_t flag = *zoff_model_params_flag(&e->model, &e->plan.pieces[chunk->first_piece + i]);
         if ((flag & ZOFF_SLICE_READY) && !(flag & ZOFF_SLICE_DOWN))
             return false;
     }
@@ -295,7 +297,7 @@ static zoff_status put_copies(zoff_engine *e, size_t bucket, bool own, bool up)
         if (!bytes || (up && !own && !zoff_engine_wire_takes_now(e, piece)))
             continue;
         char *host = e->runs[bucket].staging->base + zoff_engine_staging_offset(e, piece),
-             *device = zoff_engine_params_value(e, piece, NULL);
+             *device = zoff_model_params_value(&e->model, piece, NULL);
         ZOFF_TRY(
             e->accel->ops->copy(e->accel, up ? e->device.up : e->device.down, up ? device : host, up ? host : device, bytes));
         *(up ? &e->device.write_bytes : &e->device.read_bytes) += bytes;
@@ -390,12 +392,12 @@ zoff_status zoff_engine_device_upload_bucket(zoff_bucket_run *run)
 
 static zoff_status zero_gradients(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
-            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
+            char *grad = zoff_model_params_own_grad(&e->model, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_model_params_is_given(&e->model, (zoff_param)i, slice))
                 ZOFF_TRY(e->accel->ops->zero(e->accel, e->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
         }
     }

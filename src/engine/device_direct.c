@@ -239,8 +239,8 @@ static zoff_status put_own(zoff_engine *e, size_t bucket, char *own)
         const size_t start = zoff_engine_all_gather_place(e, piece, &at);
         const char *whole = zoff_engine_staging_weights(e, piece, NULL);
         /* Frozen ones are on the device, and in no staging slot. */
-        const bool uploads = whole && !e->params[piece->param].frozen;
-        const char *from = uploads ? whole : zoff_engine_params_value(e, piece, NULL);
+        const bool uploads = whole && !e->model.params[piece->param].frozen;
+        const char *from = uploads ? whole : zoff_model_params_value(&e->model, piece, NULL);
         e->device.write_bytes += uploads ? at - start : 0;
         ZOFF_TRY(e->accel->ops->copy(e->accel, e->device.up, own + start, from, at - start));
     }
@@ -272,10 +272,10 @@ static zoff_status put_weights(zoff_engine *e, size_t bucket, const char *parts)
         zoff_plan_piece piece;
         size_t at = 0;
         while (zoff_zero_plan_next(&part, &piece)) {
-            const zoff_dtype dtype = e->params[piece.param].dtype;
+            const zoff_dtype dtype = e->model.params[piece.param].dtype;
             if (zoff_engine_wire_takes_now(e, &piece))
                 e->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
-                                                           .dst = zoff_engine_params_value(e, &piece, NULL),
+                                                           .dst = zoff_model_params_value(&e->model, &piece, NULL),
                                                            .src = parts + zoff_engine_all_gather_place(e, &piece, &at),
                                                            .dst_dtype = dtype,
                                                            .src_dtype = dtype};

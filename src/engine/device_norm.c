@@ -14,7 +14,7 @@ static size_t buckets_of(const zoff_engine *e, const zoff_plan *plan)
 {
     if (!zoff_engine_device_is(e) || (zoff_engine_ranks_several(e) && !zoff_engine_device_direct_is(e)))
         return 0;
-    return zoff_engine_params_accumulates(e) ? zoff_engine_residents_kept(e, plan) : plan->chunk_count;
+    return zoff_engine_pieces_accumulates(e) ? zoff_engine_residents_kept(e, plan) : plan->chunk_count;
 }
 
 bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket)
@@ -91,7 +91,8 @@ static zoff_plan_span part_of(const zoff_engine *e, size_t bucket)
 
 static bool counts(zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return zoff_engine_ranks_several(e) ? !e->params[piece->param].frozen : *zoff_engine_params_flag(e, piece) != 0;
+    return zoff_engine_ranks_several(e) ? !e->model.params[piece->param].frozen
+                                        : *zoff_model_params_flag(&e->model, piece) != 0;
 }
 
 zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *stream)

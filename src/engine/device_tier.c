@@ -53,7 +53,7 @@ size_t zoff_engine_device_tier_sums_of(const zoff_plan *plan, size_t buckets)
 /* Of several ranks they are beside all others. */
 static bool has_sums(const zoff_engine *e)
 {
-    return zoff_engine_params_accumulates(e) && !zoff_engine_device_direct_is(e);
+    return zoff_engine_pieces_accumulates(e) && !zoff_engine_device_direct_is(e);
 }
 
 /* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
@@ -174,12 +174,12 @@ zoff_status zoff_engine_device_tier_accumulate(zoff_bucket_run *run)
     size_t count, used = 0;
     const zoff_plan_piece *pieces = pieces_of(run, &count);
     for (size_t i = 0; i < count; i++) {
-        const uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
+        const uint8_t flag = *zoff_model_params_flag(&e->model, &pieces[i]);
         if (flag & ZOFF_SLICE_READY)
             e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
                                                                    .sum = zoff_engine_pieces_kept_sum(e, &pieces[i]),
-                                                                   .grad = zoff_engine_params_there(e, &pieces[i]),
-                                                                   .dtype = e->params[pieces[i].param].grad_dtype,
+                                                                   .grad = zoff_model_params_there(&e->model, &pieces[i]),
+                                                                   .dtype = e->model.params[pieces[i].param].grad_dtype,
                                                                    .first = !(flag & ZOFF_SLICE_PRESENT),
                                                                    .weights = e->weight == 1 ? NULL : &e->weight};
     }
@@ -192,12 +192,12 @@ static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_pi
 {
     const zoff_engine *e = run->engine;
     const zoff_device_tier *k = &e->device.tier;
-    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_model_param *p = &e->model.params[piece->param];
     const zoff_chunk_memory memory = {.states = k->states + k->at[run->chunk]};
     zoff_adam_piece a = zoff_engine_pieces_of_update(e, &e->plan.chunks[run->chunk], piece, memory);
     a.consts = &e->consts[p->group];
     a.grad = zoff_engine_pieces_kept_gradient(e, piece, &a.grad_dtype);
-    a.copy_out = p->dtype != ZOFF_F32 ? zoff_engine_params_value(e, piece, NULL) : NULL;
+    a.copy_out = p->dtype != ZOFF_F32 ? zoff_model_params_value(&e->model, piece, NULL) : NULL;
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;
     a.v = touched.v ? a.v : NULL;
@@ -207,9 +207,9 @@ static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_pi
 /* fp32 weights are copies of their masters. A copy may be made again. */
 static zoff_status copy_weights(zoff_engine *e, const zoff_plan_piece *piece, const zoff_adam_piece *a)
 {
-    if (e->params[piece->param].dtype != ZOFF_F32)
+    if (e->model.params[piece->param].dtype != ZOFF_F32)
         return ZOFF_OK;
-    return e->accel->ops->copy(e->accel, e->device.compute, zoff_engine_params_value(e, piece, NULL), a->master,
+    return e->accel->ops->copy(e->accel, e->device.compute, zoff_model_params_value(&e->model, piece, NULL), a->master,
                                a->count * sizeof(float));
 }
 
@@ -224,7 +224,7 @@ zoff_status zoff_engine_device_tier_update(zoff_bucket_run *run)
     if (!zoff_engine_admit_takes_part(run))
         return ZOFF_OK;
     for (size_t i = 0; i < count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
+        if (!*zoff_model_params_flag(&e->model, &pieces[i]))
             continue;
         e->adam_pieces[used] = make_piece(run, &pieces[i]);
         elements += e->adam_pieces[used++].count;
@@ -238,7 +238,7 @@ zoff_status zoff_engine_device_tier_update(zoff_bucket_run *run)
         e->run.info.elements_on_device += elements;
     }
     for (size_t i = 0, n = 0; i < count; i++) {
-        if (*zoff_engine_params_flag(e, &pieces[i]))
+        if (*zoff_model_params_flag(&e->model, &pieces[i]))
             ZOFF_TRY(copy_weights(e, &pieces[i], &e->adam_pieces[n++]));
     }
     return ZOFF_OK;

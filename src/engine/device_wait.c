@@ -31,11 +31,11 @@ static zoff_status say_what_stands(void *ctx, double seconds)
     const zoff_engine *e = ctx;
     const zoff_device *d = &e->device;
     const zoff_download *download =
-        d->downloads.first != d->downloads.end ? &d->downloads.queue[d->downloads.first % e->slice_count] : NULL;
+        d->downloads.first != d->downloads.end ? &d->downloads.queue[d->downloads.first % e->model.slice_count] : NULL;
     char words[256] = "work of the engine";
     if (download)
         snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", download->slice,
-                 e->params[download->param].name);
+                 e->model.params[download->param].name);
     else if (zoff_engine_device_wait_uploads(e))
         snprintf(words, sizeof words, "weights on their way up");
     else if (d->norm.waits)

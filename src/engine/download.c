@@ -11,14 +11,14 @@ zoff_status zoff_engine_download_poll(zoff_engine *e)
         d->staging.slots[i].uploads =
             d->staging.slots[i].uploads && e->accel->ops->event_poll(e->accel, d->staging.slots[i].uploaded) != ZOFF_OK;
     for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
-        const zoff_download download = d->downloads.queue[d->downloads.first % e->slice_count];
+        const zoff_download download = d->downloads.queue[d->downloads.first % e->model.slice_count];
         zoff_status status = e->accel->ops->event_poll(e->accel, d->downloads.events[download.number]);
         if (status < 0)
             return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", download.slice,
-                                           e->params[download.param].name, zoff_accel_name(e->accel));
+                                           e->model.params[download.param].name, zoff_accel_name(e->accel));
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;
-        e->flags[download.number] |= ZOFF_SLICE_DOWN;
+        e->model.flags[download.number] |= ZOFF_SLICE_DOWN;
         zoff_engine_reduce_scatter_mark(e, download.param, download.slice);
     }
     return ZOFF_OK;

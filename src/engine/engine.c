@@ -10,6 +10,28 @@
 
 #include <string.h>
 
+/* Another rank may send its weights only after it has memory for gradients, and it has that only after this rank has taken
+ * some. */
+static void take_gradients(void *ctx)
+{
+    (void)zoff_engine_reduce_scatter_go_on(ctx);
+}
+
+/* What the rooms below borrow of the engine. */
+static void connect_rooms(zoff_engine *e)
+{
+    e->lending = (zoff_lending){.model = &e->model,
+                                .plan = &e->plan,
+                                .values = &e->settings.values.weights,
+                                .comm = e->comm,
+                                .channel = &e->channel,
+                                .progress = &e->progress,
+                                .reads = &e->pollers.weights,
+                                .ranks = &e->pollers.ranks,
+                                .go_on = take_gradients,
+                                .ctx = e};
+}
+
 zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
 {
     zoff_status status;
@@ -18,6 +40,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->process = zoff_base_fork_number();
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
+    connect_rooms(e);
     zoff_engine_identity_come(e);
     *out = e;
     return ZOFF_OK;
@@ -50,17 +73,11 @@ destroy:
     return status;
 }
 
-zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out)
+static zoff_status find_ties(zoff_engine *e)
 {
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
-                 "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
-    ZOFF_FAIL_IF(desc->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_add_param: desc->struct_size is 0; set it to sizeof(zoff_param_desc)");
-    zoff_param_desc known = {0};
-    memcpy(&known, desc, zoff_base_bits_min(desc->struct_size, sizeof known));
-    return zoff_engine_params_add(e, &known, out);
+    ZOFF_TRY(zoff_model_ties_find(&e->model));
+    zoff_engine_wire_measure(e);
+    return ZOFF_OK;
 }
 
 zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
@@ -73,10 +90,10 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
                  "zoff_engine_plan: out->struct_size is 0; set it to sizeof(zoff_plan_info)");
     zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* as long as it is built: what seal would find, and nothing of it stays */
     const bool is_building = e->phase == ZOFF_PHASE_BUILDING;
-    ZOFF_TRY(is_building ? zoff_engine_ties_find(own) : ZOFF_OK);
+    ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
     const zoff_status status = zoff_engine_budget_plan(e, &plan, &info);
     if (is_building)
-        zoff_engine_ties_dissolve(own);
+        zoff_model_ties_dissolve(&own->model);
     ZOFF_TRY(status);
     zoff_zero_plan_free(&plan);
     info.struct_size = out->struct_size;
@@ -88,7 +105,6 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 static zoff_status allocate(zoff_engine *e)
 {
     size_t pieces = e->plan.pieces_max;
-    ZOFF_TRY(zoff_base_mem_alloc(e->slice_count, 1, "the flags of slices", &e->flags));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.blocks_max, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->streamed, "the buckets", &e->streamed));
@@ -97,12 +113,12 @@ static zoff_status allocate(zoff_engine *e)
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_index, "a bucket's pieces", &e->norm_index));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->accumulate_pieces, "a bucket's pieces", &e->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->cast_pieces, "a bucket's pieces", &e->cast_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
-    ZOFF_TRY(zoff_base_mem_alloc(e->group_count, sizeof *e->consts, "the groups' constants", &e->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->consts, "the groups' constants", &e->consts));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
-    ZOFF_TRY(zoff_engine_slices_open(e));
-    if (zoff_engine_params_accumulates(e) && e->plan.owned_elements > e->device_sums)
+    ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
+    if (zoff_engine_pieces_accumulates(e) && e->plan.owned_elements > e->device_sums)
         ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->device_sums) * sizeof(float), "gradient accumulation",
                                      ZOFF_MAP_FIRST_TOUCH, &e->accumulator));
     return ZOFF_OK;
@@ -112,13 +128,13 @@ static zoff_status allocate(zoff_engine *e)
 static void leave_to_messages(zoff_engine *e)
 {
     zoff_engine_ranks_abandon(e);
-    zoff_engine_param_gather_close(e);
+    zoff_lending_param_gather_close(&e->lending);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
-              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->param_cache.arena.bytes));
-    e->accumulator = e->param_cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
+              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->lending.cache.arena.bytes));
+    e->accumulator = e->lending.cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->ranks.bits = NULL;
     e->ranks.together.all = NULL;
     e->votes = NULL;
@@ -128,7 +144,7 @@ static void leave_to_messages(zoff_engine *e)
  * and the order of buckets.  @return PENDING: something of it is in flight */
 static zoff_status finish_one_turn(zoff_engine *e)
 {
-    zoff_status reducing = ZOFF_OK, assembling = zoff_engine_param_gather_go_on(e);
+    zoff_status reducing = ZOFF_OK, assembling = zoff_lending_param_gather_go_on(&e->lending);
     if (e->ranks.reduce && !e->handed_over)
         reducing = zoff_zero_reduce_poll(e->ranks.reduce);
     return assembling < 0 || reducing < 0                           ? ZOFF_ERR_COMM
@@ -170,8 +186,8 @@ static void leave_to_device(zoff_engine *e)
         "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
         zoff_accel_name(e->accel),
         zoff_base_words_bytes(e->grads.bytes + e->device.staging.memory.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
-                              e->param_cache.arena.bytes));
-    e->accumulator = e->param_cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
+                              e->lending.cache.arena.bytes));
+    e->accumulator = e->lending.cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
     e->device = (zoff_device){.down = NULL};
     e->grads.count = 0;
     e->owns_accel = false;
@@ -184,23 +200,21 @@ static void deallocate(zoff_engine *e)
     leave_to_device(e);
     zoff_engine_identity_close(e);
     zoff_engine_device_close(e);
-    zoff_engine_ties_close(e);
-    zoff_engine_slices_close(e);
+    zoff_engine_tied_grads_close(e);
+    zoff_model_slices_close(&e->model);
     zoff_engine_device_direct_close(e);
     zoff_engine_stores_close(e);
-    zoff_engine_param_cache_close(e);
+    zoff_lending_param_cache_close(&e->lending);
     zoff_engine_grads_close(e);
     zoff_engine_together_close(e);
     zoff_engine_ranks_close(e);
     zoff_engine_device_wait_close(e);
     zoff_base_map_free(&e->accumulator);
-    void *blocks[] = {e->flags,      e->block_sums,        e->runs,        e->adam_pieces, e->norm_pieces,
-                      e->norm_index, e->accumulate_pieces, e->cast_pieces, e->hyper,       e->consts,
-                      e->votes,      e->vote_bytes,        e->streamed};
+    void *blocks[] = {e->block_sums,  e->runs,  e->adam_pieces, e->norm_pieces, e->norm_index, e->accumulate_pieces,
+                      e->cast_pieces, e->hyper, e->consts,      e->votes,       e->vote_bytes, e->streamed};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
-    e->flags = NULL;
     e->block_sums = NULL;
     e->runs = NULL;
     e->adam_pieces = NULL;
@@ -218,8 +232,8 @@ static void deallocate(zoff_engine *e)
 /* Every parameter that has states must have weights to start them from. */
 static zoff_status check_values(const zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         ZOFF_FAIL_IF(!p->value && p->count && !p->frozen && !p->engine_owned, ZOFF_ERR_INVALID,
                      "zoff_engine_seal: %s has %zu elements but value is NULL", p->name, p->count);
     }
@@ -229,9 +243,9 @@ static zoff_status check_values(const zoff_engine *e)
 /* They are in the store now, and the caller may free them. */
 static void forget_first_weights(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        if (e->params[i].engine_owned)
-            e->params[i].value = NULL;
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        if (e->model.params[i].engine_owned)
+            e->model.params[i].value = NULL;
     }
 }
 
@@ -250,7 +264,7 @@ static zoff_status make_plan(zoff_engine *e)
 {
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
-    ZOFF_TRY(zoff_engine_ties_find(e));
+    ZOFF_TRY(find_ties(e));
     ZOFF_TRY(zoff_engine_device_direct_check(e));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->device.tier.count = zoff_engine_residents_kept(e, &e->plan);
@@ -271,8 +285,8 @@ static zoff_status make_room(zoff_engine *e)
     zoff_engine_device_wait_open(e);
     ZOFF_TRY(zoff_engine_device_open(e));
     zoff_engine_rows_choose(e);
-    ZOFF_TRY(zoff_engine_ties_open(e));
-    return zoff_engine_param_cache_open(e);
+    ZOFF_TRY(zoff_engine_tied_grads_open(e));
+    return zoff_lending_param_cache_open(&e->lending);
 }
 
 /* They are filled from the weights, which may have to come from a device first. */
@@ -298,20 +312,18 @@ static zoff_status seal(zoff_engine *e)
         ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
     ZOFF_TRY_OR(undo, zoff_engine_together_run(e, open_stores));
     zoff_engine_admit_open(e);
-    zoff_engine_param_cache_attach(e);
-    if (zoff_engine_param_cache_is_sharded(e)) {
-        ZOFF_TRY_OR(undo, zoff_engine_param_gather_open(e));
+    ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
+    if (zoff_lending_is_gathered(&e->lending))
         ZOFF_TRY_OR(undo, zoff_engine_all_gather_all(e)); /* small slices are whole everywhere */
-    }
     forget_first_weights(e);
-    zoff_engine_groups_fix(e);
+    zoff_model_groups_fix(&e->model);
     e->phase = ZOFF_PHASE_IDLE;
     zoff_engine_reduce_scatter_begin(e);
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
-    if (e->weights)
-        e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->weights);
+    if (e->lending.store)
+        e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->lending.store);
     zoff_engine_stats_log_start(e);
     zoff_engine_admit_ahead(e);
     zoff_engine_ranks_count_anew(e);
@@ -339,7 +351,7 @@ void zoff_engine_destroy(zoff_engine *e)
     zoff_engine_state_range_end(e);
     deallocate(e);
     zoff_engine_identity_leave(e);
-    zoff_engine_params_free(e);
+    zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);
     zoff_base_mem_free(e);
 }

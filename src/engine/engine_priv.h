@@ -1,13 +1,13 @@
 /* engine_priv.h: what an engine is made of; the table that the files of this room share, with *_priv.h beside it.
  *
  *  life        engine.c create, seal, destroy; options.c; stats.c; progress_thread.c a thread that lets it go on; phase.c
- *  model       params.c, groups.c, ties.c tied weights, lr_schedule.c, loss_scale.c
+ *  calls       params.c parameters, groups, the loss scale; lend.c weights that are lent: each calls its room
  *  plan        budget.c whether it fits; residents.c what stays in DRAM and on the device; hosts.c ranks of one host
  *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them; walk.c the order
  *  rows        admit.c who borrows; stages.c, update.c of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c
- *  gradients   links.c in place or on a device; handover.c, intake.c from the program; grads.c, acquire.c memory for them
+ *  gradients   links.c in place or on a device; handover.c, intake.c from the program; grads.c, acquire.c memory for them;
+ *              tied_grads.c sums of tied weights' gradients
  *  states      stores.c; states.c first values, pull, push; state_range.c parts of a parameter; persist.c, commit.c
- *  weights     param_cache.c, held.c, room.c, prefetch.c, lend.c lent to the program; param_gather.c made whole of ranks' parts
  *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; reduce_scatter.c gradients to their owner; all_gather.c back;
  *              weight.c; device_direct.c the same on a device; sum_places.c, sum_rules.c where and by whom; culprit.c
  *  agreement   identity.c, facts.c, listed.c, terms.c, consensus.c, presence.c, together.c, first_weights.c
@@ -23,6 +23,7 @@
 #include "cpu_adam.h"
 #include "exact.h"
 #include "gather.h"
+#include "lending.h"
 #include "map.h"
 #include "mem.h"
 #include "offload.h"
@@ -31,11 +32,12 @@
 #include "team.h"
 #include "words.h"
 #include "zero.h"
+#include "zoff_model.h"
 
 #include "device_priv.h"
 #include "facts_priv.h"
+#include "grads_priv.h"
 #include "links_priv.h"
-#include "param_cache_priv.h"
 #include "ranks_priv.h"
 #include "sums_priv.h"
 
@@ -48,65 +50,11 @@ typedef enum zoff_phase {
     ZOFF_PHASE_FAILED    /* zoff_step_wait() failed: retry, drop, or destroy */
 } zoff_phase;
 
-/* Flags of one slice of a parameter. */
-enum {
-    ZOFF_SLICE_READY = 1,   /* its gradient was handed over for this micro-step */
-    ZOFF_SLICE_PRESENT = 2, /* it has had a gradient in this step; with accumulation: the accumulator holds something */
-    ZOFF_SLICE_DOWN = 4,    /* of a device: what was handed over has come to the host */
-    ZOFF_SLICE_GIVEN = 8    /* of tied weights: this one's gradient was handed over; READY is the sum of them, the owner's */
-};
-
-/* The first and the last bucket of a slice: it is in all between, too. */
-typedef struct zoff_slice_buckets {
-    uint32_t first, last; /* UINT32_MAX: it has no elements in the plan */
-} zoff_slice_buckets;
-
-typedef struct zoff_engine_param {
-    char *name;
-    char *value;
-    char *grad;
-    size_t count, slices;
-    size_t value_stride, grad_stride; /* bytes */
-    zoff_dtype dtype, grad_dtype;
-    unsigned group;
-    bool frozen;
-    bool engine_owned; /* its weights are in the store of weights; `value` holds the first ones until seal */
-    size_t first_flag; /* of its slices, in the engine's flags */
-    uint32_t tie;      /* from seal on: 1 + the number of the tie that it is in; 0: its weights are nobody else's */
-} zoff_engine_param;
-
-/* A gradient buffer as the program gave it. */
-typedef struct zoff_given {
-    char *grad;
-    size_t stride; /* bytes */
-    zoff_dtype dtype;
-} zoff_given;
-
-/* Parameters with the same weights. */
-typedef struct zoff_tie {
-    uint32_t owner;      /* of weights and states; its gradient is the sum of all, in fp32 */
-    size_t first, count; /* in the members: in order of registration, the owner first */
-    zoff_given given;    /* the owner's own gradient */
-} zoff_tie;
-
-typedef struct zoff_ties {
-    zoff_tie *all;
-    size_t count, capacity;
-    uint32_t *members; /* parameters */
-    size_t member_count, member_capacity;
-    zoff_map sums; /* of gradients; or, on a device, */
-    void *there;
-    bool rebound; /* buffers have moved since it was known that none overlap */
-} zoff_ties;
-
-/* Hyper-parameters of a group where the program has set them, and what was laid out for it. */
-typedef struct zoff_engine_group {
-    bool used; /* by a parameter that is trained */
-    bool set;
-    zoff_adam_hyper hyper;
-    zoff_optimizer optimizer; /* from seal on */
-    zoff_adam_states states;  /* likewise */
-} zoff_engine_group;
+/* Sums of the gradients of tied weights, where gradients are: one of the two, or neither. */
+typedef struct zoff_tied_sums {
+    zoff_map host;
+    void *device;
+} zoff_tied_sums;
 
 /* What a bucket has borrowed of a store. */
 typedef struct zoff_loan {
@@ -246,21 +194,15 @@ struct zoff_engine {
     zoff_phase phase;
     bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
 
-    zoff_engine_param *params;
-    size_t param_count, param_capacity;
-    zoff_engine_group *groups;
-    size_t group_count; /* as many as the parameters or the program name */
-    size_t group_capacity;
-    zoff_ties ties;
-    size_t slice_count;                    /* of all parameters */
+    zoff_model model;
+    zoff_tied_sums tied_sums;
     size_t widest_weight, widest_gradient; /* elements, in bytes; gradients as they go to other ranks */
 
     /* from seal on */
     zoff_plan plan;
     uint64_t need_bytes; /* of DRAM, as planned */
     zoff_store *store;
-    zoff_store *weights; /* chunk for chunk beside the states; NULL: all weights are the caller's */
-    zoff_param_cache param_cache;
+    zoff_lending lending;
     zoff_grads grads;
     zoff_ranks ranks;
     zoff_device device;
@@ -276,10 +218,8 @@ struct zoff_engine {
                                  other ranks */
     size_t device_sums;       /* those are on the device */
     bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
-    uint8_t *flags;           /* per slice */
-    zoff_slice_buckets *slice_buckets; /* likewise; see slices.c */
-    double *block_sums;                /* plan.blocks_max, of the bucket that is measured */
-    zoff_bucket_rows rows[2];          /* of buckets whose states are on the host, and on the device */
+    double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
+    zoff_bucket_rows rows[2]; /* of buckets whose states are on the host, and on the device */
     zoff_bucket_run *runs;
     size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
@@ -302,7 +242,6 @@ struct zoff_engine {
     bool handed_over;       /* some of them were */
     double weight_sum;      /* of the micro-batches of this step before it, on all ranks */
     bool warned_of_nothing; /* that a step had no gradient at all */
-    zoff_loss_scaler scaler;
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
     zoff_measure_threads measure_threads;
@@ -319,11 +258,6 @@ static inline bool zoff_engine_device_direct_is(const zoff_engine *e)
 {
     return e->reaches;
 }
-/* Whether the weights of the engine are spread over several ranks. */
-static inline bool zoff_engine_param_cache_is_sharded(const zoff_engine *e)
-{
-    return e->weights && e->plan.ranks > 1 && !e->plan.replicated;
-}
 /* Whether the CPU does not reach weights and gradients. */
 static inline bool zoff_engine_device_is(const zoff_engine *e)
 {
@@ -335,13 +269,17 @@ static inline bool zoff_engine_device_tier_has(const zoff_engine *e, size_t buck
 {
     return bucket < e->device.tier.count;
 }
+/* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
+static inline bool zoff_engine_pieces_accumulates(const zoff_engine *e)
+{
+    return e->settings.values.accumulation > 1 || zoff_comm_size(e->comm) > 1;
+}
 /* This rank's sum of gradients of a piece, on the host. */
-static inline float *zoff_engine_params_sum(const zoff_engine *e, const zoff_plan_piece *piece)
+static inline float *zoff_engine_pieces_sum(const zoff_engine *e, const zoff_plan_piece *piece)
 {
     return (float *)e->accumulator.base + (piece->owned_offset - e->device_sums);
 }
 
-#include "model_priv.h"
 #include "step_priv.h"
 
 /* progress_thread.c: a thread that lets the engine go on between calls */
@@ -362,6 +300,14 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
     ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
                  "%s: a child made by fork() has no part in the files of its parent's engine; it may only destroy its copy",   \
                  __func__)
+
+/* tied_grads.c: gradients of parameters that share their weights */
+zoff_status zoff_engine_tied_grads_open(zoff_engine *e); /* memory for the sums */
+void zoff_engine_tied_grads_close(zoff_engine *e);       /* nobody is tied any more; no stream works on the sums */
+/* One of them has its gradient: the sum is made when all have, */
+zoff_status zoff_engine_tied_grads_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+/* or when the step begins. `all`: take the gradients that nobody has handed over, too. */
+zoff_status zoff_engine_tied_grads_settle(zoff_engine *e, bool all);
 
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);

@@ -43,7 +43,7 @@ static zoff_status send(batch *b)
     return ZOFF_OK;
 }
 
-static zoff_status add_slice(batch *b, const zoff_engine_param *p, size_t slice)
+static zoff_status add_slice(batch *b, const zoff_model_param *p, size_t slice)
 {
     const size_t element = zoff_adam_dtype_bytes(p->dtype);
     char *value = p->value + slice * p->value_stride;
@@ -68,9 +68,9 @@ static zoff_status add_slice(batch *b, const zoff_engine_param *p, size_t slice)
 static zoff_status send_all(batch *b)
 {
     const zoff_engine *e = b->engine;
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
-        const bool is_sent = zoff_engine_params_owner(e, (zoff_param)i) != i; /* by another name */
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
+        const bool is_sent = zoff_model_params_owner(&e->model, (zoff_param)i) != i; /* by another name */
         for (size_t slice = 0; p->value && !p->engine_owned && !is_sent && slice < p->slices; slice++)
             ZOFF_TRY(add_slice(b, p, slice));
     }

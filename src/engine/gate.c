@@ -65,7 +65,7 @@ void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
                  e->run.factor, e->run.info.grad_norm, e->run.clip_norm, e->run.grad_scale);
         return;
     }
-    const zoff_engine_param *p = &e->params[poison->param];
+    const zoff_model_param *p = &e->model.params[poison->param];
     if (zoff_comm_size(e->comm) > 1)
         snprintf(whose, sizeof whose, poison->rank_is_known ? " on rank %u" : " in the sum of all ranks (by rank %u)",
                  poison->rank);
@@ -79,7 +79,7 @@ static void log_skip(const zoff_engine *e)
     if (zoff_comm_rank(e->comm) != 0)
         return; /* all ranks would say the same */
     zoff_engine_gate_explain(e, why, sizeof why);
-    zoff_engine_loss_scale_describe(e, scale, sizeof scale);
+    zoff_model_loss_scale_describe(&e->model, scale, sizeof scale);
     ZOFF_WARN("step %lld skipped: %s; weights and states are unchanged%s", (long long)e->run.t, why, scale);
 }
 
@@ -125,7 +125,7 @@ static zoff_status decide(zoff_engine *e)
         return ZOFF_OK;
     }
     run->info.clip_factor = clip;
-    for (size_t g = 0; g < e->group_count; g++)
+    for (size_t g = 0; g < e->model.group_count; g++)
         zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->consts[g]);
     run->gate = ZOFF_GATE_OPEN;
     return ZOFF_OK;

@@ -86,7 +86,7 @@ static void let_go(zoff_engine *e, zoff_grad_slot *slot)
 
 zoff_status zoff_engine_grads_open(zoff_engine *e)
 {
-    return zoff_base_mem_alloc(e->slice_count, sizeof *e->grads.slots, "the gradients' slices", &e->grads.slots);
+    return zoff_base_mem_alloc(e->model.slice_count, sizeof *e->grads.slots, "the gradients' slices", &e->grads.slots);
 }
 
 void zoff_engine_grads_close(zoff_engine *e)
@@ -106,7 +106,7 @@ const char *zoff_engine_grads_at(const zoff_engine *e, size_t number)
 
 const char *zoff_engine_grads_of(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_model_param *p = &e->model.params[piece->param];
     return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
@@ -129,6 +129,6 @@ void zoff_engine_grads_let_go(zoff_engine *e, size_t number)
 
 void zoff_engine_grads_forget(zoff_engine *e)
 {
-    for (size_t i = 0; e->grads.count && i < e->slice_count; i++)
+    for (size_t i = 0; e->grads.count && i < e->model.slice_count; i++)
         let_go(e, slot_of(e, i));
 }

@@ -7,38 +7,38 @@
 
 zoff_status zoff_engine_handover_all(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; !p->frozen && !p->tie && p->count && slice < p->slices; slice++) {
             const size_t number = p->first_flag + slice;
-            if (e->flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
+            if (e->model.flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
                 continue;
             ZOFF_TRY(zoff_engine_intake_take(e, (zoff_param)i, slice, NULL));
         }
     }
-    return zoff_engine_ties_settle(e, true);
+    return zoff_engine_tied_grads_settle(e, true);
 }
 
 void zoff_engine_handover_zero(zoff_engine *e)
 {
-    for (size_t i = 0; !zoff_engine_device_is(e) && i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; !zoff_engine_device_is(e) && i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
-            char *grad = zoff_engine_params_own_grad(e, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_engine_params_is_given(e, (zoff_param)i, slice))
+            char *grad = zoff_model_params_own_grad(&e->model, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_model_params_is_given(&e->model, (zoff_param)i, slice))
                 memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
         }
     }
 }
 
 /* A gradient that was handed over is read from where it was then, and one that is lent is in memory of the engine. */
-static zoff_status check_unused(const zoff_engine *e, const zoff_engine_param *p)
+static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
 {
     for (size_t slice = 0; e->phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
         const size_t number = p->first_flag + slice;
         ZOFF_FAIL_IF(
-            e->flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_GIVEN), ZOFF_ERR_STATE,
+            e->model.flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_GIVEN), ZOFF_ERR_STATE,
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
@@ -54,22 +54,22 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
-    ZOFF_FAIL_IF(p >= e->param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu", p,
-                 e->param_count);
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s", e->params[p].name,
+    ZOFF_FAIL_IF(p >= e->model.param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu",
+                 p, e->model.param_count);
+    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s", e->model.params[p].name,
                  zoff_engine_phase_words(e));
-    zoff_engine_param *param = &e->params[p];
+    zoff_model_param *param = &e->model.params[p];
     zoff_dtype grad_dtype;
-    char *own_grad = zoff_engine_params_own_grad(e, p, 0, &grad_dtype);
+    char *own_grad = zoff_model_params_own_grad(&e->model, p, 0, &grad_dtype);
     ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
     ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
                  "zoff_param_bind: the weights of %s are the engine's; zoff_param_write() sets them", param->name);
     const bool moves = (value && value != param->value) || (grad && grad != own_grad);
     ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
-    e->ties.rebound = e->ties.rebound || moves; /* whether they overlap is seen when all have moved */
+    e->model.ties.rebound = e->model.ties.rebound || moves; /* whether they overlap is seen when all have moved */
     if (param->tie) {
-        zoff_engine_ties_bind(e, p, value, grad);
+        zoff_model_ties_bind(&e->model, p, value, grad);
         return ZOFF_OK;
     }
     param->value = value ? value : param->value;
@@ -82,21 +82,21 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
-    ZOFF_FAIL_IF(p >= e->param_count || slice >= e->params[p].slices, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !zoff_engine_device_is(e), ZOFF_ERR_INVALID,
                  "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
-    const zoff_engine_param *param = &e->params[p];
+    const zoff_model_param *param = &e->model.params[p];
     zoff_dtype dtype;
-    const bool has_gradient =
-        zoff_engine_params_own_grad(e, p, slice, &dtype) || zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
+    const bool has_gradient = zoff_model_params_own_grad(&e->model, p, slice, &dtype) ||
+                              zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
-    ZOFF_FAIL_IF(zoff_engine_params_is_given(e, p, slice), ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
     ZOFF_TRY(zoff_engine_state_range_close(e));
     if (param->tie)
-        ZOFF_TRY(zoff_engine_ties_take(e, p, slice, native_stream));
+        ZOFF_TRY(zoff_engine_tied_grads_take(e, p, slice, native_stream));
     else if (!param->frozen && param->count)
         ZOFF_TRY(zoff_engine_intake_take(e, p, slice, native_stream));
     else

@@ -8,7 +8,7 @@
 static const char *param_name(const void *ctx, uint32_t param)
 {
     const zoff_engine *e = ctx;
-    return param < e->param_count ? e->params[param].name : NULL;
+    return param < e->model.param_count ? e->model.params[param].name : NULL;
 }
 
 void zoff_engine_identity_come(zoff_engine *e)

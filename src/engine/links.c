@@ -4,6 +4,7 @@
 #include "engine_priv.h"
 
 #include "clock.h"
+#include "try.h"
 
 /* ---- in place ---- */
 
@@ -39,7 +40,7 @@ static zoff_status in_place_take(zoff_engine *e, zoff_param p, size_t slice, voi
 /* Memory that was lent, or the program's own. */
 static const char *in_place_gradient(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return e->params[piece->param].grad ? zoff_engine_params_there(e, piece) : zoff_engine_grads_of(e, piece);
+    return e->model.params[piece->param].grad ? zoff_model_params_there(&e->model, piece) : zoff_engine_grads_of(e, piece);
 }
 
 static zoff_status in_place_lend(zoff_engine *e, size_t bucket, bool load)
@@ -73,6 +74,24 @@ static zoff_status in_place_add(zoff_engine *e, const zoff_accumulate_piece *pie
     return ZOFF_OK;
 }
 
+static zoff_status in_place_add_follow(zoff_engine *e)
+{
+    (void)e;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_sums_alloc(zoff_engine *e, uint64_t bytes, char **out)
+{
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of gradients", ZOFF_MAP_INTERLEAVED, &e->tied_sums.host));
+    *out = e->tied_sums.host.base;
+    return ZOFF_OK;
+}
+
+static char *in_place_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)
+{
+    return zoff_model_params_value(&e->model, piece, weights);
+}
+
 static void in_place_range(zoff_engine *e, const char *row, size_t bucket)
 {
     (void)e;
@@ -87,11 +106,14 @@ const zoff_link zoff_engine_links_in_place = {.name = "in place",
                                               .take = in_place_take,
                                               .taken = zoff_engine_reduce_scatter_mark,
                                               .gradient = in_place_gradient,
-                                              .weights = zoff_engine_params_value,
+                                              .weights = in_place_weights,
                                               .lend = in_place_lend,
                                               .settle = in_place_settle,
                                               .move = in_place_move,
                                               .add = in_place_add,
+                                              .add_follow = in_place_add_follow,
+                                              .added = zoff_engine_grads_let_go,
+                                              .sums_alloc = in_place_sums_alloc,
                                               .range = in_place_range};
 
 /* ---- staged ---- */
@@ -109,6 +131,20 @@ static zoff_status staged_add(zoff_engine *e, const zoff_accumulate_piece *piece
     return e->accel->ops->accumulate(e->accel, e->device.compute, piece, 1);
 }
 
+/* Gradients of the program are on the device: none is in memory that the engine has lent. */
+static void staged_added(zoff_engine *e, size_t number)
+{
+    (void)e;
+    (void)number;
+}
+
+static zoff_status staged_sums_alloc(zoff_engine *e, uint64_t bytes, char **out)
+{
+    ZOFF_TRY(e->accel->ops->alloc(e->accel, bytes, &e->tied_sums.device));
+    *out = e->tied_sums.device;
+    return ZOFF_OK;
+}
+
 static void staged_range(zoff_engine *e, const char *row, size_t bucket)
 {
     if (row)
@@ -120,7 +156,9 @@ static void staged_range(zoff_engine *e, const char *row, size_t bucket)
 #define STAGED                                                                                                                 \
     .pin = zoff_engine_link_pin, .unpin = zoff_engine_link_unpin, .follow = zoff_engine_link_follow,                           \
     .gradient = zoff_engine_grads_of, .weights = zoff_engine_staging_weights, .lend = zoff_engine_device_lend,                 \
-    .settle = zoff_engine_device_settle, .move = zoff_engine_link_copy, .add = staged_add, .range = staged_range
+    .settle = zoff_engine_device_settle, .move = zoff_engine_link_copy, .add = staged_add,                                     \
+    .add_follow = zoff_engine_link_compute_follow, .added = staged_added, .sums_alloc = staged_sums_alloc,                     \
+    .range = staged_range
 
 const zoff_link zoff_engine_links_staged = {
     .name = "staged", .take = zoff_engine_device_download, .taken = staged_taken, STAGED};

@@ -27,7 +27,10 @@ typedef struct zoff_link {
     /* Copy weights from and to (`up`) where the program has them, outside of a step.  @blocks until done */
     zoff_status (*move)(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
     zoff_status (*add)(zoff_engine *e, const zoff_accumulate_piece *piece); /* to a sum that is where gradients are */
-    void (*range)(zoff_engine *e, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it has ended */
+    zoff_status (*add_follow)(zoff_engine *e);    /* additions from now on wait for the stream that `follow` was told last */
+    void (*added)(zoff_engine *e, size_t number); /* memory that was lent for this slice's gradient is free */
+    zoff_status (*sums_alloc)(zoff_engine *e, uint64_t bytes, char **out); /* where gradients are; into e->tied_sums */
+    void (*range)(zoff_engine *e, const char *row, size_t bucket);         /* for profilers: a row begins; NULL: it has ended */
 } zoff_link;
 
 extern const zoff_link zoff_engine_links_in_place, zoff_engine_links_staged, zoff_engine_links_reached;

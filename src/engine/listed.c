@@ -39,7 +39,7 @@ static zoff_status add_options(const zoff_engine *e, zoff_facts *out)
 }
 
 /* A weight that is not there on one rank cannot become that of rank 0. Trained ones are always there. */
-static zoff_status add_frozen(const zoff_engine_param *p, size_t i, zoff_facts *out)
+static zoff_status add_frozen(const zoff_model_param *p, size_t i, zoff_facts *out)
 {
     if (!p->frozen || p->engine_owned || !p->count)
         return ZOFF_OK;
@@ -49,7 +49,7 @@ static zoff_status add_frozen(const zoff_engine_param *p, size_t i, zoff_facts *
 
 static zoff_status add_param(const zoff_engine *e, size_t i, zoff_facts *out)
 {
-    const zoff_engine_param *p = &e->params[i];
+    const zoff_model_param *p = &e->model.params[i];
     ZOFF_TRY(zoff_engine_facts_add_text(out, p->name, "zoff_param_desc.name of parameter %zu", i));
     ZOFF_TRY(zoff_engine_facts_add_count(out, p->count, "zoff_param_desc.count of parameter %zu (%.100s)", i, p->name));
     ZOFF_TRY(zoff_engine_facts_add_count(out, p->slices, "zoff_param_desc.slices of parameter %zu (%.100s)", i, p->name));
@@ -71,7 +71,7 @@ static zoff_status add_group(const zoff_engine *e, size_t group, zoff_facts *out
     enum { FIELDS_MAX = 32 };
     uint64_t words[FIELDS_MAX];
     const size_t count = zoff_engine_facts_hyper_count();
-    zoff_engine_facts_hyper_words(zoff_engine_groups_own(e, group), words);
+    zoff_engine_facts_hyper_words(zoff_model_groups_own(&e->model, group), words);
     for (size_t i = 0; i < count; i++) {
         char value[64];
         const char *name = zoff_engine_facts_hyper_print(i, words[i], value, sizeof value);
@@ -85,12 +85,12 @@ static zoff_status list_settings(const zoff_engine *e, zoff_facts *out)
 {
     ZOFF_TRY(add_configuration(e, out));
     ZOFF_TRY(add_options(e, out));
-    ZOFF_TRY(zoff_engine_facts_add_count(out, e->param_count, "the number of parameters"));
-    ZOFF_TRY(zoff_engine_facts_add_count(out, e->group_count, "the number of groups"));
-    for (size_t i = 0; i < e->param_count; i++)
+    ZOFF_TRY(zoff_engine_facts_add_count(out, e->model.param_count, "the number of parameters"));
+    ZOFF_TRY(zoff_engine_facts_add_count(out, e->model.group_count, "the number of groups"));
+    for (size_t i = 0; i < e->model.param_count; i++)
         ZOFF_TRY(add_param(e, i, out));
-    for (size_t i = 0; i < e->group_count; i++) {
-        if (e->groups[i].used)
+    for (size_t i = 0; i < e->model.group_count; i++) {
+        if (e->model.groups[i].used)
             ZOFF_TRY(add_group(e, i, out));
     }
     return ZOFF_OK;
@@ -100,10 +100,10 @@ static zoff_status list_settings(const zoff_engine *e, zoff_facts *out)
 static zoff_status add_ties(const zoff_engine *e, zoff_facts *out)
 {
     zoff_param *owners;
-    ZOFF_TRY(zoff_base_mem_alloc(e->param_count, sizeof *owners, "the list of parameters", &owners));
-    for (size_t i = 0; i < e->param_count; i++)
-        owners[i] = zoff_engine_params_owner(e, (zoff_param)i);
-    const uint64_t checksum = zoff_offload_layout(owners, e->param_count * sizeof *owners);
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.param_count, sizeof *owners, "the list of parameters", &owners));
+    for (size_t i = 0; i < e->model.param_count; i++)
+        owners[i] = zoff_model_params_owner(&e->model, (zoff_param)i);
+    const uint64_t checksum = zoff_offload_layout(owners, e->model.param_count * sizeof *owners);
     zoff_base_mem_free(owners);
     return zoff_engine_facts_add_count(
         out, checksum, "the list of parameters that are tied, by having the same zoff_param_desc.value (as a checksum)");
@@ -120,7 +120,7 @@ static zoff_status list_plan(const zoff_engine *e, zoff_facts *out)
                                        "the number of buckets on the device (offload_optimizer.ratio)");
 }
 
-static zoff_status add_slice(const zoff_engine_param *p, size_t i, size_t slice, zoff_facts *out)
+static zoff_status add_slice(const zoff_model_param *p, size_t i, size_t slice, zoff_facts *out)
 {
     static const char FORMAT[] = "the checksum of the first weights of parameter %zu (%.100s), slice %zu,";
     const size_t bytes = p->count * zoff_adam_dtype_bytes(p->dtype);
@@ -133,8 +133,8 @@ static zoff_status add_slice(const zoff_engine_param *p, size_t i, size_t slice,
 /* The first weights of what the engine keeps: each rank takes its part of them, and all parts are one model. */
 zoff_status zoff_engine_listed_weights(const zoff_engine *e, zoff_facts *out)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         if (!p->engine_owned || !p->count)
             continue;
         for (size_t slice = 0; slice < p->slices; slice++)

@@ -29,7 +29,7 @@ void zoff_engine_measure_bucket(zoff_engine *e, size_t bucket, double *seconds, 
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < part.piece_count; i++) {
         /* With several ranks, another rank may have the gradient that this one lacks. */
-        if (e->params[pieces[i].param].frozen || (alone && !*zoff_engine_params_flag(e, &pieces[i])))
+        if (e->model.params[pieces[i].param].frozen || (alone && !*zoff_model_params_flag(&e->model, &pieces[i])))
             continue;
         zoff_norm_piece *n = &e->norm_pieces[used];
         *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = e->block_sums + blocks};

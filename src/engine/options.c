@@ -103,7 +103,9 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     s->threads = zoff_base_team_count(threads, &s->threads_why);
     s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
-    zoff_engine_loss_scale_start(e);
+    e->model.values = &s->values;
+    e->model.in_place = zoff_accel_in_place(e->accel);
+    zoff_model_loss_scale_start(&e->model);
     return ZOFF_OK;
 }
 

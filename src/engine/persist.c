@@ -18,15 +18,15 @@ enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
 zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out)
 {
     uint64_t *words, used = 0;
-    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * e->param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
+    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * e->model.param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
                                  "the layout", &words));
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
-        const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, p);
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
+        const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, p);
         words[used++] = zoff_offload_layout(p->name, strlen(p->name));
         words[used++] = p->count;
         words[used++] = p->slices;
-        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_engine_groups_own(e, p->group)->optimizer;
+        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(&e->model, p->group)->optimizer;
         words[used++] = zoff_zero_plan_streams(&tensor);
     }
     for (size_t i = 0; i < plan->chunk_count; i++) {

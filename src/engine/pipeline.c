@@ -16,7 +16,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->device.ascends = e->settings.tier == ZOFF_TIER_HOST && e->device.last_bucket > e->device.first_bucket;
     e->device.first_bucket = SIZE_MAX;
     if (e->run.last)
-        zoff_engine_param_cache_clear(e);
+        zoff_lending_param_cache_clear(&e->lending);
     if (!zoff_engine_ranks_several(e))
         zoff_engine_admit_drop_useless(e);
     zoff_engine_admit_feed(e);
@@ -33,7 +33,7 @@ void zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         release(e->store, i, &e->runs[i].states);
-        release(e->weights, i, &e->runs[i].weights);
+        release(e->lending.store, i, &e->runs[i].weights);
         zoff_engine_staging_release(e, i);
     }
 }
@@ -93,7 +93,7 @@ static zoff_status write_behind(void *ctx)
  * writes at the same time. */
 static zoff_status drain(zoff_engine *e)
 {
-    zoff_poller *pollers[] = {&e->pollers.states, e->weights ? &e->pollers.weights : NULL};
+    zoff_poller *pollers[] = {&e->pollers.states, e->lending.store ? &e->pollers.weights : NULL};
     for (unsigned i = 0; i < 2 && pollers[i] && e->run.gate != ZOFF_GATE_SKIP; i++)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, pollers[i], write_behind, &(write_wait){e, pollers[i]->ctx}));
     return zoff_engine_stores_drain(e);

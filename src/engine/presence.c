@@ -10,8 +10,8 @@ static zoff_status ask_presence(zoff_engine *e)
     const size_t bytes = e->ranks.bits_bytes[0];
     uint64_t *own = e->ranks.bits + e->plan.rank * (bytes / sizeof *own);
     memset(own, 0, bytes);
-    for (size_t i = 0; i < e->slice_count; i++)
-        own[i / 64] |= (uint64_t)(e->flags[i] != 0) << i % 64;
+    for (size_t i = 0; i < e->model.slice_count; i++)
+        own[i / 64] |= (uint64_t)(e->model.flags[i] != 0) << i % 64;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = &e->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_PRESENCE},
@@ -39,9 +39,9 @@ static void take_presence(zoff_engine *e)
     const size_t words = e->ranks.bits_bytes[0] / sizeof(uint64_t);
     uint64_t *any = e->ranks.bits;
     zoff_engine_presence_join(any, words, e->plan.ranks);
-    for (size_t i = 0; i < e->slice_count; i++) {
+    for (size_t i = 0; i < e->model.slice_count; i++) {
         if (any[i / 64] >> i % 64 & 1)
-            e->flags[i] |= ZOFF_SLICE_PRESENT;
+            e->model.flags[i] |= ZOFF_SLICE_PRESENT;
     }
 }
 
@@ -52,8 +52,8 @@ static uint64_t count_own(const zoff_engine *e)
     for (size_t b = 0; b < e->plan.chunk_count; b++) {
         const zoff_plan_chunk *c = &e->plan.chunks[b];
         for (size_t i = c->first_piece; i < c->first_piece + c->piece_count; i++) {
-            const zoff_engine_param *p = &e->params[e->plan.pieces[i].param];
-            count += !p->frozen && e->flags[p->first_flag + e->plan.pieces[i].slice] ? e->plan.pieces[i].count : 0;
+            const zoff_model_param *p = &e->model.params[e->plan.pieces[i].param];
+            count += !p->frozen && e->model.flags[p->first_flag + e->plan.pieces[i].slice] ? e->plan.pieces[i].count : 0;
         }
     }
     return count;

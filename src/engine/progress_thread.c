@@ -108,7 +108,7 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
 {
     if (!e || !e->store || e->process == zoff_base_fork_number())
         return false;
-    const bool streams_weights = e->weights && e->settings.values.weights.tier == ZOFF_TIER_NVME;
+    const bool streams_weights = e->lending.store && e->settings.values.weights.tier == ZOFF_TIER_NVME;
     return e->settings.tier == ZOFF_TIER_NVME || streams_weights;
 }
 

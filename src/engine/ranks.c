@@ -48,8 +48,8 @@ uint64_t zoff_engine_ranks_bytes(const zoff_engine *e, const zoff_plan *plan)
 /* Slices that are trained, by the buckets that have a part of them. */
 static void count_missing(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
             const size_t first = zoff_zero_plan_find_run(&e->plan, (uint32_t)i, slice, 0);
             const size_t last = zoff_zero_plan_find_run(&e->plan, (uint32_t)i, slice, p->count - 1);
@@ -69,7 +69,7 @@ static zoff_status allocate(zoff_engine *e)
 {
     zoff_ranks *r = &e->ranks;
     const zoff_plan *plan = &e->plan;
-    const size_t bits = zoff_base_bits_ceil_div(e->slice_count, 64) * sizeof(uint64_t);
+    const size_t bits = zoff_base_bits_ceil_div(e->model.slice_count, 64) * sizeof(uint64_t);
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
     ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "the ranks' parts", &r->part_rows));
     ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "the ranks' buckets", &r->missing));
@@ -153,7 +153,7 @@ void zoff_engine_ranks_close(zoff_engine *e)
 static uint64_t sent_weights(const zoff_engine *e)
 {
     const uint64_t spread = e->plan.replicated ? 0 : zoff_zero_gather_sent_bytes(e->ranks.gather);
-    return spread + zoff_zero_gather_sent_bytes(e->param_cache.assembly.gather);
+    return spread + zoff_zero_gather_sent_bytes(e->lending.cache.assembly.gather);
 }
 
 /* Of replicated states the sums of gradients travel twice. */

@@ -13,7 +13,7 @@
 #include <zoff/engine.h>
 
 typedef struct zoff_bucket_run zoff_bucket_run;
-typedef struct zoff_engine_param zoff_engine_param;
+typedef struct zoff_model_param zoff_model_param;
 
 /* What a rank says before the gate opens. */
 typedef struct zoff_vote {

@@ -23,8 +23,8 @@ static void forget_packed(zoff_engine *e, size_t bucket)
     const zoff_plan_chunk *c = &e->plan.chunks[bucket];
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
         const zoff_plan_piece *run = &e->plan.runs[i];
-        const size_t number = e->params[run->param].first_flag + run->slice;
-        if (e->flags[number] & ZOFF_SLICE_READY && zoff_engine_grads_at(e, number))
+        const size_t number = e->model.params[run->param].first_flag + run->slice;
+        if (e->model.flags[number] & ZOFF_SLICE_READY && zoff_engine_grads_at(e, number))
             zoff_engine_grads_packed(e, number);
     }
 }
@@ -40,12 +40,12 @@ zoff_status zoff_engine_reduce_scatter_list_parts(zoff_engine *e, size_t bucket,
         zoff_plan_piece piece;
         size_t at = 0;
         while (zoff_zero_plan_next(&part, &piece)) {
-            const zoff_engine_param *p = &e->params[piece.param];
+            const zoff_model_param *p = &e->model.params[piece.param];
             if (p->frozen)
                 continue;
             const size_t bytes = zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
             char *to = out + zoff_engine_wire_place(&at, piece.count, bytes);
-            if (*zoff_engine_params_flag(e, &piece) & ZOFF_SLICE_READY)
+            if (*zoff_model_params_flag(&e->model, &piece) & ZOFF_SLICE_READY)
                 e->sums.rule->list(e, &piece, to, used++);
             else /* it counts as zeros */
                 ZOFF_TRY(e->sums.place->zero(e, to, piece.count * bytes));
@@ -76,7 +76,7 @@ size_t zoff_engine_reduce_scatter_list_sums(zoff_engine *e, size_t bucket, const
     size_t used = 0, at = 0;
     for (size_t i = 0; i < part.piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[part.first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
+        const zoff_model_param *p = &e->model.params[piece->param];
         if (p->frozen)
             continue;
         const zoff_dtype dtype = e->sums.rule->dtype(e, p);
@@ -148,17 +148,17 @@ void zoff_engine_reduce_scatter_begin(zoff_engine *e)
 
 void zoff_engine_reduce_scatter_hand_over(zoff_engine *e, zoff_param p, size_t slice)
 {
-    const size_t number = e->params[p].first_flag + slice;
+    const size_t number = e->model.params[p].first_flag + slice;
     if (zoff_engine_grads_at(e, number))
-        zoff_engine_grads_hand_over(e, number, 1 + e->slice_buckets[number].last - e->slice_buckets[number].first);
+        zoff_engine_grads_hand_over(e, number, 1 + e->model.slice_buckets[number].last - e->model.slice_buckets[number].first);
 }
 
 void zoff_engine_reduce_scatter_mark(zoff_engine *e, zoff_param p, size_t slice)
 {
-    const zoff_engine_param *param = &e->params[p];
+    const zoff_model_param *param = &e->model.params[p];
     if (!e->ranks.reduce || !zoff_engine_reduce_scatter_leaves_early(e) || param->frozen || !param->count)
         return;
-    const zoff_slice_buckets *buckets = &e->slice_buckets[param->first_flag + slice];
+    const zoff_slice_buckets *buckets = &e->model.slice_buckets[param->first_flag + slice];
     zoff_zero_reduce_mark(e->ranks.reduce, buckets->first, buckets->last);
     (void)zoff_engine_reduce_scatter_go_on(e);
 }

@@ -47,7 +47,7 @@ static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t 
     const zoff_plan_chunk *c = &plan->chunks[bucket];
     uint64_t elements = 0;
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
-        elements += e->params[plan->runs[i].param].frozen ? 0 : plan->runs[i].count;
+        elements += e->model.params[plan->runs[i].param].frozen ? 0 : plan->runs[i].count;
     return elements;
 }
 

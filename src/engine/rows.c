@@ -68,7 +68,7 @@ static unsigned facts_of(const zoff_engine *e, bool on_device, size_t bucket)
 {
     const bool several = zoff_engine_ranks_several(e);
     return either(several, SEVERAL, ALONE) | either(zoff_engine_device_is(e), STAGED, 0) |
-           either(zoff_engine_params_accumulates(e), SUMS, NO_SUMS) |
+           either(zoff_engine_pieces_accumulates(e), SUMS, NO_SUMS) |
            either(several && !e->plan.replicated, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
            either(on_device, DEVICE, HOST) | either(zoff_engine_device_norm_has(e, bucket), THERE, HERE);
 }

@@ -28,13 +28,13 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < count; i++) {
-        uint8_t flag = *zoff_engine_params_flag(e, &pieces[i]);
+        uint8_t flag = *zoff_model_params_flag(&e->model, &pieces[i]);
         if (!(flag & ZOFF_SLICE_READY))
             continue;
-        const zoff_engine_param *p = &e->params[pieces[i].param];
+        const zoff_model_param *p = &e->model.params[pieces[i].param];
         bool first = !(flag & ZOFF_SLICE_PRESENT);
         e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
-                                                               .sum = zoff_engine_params_sum(e, &pieces[i]),
+                                                               .sum = zoff_engine_pieces_sum(e, &pieces[i]),
                                                                .grad = e->link->gradient(e, &pieces[i]),
                                                                .dtype = p->grad_dtype,
                                                                .first = first,
@@ -83,7 +83,7 @@ zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
     zoff_status status = zoff_engine_admit_borrow(run);
     if (status != ZOFF_OK)
         return status;
-    ZOFF_TRY(check(e->weights, run->chunk, &run->weights));
+    ZOFF_TRY(check(e->lending.store, run->chunk, &run->weights));
     return check(e->store, run->chunk, &run->states);
 }
 
@@ -101,5 +101,5 @@ zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
     zoff_engine *e = run->engine;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
-    return give(e->weights, run->chunk, &run->weights);
+    return give(e->lending.store, run->chunk, &run->weights);
 }

@@ -8,7 +8,7 @@ size_t zoff_engine_staging_offset(const zoff_engine *e, const zoff_plan_piece *p
 {
     const size_t run = zoff_zero_plan_find_run(&e->plan, piece->param, piece->slice, piece->first);
     const size_t skip = piece->first - e->plan.runs[run].first;
-    return e->device.staging.offsets[run] + skip * zoff_adam_dtype_bytes(e->params[piece->param].dtype);
+    return e->device.staging.offsets[run] + skip * zoff_adam_dtype_bytes(e->model.params[piece->param].dtype);
 }
 
 char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights)

@@ -32,9 +32,9 @@ typedef struct state_range {
 static zoff_status check_range(const zoff_engine *e, const state_range *w, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
-    ZOFF_FAIL_IF(w->param >= e->param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
-                 w->param, e->param_count);
-    const zoff_engine_param *p = &e->params[w->param];
+    ZOFF_FAIL_IF(w->param >= e->model.param_count, ZOFF_ERR_INVALID, "%s: there is no parameter %u; the engine has %zu", call,
+                 w->param, e->model.param_count);
+    const zoff_model_param *p = &e->model.params[w->param];
     size_t total = p->count * p->slices;
     ZOFF_FAIL_IF(w->first > total || w->count > total - w->first, ZOFF_ERR_INVALID,
                  "%s: %s has %zu elements; a range of %zu from %zu is outside", call, p->name, total, w->count, w->first);
@@ -46,22 +46,22 @@ static zoff_status check_range(const zoff_engine *e, const state_range *w, const
 /* fp32 weights are their own masters: setting one sets the other. */
 static bool is_own_master(const zoff_engine *e, const state_range *w)
 {
-    return !zoff_engine_params_has_master(e, &e->params[w->param]) && e->params[w->param].dtype == ZOFF_F32 &&
-           (w->is_weights || w->kind == ZOFF_STATE_MASTER);
+    return !zoff_model_params_has_master(&e->model, &e->model.params[w->param]) &&
+           e->model.params[w->param].dtype == ZOFF_F32 && (w->is_weights || w->kind == ZOFF_STATE_MASTER);
 }
 
 static zoff_status check_state(const zoff_engine *e, const state_range *w, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
     ZOFF_TRY(check_range(e, w, call));
-    const zoff_engine_param *p = &e->params[w->param];
+    const zoff_model_param *p = &e->model.params[w->param];
     ZOFF_FAIL_IF(w->kind != ZOFF_STATE_MASTER && w->kind != ZOFF_STATE_M && w->kind != ZOFF_STATE_V, ZOFF_ERR_INVALID,
                  "%s: kind %d is not a zoff_state_kind", call, (int)w->kind);
     ZOFF_FAIL_IF(p->frozen, ZOFF_ERR_INVALID, "%s: %s is frozen and has no states", call, p->name);
-    const zoff_adam_states states = zoff_engine_groups_states(e, p->group);
+    const zoff_adam_states states = zoff_model_groups_states(&e->model, p->group);
     const bool has = w->kind == ZOFF_STATE_MASTER || (w->kind == ZOFF_STATE_M ? states.m : states.v);
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
-                 zoff_engine_groups_optimizer(e->groups[p->group].optimizer, states),
+                 zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
     /* Of fp32 weights the one in use is read, and that is not there yet. */
     if (!w->write && p->engine_owned && is_own_master(e, w))
@@ -73,11 +73,11 @@ static zoff_status check_weights(const zoff_engine *e, const state_range *w, con
 {
     ZOFF_TRY(w->write ? zoff_engine_phase_check_whole(e, call) : ZOFF_OK);
     ZOFF_TRY(check_range(e, w, call));
-    ZOFF_FAIL_IF(!e->params[w->param].engine_owned, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(!e->model.params[w->param].engine_owned, ZOFF_ERR_INVALID,
                  "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
-                 e->params[w->param].name);
+                 e->model.params[w->param].name);
     ZOFF_TRY(zoff_engine_phase_check_weights(e, call));
-    return w->write ? zoff_engine_param_cache_check(e, w->param, 1, call) : ZOFF_OK;
+    return w->write ? zoff_lending_param_cache_check(&e->lending, w->param, 1, call) : ZOFF_OK;
 }
 
 /* ---- what a range touches ---- */
@@ -85,7 +85,7 @@ static zoff_status check_weights(const zoff_engine *e, const state_range *w, con
 /* Of fp32 weights the file has a copy where it is to persist. */
 static zoff_pass pass_of(const zoff_engine *e, const state_range *w)
 {
-    const zoff_engine_param *p = &e->params[w->param];
+    const zoff_model_param *p = &e->model.params[w->param];
     const bool keeps_copy = w->write && e->settings.values.persist;
     zoff_pass pass = {.keeps = true, .weights = p->engine_owned && (w->is_weights || is_own_master(e, w))};
     if (is_own_master(e, w))
@@ -103,7 +103,7 @@ static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_
                          zoff_chunk_memory memory)
 {
     if (w->is_weights || is_own_master(e, w))
-        return zoff_engine_params_value(e, piece, memory.weights);
+        return zoff_model_params_value(&e->model, piece, memory.weights);
     return (char *)zoff_engine_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
@@ -117,13 +117,13 @@ static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *
                                   .dst = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
                                   .src = weights,
                                   .dst_dtype = ZOFF_F32,
-                                  .src_dtype = e->params[w->param].dtype};
+                                  .src_dtype = e->model.params[w->param].dtype};
     zoff_adam_cast_run(e->settings.threads, &cast, 1);
 }
 
 static size_t element_bytes_of(const zoff_engine *e, const state_range *w)
 {
-    return w->is_weights ? zoff_adam_dtype_bytes(e->params[w->param].dtype) : sizeof(float);
+    return w->is_weights ? zoff_adam_dtype_bytes(e->model.params[w->param].dtype) : sizeof(float);
 }
 
 /* The part of the range that lies in one bucket: elements of one run. Each chunk is borrowed once, and what each rank has of
@@ -136,12 +136,12 @@ typedef struct stretch {
 /* Where an element of the range is in its slice. */
 static size_t in_slice(const zoff_engine *e, const state_range *w, size_t at)
 {
-    return at % e->params[w->param].count;
+    return at % e->model.params[w->param].count;
 }
 
 static stretch stretch_from(const zoff_engine *e, const state_range *w, size_t at)
 {
-    const size_t first = in_slice(e, w, at), slice = at / e->params[w->param].count;
+    const size_t first = in_slice(e, w, at), slice = at / e->model.params[w->param].count;
     const zoff_plan_piece *run = &e->plan.runs[zoff_zero_plan_find_run(&e->plan, w->param, slice, first)];
     const size_t count = zoff_base_bits_min(run->count - (first - run->first), w->first + w->count - at);
     return (stretch){.run = run, .at = at, .count = count};
@@ -162,7 +162,7 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range 
 /* Whether the program's memory has what the range is about, whole on every rank. */
 static bool is_program(const zoff_engine *e, const state_range *w)
 {
-    return !e->params[w->param].engine_owned && is_own_master(e, w);
+    return !e->model.params[w->param].engine_owned && is_own_master(e, w);
 }
 
 /* Of weights that are at hand on every rank each has a copy. */
@@ -170,8 +170,9 @@ static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
     const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_engine_ranks_several(e) && zoff_engine_param_cache_is_persistent(e, s.run->param, s.run->slice))
-        memcpy(zoff_engine_param_cache_persistent(e, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
+    if (is_weight && zoff_engine_ranks_several(e) &&
+        zoff_lending_param_cache_is_persistent(&e->lending, s.run->param, s.run->slice))
+        memcpy(zoff_lending_param_cache_persistent(&e->lending, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
                s.count * bytes);
 }
 
@@ -198,7 +199,7 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
 static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
     return !w->write && zoff_engine_ranks_several(e) && !e->plan.replicated &&
-           (e->params[w->param].engine_owned || !is_own_master(e, w));
+           (e->model.params[w->param].engine_owned || !is_own_master(e, w));
 }
 
 /* Elements of the range from `at` on, for other ranks to compare. */
@@ -262,7 +263,7 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
         ZOFF_TRY(zoff_engine_states_borrow(e, pass, bucket, &memory));
     copy_stretch(e, w, s, own, memory);
     if (borrows && pass->changes_weights)
-        zoff_engine_param_cache_refresh(e, bucket, memory.weights, true);
+        zoff_lending_param_cache_refresh(&e->lending, bucket, memory.weights, true);
     if (borrows)
         ZOFF_TRY(zoff_engine_states_give_back(e, pass, bucket, memory));
     *out_at = s.at + s.count;
@@ -352,8 +353,11 @@ static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned cal
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
     ZOFF_ENTER(e);
-    const state_range w = {
-        .param = e ? zoff_engine_params_owner(e, p) : p, .kind = kind, .first = first, .count = count, .dst = (char *)dst};
+    const state_range w = {.param = e ? zoff_model_params_owner(&e->model, p) : p,
+                           .kind = kind,
+                           .first = first,
+                           .count = count,
+                           .dst = (char *)dst};
     ZOFF_TRY(check_state(e, &w, "zoff_state_read"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_READ);
 }
@@ -361,7 +365,7 @@ zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, 
 zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, const float *src)
 {
     ZOFF_ENTER(e);
-    const state_range w = {.param = e ? zoff_engine_params_owner(e, p) : p,
+    const state_range w = {.param = e ? zoff_model_params_owner(&e->model, p) : p,
                            .kind = kind,
                            .first = first,
                            .count = count,
@@ -369,7 +373,7 @@ zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind,
                            .src = (const char *)src};
     ZOFF_TRY(check_state(e, &w, "zoff_state_write"));
     if (is_own_master(e, &w))
-        ZOFF_TRY(zoff_engine_param_cache_check(e, p, 1, "zoff_state_write"));
+        ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, p, 1, "zoff_state_write"));
     return move_alike(e, &w, ZOFF_COMM_IN_STATE_WRITE);
 }
 

@@ -11,9 +11,9 @@
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
-    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_model_param *p = &e->model.params[piece->param];
     void *value = e->link->weights(e, piece, memory.weights);
-    if (p->frozen || !value || !(zoff_engine_params_has_master(e, p) || e->settings.values.persist))
+    if (p->frozen || !value || !(zoff_model_params_has_master(&e->model, p) || e->settings.values.persist))
         return false;
     void *master = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
     *out = (zoff_cast_piece){.count = piece->count,
@@ -32,7 +32,7 @@ static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, b
         used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->cast_pieces[used]);
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
     if (!to_master)
-        zoff_engine_param_cache_refresh(e, chunk, memory.weights, true);
+        zoff_lending_param_cache_refresh(&e->lending, chunk, memory.weights, true);
 }
 
 void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, bool first)
@@ -41,9 +41,9 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
     size_t used = 0;
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        const bool to_master = first || !zoff_engine_params_has_master(e, p);
-        if (p->dtype == ZOFF_F32 && (first || *zoff_engine_params_flag(e, piece)))
+        const zoff_model_param *p = &e->model.params[piece->param];
+        const bool to_master = first || !zoff_model_params_has_master(&e->model, p);
+        if (p->dtype == ZOFF_F32 && (first || *zoff_model_params_flag(&e->model, piece)))
             used += make_cast(e, c, piece, memory, to_master, &e->cast_pieces[used]);
     }
     zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
@@ -55,8 +55,8 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
     const float first = (float)e->settings.values.initial_accumulator;
     for (size_t i = 0; first != 0 && i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        const bool is_sum = !p->frozen && zoff_engine_groups_own(e, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
+        const zoff_model_param *p = &e->model.params[piece->param];
+        const bool is_sum = !p->frozen && zoff_model_groups_own(&e->model, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
         float *sums = zoff_engine_pieces_state(c, piece, base, ZOFF_STREAM_V);
         for (size_t k = 0; is_sum && k < piece->count; k++)
             sums[k] = first;
@@ -78,7 +78,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        if (!e->params[piece->param].frozen)
+        if (!e->model.params[piece->param].frozen)
             e->adam_pieces[used++] = zoff_engine_pieces_of_update(e, c, piece, memory);
     }
     zoff_adam_touch_run(e->settings.threads, e->adam_pieces, used);
@@ -95,12 +95,12 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
-        const zoff_engine_param *p = &e->params[piece->param];
-        const char *first = p->engine_owned ? zoff_engine_params_value(e, piece, NULL) : NULL;
+        const zoff_model_param *p = &e->model.params[piece->param];
+        const char *first = p->engine_owned ? zoff_model_params_value(&e->model, piece, NULL) : NULL;
         if (first)
             memcpy((char *)base + piece->weight_offset, first, piece->count * zoff_adam_dtype_bytes(p->dtype));
     }
-    zoff_engine_param_cache_refresh(e, chunk, base, true);
+    zoff_lending_param_cache_refresh(&e->lending, chunk, base, true);
 }
 
 /* ---- passes over the chunks ---- */
@@ -143,9 +143,9 @@ static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsign
 static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     for (size_t i = 0; i < c->piece_count; i++) {
-        const zoff_engine_param *p = &e->params[e->plan.pieces[c->first_piece + i].param];
+        const zoff_model_param *p = &e->model.params[e->plan.pieces[c->first_piece + i].param];
         const bool has_copy = !p->frozen && e->settings.values.persist; /* of fp32 weights */
-        if (p->engine_owned && !zoff_engine_params_remade(p) && !has_copy)
+        if (p->engine_owned && !zoff_model_params_remade(p) && !has_copy)
             return false;
     }
     return true;
@@ -166,7 +166,7 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
         ZOFF_TRY(zoff_engine_device_tier_has(e, chunk) ? zoff_engine_device_tier_borrow(e, chunk, &memory.states)
                                                        : bring(e, e->store, chunk, streams_of(pass), &memory.states));
     if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e, e->weights, chunk, weights, &memory.weights);
+        zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
         if (status < 0 && memory.states)
             zoff_offload_store_release(e->store, chunk);
         ZOFF_TRY(status);
@@ -195,9 +195,9 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
     const unsigned changed = pass->changes_states ? streams_of(pass) : 0, weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
     zoff_status status = give(e->store, chunk, memory.states, changed, pass->keeps);
     if (status >= 0)
-        return give(e->weights, chunk, memory.weights, weights, pass->keeps);
+        return give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
     zoff_base_status_save(&saved);
-    (void)give(e->weights, chunk, memory.weights, weights, pass->keeps);
+    (void)give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -206,11 +206,11 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
     if (pass->changes_weights)
-        ZOFF_TRY(zoff_engine_param_gather_finish(e));
+        ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
     if (pass->changes_weights)
-        zoff_engine_param_cache_clear(e);
+        zoff_lending_param_cache_clear(&e->lending);
     else if (pass->weights)
-        zoff_engine_held_let_go(e);
+        zoff_lending_held_let_go(&e->lending);
     zoff_engine_stores_forget(e);
     return zoff_engine_stores_retry(e);
 }
@@ -269,7 +269,7 @@ static zoff_status settle(zoff_engine *e, zoff_status status)
 static zoff_status cast_all(zoff_engine *e, bool to_master)
 {
     const zoff_pass pass = {.states = true,
-                            .weights = e->weights != NULL,
+                            .weights = e->lending.store != NULL,
                             .changes_states = to_master,
                             .changes_weights = !to_master,
                             .makes_weights = !to_master};
@@ -294,8 +294,8 @@ zoff_status zoff_params_pull(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
-    ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_params_pull"));
-    ZOFF_FAIL_IF(e->awaits_weights && e->weights, ZOFF_ERR_STATE,
+    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
+    ZOFF_FAIL_IF(e->awaits_weights && e->lending.store, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
                  "yet; call zoff_params_push(), which makes them of the states",
                  (long long)e->t);
@@ -305,7 +305,7 @@ zoff_status zoff_params_pull(zoff_engine *e)
     if (e->settings.values.persist)
         (void)zoff_engine_identity_exit(e, status);
     /* After an error some masters are new and others are not: a step waits until a pull or a push makes all of them one. */
-    e->awaits_weights = status < 0 && (e->awaits_weights || !e->weights);
+    e->awaits_weights = status < 0 && (e->awaits_weights || !e->lending.store);
     return status;
 }
 
@@ -313,7 +313,7 @@ zoff_status zoff_params_push(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_push"));
-    ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_params_push"));
+    ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_push"));
     zoff_engine_identity_enter(e, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = zoff_engine_identity_exit(e, cast_all(e, false));
     e->awaits_weights = e->awaits_weights && status < 0;

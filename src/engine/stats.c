@@ -44,15 +44,15 @@ static void log_surroundings(void)
 static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
 {
     const bool streams = e->settings.values.weights.tier == ZOFF_TIER_NVME;
-    if (streams && !e->weights)
+    if (streams && !e->lending.store)
         ZOFF_WARN(
             "offload_param.device is \"nvme\", but no parameter is engine_owned: all weights stay in the program's memory");
-    else if (e->weights && streams)
+    else if (e->lending.store && streams)
         ZOFF_INFO("weights of %s are the engine's: %s in files under %s%s, %s of DRAM for what is read, cached and lent",
                   zoff_base_words_bytes(info->weight_bytes), zoff_base_words_bytes(info->weight_nvme_bytes),
                   e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
                   zoff_base_words_bytes(info->weight_host_bytes));
-    else if (e->weights)
+    else if (e->lending.store)
         ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_base_words_bytes(info->weight_bytes));
 }
 
@@ -61,12 +61,12 @@ static void warn_types(const zoff_engine *e)
 {
     const zoff_config_values *v = &e->settings.values;
     const zoff_dtype wanted = v->fp16.enabled ? ZOFF_F16 : ZOFF_BF16;
-    for (size_t i = 0; (v->fp16.enabled || v->wants_bf16) && i < e->param_count; i++) {
-        if (e->params[i].dtype == wanted || e->params[i].frozen)
+    for (size_t i = 0; (v->fp16.enabled || v->wants_bf16) && i < e->model.param_count; i++) {
+        if (e->model.params[i].dtype == wanted || e->model.params[i].frozen)
             continue;
         ZOFF_WARN("%s.enabled is true (%s), but %s is %s: the type of weights is what the program registers",
-                  zoff_adam_dtype_name(wanted), e->settings.half_source, e->params[i].name,
-                  zoff_adam_dtype_name(e->params[i].dtype));
+                  zoff_adam_dtype_name(wanted), e->settings.half_source, e->model.params[i].name,
+                  zoff_adam_dtype_name(e->model.params[i].dtype));
         break;
     }
 }
@@ -97,11 +97,11 @@ static void log_device(const zoff_engine *e, const zoff_plan_info *info)
 static void log_training(const zoff_engine *e)
 {
     size_t own = 0;
-    for (size_t i = 0; i < e->group_count; i++)
-        own += e->groups[i].set;
+    for (size_t i = 0; i < e->model.group_count; i++)
+        own += e->model.groups[i].set;
     if (own)
         ZOFF_INFO("trains by %s; %zu of %zu groups have hyper-parameters of their own, by zoff_engine_set_group()",
-                  e->settings.training_words, own, e->group_count);
+                  e->settings.training_words, own, e->model.group_count);
     else
         ZOFF_INFO("trains by %s", e->settings.training_words);
 }
@@ -120,13 +120,13 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     if (info.tier == ZOFF_TIER_NVME)
         ZOFF_INFO("%zu parameters, %llu elements; states of %s in files under %s%s, streamed through %s of DRAM (%u slots, %s "
                   "in huge pages; %s of the states stay there), %llu chunks; %u threads (%s), %s",
-                  e->param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
+                  e->model.param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
                   e->settings.paths[0], e->settings.path_count > 1 ? " and others" : "", zoff_base_words_bytes(info.host_bytes),
                   info.slots, zoff_base_words_bytes(e->totals.huge_page_bytes), zoff_base_words_bytes(info.resident_bytes),
                   (unsigned long long)info.chunk_count, info.threads, e->settings.threads_why, zoff_isa());
     else
-        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s", e->param_count,
-                  (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
+        ZOFF_INFO("%zu parameters, %llu elements; states of %s in DRAM (%s in huge pages); %u threads (%s), %s",
+                  e->model.param_count, (unsigned long long)info.elements, zoff_base_words_bytes(info.state_bytes),
                   zoff_base_words_bytes(e->totals.huge_page_bytes), info.threads, e->settings.threads_why, zoff_isa());
     log_training(e);
     log_weights(e, &info);

@@ -34,10 +34,10 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
 static uint64_t count_expected(const zoff_engine *e)
 {
     uint64_t expected = 0;
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; !p->frozen && slice < p->slices; slice++)
-            expected += e->flags[p->first_flag + slice] ? p->count : 0;
+            expected += e->model.flags[p->first_flag + slice] ? p->count : 0;
     }
     return expected;
 }
@@ -62,22 +62,22 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     ZOFF_FAIL_IF(e->micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
                  run.grad_scale, e->micro_scale);
-    ZOFF_TRY(zoff_engine_loss_scale_check(e, run.grad_scale));
-    ZOFF_TRY(zoff_engine_ties_check(e));
-    for (size_t group = 0; group < e->group_count; group++)
-        ZOFF_TRY(zoff_engine_groups_of_step(e, &known, group, run.t, &e->hyper[group]));
+    ZOFF_TRY(zoff_model_loss_scale_check(&e->model, run.grad_scale));
+    ZOFF_TRY(zoff_model_ties_check(&e->model));
+    for (size_t group = 0; group < e->model.group_count; group++)
+        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, run.t, &e->hyper[group]));
     if (run.last) {
-        ZOFF_TRY(zoff_engine_param_cache_check(e, 0, e->param_count, "zoff_step"));
-        ZOFF_TRY(zoff_engine_param_gather_finish(e));
+        ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_step"));
+        ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
     }
     ZOFF_TRY(zoff_engine_stores_retry(e));
     zoff_engine_stores_begin_count(e, &run.before);
     run.info = (zoff_step_info){.micro_step = e->micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
-                                .lr = e->group_count ? e->hyper[0].lr : 0,
+                                .lr = e->model.group_count ? e->hyper[0].lr : 0,
                                 .clip_factor = 1,
-                                .loss_scale = e->scaler.scale,
+                                .loss_scale = e->model.scaler.scale,
                                 .elements_owned = e->plan.elements};
     run.looks = run.clip_norm > 0 || e->settings.values.skip_nonfinite;
     e->run = run;
@@ -105,7 +105,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     /* Nothing comes from a device that has failed: the step tells of it. */
     const bool moves = zoff_engine_download_poll(e) == ZOFF_PENDING || zoff_engine_device_wait_uploads(e);
     const bool exchanges = zoff_engine_reduce_scatter_go_on(e);
-    const bool assembles = zoff_engine_param_gather_go_on(e) != ZOFF_OK;
+    const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
 
@@ -121,7 +121,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
     ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: ranges are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
-    const zoff_status status = zoff_engine_ties_settle(e, false);
+    const zoff_status status = zoff_engine_tied_grads_settle(e, false);
     if (status < 0)
         zoff_comm_uncount(e->comm); /* it begins again */
     ZOFF_TRY(status);
@@ -162,8 +162,8 @@ static void give_info(const zoff_step_info *info, zoff_step_info *out)
 /* Flags after a micro-step: what was handed over is in the accumulator; after the last one the list starts afresh. */
 static void turn_flags(zoff_engine *e)
 {
-    for (size_t i = 0; i < e->slice_count; i++)
-        e->flags[i] = e->run.last || !e->flags[i] ? 0 : ZOFF_SLICE_PRESENT;
+    for (size_t i = 0; i < e->model.slice_count; i++)
+        e->model.flags[i] = e->run.last || !e->model.flags[i] ? 0 : ZOFF_SLICE_PRESENT;
 }
 
 /* An update in which nothing is trained is more often a trainer's mistake than its plan. Once: it would be said in each step.
@@ -171,10 +171,10 @@ static void turn_flags(zoff_engine *e)
 static void warn_of_nothing(zoff_engine *e)
 {
     bool trains = false, present = false;
-    for (size_t i = 0; i < e->param_count; i++)
-        trains = trains || (!e->params[i].frozen && e->params[i].count);
-    for (size_t i = 0; i < e->slice_count; i++)
-        present = present || e->flags[i];
+    for (size_t i = 0; i < e->model.param_count; i++)
+        trains = trains || (!e->model.params[i].frozen && e->model.params[i].count);
+    for (size_t i = 0; i < e->model.slice_count; i++)
+        present = present || e->model.flags[i];
     if (!trains || present || e->warned_of_nothing || zoff_comm_rank(e->comm) != 0)
         return;
     e->warned_of_nothing = true;
@@ -209,7 +209,7 @@ static zoff_status finish(zoff_engine *e)
     zoff_engine_stores_end_count(e);
     zoff_engine_threads_learn(e);
     zoff_engine_admit_ahead(e);
-    zoff_engine_prefetch_turn(e);
+    zoff_lending_prefetch_turn(&e->lending);
     return ZOFF_OK;
 }
 
@@ -225,7 +225,7 @@ static zoff_status turn_scale(zoff_engine *e)
     char why[512] = "";
     if (e->run.info.skipped)
         zoff_engine_gate_explain(e, why, sizeof why);
-    return zoff_engine_loss_scale_turn(e, e->run.info.skipped, why);
+    return zoff_model_loss_scale_turn(&e->model, e->run.t, e->run.info.skipped, why);
 }
 
 /* Walk from where the buckets are. */
@@ -329,7 +329,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     }
     if (torn || zoff_offload_store_is_in_doubt(e->store))
         ZOFF_TRY(undo(e));
-    memset(e->flags, 0, e->slice_count);
+    memset(e->model.flags, 0, e->model.slice_count);
     e->micro = 0;
     e->weight_sum = 0;
     e->phase = ZOFF_PHASE_IDLE;

@@ -92,7 +92,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     opts.residents = zoff_engine_residents_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
     opts.path_count = e->settings.weight_path_count;
-    return zoff_offload_store_open(&opts, &e->weights);
+    return zoff_offload_store_open(&opts, &e->lending.store);
 }
 
 static bool is_busy(void *store)
@@ -123,13 +123,13 @@ zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill
     zoff_store_chunk *chunks;
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *chunks, "the table of chunks", &chunks));
     zoff_status status = open_states(e, chunks, states);
-    if (status == ZOFF_OK && zoff_engine_params_any_owned(e))
+    if (status == ZOFF_OK && zoff_model_params_any_owned(&e->model))
         status = open_weights(e, chunks, weights);
     zoff_base_mem_free(chunks);
     if (status == ZOFF_OK) {
         watch(e, e->store, &e->pollers.states);
-        if (e->weights)
-            watch(e, e->weights, &e->pollers.weights);
+        if (e->lending.store)
+            watch(e, e->lending.store, &e->pollers.weights);
     }
     return status;
 }
@@ -139,9 +139,9 @@ void zoff_engine_stores_close(zoff_engine *e)
     zoff_base_progress_remove(&e->progress, &e->pollers.states);
     zoff_base_progress_remove(&e->progress, &e->pollers.weights);
     zoff_offload_store_close(e->store);
-    zoff_offload_store_close(e->weights);
+    zoff_offload_store_close(e->lending.store);
     e->store = NULL;
-    e->weights = NULL;
+    e->lending.store = NULL;
 }
 
 /* Do it to both, whatever comes of the first; its error counts. */
@@ -149,12 +149,12 @@ static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store
 {
     zoff_saved_error saved;
     zoff_status status = call(e->store);
-    if (!e->weights)
+    if (!e->lending.store)
         return status;
     if (status >= 0)
-        return call(e->weights);
+        return call(e->lending.store);
     zoff_base_status_save(&saved);
-    (void)call(e->weights);
+    (void)call(e->lending.store);
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -181,21 +181,22 @@ zoff_status zoff_engine_stores_retry(zoff_engine *e)
 /* The states last: they are what counts, and weights are made of them. */
 zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
 {
-    if (e->weights)
-        ZOFF_TRY(zoff_offload_store_commit(e->weights, t));
+    if (e->lending.store)
+        ZOFF_TRY(zoff_offload_store_commit(e->lending.store, t));
     return zoff_offload_store_commit(e->store, t);
 }
 
 void zoff_engine_stores_forget(zoff_engine *e)
 {
     zoff_offload_store_forget(e->store);
-    if (e->weights)
-        zoff_offload_store_forget(e->weights);
+    if (e->lending.store)
+        zoff_offload_store_forget(e->lending.store);
 }
 
 bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)
 {
-    return zoff_offload_store_busy(e->store, writes_only) || (e->weights && zoff_offload_store_busy(e->weights, writes_only));
+    return zoff_offload_store_busy(e->store, writes_only) ||
+           (e->lending.store && zoff_offload_store_busy(e->lending.store, writes_only));
 }
 
 /* What was read of the weights since the last step was read for this one: its trainer has fetched it. */
@@ -203,26 +204,26 @@ void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
 {
     zoff_store_stats weights;
     zoff_engine_stores_stats(e, out);
-    if (!e->weights)
+    if (!e->lending.store)
         return;
-    zoff_offload_store_stats(e->weights, &weights);
+    zoff_offload_store_stats(e->lending.store, &weights);
     out->read_bytes -= weights.read_bytes - e->counted.read_bytes;
     out->ahead_bytes -= weights.ahead_bytes - e->counted.ahead_bytes;
 }
 
 void zoff_engine_stores_end_count(zoff_engine *e)
 {
-    if (e->weights)
-        zoff_offload_store_stats(e->weights, &e->counted);
+    if (e->lending.store)
+        zoff_offload_store_stats(e->lending.store, &e->counted);
 }
 
 void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
 {
     zoff_store_stats weights;
     zoff_offload_store_stats(e->store, out);
-    if (!e->weights)
+    if (!e->lending.store)
         return;
-    zoff_offload_store_stats(e->weights, &weights);
+    zoff_offload_store_stats(e->lending.store, &weights);
     out->read_bytes += weights.read_bytes;
     out->write_bytes += weights.write_bytes;
     out->ahead_bytes += weights.ahead_bytes;

@@ -13,7 +13,7 @@ static const void *host_gradient(const zoff_engine *e, const zoff_plan_piece *pi
 
 static float *host_sum(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return zoff_engine_params_sum(e, piece);
+    return zoff_engine_pieces_sum(e, piece);
 }
 
 static zoff_status host_zero(zoff_engine *e, char *to, size_t bytes)
@@ -52,7 +52,7 @@ const zoff_sum_place zoff_engine_sum_places_host = {.name = "host",
 
 static const void *device_gradient(const zoff_engine *e, const zoff_plan_piece *piece)
 {
-    return zoff_engine_params_there(e, piece);
+    return zoff_model_params_there(&e->model, piece);
 }
 
 static float *device_sum(const zoff_engine *e, const zoff_plan_piece *piece)

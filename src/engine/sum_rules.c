@@ -7,7 +7,7 @@
 
 /* ---- ordered ---- */
 
-static zoff_dtype ordered_dtype(const zoff_engine *e, const zoff_engine_param *p)
+static zoff_dtype ordered_dtype(const zoff_engine *e, const zoff_model_param *p)
 {
     return e->settings.values.wire_dtype ? e->settings.values.wire_dtype : p->grad_dtype;
 }
@@ -32,7 +32,7 @@ static void ordered_most(const zoff_engine *e, const zoff_plan *plan, size_t buc
 
 static void ordered_list(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number)
 {
-    const zoff_engine_param *p = &e->params[piece->param];
+    const zoff_model_param *p = &e->model.params[piece->param];
     e->ranks.moves[number] = (zoff_cast_piece){.count = piece->count,
                                                .dst = to,
                                                .src = e->sums.place->gradient(e, piece),
@@ -73,7 +73,7 @@ const zoff_sum_rule zoff_engine_sum_rules_ordered = {.name = "ordered",
 
 /* ---- by the communicator ---- */
 
-static zoff_dtype added_dtype(const zoff_engine *e, const zoff_engine_param *p)
+static zoff_dtype added_dtype(const zoff_engine *e, const zoff_model_param *p)
 {
     (void)e;
     (void)p;
@@ -113,7 +113,7 @@ static void added_list(zoff_engine *e, const zoff_plan_piece *piece, char *to, s
     e->ranks.terms[number] = (zoff_accumulate_piece){.count = piece->count,
                                                      .sum = (float *)(void *)to,
                                                      .grad = e->sums.place->gradient(e, piece),
-                                                     .dtype = e->params[piece->param].grad_dtype,
+                                                     .dtype = e->model.params[piece->param].grad_dtype,
                                                      .first = true,
                                                      .weights = zoff_zero_reduce_own_weight(e->ranks.reduce)};
 }

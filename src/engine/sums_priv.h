@@ -8,7 +8,7 @@
 
 #include <zoff/engine.h>
 
-typedef struct zoff_engine_param zoff_engine_param;
+typedef struct zoff_model_param zoff_model_param;
 
 /* Where gradients are when they are packed, and the sums that are made of them. */
 typedef struct zoff_sum_place {
@@ -29,10 +29,10 @@ typedef struct zoff_sum_place {
 /* Who adds them up. */
 typedef struct zoff_sum_rule {
     const char *name;
-    bool adds;                                                             /* the communicator does */
-    zoff_dtype (*dtype)(const zoff_engine *e, const zoff_engine_param *p); /* of a parameter's gradients on the wire */
-    size_t (*align)(const zoff_engine *e);                                 /* of the length of a part, in bytes */
-    void (*level)(size_t *bytes, unsigned ranks);                          /* the lengths of the parts of a bucket */
+    bool adds;                                                            /* the communicator does */
+    zoff_dtype (*dtype)(const zoff_engine *e, const zoff_model_param *p); /* of a parameter's gradients on the wire */
+    size_t (*align)(const zoff_engine *e);                                /* of the length of a part, in bytes */
+    void (*level)(size_t *bytes, unsigned ranks);                         /* the lengths of the parts of a bucket */
     /* Of this rank's part of a bucket, and of all parts: no less than they have, in bytes. */
     void (*most)(const zoff_engine *e, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all);
     void (*list)(zoff_engine *e, const zoff_plan_piece *piece, char *to, size_t number); /* what packs a piece, as number n */

@@ -41,14 +41,14 @@ static size_t words_of_group(void)
 
 size_t zoff_engine_terms_count(const zoff_engine *e)
 {
-    return TERMS + e->group_count * words_of_group();
+    return TERMS + e->model.group_count * words_of_group();
 }
 
 static void add_group(const zoff_engine *e, size_t group, uint64_t *out)
 {
     zoff_adam_consts consts;
     memset(out, 0, words_of_group() * sizeof *out);
-    if (!e->groups[group].used) /* nothing is updated with it */
+    if (!e->model.groups[group].used) /* nothing is updated with it */
         return;
     memset(&consts, 0, sizeof consts);
     zoff_adam_hyper_consts(&e->hyper[group], e->run.t, 1.0, &consts);
@@ -59,7 +59,7 @@ static void add_group(const zoff_engine *e, size_t group, uint64_t *out)
 uint64_t zoff_engine_terms_digest(zoff_engine *e)
 {
     const zoff_step_run *run = &e->run;
-    const zoff_loss_scaler *s = &e->scaler;
+    const zoff_loss_scaler *s = &e->model.scaler;
     uint64_t *words = e->ranks.step_terms;
     words[T] = (uint64_t)run->t;
     words[CLIP] = word_of(run->clip_norm > 0 ? run->clip_norm : 0); /* negative and 0: not clipped */
@@ -70,7 +70,7 @@ uint64_t zoff_engine_terms_digest(zoff_engine *e)
     words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
     words[HYSTERESIS] = s->hysteresis;
     words[WEIGHTS] = word_of(e->plan.run_count ? e->weight_sum + zoff_engine_weight_total(e) : 0);
-    for (size_t group = 0; group < e->group_count; group++)
+    for (size_t group = 0; group < e->model.group_count; group++)
         add_group(e, group, words + TERMS + group * words_of_group());
     return zoff_offload_layout(words, zoff_engine_terms_count(e) * sizeof *words);
 }

@@ -54,6 +54,6 @@ void zoff_engine_threads_learn(zoff_engine *e)
     e->update_threads = zoff_engine_threads_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
                                                    zoff_engine_threads_of_update(e), e->settings.threads);
     zoff_offload_store_set_threads(e->store, e->update_threads);
-    if (e->weights)
-        zoff_offload_store_set_threads(e->weights, e->update_threads);
+    if (e->lending.store)
+        zoff_offload_store_set_threads(e->lending.store, e->update_threads);
 }

@@ -36,7 +36,7 @@ static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_ch
     zoff_engine *e = run->engine;
     const zoff_chunk_memory memory = {run->states.base, run->weights.base};
     zoff_adam_piece a = zoff_engine_pieces_of_update(e, chunk, piece, memory);
-    a.consts = &e->consts[e->params[piece->param].group];
+    a.consts = &e->consts[e->model.params[piece->param].group];
     a.grad = zoff_engine_pieces_gradient(e, piece, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
@@ -81,8 +81,8 @@ static void run_tile(tiling *t)
 static void add_piece(tiling *t, const zoff_plan_piece *piece)
 {
     zoff_engine *e = t->run->engine;
-    const bool takes_part = *zoff_engine_params_flag(e, piece);
-    const zoff_plan_tensor tensor = zoff_engine_params_tensor(e, &e->params[piece->param]);
+    const bool takes_part = *zoff_model_params_flag(&e->model, piece);
+    const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
     const zoff_adam_piece a = takes_part ? make_piece(t->run, t->chunk, piece) : (zoff_adam_piece){0};
     if (takes_part) {
         e->run.info.elements_updated += a.count;
@@ -112,8 +112,8 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
         t->settles[stream] = t->chunk->lengths[stream] != 0;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
-        const zoff_engine_param *p = &e->params[pieces[i].param];
-        if (!p->frozen && !zoff_engine_params_has_master(e, p))
+        const zoff_model_param *p = &e->model.params[pieces[i].param];
+        if (!p->frozen && !zoff_model_params_has_master(&e->model, p))
             t->settles[ZOFF_STREAM_MASTER] = false;
     }
 }
@@ -124,7 +124,7 @@ static void update_whole(zoff_bucket_run *run, const zoff_plan_chunk *chunk, con
     zoff_engine *e = run->engine;
     size_t used = 0;
     for (size_t i = 0; i < chunk->piece_count; i++) {
-        if (!*zoff_engine_params_flag(e, &pieces[i]))
+        if (!*zoff_model_params_flag(&e->model, &pieces[i]))
             continue;
         const zoff_adam_piece a = make_piece(run, chunk, &pieces[i]);
         e->adam_pieces[used++] = a;
@@ -155,7 +155,7 @@ zoff_status zoff_engine_update_run(zoff_bucket_run *run)
         update_whole(run, chunk, pieces);
     }
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
-    zoff_engine_param_cache_refresh(e, run->chunk, run->weights.base, false);
+    zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
     e->run.updated++;
     e->run.info.update_seconds += zoff_engine_measure_worked(e, from, &before);
     return ZOFF_OK;

@@ -9,7 +9,7 @@ double zoff_engine_weight_total(const zoff_engine *e)
 {
     if (e->ranks.reduce)
         return zoff_zero_reduce_total_weight(e->ranks.reduce);
-    return zoff_engine_params_accumulates(e) ? e->weight : 1; /* the gradient of a single one is taken as it is */
+    return zoff_engine_pieces_accumulates(e) ? e->weight : 1; /* the gradient of a single one is taken as it is */
 }
 
 zoff_status zoff_grad_weight(zoff_engine *e, double weight)

@@ -14,8 +14,8 @@ size_t zoff_engine_wire_place(size_t *at, size_t count, size_t element_bytes)
 void zoff_engine_wire_measure(zoff_engine *e)
 {
     e->widest_weight = e->widest_gradient = 0;
-    for (size_t i = 0; i < e->param_count; i++) {
-        const zoff_engine_param *p = &e->params[i];
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
         const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
         e->widest_weight = zoff_base_bits_max(e->widest_weight, zoff_adam_dtype_bytes(p->dtype));
         e->widest_gradient = zoff_base_bits_max(e->widest_gradient, gradient);
@@ -28,7 +28,7 @@ size_t zoff_engine_wire_part_bytes(const zoff_engine *e, const zoff_plan *plan, 
     zoff_plan_piece piece;
     size_t at = 0;
     while (zoff_zero_plan_next(&part, &piece)) {
-        const zoff_engine_param *p = &e->params[piece.param];
+        const zoff_model_param *p = &e->model.params[piece.param];
         if (p->frozen)
             continue;
         (void)zoff_engine_wire_place(&at, piece.count, zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p)));
@@ -41,7 +41,7 @@ size_t zoff_engine_wire_bucket_most(const zoff_engine *e, const zoff_plan *plan,
     const zoff_plan_chunk *c = &plan->chunks[bucket];
     size_t bytes = 0, gaps = 0;
     for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
-        const zoff_engine_param *p = &e->params[plan->runs[i].param];
+        const zoff_model_param *p = &e->model.params[plan->runs[i].param];
         if (p->frozen)
             continue;
         const size_t element = zoff_adam_dtype_bytes(e->sums.rule->dtype(e, p));
@@ -72,9 +72,9 @@ const size_t *zoff_engine_wire_parts(const zoff_engine *e, size_t bucket)
 /* The same of all weights, outside of a step. */
 bool zoff_engine_wire_takes(const zoff_engine *e, const zoff_plan_piece *piece, bool all)
 {
-    const zoff_engine_param *p = &e->params[piece->param];
-    const uint8_t flag = e->flags[p->first_flag + piece->slice];
-    const bool is_whole = !p->engine_owned || zoff_engine_param_cache_is_persistent(e, piece->param, piece->slice);
+    const zoff_model_param *p = &e->model.params[piece->param];
+    const uint8_t flag = e->model.flags[p->first_flag + piece->slice];
+    const bool is_whole = !p->engine_owned || zoff_lending_param_cache_is_persistent(&e->lending, piece->param, piece->slice);
     return is_whole && (all || (flag && !p->frozen));
 }
 

@@ -22,8 +22,8 @@ MOST_FIELDS = 20      # of a struct
 MOST_LINES = 60       # of a function
 # What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
 QUESTIONS = ("zoff_engine_device_is", "zoff_engine_ranks_several", "zoff_engine_device_direct_is", "zoff_engine_device_tier_has",
-             "zoff_engine_param_cache_is_sharded", "zoff_engine_params_accumulates")
-MAY_ASK = {"src/engine/options.c", "src/engine/rows.c"}  # files that choose
+             "zoff_lending_is_gathered", "zoff_engine_pieces_accumulates")
+MAY_ASK = {"src/engine/options.c", "src/engine/rows.c", "src/lending/sources.c"}  # files that choose
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
 # The head of a function at the left margin, and its body up to the brace there.

@@ -1,6 +1,6 @@
 /* lr_schedule.c: the schedules of DeepSpeed, with its formulas. Its schedulers are stepped after each update and start before
  * the first one, so update number t sees iteration t - 2, and the first one the value "before the start". */
-#include "engine_priv.h"
+#include "zoff_model.h"
 
 #include <math.h>
 
@@ -73,7 +73,7 @@ static double range_test(const zoff_range_test_values *r, int64_t i)
     return r->min_lr * (1.0 + r->rate * (r->stairs ? floor(intervals) : intervals));
 }
 
-void zoff_engine_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h)
+void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h)
 {
     const int64_t i = t - 2;
     switch (schedule->type) {

@@ -1,6 +1,6 @@
 /* loss_scale.c: the loss scale of fp16: what the trainer multiplies its loss by, and how an overflow or a good step moves it.
  * The steps are those of DeepSpeed; every rank takes the same ones, for a step is skipped on all of them or on none. */
-#include "engine_priv.h"
+#include "zoff_model.h"
 
 #include "bits.h"
 #include "try.h"
@@ -12,10 +12,10 @@
 
 #define LARGEST 0x1p127 /* of the powers of two in fp32: a trainer could not multiply by more */
 
-void zoff_engine_loss_scale_start(zoff_engine *e)
+void zoff_model_loss_scale_start(zoff_model *m)
 {
-    const zoff_fp16_values *v = &e->settings.values.fp16;
-    e->scaler = (zoff_loss_scaler){.struct_size = sizeof e->scaler,
+    const zoff_fp16_values *v = &m->values->fp16;
+    m->scaler = (zoff_loss_scaler){.struct_size = sizeof m->scaler,
                                    .scale = v->enabled ? v->scale : 1.0,
                                    .last_overflow = -1,
                                    .hysteresis = v->enabled && v->dynamic ? v->hysteresis : 1};
@@ -44,10 +44,10 @@ static void good_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
         s->scale = fmin(s->scale * 2.0, fmax(s->scale, LARGEST));
 }
 
-zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow, const char *why)
+zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why)
 {
-    const zoff_fp16_values *v = &e->settings.values.fp16;
-    zoff_loss_scaler *s = &e->scaler;
+    const zoff_fp16_values *v = &m->values->fp16;
+    zoff_loss_scaler *s = &m->scaler;
     bool can_go_on = true;
     if (!v->enabled)
         return ZOFF_OK;
@@ -66,14 +66,14 @@ zoff_status zoff_engine_loss_scale_turn(zoff_engine *e, bool overflow, const cha
         "and "
         "states are unchanged and the next step may be taken; if it overflows too, the loss itself has grown too large: lower "
         "the learning rate, go back to a checkpoint, or train in bf16%s",
-        (long long)e->run.t, why, s->scale, s->scale > 1 ? " (fp16.min_loss_scale may be as low as 1)" : "");
+        (long long)t, why, s->scale, s->scale > 1 ? " (fp16.min_loss_scale may be as low as 1)" : "");
 }
 
-void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst_bytes)
+void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_bytes)
 {
-    const zoff_fp16_values *v = &e->settings.values.fp16;
-    const double old = e->scaler.scale;
-    zoff_loss_scaler next = e->scaler;
+    const zoff_fp16_values *v = &m->values->fp16;
+    const double old = m->scaler.scale;
+    zoff_loss_scaler next = m->scaler;
     dst[0] = 0;
     if (!v->enabled)
         return;
@@ -88,30 +88,10 @@ void zoff_engine_loss_scale_describe(const zoff_engine *e, char *dst, size_t dst
         snprintf(dst, dst_bytes, "; the loss scale was %.10g and is %.10g from here on", old, next.scale);
 }
 
-zoff_status zoff_engine_loss_scale_check(const zoff_engine *e, double grad_scale)
+zoff_status zoff_model_loss_scale_check(const zoff_model *m, double grad_scale)
 {
-    ZOFF_FAIL_IF(!(fabs(grad_scale / e->scaler.scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID,
-                 "zoff_step: grad_scale %g over the loss scale, %g, is not a finite fp32 number", grad_scale, e->scaler.scale);
-    return ZOFF_OK;
-}
-
-zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scale: engine and out must not be NULL");
-    *out = e->scaler.scale;
-    return ZOFF_OK;
-}
-
-zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
-{
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
-    const size_t size = out->struct_size;
-    ZOFF_FAIL_IF(size == 0, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_get: out->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
-    memcpy(out, &e->scaler, zoff_base_bits_min(size, sizeof e->scaler));
-    out->struct_size = size;
+    ZOFF_FAIL_IF(!(fabs(grad_scale / m->scaler.scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID,
+                 "zoff_step: grad_scale %g over the loss scale, %g, is not a finite fp32 number", grad_scale, m->scaler.scale);
     return ZOFF_OK;
 }
 
@@ -131,21 +111,15 @@ static zoff_status check_scaler(const zoff_fp16_values *v, const zoff_loss_scale
     return ZOFF_OK;
 }
 
-zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
+zoff_status zoff_model_loss_scale_set(zoff_model *m, const zoff_loss_scaler *scaler)
 {
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
-    ZOFF_FAIL_IF(scaler->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_set: scaler->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
-    const zoff_fp16_values *v = &e->settings.values.fp16;
+    const zoff_fp16_values *v = &m->values->fp16;
     ZOFF_FAIL_IF(!v->enabled, ZOFF_ERR_STATE,
                  "zoff_loss_scaler_set: fp16.enabled is false: gradients are not divided by a loss scale");
-    if (e->phase != ZOFF_PHASE_BUILDING)
-        ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
-    zoff_loss_scaler known = e->scaler;
+    zoff_loss_scaler known = m->scaler;
     memcpy(&known, scaler, zoff_base_bits_min(scaler->struct_size, sizeof known));
     ZOFF_TRY(check_scaler(v, &known));
     known.struct_size = sizeof known;
-    e->scaler = known;
+    m->scaler = known;
     return ZOFF_OK;
 }

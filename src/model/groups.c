@@ -1,6 +1,6 @@
 /* groups.c: hyper-parameters by group: whose they are in a step, and which states they need. The optimizer of a group and its
  * states are fixed at seal, when the states are laid out; numbers may change from step to step. */
-#include "engine_priv.h"
+#include "zoff_model.h"
 
 #include "array.h"
 #include "bits.h"
@@ -8,38 +8,39 @@
 
 #include <string.h>
 
-zoff_status zoff_engine_groups_reserve(zoff_engine *e, unsigned group)
+zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group)
 {
     enum { GROUPS_MAX = 1 << 20 };
     ZOFF_FAIL_IF(group >= GROUPS_MAX, ZOFF_ERR_INVALID, "group %u is out of range: groups are dense, from 0, and below %u",
                  group, (unsigned)GROUPS_MAX);
-    const size_t count = zoff_base_bits_max(e->group_count, (size_t)group + 1);
-    ZOFF_TRY(zoff_base_array_reserve(&e->groups, e->group_count, &e->group_capacity, count, sizeof *e->groups,
+    const size_t count = zoff_base_bits_max(m->group_count, (size_t)group + 1);
+    ZOFF_TRY(zoff_base_array_reserve(&m->groups, m->group_count, &m->group_capacity, count, sizeof *m->groups,
                                      "the list of groups"));
-    e->group_count = count;
+    m->group_count = count;
     return ZOFF_OK;
 }
 
-const zoff_adam_hyper *zoff_engine_groups_own(const zoff_engine *e, size_t group)
+const zoff_adam_hyper *zoff_model_groups_own(const zoff_model *m, size_t group)
 {
-    return e->groups[group].set ? &e->groups[group].hyper : &e->settings.values.hyper;
+    return m->groups[group].set ? &m->groups[group].hyper : &m->values->hyper;
 }
 
-zoff_adam_states zoff_engine_groups_states(const zoff_engine *e, size_t group)
+zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group)
 {
-    return e->phase == ZOFF_PHASE_BUILDING ? zoff_adam_hyper_states(zoff_engine_groups_own(e, group)) : e->groups[group].states;
+    return m->is_sealed ? m->groups[group].states : zoff_adam_hyper_states(zoff_model_groups_own(m, group));
 }
 
-void zoff_engine_groups_fix(zoff_engine *e)
+void zoff_model_groups_fix(zoff_model *m)
 {
-    for (size_t i = 0; i < e->group_count; i++) {
-        const zoff_adam_hyper *own = zoff_engine_groups_own(e, i);
-        e->groups[i].optimizer = own->optimizer;
-        e->groups[i].states = zoff_adam_hyper_states(own);
+    for (size_t i = 0; i < m->group_count; i++) {
+        const zoff_adam_hyper *own = zoff_model_groups_own(m, i);
+        m->groups[i].optimizer = own->optimizer;
+        m->groups[i].states = zoff_adam_hyper_states(own);
     }
+    m->is_sealed = true;
 }
 
-const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states)
+const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_states states)
 {
     switch (optimizer) {
     case ZOFF_OPTIMIZER_ADAGRAD:
@@ -55,9 +56,9 @@ const char *zoff_engine_groups_optimizer(zoff_optimizer optimizer, zoff_adam_sta
 }
 
 /* Whether a sealed group has the states that a step with these hyper-parameters would change. */
-static zoff_status check_states(const zoff_engine *e, const char *call, size_t group, const zoff_adam_hyper *h)
+static zoff_status check_states(const zoff_model *m, const char *call, size_t group, const zoff_adam_hyper *h)
 {
-    const zoff_engine_group *g = &e->groups[group];
+    const zoff_model_group *g = &m->groups[group];
     if (!g->used)
         return ZOFF_OK;
     const zoff_adam_states wanted = zoff_adam_hyper_states(h);
@@ -66,32 +67,25 @@ static zoff_status check_states(const zoff_engine *e, const char *call, size_t g
         !fits, ZOFF_ERR_STATE,
         "%s: group %zu was sealed for %s and has no states for %s; an optimizer is chosen before zoff_engine_seal(), by "
         "optimizer.type and optimizer.params or with zoff_engine_set_group()%s",
-        call, group, zoff_engine_groups_optimizer(g->optimizer, g->states), zoff_engine_groups_optimizer(h->optimizer, wanted),
+        call, group, zoff_model_groups_optimizer(g->optimizer, g->states), zoff_model_groups_optimizer(h->optimizer, wanted),
         h->optimizer == g->optimizer ? "" : " (zoff_adam_hyper_init_for() fills in hyper-parameters of each)");
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
+zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_adam_hyper *hyper, const char *call)
 {
-    ZOFF_ENTER(e);
-    ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_phase_words(e));
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->group_count, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: no parameter is in group %u", group);
-    ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
     zoff_adam_hyper known;
     zoff_adam_hyper_init(&known);
     memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
     zoff_status status = zoff_adam_hyper_check(&known, 1);
     if (status < 0)
-        return zoff_base_status_prefix(status, "zoff_engine_set_group: group %u: ", group);
+        return zoff_base_status_prefix(status, "%s: group %u: ", call, group);
     known.struct_size = sizeof known;
-    ZOFF_TRY(zoff_engine_groups_reserve(e, group));
-    if (e->phase == ZOFF_PHASE_IDLE)
-        ZOFF_TRY(check_states(e, "zoff_engine_set_group", group, &known));
-    e->groups[group].set = true;
-    e->groups[group].hyper = known;
+    ZOFF_TRY(zoff_model_groups_reserve(m, group));
+    if (m->is_sealed)
+        ZOFF_TRY(check_states(m, call, group, &known));
+    m->groups[group].set = true;
+    m->groups[group].hyper = known;
     return ZOFF_OK;
 }
 
@@ -116,25 +110,25 @@ static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_ad
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_groups_of_step(const zoff_engine *e, const zoff_step_args *args, size_t group, int64_t t,
-                                       zoff_adam_hyper *out)
+zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
+                                      zoff_adam_hyper *out)
 {
     zoff_adam_hyper h;
-    const zoff_schedule_values *schedule = &e->settings.values.schedule;
+    const zoff_schedule_values *schedule = &m->values->schedule;
     /* Hyper-parameters of the call are for groups that have parameters. */
-    const bool is_given = args->hyper && e->groups[group].used;
+    const bool is_given = args->hyper && m->groups[group].used;
     if (is_given) {
         ZOFF_TRY(given_hyper(args, group, &h));
     } else {
-        h = *zoff_engine_groups_own(e, group);
-        zoff_engine_lr_schedule_apply(schedule, t, &h);
+        h = *zoff_model_groups_own(m, group);
+        zoff_model_lr_schedule_apply(schedule, t, &h);
     }
     zoff_status status = zoff_adam_hyper_check(&h, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,
                                        is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", as the scheduler has it");
     h.struct_size = sizeof h;
-    ZOFF_TRY(check_states(e, "zoff_step", group, &h));
+    ZOFF_TRY(check_states(m, "zoff_step", group, &h));
     *out = h;
     return ZOFF_OK;
 }

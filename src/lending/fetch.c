@@ -1,0 +1,34 @@
+/* fetch.c: a slice of weights is lent and taken back. */
+#include "lending.h"
+
+#include "try.h"
+
+static zoff_cached_slice *slice_of(zoff_lending *l, zoff_param p, size_t slice)
+{
+    return &l->cache.slices[l->model->params[p].first_flag + slice];
+}
+
+zoff_status zoff_lending_fetch_slice(zoff_lending *l, zoff_param p, size_t slice, const void **out)
+{
+    zoff_cached_slice *s = slice_of(l, p, slice);
+    ZOFF_TRY(l->source->fetch(l, p, slice));
+    s->ahead = false;
+    s->used = ++l->cache.clock;
+    s->lent++;
+    l->cache.lent++;
+    *out = s->at;
+    if (s->count && !s->persistent)
+        zoff_lending_prefetch_note(l, (uint32_t)(s - l->cache.slices));
+    l->source->ahead(l);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_fetch_release(zoff_lending *l, zoff_param p, size_t slice)
+{
+    zoff_cached_slice *s = slice_of(l, p, slice);
+    ZOFF_FAIL_IF(!s->lent, ZOFF_ERR_STATE, "zoff_param_release: slice %zu of %s is not lent", slice, l->model->params[p].name);
+    s->lent--;
+    l->cache.lent--;
+    l->source->ahead(l);
+    return ZOFF_OK;
+}

@@ -1,0 +1,138 @@
+/* held.c: chunks of weights that are borrowed for a while, so that many small slices of one chunk are one read. */
+#include "lending.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
+{
+    size_t chunk = l->plan->pieces[piece].bucket;
+    for (size_t done = 0; done < count; done += l->plan->pieces[piece++].count) {
+        while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
+            chunk++;
+        (void)zoff_offload_store_ahead(l->store, chunk); /* what fails is told by the fetch */
+    }
+}
+
+/* Chunks that stay borrowed, so that many small slices of one are one read; the other half of the slots reads ahead. */
+static unsigned held_most(const zoff_lending *l)
+{
+    return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->values->slots / 2, 1), ZOFF_HELD_MAX);
+}
+
+typedef struct chunk_wait {
+    zoff_lending *lending;
+    size_t chunk, piece, count;
+    void *base;
+} chunk_wait;
+
+static zoff_status fetch_chunk(void *ctx)
+{
+    chunk_wait *w = ctx;
+    zoff_lending *l = w->lending;
+    const zoff_status status = zoff_offload_store_fetch(l->store, w->chunk, &w->base);
+    if (status != ZOFF_PENDING)
+        return status;
+    zoff_lending_held_read_ahead(l, w->piece, w->count); /* what comes after it, while it is on its way */
+    if (zoff_offload_store_busy(l->store, false))
+        return ZOFF_PENDING;
+    /* Slots are full of what was read ahead and is not what is asked for, or of what could not be written. */
+    zoff_offload_store_forget(l->store);
+    ZOFF_TRY(zoff_offload_store_retry(l->store));
+    zoff_base_progress_moved(l->progress);
+    return ZOFF_PENDING;
+}
+
+static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
+{
+    chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
+    zoff_base_progress_forget(l->reads); /* an error of a prefetch: the fetch reads again */
+    ZOFF_TRY(zoff_base_progress_wait(l->progress, l->reads, fetch_chunk, &w));
+    ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
+    *out = w.base;
+    return ZOFF_OK;
+}
+
+static void release_last(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    zoff_offload_store_release(l->store, cache->held[--cache->held_count].chunk);
+}
+
+zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
+{
+    zoff_param_cache *cache = &l->cache;
+    void *base;
+    for (unsigned i = 0; i < cache->held_count; i++) {
+        if (cache->held[i].chunk == chunk) {
+            *out = cache->held[i].base;
+            return ZOFF_OK;
+        }
+    }
+    if (cache->held_count == held_most(l))
+        release_last(l);
+    zoff_status status = zoff_offload_store_fetch(l->store, chunk, &base);
+    if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->store, false)) {
+        /* Slots are full of what is not asked for, or could not be written. */
+        zoff_offload_store_forget(l->store);
+        ZOFF_TRY(zoff_offload_store_retry(l->store));
+    }
+    if (status != ZOFF_OK)
+        return status;
+    ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
+    memmove(&cache->held[1], &cache->held[0], cache->held_count++ * sizeof cache->held[0]);
+    cache->held[0].chunk = chunk;
+    cache->held[0].base = base;
+    *out = base;
+    return ZOFF_OK;
+}
+
+/* Bring a chunk to the front of those that are held: the one of a piece, from which on `count` elements are wanted. */
+static zoff_status hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
+{
+    zoff_param_cache *cache = &l->cache;
+    unsigned i = 0;
+    char *base;
+    while (i < cache->held_count && cache->held[i].chunk != chunk)
+        i++;
+    if (i == cache->held_count) {
+        if (cache->held_count == held_most(l))
+            release_last(l);
+        ZOFF_TRY(borrow_chunk(l, chunk, piece, count, &base));
+        i = cache->held_count++;
+    } else {
+        base = cache->held[i].base;
+    }
+    memmove(&cache->held[1], &cache->held[0], i * sizeof cache->held[0]);
+    cache->held[0].chunk = chunk;
+    cache->held[0].base = base;
+    *out = base;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_held_copy(zoff_lending *l, const zoff_cached_slice *s, size_t element_bytes)
+{
+    size_t piece = s->first_piece, chunk = l->plan->pieces[piece].bucket;
+    for (size_t done = 0; done < s->count; piece++) {
+        const zoff_plan_piece *p = &l->plan->pieces[piece];
+        char *base;
+        while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
+            chunk++;
+        ZOFF_TRY(hold(l, chunk, piece, s->count - done, &base));
+        memcpy(s->at + done * element_bytes, base + p->weight_offset, p->count * element_bytes);
+        done += p->count;
+    }
+    return ZOFF_OK;
+}
+
+/* ---- for the rest of the room ---- */
+
+void zoff_lending_held_let_go(zoff_lending *l)
+{
+    while (l->cache.held_count)
+        release_last(l);
+    if (l->store)
+        zoff_offload_store_forget(l->store);
+}

@@ -1,0 +1,274 @@
+/* param_cache.c: weights that the engine keeps, made whole for the caller slice by slice.
+ *
+ * Where a slice lies in one piece in the DRAM of its store it is lent there. Any other is copied together into an arena,
+ *
+ *      | persistent slices | the others, first fit ............ |
+ *                      ^ no more than stage3_max_live_parameters elements
+ *
+ * and stays there after it is given back, until its room is needed: the one that was asked for longest ago goes first.
+ * Persistent slices, the small ones, are there from seal on and are brought up to date by each step; all others are gone when a
+ * step changes the weights. */
+#include "lending.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { ALIGN = 64, NONE = UINT32_MAX };
+
+/* ---- what there is ---- */
+
+static bool is_streamed(const zoff_lending *l)
+{
+    return l->values->tier == ZOFF_TIER_NVME;
+}
+
+static bool is_persistent(const zoff_lending *l, const zoff_cached_slice *s, size_t persistent_elements)
+{
+    const zoff_weight_values *values = l->values;
+    return s->direct || (s->count <= values->persistent_slice && persistent_elements + s->count <= values->persistent_count);
+}
+
+/* One slice as the plan cuts it. */
+static zoff_cached_slice describe(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice)
+{
+    const zoff_model_param *p = &l->model->params[param];
+    zoff_cached_slice s = {.first_run = SIZE_MAX, .first_piece = SIZE_MAX, .below = NONE, .above = NONE};
+    if (!p->engine_owned || !p->count)
+        return s;
+    s.first_run = zoff_zero_plan_find_run(plan, (uint32_t)param, slice, 0);
+    if (plan->ranks == 1 || plan->replicated)
+        s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
+    s.count = p->count;
+    s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
+    s.direct = !is_streamed(l) && (plan->ranks == 1 || plan->replicated) && plan->pieces[s.first_piece].count == p->count;
+    return s;
+}
+
+/* Elements that may be whole at a time: stage3_max_live_parameters; of 0 one slice of each parameter, which is what a pass
+ * holds that goes layer by layer. */
+uint64_t zoff_lending_param_cache_most(const zoff_lending *l)
+{
+    uint64_t most = l->values->live_count;
+    if (most)
+        return most;
+    for (size_t i = 0; i < l->model->param_count; i++)
+        most += l->model->params[i].engine_owned ? l->model->params[i].count : 0;
+    return most;
+}
+
+/* Sums over all slices; those of `out` where it is given. */
+typedef struct room {
+    size_t persistent_elements, persistent_bytes;
+    uint64_t other_bytes, other_count; /* slices */
+    size_t element_bytes;              /* the largest */
+} room;
+
+static room measure(const zoff_lending *l, const zoff_plan *plan, zoff_cached_slice *out)
+{
+    room r = {.element_bytes = 0};
+    for (size_t i = 0; i < l->model->param_count; i++) {
+        for (size_t slice = 0; l->model->params[i].engine_owned && slice < l->model->params[i].slices; slice++) {
+            zoff_cached_slice s = describe(l, plan, i, slice);
+            s.persistent = s.count && is_persistent(l, &s, r.persistent_elements);
+            r.persistent_elements += s.persistent && !s.direct ? s.count : 0;
+            r.persistent_bytes += s.persistent && !s.direct ? s.bytes : 0;
+            r.other_bytes += s.persistent ? 0 : s.bytes;
+            r.other_count += !s.persistent;
+            r.element_bytes = zoff_base_bits_max(r.element_bytes, zoff_adam_dtype_bytes(l->model->params[i].dtype));
+            if (out)
+                out[l->model->params[i].first_flag + slice] = s;
+        }
+    }
+    return r;
+}
+
+/* Of the others no more than what may be cache at a time, each with its padding. */
+static uint64_t arena_bytes(const zoff_lending *l, const room *r)
+{
+    const uint64_t cache = zoff_lending_param_cache_most(l);
+    const uint64_t padding = ALIGN * zoff_base_bits_min(r->other_count, cache);
+    uint64_t most;
+    if (__builtin_mul_overflow(cache, (uint64_t)r->element_bytes, &most) || __builtin_add_overflow(most, padding, &most))
+        most = UINT64_MAX;
+    return r->persistent_bytes + zoff_base_bits_min(r->other_bytes, most);
+}
+
+uint64_t zoff_lending_param_cache_room(const zoff_lending *l, const zoff_plan *plan)
+{
+    const room r = measure(l, plan, NULL);
+    return arena_bytes(l, &r);
+}
+
+/* A slice that can never be lent is found before the work of hours begins. */
+static zoff_status check_largest(const zoff_lending *l)
+{
+    const uint64_t most = zoff_lending_param_cache_most(l);
+    for (size_t i = 0; i < l->model->param_count; i++) {
+        const zoff_model_param *p = &l->model->params[i];
+        for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
+            const zoff_cached_slice *s = &l->cache.slices[p->first_flag + slice];
+            ZOFF_FAIL_IF(!s->persistent && s->count > most, ZOFF_ERR_INVALID,
+                         "a slice of %s has %zu elements, and stage3_max_live_parameters is %llu: it could never be fetched; "
+                         "raise that key",
+                         p->name, s->count, (unsigned long long)most);
+        }
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_param_cache_open(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    *cache = (zoff_param_cache){.lowest = NONE, .latest = NONE};
+    if (!zoff_model_params_any_owned(l->model))
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(l->model->slice_count >= NONE, ZOFF_ERR_INVALID,
+                 "%zu slices are more than the %u that an engine may have when it keeps weights", l->model->slice_count,
+                 NONE - 1);
+    ZOFF_TRY(zoff_base_mem_alloc(l->model->slice_count, sizeof *cache->slices, "the table of slices", &cache->slices));
+    const room r = measure(l, l->plan, cache->slices);
+    ZOFF_TRY(check_largest(l));
+    const uint64_t bytes = arena_bytes(l, &r);
+    if (bytes)
+        ZOFF_TRY(zoff_base_map_alloc(bytes, "weights that are whole", ZOFF_MAP_INTERLEAVED, &cache->arena));
+    for (size_t i = 0; i < l->model->slice_count; i++) {
+        zoff_cached_slice *s = &cache->slices[i];
+        if (!s->persistent || s->direct)
+            continue;
+        s->at = (char *)cache->arena.base + cache->persistent_bytes;
+        cache->persistent_bytes += s->bytes;
+    }
+    return ZOFF_OK;
+}
+
+void zoff_lending_param_cache_attach(zoff_lending *l)
+{
+    for (size_t i = 0; l->store && i < l->model->slice_count; i++) {
+        zoff_cached_slice *s = &l->cache.slices[i];
+        void *base;
+        if (!s->direct)
+            continue;
+        const size_t chunk = l->plan->pieces[s->first_piece].bucket;
+        if (zoff_offload_store_fetch(l->store, chunk, &base) == ZOFF_OK) /* which in DRAM it always is */
+            s->at = (char *)base + l->plan->pieces[s->first_piece].weight_offset;
+        zoff_offload_store_release(l->store, chunk);
+    }
+}
+
+void zoff_lending_param_cache_close(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    zoff_base_map_free(&cache->arena);
+    zoff_base_mem_free(cache->slices);
+    zoff_base_mem_free(cache->before.slices);
+    zoff_base_mem_free(cache->now.slices);
+    *cache = (zoff_param_cache){.lowest = NONE, .latest = NONE};
+}
+
+/* ---- the arena ---- */
+
+/* Between two neighbours, or before the first, or behind the last; from above `below` on. */
+static bool place_above(zoff_param_cache *cache, uint32_t number, uint32_t below)
+{
+    zoff_cached_slice *s = &cache->slices[number];
+    const zoff_cached_slice *from = below == NONE ? NULL : &cache->slices[below];
+    char *at = from ? from->at + from->bytes : (char *)cache->arena.base + cache->persistent_bytes;
+    const char *end = (char *)cache->arena.base + cache->arena.bytes;
+    uint32_t above = from ? from->above : cache->lowest;
+    while (above != NONE && (size_t)(cache->slices[above].at - at) < s->bytes) {
+        at = cache->slices[above].at + cache->slices[above].bytes;
+        below = above;
+        above = cache->slices[above].above;
+    }
+    if (above == NONE && (size_t)(end - at) < s->bytes)
+        return false;
+    s->at = at;
+    s->below = below;
+    s->above = above;
+    *(below == NONE ? &cache->lowest : &cache->slices[below].above) = number;
+    if (above != NONE)
+        cache->slices[above].below = number;
+    cache->elements += s->count;
+    cache->latest = number;
+    return true;
+}
+
+/* A pass fills the arena from one end to the other: room is most often behind what was placed last. */
+bool zoff_lending_param_cache_place(zoff_param_cache *cache, uint32_t number)
+{
+    return (cache->latest != NONE && place_above(cache, number, cache->latest)) || place_above(cache, number, NONE);
+}
+
+void zoff_lending_param_cache_remove(zoff_param_cache *cache, zoff_cached_slice *s)
+{
+    *(s->below == NONE ? &cache->lowest : &cache->slices[s->below].above) = s->above;
+    if (s->above != NONE)
+        cache->slices[s->above].below = s->below;
+    if (cache->latest == (uint32_t)(s - cache->slices))
+        cache->latest = s->below;
+    s->at = NULL;
+    cache->elements -= s->count;
+    s->ahead = false;
+}
+
+/* The one that nobody has and that was asked for longest ago; or also one that was brought in advance. */
+zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache, bool also_ahead)
+{
+    zoff_cached_slice *oldest = NULL;
+    for (uint32_t i = cache->lowest; i != NONE; i = cache->slices[i].above) {
+        zoff_cached_slice *s = &cache->slices[i];
+        if (!s->lent && (also_ahead || !s->ahead) && (!oldest || s->used < oldest->used))
+            oldest = s;
+    }
+    return oldest;
+}
+
+zoff_status zoff_lending_param_cache_check(const zoff_lending *l, zoff_param first, size_t count, const char *call)
+{
+    for (size_t i = first; l->cache.lent && i < first + count; i++) {
+        const zoff_model_param *p = &l->model->params[i];
+        for (size_t slice = 0; p->engine_owned && slice < p->slices; slice++) {
+            ZOFF_FAIL_IF(l->cache.slices[p->first_flag + slice].lent, ZOFF_ERR_STATE,
+                         "%s: slice %zu of %s is still lent (zoff_param_fetch()); call zoff_param_release() first", call, slice,
+                         p->name);
+        }
+    }
+    return ZOFF_OK;
+}
+
+void zoff_lending_param_cache_clear(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    zoff_lending_held_let_go(l);
+    for (uint32_t i = cache->lowest, above; i != NONE; i = above) {
+        above = cache->slices[i].above;
+        if (!cache->slices[i].lent)
+            zoff_lending_param_cache_remove(cache, &cache->slices[i]);
+    }
+}
+
+void zoff_lending_param_cache_refresh(zoff_lending *l, size_t chunk, const char *weights, bool all)
+{
+    const zoff_plan_chunk *c = &l->plan->chunks[chunk];
+    for (size_t i = 0; weights && i < c->piece_count; i++) {
+        const zoff_plan_piece *piece = &l->plan->pieces[c->first_piece + i];
+        const zoff_model_param *p = &l->model->params[piece->param];
+        const zoff_cached_slice *s = &l->cache.slices[p->first_flag + piece->slice];
+        const size_t element_bytes = zoff_adam_dtype_bytes(p->dtype);
+        if (p->engine_owned && s->persistent && !s->direct && (all || *zoff_model_params_flag(l->model, piece)))
+            memcpy(s->at + piece->first * element_bytes, weights + piece->weight_offset, piece->count * element_bytes);
+    }
+}
+
+bool zoff_lending_param_cache_is_persistent(const zoff_lending *l, zoff_param p, size_t slice)
+{
+    return l->cache.slices && l->cache.slices[l->model->params[p].first_flag + slice].persistent;
+}
+
+char *zoff_lending_param_cache_persistent(const zoff_lending *l, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &l->model->params[piece->param];
+    return l->cache.slices[p->first_flag + piece->slice].at + piece->first * zoff_adam_dtype_bytes(p->dtype);
+}

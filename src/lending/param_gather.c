@@ -1,0 +1,271 @@
+/* param_gather.c: weights of the engine that are sharded, made whole on every rank. A slice lies in one bucket or in several;
+ * in each of them the ranks' parts of it follow one another, so what is gathered of a bucket goes straight to its place in the
+ * slice.
+ *
+ * All ranks gather the same in the same order: what is planned depends on nothing but the calls of the trainer, which are the
+ * same everywhere, and never on what has arrived. When a part leaves depends on the disk. */
+#include "lending.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { SLOTS = 4 }; /* parts of slices under way */
+
+static zoff_cached_slice *slice_of(const zoff_lending *l, size_t number)
+{
+    return &l->cache.slices[number];
+}
+
+static zoff_assembly *assembly_of(const zoff_lending *l)
+{
+    return (zoff_assembly *)(uintptr_t)&l->cache.assembly;
+}
+
+/* ---- one part of a slice ---- */
+
+static const zoff_plan_piece *run_of(const zoff_lending *l, zoff_assembly_part part)
+{
+    return &l->plan->runs[part.run];
+}
+
+static size_t element_bytes(const zoff_lending *l, zoff_assembly_part part)
+{
+    return zoff_adam_dtype_bytes(l->model->params[run_of(l, part)->param].dtype);
+}
+
+static zoff_assembly_part part_of(const zoff_lending *l, size_t item)
+{
+    const zoff_assembly *a = assembly_of(l);
+    return a->parts[item % a->capacity];
+}
+
+static size_t part_bytes(void *ctx, size_t item, unsigned rank)
+{
+    const zoff_lending *l = ctx;
+    const zoff_assembly_part part = part_of(l, item);
+    size_t first;
+    return zoff_zero_plan_share(l->plan, run_of(l, part), rank, &first) * element_bytes(l, part);
+}
+
+static zoff_comm_item about(void *ctx, size_t item)
+{
+    const zoff_lending *l = ctx;
+    const zoff_assembly_part part = part_of(l, item);
+    const zoff_plan_piece *run = run_of(l, part);
+    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SLICE, .param = run->param, .index = run->slice, .extra = run->bucket};
+}
+
+static char *place_of(const zoff_lending *l, zoff_assembly_part part, size_t first)
+{
+    return slice_of(l, part.slice)->at + first * element_bytes(l, part);
+}
+
+static zoff_status begin(void *ctx, size_t item, unsigned slot, char **out)
+{
+    const zoff_lending *l = ctx;
+    const zoff_assembly_part part = part_of(l, item);
+    (void)slot;
+    *out = place_of(l, part, run_of(l, part)->first);
+    return ZOFF_OK;
+}
+
+static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
+{
+    const zoff_lending *l = ctx;
+    (void)slot;
+    (void)parts;
+    slice_of(l, part_of(l, item).slice)->missing--;
+    return ZOFF_OK;
+}
+
+/* What this rank has of it to its place: one piece.  @return PENDING: it is being read */
+static zoff_status put_own(zoff_lending *l, zoff_assembly_part part)
+{
+    const zoff_plan_piece *run = run_of(l, part);
+    size_t first;
+    char *base;
+    if (!zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
+        return ZOFF_OK;
+    zoff_status status = zoff_lending_held_borrow(l, run->bucket, &base);
+    if (status != ZOFF_OK)
+        return status;
+    const zoff_plan_piece *own = &l->plan->pieces[zoff_zero_plan_find(l->plan, run->param, run->slice, first)];
+    memcpy(place_of(l, part, first), base + own->weight_offset, own->count * element_bytes(l, part));
+    return ZOFF_OK;
+}
+
+/* ---- the queue ---- */
+
+/* The part of a slice that is a run, of which `done` elements lie before it; both go on behind it. */
+static zoff_assembly_part take_part(const zoff_lending *l, uint32_t number, size_t *run, size_t *done)
+{
+    const zoff_assembly_part part = {.slice = number, .run = *run};
+    *done += l->plan->runs[(*run)++].count;
+    return part;
+}
+
+static size_t count_parts(const zoff_lending *l, uint32_t number)
+{
+    size_t count = 0;
+    for (size_t run = slice_of(l, number)->first_run, done = 0; done < slice_of(l, number)->count; count++)
+        (void)take_part(l, number, &run, &done);
+    return count;
+}
+
+/* Numbers of parts go on for ever; the ring has room for those that are not done. It is made once and for two passes: a rank
+ * that had no memory for a part in the middle of one would plan another order than all others. */
+zoff_status zoff_lending_param_gather_open(zoff_lending *l)
+{
+    zoff_assembly *a = &l->cache.assembly;
+    const zoff_gather_opts opts = {.comm = l->comm,
+                                   .channel = l->channel,
+                                   .stream = ZOFF_COMM_WEIGHTS,
+                                   .slots = SLOTS,
+                                   .about = about,
+                                   .part_bytes = part_bytes,
+                                   .begin = begin,
+                                   .end = end,
+                                   .ctx = l};
+    size_t parts = 1;
+    for (size_t i = 0; i < l->model->slice_count; i++)
+        parts += slice_of(l, i)->count ? count_parts(l, (uint32_t)i) : 0;
+    ZOFF_TRY(zoff_base_mem_alloc(2 * parts, sizeof *a->parts, "weights on their way", &a->parts));
+    a->capacity = 2 * parts;
+    return zoff_zero_gather_open(&opts, &a->gather);
+}
+
+void zoff_lending_param_gather_close(zoff_lending *l)
+{
+    zoff_zero_gather_close(l->cache.assembly.gather);
+    zoff_base_mem_free(l->cache.assembly.parts);
+    l->cache.assembly = (zoff_assembly){.gather = NULL};
+}
+
+void zoff_lending_param_gather_plan(zoff_lending *l, uint32_t number)
+{
+    zoff_assembly *a = &l->cache.assembly;
+    zoff_cached_slice *s = slice_of(l, number);
+    for (size_t run = s->first_run, done = 0; done < s->count; s->missing++)
+        a->parts[a->planned++ % a->capacity] = take_part(l, number, &run, &done);
+}
+
+/* While one part is read from files, those after it may be. */
+static void read_ahead(zoff_lending *l)
+{
+    enum { FURTHEST = 8 };
+    const zoff_assembly *a = &l->cache.assembly;
+    const size_t end = zoff_base_bits_min(a->planned, a->started + FURTHEST);
+    for (size_t i = a->started; i < end; i++) {
+        const zoff_plan_piece *run = run_of(l, part_of(l, i));
+        size_t first;
+        if (zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
+            (void)zoff_offload_store_ahead(l->store, run->bucket); /* what fails is told by the fetch */
+    }
+}
+
+/* Start what can be started, in order. */
+static zoff_status start(zoff_lending *l)
+{
+    zoff_assembly *a = &l->cache.assembly;
+    for (; a->started < a->planned; a->started++) {
+        const zoff_assembly_part part = part_of(l, a->started);
+        if (!zoff_zero_gather_has_room(a->gather))
+            return ZOFF_PENDING;
+        zoff_status status = put_own(l, part);
+        if (status == ZOFF_PENDING)
+            read_ahead(l);
+        if (status == ZOFF_OK)
+            status = zoff_zero_gather_start(a->gather, a->started);
+        if (status != ZOFF_OK)
+            return status;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_param_gather_go_on(zoff_lending *l)
+{
+    zoff_assembly *a = &l->cache.assembly;
+    if (!a->gather || (a->started == a->planned && a->done_before == a->planned))
+        return ZOFF_OK;
+    zoff_status starting = start(l);
+    ZOFF_TRY(starting);
+    zoff_status polling = zoff_zero_gather_poll(a->gather);
+    ZOFF_TRY(polling);
+    if (starting == ZOFF_OK && polling == ZOFF_OK)
+        a->done_before = a->planned;
+    else if (polling == ZOFF_OK)
+        a->done_before = a->started;
+    return starting == ZOFF_OK ? polling : starting;
+}
+
+/* A wait for a whole slice, or for room in the ring of parts. */
+typedef struct assemble_wait {
+    zoff_lending *lending;
+    const zoff_cached_slice *slice; /* NULL: wait for room for `parts` */
+    size_t parts;
+} assemble_wait;
+
+static bool is_enough(const assemble_wait *w)
+{
+    const zoff_assembly *a = &w->lending->cache.assembly;
+    return w->slice ? !w->slice->missing : a->planned - a->done_before + w->parts <= a->capacity;
+}
+
+static zoff_status go_on(zoff_lending *l)
+{
+    ZOFF_TRY(zoff_base_progress_take(l->reads)); /* else a chunk that cannot be read is read again for ever */
+    const zoff_status status = zoff_lending_param_gather_go_on(l);
+    if (status == ZOFF_PENDING)
+        l->go_on(l->ctx);
+    return status;
+}
+
+static zoff_status go_on_until_enough(void *ctx)
+{
+    const assemble_wait *w = ctx;
+    if (is_enough(w))
+        return ZOFF_OK;
+    ZOFF_TRY(go_on(w->lending));
+    return is_enough(w) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_lending_param_gather_wait(zoff_lending *l, uint32_t number)
+{
+    zoff_base_progress_forget(l->reads);
+    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_enough,
+                                   &(assemble_wait){.lending = l, .slice = slice_of(l, number)});
+}
+
+zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number)
+{
+    zoff_base_progress_forget(l->reads);
+    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_enough,
+                                   &(assemble_wait){.lending = l, .parts = count_parts(l, number)});
+}
+
+/* Nothing of it will come any more. */
+static void abandon(zoff_lending *l)
+{
+    zoff_assembly *a = &l->cache.assembly;
+    for (; a->done_before < a->planned; a->done_before++)
+        slice_of(l, part_of(l, a->done_before).slice)->missing = 0;
+    a->started = a->planned;
+    zoff_lending_param_cache_clear(l);
+}
+
+static zoff_status go_on_until_empty(void *ctx)
+{
+    return go_on(ctx);
+}
+
+zoff_status zoff_lending_param_gather_finish(zoff_lending *l)
+{
+    if (zoff_comm_is_broken(l->comm) && l->cache.assembly.gather) {
+        abandon(l);
+        return ZOFF_OK;
+    }
+    zoff_base_progress_forget(l->reads);
+    return zoff_base_progress_wait(l->progress, l->ranks, go_on_until_empty, l);
+}

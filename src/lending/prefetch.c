@@ -1,0 +1,92 @@
+/* prefetch.c: in which order the caller uses weights, learned in one pass and read ahead in the next. A pass is what lies
+ * between two calls of zoff_step(). When a pass takes another way than the one before, what it asks for is looked for further
+ * on. */
+#include "lending.h"
+
+#include "array.h"
+#include "bits.h"
+#include "try.h"
+
+enum {
+    LONGEST = 1 << 20, /* uses of a pass: 4 MiB; a longer one is read ahead as far as it is known */
+    FURTHEST = 4096    /* uses that are looked through for one that came out of its turn */
+};
+
+zoff_status zoff_lending_prefetch_reserve(zoff_lending *l)
+{
+    zoff_use_order *now = &l->cache.now;
+    zoff_saved_error saved;
+    if (now->count >= LONGEST)
+        return ZOFF_OK;
+    zoff_base_status_save(&saved);
+    zoff_status status = zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
+                                                 "the order of weights");
+    if (status == ZOFF_OK || l->source->needs_order)
+        return status;
+    zoff_base_status_restore(&saved); /* of one rank alone it is only for speed */
+    return ZOFF_OK;
+}
+
+void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice)
+{
+    zoff_param_cache *cache = &l->cache;
+    zoff_use_order *now = &cache->now;
+    if (now->count < LONGEST && now->count < now->capacity)
+        now->slices[now->count++] = slice;
+    const size_t end = zoff_base_bits_min(cache->before.count, cache->next + FURTHEST);
+    for (size_t i = cache->next; i < end; i++) {
+        if (cache->before.slices[i] == slice) {
+            cache->next = i + 1;
+            return;
+        }
+    }
+}
+
+/* What is brought in advance is brought by all ranks, and stays for its use. Nothing here may depend on what has arrived. */
+void zoff_lending_prefetch_gathered(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    uint64_t left = l->values->ahead_count;
+    for (size_t i = cache->next; left && i < cache->before.count; i++) {
+        const uint32_t number = cache->before.slices[i];
+        zoff_cached_slice *s = &cache->slices[number];
+        if (!s->at) {
+            if (zoff_lending_param_gather_make_room(l, number) < 0 || zoff_lending_room_place_ahead(l, number) != ZOFF_OK)
+                break;
+            zoff_lending_param_gather_plan(l, number);
+        }
+        s->used = ++cache->clock; /* what comes next is given up last */
+        left -= zoff_base_bits_min(left, s->count);
+    }
+    (void)zoff_lending_param_gather_go_on(l); /* what fails is told by the fetch */
+}
+
+void zoff_lending_prefetch_own(zoff_lending *l)
+{
+    const zoff_param_cache *cache = &l->cache;
+    uint64_t left = l->values->ahead_count;
+    if (l->values->tier != ZOFF_TIER_NVME)
+        return;
+    zoff_base_progress_pump(l->progress); /* keeps errors for the step */
+    for (size_t i = cache->next; left && i < cache->before.count; i++) {
+        const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
+        if (!s->at)
+            zoff_lending_held_read_ahead(l, s->first_piece, s->count);
+        left -= zoff_base_bits_min(left, s->count);
+    }
+}
+
+void zoff_lending_prefetch_turn(zoff_lending *l)
+{
+    zoff_param_cache *cache = &l->cache;
+    if (!l->store)
+        return;
+    if (cache->now.count) {
+        const zoff_use_order before = cache->before;
+        cache->before = cache->now;
+        cache->now = before;
+    }
+    cache->now.count = 0;
+    cache->next = 0;
+    l->source->ahead(l);
+}

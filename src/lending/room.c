@@ -1,0 +1,47 @@
+/* room.c: room in the arena for a slice of weights. Slices that nobody uses give theirs up, the one first that was used longest
+ * ago. */
+#include "lending.h"
+
+#include "try.h"
+
+/* Of several ranks all give up the same slices: what is still on its way is waited for. */
+static zoff_status give_up(zoff_lending *l, zoff_cached_slice *idle)
+{
+    if (idle->missing)
+        ZOFF_TRY(zoff_lending_param_gather_wait(l, (uint32_t)(idle - l->cache.slices)));
+    zoff_lending_param_cache_remove(&l->cache, idle);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_room_place_ahead(zoff_lending *l, uint32_t number)
+{
+    zoff_param_cache *cache = &l->cache;
+    zoff_cached_slice *s = &cache->slices[number];
+    const uint64_t most = zoff_lending_param_cache_most(l);
+    while (cache->elements + s->count > most || !zoff_lending_param_cache_place(cache, number)) {
+        zoff_cached_slice *idle = zoff_lending_param_cache_oldest_idle(cache, false);
+        if (!idle)
+            return ZOFF_PENDING;
+        ZOFF_TRY(give_up(l, idle));
+    }
+    s->ahead = true;
+    s->used = ++cache->clock;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_lending_room_find(zoff_lending *l, uint32_t number, const char *name)
+{
+    zoff_param_cache *cache = &l->cache;
+    const uint64_t most = zoff_lending_param_cache_most(l);
+    const size_t count = cache->slices[number].count;
+    while (cache->elements + count > most || !zoff_lending_param_cache_place(cache, number)) {
+        zoff_cached_slice *idle = zoff_lending_param_cache_oldest_idle(cache, true);
+        ZOFF_FAIL_IF(!idle, ZOFF_ERR_NO_MEMORY,
+                     "%zu elements of %s do not fit%s beside the %zu that are lent: release what is not in use, or raise "
+                     "stage3_max_live_parameters, which is %llu",
+                     count, name, cache->elements + count > most ? "" : " in one piece", cache->elements,
+                     (unsigned long long)most);
+        ZOFF_TRY(give_up(l, idle));
+    }
+    return ZOFF_OK;
+}

@@ -1,0 +1,88 @@
+/* sources.c: where a slice of weights comes from that is not whole. One rank, or ranks that each have all weights, copy it from
+ * their own chunks. Ranks that each have a part gather the parts, all of them in the same order. */
+#include "lending.h"
+
+#include "try.h"
+
+static uint32_t number_of(const zoff_lending *l, zoff_param p, size_t slice)
+{
+    return (uint32_t)(l->model->params[p].first_flag + slice);
+}
+
+static zoff_status name_param(const zoff_lending *l, zoff_param p, zoff_status status)
+{
+    return zoff_base_status_prefix(status, "zoff_param_fetch: %s: ", l->model->params[p].name);
+}
+
+/* ---- own chunks ---- */
+
+static zoff_status own_open(zoff_lending *l)
+{
+    (void)l;
+    return ZOFF_OK;
+}
+
+static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
+{
+    const uint32_t number = number_of(l, p, slice);
+    zoff_cached_slice *s = &l->cache.slices[number];
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* before anything has changed */
+    if (s->at || !s->count)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
+    const zoff_status status = zoff_lending_held_copy(l, s, zoff_adam_dtype_bytes(l->model->params[p].dtype));
+    if (status == ZOFF_OK)
+        return ZOFF_OK;
+    zoff_lending_param_cache_remove(&l->cache, s);
+    return name_param(l, p, status);
+}
+
+static const zoff_weight_source OWN = {
+    .name = "own chunks", .open = own_open, .fetch = own_fetch, .ahead = zoff_lending_prefetch_own};
+
+/* ---- parts of all ranks ---- */
+
+static zoff_status gather(zoff_lending *l, zoff_param p, uint32_t number)
+{
+    const zoff_cached_slice *s = &l->cache.slices[number];
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* before anything has changed */
+    if (!s->at && s->count) {
+        ZOFF_TRY(zoff_lending_param_gather_make_room(l, number));
+        ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
+        zoff_lending_param_gather_plan(l, number); /* cannot fail: what has a place is either planned or whole */
+    }
+    const zoff_status status = s->missing ? zoff_lending_param_gather_wait(l, number) : ZOFF_OK;
+    return status < 0 ? name_param(l, p, status) : ZOFF_OK;
+}
+
+/* Whether a slice takes other ranks is the same on all of them; whether a rank waits for them is not. So each of them says
+ * that it is in this call. */
+static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
+{
+    const uint32_t number = number_of(l, p, slice);
+    const zoff_cached_slice *s = &l->cache.slices[number];
+    if (!s->count || s->persistent)
+        return gather(l, p, number);
+    const zoff_comm_item item = {.about = ZOFF_COMM_ABOUT_SLICE, .param = p, .index = slice, .extra = ZOFF_COMM_ALL};
+    zoff_comm_enter(l->comm, l->channel, ZOFF_COMM_IN_FETCH, item);
+    const zoff_status status = gather(l, p, number);
+    zoff_comm_exit(l->comm, status >= 0);
+    return status;
+}
+
+static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
+                                            .open = zoff_lending_param_gather_open,
+                                            .fetch = gathered_fetch,
+                                            .ahead = zoff_lending_prefetch_gathered,
+                                            .needs_order = true};
+
+/* ---- the choice ---- */
+
+zoff_status zoff_lending_sources_open(zoff_lending *l)
+{
+    if (!l->store)
+        return ZOFF_OK;
+    zoff_lending_param_cache_attach(l);
+    l->source = zoff_lending_is_gathered(l) ? &GATHERED : &OWN;
+    return l->source->open(l);
+}

@@ -1,0 +1,172 @@
+/* ties.c: parameters that share their weights. Two that have exactly the same weights are tied, as the embedding and the head
+ * of a language model often are: the first one registered owns the weights and their only states, the others are names for it.
+ *
+ * Each of them may have a gradient. The engine adds those of one micro-batch up in fp32, in the order in which the parameters
+ * were registered. The sum is the owner's gradient for all that comes after it: accumulation, other ranks, the norm, the
+ * update.
+ *
+ *      grad of wte      bf16 --.
+ *                              +-- sum, fp32 --- the gradient of wte
+ *      grad of lm_head  bf16 --'
+ */
+#include "zoff_model.h"
+
+#include "array.h"
+#include "mem.h"
+#include "try.h"
+
+#include <stdlib.h>
+
+/* What has to be the same. */
+typedef struct identity {
+    uintptr_t value;
+    size_t count, slices, stride;
+    unsigned dtype;
+    uint32_t param; /* last */
+} identity;
+
+static int compare_weights(const identity *a, const identity *b)
+{
+    const uint64_t left[] = {a->value, a->count, a->slices, a->stride, a->dtype},
+                   right[] = {b->value, b->count, b->slices, b->stride, b->dtype};
+    for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+        if (left[i] != right[i])
+            return left[i] < right[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+static int by_identity(const void *left, const void *right)
+{
+    const identity *a = left, *b = right;
+    const int order = compare_weights(a, b);
+    return order ? order : a->param < b->param ? -1 : a->param > b->param;
+}
+
+static size_t list_identities(const zoff_model *m, identity *out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < m->param_count; i++) {
+        const zoff_model_param *p = &m->params[i];
+        if (!p->frozen && !p->engine_owned && p->value && p->count)
+            out[count++] = (identity){.value = (uintptr_t)p->value,
+                                      .count = p->count,
+                                      .slices = p->slices,
+                                      .stride = p->slices > 1 ? p->value_stride : 0,
+                                      .dtype = (unsigned)p->dtype,
+                                      .param = (uint32_t)i};
+    }
+    return count;
+}
+
+static zoff_status tie(zoff_model *m, const identity *same, size_t count)
+{
+    zoff_ties *t = &m->ties;
+    zoff_model_param *owner = &m->params[same[0].param];
+    for (size_t i = 1; i < count; i++) {
+        const zoff_model_param *p = &m->params[same[i].param];
+        ZOFF_FAIL_IF(p->group != owner->group, ZOFF_ERR_INVALID,
+                     "zoff_engine_seal: %s and %s are tied, for they have the same weights, but their groups are %u and %u: "
+                     "one master has one set of hyper-parameters; give both the same group",
+                     owner->name, p->name, owner->group, p->group);
+    }
+    ZOFF_TRY(zoff_base_array_reserve(&t->all, t->count, &t->capacity, t->count + 1, sizeof *t->all, "tied weights"));
+    ZOFF_TRY(zoff_base_array_reserve(&t->members, t->member_count, &t->member_capacity, t->member_count + count,
+                                     sizeof *t->members, "tied weights"));
+    t->all[t->count++] = (zoff_tie){.owner = same[0].param,
+                                    .first = t->member_count,
+                                    .count = count,
+                                    .given = {.grad = owner->grad, .stride = owner->grad_stride, .dtype = owner->grad_dtype}};
+    for (size_t i = 0; i < count; i++) {
+        zoff_model_param *p = &m->params[same[i].param];
+        t->members[t->member_count++] = same[i].param;
+        p->tie = (uint32_t)t->count;
+        p->frozen = i > 0; /* to all other files: nothing of it is trained but by its owner */
+    }
+    owner->grad_dtype = ZOFF_F32;
+    owner->grad_stride = owner->count * sizeof(float);
+    return ZOFF_OK;
+}
+
+static zoff_status find(zoff_model *m, identity *list)
+{
+    const size_t count = list_identities(m, list);
+    if (count)
+        qsort(list, count, sizeof *list, by_identity);
+    for (size_t first = 0, next; first < count; first = next) {
+        for (next = first + 1; next < count && compare_weights(&list[first], &list[next]) == 0; next++)
+            ;
+        if (next > first + 1)
+            ZOFF_TRY(tie(m, &list[first], next - first));
+    }
+    return zoff_model_overlaps_check(m, "zoff_engine_seal");
+}
+
+zoff_status zoff_model_ties_find(zoff_model *m)
+{
+    identity *list;
+    ZOFF_TRY(zoff_base_mem_alloc(m->param_count, sizeof *list, "the list of parameters", &list));
+    zoff_status status = find(m, list);
+    zoff_base_mem_free(list);
+    if (status < 0)
+        zoff_model_ties_dissolve(m);
+    ZOFF_TRY(status);
+    m->ties.rebound = false;
+    return ZOFF_OK;
+}
+
+void zoff_model_ties_dissolve(zoff_model *m)
+{
+    zoff_ties *t = &m->ties;
+    for (size_t i = 0; i < t->count; i++) {
+        const zoff_tie *one = &t->all[i];
+        zoff_model_param *owner = &m->params[one->owner];
+        owner->grad = one->given.grad;
+        owner->grad_stride = one->given.stride;
+        owner->grad_dtype = one->given.dtype;
+        for (size_t k = 0; k < one->count; k++) {
+            m->params[t->members[one->first + k]].tie = 0;
+            m->params[t->members[one->first + k]].frozen = false;
+        }
+    }
+    zoff_base_mem_free(t->all);
+    zoff_base_mem_free(t->members);
+    *t = (zoff_ties){.all = NULL};
+}
+
+zoff_status zoff_model_ties_check(zoff_model *m)
+{
+    if (!m->ties.rebound)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_model_overlaps_check(m, "zoff_step, after zoff_param_bind()"));
+    m->ties.rebound = false;
+    return ZOFF_OK;
+}
+
+uint64_t zoff_model_ties_bytes(const zoff_model *m)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < m->ties.count; i++) {
+        const zoff_model_param *owner = &m->params[m->ties.all[i].owner];
+        bytes += (uint64_t)owner->count * owner->slices * sizeof(float);
+    }
+    return bytes;
+}
+
+void zoff_model_ties_place(zoff_model *m, char *base)
+{
+    for (size_t i = 0; i < m->ties.count; i++) {
+        zoff_model_param *owner = &m->params[m->ties.all[i].owner];
+        owner->grad = base;
+        base += owner->count * owner->slices * sizeof(float);
+    }
+}
+
+void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad)
+{
+    const zoff_tie *one = &m->ties.all[m->params[p].tie - 1];
+    if (grad)
+        *(p == one->owner ? &m->ties.all[m->params[p].tie - 1].given.grad : &m->params[p].grad) = grad;
+    for (size_t k = 0; value && k < one->count; k++)
+        m->params[m->ties.members[one->first + k]].value = value;
+}
