@@ -3,44 +3,32 @@
 
 #include "bits.h"
 
-static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_run *run, size_t *out_count)
 {
-    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     *out_count = chunk->piece_count;
-    return &run->engine->plan.pieces[chunk->first_piece];
+    return &e->plan.pieces[chunk->first_piece];
 }
 
-bool zoff_engine_admit_takes_part(const zoff_bucket_run *run)
+bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    size_t count;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
-    for (size_t i = 0; i < count; i++) {
-        if (*zoff_model_params_flag(&run->engine->model, &pieces[i]))
-            return true;
-    }
-    return false;
+    return e->plan.chunks[run->chunk].bytes && !zoff_transfer_device_tier_has(&e->transfer, run->chunk) &&
+           zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
-bool zoff_engine_admit_needs_states(const zoff_bucket_run *run)
+static bool borrows_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return run->engine->plan.chunks[run->chunk].bytes && !zoff_engine_device_tier_has(run->engine, run->chunk) &&
-           zoff_engine_admit_takes_part(run);
-}
-
-static bool borrows_weights(const zoff_bucket_run *run)
-{
-    return run->engine->plan.chunks[run->chunk].weight_bytes && zoff_engine_admit_takes_part(run);
+    return e->plan.chunks[run->chunk].weight_bytes && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
 /* Whether the step writes all the weights of the bucket and reads none: each has a master, and a gradient. */
-static bool writes_all_weights(const zoff_bucket_run *run)
+static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_engine *e = run->engine;
     size_t count;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    const zoff_plan_piece *pieces = pieces_of(e, run, &count);
     for (size_t i = 0; i < count; i++) {
         const zoff_model_param *p = &e->model.params[pieces[i].param];
-        if (p->engine_owned && !(zoff_model_params_remade(p) && *zoff_model_params_flag(&run->engine->model, &pieces[i])))
+        if (p->engine_owned && !(zoff_model_params_remade(p) && *zoff_model_params_flag(&e->model, &pieces[i])))
             return false;
     }
     return true;
@@ -62,14 +50,13 @@ static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_lo
 }
 
 /* Both are asked for before either is waited for. */
-zoff_status zoff_engine_admit_borrow(zoff_bucket_run *run)
+zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
     zoff_status states = ZOFF_OK, weights = ZOFF_OK;
-    if (is_wanted(&run->states) && zoff_engine_admit_needs_states(run))
+    if (is_wanted(&run->states) && zoff_engine_admit_needs_states(e, run))
         states = ask(e->store, run->chunk, false, &run->states);
-    if (states >= 0 && is_wanted(&run->weights) && borrows_weights(run))
-        weights = ask(e->lending.store, run->chunk, writes_all_weights(run), &run->weights);
+    if (states >= 0 && is_wanted(&run->weights) && borrows_weights(e, run))
+        weights = ask(e->lending.store, run->chunk, writes_all_weights(e, run), &run->weights);
     return states != ZOFF_OK ? states : weights;
 }
 
@@ -81,7 +68,7 @@ static bool streams_weights(const zoff_engine *e)
 /* Whether borrowing the states of a bucket takes a slot of their store. */
 static bool states_take_slot(const zoff_engine *e, size_t bucket)
 {
-    return !zoff_engine_device_tier_has(e, bucket) && !zoff_offload_store_resident(e->store, bucket);
+    return !zoff_transfer_device_tier_has(&e->transfer, bucket) && !zoff_offload_store_resident(e->store, bucket);
 }
 
 static bool weights_take_slot(const zoff_engine *e, size_t bucket)
@@ -95,7 +82,7 @@ void zoff_engine_admit_open(zoff_engine *e)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return;
     for (size_t position = 0; position < e->plan.chunk_count; position++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, position);
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
             e->streamed[e->streamed_count++] = position;
     }
@@ -125,7 +112,7 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return zoff_base_bits_min(e->plan.chunk_count, first + 1);
     for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]);
         states += states_take_slot(e, bucket);
         weights += weights_take_slot(e, bucket);
         if (states > values->slots || weights > values->weights.slots)
@@ -134,28 +121,27 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
     return e->plan.chunk_count;
 }
 
-bool zoff_engine_admit_reaches(const zoff_bucket_run *run)
+bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_engine *e = run->engine;
-    return zoff_engine_device_tier_has(e, run->chunk) ||
-           zoff_engine_walk_position(e, run->chunk) < zoff_engine_admit_until(e, e->run.first);
+    return zoff_transfer_device_tier_has(&e->transfer, run->chunk) ||
+           zoff_transfer_walk_position(&e->transfer, run->chunk) < zoff_engine_admit_until(e, e->run.first);
 }
 
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
 void zoff_engine_admit_ahead(zoff_engine *e)
 {
-    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_engine_walk_host_count(e));
+    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
     for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
-        (void)zoff_offload_store_ahead(e->store, zoff_engine_walk_bucket(e, e->streamed[k]));
+        (void)zoff_offload_store_ahead(e->store, zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_admit_drop_useless(zoff_engine *e)
 {
-    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_engine_walk_host_count(e));
+    const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
     for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
-        const size_t bucket = zoff_engine_walk_bucket(e, e->streamed[k]);
-        if (!zoff_engine_admit_needs_states(&e->runs[bucket]))
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]);
+        if (!zoff_engine_admit_needs_states(e, &e->transfer.runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
     }
 }
@@ -168,6 +154,7 @@ void zoff_engine_admit_feed(zoff_engine *e)
     /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
     const size_t end = zoff_engine_admit_until(e, e->run.first);
     for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
-        zoff_base_progress_keep(&e->pollers.states,
-                                zoff_engine_admit_borrow(&e->runs[zoff_engine_walk_bucket(e, e->streamed[k])]));
+        zoff_base_progress_keep(
+            &e->pollers.states,
+            zoff_engine_admit_borrow(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->streamed[k])]));
 }

@@ -6,7 +6,7 @@
 
 static bool is_common(const zoff_engine *e)
 {
-    return zoff_engine_ranks_several(e) && e->settings.values.persist;
+    return zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
 }
 
 static zoff_status poll_commit(void *ctx)
@@ -25,7 +25,7 @@ zoff_status zoff_engine_commit_step(zoff_engine *e)
         run->talks.commit_asked = true;
     }
     if (run->talks.commit_asked)
-        ZOFF_TRY(zoff_engine_ranks_wait_until(e, poll_commit, e));
+        ZOFF_TRY(zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e));
     return zoff_engine_stores_commit(e, run->t);
 }
 

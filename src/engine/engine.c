@@ -10,28 +10,6 @@
 
 #include <string.h>
 
-/* Another rank may send its weights only after it has memory for gradients, and it has that only after this rank has taken
- * some. */
-static void take_gradients(void *ctx)
-{
-    (void)zoff_engine_reduce_scatter_go_on(ctx);
-}
-
-/* What the rooms below borrow of the engine. */
-static void connect_rooms(zoff_engine *e)
-{
-    e->lending = (zoff_lending){.model = &e->model,
-                                .plan = &e->plan,
-                                .values = &e->settings.values.weights,
-                                .comm = e->comm,
-                                .channel = &e->channel,
-                                .progress = &e->progress,
-                                .reads = &e->pollers.weights,
-                                .ranks = &e->pollers.ranks,
-                                .go_on = take_gradients,
-                                .ctx = e};
-}
-
 zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
 {
     zoff_status status;
@@ -39,8 +17,8 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
     e->process = zoff_base_fork_number();
+    zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
-    connect_rooms(e);
     zoff_engine_identity_come(e);
     *out = e;
     return ZOFF_OK;
@@ -76,7 +54,7 @@ destroy:
 static zoff_status find_ties(zoff_engine *e)
 {
     ZOFF_TRY(zoff_model_ties_find(&e->model));
-    zoff_engine_wire_measure(e);
+    zoff_transfer_wire_measure(&e->transfer);
     return ZOFF_OK;
 }
 
@@ -104,39 +82,35 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 /* What seal allocates, apart from the store. */
 static zoff_status allocate(zoff_engine *e)
 {
-    size_t pieces = e->plan.pieces_max;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.blocks_max, sizeof *e->block_sums, "the norm's blocks", &e->block_sums));
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->runs, "the buckets", &e->runs));
     ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->streamed, "the buckets", &e->streamed));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->adam_pieces, "a bucket's pieces", &e->adam_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_pieces, "a bucket's pieces", &e->norm_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->norm_index, "a bucket's pieces", &e->norm_index));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->accumulate_pieces, "a bucket's pieces", &e->accumulate_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *e->cast_pieces, "a bucket's pieces", &e->cast_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
-    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->consts, "the groups' constants", &e->consts));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
-    if (zoff_engine_pieces_accumulates(e) && e->plan.owned_elements > e->device_sums)
-        ZOFF_TRY(zoff_base_map_alloc((e->plan.owned_elements - e->device_sums) * sizeof(float), "gradient accumulation",
-                                     ZOFF_MAP_FIRST_TOUCH, &e->accumulator));
-    return ZOFF_OK;
+    ZOFF_TRY(zoff_engine_presence_open(e));
+    ZOFF_TRY(zoff_engine_terms_open(e));
+    return zoff_transfer_pieces_open(&e->transfer);
 }
 
 /* After a group has broken a message may still be on its way that nobody can call back: what it is read from stays. */
 static void leave_to_messages(zoff_engine *e)
 {
-    zoff_engine_ranks_abandon(e);
+    /* Others read it while it is in flight. */
+    zoff_comm_abandon(e->comm, &e->run.talks.vote);
+    zoff_comm_abandon(e->comm, &e->run.talks.agreement);
+    zoff_comm_abandon(e->comm, &e->run.talks.commit);
+    zoff_comm_abandon(e->comm, &e->agreement.together.work);
+    zoff_transfer_ranks_abandon(&e->transfer);
     zoff_lending_param_gather_close(&e->lending);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
     ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
-              zoff_base_words_bytes(e->ranks.staging.bytes + e->accumulator.bytes + e->lending.cache.arena.bytes));
-    e->accumulator = e->lending.cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
-    e->ranks.bits = NULL;
-    e->ranks.together.all = NULL;
+              zoff_base_words_bytes(e->transfer.ranks.staging.bytes + e->transfer.accumulator.map.bytes +
+                                    e->lending.cache.arena.bytes));
+    e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    e->agreement.bits = NULL;
+    e->agreement.together.all = NULL;
     e->votes = NULL;
 }
 
@@ -145,8 +119,8 @@ static void leave_to_messages(zoff_engine *e)
 static zoff_status finish_one_turn(zoff_engine *e)
 {
     zoff_status reducing = ZOFF_OK, assembling = zoff_lending_param_gather_go_on(&e->lending);
-    if (e->ranks.reduce && !e->handed_over)
-        reducing = zoff_zero_reduce_poll(e->ranks.reduce);
+    if (e->transfer.ranks.reduce && !e->transfer.batch.handed_over)
+        reducing = zoff_zero_reduce_poll(e->transfer.ranks.reduce);
     return assembling < 0 || reducing < 0                           ? ZOFF_ERR_COMM
            : assembling == ZOFF_PENDING || reducing == ZOFF_PENDING ? ZOFF_PENDING
                                                                     : ZOFF_OK;
@@ -169,27 +143,30 @@ static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
     zoff_saved_error saved;
-    if (!e->comm || !zoff_engine_ranks_several(e) || zoff_comm_is_broken(e->comm) || e->phase != ZOFF_PHASE_IDLE)
+    if (!e->transfer.comm || !zoff_transfer_ranks_several(&e->transfer) || zoff_comm_is_broken(e->comm) ||
+        e->phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_save(&saved);
-    (void)zoff_engine_ranks_wait_until(e, finish_in_time, &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
+    (void)zoff_transfer_wire_wait_until(&e->transfer, finish_in_time,
+                                        &(last_wait){e, zoff_base_clock_seconds() + PATIENCE_SECONDS});
     zoff_base_status_restore(&saved);
 }
 
 /* The same of a device that neither moves nor fails. */
 static void leave_to_device(zoff_engine *e)
 {
-    if (zoff_engine_device_wait_end(e))
+    if (zoff_transfer_streams_end(&e->transfer))
         return;
     ZOFF_WARN(
         "accelerator \"%s\" does not come to the end of what it was given: %s of memory and its streams cannot be freed, and "
         "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
         zoff_accel_name(e->accel),
-        zoff_base_words_bytes(e->grads.bytes + e->device.staging.memory.bytes + e->accumulator.bytes + e->ranks.staging.bytes +
+        zoff_base_words_bytes(e->transfer.grads.bytes + e->transfer.device.staging.memory.bytes +
+                              e->transfer.accumulator.map.bytes + e->transfer.ranks.staging.bytes +
                               e->lending.cache.arena.bytes));
-    e->accumulator = e->lending.cache.arena = e->ranks.staging = (zoff_map){.base = NULL};
-    e->device = (zoff_device){.down = NULL};
-    e->grads.count = 0;
+    e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
+    e->transfer.device = (zoff_device){.down = NULL};
+    e->transfer.grads.count = 0;
     e->owns_accel = false;
 }
 
@@ -199,33 +176,26 @@ static void deallocate(zoff_engine *e)
     leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
     leave_to_device(e);
     zoff_engine_identity_close(e);
-    zoff_engine_device_close(e);
-    zoff_engine_tied_grads_close(e);
+    zoff_transfer_device_close(&e->transfer);
+    zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
-    zoff_engine_device_direct_close(e);
+    zoff_transfer_device_direct_close(&e->transfer);
     zoff_engine_stores_close(e);
     zoff_lending_param_cache_close(&e->lending);
-    zoff_engine_grads_close(e);
+    zoff_transfer_grads_close(&e->transfer);
     zoff_engine_together_close(e);
-    zoff_engine_ranks_close(e);
-    zoff_engine_device_wait_close(e);
-    zoff_base_map_free(&e->accumulator);
-    void *blocks[] = {e->block_sums,  e->runs,  e->adam_pieces, e->norm_pieces, e->norm_index, e->accumulate_pieces,
-                      e->cast_pieces, e->hyper, e->consts,      e->votes,       e->vote_bytes, e->streamed};
+    zoff_transfer_ranks_close(&e->transfer);
+    zoff_transfer_streams_unwatch(&e->transfer);
+    zoff_transfer_pieces_close(&e->transfer);
+    zoff_engine_presence_close(e);
+    zoff_engine_terms_close(e);
+    void *blocks[] = {e->hyper, e->votes, e->vote_bytes, e->streamed};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
-    e->block_sums = NULL;
-    e->runs = NULL;
-    e->adam_pieces = NULL;
-    e->norm_pieces = NULL;
-    e->norm_index = NULL;
+    e->hyper = NULL;
     e->votes = NULL;
     e->vote_bytes = NULL;
-    e->accumulate_pieces = NULL;
-    e->cast_pieces = NULL;
-    e->hyper = NULL;
-    e->consts = NULL;
     e->streamed = NULL;
 }
 
@@ -257,6 +227,7 @@ static void choose_team(zoff_engine *e)
         s->threads = 1;
         s->threads_why = "more would not make so small a model faster";
     }
+    e->transfer.owner.threads = s->threads;
     e->holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
 }
 
@@ -265,10 +236,10 @@ static zoff_status make_plan(zoff_engine *e)
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(find_ties(e));
-    ZOFF_TRY(zoff_engine_device_direct_check(e));
+    ZOFF_TRY(zoff_transfer_device_direct_check(&e->transfer));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
-    e->device.tier.count = zoff_engine_residents_kept(e, &e->plan);
-    e->device_sums = zoff_engine_device_tier_sums_of(&e->plan, e->device.tier.count);
+    e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
+    e->transfer.accumulator.device_sums = zoff_transfer_device_tier_sums_of(&e->plan, e->transfer.device.tier.count);
     choose_team(e);
     e->need_bytes = zoff_engine_budget_need(&info);
     return zoff_engine_budget_check(e, &info);
@@ -279,13 +250,13 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(allocate(e));
     if (e->plan.elements >= ZOFF_ADAM_SMALL)
         ZOFF_TRY(zoff_base_team_start(e->settings.threads));
-    ZOFF_TRY(zoff_engine_grads_open(e));
-    ZOFF_TRY(zoff_engine_ranks_open(e));
+    ZOFF_TRY(zoff_transfer_grads_open(&e->transfer));
+    ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_engine_together_open(e));
-    zoff_engine_device_wait_open(e);
-    ZOFF_TRY(zoff_engine_device_open(e));
+    zoff_transfer_streams_watch(&e->transfer);
+    ZOFF_TRY(zoff_transfer_device_open(&e->transfer));
     zoff_engine_rows_choose(e);
-    ZOFF_TRY(zoff_engine_tied_grads_open(e));
+    ZOFF_TRY(zoff_transfer_intake_open(&e->transfer));
     return zoff_lending_param_cache_open(&e->lending);
 }
 
@@ -293,7 +264,7 @@ static zoff_status make_room(zoff_engine *e)
 static zoff_status open_stores(zoff_engine *e)
 {
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
-    return e->device.fault;
+    return e->transfer.device.fault;
 }
 
 static zoff_status seal(zoff_engine *e)
@@ -306,7 +277,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_engine_listed_agree_plan(e));
     ZOFF_TRY_OR(undo, zoff_engine_hosts_check(e));
     ZOFF_TRY_OR(undo, zoff_engine_consensus_success(e, make_room(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_device_direct_connect(e));
+    ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
     ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));
     if (!e->settings.values.persist) /* otherwise once it is known whether they count */
         ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
@@ -314,11 +285,11 @@ static zoff_status seal(zoff_engine *e)
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (zoff_lending_is_gathered(&e->lending))
-        ZOFF_TRY_OR(undo, zoff_engine_all_gather_all(e)); /* small slices are whole everywhere */
+        ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* small slices are whole everywhere */
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_reduce_scatter_begin(e);
+    zoff_transfer_reduce_scatter_begin(&e->transfer);
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
@@ -326,8 +297,8 @@ static zoff_status seal(zoff_engine *e)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->lending.store);
     zoff_engine_stats_log_start(e);
     zoff_engine_admit_ahead(e);
-    zoff_engine_ranks_count_anew(e);
-    e->device.read_bytes = e->device.write_bytes = 0;
+    zoff_transfer_ranks_count_anew(&e->transfer);
+    e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
     zoff_engine_progress_thread_start(e, zoff_engine_progress);
     return ZOFF_OK;
 undo:

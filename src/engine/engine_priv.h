@@ -1,18 +1,12 @@
 /* engine_priv.h: what an engine is made of; the table that the files of this room share, with *_priv.h beside it.
  *
- *  life        engine.c create, seal, destroy; options.c; stats.c; progress_thread.c a thread that lets it go on; phase.c
- *  calls       params.c parameters, groups, the loss scale; lend.c weights that are lent: each calls its room
- *  plan        budget.c whether it fits; residents.c what stays in DRAM and on the device; hosts.c ranks of one host
- *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them; walk.c the order
- *  rows        admit.c who borrows; stages.c, update.c of the host; measure.c, gate.c norm, clip, skip; threads.c; pieces.c
- *  gradients   links.c in place or on a device; handover.c, intake.c from the program; grads.c, acquire.c memory for them;
- *              tied_grads.c sums of tied weights' gradients
+ *  life        engine.c create, seal, destroy; rooms.c what other rooms borrow; options.c; stats.c; progress_thread.c; phase.c
+ *  calls       params.c parameters, groups, the loss scale; handover.c gradients; lend.c weights: each calls its room
+ *  plan        budget.c whether it fits; residents.c what stays in DRAM; hosts.c ranks of one host
+ *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them
+ *  rows        admit.c who borrows; stages.c, update.c of the host; gate.c norm, clip, skip; threads.c
  *  states      stores.c; states.c first values, pull, push; state_range.c parts of a parameter; persist.c, commit.c
- *  ranks       ranks.c, ranks_wait.c, wire.c what goes where; reduce_scatter.c gradients to their owner; all_gather.c back;
- *              weight.c; device_direct.c the same on a device; sum_places.c, sum_rules.c where and by whom; culprit.c
  *  agreement   identity.c, facts.c, listed.c, terms.c, consensus.c, presence.c, together.c, first_weights.c
- *  device      link.c pinned memory, copies; device.c; download.c, staging.c; device_wait.c; device_norm.c; device_tier.c
- *              states there
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
@@ -21,25 +15,18 @@
 #include "comm.h"
 #include "config.h"
 #include "cpu_adam.h"
-#include "exact.h"
-#include "gather.h"
 #include "lending.h"
-#include "map.h"
 #include "mem.h"
 #include "offload.h"
 #include "progress.h"
-#include "reduce.h"
 #include "team.h"
+#include "transfer.h"
 #include "words.h"
 #include "zero.h"
 #include "zoff_model.h"
 
-#include "device_priv.h"
+#include "agreement_priv.h"
 #include "facts_priv.h"
-#include "grads_priv.h"
-#include "links_priv.h"
-#include "ranks_priv.h"
-#include "sums_priv.h"
 
 #include <zoff/engine.h>
 
@@ -50,35 +37,12 @@ typedef enum zoff_phase {
     ZOFF_PHASE_FAILED    /* zoff_step_wait() failed: retry, drop, or destroy */
 } zoff_phase;
 
-/* Sums of the gradients of tied weights, where gradients are: one of the two, or neither. */
-typedef struct zoff_tied_sums {
-    zoff_map host;
-    void *device;
-} zoff_tied_sums;
-
-/* What a bucket has borrowed of a store. */
-typedef struct zoff_loan {
-    char *base;   /* NULL: nothing */
-    bool checked; /* compared with its checksum */
-    bool done;    /* given back changed */
-} zoff_loan;
-
-/* One bucket on its way through the stages: a chunk, and the row where it is. */
-typedef struct zoff_bucket_run {
-    zoff_engine *engine;
-    size_t chunk;
-    unsigned row;
-    zoff_loan states, weights;
-    zoff_staging_slot *staging; /* NULL: none */
-    bool shared;                /* of replicated states: the sums of all ranks' parts are there */
-    bool measures, updates;     /* on the device: it was asked to */
-} zoff_bucket_run;
-
 /* One stage of a bucket. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or an error,
  * which stops the step. See rows.c. */
 typedef struct zoff_row {
     const char *name;
-    zoff_status (*run)(zoff_bucket_run *run);
+    zoff_status (*run)(void *ctx, zoff_bucket_run *run);
+    void *ctx; /* from seal on: the engine, or its transfer */
 } zoff_row;
 
 enum { ZOFF_ROWS_MAX = 20 };
@@ -92,11 +56,6 @@ typedef struct zoff_rows {
 typedef struct zoff_bucket_rows {
     zoff_rows add, step;
 } zoff_bucket_rows;
-
-/* The memory of a chunk while it is borrowed: its states, and the weights that the engine keeps. Either may be NULL. */
-typedef struct zoff_chunk_memory {
-    char *states, *weights;
-} zoff_chunk_memory;
 
 typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP } zoff_gate;
 
@@ -119,12 +78,9 @@ typedef struct zoff_step_run {
     bool last;         /* of the micro-steps: this one updates */
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
     size_t first;      /* buckets before this position of the walk are through */
-    size_t updated;    /* buckets whose weights are new */
     bool undone;       /* it is being taken back: it cannot go on any more */
     zoff_gate gate;
     zoff_step_talks talks;
-    bool closed;   /* of a device: all gradients that were handed over have come down */
-    size_t spread; /* buckets before it have been sent to all ranks, or are on their way */
     zoff_store_stats before;
     zoff_step_info info;
 } zoff_step_run;
@@ -144,12 +100,6 @@ typedef struct zoff_engine_totals {
     double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
 } zoff_engine_totals;
-
-/* Work on gradients before the step was asked for. */
-typedef struct zoff_early {
-    double measure_seconds;
-    uint64_t read_bytes, write_bytes;
-} zoff_early;
 
 /* Options and configuration, merged; the configuration itself is not needed after create. */
 typedef struct zoff_settings {
@@ -173,9 +123,9 @@ typedef struct zoff_settings {
     bool progress_thread;
 } zoff_settings;
 
-/* Sources of work that completes later: state files, weight files, device streams, other ranks. */
+/* Sources of work that completes later: state files, weight files. Devices and other ranks are the transfer's. */
 typedef struct zoff_pollers {
-    zoff_poller states, weights, device, ranks;
+    zoff_poller states, weights;
 } zoff_pollers;
 
 typedef struct zoff_progress_thread zoff_progress_thread;
@@ -185,9 +135,6 @@ struct zoff_engine {
     zoff_comm *comm;
     zoff_comm_channel channel; /* of this engine's operations over ranks */
     bool owns_accel, owns_comm;
-    bool reaches; /* see device_direct.c */
-    const zoff_link *link;
-    zoff_sums sums;
     zoff_settings settings;
     zoff_progress_thread *progress_thread; /* NULL: none */
     bool in_progress_thread;               /* it is the progress thread that is at work */
@@ -195,90 +142,37 @@ struct zoff_engine {
     bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
 
     zoff_model model;
-    zoff_tied_sums tied_sums;
-    size_t widest_weight, widest_gradient; /* elements, in bytes; gradients as they go to other ranks */
 
     /* from seal on */
     zoff_plan plan;
     uint64_t need_bytes; /* of DRAM, as planned */
     zoff_store *store;
     zoff_lending lending;
-    zoff_grads grads;
-    zoff_ranks ranks;
-    zoff_device device;
+    zoff_transfer transfer;
+    zoff_agreement agreement;
     zoff_progress progress;
     zoff_pollers pollers;
-    zoff_vote own_vote;
     zoff_vote *votes; /* by rank */
     size_t *vote_bytes;
-    size_t measured; /* buckets */
-    zoff_early early;
     zoff_store_stats counted; /* of the weights, by the steps so far */
-    zoff_map accumulator;     /* fp32, plan.owned_elements without the first device_sums; empty without accumulation and without
-                                 other ranks */
-    size_t device_sums;       /* those are on the device */
     bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
-    double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
     zoff_bucket_rows rows[2]; /* of buckets whose states are on the host, and on the device */
-    zoff_bucket_run *runs;
-    size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
+    size_t *streamed;         /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
-    zoff_adam_piece *adam_pieces; /* plan.pieces_max of each: what a bucket hands to the kernels */
-    zoff_norm_piece *norm_pieces;
-    size_t *norm_index; /* which piece of the bucket each of them is */
-    zoff_accumulate_piece *accumulate_pieces;
-    zoff_cast_piece *cast_pieces;
-    zoff_adam_hyper *hyper;   /* per group, of the current step */
-    zoff_adam_consts *consts; /* per group, of the current step */
+    zoff_adam_hyper *hyper; /* per group, of the current step */
 
     unsigned process; /* that made it: zoff_base_fork_number() */
     bool ranges_last; /* ranges were the last that was read or written: nothing is read ahead */
     bool unsaved;     /* a range was written, and no commit has followed; the same on all ranks */
 
     int64_t t;              /* updates made */
-    uint32_t micro;         /* micro-steps done of the current step */
     double micro_scale;     /* their grad_scale */
-    float weight;           /* of this rank's gradients of the current micro-batch */
-    bool handed_over;       /* some of them were */
-    double weight_sum;      /* of the micro-batches of this step before it, on all ranks */
     bool warned_of_nothing; /* that a step had no gradient at all */
     zoff_step_run run;
     unsigned update_threads; /* see update.c; 0: all that there are */
     zoff_measure_threads measure_threads;
     zoff_engine_totals totals;
 };
-
-/* Whether several ranks share the states, or each has a copy of its own. */
-static inline bool zoff_engine_ranks_several(const zoff_engine *e)
-{
-    return zoff_comm_size(e->comm) > 1;
-}
-/* Whether the communicator reaches memory of the device: gradients and weights go from device to device. */
-static inline bool zoff_engine_device_direct_is(const zoff_engine *e)
-{
-    return e->reaches;
-}
-/* Whether the CPU does not reach weights and gradients. */
-static inline bool zoff_engine_device_is(const zoff_engine *e)
-{
-    return !zoff_accel_in_place(e->accel);
-}
-
-/* Whether the states of a bucket stay on the device. */
-static inline bool zoff_engine_device_tier_has(const zoff_engine *e, size_t bucket)
-{
-    return bucket < e->device.tier.count;
-}
-/* Whether gradients are added up in fp32: over micro-batches, or over ranks. */
-static inline bool zoff_engine_pieces_accumulates(const zoff_engine *e)
-{
-    return e->settings.values.accumulation > 1 || zoff_comm_size(e->comm) > 1;
-}
-/* This rank's sum of gradients of a piece, on the host. */
-static inline float *zoff_engine_pieces_sum(const zoff_engine *e, const zoff_plan_piece *piece)
-{
-    return (float *)e->accumulator.base + (piece->owned_offset - e->device_sums);
-}
 
 #include "step_priv.h"
 
@@ -301,13 +195,9 @@ bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
                  "%s: a child made by fork() has no part in the files of its parent's engine; it may only destroy its copy",   \
                  __func__)
 
-/* tied_grads.c: gradients of parameters that share their weights */
-zoff_status zoff_engine_tied_grads_open(zoff_engine *e); /* memory for the sums */
-void zoff_engine_tied_grads_close(zoff_engine *e);       /* nobody is tied any more; no stream works on the sums */
-/* One of them has its gradient: the sum is made when all have, */
-zoff_status zoff_engine_tied_grads_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
-/* or when the step begins. `all`: take the gradients that nobody has handed over, too. */
-zoff_status zoff_engine_tied_grads_settle(zoff_engine *e, bool all);
+/* rooms.c: what the rooms below borrow of the engine */
+void zoff_engine_rooms_connect(zoff_engine *e); /* when an engine is created */
+void zoff_engine_rooms_attach(zoff_engine *e);  /* once its accelerator and its communicator are known */
 
 /* options.c */
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts);

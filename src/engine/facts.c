@@ -273,7 +273,7 @@ zoff_status zoff_engine_facts_compare(zoff_engine *e, zoff_facts_list list, cons
 {
     zoff_facts own = {.as_text = false};
     head *heads;
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *heads, "what ranks compare", &heads));
     const zoff_status status = compare(e, list, &own, heads, call, advice);

@@ -44,7 +44,9 @@ zoff_status zoff_engine_facts_add_count(zoff_facts *f, uint64_t value, const cha
 /* terms.c: what the update of a step uses, in words: t, clipping, scales, flags, the loss scaler, the hyper-parameters of each
  * group */
 size_t zoff_engine_terms_count(const zoff_engine *e);
-/* Fill e->ranks.step_terms, and give its checksum. */
+zoff_status zoff_engine_terms_open(zoff_engine *e); /* reserve memory for those of several ranks */
+void zoff_engine_terms_close(zoff_engine *e);
+/* Fill e->agreement.step_terms, and give its checksum. */
 uint64_t zoff_engine_terms_digest(zoff_engine *e);
 /* All votes are there: where their checksums differ, exchange the words and name what differs.
  * @blocks then  @return ERR_INVALID on every rank */

@@ -18,7 +18,7 @@ typedef struct batch {
 static zoff_status move(batch *b, bool to_program)
 {
     zoff_engine *e = b->engine;
-    return e->link->move(e, b->runs, b->count, to_program);
+    return e->transfer.route.link->move(&e->transfer, b->runs, b->count, to_program);
 }
 
 static zoff_status send(batch *b)
@@ -80,7 +80,7 @@ static zoff_status send_all(batch *b)
 zoff_status zoff_engine_first_weights_send(zoff_engine *e)
 {
     batch b = {.engine = e};
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return ZOFF_OK;
     zoff_status status = zoff_base_mem_alloc(WIRE_BYTES, 1, "weights for other ranks", &b.wire);
     status = zoff_engine_consensus_success(e, status);

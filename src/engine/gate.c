@@ -10,28 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 
-void zoff_engine_gate_begin(zoff_engine *e)
-{
-    e->own_vote = (zoff_vote){.rank = zoff_comm_rank(e->comm)};
-    e->measured = 0;
-}
-
-/* Block sums are added exactly: how the list is cut, and who adds what, does not matter. */
-void zoff_engine_gate_add(zoff_engine *e, const zoff_plan_piece *piece, const double *block_sums)
-{
-    zoff_vote *own = &e->own_vote;
-    for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
-        if (isfinite(*block_sums)) {
-            zoff_base_exact_add(&own->squares, *block_sums);
-        } else if (!own->poisoned) {
-            own->poisoned = true;
-            own->param = piece->param;
-            own->slice = piece->slice;
-            own->first = piece->first + first;
-        }
-    }
-}
-
 /* Of all ranks' poison the first in the list of parameters. */
 static bool is_before(const zoff_vote *a, const zoff_vote *b)
 {
@@ -110,7 +88,7 @@ static zoff_status decide(zoff_engine *e)
     zoff_exact squares = {.terms = 0};
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
         zoff_base_exact_join(&squares, &e->votes[rank].squares);
-    const double weight = e->weight_sum + zoff_engine_weight_total(e);
+    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
     double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
@@ -126,7 +104,7 @@ static zoff_status decide(zoff_engine *e)
     }
     run->info.clip_factor = clip;
     for (size_t g = 0; g < e->model.group_count; g++)
-        zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->consts[g]);
+        zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->transfer.scratch.consts[g]);
     run->gate = ZOFF_GATE_OPEN;
     return ZOFF_OK;
 }
@@ -135,9 +113,9 @@ static zoff_status decide(zoff_engine *e)
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
-    if (zoff_engine_ranks_several(e))
-        e->own_vote.terms = zoff_engine_terms_digest(e);
-    e->votes[rank] = e->own_vote;
+    if (zoff_transfer_ranks_several(&e->transfer))
+        e->transfer.measure.vote.terms = zoff_engine_terms_digest(e);
+    e->votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->vote_bytes[i] = sizeof *e->votes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
@@ -153,7 +131,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
     if (run->gate == ZOFF_GATE_CLOSED) {
-        if (e->measured < e->plan.chunk_count)
+        if (e->transfer.measure.buckets < e->plan.chunk_count)
             return ZOFF_PENDING;
         ZOFF_TRY(ask(e));
         run->gate = ZOFF_GATE_VOTING;

@@ -3,6 +3,7 @@
 
 #include "try.h"
 
+#include <float.h>
 #include <string.h>
 
 zoff_status zoff_engine_handover_all(zoff_engine *e)
@@ -11,17 +12,17 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
         const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; !p->frozen && !p->tie && p->count && slice < p->slices; slice++) {
             const size_t number = p->first_flag + slice;
-            if (e->model.flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_engine_grads_at(e, number)))
+            if (e->model.flags[number] & ZOFF_SLICE_READY || !(p->grad || zoff_transfer_grads_at(&e->transfer, number)))
                 continue;
-            ZOFF_TRY(zoff_engine_intake_take(e, (zoff_param)i, slice, NULL));
+            ZOFF_TRY(zoff_transfer_intake_take(&e->transfer, (zoff_param)i, slice, NULL));
         }
     }
-    return zoff_engine_tied_grads_settle(e, true);
+    return zoff_transfer_intake_settle(&e->transfer, true);
 }
 
 void zoff_engine_handover_zero(zoff_engine *e)
 {
-    for (size_t i = 0; !zoff_engine_device_is(e) && i < e->model.param_count; i++) {
+    for (size_t i = 0; !zoff_transfer_device_is(&e->transfer) && i < e->model.param_count; i++) {
         const zoff_model_param *p = &e->model.params[i];
         for (size_t slice = 0; slice < p->slices; slice++) {
             zoff_dtype dtype;
@@ -42,7 +43,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
-        ZOFF_FAIL_IF(!zoff_engine_device_is(e) && zoff_engine_grads_at(e, number), ZOFF_ERR_STATE,
+        ZOFF_FAIL_IF(!zoff_transfer_device_is(&e->transfer) && zoff_transfer_grads_at(&e->transfer, number), ZOFF_ERR_STATE,
                      "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
                      "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
                      slice, p->name);
@@ -84,26 +85,70 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(native_stream && !zoff_engine_device_is(e), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(native_stream && !zoff_transfer_device_is(&e->transfer), ZOFF_ERR_INVALID,
                  "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
     const zoff_model_param *param = &e->model.params[p];
     zoff_dtype dtype;
     const bool has_gradient = zoff_model_params_own_grad(&e->model, p, slice, &dtype) ||
-                              zoff_engine_grads_at(e, param->first_flag + slice) || !param->count;
+                              zoff_transfer_grads_at(&e->transfer, param->first_flag + slice) || !param->count;
     ZOFF_FAIL_IF(!has_gradient, ZOFF_ERR_STATE,
                  "zoff_grad_ready: %s has no gradient buffer; see zoff_param_bind() and zoff_grad_acquire()", param->name);
     ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
                  "zoff_grad_ready: slice %zu of %s was handed over twice in one step", slice, param->name);
     ZOFF_TRY(zoff_engine_state_range_close(e));
     if (param->tie)
-        ZOFF_TRY(zoff_engine_tied_grads_take(e, p, slice, native_stream));
+        ZOFF_TRY(zoff_transfer_intake_take_tied(&e->transfer, p, slice, native_stream));
     else if (!param->frozen && param->count)
-        ZOFF_TRY(zoff_engine_intake_take(e, p, slice, native_stream));
+        ZOFF_TRY(zoff_transfer_intake_take(&e->transfer, p, slice, native_stream));
     else
-        ZOFF_TRY(e->link->follow(e, native_stream));
-    e->handed_over = true;
+        ZOFF_TRY(e->transfer.route.link->follow(&e->transfer, native_stream));
+    e->transfer.batch.handed_over = true;
     if (!param->tie)
-        e->link->taken(e, p, slice);
+        e->transfer.route.link->taken(&e->transfer, p, slice);
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
+    return ZOFF_OK;
+}
+
+zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
+                 "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
+    ZOFF_FAIL_IF(zoff_transfer_device_is(&e->transfer), ZOFF_ERR_UNSUPPORTED,
+                 "zoff_grad_acquire: gradients on accelerator \"%s\" are the program's; name them in zoff_param_desc.grad",
+                 zoff_accel_name(e->accel));
+    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL",
+                 zoff_accel_name(e->accel));
+    const zoff_model_param *param = &e->model.params[p];
+    const size_t number = param->first_flag + slice;
+    zoff_dtype dtype;
+    const bool is_frozen = param->frozen && !param->tie;
+    ZOFF_FAIL_IF(is_frozen || zoff_model_params_own_grad(&e->model, p, slice, &dtype), ZOFF_ERR_INVALID,
+                 "zoff_grad_acquire: %s %s", param->name,
+                 is_frozen ? "is frozen and needs no gradient" : "has a gradient buffer of the program (zoff_param_desc.grad)");
+    ZOFF_FAIL_IF(zoff_model_params_is_given(&e->model, p, slice), ZOFF_ERR_STATE,
+                 "zoff_grad_acquire: slice %zu of %s was handed over in this step", slice, param->name);
+    const size_t bytes = param->count * zoff_adam_dtype_bytes(dtype);
+    const bool is_lent = zoff_transfer_grads_at(&e->transfer, number) != NULL;
+    char *at;
+    ZOFF_TRY(zoff_transfer_acquire_lend(&e->transfer, number, bytes, &at));
+    if (!is_lent && bytes)
+        memset(at, 0, bytes);
+    *out = at;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_grad_weight(zoff_engine *e, double weight)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
+    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
+                 "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
+    ZOFF_FAIL_IF(e->transfer.batch.handed_over, ZOFF_ERR_STATE,
+                 "zoff_grad_weight: gradients of this micro-batch were handed over already; call it before zoff_grad_ready()");
+    zoff_transfer_reduce_scatter_weigh(&e->transfer, weight);
     return ZOFF_OK;
 }

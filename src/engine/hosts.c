@@ -91,7 +91,7 @@ static zoff_status compare(const zoff_engine *e, const share *all)
 zoff_status zoff_engine_hosts_check(zoff_engine *e)
 {
     share *all;
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *all, "what ranks take of their host", &all));
     share *own = &all[zoff_comm_rank(e->comm)];

@@ -34,7 +34,7 @@ static zoff_status add_options(const zoff_engine *e, zoff_facts *out)
     ZOFF_TRY(zoff_engine_facts_add_text(out, e->settings.tier == ZOFF_TIER_NVME ? "ZOFF_TIER_NVME" : "ZOFF_TIER_HOST",
                                         "zoff_engine_opts.state_tier"));
     ZOFF_TRY(zoff_engine_facts_add_count(out, e->settings.chunk_elements, "zoff_engine_opts.chunk_elements"));
-    return zoff_engine_facts_add_text(out, bool_word(e->reaches),
+    return zoff_engine_facts_add_text(out, bool_word(e->transfer.route.reaches),
                                       "whether zoff_engine_opts.comm reaches the memory of zoff_engine_opts.accel");
 }
 
@@ -116,7 +116,7 @@ static zoff_status list_plan(const zoff_engine *e, zoff_facts *out)
     ZOFF_TRY(zoff_engine_facts_add_count(
         out, e->plan.chunk_count,
         "the number of buckets (decided by zoff.host_memory, offload_optimizer.buffer_count and the files in nvme_path)"));
-    return zoff_engine_facts_add_count(out, e->device.tier.count,
+    return zoff_engine_facts_add_count(out, e->transfer.device.tier.count,
                                        "the number of buckets on the device (offload_optimizer.ratio)");
 }
 

@@ -17,12 +17,13 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
     if (e->owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
+    zoff_engine_rooms_attach(e);
     ZOFF_TRY(zoff_engine_progress_thread_check(e));
-    ZOFF_TRY(zoff_engine_device_direct_find(e));
-    e->sums.place = e->reaches ? &zoff_engine_sum_places_device : &zoff_engine_sum_places_host;
-    e->link = e->reaches                 ? &zoff_engine_links_reached
-              : zoff_engine_device_is(e) ? &zoff_engine_links_staged
-                                         : &zoff_engine_links_in_place;
+    ZOFF_TRY(zoff_transfer_device_direct_find(&e->transfer));
+    e->transfer.route.place = e->transfer.route.reaches ? &zoff_transfer_sum_places_device : &zoff_transfer_sum_places_host;
+    e->transfer.route.link = e->transfer.route.reaches               ? &zoff_transfer_links_reached
+                             : zoff_transfer_device_is(&e->transfer) ? &zoff_transfer_links_staged
+                                                                     : &zoff_transfer_links_in_place;
     return ZOFF_OK;
 }
 
@@ -77,8 +78,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     char words[1024];
     zoff_config_training_words(config, words, sizeof words);
     ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
-    const bool adds = e->reaches && e->comm->adds && s->values.nccl_adds;
-    e->sums.rule = adds ? &zoff_engine_sum_rules_added : &zoff_engine_sum_rules_ordered;
+    const bool adds = e->transfer.route.reaches && e->comm->adds && s->values.nccl_adds;
+    e->transfer.route.rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
@@ -103,8 +104,6 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     s->threads = zoff_base_team_count(threads, &s->threads_why);
     s->threads_asked = threads != 0;
     zoff_base_team_prefer(zoff_accel_numa_node(e->accel));
-    e->model.values = &s->values;
-    e->model.in_place = zoff_accel_in_place(e->accel);
     zoff_model_loss_scale_start(&e->model);
     return ZOFF_OK;
 }
@@ -125,7 +124,7 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);
-    return status < 0 ? status : zoff_engine_device_tier_check(e);
+    return status < 0 ? status : zoff_transfer_device_tier_check(&e->transfer);
 }
 
 void zoff_engine_options_free(zoff_engine *e)

@@ -29,12 +29,12 @@ zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
 zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
-    ZOFF_FAIL_IF(e->micro, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->transfer.batch.micro, ZOFF_ERR_STATE,
                  "%s: %u of %u micro-steps of the next update are done, and the sum of their gradients is in no state; finish "
                  "the update, or give its gradients up with zoff_grads_drop()",
-                 call, e->micro, e->settings.values.accumulation);
+                 call, e->transfer.batch.micro, e->settings.values.accumulation);
     ZOFF_FAIL_IF(
-        e->handed_over, ZOFF_ERR_STATE,
+        e->transfer.batch.handed_over, ZOFF_ERR_STATE,
         "%s: gradients of the next step were handed over (zoff_grad_ready()), and they are in no state; take the step, "
         "or give them up with zoff_grads_drop()",
         call);

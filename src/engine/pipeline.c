@@ -8,16 +8,17 @@
 void zoff_engine_pipeline_begin(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++)
-        e->runs[i] = (zoff_bucket_run){.engine = e, .chunk = i};
+        e->transfer.runs[i] = (zoff_bucket_run){.chunk = i};
     e->run.first = 0;
-    e->device.staging.next = 0;
-    e->device.norm.waits = 0;
+    e->transfer.device.staging.next = 0;
+    e->transfer.device.norm.waits = 0;
     /* Files are read ahead in the order in which the next step is expected to want them: that one stays. */
-    e->device.ascends = e->settings.tier == ZOFF_TIER_HOST && e->device.last_bucket > e->device.first_bucket;
-    e->device.first_bucket = SIZE_MAX;
+    e->transfer.device.ascends =
+        e->settings.tier == ZOFF_TIER_HOST && e->transfer.device.last_bucket > e->transfer.device.first_bucket;
+    e->transfer.device.first_bucket = SIZE_MAX;
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         zoff_engine_admit_drop_useless(e);
     zoff_engine_admit_feed(e);
 }
@@ -32,21 +33,21 @@ static void release(zoff_store *store, size_t chunk, zoff_loan *loan)
 void zoff_engine_pipeline_release(zoff_engine *e)
 {
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        release(e->store, i, &e->runs[i].states);
-        release(e->lending.store, i, &e->runs[i].weights);
-        zoff_engine_staging_release(e, i);
+        release(e->store, i, &e->transfer.runs[i].states);
+        release(e->lending.store, i, &e->transfer.runs[i].weights);
+        zoff_transfer_staging_release(&e->transfer, i);
     }
 }
 
 /* Take a bucket as far as it goes without waiting. */
-static zoff_status advance(zoff_bucket_run *run, bool *moved)
+static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
 {
-    const zoff_rows *rows = zoff_engine_rows_of(run);
+    const zoff_rows *rows = zoff_engine_rows_of(e, run);
     while (run->row < rows->count) {
         const zoff_row *row = &rows->row[run->row];
-        run->engine->link->range(run->engine, row->name, run->chunk);
-        zoff_status status = row->run(run);
-        run->engine->link->range(run->engine, NULL, 0);
+        e->transfer.route.link->range(&e->transfer, row->name, run->chunk);
+        zoff_status status = row->run(row->ctx, run);
+        e->transfer.route.link->range(&e->transfer, NULL, 0);
         if (status < 0)
             return zoff_base_status_prefix(status, "bucket %zu, stage %s: ", run->chunk, row->name);
         if (status == ZOFF_PENDING)
@@ -61,7 +62,7 @@ static zoff_status advance(zoff_bucket_run *run, bool *moved)
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *moved)
 {
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
-        ZOFF_TRY(advance(&e->runs[zoff_engine_walk_bucket(e, i)], moved));
+        ZOFF_TRY(advance(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, i)], moved));
     return ZOFF_OK;
 }
 
@@ -69,7 +70,7 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
  * gate, and behind it only those that can be borrowed. */
 static zoff_status take_turn(zoff_engine *e, bool *moved)
 {
-    const size_t first = e->run.first, host = zoff_engine_walk_host_count(e);
+    const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
     const size_t end = e->run.gate == ZOFF_GATE_OPEN ? zoff_base_bits_min(zoff_engine_admit_until(e, first), host) : host;
     ZOFF_TRY(advance_all(e, zoff_base_bits_max(first, host), e->plan.chunk_count, moved));
     return advance_all(e, first, end, moved);
@@ -118,15 +119,15 @@ static zoff_status vote_alone(void *ctx)
 /* Other ranks need what this one has, whatever becomes of its own buckets. */
 static zoff_status finish_together(zoff_engine *e)
 {
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return ZOFF_OK;
-    ZOFF_TRY(zoff_engine_reduce_scatter_finish(e));
-    return zoff_engine_all_gather_finish(e);
+    ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
+    return zoff_transfer_all_gather_finish(&e->transfer);
 }
 
-static bool is_through(const zoff_bucket_run *run)
+static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return run->row == zoff_engine_rows_of(run)->count;
+    return run->row == zoff_engine_rows_of(e, run)->count;
 }
 
 /* One turn: take each bucket as far as it goes without waiting. */
@@ -139,7 +140,7 @@ static zoff_status walk(void *ctx)
     if (e->run.first == count || e->run.gate == ZOFF_GATE_SKIP)
         return ZOFF_OK;
     ZOFF_TRY(take_turn(e, &moved));
-    while (e->run.first < count && is_through(&e->runs[zoff_engine_walk_bucket(e, e->run.first)]))
+    while (e->run.first < count && is_through(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->run.first)]))
         e->run.first++;
     /* A bucket can open the gate and still be unable to pass it. */
     if (moved || e->run.gate != before)
@@ -153,7 +154,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, vote_alone, e));
     ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, walk, e));
     ZOFF_TRY(finish_together(e));
-    ZOFF_TRY(zoff_engine_device_finish(e));
+    ZOFF_TRY(zoff_transfer_device_finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* behind the last bucket no stage takes it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

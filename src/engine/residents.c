@@ -7,7 +7,7 @@
 size_t zoff_engine_residents_stored(const zoff_engine *e, const zoff_plan *plan)
 {
     size_t count = 0;
-    for (size_t i = zoff_engine_residents_kept(e, plan); i < plan->chunk_count; i++)
+    for (size_t i = zoff_transfer_device_tier_buckets(&e->transfer, plan); i < plan->chunk_count; i++)
         count += plan->chunks[i].bytes != 0;
     return count;
 }
@@ -39,33 +39,4 @@ size_t zoff_engine_residents_weights(const zoff_engine *e, const zoff_plan *plan
     for (size_t i = 0; i < plan->chunk_count; i++)
         most = zoff_base_bits_max(most, plan->chunks[i].elements);
     return most ? zoff_base_bits_min(values->cached_count / most, zoff_engine_residents_weights_stored(plan)) : 0;
-}
-
-/* Count trained elements of all ranks, so that every rank keeps the same buckets on its device. */
-static uint64_t elements_of(const zoff_engine *e, const zoff_plan *plan, size_t bucket)
-{
-    const zoff_plan_chunk *c = &plan->chunks[bucket];
-    uint64_t elements = 0;
-    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++)
-        elements += e->model.params[plan->runs[i].param].frozen ? 0 : plan->runs[i].count;
-    return elements;
-}
-
-/* As near to the share as whole buckets come; nothing and everything are meant so. */
-size_t zoff_engine_residents_kept(const zoff_engine *e, const zoff_plan *plan)
-{
-    double wanted = 0, before = 0;
-    if (!zoff_engine_device_is(e) || e->settings.values.ratio == 1)
-        return 0;
-    if (e->settings.values.ratio == 0)
-        return plan->chunk_count;
-    for (size_t b = 0; b < plan->chunk_count; b++)
-        wanted += (1 - e->settings.values.ratio) * (double)elements_of(e, plan, b);
-    for (size_t b = 0; b < plan->chunk_count; b++) {
-        const double after = before + (double)elements_of(e, plan, b);
-        if (after > wanted && after - wanted > wanted - before)
-            return b;
-        before = after;
-    }
-    return plan->chunk_count;
 }

@@ -19,43 +19,49 @@ enum {
     HERE = 1 << 11,
 };
 
+typedef enum owner { ENGINE, TRANSFER } owner;
+
 typedef struct conditional_row {
-    zoff_row row;
+    const char *name;
+    zoff_status (*run)(void *ctx, zoff_bucket_run *run);
+    owner owner; /* what `ctx` is */
     unsigned when;
 } conditional_row;
 
 /* Every micro-step but the last one of a step. */
 static const conditional_row ADD[] = {
-    {{"unload", zoff_engine_device_unload}, ALONE | STAGED | HOST}, /* device: its gradients have come down */
-    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | DEVICE},
-    {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
-    {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
-    {{"accumulate", zoff_engine_stages_accumulate}, ALONE | HOST}, /* cpu_adam: into fp32 */
-    {{"accumulate", zoff_engine_device_tier_accumulate}, ALONE | DEVICE},
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | HOST}, /* device: its gradients have come down */
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | DEVICE},
+    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
+    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER,
+     SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | HOST}, /* cpu_adam: into fp32 */
+    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | DEVICE},
 };
 
 /* The last micro-step. Of several ranks gradients may have left, and be added up and measured, before it was asked for. */
 static const conditional_row STEP[] = {
-    {{"unload", zoff_engine_device_unload}, ALONE | STAGED | SUMS | HOST},
-    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | SUMS | DEVICE},
-    {{"unload", zoff_engine_device_unload_all}, SEVERAL | STAGED},
-    {{"reduce", zoff_engine_reduce_scatter_bucket}, SEVERAL},
-    {{"accumulate", zoff_engine_stages_accumulate}, ALONE | SUMS | HOST},
-    {{"accumulate", zoff_engine_device_tier_accumulate}, ALONE | SUMS | DEVICE},
-    {{"measure", zoff_engine_stages_measure}, ALONE | HERE}, /* cpu_adam: square sums, finite or not */
-    {{"measure", zoff_engine_device_norm_measure}, ALONE | THERE},
-    {{"agree", zoff_engine_presence_agree}, SEVERAL}, /* comm: on the slices that take part */
-    {{"gate", zoff_engine_stages_gate}, 0},           /* engine: opens when all are measured and the ranks have voted */
-    {{"unload", zoff_engine_device_unload}, ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
-    {{"unload", zoff_engine_device_unload_none}, ALONE | STAGED | NO_SUMS | DEVICE},
-    {{"sums", zoff_engine_all_gather_sums}, SEVERAL | REPLICATED}, /* zero: those of other ranks */
-    {{"fetch", zoff_engine_stages_fetch}, 0},             /* offload: starts for later buckets while this one is updated */
-    {{"stage", zoff_engine_device_stage}, STAGED | HOST}, /* device: where its new weights will be */
-    {{"update", zoff_engine_update_run}, HOST},           /* cpu_adam, on the team; pumps I/O in between */
-    {{"update", zoff_engine_device_tier_update}, DEVICE},
-    {{"flush", zoff_engine_stages_flush}, 0},                              /* offload: write-behind, never waited for here */
-    {{"upload", zoff_engine_device_upload_bucket}, STAGED | WHOLE | HOST}, /* device: likewise */
-    {{"gather", zoff_engine_all_gather_weights}, PARTITIONED},             /* zero: to all ranks, a few buckets at a time */
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | SUMS | HOST},
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | DEVICE},
+    {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
+    {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
+    {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | HOST},
+    {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | DEVICE},
+    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: square sums, finite or not */
+    {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
+    {"agree", zoff_engine_presence_agree, ENGINE, SEVERAL}, /* comm: on the slices that take part */
+    {"gate", zoff_engine_stages_gate, ENGINE, 0},           /* engine: opens when all are measured and the ranks have voted */
+    {"unload", zoff_transfer_device_unload, TRANSFER,
+     ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
+    {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | DEVICE},
+    {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: those of other ranks */
+    {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: starts for later buckets while this one is updated */
+    {"stage", zoff_transfer_device_stage, TRANSFER, STAGED | HOST}, /* device: where its new weights will be */
+    {"update", zoff_engine_update_run, ENGINE, HOST},               /* cpu_adam, on the team; pumps I/O in between */
+    {"update", zoff_transfer_device_tier_update, TRANSFER, DEVICE},
+    {"flush", zoff_engine_stages_flush, ENGINE, 0}, /* offload: write-behind, never waited for here */
+    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: likewise */
+    {"gather", zoff_transfer_all_gather_weights, TRANSFER, PARTITIONED}, /* zero: to all ranks, a few buckets at a time */
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -66,19 +72,20 @@ static unsigned either(bool is_so, unsigned then, unsigned otherwise)
 /* The conditions that hold for all buckets of one tier. `bucket` is any one of them. */
 static unsigned facts_of(const zoff_engine *e, bool on_device, size_t bucket)
 {
-    const bool several = zoff_engine_ranks_several(e);
-    return either(several, SEVERAL, ALONE) | either(zoff_engine_device_is(e), STAGED, 0) |
-           either(zoff_engine_pieces_accumulates(e), SUMS, NO_SUMS) |
+    const bool several = zoff_transfer_ranks_several(&e->transfer);
+    return either(several, SEVERAL, ALONE) | either(zoff_transfer_device_is(&e->transfer), STAGED, 0) |
+           either(zoff_transfer_pieces_accumulates(&e->transfer), SUMS, NO_SUMS) |
            either(several && !e->plan.replicated, PARTITIONED, WHOLE) | either(several && e->plan.replicated, REPLICATED, 0) |
-           either(on_device, DEVICE, HOST) | either(zoff_engine_device_norm_has(e, bucket), THERE, HERE);
+           either(on_device, DEVICE, HOST) | either(zoff_transfer_device_norm_has(&e->transfer, bucket), THERE, HERE);
 }
 
-static void choose(zoff_rows *rows, const conditional_row *all, size_t count, unsigned facts)
+static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, size_t count, unsigned facts)
 {
+    void *const owners[] = {[ENGINE] = e, [TRANSFER] = &e->transfer};
     rows->count = 0;
     for (size_t i = 0; i < count; i++) {
         if ((all[i].when & ~facts) == 0)
-            rows->row[rows->count++] = all[i].row;
+            rows->row[rows->count++] = (zoff_row){.name = all[i].name, .run = all[i].run, .ctx = owners[all[i].owner]};
     }
 }
 
@@ -86,17 +93,16 @@ _Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "room for all rows
 
 void zoff_engine_rows_choose(zoff_engine *e)
 {
-    const size_t first_of_host = e->device.tier.count;
+    const size_t first_of_host = e->transfer.device.tier.count;
     for (unsigned on_device = 0; on_device < 2; on_device++) {
         const unsigned facts = facts_of(e, on_device != 0, on_device ? 0 : first_of_host);
-        choose(&e->rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
-        choose(&e->rows[on_device].step, STEP, sizeof STEP / sizeof STEP[0], facts);
+        choose(e, &e->rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
+        choose(e, &e->rows[on_device].step, STEP, sizeof STEP / sizeof STEP[0], facts);
     }
 }
 
-const zoff_rows *zoff_engine_rows_of(const zoff_bucket_run *run)
+const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_engine *e = run->engine;
-    const zoff_bucket_rows *rows = &e->rows[zoff_engine_device_tier_has(e, run->chunk)];
+    const zoff_bucket_rows *rows = &e->rows[zoff_transfer_device_tier_has(&e->transfer, run->chunk)];
     return e->run.last ? &rows->step : &rows->add;
 }

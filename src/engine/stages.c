@@ -6,11 +6,11 @@
 #include "clock.h"
 #include "try.h"
 
-static const zoff_plan_piece *pieces_of(const zoff_bucket_run *run, size_t *out_count)
+static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_run *run, size_t *out_count)
 {
-    const zoff_plan_chunk *chunk = &run->engine->plan.chunks[run->chunk];
+    const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     *out_count = chunk->piece_count;
-    return &run->engine->plan.pieces[chunk->first_piece];
+    return &e->plan.pieces[chunk->first_piece];
 }
 
 /* Called by the kernels in between. */
@@ -19,11 +19,11 @@ static void between(void *ctx)
     zoff_engine_admit_feed(ctx);
 }
 
-zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
+zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
+    zoff_engine *e = ctx;
     size_t count, used = 0;
-    const zoff_plan_piece *pieces = pieces_of(run, &count);
+    const zoff_plan_piece *pieces = pieces_of(e, run, &count);
     zoff_store_stats before;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
@@ -33,36 +33,39 @@ zoff_status zoff_engine_stages_accumulate(zoff_bucket_run *run)
             continue;
         const zoff_model_param *p = &e->model.params[pieces[i].param];
         bool first = !(flag & ZOFF_SLICE_PRESENT);
-        e->accumulate_pieces[used++] = (zoff_accumulate_piece){.count = pieces[i].count,
-                                                               .sum = zoff_engine_pieces_sum(e, &pieces[i]),
-                                                               .grad = e->link->gradient(e, &pieces[i]),
-                                                               .dtype = p->grad_dtype,
-                                                               .first = first,
-                                                               .weights = e->weight == 1 ? NULL : &e->weight};
+        e->transfer.scratch.accumulate_pieces[used++] =
+            (zoff_accumulate_piece){.count = pieces[i].count,
+                                    .sum = zoff_transfer_pieces_sum(&e->transfer, &pieces[i]),
+                                    .grad = e->transfer.route.link->gradient(&e->transfer, &pieces[i]),
+                                    .dtype = p->grad_dtype,
+                                    .first = first,
+                                    .weights = e->transfer.batch.weight == 1 ? NULL : &e->transfer.batch.weight};
         e->run.info.host_read_bytes += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
         e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
     }
-    zoff_adam_accumulate_run(e->settings.threads, e->accumulate_pieces, used, between, e);
-    e->run.info.measure_seconds += zoff_engine_measure_worked(e, from, &before);
+    zoff_adam_accumulate_run(e->settings.threads, e->transfer.scratch.accumulate_pieces, used, between, e);
+    e->run.info.measure_seconds += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_stages_measure(zoff_bucket_run *run)
+zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
 {
-    zoff_step_info *info = &run->engine->run.info;
-    if (!run->engine->run.looks) {
-        run->engine->measured++;
+    zoff_engine *e = ctx;
+    zoff_step_info *info = &e->run.info;
+    if (!e->run.looks) {
+        e->transfer.measure.buckets++;
         return ZOFF_OK;
     }
-    zoff_engine_measure_bucket(run->engine, run->chunk, &info->measure_seconds, &info->host_read_bytes);
+    zoff_transfer_measure_bucket(&e->transfer, run->chunk, &info->measure_seconds, &info->host_read_bytes);
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_stages_gate(zoff_bucket_run *run)
+zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run)
 {
-    zoff_status status = zoff_engine_gate_vote(run->engine);
+    zoff_engine *e = ctx;
+    zoff_status status = zoff_engine_gate_vote(e);
     /* Behind the gate is what can be borrowed: a bucket further back would take a slot from one that needs it first. */
-    return status == ZOFF_OK && !zoff_engine_admit_reaches(run) ? ZOFF_PENDING : status;
+    return status == ZOFF_OK && !zoff_engine_admit_reaches(e, run) ? ZOFF_PENDING : status;
 }
 
 /* Nothing of a chunk is used before all of it is known to be what was written. */
@@ -76,11 +79,11 @@ static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
     return status;
 }
 
-zoff_status zoff_engine_stages_fetch(zoff_bucket_run *run)
+zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
+    zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
-    zoff_status status = zoff_engine_admit_borrow(run);
+    zoff_status status = zoff_engine_admit_borrow(e, run);
     if (status != ZOFF_OK)
         return status;
     ZOFF_TRY(check(e->lending.store, run->chunk, &run->weights));
@@ -96,9 +99,9 @@ static zoff_status give(zoff_store *store, size_t chunk, zoff_loan *loan)
     return zoff_offload_store_flush(store, chunk);
 }
 
-zoff_status zoff_engine_stages_flush(zoff_bucket_run *run)
+zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
+    zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_take_fault(e));
     ZOFF_TRY(give(e->store, run->chunk, &run->states));
     return give(e->lending.store, run->chunk, &run->weights);

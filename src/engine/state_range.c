@@ -104,7 +104,7 @@ static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_
 {
     if (w->is_weights || is_own_master(e, w))
         return zoff_model_params_value(&e->model, piece, memory.weights);
-    return (char *)zoff_engine_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
+    return (char *)zoff_transfer_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
 /* Weights that were set become masters. */
@@ -114,7 +114,7 @@ static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *
     if (!memory.states || !(w->is_weights || is_own_master(e, w)))
         return;
     const zoff_cast_piece cast = {.count = count,
-                                  .dst = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
+                                  .dst = zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER) + skip,
                                   .src = weights,
                                   .dst_dtype = ZOFF_F32,
                                   .src_dtype = e->model.params[w->param].dtype};
@@ -170,7 +170,7 @@ static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
     const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_engine_ranks_several(e) &&
+    if (is_weight && zoff_transfer_ranks_several(&e->transfer) &&
         zoff_lending_param_cache_is_persistent(&e->lending, s.run->param, s.run->slice))
         memcpy(zoff_lending_param_cache_persistent(&e->lending, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
                s.count * bytes);
@@ -198,7 +198,7 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
 /* Whether every rank has a part of what is read, so that all must read it. */
 static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
-    return !w->write && zoff_engine_ranks_several(e) && !e->plan.replicated &&
+    return !w->write && zoff_transfer_ranks_several(&e->transfer) && !e->plan.replicated &&
            (e->model.params[w->param].engine_owned || !is_own_master(e, w));
 }
 
@@ -299,7 +299,7 @@ static zoff_status record_alike(zoff_engine *e)
 
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
 {
-    if (zoff_engine_ranks_several(e) && e->settings.values.persist) {
+    if (zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist) {
         zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
         ZOFF_TRY(zoff_engine_identity_exit(e, record_alike(e)));
     } else {
@@ -341,7 +341,7 @@ void zoff_engine_state_range_end(zoff_engine *e)
 /* A range of which all ranks have a part, or whose change all of them commit. */
 static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned call)
 {
-    const bool commits = w->write && zoff_engine_ranks_several(e) && e->settings.values.persist;
+    const bool commits = w->write && zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
     if (!is_gathered(e, w) && !commits)
         return move(e, w);
     zoff_engine_identity_enter(e, call, item_from(w, w->first));

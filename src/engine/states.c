@@ -12,10 +12,10 @@ static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const 
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
     const zoff_model_param *p = &e->model.params[piece->param];
-    void *value = e->link->weights(e, piece, memory.weights);
+    void *value = e->transfer.route.link->weights(&e->transfer, piece, memory.weights);
     if (p->frozen || !value || !(zoff_model_params_has_master(&e->model, p) || e->settings.values.persist))
         return false;
-    void *master = zoff_engine_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
+    void *master = zoff_transfer_pieces_state(chunk, piece, memory.states, ZOFF_STREAM_MASTER);
     *out = (zoff_cast_piece){.count = piece->count,
                              .dst = to_master ? master : value,
                              .src = to_master ? value : master,
@@ -29,8 +29,8 @@ static void cast_chunk(zoff_engine *e, size_t chunk, zoff_chunk_memory memory, b
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
     for (size_t i = 0; i < c->piece_count; i++)
-        used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->cast_pieces[used]);
-    zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
+        used += make_cast(e, c, &e->plan.pieces[c->first_piece + i], memory, to_master, &e->transfer.scratch.cast_pieces[used]);
+    zoff_adam_cast_run(e->settings.threads, e->transfer.scratch.cast_pieces, used);
     if (!to_master)
         zoff_lending_param_cache_refresh(&e->lending, chunk, memory.weights, true);
 }
@@ -44,9 +44,9 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
         const zoff_model_param *p = &e->model.params[piece->param];
         const bool to_master = first || !zoff_model_params_has_master(&e->model, p);
         if (p->dtype == ZOFF_F32 && (first || *zoff_model_params_flag(&e->model, piece)))
-            used += make_cast(e, c, piece, memory, to_master, &e->cast_pieces[used]);
+            used += make_cast(e, c, piece, memory, to_master, &e->transfer.scratch.cast_pieces[used]);
     }
-    zoff_adam_cast_run(e->settings.threads, e->cast_pieces, used);
+    zoff_adam_cast_run(e->settings.threads, e->transfer.scratch.cast_pieces, used);
 }
 
 /* What the sums of squares of Adagrad start with, where that is not zero. */
@@ -57,7 +57,7 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         const zoff_model_param *p = &e->model.params[piece->param];
         const bool is_sum = !p->frozen && zoff_model_groups_own(&e->model, p->group)->optimizer == ZOFF_OPTIMIZER_ADAGRAD;
-        float *sums = zoff_engine_pieces_state(c, piece, base, ZOFF_STREAM_V);
+        float *sums = zoff_transfer_pieces_state(c, piece, base, ZOFF_STREAM_V);
         for (size_t k = 0; is_sum && k < piece->count; k++)
             sums[k] = first;
     }
@@ -68,25 +68,25 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const bool is_kept = zoff_engine_device_tier_has(e, chunk);
+    const bool is_kept = zoff_transfer_device_tier_has(&e->transfer, chunk);
     size_t used = 0;
-    if (!e->device.fault)
-        e->device.fault = e->link->lend(e, chunk, true); /* told by seal */
-    if (e->device.fault)
+    if (!e->transfer.device.fault)
+        e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* told by seal */
+    if (e->transfer.device.fault)
         return;
-    base = is_kept ? zoff_engine_device_tier_begin_fill(e, chunk) : base;
+    base = is_kept ? zoff_transfer_device_tier_begin_fill(&e->transfer, chunk) : base;
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
         if (!e->model.params[piece->param].frozen)
-            e->adam_pieces[used++] = zoff_engine_pieces_of_update(e, c, piece, memory);
+            e->transfer.scratch.adam_pieces[used++] = zoff_transfer_pieces_of_update(&e->transfer, c, piece, memory);
     }
-    zoff_adam_touch_run(e->settings.threads, e->adam_pieces, used);
+    zoff_adam_touch_run(e->settings.threads, e->transfer.scratch.adam_pieces, used);
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
-    zoff_engine_staging_release(e, chunk);
+    zoff_transfer_staging_release(&e->transfer, chunk);
     if (is_kept)
-        e->device.fault = zoff_engine_device_tier_give_back(e, chunk);
+        e->transfer.device.fault = zoff_transfer_device_tier_give_back(&e->transfer, chunk);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -163,8 +163,9 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
     zoff_chunk_memory memory = {.states = NULL};
     if (pass->states && c->bytes)
-        ZOFF_TRY(zoff_engine_device_tier_has(e, chunk) ? zoff_engine_device_tier_borrow(e, chunk, &memory.states)
-                                                       : bring(e, e->store, chunk, streams_of(pass), &memory.states));
+        ZOFF_TRY(zoff_transfer_device_tier_has(&e->transfer, chunk)
+                     ? zoff_transfer_device_tier_borrow(&e->transfer, chunk, &memory.states)
+                     : bring(e, e->store, chunk, streams_of(pass), &memory.states));
     if (pass->weights && c->weight_bytes) {
         zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
         if (status < 0 && memory.states)
@@ -190,8 +191,8 @@ static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsig
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
 {
     zoff_saved_error saved;
-    if (zoff_engine_device_tier_has(e, chunk)) /* a device has no weights of the engine's */
-        return memory.states && pass->changes_states ? zoff_engine_device_tier_give_back(e, chunk) : ZOFF_OK;
+    if (zoff_transfer_device_tier_has(&e->transfer, chunk)) /* a device has no weights of the engine's */
+        return memory.states && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, chunk) : ZOFF_OK;
     const unsigned changed = pass->changes_states ? streams_of(pass) : 0, weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
     zoff_status status = give(e->store, chunk, memory.states, changed, pass->keeps);
     if (status >= 0)
@@ -235,16 +236,16 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
 {
     zoff_chunk_memory memory;
     zoff_saved_error saved;
-    ZOFF_TRY(e->link->lend(e, chunk, to_master));
+    ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, to_master));
     zoff_status status = zoff_engine_states_borrow(e, pass, chunk, &memory);
     if (status < 0) {
-        zoff_engine_staging_release(e, chunk);
+        zoff_transfer_staging_release(&e->transfer, chunk);
         return status;
     }
     cast_chunk(e, chunk, memory, to_master);
     if (!to_master)
-        status = zoff_engine_device_upload(e, chunk, true);
-    zoff_engine_staging_release(e, chunk);
+        status = zoff_transfer_device_upload(&e->transfer, chunk, true);
+    zoff_transfer_staging_release(&e->transfer, chunk);
     if (status == ZOFF_OK)
         return zoff_engine_states_give_back(e, pass, chunk, memory);
     zoff_base_status_save(&saved);
@@ -258,9 +259,9 @@ static zoff_status settle(zoff_engine *e, zoff_status status)
 {
     zoff_saved_error saved;
     if (status == ZOFF_OK)
-        return e->link->settle(e);
+        return e->transfer.route.link->settle(&e->transfer);
     zoff_base_status_save(&saved);
-    (void)e->link->settle(e);
+    (void)e->transfer.route.link->settle(&e->transfer);
     zoff_base_status_restore(&saved);
     return status;
 }
@@ -281,7 +282,7 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
     }
     status = settle(e, status);
     if (status == ZOFF_OK && !to_master)
-        status = zoff_engine_all_gather_all(e);
+        status = zoff_transfer_all_gather_all(&e->transfer);
     return zoff_engine_states_end_pass(e, &pass, status);
 }
 

@@ -74,7 +74,7 @@ static void warn_types(const zoff_engine *e)
 /* Who of several ranks has what. */
 static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
 {
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return;
     ZOFF_INFO(
         "rank 0 of %u (%s), ZeRO stage %u: %llu of its own elements are trained here; %s of DRAM for gradient sums, %s for "
@@ -85,13 +85,14 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
 
 static void log_device(const zoff_engine *e, const zoff_plan_info *info)
 {
-    if (zoff_engine_device_is(e))
+    if (zoff_transfer_device_is(&e->transfer))
         ZOFF_INFO(
             "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
             zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));
-    if (e->device.tier.count)
-        ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory", e->device.tier.count,
-                  e->plan.chunk_count, zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_bytes));
+    if (e->transfer.device.tier.count)
+        ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory",
+                  e->transfer.device.tier.count, e->plan.chunk_count, zoff_accel_name(e->accel),
+                  zoff_base_words_bytes(info->device_bytes));
 }
 
 static void log_training(const zoff_engine *e)

@@ -57,9 +57,9 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                          .clip_norm = known.clip_norm == 0 ? e->settings.values.clip_norm : known.clip_norm,
                          .grad_scale = known.grad_scale == 0 ? 1.0 : known.grad_scale,
                          .flags = known.flags,
-                         .last = e->micro + 1 == micro_steps,
+                         .last = e->transfer.batch.micro + 1 == micro_steps,
                          .began = zoff_base_clock_seconds()};
-    ZOFF_FAIL_IF(e->micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(e->transfer.batch.micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
                  run.grad_scale, e->micro_scale);
     ZOFF_TRY(zoff_model_loss_scale_check(&e->model, run.grad_scale));
@@ -72,7 +72,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     }
     ZOFF_TRY(zoff_engine_stores_retry(e));
     zoff_engine_stores_begin_count(e, &run.before);
-    run.info = (zoff_step_info){.micro_step = e->micro + 1,
+    run.info = (zoff_step_info){.micro_step = e->transfer.batch.micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
                                 .lr = e->model.group_count ? e->hyper[0].lr : 0,
@@ -81,6 +81,8 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                                 .elements_owned = e->plan.elements};
     run.looks = run.clip_norm > 0 || e->settings.values.skip_nonfinite;
     e->run = run;
+    e->transfer.batch.updated = e->transfer.batch.spread = 0;
+    e->transfer.batch.closed = false;
     e->micro_scale = run.grad_scale;
     return ZOFF_OK;
 }
@@ -88,10 +90,10 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 static void start(zoff_engine *e)
 {
     e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
-    if (!zoff_engine_device_is(e) || e->plan.chunk_count == 0)
-        zoff_engine_reduce_scatter_close(e); /* otherwise when all have come down */
-    if (!zoff_engine_ranks_several(e) && e->run.last)
-        zoff_engine_gate_begin(e);
+    if (!zoff_transfer_device_is(&e->transfer) || e->plan.chunk_count == 0)
+        zoff_transfer_reduce_scatter_close(&e->transfer); /* otherwise when all have come down */
+    if (!zoff_transfer_ranks_several(&e->transfer) && e->run.last)
+        zoff_transfer_measure_begin(&e->transfer);
     e->phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }
@@ -103,8 +105,8 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
-    const bool moves = zoff_engine_download_poll(e) == ZOFF_PENDING || zoff_engine_device_wait_uploads(e);
-    const bool exchanges = zoff_engine_reduce_scatter_go_on(e);
+    const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
+    const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
     const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
     return moves || exchanges || assembles || zoff_engine_stores_busy(e, false) ? ZOFF_PENDING : ZOFF_OK;
 }
@@ -121,7 +123,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
     ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: ranges are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
-    const zoff_status status = zoff_engine_tied_grads_settle(e, false);
+    const zoff_status status = zoff_transfer_intake_settle(&e->transfer, false);
     if (status < 0)
         zoff_comm_uncount(e->comm); /* it begins again */
     ZOFF_TRY(status);
@@ -141,13 +143,13 @@ static void complete_info(zoff_engine *e)
     info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
     info->check_seconds = now.check_seconds - e->run.before.check_seconds;
     info->seconds = zoff_base_clock_seconds() - e->run.began;
-    zoff_engine_ranks_count(e, info);
-    info->device_read_bytes = e->device.read_bytes;
-    info->device_write_bytes = e->device.write_bytes;
-    info->measure_seconds += e->early.measure_seconds;
-    info->host_read_bytes += e->early.read_bytes;
-    info->host_write_bytes += e->early.write_bytes;
-    e->early = (zoff_early){.read_bytes = 0};
+    zoff_transfer_ranks_count(&e->transfer, info);
+    info->device_read_bytes = e->transfer.device.read_bytes;
+    info->device_write_bytes = e->transfer.device.write_bytes;
+    info->measure_seconds += e->transfer.batch.early.measure_seconds;
+    info->host_read_bytes += e->transfer.batch.early.read_bytes;
+    info->host_write_bytes += e->transfer.batch.early.write_bytes;
+    e->transfer.batch.early = (zoff_early){.read_bytes = 0};
 }
 
 static void give_info(const zoff_step_info *info, zoff_step_info *out)
@@ -195,16 +197,17 @@ static zoff_status finish(zoff_engine *e)
     if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
         zoff_engine_handover_zero(e);
     turn_flags(e);
-    e->weight_sum = e->run.last ? 0 : e->weight_sum + zoff_engine_weight_total(e);
-    zoff_engine_ranks_count_anew(e);
-    e->device.read_bytes = e->device.write_bytes = 0;
+    e->transfer.batch.weight_sum =
+        e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    zoff_transfer_ranks_count_anew(&e->transfer);
+    e->transfer.device.read_bytes = e->transfer.device.write_bytes = 0;
     info->accumulated = !e->run.last;
     info->outcome = e->run.last && !info->skipped ? ZOFF_OUTCOME_AFTER : ZOFF_OUTCOME_BEFORE;
-    e->micro = e->run.last ? 0 : e->micro + 1;
+    e->transfer.batch.micro = e->run.last ? 0 : e->transfer.batch.micro + 1;
     if (info->outcome == ZOFF_OUTCOME_AFTER)
         e->t = e->run.t;
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_reduce_scatter_begin(e);
+    zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
     zoff_engine_threads_learn(e);
@@ -249,12 +252,12 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         zoff_base_status_save(&first);
         (void)zoff_engine_stores_drain(e); /* the store keeps what else fails until retry */
         zoff_base_status_restore(&first);
-        bool torn = e->run.updated > 0;
+        bool torn = e->transfer.batch.updated > 0;
         e->phase = ZOFF_PHASE_FAILED;
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
         zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
                                 !torn ? "before anything was changed"
-                                : zoff_offload_store_can_rollback(e->store) && !zoff_engine_ranks_several(e)
+                                : zoff_offload_store_can_rollback(e->store) && !zoff_transfer_ranks_several(&e->transfer)
                                     ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
                                     : "half way (zoff_step_retry() can finish it)");
     }
@@ -320,9 +323,28 @@ static zoff_status undo(zoff_engine *e)
     return ZOFF_OK;
 }
 
+/* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
+static zoff_status drop_together(zoff_engine *e)
+{
+    zoff_transfer *t = &e->transfer;
+    if (!t->ranks.reduce || zoff_comm_is_broken(e->comm))
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
+                 "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
+                 (long long)e->run.t);
+    if (e->phase == ZOFF_PHASE_IDLE && !zoff_transfer_reduce_scatter_leaves_early(t))
+        return ZOFF_OK;
+    zoff_transfer_reduce_scatter_close(t);
+    ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));
+    if (e->phase == ZOFF_PHASE_IDLE)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.agreement));
+    return zoff_comm_wait(e->comm, &e->run.talks.vote);
+}
+
 static zoff_status drop(zoff_engine *e, bool torn)
 {
-    ZOFF_TRY(zoff_engine_reduce_scatter_drop(e));
+    ZOFF_TRY(drop_together(e));
     if (e->phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
@@ -330,10 +352,10 @@ static zoff_status drop(zoff_engine *e, bool torn)
     if (torn || zoff_offload_store_is_in_doubt(e->store))
         ZOFF_TRY(undo(e));
     memset(e->model.flags, 0, e->model.slice_count);
-    e->micro = 0;
-    e->weight_sum = 0;
+    e->transfer.batch.micro = 0;
+    e->transfer.batch.weight_sum = 0;
     e->phase = ZOFF_PHASE_IDLE;
-    zoff_engine_reduce_scatter_begin(e);
+    zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
@@ -343,15 +365,15 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
     ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->run.updated > 0;
+    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
     /* These gradients are dropped, whatever became of them; but not while they may still come. */
-    zoff_status ended = zoff_engine_download_finish(e);
-    if (ended < 0 && e->pollers.device.is_overdue)
+    zoff_status ended = zoff_transfer_download_finish(&e->transfer);
+    if (ended < 0 && e->transfer.pollers.device.is_overdue)
         return ended;
     enter(e, ZOFF_COMM_IN_DROP);
     return zoff_engine_identity_exit(e, drop(e, torn));

@@ -54,7 +54,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     const zoff_settings *s = &e->settings;
     for (size_t i = 0; i < e->plan.chunk_count; i++) {
         const zoff_plan_chunk *c = &e->plan.chunks[i];
-        if (zoff_engine_device_tier_has(e, i))
+        if (zoff_transfer_device_tier_has(&e->transfer, i))
             chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
         else
             chunks[i] = store_chunk(e, c);

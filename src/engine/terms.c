@@ -56,11 +56,25 @@ static void add_group(const zoff_engine *e, size_t group, uint64_t *out)
     out[words_of_group() - 1] = zoff_offload_layout(&consts, sizeof consts);
 }
 
+zoff_status zoff_engine_terms_open(zoff_engine *e)
+{
+    if (zoff_comm_size(e->comm) == 1)
+        return ZOFF_OK;
+    return zoff_base_mem_alloc(3 * zoff_engine_terms_count(e), sizeof *e->agreement.step_terms, "what ranks compare",
+                               &e->agreement.step_terms);
+}
+
+void zoff_engine_terms_close(zoff_engine *e)
+{
+    zoff_base_mem_free(e->agreement.step_terms);
+    e->agreement.step_terms = NULL;
+}
+
 uint64_t zoff_engine_terms_digest(zoff_engine *e)
 {
     const zoff_step_run *run = &e->run;
     const zoff_loss_scaler *s = &e->model.scaler;
-    uint64_t *words = e->ranks.step_terms;
+    uint64_t *words = e->agreement.step_terms;
     words[T] = (uint64_t)run->t;
     words[CLIP] = word_of(run->clip_norm > 0 ? run->clip_norm : 0); /* negative and 0: not clipped */
     words[GRAD_SCALE] = word_of(run->grad_scale);
@@ -69,7 +83,8 @@ uint64_t zoff_engine_terms_digest(zoff_engine *e)
     words[ITERATIONS] = (uint64_t)s->iterations;
     words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
     words[HYSTERESIS] = s->hysteresis;
-    words[WEIGHTS] = word_of(e->plan.run_count ? e->weight_sum + zoff_engine_weight_total(e) : 0);
+    words[WEIGHTS] =
+        word_of(e->plan.run_count ? e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer) : 0);
     for (size_t group = 0; group < e->model.group_count; group++)
         add_group(e, group, words + TERMS + group * words_of_group());
     return zoff_offload_layout(words, zoff_engine_terms_count(e) * sizeof *words);
@@ -100,7 +115,7 @@ static zoff_status send(zoff_engine *e, unsigned root, uint64_t *words)
                                  .count = bytes,
                                  .root = root};
     if (e->plan.rank == root)
-        memcpy(words, e->ranks.step_terms, bytes);
+        memcpy(words, e->agreement.step_terms, bytes);
     ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
     return zoff_comm_wait(e->comm, &work);
 }
@@ -178,7 +193,7 @@ zoff_status zoff_engine_terms_compare(zoff_engine *e)
         other++;
     if (other >= ranks)
         return ZOFF_OK;
-    uint64_t *first = e->ranks.step_terms + zoff_engine_terms_count(e), *second = first + zoff_engine_terms_count(e);
+    uint64_t *first = e->agreement.step_terms + zoff_engine_terms_count(e), *second = first + zoff_engine_terms_count(e);
     ZOFF_TRY(send(e, 0, first));
     ZOFF_TRY(send(e, other, second));
     return name_differences(e, other, first, second);

@@ -23,7 +23,7 @@ static zoff_status tell(const zoff_together *g)
 
 static zoff_status judge_round(zoff_engine *e)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     const unsigned ranks = zoff_comm_size(e->comm);
     g->behind = false;
     for (unsigned rank = 0; rank < ranks; rank++) {
@@ -38,7 +38,7 @@ static zoff_status judge_round(zoff_engine *e)
 
 static zoff_status begin_round(zoff_engine *e)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     zoff_standing *own = &g->all[zoff_comm_rank(e->comm)];
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .in = own, .out = g->all, .receive_bytes = g->each};
     *own = g->own;
@@ -49,7 +49,7 @@ static zoff_status begin_round(zoff_engine *e)
 /* To the end, beginning with one that is under way: that one tells of where this rank was before. */
 static zoff_status finish_round(zoff_engine *e)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     if (g->work.active) {
         ZOFF_TRY(zoff_comm_wait(e->comm, &g->work));
         ZOFF_TRY(judge_round(e));
@@ -61,7 +61,7 @@ static zoff_status finish_round(zoff_engine *e)
 
 static zoff_status reach(zoff_engine *e, uint32_t phase)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     if (g->over)
         return tell(g);
     g->own.phase = phase;
@@ -73,7 +73,7 @@ static zoff_status reach(zoff_engine *e, uint32_t phase)
 
 zoff_status zoff_engine_together_open(zoff_engine *e)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     const unsigned ranks = zoff_comm_size(e->comm);
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "what ranks have found", &g->all));
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "what ranks have found", &g->each));
@@ -86,9 +86,9 @@ void zoff_engine_together_pulse(void *ctx)
 {
     const double PAUSE_SECONDS = 0.02;
     zoff_engine *e = ctx;
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     zoff_saved_error saved;
-    if (!zoff_engine_ranks_several(e) || g->over || !g->is_open)
+    if (!zoff_transfer_ranks_several(&e->transfer) || g->over || !g->is_open)
         return;
     zoff_base_status_save(&saved);
     if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
@@ -101,10 +101,10 @@ void zoff_engine_together_pulse(void *ctx)
 zoff_status zoff_engine_together_decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
 {
     zoff_engine *e = ctx;
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     g->own.found = *found;
     *out_generation = found->reopened ? found->generation : 0;
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return ZOFF_OK;
     ZOFF_TRY(reach(e, FOUND));
     /* From here to the end of this call all ranks do the same. */
@@ -118,14 +118,14 @@ zoff_status zoff_engine_together_decide(void *ctx, const zoff_store_found *found
 zoff_status zoff_engine_together_written(void *ctx)
 {
     zoff_engine *e = ctx;
-    return zoff_engine_ranks_several(e) ? reach(e, WRITTEN) : ZOFF_OK;
+    return zoff_transfer_ranks_several(&e->transfer) ? reach(e, WRITTEN) : ZOFF_OK;
 }
 
 zoff_status zoff_engine_together_run(zoff_engine *e, zoff_status (*open)(zoff_engine *e))
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     zoff_saved_error saved;
-    if (!zoff_engine_ranks_several(e))
+    if (!zoff_transfer_ranks_several(&e->transfer))
         return open(e);
     g->is_open = true;
     const zoff_status own = open(e);
@@ -141,7 +141,7 @@ zoff_status zoff_engine_together_run(zoff_engine *e, zoff_status (*open)(zoff_en
 
 void zoff_engine_together_close(zoff_engine *e)
 {
-    zoff_together *g = &e->ranks.together;
+    zoff_together *g = &e->agreement.together;
     zoff_base_mem_free(g->all);
     zoff_base_mem_free(g->each);
     *g = (zoff_together){.over = false};

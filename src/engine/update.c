@@ -15,6 +15,7 @@ _Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "kernels start at block borders");
 
 /* A bucket on its way through its tiles. */
 typedef struct tiling {
+    zoff_engine *engine;
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
     size_t used, elements;               /* of the tile: pieces, and elements of them */
@@ -31,13 +32,13 @@ static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 }
 
 /* A piece of the bucket as the kernels take it in this step. */
-static zoff_adam_piece make_piece(const zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece)
+static zoff_adam_piece make_piece(const zoff_engine *e, const zoff_bucket_run *run, const zoff_plan_chunk *chunk,
+                                  const zoff_plan_piece *piece)
 {
-    zoff_engine *e = run->engine;
     const zoff_chunk_memory memory = {run->states.base, run->weights.base};
-    zoff_adam_piece a = zoff_engine_pieces_of_update(e, chunk, piece, memory);
-    a.consts = &e->consts[e->model.params[piece->param].group];
-    a.grad = zoff_engine_pieces_gradient(e, piece, &a.grad_dtype);
+    zoff_adam_piece a = zoff_transfer_pieces_of_update(&e->transfer, chunk, piece, memory);
+    a.consts = &e->transfer.scratch.consts[e->model.params[piece->param].group];
+    a.grad = zoff_transfer_pieces_gradient(&e->transfer, piece, &a.grad_dtype);
     /* SGD sealed with momentum may leave it out of a step. */
     const zoff_adam_states touched = zoff_adam_hyper_rule_states(a.consts->rule);
     a.m = touched.m ? a.m : NULL;
@@ -66,8 +67,8 @@ static void between(void *ctx)
 
 static void run_tile(tiling *t)
 {
-    zoff_engine *e = t->run->engine;
-    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->adam_pieces, t->used, between, e);
+    zoff_engine *e = t->engine;
+    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->transfer.scratch.adam_pieces, t->used, between, e);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
         const size_t from = t->chunk->starts[stream];
         if (t->settles[stream])
@@ -80,10 +81,10 @@ static void run_tile(tiling *t)
 /* A piece goes into as many tiles as it takes; one that has no gradient only passes: it is as it was, and so it is final. */
 static void add_piece(tiling *t, const zoff_plan_piece *piece)
 {
-    zoff_engine *e = t->run->engine;
+    zoff_engine *e = t->engine;
     const bool takes_part = *zoff_model_params_flag(&e->model, piece);
     const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
-    const zoff_adam_piece a = takes_part ? make_piece(t->run, t->chunk, piece) : (zoff_adam_piece){0};
+    const zoff_adam_piece a = takes_part ? make_piece(e, t->run, t->chunk, piece) : (zoff_adam_piece){0};
     if (takes_part) {
         e->run.info.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
@@ -93,7 +94,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
         if (at + count < piece->count)
             count -= count % ZOFF_NORM_BLOCK;
         if (takes_part && count)
-            e->adam_pieces[t->used++] = part_of(&a, at, count);
+            e->transfer.scratch.adam_pieces[t->used++] = part_of(&a, at, count);
         at += count;
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
@@ -108,7 +109,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
 /* Which streams are final as soon as they are updated: copies of fp32 weights are not, they are made after it. */
 static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
 {
-    const zoff_engine *e = t->run->engine;
+    const zoff_engine *e = t->engine;
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
         t->settles[stream] = t->chunk->lengths[stream] != 0;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
@@ -119,44 +120,43 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
 }
 
 /* All of it at once, where nobody wants checksums. */
-static void update_whole(zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *pieces)
+static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *pieces)
 {
-    zoff_engine *e = run->engine;
     size_t used = 0;
     for (size_t i = 0; i < chunk->piece_count; i++) {
         if (!*zoff_model_params_flag(&e->model, &pieces[i]))
             continue;
-        const zoff_adam_piece a = make_piece(run, chunk, &pieces[i]);
-        e->adam_pieces[used++] = a;
+        const zoff_adam_piece a = make_piece(e, run, chunk, &pieces[i]);
+        e->transfer.scratch.adam_pieces[used++] = a;
         e->run.info.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
-    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->adam_pieces, used, between, e);
+    zoff_adam_update_run(zoff_engine_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
 }
 
-zoff_status zoff_engine_update_run(zoff_bucket_run *run)
+zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
 {
-    zoff_engine *e = run->engine;
+    zoff_engine *e = ctx;
     const zoff_plan_chunk *chunk = &e->plan.chunks[run->chunk];
     const zoff_plan_piece *pieces = &e->plan.pieces[chunk->first_piece];
     zoff_store_stats before;
-    if (!zoff_engine_admit_takes_part(run))
+    if (!zoff_transfer_pieces_take_part(&e->transfer, run->chunk))
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
     if (chunk->bytes && zoff_offload_store_wants_settle(e->store)) {
-        tiling t = {.run = run, .chunk = chunk};
+        tiling t = {.engine = e, .run = run, .chunk = chunk};
         choose_streams(&t, pieces);
         for (size_t i = 0; i < chunk->piece_count; i++)
             add_piece(&t, &pieces[i]);
         if (t.elements)
             run_tile(&t);
     } else {
-        update_whole(run, chunk, pieces);
+        update_whole(e, run, chunk, pieces);
     }
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
     zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
-    e->run.updated++;
-    e->run.info.update_seconds += zoff_engine_measure_worked(e, from, &before);
+    e->transfer.batch.updated++;
+    e->run.info.update_seconds += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
 }

@@ -21,9 +21,9 @@ MOST_SHARE = 5        # a folder has at most one in so many lines of src/
 MOST_FIELDS = 20      # of a struct
 MOST_LINES = 60       # of a function
 # What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
-QUESTIONS = ("zoff_engine_device_is", "zoff_engine_ranks_several", "zoff_engine_device_direct_is", "zoff_engine_device_tier_has",
-             "zoff_lending_is_gathered", "zoff_engine_pieces_accumulates")
-MAY_ASK = {"src/engine/options.c", "src/engine/rows.c", "src/lending/sources.c"}  # files that choose
+QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has",
+             "zoff_lending_is_gathered", "zoff_transfer_pieces_accumulates")
+MAY_ASK = {"src/engine/options.c", "src/engine/rows.c", "src/lending/sources.c", "src/transfer/transfer.h"}  # files that choose
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
 # The head of a function at the left margin, and its body up to the brace there.

@@ -75,9 +75,9 @@ class CheckHouse(unittest.TestCase):
         self.assertEqual([], self.found(**{"src/room0/part0.c": "/* zoff_engine */\nint f(zoff_engine_opts *e);\n"}))
 
     def test_a_question_about_a_mode(self):
-        text = ("bool zoff_engine_device_is(const zoff_engine *e);\nstatic int f(zoff_engine *e)\n{\n    return zoff_engine_device_is(e)\n"
-                "        ? 1 : zoff_engine_device_is(e);\n}\n")
-        self.assertEqual(["question src/engine/ask.h zoff_engine_device_is 2"], self.found(**{"src/engine/ask.h": text}))
+        text = ("bool zoff_transfer_device_is(const zoff_transfer *t);\nstatic int f(zoff_transfer *t)\n{\n    return zoff_transfer_device_is(t)\n"
+                "        ? 1 : zoff_transfer_device_is(t);\n}\n")
+        self.assertEqual(["question src/transfer/ask.h zoff_transfer_device_is 2"], self.found(**{"src/transfer/ask.h": text}))
 
     def test_a_file_without_a_test(self):
         self.assertEqual(["untested src/room0/b.c"], self.found(**{"src/room0/b.c": ""}))

@@ -1,7 +1,7 @@
-/* device_priv.h: what an engine has where the CPU does not reach weights and gradients. On the host its functions do nothing;
- * part of engine_priv.h. */
-#ifndef ZOFF_DEVICE_PRIV_H
-#define ZOFF_DEVICE_PRIV_H
+/* transfer_device.h: gradients and weights in memory that the CPU does not reach. On the host these functions do nothing; part
+ * of transfer.h. */
+#ifndef ZOFF_TRANSFER_DEVICE_H
+#define ZOFF_TRANSFER_DEVICE_H
 
 #include "cpu_adam.h"
 #include "map.h"
@@ -10,6 +10,7 @@
 #include <zoff/engine.h>
 
 typedef struct zoff_bucket_run zoff_bucket_run;
+typedef struct zoff_transfer zoff_transfer;
 
 /* Host memory in which the weights of a bucket become new, and from which they go up to a device. */
 typedef struct zoff_staging_slot {
@@ -103,92 +104,95 @@ typedef struct zoff_device {
     uint64_t read_bytes, write_bytes; /* from the device and to it, since the step before */
 } zoff_device;
 
-/* link.c */
-zoff_status zoff_engine_link_pin(zoff_engine *e, const zoff_map *map);
-void zoff_engine_link_unpin(zoff_engine *e, const zoff_map *map);
-zoff_status zoff_engine_link_sync(zoff_engine *e, void *stream); /* @blocks until all work in a stream is done */
+/* streams.c */
+zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map);
+void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map);
+zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream); /* @blocks until all work in a stream is done */
 /* Copy weights between the device and other memory, outside of a step.  @blocks until done */
-zoff_status zoff_engine_link_copy(zoff_engine *e, const zoff_cast_piece *moves, size_t count, bool up);
+zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);
 /* Uploads, and kernels, start behind what is in the trainer's stream now. */
-zoff_status zoff_engine_link_follow(zoff_engine *e, void *native_stream);
-zoff_status zoff_engine_link_compute_follow(zoff_engine *e); /* behind the last zoff_engine_link_follow() */
-zoff_status zoff_engine_link_compute_settle(zoff_engine *e); /* @blocks until no kernel is in flight */
+zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream);
+zoff_status zoff_transfer_streams_compute_follow(zoff_transfer *t); /* behind the last zoff_transfer_streams_follow() */
+zoff_status zoff_transfer_streams_compute_settle(zoff_transfer *t); /* @blocks until no kernel is in flight */
 
-/* device_wait.c */
-bool zoff_engine_device_wait_uploads(const zoff_engine *e); /* uploads are in flight */
-bool zoff_engine_device_wait_busy(const zoff_engine *e);    /* uploads, downloads or kernels are in flight */
+bool zoff_transfer_streams_upload(const zoff_transfer *t);   /* uploads are in flight */
+bool zoff_transfer_streams_are_busy(const zoff_transfer *t); /* uploads, downloads or kernels are in flight */
 /* Register the device with the engine's progress: every wait then checks the deadline of a busy device. */
-void zoff_engine_device_wait_open(zoff_engine *e);
-void zoff_engine_device_wait_close(zoff_engine *e);
+void zoff_transfer_streams_watch(zoff_transfer *t);
+void zoff_transfer_streams_unwatch(zoff_transfer *t);
 /* Wait until `until` returns anything but PENDING, or until an event is reached.
  * @return also ERR_DEVICE: the device neither moved nor failed for the communicator's timeout_seconds  @blocks yes */
-zoff_status zoff_engine_device_wait(zoff_engine *e, zoff_status (*until)(void *ctx), void *ctx);
-zoff_status zoff_engine_device_wait_for(zoff_engine *e, void *event);
+zoff_status zoff_transfer_streams_wait(zoff_transfer *t, zoff_status (*until)(void *ctx), void *ctx);
+zoff_status zoff_transfer_streams_wait_for(zoff_transfer *t, void *event);
 /* Before what streams use is freed. False: work in one does not end, within 10 s or timeout_seconds. */
-bool zoff_engine_device_wait_end(zoff_engine *e);
+bool zoff_transfer_streams_end(zoff_transfer *t);
 
 /* download.c */
 /* Take note of the downloads that are complete.  @return PENDING: others are in flight */
-zoff_status zoff_engine_download_poll(zoff_engine *e);
-zoff_status zoff_engine_download_finish(zoff_engine *e); /* @blocks until none is in flight */
+zoff_status zoff_transfer_download_poll(zoff_transfer *t);
+zoff_status zoff_transfer_download_finish(zoff_transfer *t); /* @blocks until none is in flight */
 
 /* staging.c */
 /* Give a bucket a staging slot.  @return PENDING: all are in use */
-zoff_status zoff_engine_staging_lend(zoff_engine *e, size_t bucket);
-void zoff_engine_staging_release(zoff_engine *e, size_t bucket);
-size_t zoff_engine_staging_offset(const zoff_engine *e,
-                                  const zoff_plan_piece *piece); /* in the staging slot of its bucket, in bytes */
+zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket);
+void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket);
+size_t zoff_transfer_staging_offset(const zoff_transfer *t,
+                                    const zoff_plan_piece *piece); /* in the staging slot of its bucket, in bytes */
 /* The weights of a piece in the staging slot of its bucket; NULL: it has none. */
-char *zoff_engine_staging_weights(const zoff_engine *e, const zoff_plan_piece *piece, char *weights);
+char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
 
 /* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
-zoff_status zoff_engine_device_open(zoff_engine *e);
-void zoff_engine_device_close(zoff_engine *e);
-uint64_t zoff_engine_device_bytes(const zoff_engine *e, const zoff_plan *plan); /* DRAM that it takes */
+zoff_status zoff_transfer_device_open(zoff_transfer *t);
+void zoff_transfer_device_close(zoff_transfer *t);
+uint64_t zoff_transfer_device_bytes(const zoff_transfer *t, const zoff_plan *plan); /* DRAM that it takes */
 /* Start the download of a gradient, behind what is in the trainer's stream. */
-zoff_status zoff_engine_device_download(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream);
 /* The gradient stays where it is; what computes there waits for it. */
-zoff_status zoff_engine_device_stay(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+zoff_status zoff_transfer_device_stay(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream);
 /* Outside of the walk: a staging slot for a bucket, with this rank's weights of it as they are on the device.  @blocks for both
  */
-zoff_status zoff_engine_device_lend(zoff_engine *e, size_t bucket, bool load);
+zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load);
 /* Send up what this rank has changed of a bucket, or what all have in this step, and release the staging slot behind it. */
-zoff_status zoff_engine_device_upload(zoff_engine *e, size_t bucket, bool own);
-zoff_status zoff_engine_device_settle(zoff_engine *e);       /* wait until all that goes up is there */
-zoff_status zoff_engine_device_finish(zoff_engine *e);       /* the end of a step */
-zoff_status zoff_engine_device_unload(zoff_bucket_run *run); /* a row: the bucket's own gradients are down */
+zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own);
+zoff_status zoff_transfer_device_settle(zoff_transfer *t);                        /* wait until all that goes up is there */
+zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients); /* the end of a step */
+zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run); /* a row: the bucket's own gradients are down */
 /* A row: nothing of the bucket comes down, but an error of what does is noticed before the device changes anything. */
-zoff_status zoff_engine_device_unload_none(zoff_bucket_run *run);
-zoff_status zoff_engine_device_unload_all(zoff_bucket_run *run); /* a row of several ranks: all are */
-zoff_status zoff_engine_device_stage(zoff_bucket_run *run);      /* a row */
+zoff_status zoff_transfer_device_unload_none(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run); /* a row of several ranks: all are */
+zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run);      /* a row */
 /* A row. Where weights come from other ranks, too, these go up with them instead (all_gather.c). */
-zoff_status zoff_engine_device_upload_bucket(zoff_bucket_run *run);
+zoff_status zoff_transfer_device_upload_bucket(void *ctx, zoff_bucket_run *run);
 
 /* device_tier.c: buckets whose states stay on the device */
-zoff_status zoff_engine_device_tier_check(const zoff_engine *e); /* whether there can be such */
+/* How many do (offload_optimizer.ratio): the first ones of the plan. */
+size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan);
+zoff_status zoff_transfer_device_tier_check(const zoff_transfer *t); /* whether there can be such */
 /* What they take of the device; and of DRAM. */
-void zoff_engine_device_tier_plan(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_device_bytes,
-                                  uint64_t *out_host_bytes);
+void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
+                                    uint64_t *out_host_bytes);
 /* Elements of the accumulator that are theirs, in front of the others. */
-size_t zoff_engine_device_tier_sums_of(const zoff_plan *plan, size_t buckets);
-zoff_status zoff_engine_device_tier_open(zoff_engine *e);
-void zoff_engine_device_tier_close(zoff_engine *e);
+size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets);
+zoff_status zoff_transfer_device_tier_open(zoff_transfer *t);
+void zoff_transfer_device_tier_close(zoff_transfer *t);
 /* Outside of a step: a copy of the states of one of them, and back.  @blocks */
-zoff_status zoff_engine_device_tier_borrow(zoff_engine *e, size_t bucket, char **out);
-zoff_status zoff_engine_device_tier_give_back(zoff_engine *e, size_t bucket);
-char *zoff_engine_device_tier_begin_fill(zoff_engine *e, size_t bucket); /* zeros; then give back */
-zoff_status zoff_engine_device_tier_accumulate(zoff_bucket_run *run);
-zoff_status zoff_engine_device_tier_update(zoff_bucket_run *run);
-zoff_status zoff_engine_device_tier_await(zoff_engine *e, void *stream); /* what is put there is behind all updates so far */
+zoff_status zoff_transfer_device_tier_borrow(zoff_transfer *t, size_t bucket, char **out);
+zoff_status zoff_transfer_device_tier_give_back(zoff_transfer *t, size_t bucket);
+char *zoff_transfer_device_tier_begin_fill(zoff_transfer *t, size_t bucket); /* zeros; then give back */
+zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_transfer_device_tier_await(zoff_transfer *t,
+                                            void *stream); /* what is put there is behind all updates so far */
 
 /* device_norm.c: gradients measured where they are */
-bool zoff_engine_device_norm_has(const zoff_engine *e, size_t bucket);
-uint64_t zoff_engine_device_norm_bytes(const zoff_engine *e, const zoff_plan *plan); /* of the device, and as many of DRAM */
-zoff_status zoff_engine_device_norm_open(zoff_engine *e);
-void zoff_engine_device_norm_close(zoff_engine *e);
-zoff_status zoff_engine_device_norm_measure(zoff_bucket_run *run); /* a row */
+bool zoff_transfer_device_norm_has(const zoff_transfer *t, size_t bucket);
+uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t,
+                                         const zoff_plan *plan); /* of the device, and as many of DRAM */
+zoff_status zoff_transfer_device_norm_open(zoff_transfer *t);
+void zoff_transfer_device_norm_close(zoff_transfer *t);
+zoff_status zoff_transfer_device_norm_measure(void *ctx, zoff_bucket_run *run); /* a row */
 /* The same of several ranks: ask for what this one measures, in a stream; and, when it is there, count it. */
-zoff_status zoff_engine_device_norm_put(zoff_engine *e, size_t bucket, void *stream);
-void zoff_engine_device_norm_take(zoff_engine *e, size_t bucket);
+zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void *stream);
+void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket);
 
 #endif

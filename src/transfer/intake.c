@@ -1,29 +1,40 @@
-/* tied_grads.c: the gradients of parameters that share their weights are added up in fp32, in the order in which the parameters
- * were registered. The sum is the gradient of the parameter that owns the weights: see model/ties.c. */
-#include "engine_priv.h"
+/* intake.c: a complete gradient of a slice starts its way. Gradients of parameters that share their weights are added up first,
+ * in fp32, in the order in which the parameters were registered. The sum is the gradient of the parameter that owns the
+ * weights: see model/ties.c. */
+#include "transfer.h"
 
 #include "try.h"
 
-zoff_status zoff_engine_tied_grads_open(zoff_engine *e)
+zoff_status zoff_transfer_intake_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
 {
-    const uint64_t bytes = zoff_model_ties_bytes(&e->model);
-    char *base;
-    if (bytes == 0)
-        return ZOFF_OK;
-    const zoff_status status = e->link->sums_alloc(e, bytes, &base);
-    if (status < 0)
-        return zoff_base_status_prefix(status, "sums of the gradients of tied weights, %s: ", zoff_base_words_bytes(bytes));
-    zoff_model_ties_place(&e->model, base);
+    ZOFF_TRY(t->route.link->take(t, p, slice, native_stream));
+    t->model->flags[t->model->params[p].first_flag + slice] |= ZOFF_SLICE_READY;
+    zoff_transfer_reduce_scatter_hand_over(t, p, slice);
     return ZOFF_OK;
 }
 
-void zoff_engine_tied_grads_close(zoff_engine *e)
+/* ---- tied weights ---- */
+
+zoff_status zoff_transfer_intake_open(zoff_transfer *t)
 {
-    if (e->tied_sums.device)
-        e->accel->ops->free(e->accel, e->tied_sums.device);
-    zoff_base_map_free(&e->tied_sums.host);
-    e->tied_sums.device = NULL;
-    zoff_model_ties_dissolve(&e->model);
+    const uint64_t bytes = zoff_model_ties_bytes(t->model);
+    char *base;
+    if (bytes == 0)
+        return ZOFF_OK;
+    const zoff_status status = t->route.link->sums_alloc(t, bytes, &base);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "sums of the gradients of tied weights, %s: ", zoff_base_words_bytes(bytes));
+    zoff_model_ties_place(t->model, base);
+    return ZOFF_OK;
+}
+
+void zoff_transfer_intake_close(zoff_transfer *t)
+{
+    if (t->grads.tied.device)
+        t->accel->ops->free(t->accel, t->grads.tied.device);
+    zoff_base_map_free(&t->grads.tied.host);
+    t->grads.tied.device = NULL;
+    zoff_model_ties_dissolve(t->model);
 }
 
 static bool is_given(const zoff_model *m, uint32_t member, size_t slice)
@@ -44,9 +55,9 @@ static bool is_counted(const zoff_model *m, const zoff_tie *one, size_t end, siz
 }
 
 /* Add up what was handed over of a slice: it is the owner's gradient from here on. */
-static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
+static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
 {
-    const zoff_model *m = &e->model;
+    const zoff_model *m = t->model;
     const zoff_model_param *owner = &m->params[one->owner];
     bool first = true;
     for (size_t k = 0; k < one->count; k++) {
@@ -56,14 +67,14 @@ static zoff_status add_up(zoff_engine *e, const zoff_tie *one, size_t slice)
         const char *own = zoff_model_params_given_grad(m, member, slice, &piece.dtype);
         if (!is_given(m, member, slice) || (own && is_counted(m, one, k, slice, own)))
             continue;
-        piece.grad = own ? own : zoff_engine_grads_at(e, number);
+        piece.grad = own ? own : zoff_transfer_grads_at(t, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
-        ZOFF_TRY(e->link->add(e, &piece)); /* by whoever has the memory */
+        ZOFF_TRY(t->route.link->add(t, &piece)); /* by whoever has the memory */
         first = false;
     }
     for (size_t k = 0; k < one->count; k++)
-        e->link->added(e, m->params[m->ties.members[one->first + k]].first_flag + slice);
-    return zoff_engine_intake_take(e, one->owner, slice, e->device.compute);
+        t->route.link->added(t, m->params[m->ties.members[one->first + k]].first_flag + slice);
+    return zoff_transfer_intake_take(t, one->owner, slice, t->device.compute);
 }
 
 static size_t count_given(const zoff_model *m, const zoff_tie *one, size_t slice)
@@ -74,27 +85,27 @@ static size_t count_given(const zoff_model *m, const zoff_tie *one, size_t slice
     return count;
 }
 
-zoff_status zoff_engine_tied_grads_take(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+zoff_status zoff_transfer_intake_take_tied(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
 {
-    const zoff_model *m = &e->model;
+    const zoff_model *m = t->model;
     const zoff_tie *one = &m->ties.all[m->params[p].tie - 1];
     uint8_t *flag = &m->flags[m->params[p].first_flag + slice];
-    ZOFF_TRY(e->link->follow(e, native_stream));
-    ZOFF_TRY(e->link->add_follow(e));
+    ZOFF_TRY(t->route.link->follow(t, native_stream));
+    ZOFF_TRY(t->route.link->add_follow(t));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(m, one, slice) < one->count)
         return ZOFF_OK; /* the others may still come */
-    zoff_status status = add_up(e, one, slice);
+    zoff_status status = add_up(t, one, slice);
     if (status < 0)
         *flag = (uint8_t)(*flag & ~ZOFF_SLICE_GIVEN);
     ZOFF_TRY(status);
-    e->link->taken(e, one->owner, slice);
+    t->route.link->taken(t, one->owner, slice);
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_tied_grads_settle(zoff_engine *e, bool all)
+zoff_status zoff_transfer_intake_settle(zoff_transfer *t, bool all)
 {
-    const zoff_model *m = &e->model;
+    const zoff_model *m = t->model;
     for (size_t i = 0; i < m->ties.count; i++) {
         const zoff_tie *one = &m->ties.all[i];
         const zoff_model_param *owner = &m->params[one->owner];
@@ -103,12 +114,12 @@ zoff_status zoff_engine_tied_grads_settle(zoff_engine *e, bool all)
                 const uint32_t member = m->ties.members[one->first + k];
                 zoff_dtype dtype;
                 const bool has = zoff_model_params_given_grad(m, member, slice, &dtype) ||
-                                 zoff_engine_grads_at(e, m->params[member].first_flag + slice);
+                                 zoff_transfer_grads_at(t, m->params[member].first_flag + slice);
                 if (has && !is_given(m, member, slice))
-                    ZOFF_TRY(zoff_engine_tied_grads_take(e, member, slice, NULL));
+                    ZOFF_TRY(zoff_transfer_intake_take_tied(t, member, slice, NULL));
             }
             if (!(m->flags[owner->first_flag + slice] & ZOFF_SLICE_READY) && count_given(m, one, slice))
-                ZOFF_TRY(add_up(e, one, slice));
+                ZOFF_TRY(add_up(t, one, slice));
         }
     }
     return ZOFF_OK;

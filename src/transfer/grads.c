@@ -1,7 +1,7 @@
 /* grads.c: gradients in memory of the engine, slice by slice, for parameters whose program has none for them. A slice is lent
  * until it is handed over, and its memory goes to another slice as soon as its gradient has gone where it is needed: over the
  * wire to the ranks that add it up, into the sum of micro-batches, or, where there is neither, into the update. */
-#include "engine_priv.h"
+#include "transfer.h"
 
 #include "array.h"
 #include "bits.h"
@@ -13,7 +13,7 @@
 /* ---- buffers ---- */
 
 /* The smallest that is free and not much too large. */
-zoff_grad_buffer *zoff_engine_grads_find_free(zoff_grads *g, size_t bytes)
+zoff_grad_buffer *zoff_transfer_grads_find_free(zoff_grads *g, size_t bytes)
 {
     zoff_grad_buffer *best = NULL;
     for (size_t i = 0; i < g->count; i++) {
@@ -24,32 +24,32 @@ zoff_grad_buffer *zoff_engine_grads_find_free(zoff_grads *g, size_t bytes)
     return best;
 }
 
-static void free_buffer(zoff_engine *e, zoff_grad_buffer *buffer)
+static void free_buffer(zoff_transfer *t, zoff_grad_buffer *buffer)
 {
     if (buffer->map.base)
-        e->link->unpin(e, &buffer->map);
+        t->route.link->unpin(t, &buffer->map);
     zoff_base_map_free(&buffer->map);
 }
 
 /* A buffer that nobody has used for long may be of a size that does not come again. */
-static void free_one(zoff_engine *e)
+static void free_one(zoff_transfer *t)
 {
-    zoff_grads *g = &e->grads;
+    zoff_grads *g = &t->grads;
     for (size_t i = 0; i < g->count; i++) {
         if (g->buffers[i].used || !g->buffers[i].map.base)
             continue;
         g->bytes -= g->buffers[i].map.bytes;
-        free_buffer(e, &g->buffers[i]);
+        free_buffer(t, &g->buffers[i]);
         return;
     }
 }
 
-zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffer **out)
+zoff_status zoff_transfer_grads_make(zoff_transfer *t, size_t bytes, zoff_grad_buffer **out)
 {
-    zoff_grads *g = &e->grads;
+    zoff_grads *g = &t->grads;
     size_t i = 0;
     if (g->bytes + bytes > g->most)
-        free_one(e);
+        free_one(t);
     while (i < g->count && g->buffers[i].map.base)
         i++;
     if (i == g->count) {
@@ -59,7 +59,7 @@ zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffe
     }
     zoff_map map;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
-    zoff_status status = e->link->pin(e, &map);
+    zoff_status status = t->route.link->pin(t, &map);
     if (status < 0)
         zoff_base_map_free(&map);
     ZOFF_TRY(status);
@@ -72,63 +72,63 @@ zoff_status zoff_engine_grads_make(zoff_engine *e, size_t bytes, zoff_grad_buffe
 
 /* ---- slices ---- */
 
-static zoff_grad_slot *slot_of(const zoff_engine *e, size_t number)
+static zoff_grad_slot *slot_of(const zoff_transfer *t, size_t number)
 {
-    return &e->grads.slots[number];
+    return &t->grads.slots[number];
 }
 
-static void let_go(zoff_engine *e, zoff_grad_slot *slot)
+static void let_go(zoff_transfer *t, zoff_grad_slot *slot)
 {
     if (slot->at)
-        e->grads.buffers[slot->buffer].used = false;
+        t->grads.buffers[slot->buffer].used = false;
     *slot = (zoff_grad_slot){.at = NULL};
 }
 
-zoff_status zoff_engine_grads_open(zoff_engine *e)
+zoff_status zoff_transfer_grads_open(zoff_transfer *t)
 {
-    return zoff_base_mem_alloc(e->model.slice_count, sizeof *e->grads.slots, "the gradients' slices", &e->grads.slots);
+    return zoff_base_mem_alloc(t->model->slice_count, sizeof *t->grads.slots, "the gradients' slices", &t->grads.slots);
 }
 
-void zoff_engine_grads_close(zoff_engine *e)
+void zoff_transfer_grads_close(zoff_transfer *t)
 {
-    zoff_grads *g = &e->grads;
+    zoff_grads *g = &t->grads;
     for (size_t i = 0; i < g->count; i++)
-        free_buffer(e, &g->buffers[i]);
+        free_buffer(t, &g->buffers[i]);
     zoff_base_mem_free(g->buffers);
     zoff_base_mem_free(g->slots);
     *g = (zoff_grads){.slots = NULL};
 }
 
-const char *zoff_engine_grads_at(const zoff_engine *e, size_t number)
+const char *zoff_transfer_grads_at(const zoff_transfer *t, size_t number)
 {
-    return e->grads.slots ? slot_of(e, number)->at : NULL;
+    return t->grads.slots ? slot_of(t, number)->at : NULL;
 }
 
-const char *zoff_engine_grads_of(const zoff_engine *e, const zoff_plan_piece *piece)
+const char *zoff_transfer_grads_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
-    const zoff_model_param *p = &e->model.params[piece->param];
-    return zoff_engine_grads_at(e, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return zoff_transfer_grads_at(t, p->first_flag + piece->slice) + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
-void zoff_engine_grads_hand_over(zoff_engine *e, size_t number, size_t buckets)
+void zoff_transfer_grads_hand_over(zoff_transfer *t, size_t number, size_t buckets)
 {
-    slot_of(e, number)->waits_for = buckets;
+    slot_of(t, number)->waits_for = buckets;
 }
 
-void zoff_engine_grads_packed(zoff_engine *e, size_t number)
+void zoff_transfer_grads_packed(zoff_transfer *t, size_t number)
 {
-    zoff_grad_slot *slot = slot_of(e, number);
+    zoff_grad_slot *slot = slot_of(t, number);
     if (slot->at && --slot->waits_for == 0)
-        let_go(e, slot);
+        let_go(t, slot);
 }
 
-void zoff_engine_grads_let_go(zoff_engine *e, size_t number)
+void zoff_transfer_grads_let_go(zoff_transfer *t, size_t number)
 {
-    let_go(e, slot_of(e, number));
+    let_go(t, slot_of(t, number));
 }
 
-void zoff_engine_grads_forget(zoff_engine *e)
+void zoff_transfer_grads_forget(zoff_transfer *t)
 {
-    for (size_t i = 0; e->grads.count && i < e->model.slice_count; i++)
-        let_go(e, slot_of(e, i));
+    for (size_t i = 0; t->grads.count && i < t->model->slice_count; i++)
+        let_go(t, slot_of(t, i));
 }

@@ -1,0 +1,70 @@
+/* rooms.c: what the rooms below borrow of the engine, and what they call of it. Nothing there names the engine. */
+#include "engine_priv.h"
+
+/* Another rank may send its weights only after it has memory for gradients, and it has that only after this rank has taken
+ * some. */
+static void take_gradients(void *ctx)
+{
+    zoff_engine *e = ctx;
+    (void)zoff_transfer_reduce_scatter_go_on(&e->transfer);
+}
+
+static unsigned threads_now(void *ctx)
+{
+    return zoff_engine_progress_thread_threads(ctx);
+}
+
+static unsigned threads_of_measure(void *ctx)
+{
+    return zoff_engine_threads_of_measure(ctx);
+}
+
+static void feed(void *ctx)
+{
+    zoff_engine_admit_feed(ctx);
+}
+
+static void io(void *ctx, zoff_store_stats *out)
+{
+    zoff_engine_stores_stats(ctx, out);
+}
+
+static bool is_voting(void *ctx)
+{
+    const zoff_engine *e = ctx;
+    return e->run.gate == ZOFF_GATE_VOTING;
+}
+
+void zoff_engine_rooms_connect(zoff_engine *e)
+{
+    e->model.values = &e->settings.values;
+    e->lending = (zoff_lending){.model = &e->model,
+                                .plan = &e->plan,
+                                .values = &e->settings.values.weights,
+                                .channel = &e->channel,
+                                .progress = &e->progress,
+                                .reads = &e->pollers.weights,
+                                .ranks = &e->transfer.pollers.ranks,
+                                .go_on = take_gradients,
+                                .ctx = e};
+    e->transfer = (zoff_transfer){.model = &e->model,
+                                  .plan = &e->plan,
+                                  .lending = &e->lending,
+                                  .values = &e->settings.values,
+                                  .channel = &e->channel,
+                                  .progress = &e->progress,
+                                  .info = &e->run.info,
+                                  .owner = {.ctx = e,
+                                            .threads_now = threads_now,
+                                            .threads_of_measure = threads_of_measure,
+                                            .feed = feed,
+                                            .io = io,
+                                            .is_voting = is_voting}};
+}
+
+void zoff_engine_rooms_attach(zoff_engine *e)
+{
+    e->model.in_place = zoff_accel_in_place(e->accel);
+    e->lending.comm = e->transfer.comm = e->comm;
+    e->transfer.accel = e->accel;
+}

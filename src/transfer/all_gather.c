@@ -1,0 +1,210 @@
+/* all_gather.c: from the owner to all ranks. Where states are sharded these are the weights that it has updated, of those that
+ * every rank has whole: the caller's, and small ones of the engine. Where states are replicated nobody needs another's weights,
+ * but everybody the sums of gradients that another has made: they go from accumulator to accumulator. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+static char *whole_weights(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->model->params[piece->param].engine_owned ? zoff_lending_param_cache_persistent(t->lending, piece)
+                                                       : t->route.link->weights(t, piece, NULL);
+}
+
+static size_t align_of(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return zoff_adam_dtype_bytes(t->model->params[piece->param].dtype);
+}
+
+size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_piece *piece, size_t *at)
+{
+    const size_t start = zoff_base_bits_align(*at, align_of(t, piece));
+    *at = start + piece->count * align_of(t, piece);
+    return start;
+}
+
+/* A part on the wire is its pieces, each aligned to its element. */
+static size_t weight_bytes(const zoff_transfer *t, zoff_plan_cursor part, bool all)
+{
+    zoff_plan_piece piece;
+    size_t at = 0;
+    while (zoff_zero_plan_next(&part, &piece)) {
+        if (zoff_transfer_wire_takes(t, &piece, all))
+            (void)zoff_transfer_all_gather_place(t, &piece, &at);
+    }
+    return zoff_base_bits_align(at, t->ranks.widest_weight); /* what follows may be wider */
+}
+
+/* Of the accumulator, with padding. */
+static size_t sum_bytes(const zoff_transfer *t, zoff_plan_cursor part)
+{
+    zoff_plan_piece piece;
+    size_t elements = 0;
+    while (zoff_zero_plan_next(&part, &piece))
+        elements += t->model->params[piece.param].frozen ? 0 : zoff_base_bits_align(piece.count, ZOFF_PLAN_PAD);
+    return elements * sizeof(float);
+}
+
+size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank)
+{
+    const zoff_transfer *t = ctx;
+    const zoff_plan_cursor part = zoff_zero_plan_part(t->plan, bucket, rank);
+    return t->plan->replicated ? sum_bytes(t, part) : weight_bytes(t, part, t->ranks.spreads_all);
+}
+
+zoff_comm_item zoff_transfer_all_gather_about(void *ctx, size_t bucket)
+{
+    const zoff_transfer *t = ctx;
+    return (zoff_comm_item){.about = t->plan->replicated ? ZOFF_COMM_ABOUT_SUMS : ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
+}
+
+size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < plan->chunk_count && !plan->replicated; b++) {
+        const zoff_plan_chunk *c = &plan->chunks[b];
+        size_t bytes = plan->ranks * sizeof(float); /* to align the pieces that parts cut */
+        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+            const zoff_model_param *p = &t->model->params[plan->runs[i].param];
+            bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
+        }
+        most = zoff_base_bits_max(most, bytes);
+    }
+    return zoff_base_bits_align(most, 64);
+}
+
+/* Weights between where they are whole and the wire, of one rank's part. */
+static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, bool from_wire, size_t used)
+{
+    zoff_plan_piece piece;
+    size_t at = 0;
+    while (zoff_zero_plan_next(&part, &piece)) {
+        const zoff_dtype dtype = t->model->params[piece.param].dtype;
+        if (!zoff_transfer_wire_takes(t, &piece, t->ranks.spreads_all))
+            continue;
+        char *whole = whole_weights(t, &piece), *place = wire + zoff_transfer_all_gather_place(t, &piece, &at);
+        t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
+                                                   .dst = from_wire ? whole : place,
+                                                   .src = from_wire ? place : whole,
+                                                   .dst_dtype = dtype,
+                                                   .src_dtype = dtype};
+    }
+    return used;
+}
+
+zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+{
+    zoff_transfer *t = ctx;
+    if (t->plan->replicated) {
+        const zoff_plan_piece *first = &t->plan->pieces[t->plan->chunks[bucket].first_piece];
+        *out = (char *)(zoff_transfer_device_tier_has(t, bucket) ? zoff_transfer_pieces_kept_sum(t, first)
+                                                                 : zoff_transfer_pieces_sum(t, first));
+        return ZOFF_OK;
+    }
+    char *parts = (char *)t->ranks.staging.base + slot * t->ranks.spread_bytes, *own = parts;
+    for (unsigned rank = 0; rank < t->plan->rank; rank++)
+        own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
+    const size_t used = move_part(t, zoff_zero_plan_part(t->plan, bucket, t->plan->rank), own, false, 0);
+    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, used);
+    *out = parts;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_transfer *t = ctx;
+    (void)slot;
+    t->runs[bucket].shared = true;
+    if (t->plan->replicated || !parts)
+        return ZOFF_OK;
+    char *wire = (char *)(uintptr_t)parts;
+    size_t used = 0;
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
+        if (rank != t->plan->rank)
+            used = move_part(t, zoff_zero_plan_part(t->plan, bucket, rank), wire, true, used);
+        wire += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
+    }
+    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, used);
+    (void)zoff_transfer_device_upload(t, bucket, false); /* what fails is done, and told, by the end of the step */
+    t->batch.updated++;                                  /* also where nothing of it is this rank's */
+    return ZOFF_OK;
+}
+
+/* All ranks start buckets in the order of their walk. What stays on the devices goes last: the CPU does not wait for it. */
+static zoff_status start(zoff_transfer *t, size_t bucket)
+{
+    if (zoff_transfer_walk_position(t, bucket) != t->batch.spread)
+        return ZOFF_PENDING;
+    zoff_status status = zoff_zero_gather_start(t->ranks.gather, bucket);
+    if (status == ZOFF_OK)
+        t->batch.spread++;
+    return status;
+}
+
+zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    if (run->shared)
+        return ZOFF_OK;
+    if (zoff_transfer_walk_position(t, run->chunk) >= t->batch.spread) {
+        zoff_status status = start(t, run->chunk);
+        if (status < 0)
+            return status;
+    }
+    zoff_status status = zoff_zero_gather_poll(t->ranks.gather);
+    return status < 0 ? status : run->shared ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    ZOFF_TRY(zoff_zero_gather_poll(t->ranks.gather));
+    return start(t, run->chunk);
+}
+
+static zoff_status poll(void *ctx)
+{
+    const zoff_transfer *t = ctx;
+    return zoff_zero_gather_poll(t->ranks.gather);
+}
+
+zoff_status zoff_transfer_all_gather_finish(zoff_transfer *t)
+{
+    return zoff_transfer_wire_wait_until(t, poll, t);
+}
+
+typedef struct start_wait {
+    zoff_transfer *transfer;
+    size_t bucket;
+} start_wait;
+
+static zoff_status try_to_start(void *ctx)
+{
+    const start_wait *w = ctx;
+    const zoff_status status = zoff_zero_gather_start(w->transfer->ranks.gather, w->bucket);
+    if (status == ZOFF_PENDING)
+        ZOFF_TRY(poll(w->transfer)); /* others leave their slots */
+    return status;
+}
+
+static zoff_status start_all(zoff_transfer *t)
+{
+    for (size_t b = 0; b < t->plan->chunk_count; b++) {
+        ZOFF_TRY(t->route.link->lend(t, b, true));
+        ZOFF_TRY(zoff_transfer_wire_wait_until(t, try_to_start, &(start_wait){t, b}));
+    }
+    ZOFF_TRY(zoff_transfer_all_gather_finish(t));
+    return t->route.link->settle(t);
+}
+
+zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
+{
+    if (!t->ranks.gather || t->plan->replicated)
+        return ZOFF_OK;
+    t->ranks.spreads_all = true;
+    zoff_status status = start_all(t);
+    t->ranks.spreads_all = false;
+    return status;
+}

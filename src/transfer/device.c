@@ -1,0 +1,431 @@
+/* device.c: weights and gradients in memory that the CPU does not reach. Gradients come down as they are handed over, slice by
+ * slice, to memory of the engine's (grads.c); from there on they are like any others. Weights of a bucket are made new in a
+ * staging slot, a piece of host memory that it has for that long, and go up from it.
+ *
+ *      trainer's stream   ... backward of 3 | of 2 | of 1 ...
+ *                                       \ event \      \
+ *      down                               copy 3 | copy 2 | copy 1
+ *      CPU                                          measure, ..., update bucket 0 | update bucket 1 | ...
+ *      up                                                                         copy 0 | copy 1 | ...
+ *
+ * Both streams are the engine's own: nothing is ever put into the trainer's but an event. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+/* ---- memory ---- */
+
+static bool is_sharded(const zoff_transfer *t)
+{
+    return zoff_transfer_ranks_several(t) && !t->plan->replicated;
+}
+
+/* Weights that go through staging slots: all that are trained. */
+static size_t bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
+}
+
+/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in its staging slot. */
+static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *offsets)
+{
+    size_t most = 0;
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        const zoff_plan_chunk *c = &plan->chunks[b];
+        size_t at = 0;
+        for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+            if (offsets)
+                offsets[i] = at;
+            at += zoff_base_bits_align(bytes_of(t, &plan->runs[i]), 64);
+        }
+        most = zoff_base_bits_max(most, at);
+    }
+    return most;
+}
+
+/* Of buckets whose states stay on the device, gradients do, too. */
+static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *plan)
+{
+    const size_t buckets = zoff_transfer_device_tier_buckets(t, plan);
+    const zoff_plan_chunk *end = buckets ? &plan->chunks[buckets - 1] : NULL;
+    const zoff_plan_piece *last = end && end->piece_count ? &plan->pieces[end->first_piece + end->piece_count - 1] : NULL;
+    const bool is_cut = last && last->first + last->count < t->model->params[last->param].count;
+    uint64_t bytes = 0;
+    for (size_t b = 0; b < buckets; b++) {
+        for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
+            const zoff_plan_piece *piece = &plan->pieces[plan->chunks[b].first_piece + i];
+            const zoff_model_param *p = &t->model->params[piece->param];
+            /* A slice that is cut between the two comes down as a whole. */
+            const bool is_it = is_cut && piece->param == last->param && piece->slice == last->slice;
+            bytes += p->frozen || is_it ? 0 : piece->count * zoff_adam_dtype_bytes(p->grad_dtype);
+        }
+    }
+    return bytes;
+}
+
+uint64_t zoff_transfer_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    uint64_t bytes = 0;
+    if (!zoff_transfer_device_is(t))
+        return 0;
+    /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
+    for (size_t i = 0;
+         !(zoff_transfer_reduce_scatter_leaves_early(t) || zoff_transfer_device_direct_is(t)) && i < t->model->param_count;
+         i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
+    }
+    bytes -= zoff_base_bits_min(bytes, gradients_that_stay(t, plan));
+    return bytes + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL);
+}
+
+static zoff_status open_streams(zoff_transfer *t)
+{
+    const zoff_accel_ops *ops = t->accel->ops;
+    ZOFF_TRY(ops->stream_open(t->accel, &t->device.down));
+    ZOFF_TRY(ops->stream_open(t->accel, &t->device.up));
+    ZOFF_TRY(ops->event_open(t->accel, &t->device.handed_over));
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        ZOFF_TRY(ops->event_open(t->accel, &t->device.staging.slots[i].uploaded));
+    return ops->event_open(t->accel, &t->device.synced);
+}
+
+static zoff_status pin(zoff_transfer *t, const zoff_map *map, bool *out_pinned)
+{
+    if (map->base)
+        ZOFF_TRY(zoff_transfer_streams_pin(t, map));
+    *out_pinned = map->base != NULL;
+    return ZOFF_OK;
+}
+
+static void close_event(zoff_transfer *t, void *event)
+{
+    if (event)
+        t->accel->ops->event_close(t->accel, event);
+}
+
+zoff_status zoff_transfer_device_open(zoff_transfer *t)
+{
+    zoff_device *d = &t->device;
+    if (!zoff_transfer_device_is(t))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->run_count, sizeof *d->staging.offsets, "the staging slots of a device",
+                                 &d->staging.offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.queue, "gradients that come down",
+                                 &d->downloads.queue));
+    ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradients that come down",
+                                 &d->downloads.events));
+    d->first_bucket = SIZE_MAX;
+    d->staging.slot_bytes = lay_out(t, t->plan, d->staging.offsets);
+    if (d->staging.slot_bytes)
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
+                                     &d->staging.memory));
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS && d->staging.slot_bytes; i++)
+        d->staging.slots[i].base = (char *)d->staging.memory.base + i * d->staging.slot_bytes;
+    ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
+    ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
+    ZOFF_TRY(open_streams(t));
+    ZOFF_TRY(zoff_transfer_device_norm_open(t));
+    return zoff_transfer_device_tier_open(t);
+}
+
+/* Streams first: what is in them uses the rest. */
+void zoff_transfer_device_close(zoff_transfer *t)
+{
+    zoff_device *d = &t->device;
+    if (!t->accel || !zoff_transfer_device_is(t))
+        return;
+    const zoff_accel_ops *ops = t->accel->ops;
+    void *streams[] = {d->down, d->up, d->compute};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (streams[i])
+            ops->stream_close(t->accel, streams[i]);
+    }
+    zoff_transfer_device_norm_close(t);
+    zoff_transfer_device_tier_close(t);
+    close_event(t, d->handed_over);
+    close_event(t, d->synced);
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        close_event(t, d->staging.slots[i].uploaded);
+    for (size_t i = 0; d->downloads.events && i < t->model->slice_count; i++)
+        close_event(t, d->downloads.events[i]);
+    if (d->staging.pinned)
+        zoff_transfer_streams_unpin(t, &d->staging.memory);
+    if (d->wire_pinned)
+        zoff_transfer_streams_unpin(t, &t->ranks.staging);
+    zoff_base_map_free(&d->staging.memory);
+    zoff_base_mem_free(d->staging.offsets);
+    zoff_base_mem_free(d->downloads.queue);
+    zoff_base_mem_free(d->downloads.events);
+    const zoff_device_direct direct = d->direct; /* what other ranks may still use is freed behind them */
+    *d = (zoff_device){.direct = direct};
+}
+
+/* ---- gradients, down ---- */
+
+static zoff_status landing(zoff_transfer *t, size_t number, void **out)
+{
+    void **event = &t->device.downloads.events[number];
+    if (!*event)
+        ZOFF_TRY(t->accel->ops->event_open(t->accel, event));
+    *out = *event;
+    return ZOFF_OK;
+}
+
+/* Whether the last element of a slice is in a bucket whose states stay on the device. */
+static bool ends_on_device(const zoff_transfer *t, size_t number)
+{
+    return t->device.tier.count && zoff_model_slices_has(t->model, number) &&
+           zoff_transfer_device_tier_has(t, t->model->slice_buckets[number].last);
+}
+
+/* Remember from which end of the list gradients come: the walk starts there. */
+static void note_order(zoff_transfer *t, size_t number)
+{
+    zoff_device *d = &t->device;
+    if (!zoff_model_slices_has(t->model, number))
+        return;
+    d->last_bucket = t->model->slice_buckets[number].first;
+    d->first_bucket = d->first_bucket == SIZE_MAX ? d->last_bucket : d->first_bucket;
+}
+
+zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
+{
+    const zoff_accel_ops *ops = t->accel->ops;
+    zoff_device *d = &t->device;
+    const zoff_model_param *param = &t->model->params[p];
+    const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
+    const bool comes_down = !bytes || !ends_on_device(t, number);
+    char *to;
+    void *event;
+    if (comes_down) {
+        ZOFF_TRY(zoff_transfer_acquire_lend(t, number, bytes, &to));
+        ZOFF_TRY(landing(t, number, &event));
+    }
+    ZOFF_TRY(zoff_transfer_streams_follow(t, native_stream));
+    if (d->norm.count)
+        ZOFF_TRY(zoff_transfer_streams_compute_follow(t));
+    note_order(t, number);
+    if (!comes_down)
+        return ZOFF_OK;
+    ZOFF_TRY(ops->event_await(t->accel, d->down, d->handed_over));
+    zoff_status status = ops->copy(t->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
+    if (status == ZOFF_OK)
+        status = ops->event_record(t->accel, event, d->down);
+    if (status < 0) {
+        /* It is the program's again: nothing may read it any more. */
+        zoff_saved_error saved;
+        zoff_base_status_save(&saved);
+        (void)zoff_transfer_streams_sync(t, d->down);
+        zoff_base_status_restore(&saved);
+        return status;
+    }
+    d->downloads.queue[d->downloads.end++ % t->model->slice_count] =
+        (zoff_download){.number = number, .param = p, .slice = slice};
+    d->read_bytes += bytes;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_stay(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_TRY(zoff_transfer_streams_follow(t, native_stream));
+    ZOFF_TRY(zoff_transfer_streams_compute_follow(t));
+    note_order(t, t->model->params[p].first_flag + slice);
+    return ZOFF_OK;
+}
+
+/* Of one rank alone a bucket needs no more than its own. */
+static bool is_down(const zoff_transfer *t, const zoff_bucket_run *run)
+{
+    const zoff_plan_chunk *chunk = &t->plan->chunks[run->chunk];
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        const uint8_t flag = *zoff_model_params_flag(t->model, &t->plan->pieces[chunk->first_piece + i]);
+        if ((flag & ZOFF_SLICE_READY) && !(flag & ZOFF_SLICE_DOWN))
+            return false;
+    }
+    return true;
+}
+
+zoff_status zoff_transfer_device_unload(void *ctx, zoff_bucket_run *run)
+{
+    const zoff_status status = zoff_transfer_download_poll(ctx);
+    return status < 0 ? status : is_down(ctx, run) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+zoff_status zoff_transfer_device_unload_none(void *ctx, zoff_bucket_run *run)
+{
+    (void)run;
+    const zoff_status status = zoff_transfer_download_poll(ctx);
+    return status < 0 ? status : ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    (void)run;
+    const zoff_status status = zoff_transfer_download_poll(t);
+    if (status == ZOFF_OK && !t->batch.closed) {
+        zoff_transfer_reduce_scatter_close(t);
+        t->batch.closed = true;
+    }
+    return status;
+}
+
+/* ---- staging slots ---- */
+
+/* Of a bucket this rank's pieces, or the runs of all ranks. */
+static const zoff_plan_piece *pieces_of(const zoff_transfer *t, size_t bucket, bool own, size_t *out_count)
+{
+    const zoff_plan_chunk *chunk = &t->plan->chunks[bucket];
+    *out_count = own ? chunk->piece_count : chunk->run_count;
+    return own ? &t->plan->pieces[chunk->first_piece] : &t->plan->runs[chunk->first_run];
+}
+
+/* Copies of the weights of a bucket, in one direction. */
+static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up)
+{
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(t, bucket, own, &count);
+    for (size_t i = 0; i < count; i++) {
+        const zoff_plan_piece *piece = &pieces[i];
+        const size_t bytes = bytes_of(t, piece);
+        if (!bytes || (up && !own && !zoff_transfer_wire_takes_now(t, piece)))
+            continue;
+        char *host = t->runs[bucket].staging->base + zoff_transfer_staging_offset(t, piece),
+             *device = zoff_model_params_value(t->model, piece, NULL);
+        ZOFF_TRY(
+            t->accel->ops->copy(t->accel, up ? t->device.up : t->device.down, up ? device : host, up ? host : device, bytes));
+        *(up ? &t->device.write_bytes : &t->device.read_bytes) += bytes;
+    }
+    return ZOFF_OK;
+}
+
+typedef struct lend_wait {
+    zoff_transfer *transfer;
+    size_t bucket;
+} lend_wait;
+
+static zoff_status try_to_lend(void *ctx)
+{
+    const lend_wait *w = ctx;
+    return zoff_transfer_staging_lend(w->transfer, w->bucket);
+}
+
+zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load)
+{
+    if (t->runs[bucket].staging)
+        return ZOFF_OK;
+    zoff_status status = zoff_transfer_streams_wait(t, try_to_lend, &(lend_wait){t, bucket});
+    ZOFF_TRY(status);
+    if (load && (status = put_copies(t, bucket, true, false)) == ZOFF_OK)
+        status = zoff_transfer_streams_sync(t, t->device.down);
+    if (status < 0)
+        zoff_transfer_staging_release(t, bucket);
+    return status;
+}
+
+/* Nobody reads the old weights any more: `up` waits for each stream that was handed over (see above). */
+zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
+{
+    const zoff_accel_ops *ops = t->accel->ops;
+    zoff_staging_slot *slot = t->runs[bucket].staging;
+    if (!slot)
+        return ZOFF_OK;
+    ZOFF_TRY(put_copies(t, bucket, own, true));
+    ZOFF_TRY(ops->event_record(t->accel, slot->uploaded, t->device.up));
+    slot->uploads = true;
+    zoff_transfer_staging_release(t, bucket);
+    return ZOFF_OK;
+}
+
+/* ---- rows ---- */
+
+/* Whether weights of a bucket become new on this rank's device in this step. */
+static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
+{
+    size_t count;
+    const zoff_plan_piece *pieces = pieces_of(t, run->chunk, !is_sharded(t), &count);
+    for (size_t i = 0; i < count; i++) {
+        if (bytes_of(t, &pieces[i]) && zoff_transfer_wire_takes_now(t, &pieces[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Windows whose weights have come from all ranks, and could not be sent up then. */
+static zoff_status upload_again(zoff_transfer *t)
+{
+    for (size_t b = 0; is_sharded(t) && b < t->plan->chunk_count; b++) {
+        if (t->runs[b].staging && t->runs[b].shared)
+            ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
+    }
+    return ZOFF_OK;
+}
+
+/* In order: with all staging slots at buckets that wait for one without, nothing would ever move. */
+zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    if (zoff_transfer_walk_position(t, run->chunk) != t->device.staging.next)
+        return ZOFF_PENDING;
+    if (wants_slot(t, run)) {
+        zoff_status status = zoff_transfer_staging_lend(t, run->chunk);
+        if (status == ZOFF_PENDING)
+            ZOFF_TRY(upload_again(t));
+        if (status != ZOFF_OK)
+            return status;
+    }
+    t->device.staging.next++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_upload_bucket(void *ctx, zoff_bucket_run *run)
+{
+    return zoff_transfer_device_upload(ctx, run->chunk, false);
+}
+
+static zoff_status zero_gradients(zoff_transfer *t)
+{
+    for (size_t i = 0; i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; slice < p->slices; slice++) {
+            zoff_dtype dtype;
+            char *grad = zoff_model_params_own_grad(t->model, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_model_params_is_given(t->model, (zoff_param)i, slice))
+                ZOFF_TRY(t->accel->ops->zero(t->accel, t->device.down, grad, p->count * zoff_adam_dtype_bytes(dtype)));
+        }
+    }
+    return zoff_transfer_streams_sync(t, t->device.down);
+}
+
+zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
+{
+    /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
+    if (t->device.downloads.first != t->device.downloads.end)
+        ZOFF_TRY(zoff_transfer_download_finish(t));
+    ZOFF_TRY(zoff_transfer_streams_compute_settle(t));
+    if (zoff_transfer_device_is(t) && zeroes_gradients)
+        ZOFF_TRY(zero_gradients(t));
+    return t->route.link->settle(t);
+}
+
+zoff_status zoff_transfer_device_settle(zoff_transfer *t)
+{
+    /* What could not be sent up when it was its turn. */
+    for (size_t b = 0; b < t->plan->chunk_count; b++)
+        ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+        zoff_staging_slot *w = &t->device.staging.slots[i];
+        if (w->uploads)
+            ZOFF_TRY(zoff_transfer_streams_wait_for(t, w->uploaded));
+        w->uploads = false;
+    }
+    return ZOFF_OK;
+}

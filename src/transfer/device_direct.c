@@ -1,0 +1,318 @@
+/* device_direct.c: several ranks whose communicator reaches the memory of their devices. Then gradients are packed, exchanged
+ * and added up there, in the order of ranks and with the bits of the host, and new weights go from device to device:
+ *
+ *      device   pack | exchange | add up |                              lift -> gather | scatter
+ *      host                               | sum of this rank's part | update
+ *
+ * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
+ * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
+ * reads is there: the host asks.
+ * Buckets whose states stay on the device (device_tier.c) send nothing over it but sums of squares.
+ *
+ * With zoff.reduce_scatter "nccl" what is packed are gradients times their weight, in fp32, and the communicator adds them up
+ * in an order of its own: only the sum over ranks comes, which is added to that of the micro-batches before. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_transfer_device_direct_find(zoff_transfer *t)
+{
+    const char *reaches = t->comm->reaches;
+    t->route.reaches = zoff_transfer_ranks_several(t) && zoff_transfer_device_is(t) && reaches &&
+                       strcmp(reaches, zoff_accel_name(t->accel)) == 0;
+    ZOFF_FAIL_IF(t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
+                 "rank %u: its communicator is on device %d of \"%s\", its accelerator is device %d: open both on the same one",
+                 zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
+    return ZOFF_OK;
+}
+
+/* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
+zoff_status zoff_transfer_device_direct_check(const zoff_transfer *t)
+{
+    const zoff_config_values *values = t->values;
+    const char *reaches = t->comm->reaches;
+    if (!values->nccl_adds)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
+        ZOFF_ERR_UNSUPPORTED,
+        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"%s\" does not do that "
+        "in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
+        t->comm->ops->name, zoff_accel_name(t->accel));
+    ZOFF_FAIL_IF(
+        values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
+        "zoff.reduce_scatter is \"nccl\", which adds up in fp32, and communication_data_type is \"%s\": leave that out, or "
+        "set zoff.reduce_scatter to \"ordered\"",
+        zoff_adam_dtype_name(values->wire_dtype));
+    return ZOFF_OK;
+}
+
+uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
+{
+    return zoff_transfer_device_direct_is(t) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
+}
+
+static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void **out)
+{
+    *out = NULL;
+    const zoff_status status = bytes ? t->accel->ops->alloc(t->accel, bytes, out) : ZOFF_OK;
+    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_base_words_bytes(bytes)) : status;
+}
+
+zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
+{
+    zoff_device_direct *r = &t->device.direct;
+    const zoff_accel_ops *ops = t->accel->ops;
+    void *memory;
+    if (!zoff_transfer_device_direct_is(t))
+        return ZOFF_OK;
+    ZOFF_TRY(take(t, t->ranks.staging.bytes, "what goes to other ranks (reduce_bucket_size makes it less)", &memory));
+    r->slots = memory;
+    ZOFF_TRY(take(t, t->plan->owned_elements * sizeof(float), "sums of gradients (more ranks make them less)", &memory));
+    r->sums = memory;
+    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++)
+        ZOFF_TRY(ops->event_open(t->accel, &r->moved[i]));
+    if (t->accumulator.map.base)
+        ZOFF_TRY(zoff_transfer_streams_pin(t, &t->accumulator.map));
+    r->pinned = t->accumulator.map.base != NULL;
+    return ZOFF_OK;
+}
+
+/* What is added up is whatever is there, and nobody looks at it. */
+static zoff_status add_up_once(zoff_transfer *t, size_t part_bytes)
+{
+    size_t *bytes;
+    zoff_comm_work work = {.active = false};
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->ranks, sizeof *bytes, "the first sum of the ranks", &bytes));
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++)
+        bytes[rank] = part_bytes;
+    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
+                                 .stream = ZOFF_COMM_REDUCE,
+                                 .channel = t->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_GRADIENTS, .index = ZOFF_COMM_ALL},
+                                 .in = t->device.direct.slots,
+                                 .out = t->device.direct.slots + t->plan->ranks * part_bytes,
+                                 .send_bytes = bytes,
+                                 .adds = true};
+    zoff_status status = zoff_comm_start(t->comm, &call, &work);
+    if (status == ZOFF_OK)
+        status = zoff_comm_wait(t->comm, &work);
+    zoff_base_mem_free(bytes);
+    return status;
+}
+
+/* NCCL connects ranks for a sum when the first one goes, and allocates for it: so one goes now, while nothing of ours is on the
+ * device that waits for a rank. How it adds up it chooses by the size, so it gets the largest and the smallest. */
+zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t)
+{
+    size_t most = 0, least = SIZE_MAX;
+    if (!t->route.rule->adds)
+        return ZOFF_OK;
+    for (size_t b = 0; b < t->plan->chunk_count; b++) {
+        const size_t bytes = zoff_transfer_wire_parts(t, b)[0];
+        most = zoff_base_bits_max(most, bytes);
+        least = bytes ? zoff_base_bits_min(least, bytes) : least;
+    }
+    if (most)
+        ZOFF_TRY(add_up_once(t, most));
+    return most > least ? add_up_once(t, least) : ZOFF_OK;
+}
+
+/* Nothing is in a stream any more. What other ranks may still read or write stays. */
+void zoff_transfer_device_direct_close(zoff_transfer *t)
+{
+    zoff_device_direct *r = &t->device.direct;
+    if (!(r->slots || r->sums || r->moved[0]) || !zoff_comm_lets_go(t->comm))
+        return;
+    const zoff_accel_ops *ops = t->accel->ops;
+    for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++) {
+        if (r->moved[i])
+            ops->event_close(t->accel, r->moved[i]);
+    }
+    if (r->slots)
+        ops->free(t->accel, r->slots);
+    if (r->sums)
+        ops->free(t->accel, r->sums);
+    if (r->pinned)
+        zoff_transfer_streams_unpin(t, &t->accumulator.map);
+    *r = (zoff_device_direct){.slots = NULL};
+}
+
+/* Whether what was put into a stream for a slot, and marked, is done. */
+static zoff_status finish(zoff_transfer *t, unsigned slot)
+{
+    zoff_device_direct *r = &t->device.direct;
+    const zoff_status status = t->accel->ops->event_poll(t->accel, r->moved[slot]);
+    r->moves[slot] = status != ZOFF_OK;
+    r->waits -= status == ZOFF_OK;
+    return status;
+}
+
+static zoff_status mark(zoff_transfer *t, unsigned slot, void *stream)
+{
+    zoff_device_direct *r = &t->device.direct;
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, r->moved[slot], stream));
+    r->moves[slot] = true;
+    r->waits++;
+    return ZOFF_OK;
+}
+
+/* ---- gradients ---- */
+
+static zoff_status put_parts(zoff_transfer *t, size_t bucket, char *out)
+{
+    size_t moves;
+    t->device.computes = true;
+    ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
+    return t->route.rule->put(t, moves);
+}
+
+zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+{
+    zoff_transfer *t = ctx;
+    if (!t->device.direct.moves[slot]) {
+        ZOFF_TRY(put_parts(t, bucket, out));
+        ZOFF_TRY(mark(t, slot, t->device.compute));
+    }
+    return finish(t, slot);
+}
+
+/* The sums of a bucket stand one after the other. */
+static zoff_status bring_down(zoff_transfer *t, const zoff_accumulate_piece *first, const zoff_accumulate_piece *last)
+{
+    const size_t count = (size_t)(last->sum - first->sum) + last->count;
+    float *to = (float *)t->accumulator.map.base + ((size_t)(first->sum - t->device.direct.sums) - t->accumulator.device_sums);
+    t->device.read_bytes += count * sizeof(float);
+    return t->accel->ops->copy(t->accel, t->device.down, to, first->sum, count * sizeof(float));
+}
+
+/* What has come is there, and the host knows; so sums need not stand behind the trainer's later gradients, which the stream for
+ * packing waits for: `down` has nothing else to do. */
+static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
+    const zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
+    if (!t->device.direct.added[slot])
+        ZOFF_TRY(t->accel->ops->accumulate(t->accel, t->device.down, pieces, used));
+    t->device.direct.added[slot] = true; /* once, whatever fails behind it */
+    if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
+        return ZOFF_OK;
+    return zoff_transfer_device_tier_has(t, bucket) ? zoff_transfer_device_norm_put(t, bucket, t->device.down)
+                                                    : bring_down(t, pieces, pieces + used - 1);
+}
+
+zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    zoff_transfer *t = ctx;
+    zoff_device_direct *r = &t->device.direct;
+    if (!r->moves[slot]) {
+        ZOFF_TRY(put_sums(t, bucket, slot, parts, weights));
+        ZOFF_TRY(mark(t, slot, t->device.down));
+    }
+    const zoff_status status = finish(t, slot);
+    r->added[slot] = status != ZOFF_OK;
+    return status == ZOFF_OK ? zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights) : status;
+}
+
+/* ---- weights ---- */
+
+/* Slots of gathers stand behind those of reductions in the lists of this file. */
+static unsigned number_of(unsigned slot)
+{
+    return ZOFF_DIRECT_SLOTS / 2 + slot;
+}
+
+/* A bucket of which nothing is this rank's, or whose states are on the device, has no staging slot. */
+static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
+{
+    const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
+    size_t at = 0;
+    if (zoff_transfer_device_tier_has(t, bucket))
+        ZOFF_TRY(zoff_transfer_device_tier_await(t, t->device.up));
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[i];
+        if (!zoff_transfer_wire_takes_now(t, piece))
+            continue;
+        const size_t start = zoff_transfer_all_gather_place(t, piece, &at);
+        const char *whole = zoff_transfer_staging_weights(t, piece, NULL);
+        /* Frozen ones are on the device, and in no staging slot. */
+        const bool uploads = whole && !t->model->params[piece->param].frozen;
+        const char *from = uploads ? whole : zoff_model_params_value(t->model, piece, NULL);
+        t->device.write_bytes += uploads ? at - start : 0;
+        ZOFF_TRY(t->accel->ops->copy(t->accel, t->device.up, own + start, from, at - start));
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status lift(zoff_transfer *t, size_t bucket, unsigned slot, char **out)
+{
+    char *parts = t->device.direct.slots + slot * t->ranks.spread_bytes, *own = parts;
+    *out = parts;
+    if (t->device.direct.lifted[slot])
+        return ZOFF_OK;
+    if (!t->device.direct.moves[number_of(slot)]) {
+        for (unsigned rank = 0; rank < t->plan->rank; rank++)
+            own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
+        ZOFF_TRY(put_own(t, bucket, own));
+        ZOFF_TRY(mark(t, number_of(slot), t->device.up));
+    }
+    const zoff_status status = finish(t, number_of(slot));
+    t->device.direct.lifted[slot] = status == ZOFF_OK;
+    return status;
+}
+
+static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *parts)
+{
+    size_t used = 0;
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
+        zoff_plan_cursor part = zoff_zero_plan_part(t->plan, bucket, rank);
+        zoff_plan_piece piece;
+        size_t at = 0;
+        while (zoff_zero_plan_next(&part, &piece)) {
+            const zoff_dtype dtype = t->model->params[piece.param].dtype;
+            if (zoff_transfer_wire_takes_now(t, &piece))
+                t->ranks.moves[used++] = (zoff_cast_piece){.count = piece.count,
+                                                           .dst = zoff_model_params_value(t->model, &piece, NULL),
+                                                           .src = parts + zoff_transfer_all_gather_place(t, &piece, &at),
+                                                           .dst_dtype = dtype,
+                                                           .src_dtype = dtype};
+        }
+        parts += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
+    }
+    return t->accel->ops->cast(t->accel, t->device.up, t->ranks.moves, used);
+}
+
+static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_device_direct *r = &t->device.direct;
+    if (!r->moves[number_of(slot)]) {
+        ZOFF_TRY(put_weights(t, bucket, parts));
+        t->batch.updated += !r->counted[slot]; /* from here on weights are new, also where nothing of it is this rank's */
+        r->counted[slot] = true;
+        ZOFF_TRY(mark(t, number_of(slot), t->device.up));
+    }
+    const zoff_status status = finish(t, number_of(slot));
+    if (status != ZOFF_OK)
+        return status;
+    r->lifted[slot] = r->counted[slot] = false;
+    zoff_transfer_staging_release(t, bucket);
+    return ZOFF_OK;
+}
+
+/* Replicated states exchange sums of gradients, not weights: the gather of all_gather.c reads these where they are. */
+zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out)
+{
+    zoff_transfer *t = ctx;
+    return t->plan->replicated ? zoff_transfer_all_gather_begin(ctx, bucket, slot, out) : lift(t, bucket, slot, out);
+}
+
+zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_transfer *t = ctx;
+    const zoff_status status = parts && !t->plan->replicated ? scatter(t, bucket, slot, parts) : ZOFF_OK;
+    t->runs[bucket].shared = t->runs[bucket].shared || status == ZOFF_OK;
+    return status;
+}

@@ -1,0 +1,158 @@
+/* device_norm.c: gradients measured where they are: by the device, in a stream of the engine's. The gate waits for nothing but
+ * the sums of their squares, 8 bytes for each block of 1024, and so opens as soon as the backward pass is over: what comes
+ * down, what is updated and what goes up then run side by side, bucket behind bucket.
+ *
+ * Micro-batches that are added up on the host are measured there, when all have come; of several ranks so are sums of which the
+ * update is the host's. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "try.h"
+
+/* Buckets that the device measures: all, or those whose sums of gradients are there. */
+static size_t buckets_of(const zoff_transfer *t, const zoff_plan *plan)
+{
+    if (!zoff_transfer_device_is(t) || (zoff_transfer_ranks_several(t) && !zoff_transfer_device_direct_is(t)))
+        return 0;
+    return zoff_transfer_pieces_accumulates(t) ? zoff_transfer_device_tier_buckets(t, plan) : plan->chunk_count;
+}
+
+bool zoff_transfer_device_norm_has(const zoff_transfer *t, size_t bucket)
+{
+    return bucket < t->device.norm.count;
+}
+
+uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    const size_t buckets = buckets_of(t, plan);
+    uint64_t blocks = 0;
+    for (size_t b = 0; b < buckets; b++)
+        blocks += plan->chunks[b].blocks;
+    return blocks * sizeof(double);
+}
+
+zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
+{
+    zoff_device_norm *n = &t->device.norm;
+    const zoff_accel_ops *ops = t->accel->ops;
+    const size_t bytes = zoff_transfer_device_norm_bytes(t, t->plan);
+    size_t blocks = 0;
+    void *there;
+    ZOFF_TRY(ops->stream_open(t->accel, &t->device.compute));
+    ZOFF_TRY(ops->event_open(t->accel, &n->settled));
+    if (bytes == 0)
+        return ZOFF_OK;
+    const size_t count = buckets_of(t, t->plan);
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares of a device", &n->at));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares of a device", &n->measured));
+    n->count = count;
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares that come from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
+    ZOFF_TRY(zoff_transfer_streams_pin(t, &n->landing));
+    n->pinned = true;
+    const zoff_status status = ops->alloc(t->accel, bytes, &there);
+    if (status < 0)
+        return zoff_base_status_prefix(status,
+                                       "sums of squares of gradients, %s of the device: ", zoff_base_words_bytes(bytes));
+    n->there = there;
+    for (size_t b = 0; b < count; b++) {
+        n->at[b] = blocks;
+        blocks += t->plan->chunks[b].blocks;
+        ZOFF_TRY(ops->event_open(t->accel, &n->measured[b]));
+    }
+    return ZOFF_OK;
+}
+
+/* Nothing is in a stream any more. */
+void zoff_transfer_device_norm_close(zoff_transfer *t)
+{
+    zoff_device_norm *n = &t->device.norm;
+    const zoff_accel_ops *ops = t->accel->ops;
+    for (size_t b = 0; b < n->count; b++) {
+        if (n->measured[b])
+            ops->event_close(t->accel, n->measured[b]);
+    }
+    if (n->settled)
+        ops->event_close(t->accel, n->settled);
+    if (n->there)
+        ops->free(t->accel, n->there);
+    if (n->pinned)
+        zoff_transfer_streams_unpin(t, &n->landing);
+    zoff_base_map_free(&n->landing);
+    zoff_base_mem_free(n->at);
+    zoff_base_mem_free(n->measured);
+    *n = (zoff_device_norm){.count = 0};
+}
+
+/* Of several ranks each measures its part, whoever of them has the gradients. */
+static zoff_plan_span part_of(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_zero_plan_own(t->plan, bucket);
+}
+
+static bool counts(zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return zoff_transfer_ranks_several(t) ? !t->model->params[piece->param].frozen
+                                          : *zoff_model_params_flag(t->model, piece) != 0;
+}
+
+zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void *stream)
+{
+    zoff_device_norm *n = &t->device.norm;
+    const zoff_accel_ops *ops = t->accel->ops;
+    const zoff_plan_span part = part_of(t, bucket);
+    const size_t at = n->at[bucket];
+    size_t used = 0, blocks = 0;
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[i];
+        if (!counts(t, piece))
+            continue;
+        zoff_norm_piece *sums = &t->scratch.norm_pieces[used++];
+        *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->there + at + blocks};
+        sums->grad = zoff_transfer_pieces_kept_gradient(t, piece, &sums->dtype);
+        blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
+    }
+    ZOFF_TRY(ops->square_sum(t->accel, stream, t->scratch.norm_pieces, used));
+    return ops->copy(t->accel, stream, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double));
+}
+
+void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
+{
+    const zoff_device_norm *n = &t->device.norm;
+    const zoff_plan_span part = part_of(t, bucket);
+    const double *sums = (const double *)n->landing.base + n->at[bucket];
+    for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[i];
+        if (!counts(t, piece))
+            continue;
+        zoff_transfer_measure_add(t, piece, sums);
+        sums += zoff_base_bits_ceil_div(piece->count, ZOFF_NORM_BLOCK);
+    }
+    t->measure.buckets++;
+}
+
+/* The sums of a bucket, on their way. */
+static zoff_status start(zoff_transfer *t, zoff_bucket_run *run)
+{
+    zoff_device_norm *n = &t->device.norm;
+    t->device.computes = true;
+    ZOFF_TRY(zoff_transfer_device_norm_put(t, run->chunk, t->device.compute));
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, n->measured[run->chunk], t->device.compute));
+    run->measures = true;
+    n->waits++;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_device_norm_measure(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    zoff_device_norm *n = &t->device.norm;
+    if (!run->measures)
+        ZOFF_TRY(start(t, run));
+    zoff_status status = t->accel->ops->event_poll(t->accel, n->measured[run->chunk]);
+    if (status != ZOFF_OK)
+        return status;
+    n->waits--;
+    run->measures = false;
+    zoff_transfer_device_norm_take(t, run->chunk);
+    return ZOFF_OK;
+}

@@ -1,0 +1,46 @@
+/* download.c: gradients on their way from a device. */
+#include "transfer.h"
+
+#include "try.h"
+
+/* They come down in order, for they are all in one stream. */
+zoff_status zoff_transfer_download_poll(zoff_transfer *t)
+{
+    zoff_device *d = &t->device;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        d->staging.slots[i].uploads =
+            d->staging.slots[i].uploads && t->accel->ops->event_poll(t->accel, d->staging.slots[i].uploaded) != ZOFF_OK;
+    for (; d->downloads.first != d->downloads.end; d->downloads.first++) {
+        const zoff_download download = d->downloads.queue[d->downloads.first % t->model->slice_count];
+        zoff_status status = t->accel->ops->event_poll(t->accel, d->downloads.events[download.number]);
+        if (status < 0)
+            return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", download.slice,
+                                           t->model->params[download.param].name, zoff_accel_name(t->accel));
+        if (status == ZOFF_PENDING)
+            return ZOFF_PENDING;
+        t->model->flags[download.number] |= ZOFF_SLICE_DOWN;
+        zoff_transfer_reduce_scatter_mark(t, download.param, download.slice);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status go_on(void *ctx)
+{
+    return zoff_transfer_download_poll(ctx);
+}
+
+/* After a device failure no download can complete: drop them. */
+zoff_status zoff_transfer_download_finish(zoff_transfer *t)
+{
+    zoff_saved_error saved;
+    zoff_status status = zoff_transfer_streams_wait(t, go_on, t);
+    if (t->pollers.device.is_overdue)
+        return status; /* keep the downloads: they may still complete */
+    t->device.downloads.first = t->device.downloads.end;
+    if (status == ZOFF_OK)
+        return zoff_transfer_streams_compute_settle(t);
+    zoff_base_status_save(&saved);
+    (void)zoff_transfer_streams_compute_settle(t);
+    zoff_base_status_restore(&saved);
+    return status;
+}

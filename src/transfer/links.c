@@ -1,0 +1,169 @@
+/* links.c: how gradients come from the program, and new weights go to it. In place: the CPU works on the program's memory.
+ * Staged: that is memory of a device; gradients come down to memory of the engine, weights go up from staging slots. Reached:
+ * the same, but what several ranks exchange stays on their devices, and so do gradients. */
+#include "transfer.h"
+
+#include "clock.h"
+#include "try.h"
+
+/* ---- in place ---- */
+
+static zoff_status in_place_pin(zoff_transfer *t, const zoff_map *map)
+{
+    (void)t;
+    (void)map;
+    return ZOFF_OK;
+}
+
+static void in_place_unpin(zoff_transfer *t, const zoff_map *map)
+{
+    (void)t;
+    (void)map;
+}
+
+static zoff_status in_place_follow(zoff_transfer *t, void *native_stream)
+{
+    (void)t;
+    (void)native_stream;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_take(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream)
+{
+    (void)t;
+    (void)p;
+    (void)slice;
+    (void)native_stream;
+    return ZOFF_OK;
+}
+
+/* Memory that was lent, or the program's own. */
+static const char *in_place_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->model->params[piece->param].grad ? zoff_model_params_there(t->model, piece) : zoff_transfer_grads_of(t, piece);
+}
+
+static zoff_status in_place_lend(zoff_transfer *t, size_t bucket, bool load)
+{
+    (void)t;
+    (void)bucket;
+    (void)load;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_settle(zoff_transfer *t)
+{
+    (void)t;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_move(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
+{
+    (void)up;
+    zoff_adam_cast_run(t->owner.threads, moves, count);
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_add(zoff_transfer *t, const zoff_accumulate_piece *piece)
+{
+    const double from = zoff_base_clock_seconds();
+    zoff_adam_accumulate_run(t->owner.threads, piece, 1, NULL, NULL);
+    t->batch.early.read_bytes += piece->count * (zoff_adam_dtype_bytes(piece->dtype) + (piece->first ? 0 : sizeof(float)));
+    t->batch.early.write_bytes += piece->count * sizeof(float);
+    t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_add_follow(zoff_transfer *t)
+{
+    (void)t;
+    return ZOFF_OK;
+}
+
+static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
+{
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of gradients", ZOFF_MAP_INTERLEAVED, &t->grads.tied.host));
+    *out = t->grads.tied.host.base;
+    return ZOFF_OK;
+}
+
+static char *in_place_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
+{
+    return zoff_model_params_value(t->model, piece, weights);
+}
+
+static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
+{
+    (void)t;
+    (void)row;
+    (void)bucket;
+}
+
+const zoff_link zoff_transfer_links_in_place = {.name = "in place",
+                                                .pin = in_place_pin,
+                                                .unpin = in_place_unpin,
+                                                .follow = in_place_follow,
+                                                .take = in_place_take,
+                                                .taken = zoff_transfer_reduce_scatter_mark,
+                                                .gradient = in_place_gradient,
+                                                .weights = in_place_weights,
+                                                .lend = in_place_lend,
+                                                .settle = in_place_settle,
+                                                .move = in_place_move,
+                                                .add = in_place_add,
+                                                .add_follow = in_place_add_follow,
+                                                .added = zoff_transfer_grads_let_go,
+                                                .sums_alloc = in_place_sums_alloc,
+                                                .range = in_place_range};
+
+/* ---- staged ---- */
+
+/* It is marked when it has come down; what fails is told by the step. */
+static void staged_taken(zoff_transfer *t, zoff_param p, size_t slice)
+{
+    (void)p;
+    (void)slice;
+    (void)zoff_transfer_download_poll(t);
+}
+
+static zoff_status staged_add(zoff_transfer *t, const zoff_accumulate_piece *piece)
+{
+    return t->accel->ops->accumulate(t->accel, t->device.compute, piece, 1);
+}
+
+/* Gradients of the program are on the device: none is in memory that the engine has lent. */
+static void staged_added(zoff_transfer *t, size_t number)
+{
+    (void)t;
+    (void)number;
+}
+
+static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **out)
+{
+    ZOFF_TRY(t->accel->ops->alloc(t->accel, bytes, &t->grads.tied.device));
+    *out = t->grads.tied.device;
+    return ZOFF_OK;
+}
+
+static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
+{
+    if (row)
+        t->accel->ops->range_begin(t->accel, row, bucket);
+    else
+        t->accel->ops->range_end(t->accel);
+}
+
+#define STAGED                                                                                                                 \
+    .pin = zoff_transfer_streams_pin, .unpin = zoff_transfer_streams_unpin, .follow = zoff_transfer_streams_follow,            \
+    .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights, .lend = zoff_transfer_device_lend,           \
+    .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy, .add = staged_add,                              \
+    .add_follow = zoff_transfer_streams_compute_follow, .added = staged_added, .sums_alloc = staged_sums_alloc,                \
+    .range = staged_range
+
+const zoff_link zoff_transfer_links_staged = {
+    .name = "staged", .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};
+
+/* ---- reached ---- */
+
+const zoff_link zoff_transfer_links_reached = {
+    .name = "reached", .take = zoff_transfer_device_stay, .taken = zoff_transfer_reduce_scatter_mark, STAGED};

@@ -1,0 +1,65 @@
+/* measure.c: sums of squares of gradients, for the norm of the gate; and what the time of a step was spent on. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "clock.h"
+
+#include <math.h>
+
+void zoff_transfer_measure_begin(zoff_transfer *t)
+{
+    t->measure.vote = (zoff_vote){.rank = zoff_comm_rank(t->comm)};
+    t->measure.buckets = 0;
+}
+
+/* Block sums are added exactly: how the list is cut, and who adds what, does not matter. */
+void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
+{
+    zoff_vote *own = &t->measure.vote;
+    for (size_t first = 0; first < piece->count; first += ZOFF_NORM_BLOCK, block_sums++) {
+        if (isfinite(*block_sums)) {
+            zoff_base_exact_add(&own->squares, *block_sums);
+        } else if (!own->poisoned) {
+            own->poisoned = true;
+            own->param = piece->param;
+            own->slice = piece->slice;
+            own->first = piece->first + first;
+        }
+    }
+}
+
+double zoff_transfer_measure_worked(const zoff_transfer *t, double from, const zoff_store_stats *before)
+{
+    zoff_store_stats now;
+    t->owner.io(t->owner.ctx, &now);
+    return zoff_base_clock_seconds() - from - (now.wait_seconds - before->wait_seconds) -
+           (now.check_seconds - before->check_seconds);
+}
+
+void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, double *seconds, uint64_t *read_bytes)
+{
+    const bool alone = !zoff_transfer_ranks_several(t);
+    const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
+    const zoff_plan_piece *pieces = &t->plan->pieces[part.first_piece];
+    size_t used = 0, blocks = 0;
+    zoff_store_stats before;
+    t->owner.io(t->owner.ctx, &before);
+    double from = zoff_base_clock_seconds();
+    for (size_t i = 0; i < part.piece_count; i++) {
+        /* With several ranks, another rank may have the gradient that this one lacks. */
+        if (t->model->params[pieces[i].param].frozen || (alone && !*zoff_model_params_flag(t->model, &pieces[i])))
+            continue;
+        zoff_norm_piece *n = &t->scratch.norm_pieces[used];
+        *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = t->scratch.block_sums + blocks};
+        t->scratch.norm_index[used++] = i;
+        blocks += zoff_base_bits_ceil_div(n->count, ZOFF_NORM_BLOCK);
+        n->grad = zoff_transfer_pieces_gradient(t, &pieces[i], &n->dtype);
+        *read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
+    }
+    zoff_adam_norm_run(t->owner.threads_of_measure(t->owner.ctx), t->scratch.norm_pieces, used, alone ? t->owner.feed : NULL,
+                       t->owner.ctx);
+    for (size_t i = 0; i < used; i++)
+        zoff_transfer_measure_add(t, &pieces[t->scratch.norm_index[i]], t->scratch.norm_pieces[i].block_sums);
+    t->measure.buckets++;
+    *seconds += zoff_transfer_measure_worked(t, from, &before);
+}

@@ -1,0 +1,86 @@
+/* pieces.c: the memory of a piece: its states, and the gradient that norm and update read. */
+#include "transfer.h"
+
+#include "try.h"
+
+zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
+{
+    zoff_scratch *s = &t->scratch;
+    const size_t pieces = t->plan->pieces_max, sums = t->plan->owned_elements - t->accumulator.device_sums;
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->chunk_count, sizeof *t->runs, "the buckets", &t->runs));
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->blocks_max, sizeof *s->block_sums, "the norm's blocks", &s->block_sums));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->adam_pieces, "a bucket's pieces", &s->adam_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_pieces, "a bucket's pieces", &s->norm_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_index, "a bucket's pieces", &s->norm_index));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
+    ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "the groups' constants", &s->consts));
+    if (zoff_transfer_pieces_accumulates(t) && sums)
+        ZOFF_TRY(zoff_base_map_alloc(sums * sizeof(float), "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map));
+    return ZOFF_OK;
+}
+
+void zoff_transfer_pieces_close(zoff_transfer *t)
+{
+    zoff_scratch *s = &t->scratch;
+    void *blocks[] = {t->runs,       s->block_sums,        s->adam_pieces, s->norm_pieces,
+                      s->norm_index, s->accumulate_pieces, s->cast_pieces, s->consts};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        zoff_base_mem_free(blocks[i]);
+    zoff_base_map_free(&t->accumulator.map);
+    t->runs = NULL;
+    *s = (zoff_scratch){.adam_pieces = NULL};
+}
+
+float *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_piece *piece, char *base,
+                                  zoff_plan_stream stream)
+{
+    return (float *)(void *)(base + chunk->starts[stream]) + piece->offsets[stream];
+}
+
+zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zoff_plan_chunk *chunk,
+                                               const zoff_plan_piece *piece, zoff_chunk_memory memory)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    const zoff_adam_states states = zoff_model_groups_states(t->model, p->group);
+    const bool has_master = zoff_model_params_has_master(t->model, p);
+    char *value = t->route.link->weights(t, piece, memory.weights);
+    char *base = memory.states;
+    return (zoff_adam_piece){.count = piece->count,
+                             .master = has_master ? (void *)zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_MASTER)
+                                                  : value,
+                             .m = states.m ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_M) : NULL,
+                             .v = states.v ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_V) : NULL,
+                             .grad_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : p->grad_dtype,
+                             .copy_out = p->dtype != ZOFF_F32 ? value : NULL,
+                             .copy_dtype = p->dtype};
+}
+
+float *zoff_transfer_pieces_kept_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return (zoff_transfer_device_direct_is(t) ? t->device.direct.sums : t->device.tier.sums) + piece->owned_offset;
+}
+
+const void *zoff_transfer_pieces_kept_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+{
+    *out_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : t->model->params[piece->param].grad_dtype;
+    return zoff_transfer_pieces_accumulates(t) ? (const void *)zoff_transfer_pieces_kept_sum(t, piece)
+                                               : zoff_model_params_there(t->model, piece);
+}
+
+const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
+{
+    *out_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : t->model->params[piece->param].grad_dtype;
+    return zoff_transfer_pieces_accumulates(t) ? (const void *)zoff_transfer_pieces_sum(t, piece)
+                                               : t->route.link->gradient(t, piece);
+}
+
+bool zoff_transfer_pieces_take_part(const zoff_transfer *t, size_t bucket)
+{
+    const zoff_plan_chunk *chunk = &t->plan->chunks[bucket];
+    for (size_t i = 0; i < chunk->piece_count; i++) {
+        if (*zoff_model_params_flag(t->model, &t->plan->pieces[chunk->first_piece + i]))
+            return true;
+    }
+    return false;
+}

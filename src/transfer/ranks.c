@@ -1,0 +1,169 @@
+/* ranks.c: what an engine has beside others: slots for what goes over the wire, and waiting for them. One rank alone has none
+ * of it. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "try.h"
+
+/* Buckets under way at a time: one that is packed or added up, and others on the wire. */
+enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
+_Static_assert(ZOFF_DIRECT_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS,
+               "the slots of device_direct.c");
+
+static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
+{
+    return zoff_transfer_wire_parts(ctx, bucket)[rank];
+}
+
+/* Of a slot: the largest bucket, and the largest of this rank's parts, without a look at every part of every rank. */
+static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan)
+{
+    zoff_reduce_opts opts = {.plan = plan, .adds = t->route.rule->adds};
+    for (size_t b = 0; b < plan->chunk_count; b++) {
+        size_t part, all;
+        t->route.rule->most(t, plan, b, &part, &all);
+        opts.bucket_most = zoff_base_bits_max(opts.bucket_most, all);
+        opts.part_most = zoff_base_bits_max(opts.part_most, part);
+    }
+    return opts;
+}
+
+static size_t staging_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    const zoff_reduce_opts opts = reduce_opts(t, plan);
+    return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
+                              SPREAD_SLOTS * zoff_transfer_all_gather_most(t, plan));
+}
+
+uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return zoff_transfer_device_direct_is(t) ? zoff_transfer_device_direct_bytes(t, plan, staging_bytes(t, plan)) : 0;
+}
+
+uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return zoff_transfer_ranks_several(t) ? staging_bytes(t, plan) : 0;
+}
+
+/* Slices that are trained, by the buckets that have a part of them. */
+static void count_missing(zoff_transfer *t)
+{
+    for (size_t i = 0; i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; !p->frozen && p->count && slice < p->slices; slice++) {
+            const size_t first = zoff_zero_plan_find_run(t->plan, (uint32_t)i, slice, 0);
+            const size_t last = zoff_zero_plan_find_run(t->plan, (uint32_t)i, slice, p->count - 1);
+            for (size_t run = first; run <= last; run++)
+                t->ranks.missing[t->plan->runs[run].bucket]++;
+        }
+    }
+}
+
+/* Of all ranks, in one bucket: parts cut its runs. */
+static size_t most_pieces(const zoff_plan *plan)
+{
+    return plan->runs_max + plan->ranks;
+}
+
+static zoff_status allocate(zoff_transfer *t)
+{
+    zoff_ranks *r = &t->ranks;
+    const zoff_plan *plan = t->plan;
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "the ranks' parts", &r->part_rows));
+    ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "the ranks' buckets", &r->missing));
+    ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
+    if (t->route.rule->adds)
+        ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
+    for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
+        r->part_rows[row] = SIZE_MAX;
+    r->spread_bytes = zoff_transfer_all_gather_most(t, plan);
+    const size_t bytes = staging_bytes(t, plan);
+    return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
+}
+
+static zoff_status open_exchanges(zoff_transfer *t)
+{
+    zoff_ranks *r = &t->ranks;
+    const zoff_sum_place *place = t->route.place;
+    zoff_reduce_opts reduce = reduce_opts(t, t->plan);
+    reduce.comm = t->comm;
+    reduce.channel = t->channel;
+    reduce.slots = REDUCE_SLOTS;
+    reduce.memory = place->slots(t);
+    reduce.factor = t->values->grad_factor;
+    reduce.part_bytes = part_bytes_of;
+    reduce.pack = place->pack_bucket;
+    reduce.sum = place->sum_bucket;
+    reduce.ctx = t;
+    ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
+    const zoff_gather_opts gather = {.comm = t->comm,
+                                     .channel = t->channel,
+                                     .stream = ZOFF_COMM_STEP,
+                                     .slots = SPREAD_SLOTS,
+                                     .about = zoff_transfer_all_gather_about,
+                                     .part_bytes = zoff_transfer_all_gather_part_bytes,
+                                     .begin = place->spread_begin,
+                                     .end = place->spread_end,
+                                     .ctx = t};
+    return zoff_zero_gather_open(&gather, &r->gather);
+}
+
+zoff_status zoff_transfer_ranks_open(zoff_transfer *t)
+{
+    zoff_transfer_wire_watch(t);
+    if (!zoff_transfer_ranks_several(t))
+        return ZOFF_OK;
+    ZOFF_TRY(allocate(t));
+    ZOFF_TRY(zoff_transfer_device_direct_open(t));
+    count_missing(t);
+    return open_exchanges(t);
+}
+
+void zoff_transfer_ranks_abandon(zoff_transfer *t)
+{
+    zoff_transfer_wire_unwatch(t);
+    zoff_zero_reduce_close(t->ranks.reduce);
+    zoff_zero_gather_close(t->ranks.gather);
+    t->ranks.reduce = NULL;
+    t->ranks.gather = NULL;
+}
+
+void zoff_transfer_ranks_close(zoff_transfer *t)
+{
+    zoff_ranks *r = &t->ranks;
+    zoff_base_map_free(&r->staging);
+    void *blocks[] = {r->part_bytes, r->missing, r->moves, r->terms, r->part_rows};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        zoff_base_mem_free(blocks[i]);
+    *r = (zoff_ranks){.reduce = NULL};
+}
+
+static uint64_t sent_weights(const zoff_transfer *t)
+{
+    const uint64_t spread = t->plan->replicated ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
+    return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather);
+}
+
+/* Of replicated states the sums of gradients travel twice. */
+static uint64_t sent_gradients(const zoff_transfer *t)
+{
+    const uint64_t sums = t->plan->replicated ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
+    return t->ranks.reduce ? sums + zoff_zero_reduce_sent_bytes(t->ranks.reduce) : 0;
+}
+
+void zoff_transfer_ranks_count(const zoff_transfer *t, zoff_step_info *info)
+{
+    info->sent_bytes = t->channel->sent_bytes - t->ranks.before.sent;
+    info->received_bytes = t->channel->received_bytes - t->ranks.before.received;
+    info->sent_gradient_bytes = sent_gradients(t) - t->ranks.before.gradients;
+    info->sent_weight_bytes = sent_weights(t) - t->ranks.before.weights;
+}
+
+void zoff_transfer_ranks_count_anew(zoff_transfer *t)
+{
+    t->ranks.before.sent = t->channel->sent_bytes;
+    t->ranks.before.received = t->channel->received_bytes;
+    t->ranks.before.gradients = sent_gradients(t);
+    t->ranks.before.weights = sent_weights(t);
+}

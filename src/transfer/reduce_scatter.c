@@ -1,0 +1,212 @@
+/* reduce_scatter.c: gradients of all ranks on their way to the rank that owns their sum. The rule is one for all stages, tiers
+ * and numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
+ * micro-batch and in the order of ranks. A gradient that a rank does not have counts as zeros.
+ *
+ * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element.
+ *
+ * Where the communicator adds them up (sum_rules.c) weights come before the wire and the order is its own; that is the one case
+ * that the rule does not hold for. */
+#include "transfer.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+static const size_t *part_bytes(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_transfer_wire_parts(t, bucket);
+}
+
+/* Gradients that lie in memory of the engine are packed now, so their memory is free for others. */
+static void forget_packed(zoff_transfer *t, size_t bucket)
+{
+    const zoff_plan_chunk *c = &t->plan->chunks[bucket];
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        const zoff_plan_piece *run = &t->plan->runs[i];
+        const size_t number = t->model->params[run->param].first_flag + run->slice;
+        if (t->model->flags[number] & ZOFF_SLICE_READY && zoff_transfer_grads_at(t, number))
+            zoff_transfer_grads_packed(t, number);
+    }
+}
+
+zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves)
+{
+    size_t used = 0;
+    *out_moves = 0;
+    if (!out) /* all parts are empty */
+        return ZOFF_OK;
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++) {
+        zoff_plan_cursor part = zoff_zero_plan_part(t->plan, bucket, rank);
+        zoff_plan_piece piece;
+        size_t at = 0;
+        while (zoff_zero_plan_next(&part, &piece)) {
+            const zoff_model_param *p = &t->model->params[piece.param];
+            if (p->frozen)
+                continue;
+            const size_t bytes = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+            char *to = out + zoff_transfer_wire_place(&at, piece.count, bytes);
+            if (*zoff_model_params_flag(t->model, &piece) & ZOFF_SLICE_READY)
+                t->route.rule->list(t, &piece, to, used++);
+            else /* it counts as zeros */
+                ZOFF_TRY(t->route.place->zero(t, to, piece.count * bytes));
+        }
+        const size_t bytes = part_bytes(t, bucket)[rank];
+        ZOFF_TRY(t->route.rule->pad(t, out + at, bytes - at));
+        out += bytes;
+    }
+    *out_moves = used;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_reduce_scatter_pack(void *ctx, size_t bucket, unsigned slot, char *out)
+{
+    zoff_transfer *t = ctx;
+    size_t moves;
+    (void)slot;
+    ZOFF_TRY(zoff_transfer_reduce_scatter_list_parts(t, bucket, out, &moves));
+    zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, moves);
+    forget_packed(t, bucket);
+    return ZOFF_OK;
+}
+
+size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    const unsigned own = t->plan->rank;
+    const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
+    size_t used = 0, at = 0;
+    for (size_t i = 0; i < part.piece_count; i++) {
+        const zoff_plan_piece *piece = &t->plan->pieces[part.first_piece + i];
+        const zoff_model_param *p = &t->model->params[piece->param];
+        if (p->frozen)
+            continue;
+        const zoff_dtype dtype = t->route.rule->dtype(t, p);
+        zoff_accumulate_piece *sum = &t->scratch.accumulate_pieces[used++];
+        *sum =
+            (zoff_accumulate_piece){.count = piece->count,
+                                    .sum = t->route.place->sum(t, piece),
+                                    .grad = parts + zoff_transfer_wire_place(&at, piece->count, zoff_adam_dtype_bytes(dtype)),
+                                    .dtype = dtype,
+                                    .first = t->batch.micro == 0,
+                                    .stride = part_bytes(t, bucket)[own]};
+        t->route.rule->terms(t, weights, sum);
+    }
+    return used;
+}
+
+/* On the host, into the accumulator. */
+static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    const double from = zoff_base_clock_seconds();
+    const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
+    for (size_t i = 0; i < used; i++) {
+        const zoff_accumulate_piece *a = &t->scratch.accumulate_pieces[i];
+        t->batch.early.read_bytes += a->count * (a->sources * zoff_adam_dtype_bytes(a->dtype) + (a->first ? 0 : sizeof(float)));
+        t->batch.early.write_bytes += a->count * sizeof(float);
+    }
+    zoff_adam_accumulate_run(t->owner.threads_now(t->owner.ctx), t->scratch.accumulate_pieces, used, NULL, NULL);
+    t->batch.early.measure_seconds += zoff_base_clock_seconds() - from;
+}
+
+zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
+{
+    if (t->batch.micro + 1 < t->values->accumulation)
+        return ZOFF_OK;
+    const bool was_poisoned = t->measure.vote.poisoned;
+    if (zoff_transfer_device_tier_has(t, bucket))
+        zoff_transfer_device_norm_take(t, bucket);
+    else
+        zoff_transfer_measure_bucket(t, bucket, &t->batch.early.measure_seconds, &t->batch.early.read_bytes);
+    if (t->measure.vote.poisoned && !was_poisoned)
+        t->route.rule->blame(t, bucket, parts, weights);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
+{
+    zoff_transfer *t = ctx;
+    (void)slot;
+    add_up(t, bucket, parts, weights);
+    return zoff_transfer_reduce_scatter_summed(t, bucket, parts, weights);
+}
+
+/* ---- a micro-batch ---- */
+
+bool zoff_transfer_reduce_scatter_leaves_early(const zoff_transfer *t)
+{
+    return zoff_transfer_ranks_several(t) && t->values->zero_stage >= 2;
+}
+
+void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
+{
+    t->batch.weight = 1;
+    t->batch.handed_over = false;
+    zoff_transfer_grads_forget(t);
+    if (t->ranks.reduce)
+        zoff_zero_reduce_begin(t->ranks.reduce, t->ranks.missing);
+    if (t->ranks.reduce && t->batch.micro + 1 == t->values->accumulation)
+        zoff_transfer_measure_begin(t);
+}
+
+void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size_t slice)
+{
+    const size_t number = t->model->params[p].first_flag + slice;
+    if (zoff_transfer_grads_at(t, number))
+        zoff_transfer_grads_hand_over(t, number,
+                                      1 + t->model->slice_buckets[number].last - t->model->slice_buckets[number].first);
+}
+
+void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t slice)
+{
+    const zoff_model_param *param = &t->model->params[p];
+    if (!t->ranks.reduce || !zoff_transfer_reduce_scatter_leaves_early(t) || param->frozen || !param->count)
+        return;
+    const zoff_slice_buckets *buckets = &t->model->slice_buckets[param->first_flag + slice];
+    zoff_zero_reduce_mark(t->ranks.reduce, buckets->first, buckets->last);
+    (void)zoff_transfer_reduce_scatter_go_on(t);
+}
+
+/* Errors are kept; the step returns them. */
+bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t)
+{
+    return t->ranks.reduce && zoff_zero_reduce_poll(t->ranks.reduce) != ZOFF_OK;
+}
+
+void zoff_transfer_reduce_scatter_close(zoff_transfer *t)
+{
+    if (t->ranks.reduce)
+        zoff_zero_reduce_close_batch(t->ranks.reduce);
+}
+
+zoff_status zoff_transfer_reduce_scatter_bucket(void *ctx, zoff_bucket_run *run)
+{
+    zoff_transfer *t = ctx;
+    if (zoff_zero_reduce_is_done(t->ranks.reduce, run->chunk))
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_zero_reduce_poll(t->ranks.reduce));
+    return zoff_zero_reduce_is_done(t->ranks.reduce, run->chunk) ? ZOFF_OK : ZOFF_PENDING;
+}
+
+static zoff_status poll(void *ctx)
+{
+    const zoff_transfer *t = ctx;
+    return zoff_zero_reduce_poll(t->ranks.reduce);
+}
+
+zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)
+{
+    return zoff_transfer_wire_wait_until(t, poll, t);
+}
+
+double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t)
+{
+    if (t->ranks.reduce)
+        return zoff_zero_reduce_total_weight(t->ranks.reduce);
+    return zoff_transfer_pieces_accumulates(t) ? t->batch.weight : 1; /* the gradient of a single one is taken as it is */
+}
+
+void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight)
+{
+    t->batch.weight = (float)weight;
+    if (t->ranks.reduce)
+        zoff_zero_reduce_weigh(t->ranks.reduce, weight);
+}

@@ -1,0 +1,56 @@
+/* staging.c: staging slots of host memory for the weights of a bucket on their way to a device. */
+#include "transfer.h"
+
+#include "try.h"
+
+/* Where a piece is in the staging slot of its bucket: staging slots are laid out by runs, and a piece is a part of one. */
+size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    const size_t run = zoff_zero_plan_find_run(t->plan, piece->param, piece->slice, piece->first);
+    const size_t skip = piece->first - t->plan->runs[run].first;
+    return t->device.staging.offsets[run] + skip * zoff_adam_dtype_bytes(t->model->params[piece->param].dtype);
+}
+
+char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
+{
+    const zoff_staging_slot *slot;
+    (void)weights; /* none are the engine's */
+    slot = t->runs[piece->bucket].staging;
+    return slot ? slot->base + zoff_transfer_staging_offset(t, piece) : NULL;
+}
+
+/* One that nobody has, and nothing leaves any more.  @return PENDING when all are in use */
+static zoff_status find_free(zoff_transfer *t, zoff_staging_slot **out)
+{
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {
+        zoff_staging_slot *w = &t->device.staging.slots[i];
+        if (w->uploads) {
+            zoff_status status = t->accel->ops->event_poll(t->accel, w->uploaded);
+            ZOFF_TRY(status);
+            w->uploads = status == ZOFF_PENDING;
+        }
+        if (!w->uploads && !w->lent) {
+            *out = w;
+            return ZOFF_OK;
+        }
+    }
+    return ZOFF_PENDING;
+}
+
+zoff_status zoff_transfer_staging_lend(zoff_transfer *t, size_t bucket)
+{
+    zoff_staging_slot *slot;
+    zoff_status status = find_free(t, &slot);
+    if (status != ZOFF_OK)
+        return status;
+    slot->lent = true;
+    t->runs[bucket].staging = slot;
+    return ZOFF_OK;
+}
+
+void zoff_transfer_staging_release(zoff_transfer *t, size_t bucket)
+{
+    if (t->runs[bucket].staging)
+        t->runs[bucket].staging->lent = false;
+    t->runs[bucket].staging = NULL;
+}

@@ -1,0 +1,176 @@
+/* streams.c: pinned memory, copies, the order of a device's streams, and waiting for them. A device that has failed says so.
+ * One that neither moves nor fails, as behind a collective of the trainer's whose peer is dead, is an error when the
+ * communicator's timeout_seconds are over. */
+#include "transfer.h"
+
+#include "clock.h"
+#include "try.h"
+
+#include <stdio.h>
+
+/* ---- waiting ---- */
+
+bool zoff_transfer_streams_upload(const zoff_transfer *t)
+{
+    bool uploads = false;
+    for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
+        uploads = uploads || t->device.staging.slots[i].uploads;
+    return uploads;
+}
+
+bool zoff_transfer_streams_are_busy(const zoff_transfer *t)
+{
+    return t->device.downloads.first != t->device.downloads.end || zoff_transfer_streams_upload(t) || t->device.norm.waits ||
+           t->device.direct.waits;
+}
+
+static bool is_busy(void *ctx)
+{
+    return zoff_transfer_streams_are_busy(ctx);
+}
+
+static zoff_status say_what_stands(void *ctx, double seconds)
+{
+    const zoff_transfer *t = ctx;
+    const zoff_device *d = &t->device;
+    const zoff_download *download =
+        d->downloads.first != d->downloads.end ? &d->downloads.queue[d->downloads.first % t->model->slice_count] : NULL;
+    char words[256] = "work of the engine";
+    if (download)
+        snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", download->slice,
+                 t->model->params[download->param].name);
+    else if (zoff_transfer_streams_upload(t))
+        snprintf(words, sizeof words, "weights on their way up");
+    else if (d->norm.waits)
+        snprintf(words, sizeof words, "gradients that are measured");
+    return zoff_base_status_fail(
+        ZOFF_ERR_DEVICE,
+        "accelerator \"%s\" has neither moved nor failed for %g s (timeout_seconds), and is waited for: "
+        "%s. Look at what is in the program's stream before it; try again when it moves, or destroy the "
+        "engine",
+        zoff_accel_name(t->accel), seconds, words);
+}
+
+void zoff_transfer_streams_watch(zoff_transfer *t)
+{
+    t->pollers.device = (zoff_poller){.is_busy = is_busy,
+                                      .overdue = say_what_stands,
+                                      .ctx = t,
+                                      .timeout_seconds = t->comm->timeout_seconds,
+                                      .waited = &t->info->device_wait_seconds};
+    zoff_base_progress_add(t->progress, &t->pollers.device);
+}
+
+void zoff_transfer_streams_unwatch(zoff_transfer *t)
+{
+    zoff_base_progress_remove(t->progress, &t->pollers.device);
+}
+
+typedef struct event_wait {
+    zoff_accel *accel;
+    void *event;
+    double until; /* see is_through() */
+} event_wait;
+
+static zoff_status poll_event(void *ctx)
+{
+    const event_wait *w = ctx;
+    return w->accel->ops->event_poll(w->accel, w->event);
+}
+
+zoff_status zoff_transfer_streams_wait_for(zoff_transfer *t, void *event)
+{
+    event_wait w = {.accel = t->accel, .event = event};
+    return zoff_transfer_streams_wait(t, poll_event, &w);
+}
+
+zoff_status zoff_transfer_streams_wait(zoff_transfer *t, zoff_status (*until)(void *ctx), void *ctx)
+{
+    return zoff_base_progress_wait(t->progress, &t->pollers.device, until, ctx);
+}
+
+/* ---- the end ---- */
+
+static zoff_status poll_event_in_time(void *ctx)
+{
+    const event_wait *w = ctx;
+    const zoff_status status = poll_event(ctx);
+    ZOFF_FAIL_IF(status == ZOFF_PENDING && zoff_base_clock_seconds() > w->until, ZOFF_ERR_DEVICE, "it is too late");
+    return status;
+}
+
+/* Behind all that is in a stream. False: it does not come there in time. */
+static bool is_through(zoff_transfer *t, void *stream, double seconds)
+{
+    event_wait w = {.accel = t->accel, .event = t->device.synced, .until = zoff_base_clock_seconds() + seconds};
+    if (!stream || w.accel->ops->event_record(w.accel, w.event, stream) < 0)
+        return true;
+    (void)zoff_transfer_streams_wait(t, poll_event_in_time, &w);
+    return poll_event(&w) != ZOFF_PENDING; /* also where the device has failed: nothing is done there any more */
+}
+
+bool zoff_transfer_streams_end(zoff_transfer *t)
+{
+    enum { PATIENCE_SECONDS = 10 };
+    zoff_saved_error saved;
+    const zoff_device *d = &t->device;
+    if (!t->comm || !t->accel || !zoff_transfer_device_is(t) || !d->synced)
+        return true;
+    const double most = t->comm->timeout_seconds;
+    const double seconds = most >= 0 && most < PATIENCE_SECONDS ? most : PATIENCE_SECONDS;
+    zoff_base_status_save(&saved);
+    const bool ends = is_through(t, d->down, seconds) && is_through(t, d->up, seconds) && is_through(t, d->compute, seconds);
+    zoff_base_status_restore(&saved);
+    return ends;
+}
+
+/* ---- memory, copies, order ---- */
+
+zoff_status zoff_transfer_streams_sync(zoff_transfer *t, void *stream)
+{
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.synced, stream));
+    return zoff_transfer_streams_wait_for(t, t->device.synced);
+}
+
+zoff_status zoff_transfer_streams_pin(zoff_transfer *t, const zoff_map *map)
+{
+    return t->accel->ops->pin(t->accel, map->base, map->bytes);
+}
+
+void zoff_transfer_streams_unpin(zoff_transfer *t, const zoff_map *map)
+{
+    t->accel->ops->unpin(t->accel, map->base);
+}
+
+zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up)
+{
+    void *stream = up ? t->device.up : t->device.down;
+    for (size_t i = 0; i < count; i++)
+        ZOFF_TRY(t->accel->ops->copy(t->accel, stream, moves[i].dst, moves[i].src,
+                                     moves[i].count * zoff_adam_dtype_bytes(moves[i].src_dtype)));
+    return zoff_transfer_streams_sync(t, stream);
+}
+
+/* The event is recorded anew by the next call, for a stream that may be another: so whoever is to wait is told here. What goes
+ * up overwrites weights that each of these streams may still read. */
+zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream)
+{
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.handed_over, native_stream));
+    return t->accel->ops->event_await(t->accel, t->device.up, t->device.handed_over);
+}
+
+zoff_status zoff_transfer_streams_compute_follow(zoff_transfer *t)
+{
+    t->device.computes = true;
+    return t->accel->ops->event_await(t->accel, t->device.compute, t->device.handed_over);
+}
+
+zoff_status zoff_transfer_streams_compute_settle(zoff_transfer *t)
+{
+    if (!t->device.computes)
+        return ZOFF_OK;
+    ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.norm.settled, t->device.compute));
+    ZOFF_TRY(zoff_transfer_streams_wait_for(t, t->device.norm.settled));
+    t->device.computes = false;
+    return ZOFF_OK;
+}

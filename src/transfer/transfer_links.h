@@ -1,0 +1,40 @@
+/* transfer_links.h: between the program's weights and gradients and the engine. Chosen when an engine is created, see links.c;
+ * part of transfer.h. */
+#ifndef ZOFF_TRANSFER_LINKS_H
+#define ZOFF_TRANSFER_LINKS_H
+
+#include "cpu_adam.h"
+#include "map.h"
+#include "zero.h"
+
+#include <zoff/engine.h>
+
+typedef struct zoff_transfer zoff_transfer;
+
+typedef struct zoff_link {
+    const char *name;
+    /* Memory of the engine that gradients and weights are copied to and from. */
+    zoff_status (*pin)(zoff_transfer *t, const zoff_map *map);
+    void (*unpin)(zoff_transfer *t, const zoff_map *map);
+    /* Whatever the engine does to weights from now on waits for the work that is in `native_stream` now. */
+    zoff_status (*follow)(zoff_transfer *t, void *native_stream);
+    zoff_status (*take)(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream); /* a gradient begins its way */
+    void (*taken)(zoff_transfer *t, zoff_param p, size_t slice); /* and is the engine's; what fails is told by the step */
+    const char *(*gradient)(const zoff_transfer *t, const zoff_plan_piece *piece); /* where the CPU reads it */
+    /* Where the CPU has the weights of a piece. `weights`: the chunk of those that are the engine's.  @return NULL: nowhere */
+    char *(*weights)(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
+    /* Outside of the walk: memory for the weights of a bucket, with this rank's where `load`.  @blocks for both */
+    zoff_status (*lend)(zoff_transfer *t, size_t bucket, bool load);
+    zoff_status (*settle)(zoff_transfer *t); /* wait until all new weights are where the program has them */
+    /* Copy weights from and to (`up`) where the program has them, outside of a step.  @blocks until done */
+    zoff_status (*move)(zoff_transfer *t, const zoff_cast_piece *moves, size_t count, bool up);
+    zoff_status (*add)(zoff_transfer *t, const zoff_accumulate_piece *piece); /* to a sum that is where gradients are */
+    zoff_status (*add_follow)(zoff_transfer *t);    /* additions from now on wait for the stream that `follow` was told last */
+    void (*added)(zoff_transfer *t, size_t number); /* memory that was lent for this slice's gradient is free */
+    zoff_status (*sums_alloc)(zoff_transfer *t, uint64_t bytes, char **out); /* where gradients are; into t->grads.tied */
+    void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it has ended */
+} zoff_link;
+
+extern const zoff_link zoff_transfer_links_in_place, zoff_transfer_links_staged, zoff_transfer_links_reached;
+
+#endif

@@ -1,0 +1,123 @@
+/* wire.c: what goes over the wire between ranks: which elements, in which type, and where in the part of a rank; and waiting
+ * for it. */
+#include "transfer.h"
+
+#include "bits.h"
+
+/* Where a piece goes in its part; `at` is where the one before it has ended. */
+size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes)
+{
+    const size_t start = zoff_base_bits_align(*at, element_bytes);
+    *at = start + count * element_bytes;
+    return start;
+}
+
+void zoff_transfer_wire_measure(zoff_transfer *t)
+{
+    t->ranks.widest_weight = t->ranks.widest_gradient = 0;
+    for (size_t i = 0; i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        const size_t gradient = p->frozen ? 0 : zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+        t->ranks.widest_weight = zoff_base_bits_max(t->ranks.widest_weight, zoff_adam_dtype_bytes(p->dtype));
+        t->ranks.widest_gradient = zoff_base_bits_max(t->ranks.widest_gradient, gradient);
+    }
+}
+
+size_t zoff_transfer_wire_part_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, unsigned rank)
+{
+    zoff_plan_cursor part = zoff_zero_plan_part(plan, bucket, rank);
+    zoff_plan_piece piece;
+    size_t at = 0;
+    while (zoff_zero_plan_next(&part, &piece)) {
+        const zoff_model_param *p = &t->model->params[piece.param];
+        if (p->frozen)
+            continue;
+        (void)zoff_transfer_wire_place(&at, piece.count, zoff_adam_dtype_bytes(t->route.rule->dtype(t, p)));
+    }
+    return zoff_base_bits_align(at, t->route.rule->align(t));
+}
+
+size_t zoff_transfer_wire_bucket_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    size_t bytes = 0, gaps = 0;
+    for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
+        const zoff_model_param *p = &t->model->params[plan->runs[i].param];
+        if (p->frozen)
+            continue;
+        const size_t element = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
+        bytes += plan->runs[i].count * element;
+        gaps += element < t->ranks.widest_gradient; /* what comes next may be aligned to more */
+    }
+    return bytes + (gaps ? gaps + plan->ranks : 0) * t->ranks.widest_gradient;
+}
+
+static void lay_parts(const zoff_transfer *t, size_t bucket, size_t *bytes)
+{
+    for (unsigned rank = 0; rank < t->plan->ranks; rank++)
+        bytes[rank] = zoff_transfer_wire_part_bytes(t, t->plan, bucket, rank);
+    t->route.rule->level(bytes, t->plan->ranks);
+}
+
+const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket)
+{
+    const zoff_ranks *r = &t->ranks;
+    size_t *bytes = r->part_bytes + bucket % ZOFF_PART_ROWS * t->plan->ranks;
+    size_t *whose = &r->part_rows[bucket % ZOFF_PART_ROWS];
+    if (*whose != bucket)
+        lay_parts(t, bucket, bytes);
+    *whose = bucket;
+    return bytes;
+}
+
+/* The same of all weights, outside of a step. */
+bool zoff_transfer_wire_takes(const zoff_transfer *t, const zoff_plan_piece *piece, bool all)
+{
+    const zoff_model_param *p = &t->model->params[piece->param];
+    const uint8_t flag = t->model->flags[p->first_flag + piece->slice];
+    const bool is_whole = !p->engine_owned || zoff_lending_param_cache_is_persistent(t->lending, piece->param, piece->slice);
+    return is_whole && (all || (flag && !p->frozen));
+}
+
+bool zoff_transfer_wire_takes_now(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return zoff_transfer_wire_takes(t, piece, t->ranks.spreads_all);
+}
+
+/* ---- waiting for other ranks ---- */
+
+/* Move bytes between ranks. Errors stay in the operations: their next poll returns them. */
+static zoff_status pump(void *ctx)
+{
+    const zoff_transfer *t = ctx;
+    if (t->ranks.reduce)
+        zoff_zero_reduce_pump(t->ranks.reduce);
+    if (t->ranks.gather)
+        zoff_zero_gather_pump(t->ranks.gather);
+    return ZOFF_OK;
+}
+
+/* Other ranks may send at any time; a single rank waits only for its own vote. */
+static bool is_busy(void *ctx)
+{
+    const zoff_transfer *t = ctx;
+    return zoff_transfer_ranks_several(t) || t->owner.is_voting(t->owner.ctx);
+}
+
+/* No deadline here: the communicator has one for each operation. */
+void zoff_transfer_wire_watch(zoff_transfer *t)
+{
+    t->pollers.ranks =
+        (zoff_poller){.pump = pump, .is_busy = is_busy, .ctx = t, .timeout_seconds = -1, .waited = &t->info->comm_wait_seconds};
+    zoff_base_progress_add(t->progress, &t->pollers.ranks);
+}
+
+zoff_status zoff_transfer_wire_wait_until(zoff_transfer *t, zoff_status (*until)(void *ctx), void *ctx)
+{
+    return zoff_base_progress_wait(t->progress, &t->pollers.ranks, until, ctx);
+}
+
+void zoff_transfer_wire_unwatch(zoff_transfer *t)
+{
+    zoff_base_progress_remove(t->progress, &t->pollers.ranks);
+}
