@@ -29,7 +29,8 @@ if(ZOFF_HAVE_XXH_DISPATCH)
 endif()
 zoff_room(lending  NEEDS model zero offload comm base)
 zoff_room(transfer NEEDS lending model config zero offload cpu_adam accel comm base)
-zoff_room(engine   NEEDS transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
+zoff_room(agreement NEEDS transfer model zero offload cpu_adam comm base)
+zoff_room(engine   NEEDS agreement transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set
 include(library)  # libzoff.so and libzoff.a out of the rooms, and their installation

@@ -78,23 +78,23 @@ static bool weights_take_slot(const zoff_engine *e, size_t bucket)
 
 void zoff_engine_admit_open(zoff_engine *e)
 {
-    e->streamed_count = 0;
+    e->walk.streamed_count = 0;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return;
     for (size_t position = 0; position < e->plan.chunk_count; position++) {
         const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, position);
         if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
-            e->streamed[e->streamed_count++] = position;
+            e->walk.streamed[e->walk.streamed_count++] = position;
     }
 }
 
 /* Index of the first streamed position that is not before `first`. */
 static size_t streamed_from(const zoff_engine *e, size_t first)
 {
-    size_t low = 0, high = e->streamed_count;
+    size_t low = 0, high = e->walk.streamed_count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (e->streamed[middle] < first)
+        if (e->walk.streamed[middle] < first)
             low = middle + 1;
         else
             high = middle;
@@ -111,12 +111,12 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
     size_t states = 0, weights = 0;
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return zoff_base_bits_min(e->plan.chunk_count, first + 1);
-    for (size_t k = streamed_from(e, first); k < e->streamed_count; k++) {
-        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]);
+    for (size_t k = streamed_from(e, first); k < e->walk.streamed_count; k++) {
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]);
         states += states_take_slot(e, bucket);
         weights += weights_take_slot(e, bucket);
         if (states > values->slots || weights > values->weights.slots)
-            return e->streamed[k];
+            return e->walk.streamed[k];
     }
     return e->plan.chunk_count;
 }
@@ -131,16 +131,16 @@ bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 void zoff_engine_admit_ahead(zoff_engine *e)
 {
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
-    for (size_t k = 0; k < e->streamed_count && e->streamed[k] < end; k++)
-        (void)zoff_offload_store_ahead(e->store, zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]));
+    for (size_t k = 0; k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
+        (void)zoff_offload_store_ahead(e->store, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
 }
 
 /* It would keep slots from the others. */
 void zoff_engine_admit_drop_useless(zoff_engine *e)
 {
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
-    for (size_t k = 0; e->run.last && k < e->streamed_count && e->streamed[k] < end; k++) {
-        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->streamed[k]);
+    for (size_t k = 0; e->run.last && k < e->walk.streamed_count && e->walk.streamed[k] < end; k++) {
+        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]);
         if (!zoff_engine_admit_needs_states(e, &e->transfer.runs[bucket]))
             zoff_offload_store_drop(e->store, bucket);
     }
@@ -153,8 +153,8 @@ void zoff_engine_admit_feed(zoff_engine *e)
         return;
     /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
     const size_t end = zoff_engine_admit_until(e, e->run.first);
-    for (size_t k = streamed_from(e, e->run.first); k < e->streamed_count && e->streamed[k] < end; k++)
+    for (size_t k = streamed_from(e, e->run.first); k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
         zoff_base_progress_keep(
-            &e->pollers.states,
-            zoff_engine_admit_borrow(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->streamed[k])]));
+            &e->io.states,
+            zoff_engine_admit_borrow(e, &e->transfer.runs[zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k])]));
 }

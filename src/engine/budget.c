@@ -6,6 +6,92 @@
 #include "budget.h"
 #include "try.h"
 
+#include <string.h>
+
+/* ---- chunks that stay in DRAM on the NVMe tier ---- */
+
+/* Chunks that have states in a store of the host. */
+size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = zoff_transfer_device_tier_buckets(&e->transfer, plan); i < plan->chunk_count; i++)
+        count += plan->chunks[i].bytes != 0;
+    return count;
+}
+
+/* Chunks that have weights of the engine. */
+size_t zoff_engine_budget_weights_stored(const zoff_plan *plan)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->chunk_count; i++)
+        count += plan->chunks[i].weight_bytes != 0;
+    return count;
+}
+
+size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan)
+{
+    const zoff_settings *s = &e->settings;
+    return s->tier == ZOFF_TIER_NVME ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max,
+                                                                        zoff_engine_budget_stored(e, plan))
+                                     : 0;
+}
+
+/* offload_param.max_in_cpu, rounded down to whole chunks. */
+size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
+{
+    const zoff_weight_values *values = &e->settings.values.weights;
+    size_t most = 0;
+    if (values->tier != ZOFF_TIER_NVME)
+        return 0;
+    for (size_t i = 0; i < plan->chunk_count; i++)
+        most = zoff_base_bits_max(most, plan->chunks[i].elements);
+    return most ? zoff_base_bits_min(values->cached_count / most, zoff_engine_budget_weights_stored(plan)) : 0;
+}
+
+/* ---- files of an earlier process ---- */
+
+/* Words of each parameter and of each chunk. */
+enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
+
+/* Two models have the same layout when each state of one lies where that of the other lies, and means the same: then names,
+ * sizes, order and optimizers are equal. Hyper-parameters, types of weights, threads and budgets may differ. */
+zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out)
+{
+    uint64_t *words, used = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * e->model.param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
+                                 "the layout", &words));
+    for (size_t i = 0; i < e->model.param_count; i++) {
+        const zoff_model_param *p = &e->model.params[i];
+        const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, p);
+        words[used++] = zoff_offload_layout(p->name, strlen(p->name));
+        words[used++] = p->count;
+        words[used++] = p->slices;
+        words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(&e->model, p->group)->optimizer;
+        words[used++] = zoff_zero_plan_streams(&tensor);
+    }
+    for (size_t i = 0; i < plan->chunk_count; i++) {
+        words[used++] = plan->chunks[i].bytes;
+        words[used++] = plan->chunks[i].elements;
+        words[used++] = plan->chunks[i].piece_count;
+    }
+    *out = zoff_offload_layout(words, used * sizeof *words);
+    zoff_base_mem_free(words);
+    return ZOFF_OK;
+}
+
+/* States that are there already keep their cut: the budget then decides how many chunks are in DRAM, not how large they are. */
+void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements)
+{
+    const zoff_settings *s = &e->settings;
+    size_t bytes, elements;
+    if (!s->values.persist || !zoff_offload_persisted_limits(s->paths[0], zoff_comm_rank(e->comm), &bytes, &elements))
+        return;
+    *chunk_bytes = bytes;
+    *chunk_elements = elements;
+}
+
+/* ---- the plan ---- */
+
 /* Elements of the plan's unit; see cpu_adam.h. */
 static const size_t UNIT = ZOFF_NORM_BLOCK;
 
@@ -98,8 +184,8 @@ static bool trains(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_
 static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_info *info)
 {
     const zoff_weight_values *values = &e->settings.values.weights;
-    const size_t residents = zoff_engine_residents_weights(e, plan);
-    const size_t count = zoff_engine_residents_weights_stored(plan);
+    const size_t residents = zoff_engine_budget_weights(e, plan);
+    const size_t count = zoff_engine_budget_weights_stored(plan);
     uint64_t stored = 0, cached = 0;
     size_t number = 0;
     if (!zoff_model_params_any_owned(&e->model))
@@ -140,7 +226,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         zoff_offload_placement_nvme(s->host_bytes, s->values.slots, state_bytes, &placement);
     }
     size_t chunk_elements = chunk_elements_of(e);
-    zoff_engine_persist_limits(e, &placement.chunk_bytes, &chunk_elements);
+    zoff_engine_budget_limits(e, &placement.chunk_bytes, &chunk_elements);
     ZOFF_TRY(make_plan(e, placement.chunk_bytes, chunk_elements, &plan));
     zoff_plan_info info = {.struct_size = sizeof info,
                            .tier = s->tier,
@@ -157,8 +243,8 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         stored += plan.chunks[i].bytes;
     info.host_bytes = stored;
     if (s->tier == ZOFF_TIER_NVME) {
-        const size_t residents = zoff_engine_residents_states(e, &plan);
-        const size_t count = zoff_engine_residents_stored(e, &plan);
+        const size_t residents = zoff_engine_budget_states(e, &plan);
+        const size_t count = zoff_engine_budget_stored(e, &plan);
         info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
         for (size_t i = kept, number = 0; i < plan.chunk_count; i++) {
             if (plan.chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))

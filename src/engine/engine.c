@@ -16,10 +16,10 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     zoff_engine *e;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_engine_create: out must not be NULL");
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *e, "an engine", &e));
-    e->process = zoff_base_fork_number();
+    e->life.process = zoff_base_fork_number();
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
-    zoff_engine_identity_come(e);
+    zoff_agreement_identity_come(&e->agreement);
     *out = e;
     return ZOFF_OK;
 destroy:
@@ -67,7 +67,7 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_engine_plan: out->struct_size is 0; set it to sizeof(zoff_plan_info)");
     zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* as long as it is built: what seal would find, and nothing of it stays */
-    const bool is_building = e->phase == ZOFF_PHASE_BUILDING;
+    const bool is_building = e->life.phase == ZOFF_PHASE_BUILDING;
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
     const zoff_status status = zoff_engine_budget_plan(e, &plan, &info);
     if (is_building)
@@ -82,13 +82,13 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
 /* What seal allocates, apart from the store. */
 static zoff_status allocate(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->streamed, "the buckets", &e->streamed));
-    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->hyper, "the groups' hyper-parameters", &e->hyper));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->votes, "the ranks' votes", &e->votes));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->vote_bytes, "the ranks' votes", &e->vote_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "the buckets", &e->walk.streamed));
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "the groups' hyper-parameters", &e->gate.hyper));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "the ranks' votes", &e->gate.votes));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.vote_bytes, "the ranks' votes", &e->gate.vote_bytes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
-    ZOFF_TRY(zoff_engine_presence_open(e));
-    ZOFF_TRY(zoff_engine_terms_open(e));
+    ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
+    ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
     return zoff_transfer_pieces_open(&e->transfer);
 }
 
@@ -97,7 +97,7 @@ static void leave_to_messages(zoff_engine *e)
 {
     /* Others read it while it is in flight. */
     zoff_comm_abandon(e->comm, &e->run.talks.vote);
-    zoff_comm_abandon(e->comm, &e->run.talks.agreement);
+    zoff_comm_abandon(e->comm, &e->agreement.presence.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
     zoff_comm_abandon(e->comm, &e->agreement.together.work);
     zoff_transfer_ranks_abandon(&e->transfer);
@@ -109,9 +109,9 @@ static void leave_to_messages(zoff_engine *e)
               zoff_base_words_bytes(e->transfer.ranks.staging.bytes + e->transfer.accumulator.map.bytes +
                                     e->lending.cache.arena.bytes));
     e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
-    e->agreement.bits = NULL;
+    e->agreement.presence.bits = NULL;
     e->agreement.together.all = NULL;
-    e->votes = NULL;
+    e->gate.votes = NULL;
 }
 
 /* Go on with what other ranks wait for, too, and will go on with: weights that were read ahead for a pass that does not come,
@@ -144,7 +144,7 @@ static void finish_messages(zoff_engine *e)
     enum { PATIENCE_SECONDS = 2 };
     zoff_saved_error saved;
     if (!e->transfer.comm || !zoff_transfer_ranks_several(&e->transfer) || zoff_comm_is_broken(e->comm) ||
-        e->phase != ZOFF_PHASE_IDLE)
+        e->life.phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_save(&saved);
     (void)zoff_transfer_wire_wait_until(&e->transfer, finish_in_time,
@@ -167,7 +167,7 @@ static void leave_to_device(zoff_engine *e)
     e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
-    e->owns_accel = false;
+    e->settings.owns_accel = false;
 }
 
 static void deallocate(zoff_engine *e)
@@ -175,7 +175,7 @@ static void deallocate(zoff_engine *e)
     finish_messages(e);
     leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
     leave_to_device(e);
-    zoff_engine_identity_close(e);
+    zoff_agreement_identity_close(&e->agreement);
     zoff_transfer_device_close(&e->transfer);
     zoff_transfer_intake_close(&e->transfer);
     zoff_model_slices_close(&e->model);
@@ -183,20 +183,20 @@ static void deallocate(zoff_engine *e)
     zoff_engine_stores_close(e);
     zoff_lending_param_cache_close(&e->lending);
     zoff_transfer_grads_close(&e->transfer);
-    zoff_engine_together_close(e);
+    zoff_agreement_together_close(&e->agreement);
     zoff_transfer_ranks_close(&e->transfer);
     zoff_transfer_streams_unwatch(&e->transfer);
     zoff_transfer_pieces_close(&e->transfer);
-    zoff_engine_presence_close(e);
-    zoff_engine_terms_close(e);
-    void *blocks[] = {e->hyper, e->votes, e->vote_bytes, e->streamed};
+    zoff_agreement_presence_close(&e->agreement);
+    zoff_agreement_terms_close(&e->agreement);
+    void *blocks[] = {e->gate.hyper, e->gate.votes, e->gate.vote_bytes, e->walk.streamed};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
         zoff_base_mem_free(blocks[i]);
     zoff_zero_plan_free(&e->plan);
-    e->hyper = NULL;
-    e->votes = NULL;
-    e->vote_bytes = NULL;
-    e->streamed = NULL;
+    e->gate.hyper = NULL;
+    e->gate.votes = NULL;
+    e->gate.vote_bytes = NULL;
+    e->walk.streamed = NULL;
 }
 
 /* Every parameter that has states must have weights to start them from. */
@@ -228,10 +228,11 @@ static void choose_team(zoff_engine *e)
         s->threads_why = "more would not make so small a model faster";
     }
     e->transfer.owner.threads = s->threads;
-    e->holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
+    e->threads.holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
 }
 
-static zoff_status make_plan(zoff_engine *e)
+/* `out_need`: bytes of DRAM. */
+static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
 {
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
@@ -241,7 +242,7 @@ static zoff_status make_plan(zoff_engine *e)
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
     e->transfer.accumulator.device_sums = zoff_transfer_device_tier_sums_of(&e->plan, e->transfer.device.tier.count);
     choose_team(e);
-    e->need_bytes = zoff_engine_budget_need(&info);
+    *out_need = zoff_engine_budget_need(&info);
     return zoff_engine_budget_check(e, &info);
 }
 
@@ -252,7 +253,7 @@ static zoff_status make_room(zoff_engine *e)
         ZOFF_TRY(zoff_base_team_start(e->settings.threads));
     ZOFF_TRY(zoff_transfer_grads_open(&e->transfer));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
-    ZOFF_TRY(zoff_engine_together_open(e));
+    ZOFF_TRY(zoff_agreement_together_open(&e->agreement));
     zoff_transfer_streams_watch(&e->transfer);
     ZOFF_TRY(zoff_transfer_device_open(&e->transfer));
     zoff_engine_rows_choose(e);
@@ -261,37 +262,50 @@ static zoff_status make_room(zoff_engine *e)
 }
 
 /* They are filled from the weights, which may have to come from a device first. */
-static zoff_status open_stores(zoff_engine *e)
+static zoff_status open_stores(void *ctx)
 {
+    zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
     return e->transfer.device.fault;
+}
+
+/* How a rank can need less of its host's memory, for an error. */
+static const char *less_memory(const zoff_engine *e)
+{
+    return e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which is for each of them"
+                                              : "set offload_optimizer.device to \"nvme\", or raise the limit";
 }
 
 static zoff_status seal(zoff_engine *e)
 {
     zoff_status status;
-    ZOFF_TRY_OR(undo, zoff_engine_identity_open(e));
+    uint64_t need = 0;
+    const zoff_listed_settings settings = {.keys = e->settings.agreed_keys,
+                                           .key_bytes = e->settings.agreed_bytes,
+                                           .states_in_files = e->settings.tier == ZOFF_TIER_NVME,
+                                           .chunk_elements = e->settings.chunk_elements};
+    ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each stretch of its own a rank hears whether others have come as far. */
-    ZOFF_TRY_OR(undo, zoff_engine_listed_agree_settings(e));
-    ZOFF_TRY_OR(undo, zoff_engine_consensus_success(e, make_plan(e)));
-    ZOFF_TRY_OR(undo, zoff_engine_listed_agree_plan(e));
-    ZOFF_TRY_OR(undo, zoff_engine_hosts_check(e));
-    ZOFF_TRY_OR(undo, zoff_engine_consensus_success(e, make_room(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
+    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
+    ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
+    ZOFF_TRY_OR(undo, zoff_agreement_hosts_check(&e->agreement, need, less_memory(e)));
+    ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
-    ZOFF_TRY_OR(undo, zoff_engine_first_weights_send(e));
+    ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
     if (!e->settings.values.persist) /* otherwise once it is known whether they count */
-        ZOFF_TRY_OR(undo, zoff_engine_first_weights_compare(e));
-    ZOFF_TRY_OR(undo, zoff_engine_together_run(e, open_stores));
+        ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_weights(&e->agreement));
+    ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (zoff_lending_is_gathered(&e->lending))
         ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* small slices are whole everywhere */
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
-    e->phase = ZOFF_PHASE_IDLE;
+    e->life.phase = ZOFF_PHASE_IDLE;
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     if (zoff_offload_store_reopened(e->store, &e->t))
-        e->awaits_weights = true;
+        e->life.awaits_weights = true;
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
     if (e->lending.store)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->lending.store);
@@ -309,9 +323,9 @@ undo:
 zoff_status zoff_engine_seal(zoff_engine *e)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_seal: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
-    zoff_engine_identity_enter(e, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    return zoff_engine_identity_exit(e, seal(e));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_seal: the engine is sealed already");
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_SEAL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    return zoff_agreement_identity_exit(&e->agreement, seal(e));
 }
 
 void zoff_engine_destroy(zoff_engine *e)
@@ -321,7 +335,7 @@ void zoff_engine_destroy(zoff_engine *e)
     zoff_engine_progress_thread_stop(e);
     zoff_engine_state_range_end(e);
     deallocate(e);
-    zoff_engine_identity_leave(e);
+    zoff_agreement_identity_leave(&e->agreement);
     zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);
     zoff_base_mem_free(e);

@@ -1,17 +1,17 @@
 /* engine_priv.h: what an engine is made of; the table that the files of this room share, with *_priv.h beside it.
  *
  *  life        engine.c create, seal, destroy; rooms.c what other rooms borrow; options.c; stats.c; progress_thread.c; phase.c
- *  calls       params.c parameters, groups, the loss scale; handover.c gradients; lend.c weights: each calls its room
- *  plan        budget.c whether it fits; residents.c what stays in DRAM; hosts.c ranks of one host
+ *  calls       params.c parameters, groups, the loss scale, weights that are lent; handover.c gradients: each calls its room
+ *  plan        budget.c
  *  step        step.c begin, wait, retry; rows.c which rows a bucket has; pipeline.c walks them
  *  rows        admit.c who borrows; stages.c, update.c of the host; gate.c norm, clip, skip; threads.c
- *  states      stores.c; states.c first values, pull, push; state_range.c parts of a parameter; persist.c, commit.c
- *  agreement   identity.c, facts.c, listed.c, terms.c, consensus.c, presence.c, together.c, first_weights.c
+ *  states      stores.c; states.c first values, pull, push; state_range.c parts of a parameter
  */
 #ifndef ZOFF_ENGINE_PRIV_H
 #define ZOFF_ENGINE_PRIV_H
 
 #include "accel.h"
+#include "agreement.h"
 #include "comm.h"
 #include "config.h"
 #include "cpu_adam.h"
@@ -24,9 +24,6 @@
 #include "words.h"
 #include "zero.h"
 #include "zoff_model.h"
-
-#include "agreement_priv.h"
-#include "facts_priv.h"
 
 #include <zoff/engine.h>
 
@@ -62,9 +59,8 @@ typedef enum zoff_gate { ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOF
 /* Operations by which ranks agree in a step. */
 typedef struct zoff_step_talks {
     zoff_comm_work vote;
-    zoff_comm_work agreement; /* on the slices that take part */
-    zoff_comm_work commit;    /* with zoff.persist: whether all have come so far */
-    bool agreement_asked, agreed, commit_asked;
+    zoff_comm_work commit; /* with zoff.persist: whether all have come so far */
+    bool commit_asked;
 } zoff_step_talks;
 
 /* One step, from begin to the end of wait. */
@@ -99,6 +95,7 @@ typedef struct zoff_engine_totals {
     uint64_t device_read_bytes, device_write_bytes;
     double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, when it was sealed */
+    bool warned_of_nothing;   /* that a step had no gradient at all */
 } zoff_engine_totals;
 
 /* Options and configuration, merged; the configuration itself is not needed after create. */
@@ -118,59 +115,77 @@ typedef struct zoff_settings {
     const char *host_bytes_key; /* who said so, for messages */
     uint64_t chunk_elements;
     unsigned threads;
-    const char *threads_why; /* static text */
-    bool threads_asked;      /* for by the program or the configuration */
+    const char *threads_why;    /* static text */
+    bool threads_asked;         /* for by the program or the configuration */
+    bool owns_accel, owns_comm; /* opened for this engine, and closed with it */
     bool progress_thread;
 } zoff_settings;
 
-/* Sources of work that completes later: state files, weight files. Devices and other ranks are the transfer's. */
-typedef struct zoff_pollers {
-    zoff_poller states, weights;
-} zoff_pollers;
-
 typedef struct zoff_progress_thread zoff_progress_thread;
 
+/* Which call may come next. */
+typedef struct zoff_life {
+    zoff_phase phase;
+    bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
+    unsigned process;    /* that made the engine: zoff_base_fork_number() */
+} zoff_life;
+
+/* Which threads work, and when. */
+typedef struct zoff_engine_threads {
+    zoff_progress_thread *progress; /* NULL: none */
+    bool in_progress;               /* it is the progress thread that is at work */
+    bool holds_team;                /* in a step its threads poll for some microseconds between two buckets */
+    unsigned update;                /* see update.c; 0: all that there are */
+    zoff_measure_threads measure;
+} zoff_engine_threads;
+
+/* What the gate decides by. */
+typedef struct zoff_engine_gate {
+    zoff_vote *votes; /* by rank */
+    size_t *vote_bytes;
+    zoff_adam_hyper *hyper; /* per group, of the current step */
+} zoff_engine_gate;
+
+/* What buckets walk by. */
+typedef struct zoff_engine_walk {
+    zoff_bucket_rows rows[2]; /* of buckets whose states are on the host, and on the device */
+    size_t *streamed;         /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
+    size_t streamed_count;
+} zoff_engine_walk;
+
+/* Work of the stores: of state files and of weight files. Devices and other ranks are the transfer's. */
+typedef struct zoff_engine_io {
+    zoff_poller states, weights;
+    zoff_store_stats counted; /* of the weights, by the steps so far */
+} zoff_engine_io;
+
+/* Calls that read or write ranges of states. */
+typedef struct zoff_engine_ranges {
+    bool last;    /* they were the last that read or wrote: nothing is read ahead */
+    bool unsaved; /* a range was written, and no commit has followed; the same on all ranks */
+} zoff_engine_ranges;
+
+/* The rooms below borrow fields of an engine: it never moves in memory. See rooms.c. */
 struct zoff_engine {
     zoff_accel *accel;
     zoff_comm *comm;
     zoff_comm_channel channel; /* of this engine's operations over ranks */
-    bool owns_accel, owns_comm;
     zoff_settings settings;
-    zoff_progress_thread *progress_thread; /* NULL: none */
-    bool in_progress_thread;               /* it is the progress thread that is at work */
-    zoff_phase phase;
-    bool awaits_weights; /* opened again, or rolled back: weights are not those of the states until they are pushed or pulled */
-
+    zoff_life life;
+    zoff_engine_threads threads;
     zoff_model model;
-
-    /* from seal on */
-    zoff_plan plan;
-    uint64_t need_bytes; /* of DRAM, as planned */
+    zoff_plan plan; /* from seal on */
     zoff_store *store;
     zoff_lending lending;
     zoff_transfer transfer;
     zoff_agreement agreement;
     zoff_progress progress;
-    zoff_pollers pollers;
-    zoff_vote *votes; /* by rank */
-    size_t *vote_bytes;
-    zoff_store_stats counted; /* of the weights, by the steps so far */
-    bool holds_team;          /* in a step its threads poll for some microseconds between two buckets */
-    zoff_bucket_rows rows[2]; /* of buckets whose states are on the host, and on the device */
-    size_t *streamed;         /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
-    size_t streamed_count;
-    zoff_adam_hyper *hyper; /* per group, of the current step */
-
-    unsigned process; /* that made it: zoff_base_fork_number() */
-    bool ranges_last; /* ranges were the last that was read or written: nothing is read ahead */
-    bool unsaved;     /* a range was written, and no commit has followed; the same on all ranks */
-
-    int64_t t;              /* updates made */
-    double micro_scale;     /* their grad_scale */
-    bool warned_of_nothing; /* that a step had no gradient at all */
+    zoff_engine_io io;
+    zoff_engine_gate gate;
+    zoff_engine_walk walk;
+    zoff_engine_ranges ranges;
+    int64_t t; /* updates made */
     zoff_step_run run;
-    unsigned update_threads; /* see update.c; 0: all that there are */
-    zoff_measure_threads measure_threads;
     zoff_engine_totals totals;
 };
 
@@ -213,34 +228,20 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
 /* ERR_STATE while the weights that the engine keeps are not those of the states. */
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
 
-/* residents.c: chunks that stay in DRAM on the NVMe tier */
-size_t zoff_engine_residents_states(const zoff_engine *e, const zoff_plan *plan);
-size_t zoff_engine_residents_weights(const zoff_engine *e, const zoff_plan *plan);
+/* budget.c: the plan, and whether it fits; chunks that stay in DRAM on the NVMe tier */
+size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan);
+size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan);
 /* All chunks that have states in a store; that have weights. */
-size_t zoff_engine_residents_stored(const zoff_engine *e, const zoff_plan *plan);
-size_t zoff_engine_residents_weights_stored(const zoff_plan *plan);
-/* Buckets whose states stay on the device (offload_optimizer.ratio): the first ones of the plan. */
-size_t zoff_engine_residents_kept(const zoff_engine *e, const zoff_plan *plan);
-
-/* budget.c: the plan, and whether it fits */
+size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan);
+size_t zoff_engine_budget_weights_stored(const zoff_plan *plan);
 zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, zoff_plan_info *out_info);
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 uint64_t zoff_engine_budget_need(const zoff_plan_info *info); /* DRAM, of all kinds */
 
-/* hosts.c: whether all ranks of this one's host fit into its memory together; asked by all ranks, before any allocates */
-zoff_status zoff_engine_hosts_check(zoff_engine *e);
-
-/* persist.c */
-zoff_status zoff_engine_persist_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
+/* A checksum of where each state lies, and of what it means: states of an earlier process fit if it is the same. */
+zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
 /* How the states were cut that are to be opened again; left as they are when there are none. */
-void zoff_engine_persist_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
-/* With which commit all ranks go on, from what each has found; 0: all start anew. */
-zoff_status zoff_engine_persist_judge(const zoff_engine *e, const zoff_standing *all, uint64_t *out_generation);
-
-/* commit.c: every rank calls these once its writes are complete; no rank records before all have come so far.  @blocks yes */
-zoff_status zoff_engine_commit_step(zoff_engine *e);
-/* `own`: the result of this rank's writes; an error of one rank is an error of all. */
-zoff_status zoff_engine_commit_pass(zoff_engine *e, zoff_status own);
+void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
 
 /* stores.c: the store of the states and that of the weights, as one */
 /* Write the first content of a chunk to `base`; `ctx` is the engine. */
@@ -258,6 +259,11 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out);
 /* From where a step counts, and up to where. */
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out);
 void zoff_engine_stores_end_count(zoff_engine *e);
+/* Record a step, or a pass. Every rank calls these once its writes are complete; no rank records before all have come so far.
+ * @blocks yes */
+zoff_status zoff_engine_stores_commit_step(zoff_engine *e);
+/* `own`: the result of this rank's writes; an error of one rank is an error of all. */
+zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
 
 /* states.c */
 /* Weights of the states as they are. */

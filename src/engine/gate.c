@@ -22,8 +22,8 @@ static const zoff_vote *first_poison(const zoff_engine *e)
 {
     const zoff_vote *first = NULL;
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++) {
-        if (e->votes[rank].poisoned && (!first || is_before(&e->votes[rank], first)))
-            first = &e->votes[rank];
+        if (e->gate.votes[rank].poisoned && (!first || is_before(&e->gate.votes[rank], first)))
+            first = &e->gate.votes[rank];
     }
     return first;
 }
@@ -87,7 +87,7 @@ static zoff_status decide(zoff_engine *e)
     zoff_step_run *run = &e->run;
     zoff_exact squares = {.terms = 0};
     for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
-        zoff_base_exact_join(&squares, &e->votes[rank].squares);
+        zoff_base_exact_join(&squares, &e->gate.votes[rank].squares);
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
@@ -104,9 +104,23 @@ static zoff_status decide(zoff_engine *e)
     }
     run->info.clip_factor = clip;
     for (size_t g = 0; g < e->model.group_count; g++)
-        zoff_adam_hyper_consts(&e->hyper[g], run->t, scale * run->info.clip_factor, &e->transfer.scratch.consts[g]);
+        zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.clip_factor, &e->transfer.scratch.consts[g]);
     run->gate = ZOFF_GATE_OPEN;
     return ZOFF_OK;
+}
+
+static uint64_t digest_terms(zoff_engine *e)
+{
+    const zoff_step_run *run = &e->run;
+    const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
+    const zoff_step_terms terms = {.t = run->t,
+                                   .clip_norm = run->clip_norm,
+                                   .grad_scale = run->grad_scale,
+                                   .loss_scale = run->info.loss_scale,
+                                   .flags = run->flags,
+                                   .weight = e->plan.run_count ? weight : 0,
+                                   .hyper = e->gate.hyper};
+    return zoff_agreement_terms_digest(&e->agreement, &terms);
 }
 
 /* Everybody's vote to everybody. */
@@ -114,16 +128,16 @@ static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
     if (zoff_transfer_ranks_several(&e->transfer))
-        e->transfer.measure.vote.terms = zoff_engine_terms_digest(e);
-    e->votes[rank] = e->transfer.measure.vote;
+        e->transfer.measure.vote.terms = digest_terms(e);
+    e->gate.votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
-        e->vote_bytes[i] = sizeof *e->votes;
+        e->gate.vote_bytes[i] = sizeof *e->gate.votes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
                                  .channel = &e->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_VOTE},
-                                 .in = &e->votes[rank],
-                                 .out = e->votes,
-                                 .receive_bytes = e->vote_bytes};
+                                 .in = &e->gate.votes[rank],
+                                 .out = e->gate.votes,
+                                 .receive_bytes = e->gate.vote_bytes};
     return zoff_comm_start(e->comm, &call, &e->run.talks.vote);
 }
 
@@ -141,7 +155,7 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         if (status == ZOFF_PENDING)
             return status;
         if (status == ZOFF_OK)
-            status = zoff_engine_terms_compare(e);
+            status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
         if (status == ZOFF_OK)
             status = decide(e);
         if (status < 0)

@@ -36,7 +36,7 @@ void zoff_engine_handover_zero(zoff_engine *e)
 /* A gradient that was handed over is read from where it was then, and one that is lent is in memory of the engine. */
 static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
 {
-    for (size_t slice = 0; e->phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
+    for (size_t slice = 0; e->life.phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
         const size_t number = p->first_flag + slice;
         ZOFF_FAIL_IF(
             e->model.flags[number] & (ZOFF_SLICE_READY | ZOFF_SLICE_GIVEN), ZOFF_ERR_STATE,
@@ -57,8 +57,8 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_param_bind: engine must not be NULL");
     ZOFF_FAIL_IF(p >= e->model.param_count, ZOFF_ERR_INVALID, "zoff_param_bind: there is no parameter %u; the engine has %zu",
                  p, e->model.param_count);
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s", e->model.params[p].name,
-                 zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_param_bind: %s cannot move: %s",
+                 e->model.params[p].name, zoff_engine_phase_words(e));
     zoff_model_param *param = &e->model.params[p];
     zoff_dtype grad_dtype;
     char *own_grad = zoff_model_params_own_grad(&e->model, p, 0, &grad_dtype);
@@ -82,7 +82,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_ready: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(native_stream && !zoff_transfer_device_is(&e->transfer), ZOFF_ERR_INVALID,
@@ -113,7 +113,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_grad_acquire: engine and out must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
     ZOFF_FAIL_IF(zoff_transfer_device_is(&e->transfer), ZOFF_ERR_UNSUPPORTED,
@@ -144,7 +144,7 @@ zoff_status zoff_grad_weight(zoff_engine *e, double weight)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
                  "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
     ZOFF_FAIL_IF(e->transfer.batch.handed_over, ZOFF_ERR_STATE,

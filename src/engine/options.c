@@ -8,13 +8,13 @@
 /* The engine's own host and self where the program brings none. */
 static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opts)
 {
-    e->owns_accel = !opts->accel;
-    e->owns_comm = !opts->comm;
+    e->settings.owns_accel = !opts->accel;
+    e->settings.owns_comm = !opts->comm;
     e->accel = opts->accel;
     e->comm = opts->comm;
-    if (e->owns_accel)
+    if (e->settings.owns_accel)
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
-    if (e->owns_comm)
+    if (e->settings.owns_comm)
         ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     zoff_engine_rooms_attach(e);
@@ -130,9 +130,9 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
 void zoff_engine_options_free(zoff_engine *e)
 {
     zoff_settings *s = &e->settings;
-    if (e->owns_accel)
+    if (e->settings.owns_accel)
         zoff_accel_close(e->accel);
-    if (e->owns_comm)
+    if (e->settings.owns_comm)
         zoff_comm_close(e->comm);
     free_paths(s->paths, s->path_count);
     free_paths(s->weight_paths, s->weight_path_count);

@@ -1,4 +1,4 @@
-/* params.c: what the program says about its parameters, their groups and the loss scale. */
+/* params.c: what the program says about its parameters, their groups and the loss scale; and weights that are lent to it. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -10,7 +10,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
                  "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
     ZOFF_FAIL_IF(desc->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_engine_add_param: desc->struct_size is 0; set it to sizeof(zoff_param_desc)");
@@ -21,7 +21,7 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
                  known.name ? known.name : "zoff_engine_add_param", zoff_accel_name(e->accel));
     ZOFF_TRY(zoff_model_params_add(&e->model, &known, out));
     const zoff_model_param *p = &e->model.params[e->model.param_count - 1];
-    zoff_engine_identity_add(e, p->name, p->count * p->slices);
+    zoff_agreement_identity_add(&e->agreement, p->name, p->count * p->slices);
     return ZOFF_OK;
 }
 
@@ -29,8 +29,8 @@ zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_ada
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
-    ZOFF_FAIL_IF(e->phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_phase_words(e));
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_IDLE && group >= e->model.group_count, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(e->life.phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_IDLE && group >= e->model.group_count, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: no parameter is in group %u", group);
     ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
@@ -63,7 +63,39 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
     ZOFF_FAIL_IF(scaler->struct_size == 0, ZOFF_ERR_INVALID,
                  "zoff_loss_scaler_set: scaler->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
-    if (e->phase != ZOFF_PHASE_BUILDING)
+    if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
     return zoff_model_loss_scale_set(&e->model, scaler);
+}
+
+/* ---- weights that the engine keeps ---- */
+
+static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
+{
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
+                 "%s: there is no slice %zu of parameter %u", call, slice, p);
+    ZOFF_FAIL_IF(!e->model.params[p].engine_owned, ZOFF_ERR_INVALID,
+                 "%s: the weights of %s are in the caller's memory (zoff_param_desc.engine_owned is false)", call,
+                 e->model.params[p].name);
+    ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "%s: accelerator \"%s\" has no streams; pass NULL", call,
+                 zoff_accel_name(e->accel));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_fetch"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_param_fetch: out must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_weights(e, "zoff_param_fetch"));
+    return zoff_lending_fetch_slice(&e->lending, p, slice, out);
+}
+
+zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream)
+{
+    ZOFF_ENTER(e);
+    ZOFF_TRY(check_call(e, p, slice, native_stream, "zoff_param_release"));
+    return zoff_lending_fetch_release(&e->lending, p, slice);
 }

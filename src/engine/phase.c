@@ -7,20 +7,20 @@ const char *zoff_engine_phase_words(const zoff_engine *e)
 {
     static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
                                         "a step has failed; retry it, drop it, or destroy the engine"};
-    return WORDS[e->phase];
+    return WORDS[e->life.phase];
 }
 
 zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase != wanted, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
     return ZOFF_OK;
 }
 
 zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
 {
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "%s: %s", call, zoff_engine_phase_words(e));
     return ZOFF_OK;
 }
 
@@ -43,7 +43,7 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
 
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)
 {
-    ZOFF_FAIL_IF(e->awaits_weights, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->life.awaits_weights, ZOFF_ERR_STATE,
                  "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
                  (long long)e->t);
     return ZOFF_OK;

@@ -94,7 +94,7 @@ static zoff_status write_behind(void *ctx)
  * writes at the same time. */
 static zoff_status drain(zoff_engine *e)
 {
-    zoff_poller *pollers[] = {&e->pollers.states, e->lending.store ? &e->pollers.weights : NULL};
+    zoff_poller *pollers[] = {&e->io.states, e->lending.store ? &e->io.weights : NULL};
     for (unsigned i = 0; i < 2 && pollers[i] && e->run.gate != ZOFF_GATE_SKIP; i++)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, pollers[i], write_behind, &(write_wait){e, pollers[i]->ctx}));
     return zoff_engine_stores_drain(e);

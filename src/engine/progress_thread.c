@@ -52,9 +52,9 @@ static void lock(zoff_progress_thread *c)
 
 zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
 {
-    if (!e || !e->progress_thread || is_inherited(e->progress_thread))
+    if (!e || !e->threads.progress || is_inherited(e->threads.progress))
         return NULL;
-    lock(e->progress_thread);
+    lock(e->threads.progress);
     return (zoff_engine *)(uintptr_t)e;
 }
 
@@ -63,7 +63,7 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
 {
     if (!*entered)
         return;
-    zoff_progress_thread *c = (*entered)->progress_thread;
+    zoff_progress_thread *c = (*entered)->threads.progress;
     if (c->sleeps)
         pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
@@ -71,17 +71,17 @@ void zoff_engine_progress_thread_leave(zoff_engine **entered)
 
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
 {
-    return e->in_progress_thread ? 1 : e->settings.threads;
+    return e->threads.in_progress ? 1 : e->settings.threads;
 }
 
 /* With the lock. A step that has failed stays as it is until the program decides.  @return whether something is on its way */
 static bool look(zoff_engine *e)
 {
-    if (e->phase == ZOFF_PHASE_FAILED)
+    if (e->life.phase == ZOFF_PHASE_FAILED)
         return false;
-    e->in_progress_thread = true;
-    const zoff_status status = e->progress_thread->progress(e);
-    e->in_progress_thread = false;
+    e->threads.in_progress = true;
+    const zoff_status status = e->threads.progress->progress(e);
+    e->threads.in_progress = false;
     return status == ZOFF_PENDING;
 }
 
@@ -106,7 +106,7 @@ static void *conduct(void *ctx)
 
 bool zoff_engine_progress_thread_is_child(const zoff_engine *e)
 {
-    if (!e || !e->store || e->process == zoff_base_fork_number())
+    if (!e || !e->store || e->life.process == zoff_base_fork_number())
         return false;
     const bool streams_weights = e->lending.store && e->settings.values.weights.tier == ZOFF_TIER_NVME;
     return e->settings.tier == ZOFF_TIER_NVME || streams_weights;
@@ -162,14 +162,14 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
         say_that_there_is_none(zoff_last_error());
         return;
     }
-    e->progress_thread = c; /* before the thread looks for it */
+    e->threads.progress = c; /* before the thread looks for it */
     /* Signals are for the threads of the program: ours takes none. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&c->thread, NULL, conduct, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
-        e->progress_thread = NULL;
+        e->threads.progress = NULL;
         free_thread(c);
         say_that_there_is_none(zoff_base_status_errno(error));
         return;
@@ -179,7 +179,7 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
 
 void zoff_engine_progress_thread_stop(zoff_engine *e)
 {
-    zoff_progress_thread *c = e->progress_thread;
+    zoff_progress_thread *c = e->threads.progress;
     if (!c || is_inherited(c))
         return;
     lock(c);
@@ -187,6 +187,6 @@ void zoff_engine_progress_thread_stop(zoff_engine *e)
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
-    e->progress_thread = NULL;
+    e->threads.progress = NULL;
     free_thread(c);
 }

@@ -43,7 +43,7 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                 .values = &e->settings.values.weights,
                                 .channel = &e->channel,
                                 .progress = &e->progress,
-                                .reads = &e->pollers.weights,
+                                .reads = &e->io.weights,
                                 .ranks = &e->transfer.pollers.ranks,
                                 .go_on = take_gradients,
                                 .ctx = e};
@@ -60,11 +60,12 @@ void zoff_engine_rooms_connect(zoff_engine *e)
                                             .feed = feed,
                                             .io = io,
                                             .is_voting = is_voting}};
+    e->agreement = (zoff_agreement){.model = &e->model, .plan = &e->plan, .channel = &e->channel, .transfer = &e->transfer};
 }
 
 void zoff_engine_rooms_attach(zoff_engine *e)
 {
     e->model.in_place = zoff_accel_in_place(e->accel);
-    e->lending.comm = e->transfer.comm = e->comm;
+    e->lending.comm = e->transfer.comm = e->agreement.comm = e->comm;
     e->transfer.accel = e->accel;
 }

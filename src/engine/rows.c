@@ -49,8 +49,8 @@ static const conditional_row STEP[] = {
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | DEVICE},
     {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: square sums, finite or not */
     {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
-    {"agree", zoff_engine_presence_agree, ENGINE, SEVERAL}, /* comm: on the slices that take part */
-    {"gate", zoff_engine_stages_gate, ENGINE, 0},           /* engine: opens when all are measured and the ranks have voted */
+    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: on the slices that take part */
+    {"gate", zoff_engine_stages_gate, ENGINE, 0},         /* engine: opens when all are measured and the ranks have voted */
     {"unload", zoff_transfer_device_unload, TRANSFER,
      ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | DEVICE},
@@ -96,13 +96,13 @@ void zoff_engine_rows_choose(zoff_engine *e)
     const size_t first_of_host = e->transfer.device.tier.count;
     for (unsigned on_device = 0; on_device < 2; on_device++) {
         const unsigned facts = facts_of(e, on_device != 0, on_device ? 0 : first_of_host);
-        choose(e, &e->rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
-        choose(e, &e->rows[on_device].step, STEP, sizeof STEP / sizeof STEP[0], facts);
+        choose(e, &e->walk.rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
+        choose(e, &e->walk.rows[on_device].step, STEP, sizeof STEP / sizeof STEP[0], facts);
     }
 }
 
 const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_bucket_rows *rows = &e->rows[zoff_transfer_device_tier_has(&e->transfer, run->chunk)];
+    const zoff_bucket_rows *rows = &e->walk.rows[zoff_transfer_device_tier_has(&e->transfer, run->chunk)];
     return e->run.last ? &rows->step : &rows->add;
 }

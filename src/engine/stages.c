@@ -60,6 +60,20 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
     return ZOFF_OK;
 }
 
+zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run)
+{
+    zoff_engine *e = ctx;
+    (void)run;
+    if (e->agreement.presence.agreed)
+        return ZOFF_OK;
+    const zoff_status status = zoff_agreement_presence_poll(&e->agreement);
+    if (status != ZOFF_OK)
+        return status;
+    e->run.expected = zoff_agreement_presence_elements(&e->agreement);
+    zoff_engine_admit_drop_useless(e);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;

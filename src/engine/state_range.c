@@ -274,8 +274,8 @@ static zoff_status move(zoff_engine *e, const state_range *w)
 {
     const zoff_pass pass = pass_of(e, w);
     if (pass.states || pass.weights) {
-        e->ranges_last = true;
-        e->unsaved = e->unsaved || w->write;
+        e->ranges.last = true;
+        e->ranges.unsaved = e->ranges.unsaved || w->write;
         ZOFF_TRY(zoff_engine_states_begin_pass(e, &pass));
     }
     for (size_t at = w->first; at < w->first + w->count;)
@@ -294,32 +294,32 @@ static zoff_status write_all(zoff_engine *e)
 /* All ranks hear what has become of it on each: they ask again together, or not at all. */
 static zoff_status record_alike(zoff_engine *e)
 {
-    return zoff_engine_consensus_success(e, zoff_engine_commit_pass(e, write_all(e)));
+    return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e)));
 }
 
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
 {
     if (zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist) {
-        zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-        ZOFF_TRY(zoff_engine_identity_exit(e, record_alike(e)));
+        zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+        ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, record_alike(e)));
     } else {
-        ZOFF_TRY(zoff_engine_commit_pass(e, write_all(e)));
+        ZOFF_TRY(zoff_engine_stores_commit_pass(e, write_all(e)));
     }
-    e->unsaved = false;
+    e->ranges.unsaved = false;
     return ZOFF_OK;
 }
 
 zoff_status zoff_engine_state_range_commit(zoff_engine *e)
 {
-    return e->unsaved ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
+    return e->ranges.unsaved ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : ZOFF_OK;
 }
 
 zoff_status zoff_engine_state_range_close(zoff_engine *e)
 {
-    if (!e->ranges_last)
+    if (!e->ranges.last)
         return ZOFF_OK;
     ZOFF_TRY(zoff_engine_state_range_commit(e));
-    e->ranges_last = false;
+    e->ranges.last = false;
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
@@ -327,7 +327,8 @@ zoff_status zoff_engine_state_range_close(zoff_engine *e)
 void zoff_engine_state_range_end(zoff_engine *e)
 {
     zoff_saved_error saved;
-    if (zoff_engine_progress_thread_is_child(e) || !e->unsaved || !e->settings.values.persist || e->phase != ZOFF_PHASE_IDLE)
+    if (zoff_engine_progress_thread_is_child(e) || !e->ranges.unsaved || !e->settings.values.persist ||
+        e->life.phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_save(&saved);
     if (zoff_engine_state_range_commit(e) < 0)
@@ -344,8 +345,8 @@ static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned cal
     const bool commits = w->write && zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
     if (!is_gathered(e, w) && !commits)
         return move(e, w);
-    zoff_engine_identity_enter(e, call, item_from(w, w->first));
-    return zoff_engine_identity_exit(e, move(e, w));
+    zoff_agreement_identity_enter(&e->agreement, call, item_from(w, w->first));
+    return zoff_agreement_identity_exit(&e->agreement, move(e, w));
 }
 
 /* ---- the caller's calls ---- */

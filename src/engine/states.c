@@ -126,7 +126,7 @@ static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsign
 {
     zoff_saved_error saved;
     chunk_wait w = {.store = store, .chunk = chunk, .arrays = arrays};
-    zoff_poller *poller = store == e->store ? &e->pollers.states : &e->pollers.weights;
+    zoff_poller *poller = store == e->store ? &e->io.states : &e->io.weights;
     const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
     if (status < 0) {
         /* A step that comes later must not find a read of ours on its way. */
@@ -227,7 +227,7 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
         return status;
     }
     status = zoff_engine_stores_drain(e);
-    ZOFF_TRY(pass->changes_states ? zoff_engine_commit_pass(e, status) : status);
+    ZOFF_TRY(pass->changes_states ? zoff_engine_stores_commit_pass(e, status) : status);
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
 }
@@ -296,17 +296,17 @@ zoff_status zoff_params_pull(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
-    ZOFF_FAIL_IF(e->awaits_weights && e->lending.store, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
                  "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
                  "yet; call zoff_params_push(), which makes them of the states",
                  (long long)e->t);
     if (e->settings.values.persist)
-        zoff_engine_identity_enter(e, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+        zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = cast_all(e, true);
     if (e->settings.values.persist)
-        (void)zoff_engine_identity_exit(e, status);
+        (void)zoff_agreement_identity_exit(&e->agreement, status);
     /* After an error some masters are new and others are not: a step waits until a pull or a push makes all of them one. */
-    e->awaits_weights = status < 0 && (e->awaits_weights || !e->lending.store);
+    e->life.awaits_weights = status < 0 && (e->life.awaits_weights || !e->lending.store);
     return status;
 }
 
@@ -315,8 +315,8 @@ zoff_status zoff_params_push(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_push"));
     ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_push"));
-    zoff_engine_identity_enter(e, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
-    zoff_status status = zoff_engine_identity_exit(e, cast_all(e, false));
-    e->awaits_weights = e->awaits_weights && status < 0;
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PUSH, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_status status = zoff_agreement_identity_exit(&e->agreement, cast_all(e, false));
+    e->life.awaits_weights = e->life.awaits_weights && status < 0;
     return status;
 }

@@ -48,7 +48,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     zoff_step_args known;
     ZOFF_TRY(known_args(args, &known));
     ZOFF_FAIL_IF(
-        e->awaits_weights, ZOFF_ERR_STATE,
+        e->life.awaits_weights, ZOFF_ERR_STATE,
         "zoff_step: the states are those after step %lld and the weights may be others; call zoff_params_push() to make "
         "the weights theirs, or zoff_params_pull() to take the weights as new masters",
         (long long)e->t);
@@ -59,13 +59,13 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                          .flags = known.flags,
                          .last = e->transfer.batch.micro + 1 == micro_steps,
                          .began = zoff_base_clock_seconds()};
-    ZOFF_FAIL_IF(e->transfer.batch.micro && run.grad_scale != e->micro_scale, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(e->transfer.batch.micro && run.grad_scale != e->transfer.batch.micro_scale, ZOFF_ERR_INVALID,
                  "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
-                 run.grad_scale, e->micro_scale);
+                 run.grad_scale, e->transfer.batch.micro_scale);
     ZOFF_TRY(zoff_model_loss_scale_check(&e->model, run.grad_scale));
     ZOFF_TRY(zoff_model_ties_check(&e->model));
     for (size_t group = 0; group < e->model.group_count; group++)
-        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, run.t, &e->hyper[group]));
+        ZOFF_TRY(zoff_model_groups_of_step(&e->model, &known, group, run.t, &e->gate.hyper[group]));
     if (run.last) {
         ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_step"));
         ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
@@ -75,7 +75,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     run.info = (zoff_step_info){.micro_step = e->transfer.batch.micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
-                                .lr = e->model.group_count ? e->hyper[0].lr : 0,
+                                .lr = e->model.group_count ? e->gate.hyper[0].lr : 0,
                                 .clip_factor = 1,
                                 .loss_scale = e->model.scaler.scale,
                                 .elements_owned = e->plan.elements};
@@ -83,7 +83,8 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     e->run = run;
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
     e->transfer.batch.closed = false;
-    e->micro_scale = run.grad_scale;
+    zoff_agreement_presence_begin(&e->agreement);
+    e->transfer.batch.micro_scale = run.grad_scale;
     return ZOFF_OK;
 }
 
@@ -94,7 +95,7 @@ static void start(zoff_engine *e)
         zoff_transfer_reduce_scatter_close(&e->transfer); /* otherwise when all have come down */
     if (!zoff_transfer_ranks_several(&e->transfer) && e->run.last)
         zoff_transfer_measure_begin(&e->transfer);
-    e->phase = ZOFF_PHASE_OPEN;
+    e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }
 
@@ -102,7 +103,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
     zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
     /* Nothing comes from a device that has failed: the step tells of it. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
@@ -113,7 +114,7 @@ zoff_status zoff_engine_progress(zoff_engine *e)
 
 static void enter(zoff_engine *e, unsigned call)
 {
-    zoff_engine_identity_enter(e, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
 }
 
 zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
@@ -122,7 +123,7 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
     ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: ranges are before it */
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
-    ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
+    ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_transfer_intake_settle(&e->transfer, false);
     if (status < 0)
         zoff_comm_uncount(e->comm); /* it begins again */
@@ -177,9 +178,9 @@ static void warn_of_nothing(zoff_engine *e)
         trains = trains || (!e->model.params[i].frozen && e->model.params[i].count);
     for (size_t i = 0; i < e->model.slice_count; i++)
         present = present || e->model.flags[i];
-    if (!trains || present || e->warned_of_nothing || zoff_comm_rank(e->comm) != 0)
+    if (!trains || present || e->totals.warned_of_nothing || zoff_comm_rank(e->comm) != 0)
         return;
-    e->warned_of_nothing = true;
+    e->totals.warned_of_nothing = true;
     ZOFF_WARN("step %lld updates nothing: no parameter has a gradient. Name gradient buffers in zoff_param_desc.grad or with "
               "zoff_param_bind(), or hand gradients over with zoff_grad_ready(). The step counts, and the schedule goes on",
               (long long)e->run.t);
@@ -206,7 +207,7 @@ static zoff_status finish(zoff_engine *e)
     e->transfer.batch.micro = e->run.last ? 0 : e->transfer.batch.micro + 1;
     if (info->outcome == ZOFF_OUTCOME_AFTER)
         e->t = e->run.t;
-    e->phase = ZOFF_PHASE_IDLE;
+    e->life.phase = ZOFF_PHASE_IDLE;
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_stats_add(e, info);
     zoff_engine_stores_end_count(e);
@@ -234,11 +235,11 @@ static zoff_status turn_scale(zoff_engine *e)
 /* Walk from where the buckets are. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
-    zoff_base_team_hold(e->holds_team); /* until the step ends: between steps no thread of ours spins */
+    zoff_base_team_hold(e->threads.holds_team); /* until the step ends: between steps no thread of ours spins */
     zoff_status status = zoff_engine_pipeline_run(e);
     zoff_base_team_hold(false);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
-        status = zoff_engine_commit_step(e);
+        status = zoff_engine_stores_commit_step(e);
     complete_info(e);
     if (status == ZOFF_OK) {
         if (e->run.gate == ZOFF_GATE_SKIP) {
@@ -253,7 +254,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         (void)zoff_engine_stores_drain(e); /* the store keeps what else fails until retry */
         zoff_base_status_restore(&first);
         bool torn = e->transfer.batch.updated > 0;
-        e->phase = ZOFF_PHASE_FAILED;
+        e->life.phase = ZOFF_PHASE_FAILED;
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
         zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
                                 !torn ? "before anything was changed"
@@ -274,14 +275,14 @@ zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info)
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_OPEN, "zoff_step_wait"));
     ZOFF_TRY(check_info(info));
     enter(e, ZOFF_COMM_IN_STEP_WAIT);
-    return zoff_engine_identity_exit(e, go_on(e, info));
+    return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
 }
 
 zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
+    ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
                  "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
                  (long long)e->run.t);
@@ -292,7 +293,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
         return status;
     }
     enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_RETRY);
-    return zoff_engine_identity_exit(e, go_on(e, info));
+    return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
 }
 
 zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info)
@@ -302,14 +303,14 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_TRY(check_info(info));
     ZOFF_TRY(zoff_engine_state_range_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP);
-    ZOFF_TRY(zoff_engine_identity_exit(e, prepare(e, args)));
+    ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_engine_handover_all(e);
     if (status < 0)
         zoff_comm_uncount(e->comm); /* it begins again */
     ZOFF_TRY(status);
     start(e);
     enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
-    return zoff_engine_identity_exit(e, go_on(e, info));
+    return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
 }
 
 /* States and weights as they were before a step that is half done. */
@@ -317,9 +318,9 @@ static zoff_status undo(zoff_engine *e)
 {
     e->run.undone = true;
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
-    e->awaits_weights = true;
+    e->life.awaits_weights = true;
     ZOFF_TRY(zoff_engine_states_push(e));
-    e->awaits_weights = false;
+    e->life.awaits_weights = false;
     return ZOFF_OK;
 }
 
@@ -329,23 +330,23 @@ static zoff_status drop_together(zoff_engine *e)
     zoff_transfer *t = &e->transfer;
     if (!t->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
                  (long long)e->run.t);
-    if (e->phase == ZOFF_PHASE_IDLE && !zoff_transfer_reduce_scatter_leaves_early(t))
+    if (e->life.phase == ZOFF_PHASE_IDLE && !zoff_transfer_reduce_scatter_leaves_early(t))
         return ZOFF_OK;
     zoff_transfer_reduce_scatter_close(t);
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));
-    if (e->phase == ZOFF_PHASE_IDLE)
+    if (e->life.phase == ZOFF_PHASE_IDLE)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_comm_wait(e->comm, &e->run.talks.agreement));
+    ZOFF_TRY(zoff_comm_wait(e->comm, &e->agreement.presence.work));
     return zoff_comm_wait(e->comm, &e->run.talks.vote);
 }
 
 static zoff_status drop(zoff_engine *e, bool torn)
 {
     ZOFF_TRY(drop_together(e));
-    if (e->phase != ZOFF_PHASE_IDLE) {
+    if (e->life.phase != ZOFF_PHASE_IDLE) {
         zoff_engine_pipeline_release(e);
         zoff_engine_stores_forget(e);
     }
@@ -354,7 +355,7 @@ static zoff_status drop(zoff_engine *e, bool torn)
     memset(e->model.flags, 0, e->model.slice_count);
     e->transfer.batch.micro = 0;
     e->transfer.batch.weight_sum = 0;
-    e->phase = ZOFF_PHASE_IDLE;
+    e->life.phase = ZOFF_PHASE_IDLE;
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     zoff_engine_admit_ahead(e);
     return ZOFF_OK;
@@ -364,8 +365,8 @@ zoff_status zoff_grads_drop(zoff_engine *e)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grads_drop: engine must not be NULL");
-    ZOFF_FAIL_IF(e->phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
-    const bool torn = e->phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
+    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_grads_drop: the engine is not sealed yet");
+    const bool torn = e->life.phase == ZOFF_PHASE_FAILED && e->transfer.batch.updated > 0;
     ZOFF_FAIL_IF(torn && !zoff_offload_store_can_rollback(e->store), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done; zoff_step_retry() can finish it", (long long)e->run.t);
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
@@ -376,7 +377,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     if (ended < 0 && e->transfer.pollers.device.is_overdue)
         return ended;
     enter(e, ZOFF_COMM_IN_DROP);
-    return zoff_engine_identity_exit(e, drop(e, torn));
+    return zoff_agreement_identity_exit(&e->agreement, drop(e, torn));
 }
 
 zoff_status zoff_step_count(const zoff_engine *e, int64_t *out)
@@ -393,10 +394,10 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
     ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
                  (long long)t);
-    if (e->phase != ZOFF_PHASE_BUILDING)
+    if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
-    const bool is_recorded = e->store && (t != before || e->unsaved);
+    const bool is_recorded = e->store && (t != before || e->ranges.unsaved);
     e->t = t;
     zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
     if (status < 0)

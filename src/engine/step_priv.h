@@ -32,6 +32,7 @@ void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed
 /* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run);
+zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* on the slices that have a gradient on any rank */
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);

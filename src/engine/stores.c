@@ -29,6 +29,25 @@ static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk 
     return chunk;
 }
 
+/* For the store, whose calls get the engine: ranks open their stores side by side. */
+static void between(void *ctx)
+{
+    zoff_engine *e = ctx;
+    zoff_agreement_together_pulse(&e->agreement);
+}
+
+static zoff_status decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
+{
+    zoff_engine *e = ctx;
+    return zoff_agreement_together_decide(&e->agreement, found, out_generation);
+}
+
+static zoff_status written(void *ctx)
+{
+    zoff_engine *e = ctx;
+    return zoff_agreement_together_written(&e->agreement);
+}
+
 /* What both have in common. */
 static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
 {
@@ -36,7 +55,7 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
     return (zoff_store_opts){.chunks = chunks,
                              .chunk_count = e->plan.chunk_count,
                              .fill_ctx = (void *)(uintptr_t)e,
-                             .between = zoff_engine_together_pulse,
+                             .between = between,
                              .threads = s->threads,
                              .rank = zoff_comm_rank(e->comm),
                              .ranks = zoff_comm_size(e->comm),
@@ -64,16 +83,16 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.what = "the optimizer states";
     opts.fill = fill;
     opts.slots = s->values.slots;
-    opts.residents = zoff_engine_residents_states(e, &e->plan);
+    opts.residents = zoff_engine_budget_states(e, &e->plan);
     opts.paths = (const char *const *)s->paths;
     opts.path_count = s->path_count;
     opts.persist = s->values.persist;
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
-    opts.decide = zoff_engine_together_decide;
-    opts.written = zoff_engine_together_written;
-    ZOFF_TRY(zoff_engine_persist_layout(e, &e->plan, &opts.layout));
+    opts.decide = decide;
+    opts.written = written;
+    ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout));
     return zoff_offload_store_open(&opts, &e->store);
 }
 
@@ -89,7 +108,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     opts.what = "the weights";
     opts.fill = fill;
     opts.slots = values->slots;
-    opts.residents = zoff_engine_residents_weights(e, &e->plan);
+    opts.residents = zoff_engine_budget_weights(e, &e->plan);
     opts.paths = (const char *const *)e->settings.weight_paths;
     opts.path_count = e->settings.weight_path_count;
     return zoff_offload_store_open(&opts, &e->lending.store);
@@ -127,17 +146,17 @@ zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill
         status = open_weights(e, chunks, weights);
     zoff_base_mem_free(chunks);
     if (status == ZOFF_OK) {
-        watch(e, e->store, &e->pollers.states);
+        watch(e, e->store, &e->io.states);
         if (e->lending.store)
-            watch(e, e->lending.store, &e->pollers.weights);
+            watch(e, e->lending.store, &e->io.weights);
     }
     return status;
 }
 
 void zoff_engine_stores_close(zoff_engine *e)
 {
-    zoff_base_progress_remove(&e->progress, &e->pollers.states);
-    zoff_base_progress_remove(&e->progress, &e->pollers.weights);
+    zoff_base_progress_remove(&e->progress, &e->io.states);
+    zoff_base_progress_remove(&e->progress, &e->io.weights);
     zoff_offload_store_close(e->store);
     zoff_offload_store_close(e->lending.store);
     e->store = NULL;
@@ -161,8 +180,8 @@ static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store
 
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_base_progress_take(&e->pollers.states));
-    return zoff_base_progress_take(&e->pollers.weights);
+    ZOFF_TRY(zoff_base_progress_take(&e->io.states));
+    return zoff_base_progress_take(&e->io.weights);
 }
 
 zoff_status zoff_engine_stores_drain(zoff_engine *e)
@@ -173,8 +192,8 @@ zoff_status zoff_engine_stores_drain(zoff_engine *e)
 /* Forget earlier errors: the retry reads or writes the same chunks again. */
 zoff_status zoff_engine_stores_retry(zoff_engine *e)
 {
-    zoff_base_progress_forget(&e->pollers.states);
-    zoff_base_progress_forget(&e->pollers.weights);
+    zoff_base_progress_forget(&e->io.states);
+    zoff_base_progress_forget(&e->io.weights);
     return to_both(e, zoff_offload_store_retry);
 }
 
@@ -207,14 +226,14 @@ void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
     if (!e->lending.store)
         return;
     zoff_offload_store_stats(e->lending.store, &weights);
-    out->read_bytes -= weights.read_bytes - e->counted.read_bytes;
-    out->ahead_bytes -= weights.ahead_bytes - e->counted.ahead_bytes;
+    out->read_bytes -= weights.read_bytes - e->io.counted.read_bytes;
+    out->ahead_bytes -= weights.ahead_bytes - e->io.counted.ahead_bytes;
 }
 
 void zoff_engine_stores_end_count(zoff_engine *e)
 {
     if (e->lending.store)
-        zoff_offload_store_stats(e->lending.store, &e->counted);
+        zoff_offload_store_stats(e->lending.store, &e->io.counted);
 }
 
 void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
@@ -230,4 +249,38 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
     out->lifetime_write_bytes += out->lifetime_write_bytes ? weights.write_bytes : 0;
     out->wait_seconds += weights.wait_seconds;
     out->check_seconds += weights.check_seconds;
+}
+
+/* ---- commits ---- */
+
+/* States that persist are recorded after a step or a pass. With several ranks no one records before all have written. */
+static bool is_common(const zoff_engine *e)
+{
+    return zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
+}
+
+static zoff_status poll_commit(void *ctx)
+{
+    zoff_engine *e = ctx;
+    return zoff_comm_poll(e->comm, &e->run.talks.commit);
+}
+
+zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
+{
+    zoff_step_run *run = &e->run;
+    if (is_common(e) && !run->talks.commit_asked) {
+        const zoff_comm_call call = {
+            .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
+        ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->talks.commit));
+        run->talks.commit_asked = true;
+    }
+    if (run->talks.commit_asked)
+        ZOFF_TRY(zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e));
+    return zoff_engine_stores_commit(e, run->t);
+}
+
+zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
+{
+    ZOFF_TRY(is_common(e) ? zoff_agreement_consensus_success(&e->agreement, own) : own);
+    return zoff_engine_stores_commit(e, e->t);
 }

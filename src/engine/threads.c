@@ -9,7 +9,7 @@
 
 unsigned zoff_engine_threads_of_update(const zoff_engine *e)
 {
-    return e->update_threads ? e->update_threads : e->settings.threads;
+    return e->threads.update ? e->threads.update : e->settings.threads;
 }
 
 unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used, unsigned most)
@@ -39,9 +39,9 @@ void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds)
 
 unsigned zoff_engine_threads_of_measure(const zoff_engine *e)
 {
-    if (e->in_progress_thread)
+    if (e->threads.in_progress)
         return 1;
-    return e->measure_threads.few ? zoff_engine_threads_of_update(e) : e->settings.threads;
+    return e->threads.measure.few ? zoff_engine_threads_of_update(e) : e->settings.threads;
 }
 
 void zoff_engine_threads_learn(zoff_engine *e)
@@ -50,10 +50,10 @@ void zoff_engine_threads_learn(zoff_engine *e)
     if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
         return;
     if (zoff_engine_threads_of_update(e) < e->settings.threads)
-        zoff_engine_threads_choose(&e->measure_threads, info->measure_seconds);
-    e->update_threads = zoff_engine_threads_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
+        zoff_engine_threads_choose(&e->threads.measure, info->measure_seconds);
+    e->threads.update = zoff_engine_threads_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
                                                    zoff_engine_threads_of_update(e), e->settings.threads);
-    zoff_offload_store_set_threads(e->store, e->update_threads);
+    zoff_offload_store_set_threads(e->store, e->threads.update);
     if (e->lending.store)
-        zoff_offload_store_set_threads(e->lending.store, e->update_threads);
+        zoff_offload_store_set_threads(e->lending.store, e->threads.update);
 }

@@ -55,10 +55,11 @@ typedef struct zoff_early {
 
 /* Micro-batches of a step, and how far its weights are. */
 typedef struct zoff_batch {
-    uint32_t micro;    /* micro-steps done of the current step */
-    float weight;      /* of this rank's gradients of the current micro-batch */
-    bool handed_over;  /* some of them were */
-    double weight_sum; /* of the micro-batches of this step before it, on all ranks */
+    uint32_t micro;     /* micro-steps done of the current step */
+    double micro_scale; /* their grad_scale */
+    float weight;       /* of this rank's gradients of the current micro-batch */
+    bool handed_over;   /* some of them were */
+    double weight_sum;  /* of the micro-batches of this step before it, on all ranks */
     zoff_early early;
     size_t updated; /* buckets whose weights are new */
     size_t spread;  /* buckets before this position of the walk have been sent to all ranks, or are on their way */

@@ -65,7 +65,7 @@ TEST_P(Rows, AreTheDocumentedOnes)
                  ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + (k.bucket_on_device ? "0.5" : "1") + "}}}",
              3000);
     ASSERT_FALSE(HasFailure());
-    const zoff_bucket_rows &rows = all.engines[0]->rows[k.bucket_on_device];
+    const zoff_bucket_rows &rows = all.engines[0]->walk.rows[k.bucket_on_device];
     const std::string line = std::string("| ") + k.place + " | " + k.tier + " | " + words(rows.step) + " |";
     std::ifstream file(ZOFF_ARCHITECTURE);
     const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -1,36 +1,36 @@
 /* consensus.c: ranks exchange small values outside of steps, and learn whether all of them succeeded. */
-#include "engine_priv.h"
+#include "agreement.h"
 
 #include "bits.h"
 #include "try.h"
 
 #include <string.h>
 
-zoff_status zoff_engine_consensus_gather(zoff_engine *e, void *all, size_t bytes)
+zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes)
 {
-    const unsigned ranks = zoff_comm_size(e->comm);
+    const unsigned ranks = zoff_comm_size(a->comm);
     size_t *each;
     zoff_comm_work work = {.active = false};
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *each, "what ranks must agree on", &each));
     for (unsigned i = 0; i < ranks; i++)
         each[i] = bytes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .channel = &e->channel,
+                                 .channel = a->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
-                                 .in = (char *)all + zoff_comm_rank(e->comm) * bytes,
+                                 .in = (char *)all + zoff_comm_rank(a->comm) * bytes,
                                  .out = all,
                                  .receive_bytes = each};
-    zoff_status status = zoff_comm_start(e->comm, &call, &work);
+    zoff_status status = zoff_comm_start(a->comm, &call, &work);
     if (status == ZOFF_OK)
-        status = zoff_comm_wait(e->comm, &work);
+        status = zoff_comm_wait(a->comm, &work);
     zoff_base_mem_free(each);
     return status;
 }
 
 /* With its own words where it is this rank that failed. */
-zoff_status zoff_engine_consensus_success(zoff_engine *e, zoff_status own)
+zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own)
 {
-    const unsigned ranks = zoff_comm_size(e->comm), rank = zoff_comm_rank(e->comm);
+    const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);
     zoff_saved_error saved;
     int *all, failed = -1;
     if (ranks == 1)
@@ -38,7 +38,7 @@ zoff_status zoff_engine_consensus_success(zoff_engine *e, zoff_status own)
     zoff_base_status_save(&saved);
     ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *all, "what ranks must agree on", &all));
     all[rank] = own;
-    zoff_status status = zoff_engine_consensus_gather(e, all, sizeof *all);
+    zoff_status status = zoff_agreement_consensus_gather(a, all, sizeof *all);
     for (unsigned i = 0; status == ZOFF_OK && i < ranks; i++)
         failed = failed < 0 && all[i] < 0 ? (int)i : failed;
     zoff_base_mem_free(all);

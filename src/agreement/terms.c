@@ -1,7 +1,7 @@
 /* terms.c: what the update of a step uses beside gradients and states, compared between ranks. Its checksum rides in the vote,
  * so a step of ranks that agree has no other operation. Ranks that differ send their words, and the error names what differs.
  * It comes before anything is updated. */
-#include "engine_priv.h"
+#include "agreement.h"
 
 #include "bits.h"
 #include "try.h"
@@ -36,58 +36,55 @@ static uint64_t word_of(double number)
 /* Hyper-parameters, and a checksum of the constants that come of them: it catches a field that has no name here. */
 static size_t words_of_group(void)
 {
-    return zoff_engine_facts_hyper_count() + 1;
+    return zoff_agreement_facts_hyper_count() + 1;
 }
 
-size_t zoff_engine_terms_count(const zoff_engine *e)
+static size_t count_words(const zoff_agreement *a)
 {
-    return TERMS + e->model.group_count * words_of_group();
+    return TERMS + a->model->group_count * words_of_group();
 }
 
-static void add_group(const zoff_engine *e, size_t group, uint64_t *out)
+static void add_group(const zoff_agreement *a, const zoff_step_terms *step, size_t group, uint64_t *out)
 {
     zoff_adam_consts consts;
     memset(out, 0, words_of_group() * sizeof *out);
-    if (!e->model.groups[group].used) /* nothing is updated with it */
+    if (!a->model->groups[group].used) /* nothing is updated with it */
         return;
     memset(&consts, 0, sizeof consts);
-    zoff_adam_hyper_consts(&e->hyper[group], e->run.t, 1.0, &consts);
-    zoff_engine_facts_hyper_words(&e->hyper[group], out);
+    zoff_adam_hyper_consts(&step->hyper[group], step->t, 1.0, &consts);
+    zoff_agreement_facts_hyper_words(&step->hyper[group], out);
     out[words_of_group() - 1] = zoff_offload_layout(&consts, sizeof consts);
 }
 
-zoff_status zoff_engine_terms_open(zoff_engine *e)
+zoff_status zoff_agreement_terms_open(zoff_agreement *a)
 {
-    if (zoff_comm_size(e->comm) == 1)
+    if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    return zoff_base_mem_alloc(3 * zoff_engine_terms_count(e), sizeof *e->agreement.step_terms, "what ranks compare",
-                               &e->agreement.step_terms);
+    return zoff_base_mem_alloc(3 * count_words(a), sizeof *a->step_terms, "what ranks compare", &a->step_terms);
 }
 
-void zoff_engine_terms_close(zoff_engine *e)
+void zoff_agreement_terms_close(zoff_agreement *a)
 {
-    zoff_base_mem_free(e->agreement.step_terms);
-    e->agreement.step_terms = NULL;
+    zoff_base_mem_free(a->step_terms);
+    a->step_terms = NULL;
 }
 
-uint64_t zoff_engine_terms_digest(zoff_engine *e)
+uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *step)
 {
-    const zoff_step_run *run = &e->run;
-    const zoff_loss_scaler *s = &e->model.scaler;
-    uint64_t *words = e->agreement.step_terms;
-    words[T] = (uint64_t)run->t;
-    words[CLIP] = word_of(run->clip_norm > 0 ? run->clip_norm : 0); /* negative and 0: not clipped */
-    words[GRAD_SCALE] = word_of(run->grad_scale);
-    words[FLAGS] = run->flags;
-    words[LOSS_SCALE] = word_of(run->info.loss_scale);
+    const zoff_loss_scaler *s = &a->model->scaler;
+    uint64_t *words = a->step_terms;
+    words[T] = (uint64_t)step->t;
+    words[CLIP] = word_of(step->clip_norm > 0 ? step->clip_norm : 0); /* negative and 0: not clipped */
+    words[GRAD_SCALE] = word_of(step->grad_scale);
+    words[FLAGS] = step->flags;
+    words[LOSS_SCALE] = word_of(step->loss_scale);
     words[ITERATIONS] = (uint64_t)s->iterations;
     words[LAST_OVERFLOW] = (uint64_t)s->last_overflow;
     words[HYSTERESIS] = s->hysteresis;
-    words[WEIGHTS] =
-        word_of(e->plan.run_count ? e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer) : 0);
-    for (size_t group = 0; group < e->model.group_count; group++)
-        add_group(e, group, words + TERMS + group * words_of_group());
-    return zoff_offload_layout(words, zoff_engine_terms_count(e) * sizeof *words);
+    words[WEIGHTS] = word_of(step->weight);
+    for (size_t group = 0; group < a->model->group_count; group++)
+        add_group(a, step, group, words + TERMS + group * words_of_group());
+    return zoff_offload_layout(words, count_words(a) * sizeof *words);
 }
 
 /* ---- where they differ ---- */
@@ -104,20 +101,20 @@ static bool is_other(const void *ctx, unsigned rank)
 }
 
 /* The words of one rank, to all. */
-static zoff_status send(zoff_engine *e, unsigned root, uint64_t *words)
+static zoff_status send(zoff_agreement *a, unsigned root, uint64_t *words)
 {
     zoff_comm_work work = {.active = false};
-    const size_t bytes = zoff_engine_terms_count(e) * sizeof *words;
+    const size_t bytes = count_words(a) * sizeof *words;
     const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
-                                 .channel = &e->channel,
+                                 .channel = a->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
                                  .out = words,
                                  .count = bytes,
                                  .root = root};
-    if (e->plan.rank == root)
-        memcpy(words, e->agreement.step_terms, bytes);
-    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
-    return zoff_comm_wait(e->comm, &work);
+    if (a->plan->rank == root)
+        memcpy(words, a->step_terms, bytes);
+    ZOFF_TRY(zoff_comm_start(a->comm, &call, &work));
+    return zoff_comm_wait(a->comm, &work);
 }
 
 static void print_word(size_t index, uint64_t word, char *dst, size_t dst_bytes)
@@ -125,7 +122,7 @@ static void print_word(size_t index, uint64_t word, char *dst, size_t dst_bytes)
     double number;
     memcpy(&number, &word, sizeof number);
     if (index >= TERMS)
-        (void)zoff_engine_facts_hyper_print((index - TERMS) % words_of_group(), word, dst, dst_bytes);
+        (void)zoff_agreement_facts_hyper_print((index - TERMS) % words_of_group(), word, dst, dst_bytes);
     else if (NAMES[index].is_number)
         snprintf(dst, dst_bytes, "%.17g", number);
     else
@@ -140,7 +137,7 @@ static void print_name(size_t index, char *dst, size_t dst_bytes)
         snprintf(dst, dst_bytes, "%s", NAMES[index].name);
     else
         snprintf(dst, dst_bytes, "zoff_adam_hyper.%s of group %zu, after the schedule,",
-                 zoff_engine_facts_hyper_print(field, 0, ignored, sizeof ignored), group);
+                 zoff_agreement_facts_hyper_print(field, 0, ignored, sizeof ignored), group);
 }
 
 static bool is_constants(size_t index)
@@ -148,15 +145,16 @@ static bool is_constants(size_t index)
     return index >= TERMS && (index - TERMS) % words_of_group() == words_of_group() - 1;
 }
 
-static zoff_status name_differences(const zoff_engine *e, unsigned other, const uint64_t *first, const uint64_t *second)
+static zoff_status name_differences(const zoff_agreement *a, const zoff_vote *votes, unsigned other, const uint64_t *first,
+                                    const uint64_t *second)
 {
     enum { SHOWN_MAX = 6 };
     char text[1400] = "", others[128], like[128];
     size_t used = 0;
     unsigned shown = 0, more = 0;
-    zoff_engine_facts_print_ranks(zoff_comm_size(e->comm), is_like_first, e->votes, like, sizeof like);
-    zoff_engine_facts_print_ranks(zoff_comm_size(e->comm), is_other, e->votes, others, sizeof others);
-    for (size_t i = 0; i < zoff_engine_terms_count(e); i++) {
+    zoff_agreement_facts_print_ranks(zoff_comm_size(a->comm), is_like_first, votes, like, sizeof like);
+    zoff_agreement_facts_print_ranks(zoff_comm_size(a->comm), is_other, votes, others, sizeof others);
+    for (size_t i = 0; i < count_words(a); i++) {
         char name[128], ours[64], theirs[64];
         if (first[i] == second[i] || is_constants(i))
             continue;
@@ -170,7 +168,7 @@ static zoff_status name_differences(const zoff_engine *e, unsigned other, const 
                                  name, ours, theirs, other);
         shown++;
     }
-    for (size_t i = 0; !shown && i < zoff_engine_terms_count(e); i++) {
+    for (size_t i = 0; !shown && i < count_words(a); i++) {
         if (first[i] != second[i])
             snprintf(text, sizeof text, "the constants of group %zu differ on ranks 0 and %u", (i - TERMS) / words_of_group(),
                      other);
@@ -185,16 +183,16 @@ static zoff_status name_differences(const zoff_engine *e, unsigned other, const 
 }
 
 /* Every rank has all votes, so all of them come here or none does. */
-zoff_status zoff_engine_terms_compare(zoff_engine *e)
+zoff_status zoff_agreement_terms_compare(zoff_agreement *a, const zoff_vote *votes)
 {
-    const unsigned ranks = zoff_comm_size(e->comm);
+    const unsigned ranks = zoff_comm_size(a->comm);
     unsigned other = 1;
-    while (other < ranks && is_like_first(e->votes, other))
+    while (other < ranks && is_like_first(votes, other))
         other++;
     if (other >= ranks)
         return ZOFF_OK;
-    uint64_t *first = e->agreement.step_terms + zoff_engine_terms_count(e), *second = first + zoff_engine_terms_count(e);
-    ZOFF_TRY(send(e, 0, first));
-    ZOFF_TRY(send(e, other, second));
-    return name_differences(e, other, first, second);
+    uint64_t *first = a->step_terms + count_words(a), *second = first + count_words(a);
+    ZOFF_TRY(send(a, 0, first));
+    ZOFF_TRY(send(a, other, second));
+    return name_differences(a, votes, other, first, second);
 }

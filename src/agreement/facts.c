@@ -1,6 +1,6 @@
 /* facts.c: compare a list between ranks. One checksum of each rank goes to all. Only where they differ do two ranks send their
  * lists, so that the error can name the items, their values and the ranks. */
-#include "engine_priv.h"
+#include "agreement.h"
 
 #include "array.h"
 #include "bits.h"
@@ -41,7 +41,7 @@ static zoff_status add_named(zoff_facts *f, const char *value, const char *forma
     return add_string(f, value);
 }
 
-zoff_status zoff_engine_facts_add_text(zoff_facts *f, const char *value, const char *format, ...)
+zoff_status zoff_agreement_facts_add_text(zoff_facts *f, const char *value, const char *format, ...)
 {
     if (!f->as_text)
         return add_word(f, zoff_offload_layout(value, strlen(value)));
@@ -52,7 +52,7 @@ zoff_status zoff_engine_facts_add_text(zoff_facts *f, const char *value, const c
     return status;
 }
 
-zoff_status zoff_engine_facts_add_count(zoff_facts *f, uint64_t value, const char *format, ...)
+zoff_status zoff_agreement_facts_add_count(zoff_facts *f, uint64_t value, const char *format, ...)
 {
     char text[32];
     if (!f->as_text)
@@ -94,12 +94,12 @@ enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
 _Static_assert(sizeof(zoff_adam_hyper) == offsetof(zoff_adam_hyper, flags) + sizeof(uint64_t),
                "a new field goes into the list");
 
-size_t zoff_engine_facts_hyper_count(void)
+size_t zoff_agreement_facts_hyper_count(void)
 {
     return FIELD_COUNT;
 }
 
-void zoff_engine_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
+void zoff_agreement_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
 {
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         const char *field = (const char *)h + FIELDS[i].offset;
@@ -113,7 +113,7 @@ void zoff_engine_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
     }
 }
 
-const char *zoff_engine_facts_hyper_print(size_t field, uint64_t word, char *dst, size_t dst_bytes)
+const char *zoff_agreement_facts_hyper_print(size_t field, uint64_t word, char *dst, size_t dst_bytes)
 {
     static const char *const OPTIMIZERS[] = {"Adam", "Adagrad", "Lion", "SGD"};
     double number;
@@ -137,8 +137,8 @@ typedef struct head {
     uint64_t digest, text_bytes;
 } head;
 
-void zoff_engine_facts_print_ranks(unsigned ranks, bool (*is_one)(const void *ctx, unsigned rank), const void *ctx, char *dst,
-                                   size_t dst_bytes)
+void zoff_agreement_facts_print_ranks(unsigned ranks, bool (*is_one)(const void *ctx, unsigned rank), const void *ctx,
+                                      char *dst, size_t dst_bytes)
 {
     enum { MOST = 8 };
     unsigned count = 0, shown = 0;
@@ -207,35 +207,35 @@ static zoff_status name_differences(const char *ours, size_t our_bytes, const ch
 }
 
 /* The list of one rank, to all. */
-static zoff_status send(zoff_engine *e, unsigned root, const zoff_facts *own, char *text, size_t bytes)
+static zoff_status send(zoff_agreement *a, unsigned root, const zoff_facts *own, char *text, size_t bytes)
 {
     zoff_comm_work work = {.active = false};
     const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
-                                 .channel = &e->channel,
+                                 .channel = a->channel,
                                  .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
                                  .out = text,
                                  .count = bytes,
                                  .root = root};
-    if (zoff_comm_rank(e->comm) == root)
+    if (zoff_comm_rank(a->comm) == root)
         memcpy(text, own->text, bytes);
-    ZOFF_TRY(zoff_comm_start(e->comm, &call, &work));
-    return zoff_comm_wait(e->comm, &work);
+    ZOFF_TRY(zoff_comm_start(a->comm, &call, &work));
+    return zoff_comm_wait(a->comm, &work);
 }
 
 /* Checksums differ, first on rank `other`. */
-static zoff_status explain(zoff_engine *e, const head *heads, unsigned other, const zoff_facts *own, const char *call,
+static zoff_status explain(zoff_agreement *a, const head *heads, unsigned other, const zoff_facts *own, const char *call,
                            const char *advice)
 {
     zoff_status status;
     char *first = NULL, *second = NULL, our_ranks[128], their_ranks[128];
-    const unsigned ranks = zoff_comm_size(e->comm);
+    const unsigned ranks = zoff_comm_size(a->comm);
     const size_t first_bytes = heads[0].text_bytes, second_bytes = heads[other].text_bytes;
     ZOFF_TRY(zoff_base_mem_alloc(first_bytes + 1, 1, "what ranks compare", &first));
     ZOFF_TRY_OR(free_texts, zoff_base_mem_alloc(second_bytes + 1, 1, "what ranks compare", &second));
-    ZOFF_TRY_OR(free_texts, send(e, 0, own, first, first_bytes));
-    ZOFF_TRY_OR(free_texts, send(e, other, own, second, second_bytes));
-    zoff_engine_facts_print_ranks(ranks, is_like, &(like){heads, 0}, our_ranks, sizeof our_ranks);
-    zoff_engine_facts_print_ranks(ranks, is_like, &(like){heads, other}, their_ranks, sizeof their_ranks);
+    ZOFF_TRY_OR(free_texts, send(a, 0, own, first, first_bytes));
+    ZOFF_TRY_OR(free_texts, send(a, other, own, second, second_bytes));
+    zoff_agreement_facts_print_ranks(ranks, is_like, &(like){heads, 0}, our_ranks, sizeof our_ranks);
+    zoff_agreement_facts_print_ranks(ranks, is_like, &(like){heads, other}, their_ranks, sizeof their_ranks);
     status = name_differences(first, first_bytes, second, second_bytes, our_ranks, their_ranks, call, advice);
 free_texts:
     zoff_base_mem_free(first);
@@ -252,31 +252,32 @@ static unsigned first_other(const head *heads, unsigned ranks)
     return rank;
 }
 
-static zoff_status compare(zoff_engine *e, zoff_facts_list list, zoff_facts *own, head *heads, const char *call,
-                           const char *advice)
+static zoff_status compare(zoff_agreement *a, zoff_facts_list list, const void *ctx, zoff_facts *own, head *heads,
+                           const char *call, const char *advice)
 {
-    const unsigned ranks = zoff_comm_size(e->comm), rank = zoff_comm_rank(e->comm);
-    ZOFF_TRY(zoff_engine_consensus_success(e, list(e, own)));
+    const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);
+    ZOFF_TRY(zoff_agreement_consensus_success(a, list(ctx, own)));
     heads[rank] = (head){.digest = zoff_offload_layout(own->words, own->word_count * sizeof *own->words)};
-    ZOFF_TRY(zoff_engine_consensus_gather(e, heads, sizeof *heads));
+    ZOFF_TRY(zoff_agreement_consensus_gather(a, heads, sizeof *heads));
     const unsigned other = first_other(heads, ranks);
     if (other == ranks)
         return ZOFF_OK;
     own->as_text = true;
-    ZOFF_TRY(zoff_engine_consensus_success(e, list(e, own)));
+    ZOFF_TRY(zoff_agreement_consensus_success(a, list(ctx, own)));
     heads[rank].text_bytes = own->text_bytes;
-    ZOFF_TRY(zoff_engine_consensus_gather(e, heads, sizeof *heads));
-    return explain(e, heads, other, own, call, advice);
+    ZOFF_TRY(zoff_agreement_consensus_gather(a, heads, sizeof *heads));
+    return explain(a, heads, other, own, call, advice);
 }
 
-zoff_status zoff_engine_facts_compare(zoff_engine *e, zoff_facts_list list, const char *call, const char *advice)
+zoff_status zoff_agreement_facts_compare(zoff_agreement *a, zoff_facts_list list, const void *ctx, const char *call,
+                                         const char *advice)
 {
     zoff_facts own = {.as_text = false};
     head *heads;
-    if (!zoff_transfer_ranks_several(&e->transfer))
+    if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *heads, "what ranks compare", &heads));
-    const zoff_status status = compare(e, list, &own, heads, call, advice);
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *heads, "what ranks compare", &heads));
+    const zoff_status status = compare(a, list, ctx, &own, heads, call, advice);
     free_facts(&own);
     zoff_base_mem_free(heads);
     return status;

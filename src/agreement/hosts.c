@@ -1,6 +1,6 @@
 /* hosts.c: ranks that share the memory of a host. Each plans for itself, and finds that it fits; whether all of them do is
  * known when each knows of the others. What ranks share is the machine, and each cgroup that is above several of them. */
-#include "engine_priv.h"
+#include "agreement.h"
 
 #include "bits.h"
 #include "budget.h"
@@ -66,10 +66,10 @@ static void list_ranks(const share *all, unsigned ranks, uint64_t id, char *dst,
         (void)snprintf(dst + used, dst_bytes - used, " and %u more", more);
 }
 
-static zoff_status compare(const zoff_engine *e, const share *all)
+static zoff_status compare(const zoff_agreement *a, const share *all, const char *advice)
 {
-    const unsigned ranks = zoff_comm_size(e->comm);
-    const share *own = &all[zoff_comm_rank(e->comm)];
+    const unsigned ranks = zoff_comm_size(a->comm);
+    const share *own = &all[zoff_comm_rank(a->comm)];
     char list[512];
     for (size_t i = 0; i < own->levels; i++) {
         const total t = add_up(all, ranks, own->level[i].id);
@@ -81,25 +81,23 @@ static zoff_status compare(const zoff_engine *e, const share *all)
             "zoff_engine_seal: not enough DRAM for the %u ranks that share %s: together they need %s (%s), have %s (%s); start "
             "fewer ranks there, %s",
             t.ranks, i ? "this cgroup" : "this host", zoff_base_words_bytes(t.need), list, zoff_base_words_bytes(t.have),
-            i ? "cgroup limit" : "MemAvailable",
-            e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which is for each of them"
-                                               : "set offload_optimizer.device to \"nvme\", or raise the limit");
+            i ? "cgroup limit" : "MemAvailable", advice);
     }
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_hosts_check(zoff_engine *e)
+zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, const char *advice)
 {
     share *all;
-    if (!zoff_transfer_ranks_several(&e->transfer))
+    if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *all, "what ranks take of their host", &all));
-    share *own = &all[zoff_comm_rank(e->comm)];
-    own->need = e->need_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *all, "what ranks take of their host", &all));
+    share *own = &all[zoff_comm_rank(a->comm)];
+    own->need = need_bytes;
     own->levels = zoff_base_budget_levels(own->level);
-    zoff_status status = zoff_engine_consensus_gather(e, all, sizeof *all);
+    zoff_status status = zoff_agreement_consensus_gather(a, all, sizeof *all);
     if (status == ZOFF_OK)
-        status = zoff_engine_consensus_success(e, compare(e, all)); /* other hosts hear of it */
+        status = zoff_agreement_consensus_success(a, compare(a, all, advice)); /* other hosts hear of it */
     zoff_base_mem_free(all);
     return status;
 }

@@ -1,0 +1,175 @@
+/* together.c: ranks open their stores side by side. Each compares what it found before any of them writes, and nobody commits
+ * the first states before all have written them. Writing takes as long as the drive takes, so a rank says between two chunks
+ * that it is at work: only a rank that says nothing for timeout_seconds has stopped.
+ *
+ * All of it goes in rounds: every rank tells every other one how far it is. A rank that waits begins the next round at once;
+ * one that works takes part when it has written a chunk. So whoever fails is known to all in the same round, and then nobody
+ * begins another one. */
+#include "agreement.h"
+
+#include "bits.h"
+#include "clock.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { WORKING, FOUND, WRITTEN, DONE };
+
+static zoff_status tell(const zoff_together *g)
+{
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u has failed where this one has not: its own message says why",
+                                 g->failed);
+}
+
+static zoff_status judge_round(zoff_agreement *a)
+{
+    zoff_together *g = &a->together;
+    const unsigned ranks = zoff_comm_size(a->comm);
+    g->behind = false;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        g->behind = g->behind || g->all[rank].phase < g->own.phase;
+        if (g->over || !g->all[rank].has_failed)
+            continue;
+        g->over = true;
+        g->failed = rank;
+    }
+    return g->over ? tell(g) : ZOFF_OK;
+}
+
+static zoff_status begin_round(zoff_agreement *a)
+{
+    zoff_together *g = &a->together;
+    zoff_standing *own = &g->all[zoff_comm_rank(a->comm)];
+    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .in = own, .out = g->all, .receive_bytes = g->each};
+    *own = g->own;
+    g->began = zoff_base_clock_seconds();
+    return zoff_comm_start(a->comm, &call, &g->work);
+}
+
+/* To the end, beginning with one that is under way: that one tells of where this rank was before. */
+static zoff_status finish_round(zoff_agreement *a)
+{
+    zoff_together *g = &a->together;
+    if (g->work.active) {
+        ZOFF_TRY(zoff_comm_wait(a->comm, &g->work));
+        ZOFF_TRY(judge_round(a));
+    }
+    ZOFF_TRY(begin_round(a));
+    ZOFF_TRY(zoff_comm_wait(a->comm, &g->work));
+    return judge_round(a);
+}
+
+static zoff_status reach(zoff_agreement *a, uint32_t phase)
+{
+    zoff_together *g = &a->together;
+    if (g->over)
+        return tell(g);
+    g->own.phase = phase;
+    do
+        ZOFF_TRY(finish_round(a));
+    while (g->behind);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_agreement_together_open(zoff_agreement *a)
+{
+    zoff_together *g = &a->together;
+    const unsigned ranks = zoff_comm_size(a->comm);
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "what ranks have found", &g->all));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "what ranks have found", &g->each));
+    for (unsigned rank = 0; rank < ranks; rank++)
+        g->each[rank] = sizeof *g->all;
+    return ZOFF_OK;
+}
+
+void zoff_agreement_together_pulse(zoff_agreement *a)
+{
+    const double PAUSE_SECONDS = 0.02;
+    zoff_together *g = &a->together;
+    zoff_saved_error saved;
+    if (zoff_comm_size(a->comm) == 1 || g->over || !g->is_open)
+        return;
+    zoff_base_status_save(&saved);
+    if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
+        (void)begin_round(a); /* what fails is met again by whoever waits for the round */
+    if (g->work.active && zoff_comm_poll(a->comm, &g->work) == ZOFF_OK)
+        (void)judge_round(a);
+    zoff_base_status_restore(&saved);
+}
+
+/* With which commit all ranks go on, from what each has found; 0: all start anew. The same on all ranks. One that has never
+ * committed a step starts with its program's weights, and where others have committed the very first one they do so, too. Where
+ * one died before it could commit what others have, these go back. */
+static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all, uint64_t *out_generation)
+{
+    const unsigned ranks = zoff_comm_size(a->comm);
+    unsigned oldest = 0, newest = 0, fresh = ranks;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        oldest = all[rank].found.generation < all[oldest].found.generation ? rank : oldest;
+        newest = all[rank].found.generation > all[newest].found.generation ? rank : newest;
+        fresh = all[rank].found.reopened || fresh < ranks ? fresh : rank;
+    }
+    const zoff_store_found *first = &all[oldest].found, *last = &all[newest].found;
+    const uint64_t ahead = last->generation - first->generation;
+    *out_generation = first->reopened ? first->generation : 0;
+    if (!last->reopened)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(fresh < ranks && (first->reopened || ahead != 1), ZOFF_ERR_CORRUPT,
+                 "zoff_engine_seal: rank %u has the states after step %lld, and rank %u has none in its nvme_path; give each "
+                 "rank the folders that it had, or go back to a checkpoint and remove the files to start anew",
+                 newest, (long long)last->t, fresh);
+    ZOFF_FAIL_IF(
+        ahead > 1, ZOFF_ERR_CORRUPT,
+        "zoff_engine_seal: rank %u has the states after step %lld (generation %llu), and rank %u those after step %lld "
+        "(generation %llu): there is none that both have; go back to a checkpoint, and remove the files to start anew",
+        newest, (long long)last->t, (unsigned long long)last->generation, oldest, (long long)first->t,
+        (unsigned long long)first->generation);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, uint64_t *out_generation)
+{
+    zoff_together *g = &a->together;
+    g->own.found = *found;
+    *out_generation = found->reopened ? found->generation : 0;
+    if (zoff_comm_size(a->comm) == 1)
+        return ZOFF_OK;
+    ZOFF_TRY(reach(a, FOUND));
+    /* From here to the end of this call all ranks do the same. */
+    zoff_status status = judge_found(a, g->all, out_generation);
+    if (status == ZOFF_OK && *out_generation == 0)
+        status = zoff_agreement_listed_compare_weights(a);
+    g->over = status < 0; /* on every rank */
+    return status;
+}
+
+zoff_status zoff_agreement_together_written(zoff_agreement *a)
+{
+    return zoff_comm_size(a->comm) > 1 ? reach(a, WRITTEN) : ZOFF_OK;
+}
+
+zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(void *ctx), void *ctx)
+{
+    zoff_together *g = &a->together;
+    zoff_saved_error saved;
+    if (zoff_comm_size(a->comm) == 1)
+        return open(ctx);
+    g->is_open = true;
+    const zoff_status own = open(ctx);
+    if (own == ZOFF_OK)
+        return reach(a, DONE);
+    zoff_base_status_save(&saved);
+    g->own.has_failed = true;
+    if (!g->over && !a->comm->is_broken)
+        (void)finish_round(a);
+    zoff_base_status_restore(&saved);
+    return own;
+}
+
+void zoff_agreement_together_close(zoff_agreement *a)
+{
+    zoff_together *g = &a->together;
+    zoff_base_mem_free(g->all);
+    zoff_base_mem_free(g->each);
+    *g = (zoff_together){.over = false};
+}
