@@ -1,6 +1,8 @@
 // team_test.cc: how many threads a team has, that each runs once, where they are, and how floating point is set while they do.
 #include "fake_root.h"
+#include "float_control.h"
 #include "in_process.h"
+#include "tally.h"
 
 #include <float.h>
 #include <omp.h>
@@ -9,35 +11,15 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 extern "C" {
 #include "budget.h"
-#include "cpu.h"
 #include "team.h"
 }
 
 namespace
 {
-// How often each thread of a team came by, and how many it was told there are.
-struct tally {
-    std::atomic<int> visits[64] = {};
-    std::atomic<unsigned> threads{0};
-    static void count(void *ctx, unsigned thread, unsigned threads)
-    {
-        auto self = static_cast<tally *>(ctx);
-        self->visits[thread]++;
-        self->threads = threads;
-    }
-    void expect_each_once() const
-    {
-        for (unsigned i = 0; i < 64; i++)
-            EXPECT_EQ(i < threads ? 1 : 0, visits[i]) << "thread " << i << " of " << threads;
-    }
-};
-
 unsigned cpus_in_mask()
 {
     cpu_set_t mask;
@@ -163,17 +145,6 @@ TEST(team, wakes_are_counted)
     EXPECT_EQ(before, zoff_base_team_wakes());
 }
 
-namespace
-{
-size_t threads_of_this_process()
-{
-    size_t count = 0;
-    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task"))
-        count += !entry.path().empty();
-    return count;
-}
-} // namespace
-
 TEST(team, ends_with_the_thread_that_had_it)
 {
     const size_t before = threads_of_this_process();
@@ -183,7 +154,7 @@ TEST(team, ends_with_the_thread_that_had_it)
         zoff_base_team_run(8, tally::count, &t);
         EXPECT_EQ(8u, t.threads);
     }).join();
-    EXPECT_EQ(before, threads_of_this_process());
+    EXPECT_TRUE(threads_come_down_to(before));
 }
 
 TEST(team, teams_of_several_threads_do_not_meet)
@@ -221,42 +192,9 @@ TEST(team, a_child_of_fork_works_alone)
 }
 
 #if defined(__x86_64__)
-namespace
-{
-const unsigned FLUSH_TO_ZERO_AND_ROUND_UP = 0x1f80 | 0x8000 | 0x0040 | 0x4000;
-
-float halved(float value)
-{
-    volatile float x = value, half = 0.5f; // at run time, not by the compiler
-    return x * half;
-}
-
-void set_control(unsigned value)
-{
-    __builtin_ia32_ldmxcsr(value);
-}
-} // namespace
-
-TEST(cpu, enter_honours_subnormals_and_rounds_to_nearest_and_leave_restores)
-{
-    const unsigned mine = __builtin_ia32_stmxcsr();
-    set_control(FLUSH_TO_ZERO_AND_ROUND_UP);
-    ASSERT_EQ(0.0f, halved(FLT_MIN)) << "subnormals are not flushed: the test tests nothing";
-    const unsigned saved = zoff_base_cpu_float_enter();
-    const float subnormal = halved(FLT_MIN);
-    volatile float one = 1.0f, tiny = 1e-20f;
-    const float sum = one + tiny;
-    zoff_base_cpu_float_leave(saved);
-    const unsigned restored = __builtin_ia32_stmxcsr();
-    set_control(mine);
-    EXPECT_EQ(FLT_MIN / 2, subnormal);
-    EXPECT_EQ(1.0f, sum) << "rounded up";
-    EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, restored & 0xffc0u);
-}
-
 TEST(team, each_thread_computes_with_subnormals_and_gets_its_mode_back)
 {
-    const unsigned mine = __builtin_ia32_stmxcsr();
+    const unsigned mine = get_control();
     for (unsigned threads : {1u, 4u}) {
         std::atomic<int> right{0};
         set_control(FLUSH_TO_ZERO_AND_ROUND_UP);
@@ -267,25 +205,11 @@ TEST(team, each_thread_computes_with_subnormals_and_gets_its_mode_back)
                     (*static_cast<std::atomic<int> *>(ctx))++;
             },
             &right);
-        const unsigned after = __builtin_ia32_stmxcsr();
+        const unsigned after = get_control();
         set_control(mine);
         EXPECT_EQ(static_cast<int>(threads), right);
-        EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, after & 0xffc0u);
+        EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, after & FLOAT_MODES);
     }
-}
-TEST(cpu, feature_bits_agree_with_the_kernel)
-{
-    std::ifstream cpuinfo("/proc/cpuinfo");
-    std::string line;
-    while (std::getline(cpuinfo, line) && line.compare(0, 5, "flags") != 0)
-        ;
-    ASSERT_FALSE(line.empty());
-    line += " ";
-    const auto has = [&line](const char *flag) { return line.find(std::string(" ") + flag + " ") != std::string::npos; };
-    EXPECT_EQ(has("avx2") && has("fma") && has("f16c"), zoff_base_cpu_has_avx2());
-    EXPECT_EQ(has("avx2") && has("fma") && has("f16c") && has("avx512f") && has("avx512bw") && has("avx512dq") &&
-                  has("avx512vl"),
-              zoff_base_cpu_has_avx512());
 }
 #endif
 

@@ -1,0 +1,52 @@
+/* plugin_under_test.c: a plug-in for tests, in several forms, each a shared library of its own:
+ *
+ *     WITHOUT_INIT     exports nothing
+ *     OTHER_ABI        knows the next version's abi alone
+ *     WITHOUT_CALLS    has nothing to offer
+ *     none of these    opens no accelerator, and says why in the host's words */
+#include <zoff/plugin.h>
+
+#include <string.h>
+
+#ifndef WITHOUT_INIT
+#ifdef OTHER_ABI
+enum { KNOWN_ABI = ZOFF_PLUGIN_ABI + 1 };
+#else
+enum { KNOWN_ABI = ZOFF_PLUGIN_ABI };
+#endif
+
+static const zoff_plugin_host *host;
+
+#ifndef WITHOUT_CALLS
+/* Words that would be a format; the index is one of them. */
+static zoff_status open_accel(int index, zoff_accel **out)
+{
+    char words[] = "device 0 says %s%n";
+    words[strlen("device ")] = (char)('0' + index);
+    *out = NULL;
+    return host->fail(ZOFF_ERR_DEVICE, words);
+}
+#endif
+
+ZOFF_API int zoff_plugin_init(unsigned abi, const zoff_plugin_host *of, zoff_plugin *out);
+int zoff_plugin_init(unsigned abi, const zoff_plugin_host *of, zoff_plugin *out)
+{
+    if (abi != KNOWN_ABI || of->struct_size < sizeof *of || out->struct_size < sizeof *out)
+        return -1;
+    host = of;
+    host->warn("the plug-in was loaded, 100 %s");
+#ifndef WITHOUT_CALLS
+    out->open_accel = open_accel;
+#endif
+    return 0;
+}
+#endif
+
+/* A name that its other libraries would look for. */
+#define JOIN(a, b) a##b
+#define NAME(plugin) JOIN(zoff_test_symbol_of_, plugin)
+ZOFF_API int NAME(PLUGIN)(void);
+int NAME(PLUGIN)(void)
+{
+    return 0;
+}

@@ -1,0 +1,47 @@
+// tally.h: who took part in a run of a team, and how many threads this process has.
+#ifndef ZOFF_TESTS_TALLY_H
+#define ZOFF_TESTS_TALLY_H
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+
+// How often each thread of a team came by, how many it was told there are, and which threads of the system they are.
+struct tally {
+    std::atomic<int> visits[64] = {};
+    std::atomic<unsigned> threads{0};
+    std::atomic<pid_t> tids[64] = {};
+    static void count(void *ctx, unsigned thread, unsigned threads)
+    {
+        auto self = static_cast<tally *>(ctx);
+        self->visits[thread]++;
+        self->tids[thread] = static_cast<pid_t>(syscall(SYS_gettid));
+        self->threads = threads;
+    }
+    void expect_each_once() const
+    {
+        for (unsigned i = 0; i < 64; i++)
+            EXPECT_EQ(i < threads ? 1 : 0, visits[i]) << "thread " << i << " of " << threads;
+    }
+    std::set<pid_t> all_tids() const { return {tids, tids + threads}; }
+};
+
+inline size_t threads_of_this_process()
+{
+    size_t count = 0;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc/self/task"))
+        count += !entry.path().empty();
+    return count;
+}
+
+// Whether there are no more than so many in the end: the system lists a thread for a moment after somebody has joined it.
+inline bool threads_come_down_to(size_t most)
+{
+    for (int i = 0; i < 2000 && threads_of_this_process() > most; i++)
+        usleep(5000);
+    return threads_of_this_process() <= most;
+}
+#endif
