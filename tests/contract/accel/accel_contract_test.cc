@@ -215,32 +215,4 @@ TEST_F(AccelContract, ADeviceTellsWhatItIs)
     EXPECT_EQ(0u, info.pageable_copies);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_accel_get_info(nullptr, &info));
 }
-
-TEST(Accelerators, TheHostHasNoStreams)
-{
-    zoff_accel *host;
-    void *stream = nullptr;
-    ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &host));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"host\" works in the caller's thread, it has no streams",
-                      zoff_accel_stream_open(host, &stream));
-    EXPECT_EQ(nullptr, stream);
-    zoff_accel_close(host);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "accel must not be NULL", zoff_accel_stream_open(nullptr, &stream));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "numbers its devices from 0", zoff_accel_open("emulated", -1, &host));
-    zoff_accel_stream_close(nullptr, nullptr);
-}
-
-TEST(Accelerators, CallsOfAStreamAreChecked)
-{
-    zoff_accel *device;
-    void *stream;
-    ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &device));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out_stream must not be NULL", zoff_accel_stream_open(device, nullptr));
-    ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &stream));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "stream and run must not be NULL",
-                      zoff_accel_stream_call(device, stream, nullptr, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "stream must not be NULL", zoff_accel_stream_wait(device, nullptr));
-    zoff_accel_stream_close(device, stream);
-    zoff_accel_close(device);
-}
 } // namespace

@@ -1,0 +1,47 @@
+// held_stream.h: an emulated device with a stream that a test can make stand still.
+#ifndef ZOFF_TESTS_HELD_STREAM_H
+#define ZOFF_TESTS_HELD_STREAM_H
+
+#include "zoff_test.h"
+
+#include <atomic>
+
+extern "C" {
+#include "accel.h"
+}
+
+class held_stream : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        zoff_accel *opened = nullptr;
+        ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &opened));
+        device.reset(opened);
+        ASSERT_ZOFF_OK(ops.stream_open(opened, &stream));
+    }
+    void TearDown() override
+    {
+        let_go = true;
+        if (stream)
+            ops.stream_close(device.get(), stream);
+    }
+    // Until it is let go.
+    void hold()
+    {
+        let_go = false;
+        ASSERT_ZOFF_OK(ops.stream_call(
+            device.get(), stream,
+            [](void *ctx) {
+                while (!*static_cast<std::atomic<bool> *>(ctx))
+                    usleep(100);
+            },
+            &let_go));
+    }
+    const zoff_accel_ops &ops = zoff_accel_emulated_ops;
+    zoff_test::accel device;
+    void *stream = nullptr;
+    std::atomic<bool> let_go{false};
+};
+
+#endif

@@ -1,0 +1,56 @@
+// host_test.cc: the CPU as its own accelerator: one device, on which weights and gradients stay where they are.
+#include "memory_fault.h"
+#include "zoff_test.h"
+
+extern "C" {
+#include "accel.h"
+}
+
+using namespace zoff_test;
+
+TEST(AccelHost, HasOneDevice)
+{
+    zoff_accel *none = nullptr;
+    for (int index : {-1, 1, 7, INT32_MIN, INT32_MAX})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "accelerator \"host\" has one device, number 0; " + std::to_string(index) + " was asked for",
+                          zoff_accel_open("host", index, &none));
+    EXPECT_EQ(nullptr, none) << "outputs are written on success only";
+}
+
+TEST(AccelHost, TellsThatItIsTheCpuOnAllNodes)
+{
+    zoff_accel *first = nullptr, *second = nullptr;
+    ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &first));
+    ASSERT_ZOFF_OK(zoff_accel_open("host", 0, &second)) << "any number of users";
+    const accel one(first), other(second);
+    EXPECT_NE(first, second);
+    zoff_accel_info info = {};
+    info.struct_size = sizeof info;
+    ASSERT_ZOFF_OK(zoff_accel_get_info(first, &info));
+    EXPECT_STREQ("host", info.backend);
+    EXPECT_STREQ("the CPU", info.name);
+    EXPECT_EQ(0, info.index);
+    EXPECT_EQ(-1, info.numa_node);
+    EXPECT_EQ(0u, info.memory_bytes + info.pinned_bytes + info.pin_refused_bytes + info.bounced_bytes + info.pageable_copies);
+}
+
+// What has nothing to copy has no calls for it: whoever forgets to ask zoff_accel_in_place() dies at once.
+TEST(AccelHost, WorksInPlaceAndHasNothingElse)
+{
+    const zoff_accel_ops &ops = zoff_accel_host_ops;
+    EXPECT_TRUE(ops.in_place);
+    EXPECT_TRUE(!ops.pin && !ops.unpin && !ops.alloc && !ops.free);
+    EXPECT_TRUE(!ops.stream_open && !ops.stream_close && !ops.stream_call && !ops.copy && !ops.zero);
+    EXPECT_TRUE(!ops.update && !ops.accumulate && !ops.cast && !ops.square_sum);
+    EXPECT_TRUE(!ops.event_open && !ops.event_close && !ops.event_record && !ops.event_await && !ops.event_poll);
+}
+
+TEST(AccelHost, MemoryThatIsNotThereIsAnError)
+{
+    zoff_accel *none = nullptr;
+    memory_fault fault;
+    fault.fail_allocation = 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the host accelerator", zoff_accel_open("host", 0, &none));
+    EXPECT_EQ(nullptr, none);
+}
