@@ -79,6 +79,16 @@ class aio_buffer
     unsigned char *origin, *data;
 };
 
+// What was measured, as a section of a configuration.
+inline std::string aio_tune_text(const zoff_aio_tune_result &printed)
+{
+    size_t bytes = 0;
+    char text[2048];
+    EXPECT_ZOFF_OK(zoff_aio_tune_print(&printed, text, sizeof text, &bytes));
+    EXPECT_EQ(strlen(text), bytes);
+    return text;
+}
+
 // What a file holds, as another program sees it.
 inline std::string file_content(const std::string &path)
 {
