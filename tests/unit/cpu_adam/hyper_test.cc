@@ -329,17 +329,4 @@ TEST(hyper, constants_do_not_depend_on_the_rounding_mode_of_the_caller)
         }
     }
 }
-
-TEST(dtype, bytes_and_names)
-{
-    EXPECT_EQ(zoff_adam_dtype_bytes(ZOFF_F32), 4u);
-    EXPECT_EQ(zoff_adam_dtype_bytes(ZOFF_BF16), 2u);
-    EXPECT_EQ(zoff_adam_dtype_bytes(ZOFF_F16), 2u);
-    EXPECT_EQ(zoff_adam_dtype_bytes(ZOFF_DTYPE_DEFAULT), 0u);
-    EXPECT_EQ(zoff_adam_dtype_bytes((zoff_dtype)99), 0u);
-    EXPECT_STREQ(zoff_adam_dtype_name(ZOFF_F32), "fp32");
-    EXPECT_STREQ(zoff_adam_dtype_name(ZOFF_BF16), "bf16");
-    EXPECT_STREQ(zoff_adam_dtype_name(ZOFF_F16), "fp16");
-    EXPECT_STREQ(zoff_adam_dtype_name((zoff_dtype)99), "unknown");
-}
 } // namespace

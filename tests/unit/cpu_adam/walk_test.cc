@@ -156,65 +156,6 @@ TEST(walk, bits_do_not_depend_on_threads_pieces_or_their_order)
     }
 }
 
-TEST(walk, cast_with_any_team)
-{
-    const size_t n = 100003, first = 50 * BLOCK;
-    for (zoff_dtype from : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-        for (zoff_dtype to : {ZOFF_F32, ZOFF_BF16, ZOFF_F16}) {
-            const size_t src_bytes = zoff_adam_dtype_bytes(from), dst_bytes = zoff_adam_dtype_bytes(to);
-            std::vector<char> src(n * src_bytes), expected(n * dst_bytes);
-            number_pool::get().fill(src.data(), from, n, 5);
-            for (size_t i = 0; i < n && from != to; i++)
-                oracle_store(expected.data(), to, i, oracle_load(src.data(), from, i));
-            if (from == to)
-                expected = src;
-            for (unsigned threads : {1u, 2u, 3u, 7u}) {
-                std::vector<char> dst(n * dst_bytes);
-                const zoff_cast_piece pieces[] = {
-                    {first, dst.data(), src.data(), to, from},
-                    {n - first, dst.data() + first * dst_bytes, src.data() + first * src_bytes, to, from}};
-                zoff_adam_cast_run(threads, pieces, 2);
-                EXPECT_TRUE(expected == dst)
-                    << zoff_adam_dtype_name(from) << " to " << zoff_adam_dtype_name(to) << ", " << threads << " threads";
-            }
-        }
-    }
-}
-
-TEST(walk, bytes_of_an_element)
-{
-    float state = 0;
-    const zoff_adam_consts consts = {};
-    const struct {
-        bool m, v;
-        zoff_dtype grads, master, copy;
-        size_t bytes;
-    } cases[] = {
-        {true, true, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 28},
-        {true, true, ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 28},
-        {true, true, ZOFF_F16, ZOFF_F32, ZOFF_F16, 28},
-        {true, true, ZOFF_BF16, ZOFF_BF16, ZOFF_DTYPE_DEFAULT, 22},
-        {true, false, ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 20},
-        {false, true, ZOFF_F16, ZOFF_F32, ZOFF_F16, 20},
-        {false, false, ZOFF_F32, ZOFF_F32, ZOFF_BF16, 14},
-        {false, false, ZOFF_F16, ZOFF_F16, ZOFF_DTYPE_DEFAULT, 6},
-    };
-    for (const auto &c : cases) {
-        const zoff_adam_piece piece = {1,
-                                       &state,
-                                       c.m ? &state : nullptr,
-                                       c.v ? &state : nullptr,
-                                       &state,
-                                       c.copy ? &state : nullptr,
-                                       c.grads,
-                                       c.copy,
-                                       &consts,
-                                       c.master,
-                                       false};
-        EXPECT_EQ(zoff_adam_update_cost(&piece), c.bytes);
-    }
-}
-
 // A piece that costs something of its own, and what each thread had of a walk.
 struct priced_piece {
     size_t count, cost;
