@@ -1,35 +1,19 @@
 // fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does: a clear error each time, and (under the
 // address sanitizer) nothing left behind.
 #include "config_helpers.h"
+#include "allocation_fault.h"
 
 #include <jansson.h>
 
+using namespace zoff_test;
+
 namespace
 {
-// Allocations left until one fails; never while it is negative.
-long countdown = -1;
-
-bool fails_now()
-{
-    return countdown >= 0 && countdown-- == 0;
-}
-
 void *jansson_malloc(size_t bytes)
 {
-    return fails_now() ? nullptr : malloc(bytes);
-}
-} // namespace
-
-extern "C" {
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return fails_now() ? nullptr : __real_calloc(count, bytes);
-}
+    return allocation_fails() ? nullptr : malloc(bytes);
 }
 
-namespace
-{
 const char TEXT[] = R"({"train_batch_size": "8", "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95]}},
   "zero_optimization": {"stage": 2, "overlap_comm": true, "cpu_offload": true},
   "zoff": {"host_memory": "64MiB", "nvme_paths": ["/a", "/b"]}, "tensorboard": {"a": [{"b": 1}]}})";
@@ -66,22 +50,18 @@ TEST(config_fault, every_allocation_may_fail)
     json_free_t old_free;
     json_get_alloc_funcs(&old_malloc, &old_free);
     json_set_alloc_funcs(jansson_malloc, free);
-    long failed = 0, n = 0;
-    for (;; n++) {
-        countdown = n;
-        SCOPED_TRACE(n);
-        zoff_status status = live();
-        bool untouched = countdown >= 0;
-        countdown = -1;
-        if (untouched) {
+    int failed = 0;
+    const int n = fail_each_allocation([&] {
+        const zoff_status status = live();
+        if (allocations_left >= 0) {
             EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
-            break;
+            return;
         }
         // jansson may call a text that it has no memory for a wrong one; it must never pass as another.
         failed += status < 0;
         EXPECT_TRUE(status < 0 && *zoff_last_error());
         EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_INVALID) << status;
-    }
+    });
     json_set_alloc_funcs(old_malloc, old_free);
     zoff_log_set(nullptr, nullptr);
     EXPECT_GT(n, 200);
