@@ -30,7 +30,7 @@ typedef struct zoff_range_test_values {
     bool stairs;
 } zoff_range_test_values;
 
-/* scheduler.*; the formulas are in engine/lr_schedule.c */
+/* scheduler.*; the formulas are in model/lr_schedule.c */
 typedef struct zoff_schedule_values {
     zoff_schedule_type type;
     double min_lr;    /* WarmupLR, WarmupDecayLR: warmup_min_lr */

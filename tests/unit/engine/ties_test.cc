@@ -344,21 +344,6 @@ TEST_F(Overlap, WeightsThatOverlapAreRefusedByName)
     EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
 }
 
-TEST_F(Overlap, SoAreTheSameWeightsInAnotherShape)
-{
-    add("a", w, g, 100);
-    add("b", w, g + 100, 50, 0, false, 2);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the same value, count, slices, value_stride and dtype", zoff_engine_seal(e.get()));
-}
-
-TEST_F(Overlap, ALongOneUnderManyShortOnes)
-{
-    add("long", w, g, 500);
-    add("behind", w + 500, g + 500, 100);
-    add("inside", w + 300, g + 600, 1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and inside overlap", zoff_engine_seal(e.get()));
-}
-
 TEST_F(Overlap, SlicesBetweenThoseOfAnotherDoNot)
 {
     add("q", w, g, 10, 0, false, 5, 30);
@@ -366,30 +351,6 @@ TEST_F(Overlap, SlicesBetweenThoseOfAnotherDoNot)
     add("v", w + 20, g + 20, 10, 0, false, 5, 30);
     EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
     EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-}
-
-TEST_F(Overlap, TiedWeightsHaveOneGroup)
-{
-    add("wte", w, g, 100, 0);
-    add("lm_head", w, g + 100, 100, 1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
-                      "wte and lm_head are tied, for they have the same weights, but their groups are 0 and 1",
-                      zoff_engine_seal(e.get()));
-}
-
-TEST_F(Overlap, AFrozenOneMayNotChange)
-{
-    add("wte", w, g);
-    add("still", w, nullptr, 100, 0, true);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte and still overlap in memory, and only still is frozen", zoff_engine_seal(e.get()));
-}
-
-TEST_F(Overlap, FrozenOnesMayShare)
-{
-    add("one", w, nullptr, 100, 0, true);
-    add("two", w + 50, nullptr, 100, 0, true);
-    add("trained", w + 150, g);
-    EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
 }
 
 TEST_F(Overlap, GradientsThatOverlapAreRefusedByName)

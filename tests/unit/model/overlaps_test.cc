@@ -1,0 +1,165 @@
+// overlaps_test.cc: which buffers of two parameters may lie in the same memory, and which may not.
+#include "allocation_fault.h"
+#include "small_model.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class Overlaps : public testing::Test
+{
+  protected:
+    zoff_param_desc at(const char *name, size_t value, size_t grad, size_t count = 100)
+    {
+        zoff_param_desc d = describe(name, count);
+        d.value = w + value;
+        d.grad = g + grad;
+        return d;
+    }
+    void add(const zoff_param_desc &d) { parts.add(d); }
+    zoff_status check() { return zoff_model_overlaps_check(&parts.m, "the call"); }
+
+    small_model parts;
+    float w[1000] = {}, g[1000] = {};
+};
+
+TEST_F(Overlaps, NeighboursDoNot)
+{
+    add(at("b", 100, 0));
+    add(at("a", 0, 100));
+    add(at("c", 200, 200, 1));
+    EXPECT_ZOFF_OK(check());
+}
+
+TEST_F(Overlaps, WeightsAreNamedInTheOrderOfTheList)
+{
+    add(at("high", 99, 0));
+    add(at("far", 500, 500));
+    add(at("low", 0, 200));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the call: the weights of high and low overlap in memory: each would be updated by",
+                      check());
+    parts.m.params[0].value = (char *)(w + 100);
+    EXPECT_ZOFF_OK(check());
+}
+
+TEST_F(Overlaps, GradientsAreNamed)
+{
+    add(at("a", 0, 0));
+    add(at("b", 100, 99));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the call: the gradients of a and b overlap in memory: give each a buffer of its own",
+                      check());
+    parts.m.params[1].grad = nullptr;
+    EXPECT_ZOFF_OK(check());
+}
+
+TEST_F(Overlaps, ALongOneIsSeenUnderManyShortOnes)
+{
+    add(at("long", 0, 0, 500));
+    add(at("behind", 500, 500));
+    add(at("inside", 300, 600, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and inside overlap", check());
+}
+
+TEST_F(Overlaps, AnotherShapeOfTheSameWeightsDoes)
+{
+    add(at("a", 0, 0));
+    zoff_param_desc d = at("b", 0, 100, 50);
+    d.slices = 2;
+    add(d);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the same value, count, slices, value_stride and dtype", check());
+}
+
+TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
+{
+    for (size_t i = 0; i < 3; i++) {
+        zoff_param_desc d = at("qkv", 10 * i, 10 * i, 10);
+        d.slices = 5;
+        d.value_stride = d.grad_stride = 30;
+        add(d);
+    }
+    EXPECT_ZOFF_OK(check());
+    add(at("in a gap", 30 * 4 + 9, 500, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check()); // by the last element of a slice
+}
+
+// The tail of a stride is a gap also behind the last slice.
+TEST_F(Overlaps, WhatLiesBehindTheLastSliceIsFree)
+{
+    zoff_param_desc d = at("slices", 0, 0, 10);
+    d.slices = 3;
+    d.value_stride = 30;
+    add(d);
+    add(at("behind", 70, 500));
+    EXPECT_ZOFF_OK(check());
+}
+
+TEST_F(Overlaps, WhatNobodyWritesMayBeShared)
+{
+    zoff_param_desc one = at("one", 0, 0), two = at("two", 50, 0);
+    one.frozen = two.frozen = true;
+    add(one);
+    add(two);
+    add(at("trained", 150, 0));
+    EXPECT_ZOFF_OK(check()) << "nor are there gradients of a frozen one";
+}
+
+TEST_F(Overlaps, AFrozenOneMayNotChange)
+{
+    zoff_param_desc still = at("still", 50, 500);
+    still.frozen = true;
+    add(at("wte", 0, 0));
+    add(still);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of wte and still overlap in memory, and only still is frozen", check());
+    parts.m.params[0].frozen = true;
+    parts.m.params[1].frozen = false;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte and still overlap in memory, and only wte is frozen", check());
+}
+
+TEST_F(Overlaps, ALongFrozenOneIsSeenBehindAShortOne)
+{
+    zoff_param_desc lengthy = at("long", 0, 0, 500), brief = at("short", 50, 0, 10);
+    lengthy.frozen = brief.frozen = true;
+    add(lengthy);
+    add(brief);
+    add(at("wte", 100, 0));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and wte overlap in memory, and only long is frozen", check());
+}
+
+TEST_F(Overlaps, WhatIsNotThereDoesNot)
+{
+    zoff_param_desc bare = at("bare", 0, 0), owned = at("owned", 50, 0);
+    bare.value = bare.grad = nullptr;
+    owned.engine_owned = true; // starts from there, and is written elsewhere
+    owned.grad = nullptr;
+    add(at("a", 0, 0));
+    add(bare);
+    add(owned);
+    add(at("empty", 50, 50, 0));
+    EXPECT_ZOFF_OK(check());
+}
+
+TEST_F(Overlaps, TiedOnesMayShareOneGradientOrHaveTwo)
+{
+    for (size_t grad : {0, 0, 100})
+        add(at("tied", 0, grad));
+    ASSERT_ZOFF_OK(zoff_model_ties_find(&parts.m)) << "which asks for overlaps";
+    EXPECT_ZOFF_OK(check());
+    parts.m.params[2].grad = (char *)(g + 50);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the gradients of tied and tied overlap", check());
+}
+
+TEST_F(Overlaps, WithoutMemoryNothingIsKnown)
+{
+    for (size_t i = 0; i < 3; i++) {
+        zoff_param_desc d = at("p", 10 * i, 10 * i, 10);
+        d.slices = 9;
+        d.value_stride = d.grad_stride = 30;
+        add(d);
+    }
+    const int failures = fail_each_allocation([&] {
+        const zoff_status status = check();
+        EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
+    });
+    EXPECT_EQ(4, failures) << "two lists, each of which grows once";
+}
+} // namespace

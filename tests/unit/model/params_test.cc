@@ -1,0 +1,280 @@
+// params_test.cc: what the list keeps of a description, what it refuses, and where weights and gradients of a piece lie.
+#include "small_model.h"
+
+#include <functional>
+
+using namespace zoff_test;
+
+namespace
+{
+class Params : public testing::Test
+{
+  protected:
+    small_model parts;
+    zoff_model *m = &parts.m;
+    alignas(8) char w[4096] = {}, g[4096] = {};
+};
+
+TEST_F(Params, ADescriptionHasDefaults)
+{
+    zoff_param_desc d = {};
+    d.struct_size = sizeof d;
+    d.count = 7;
+    EXPECT_EQ(0u, parts.add(d));
+    d.dtype = ZOFF_BF16;
+    EXPECT_EQ(1u, parts.add(d));
+    const zoff_model_param &plain = m->params[0], &half = m->params[1];
+    EXPECT_STREQ("param0", plain.name);
+    EXPECT_STREQ("param1", half.name);
+    EXPECT_EQ(1u, plain.slices);
+    EXPECT_EQ(ZOFF_F32, plain.dtype);
+    EXPECT_EQ(ZOFF_F32, plain.grad_dtype);
+    EXPECT_EQ(7u * 4, plain.value_stride);
+    EXPECT_EQ(7u * 4, plain.grad_stride);
+    EXPECT_EQ(ZOFF_BF16, half.grad_dtype) << "that of the weights";
+    EXPECT_EQ(7u * 2, half.value_stride);
+    EXPECT_EQ(7u * 2, half.grad_stride);
+}
+
+TEST_F(Params, TheListHasACopyOfAName)
+{
+    char name[] = "wte";
+    parts.add(describe(name, 1));
+    name[0] = '?';
+    EXPECT_STREQ("wte", m->params[0].name);
+}
+
+TEST_F(Params, SlicesAreNumberedOverAllParameters)
+{
+    for (size_t slices : {3, 0, 2})
+        parts.add(describe("p", 5, slices));
+    EXPECT_EQ(0u, m->params[0].first_flag);
+    EXPECT_EQ(3u, m->params[1].first_flag);
+    EXPECT_EQ(4u, m->params[2].first_flag) << "no slices means one";
+    EXPECT_EQ(6u, m->slice_count);
+}
+
+TEST_F(Params, AGroupIsUsedByWhatIsTrained)
+{
+    zoff_param_desc d = describe("p", 5);
+    d.group = 2;
+    d.frozen = true;
+    parts.add(d);
+    EXPECT_EQ(3u, m->group_count);
+    EXPECT_FALSE(m->groups[2].used);
+    d.frozen = false;
+    parts.add(d);
+    d.frozen = true;
+    parts.add(d);
+    EXPECT_TRUE(m->groups[2].used);
+    EXPECT_FALSE(m->groups[0].used);
+}
+
+TEST_F(Params, WhatDoesNotFitIsRefusedAndNothingIsAdded)
+{
+    parts.add(describe("first", 5, 2));
+    const struct {
+        const char *words;
+        std::function<void(zoff_param_desc &)> spoil;
+    } cases[] = {
+        {"bad: dtype 99 is not a zoff_dtype", [](auto &d) { d.dtype = (zoff_dtype)99; }},
+        {"bad: grad_dtype 99 is not a zoff_dtype", [](auto &d) { d.grad_dtype = (zoff_dtype)99; }},
+        {"bad: 1073741825 slices are more than the 1073741824", [](auto &d) { d.slices = (1u << 30) + 1; }},
+        {"bad: value_stride 9 is less than count 10: the slices would overlap", [](auto &d) { d.value_stride = 9; }},
+        {"bad: grad_stride 9 is less than count 10: the slices would overlap", [](auto &d) { d.grad_stride = 9; }},
+        {"bad: 2 slices of 4611686018427387904 elements, 4611686018427387904 apart, are more than fits in memory",
+         [](auto &d) { d.count = SIZE_MAX / 4 + 1; }},
+        {"bad: 2 slices of 10 elements, 1152921504606846976 apart", [](auto &d) { d.value_stride = SIZE_MAX / 16 + 1; }},
+        {"bad: 2 slices of 10 elements, 1152921504606846976 apart", [](auto &d) { d.grad_stride = SIZE_MAX / 16 + 1; }},
+        {"bad: value and grad must be aligned", [](auto &d) { d.value = (char *)d.value + 2; }},
+        {"bad: value and grad must be aligned", [](auto &d) { d.grad = (char *)d.grad + 2; }},
+        {"group 1048576 is out of range", [](auto &d) { d.group = 1 << 20; }},
+    };
+    for (const auto &c : cases) {
+        zoff_param_desc d = describe("bad", 10, 2);
+        d.value = w;
+        d.grad = g;
+        d.group = 1;
+        c.spoil(d);
+        zoff_param out = 77;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, zoff_model_params_add(m, &d, &out));
+        EXPECT_EQ(77u, out);
+        EXPECT_EQ(1u, m->param_count);
+        EXPECT_EQ(1u, m->group_count);
+        EXPECT_EQ(2u, m->slice_count);
+    }
+}
+
+TEST_F(Params, WhatOnlyJustFitsIsTaken)
+{
+    zoff_param_desc d = describe("half", 10, 2);
+    d.value_stride = d.grad_stride = 10;
+    d.dtype = ZOFF_BF16;
+    d.value = w + 2;
+    d.grad = g + 2;
+    d.group = (1 << 20) - 1;
+    parts.add(d);
+    d.slices = 1;
+    d.value_stride = d.grad_stride = 1; // of one slice the stride means nothing
+    parts.add(d);
+    d.count = 0;
+    d.slices = 1u << 30;
+    EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr)) << "nobody has to ask for its number";
+    EXPECT_EQ(3u, m->param_count);
+}
+
+TEST_F(Params, MastersAreStatesWhereTheWeightsAreNot)
+{
+    const struct {
+        bool in_place;
+        zoff_dtype dtype;
+        bool frozen, has_master, is_remade;
+    } cases[] = {
+        {true, ZOFF_F32, false, false, false}, {false, ZOFF_F32, false, true, false}, {true, ZOFF_BF16, false, true, true},
+        {false, ZOFF_F16, false, true, true},  {true, ZOFF_F32, true, false, false},  {false, ZOFF_BF16, true, false, false},
+    };
+    for (const auto &c : cases) {
+        zoff_param_desc d = describe("p", 5);
+        d.dtype = c.dtype;
+        d.frozen = c.frozen;
+        const zoff_param number = parts.add(d);
+        const zoff_model_param *p = &m->params[number];
+        m->in_place = c.in_place;
+        EXPECT_EQ(c.has_master, zoff_model_params_has_master(m, p));
+        EXPECT_EQ(c.is_remade, zoff_model_params_remade(p));
+        EXPECT_EQ(c.has_master, zoff_model_params_tensor(m, p).has[ZOFF_STREAM_MASTER]);
+    }
+}
+
+TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)
+{
+    zoff_param_desc d = describe("p", 5, 3);
+    parts.add(d);
+    d.frozen = d.engine_owned = true;
+    d.dtype = ZOFF_BF16;
+    parts.add(d);
+    const auto of = [&](size_t i) { return zoff_model_params_tensor(m, &m->params[i]); };
+    EXPECT_EQ(5u, of(0).count);
+    EXPECT_EQ(3u, of(0).slices);
+    EXPECT_EQ(0u, of(0).weight_bytes) << "they are the program's";
+    EXPECT_TRUE(of(0).has[ZOFF_STREAM_M] && of(0).has[ZOFF_STREAM_V]);
+    parts.values.persist = true;
+    EXPECT_TRUE(of(0).has[ZOFF_STREAM_MASTER]) << "files that persist hold a copy of the weights";
+    EXPECT_TRUE(of(1).frozen);
+    EXPECT_EQ(2u, of(1).weight_bytes);
+    EXPECT_FALSE(of(1).has[ZOFF_STREAM_MASTER] || of(1).has[ZOFF_STREAM_M] || of(1).has[ZOFF_STREAM_V]);
+    zoff_adam_hyper_init_for(&parts.values.hyper, ZOFF_OPTIMIZER_LION);
+    EXPECT_TRUE(of(0).has[ZOFF_STREAM_M]);
+    EXPECT_FALSE(of(0).has[ZOFF_STREAM_V]);
+}
+
+TEST_F(Params, TheEngineKeepsWeightsOfOneThatIsOwned)
+{
+    zoff_param_desc d = describe("p", 5);
+    EXPECT_FALSE(zoff_model_params_any_owned(m));
+    parts.add(d);
+    EXPECT_FALSE(zoff_model_params_any_owned(m));
+    d.engine_owned = true;
+    parts.add(d);
+    EXPECT_TRUE(zoff_model_params_any_owned(m));
+}
+
+TEST_F(Params, APieceLiesAtItsSliceAndFirstElement)
+{
+    zoff_param_desc d = describe("p", 40, 3);
+    d.value = w;
+    d.grad = g;
+    d.value_stride = 50;
+    d.grad_stride = 60;
+    d.dtype = ZOFF_BF16;
+    d.grad_dtype = ZOFF_F32;
+    parts.add(d);
+    zoff_plan_piece piece = {};
+    piece.slice = 2;
+    piece.first = 16;
+    piece.weight_offset = 192;
+    EXPECT_EQ(w + (2 * 50 + 16) * 2, zoff_model_params_value(m, &piece, nullptr));
+    EXPECT_EQ(w + (2 * 50 + 16) * 2, zoff_model_params_value(m, &piece, g)) << "the chunk has none of them";
+    EXPECT_EQ(g + (2 * 60 + 16) * 4, zoff_model_params_there(m, &piece));
+}
+
+TEST_F(Params, WeightsOfTheEngineLieInTheirChunk)
+{
+    zoff_param_desc d = describe("p", 40, 3);
+    d.engine_owned = true;
+    d.value = w;
+    parts.add(d);
+    d.value = nullptr;
+    parts.add(d);
+    zoff_plan_piece piece = {};
+    piece.slice = 1;
+    piece.first = 16;
+    piece.weight_offset = 192;
+    EXPECT_EQ(g + 192, zoff_model_params_value(m, &piece, g));
+    EXPECT_EQ(w + (40 + 16) * 4, zoff_model_params_value(m, &piece, nullptr)) << "the first ones";
+    piece.param = 1;
+    EXPECT_EQ(g + 192, zoff_model_params_value(m, &piece, g));
+    EXPECT_EQ(nullptr, zoff_model_params_value(m, &piece, nullptr));
+}
+
+TEST_F(Params, GradientsOfTheProgramAreFoundBySlice)
+{
+    zoff_param_desc d = describe("p", 10, 3);
+    d.grad = g;
+    d.grad_stride = 12;
+    d.dtype = ZOFF_F16;
+    parts.add(d);
+    d.grad = nullptr;
+    parts.add(d);
+    zoff_dtype dtype = ZOFF_F32;
+    EXPECT_EQ(g + 2 * 12 * 2, zoff_model_params_given_grad(m, 0, 2, &dtype));
+    EXPECT_EQ(ZOFF_F16, dtype);
+    EXPECT_EQ(g + 2 * 12 * 2, zoff_model_params_own_grad(m, 0, 2, &dtype));
+    EXPECT_EQ(nullptr, zoff_model_params_given_grad(m, 1, 2, &dtype));
+    EXPECT_EQ(nullptr, zoff_model_params_own_grad(m, 1, 2, &dtype));
+    EXPECT_EQ(0u, zoff_model_params_owner(m, 0));
+    EXPECT_EQ(99u, zoff_model_params_owner(m, 99)) << "it is in no list";
+}
+
+TEST_F(Params, ASumOfTiedGradientsIsNotTheGradientThatWasGiven)
+{
+    zoff_param_desc d = describe("wte", 10);
+    d.dtype = ZOFF_BF16;
+    d.value = w;
+    d.grad = g;
+    parts.add(d);
+    d.grad = g + 100;
+    parts.add(d);
+    ASSERT_ZOFF_OK(zoff_model_ties_find(m));
+    alignas(8) char sums[40];
+    zoff_model_ties_place(m, sums);
+    zoff_dtype dtype = ZOFF_F32;
+    EXPECT_EQ(0u, zoff_model_params_owner(m, 1));
+    EXPECT_EQ(sums, m->params[0].grad);
+    EXPECT_EQ(g, zoff_model_params_given_grad(m, 0, 0, &dtype));
+    EXPECT_EQ(g, zoff_model_params_own_grad(m, 0, 0, &dtype));
+    EXPECT_EQ(ZOFF_BF16, dtype);
+    EXPECT_EQ(g + 100, zoff_model_params_given_grad(m, 1, 0, &dtype));
+    parts.make_plan(64);
+    ASSERT_ZOFF_OK(zoff_model_slices_open(m, &parts.plan));
+    m->flags[0] = ZOFF_SLICE_READY;
+    EXPECT_FALSE(zoff_model_params_is_given(m, 0, 0)) << "READY is of the sum";
+    m->flags[0] = ZOFF_SLICE_GIVEN;
+    EXPECT_TRUE(zoff_model_params_is_given(m, 0, 0));
+    EXPECT_FALSE(zoff_model_params_is_given(m, 1, 0));
+}
+
+TEST_F(Params, AGradientIsGivenOnceItsSliceIsReady)
+{
+    parts.add(describe("p", 10, 2));
+    parts.make_plan(64);
+    ASSERT_ZOFF_OK(zoff_model_slices_open(m, &parts.plan));
+    m->flags[1] = ZOFF_SLICE_READY;
+    m->flags[0] = ZOFF_SLICE_PRESENT | ZOFF_SLICE_GIVEN;
+    EXPECT_FALSE(zoff_model_params_is_given(m, 0, 0));
+    EXPECT_TRUE(zoff_model_params_is_given(m, 0, 1));
+    zoff_plan_piece piece = {};
+    piece.slice = 1;
+    EXPECT_EQ(&m->flags[1], zoff_model_params_flag(m, &piece));
+}
+} // namespace
