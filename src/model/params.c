@@ -47,7 +47,6 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     ZOFF_TRY(check(d, name));
     ZOFF_TRY(zoff_base_array_reserve(&m->params, m->param_count, &m->param_capacity, m->param_count + 1, sizeof *m->params,
                                      "the list of parameters"));
-    ZOFF_TRY(zoff_model_groups_reserve(m, d->group));
     zoff_model_param p = {.value = d->value,
                           .grad = d->grad,
                           .count = d->count,
@@ -61,6 +60,11 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
+    const zoff_status status = zoff_model_groups_reserve(m, d->group); /* last: a list of groups does not shrink again */
+    if (status < 0) {
+        zoff_base_mem_free(p.name);
+        return status;
+    }
     m->params[m->param_count] = p;
     m->groups[p.group].used = m->groups[p.group].used || !p.frozen;
     m->slice_count += p.slices;

@@ -1,4 +1,5 @@
 // params_test.cc: what the list keeps of a description, what it refuses, and where weights and gradients of a piece lie.
+#include "allocation_fault.h"
 #include "small_model.h"
 
 #include <functional>
@@ -121,6 +122,30 @@ TEST_F(Params, WhatOnlyJustFitsIsTaken)
     d.slices = 1u << 30;
     EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr)) << "nobody has to ask for its number";
     EXPECT_EQ(3u, m->param_count);
+}
+
+TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
+{
+    const int failures = fail_each_allocation([&] {
+        small_model own;
+        zoff_param_desc d = describe("p", 5, 2);
+        d.group = 3;
+        zoff_param out = 77;
+        const zoff_status status = zoff_model_params_add(&own.m, &d, &out);
+        EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
+        if (status < 0) {
+            EXPECT_EQ(77u, out);
+            EXPECT_EQ(0u, own.m.param_count);
+            EXPECT_EQ(0u, own.m.group_count);
+            EXPECT_EQ(0u, own.m.slice_count);
+            EXPECT_ZOFF_OK(zoff_model_params_add(&own.m, &d, &out));
+        }
+        EXPECT_EQ(0u, out);
+        EXPECT_EQ(1u, own.m.param_count);
+        EXPECT_EQ(4u, own.m.group_count);
+        EXPECT_EQ(2u, own.m.slice_count);
+    });
+    EXPECT_EQ(3, failures) << "the list, the groups, the name";
 }
 
 TEST_F(Params, MastersAreStatesWhereTheWeightsAreNot)
