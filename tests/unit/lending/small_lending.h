@@ -1,0 +1,222 @@
+// small_lending.h: weights in a real store, and the context that lends them, filled in as an engine does it. Each element has
+// bits of its own, which say of which slice it is, and after how many changes.
+#ifndef ZOFF_SMALL_LENDING_H
+#define ZOFF_SMALL_LENDING_H
+
+#include "rank_job.h"
+#include "small_model.h"
+
+extern "C" {
+#include "lending.h"
+}
+
+#include <string.h>
+
+namespace zoff_test
+{
+class small_lending
+{
+  public:
+    // `ranks`: NULL: one alone.
+    explicit small_lending(zoff_comm *ranks_ = nullptr) : ranks(ranks_), values(parts.values.weights)
+    {
+        values.tier = ZOFF_TIER_HOST;
+        values.slots = 4;
+        l.model = &parts.m;
+        l.plan = &parts.plan;
+        l.values = &values;
+        l.comm = ranks;
+        l.channel = &channel;
+        l.progress = &progress;
+        l.reads = &reads;
+        l.ranks = &others;
+        l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
+        l.ctx = this;
+        snprintf(channel.name, sizeof channel.name, "p");
+        if (ranks)
+            zoff_comm_channel_come(ranks, &channel);
+        others.timeout_seconds = -1;
+        zoff_base_progress_add(&progress, &others);
+    }
+    // Ranks let what they have planned come to its end, as engines do.
+    ~small_lending()
+    {
+        if (l.cache.assembly.gather)
+            (void)zoff_lending_param_gather_finish(&l); // of a broken group nothing comes to an end
+        close();
+        if (ranks) {
+            zoff_comm_channel_close(ranks, &channel);
+            zoff_comm_channel_leave(ranks, &channel);
+        }
+    }
+    small_lending(const small_lending &) = delete;
+
+    // Weights that are not trained: a pass needs no step.
+    zoff_param add(const char *name, size_t count, size_t slices = 1, zoff_dtype dtype = ZOFF_F32)
+    {
+        zoff_param_desc d = describe(name, count, slices);
+        d.engine_owned = d.frozen = true;
+        d.dtype = dtype;
+        return parts.add(d);
+    }
+
+    // Plan, and reserve memory. `replicated`: each rank has all weights.
+    void open_cache(size_t chunk_elements, bool replicated = false)
+    {
+        parts.make_plan(chunk_elements, ranks ? zoff_comm_rank(ranks) : 0, ranks ? zoff_comm_size(ranks) : 1, replicated);
+        ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
+        ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
+    }
+
+    void open_store()
+    {
+        std::vector<zoff_store_chunk> chunks;
+        for (size_t i = 0; i < parts.plan.chunk_count; i++)
+            chunks.push_back({parts.plan.chunks[i].weight_bytes, parts.plan.chunks[i].weight_bytes});
+        const char *path = folder.path.c_str();
+        zoff_store_opts opts = {};
+        opts.tier = values.tier;
+        opts.what = "the weights";
+        opts.chunks = chunks.data();
+        opts.chunk_count = chunks.size();
+        opts.fill = [](void *ctx, size_t chunk, void *base) { static_cast<small_lending *>(ctx)->fill(chunk, (char *)base); };
+        opts.fill_ctx = this;
+        opts.threads = 1;
+        opts.slots = values.slots;
+        opts.paths = &path;
+        opts.path_count = 1;
+        opts.rank = parts.plan.rank;
+        opts.ranks = parts.plan.ranks;
+        ASSERT_ZOFF_OK(zoff_offload_store_open(&opts, &l.store));
+        reads.pump = [](void *store) { return zoff_offload_store_pump((zoff_store *)store); };
+        reads.park = [](void *store) { return zoff_offload_store_wait((zoff_store *)store); };
+        reads.is_busy = [](void *store) { return zoff_offload_store_busy((zoff_store *)store, false); };
+        reads.ctx = l.store;
+        reads.timeout_seconds = -1;
+        zoff_base_progress_add(&progress, &reads);
+    }
+
+    void open(size_t chunk_elements, bool replicated = false)
+    {
+        ASSERT_NO_FATAL_FAILURE(open_cache(chunk_elements, replicated));
+        ASSERT_NO_FATAL_FAILURE(open_store());
+        if (ranks) {
+            ASSERT_ZOFF_OK(zoff_comm_channel_open(ranks, &channel));
+        }
+        ASSERT_ZOFF_OK(zoff_lending_sources_open(&l));
+    }
+
+    void close()
+    {
+        zoff_lending_param_gather_close(&l);
+        zoff_model_slices_close(&parts.m);
+        zoff_base_progress_remove(&progress, &reads);
+        zoff_offload_store_close(l.store);
+        l.store = nullptr;
+        zoff_lending_param_cache_close(&l);
+    }
+
+    zoff_cached_slice &slice(size_t number) { return l.cache.slices[number]; }
+    uint32_t number_of(zoff_param p, size_t slice) const { return (uint32_t)(parts.m.params[p].first_flag + slice); }
+
+    // Elements [first, first + count) of a slice, as they are in the store.
+    std::string bits(size_t param, size_t slice, size_t first, size_t count) const
+    {
+        const zoff_model_param &p = parts.m.params[param];
+        const size_t bytes = zoff_adam_dtype_bytes(p.dtype), number = p.first_flag + slice;
+        std::string out(count * bytes, 0);
+        for (size_t k = 0; k < count; k++) {
+            const uint32_t element = (uint32_t)((number + 100 * version) * 100000 + first + k + 1) * 2654435761u;
+            memcpy(&out[k * bytes], (const char *)&element + 4 - bytes, bytes);
+        }
+        return out;
+    }
+    std::string bits(size_t param, size_t slice) const { return bits(param, slice, 0, parts.m.params[param].count); }
+
+    // Fetch a slice, compare it with the store, and leave it lent.
+    const char *fetch(zoff_param p, size_t slice = 0)
+    {
+        const void *lent = nullptr;
+        EXPECT_ZOFF_OK(zoff_lending_fetch_slice(&l, p, slice, &lent));
+        if (lent) {
+            EXPECT_TRUE(has(lent, p, slice)) << "slice " << slice << " of parameter " << p;
+        }
+        return (const char *)lent;
+    }
+    bool has(const void *at, zoff_param p, size_t slice) const
+    {
+        const std::string want = bits(p, slice);
+        return memcmp(at, want.data(), want.size()) == 0;
+    }
+    void release(zoff_param p, size_t slice = 0) { EXPECT_ZOFF_OK(zoff_lending_fetch_release(&l, p, slice)); }
+    void use(zoff_param p, size_t slice = 0)
+    {
+        fetch(p, slice);
+        release(p, slice);
+    }
+    // A step: weights may have changed, and a pass is over.
+    void turn()
+    {
+        if (l.cache.assembly.gather) {
+            ASSERT_ZOFF_OK(zoff_lending_param_gather_finish(&l));
+        }
+        zoff_lending_param_cache_clear(&l);
+        zoff_lending_prefetch_turn(&l);
+    }
+
+    uint64_t read_bytes() const { return stats().read_bytes; }
+    uint64_t ahead_bytes() const { return stats().ahead_bytes; }
+    // Wait for all reads in flight.
+    void settle()
+    {
+        while (zoff_offload_store_busy(l.store, false)) {
+            ASSERT_ZOFF_OK(zoff_offload_store_wait(l.store));
+        }
+    }
+    // Borrow a chunk and give it back: whether it had been read ahead.
+    bool was_read_ahead(size_t chunk)
+    {
+        void *base;
+        zoff_status status;
+        const uint64_t before = ahead_bytes();
+        while ((status = zoff_offload_store_fetch(l.store, chunk, &base)) == ZOFF_PENDING)
+            EXPECT_ZOFF_OK(zoff_offload_store_wait(l.store));
+        EXPECT_ZOFF_OK(status);
+        zoff_offload_store_release(l.store, chunk);
+        return ahead_bytes() > before;
+    }
+
+    zoff_comm *ranks;
+    small_model parts;
+    zoff_weight_values &values;
+    scratch_folder folder;
+    zoff_lending l = {};
+    zoff_comm_channel channel = {};
+    zoff_progress progress = {};
+    zoff_poller reads = {}, others = {};
+    std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
+    size_t version = 0;
+
+  private:
+    void go_on() { gone_on++; }
+    zoff_store_stats stats() const
+    {
+        zoff_store_stats out = {};
+        zoff_offload_store_stats(l.store, &out);
+        return out;
+    }
+    void fill(size_t chunk, char *base)
+    {
+        const zoff_plan_chunk &c = parts.plan.chunks[chunk];
+        for (size_t i = c.first_piece; i < c.first_piece + c.piece_count; i++) {
+            const zoff_plan_piece &piece = parts.plan.pieces[i];
+            const std::string what = bits(piece.param, piece.slice, piece.first, piece.count);
+            if (parts.m.params[piece.param].engine_owned)
+                memcpy(base + piece.weight_offset, what.data(), what.size());
+        }
+        zoff_lending_param_cache_refresh(&l, chunk, base, true);
+    }
+};
+} // namespace zoff_test
+
+#endif
