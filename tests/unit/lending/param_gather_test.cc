@@ -7,16 +7,6 @@ using namespace zoff_test;
 
 namespace
 {
-// Every rank at a time, each with weights that are partitioned over all.
-void on_ranks(unsigned size, const std::function<void(small_lending &t, unsigned rank)> &run, double timeout_seconds = 20)
-{
-    const rank_job job(size, timeout_seconds);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
-        run(t, rank);
-    });
-}
-
 // What was planned, as far as the ring remembers.
 std::vector<std::pair<uint32_t, size_t>> parts(const zoff_assembly &a)
 {
@@ -172,9 +162,7 @@ TEST(ParamGatherRoom, OfWhatIsOnItsWayIsWaitedFor)
 // Nothing comes of a group that has broken: what was planned is forgotten, so that a step can end.
 TEST(ParamGatherBroken, WhatWasPlannedIsForgotten)
 {
-    const rank_job job(2, 2);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
+    const auto leave = [](small_lending &t, unsigned rank) {
         t.add("wte", 100, 3);
         ASSERT_NO_FATAL_FAILURE(t.open(32));
         if (rank == 1)
@@ -188,7 +176,8 @@ TEST(ParamGatherBroken, WhatWasPlannedIsForgotten)
         EXPECT_EQ(nullptr, t.slice(1).at);
         EXPECT_EQ(t.l.cache.assembly.planned, t.l.cache.assembly.done_before);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "zoff_param_fetch: wte: ", zoff_lending_fetch_slice(&t.l, 0, 1, &lent));
-    });
+    };
+    on_ranks(2, leave, 2);
 }
 
 TEST(ParamGatherOpen, WithoutMemoryIsClosedAndOpenedAgain)

@@ -174,9 +174,7 @@ TEST_F(Files, WithoutAnAllowanceNothingIsReadAhead)
 // Ranks bring the same slices in advance, into the arena, and keep them there for their use.
 TEST(GatheredPrefetch, BringsWhatThePassBeforeUsedNext)
 {
-    const rank_job job(2, 20);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
+    on_ranks(2, [](small_lending &t, unsigned) {
         t.values.live_count = 500;
         t.values.ahead_count = 150; // of slices of 100 two
         t.add("a", 100, 8);
@@ -206,9 +204,7 @@ TEST(GatheredPrefetch, BringsWhatThePassBeforeUsedNext)
 // A slice that is whole still, and comes next, is given up after one that does not.
 TEST(GatheredPrefetch, GivesUpLastWhatComesNext)
 {
-    const rank_job job(2, 20);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
+    on_ranks(2, [](small_lending &t, unsigned) {
         t.values.live_count = 300;
         t.values.ahead_count = 200;
         t.add("a", 100, 4);

@@ -217,6 +217,17 @@ class small_lending
         zoff_lending_param_cache_refresh(&l, chunk, base, true);
     }
 };
+
+// Every rank at a time, each with weights of its own.
+inline void on_ranks(unsigned size, const std::function<void(small_lending &t, unsigned rank)> &run,
+                     double timeout_seconds = 20)
+{
+    const rank_job job(size, timeout_seconds);
+    job.on_each([&](unsigned rank) {
+        small_lending t(job.comm_of(rank));
+        run(t, rank);
+    });
+}
 } // namespace zoff_test
 
 #endif

@@ -22,43 +22,32 @@ void damage(const small_lending &t)
     }
 }
 
+// Open three slices that are cut, and look at the source that is chosen for them.
+void open(small_lending &t, bool replicated, const char *name)
+{
+    const bool is_gathered = strcmp(name, "parts of all ranks") == 0;
+    t.add("wte", 100, 3);
+    ASSERT_NO_FATAL_FAILURE(t.open(64, replicated));
+    EXPECT_STREQ(name, t.l.source->name);
+    EXPECT_EQ(is_gathered, zoff_lending_is_gathered(&t.l));
+    EXPECT_EQ(is_gathered, t.l.source->needs_order) << "all ranks learn the same one";
+    EXPECT_EQ(is_gathered, t.l.cache.assembly.gather != nullptr);
+}
+
 TEST(Sources, OneRankHasItsOwnChunks)
 {
     small_lending t;
-    t.add("a", 100, 3);
-    ASSERT_NO_FATAL_FAILURE(t.open(64));
-    EXPECT_FALSE(zoff_lending_is_gathered(&t.l));
-    EXPECT_STREQ("own chunks", t.l.source->name);
-    EXPECT_FALSE(t.l.source->needs_order);
-    EXPECT_EQ(nullptr, t.l.cache.assembly.gather);
+    ASSERT_NO_FATAL_FAILURE(open(t, false, "own chunks"));
+    t.use(0, 1);
 }
 
 // Ranks that each have all weights ask nobody.
 TEST(Sources, ReplicatedWeightsAreFetchedByOneRankAlone)
 {
-    const rank_job job(2, 20);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
-        t.add("a", 100, 3);
-        ASSERT_NO_FATAL_FAILURE(t.open(64, true));
-        EXPECT_FALSE(zoff_lending_is_gathered(&t.l));
-        EXPECT_STREQ("own chunks", t.l.source->name);
+    on_ranks(2, [](small_lending &t, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(open(t, true, "own chunks"));
         for (size_t slice = 0; slice < 3 && rank == 1; slice++)
             t.use(0, slice);
-    });
-}
-
-TEST(Sources, PartsOfSeveralRanksAreGathered)
-{
-    const rank_job job(2, 20);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
-        t.add("a", 100, 3);
-        ASSERT_NO_FATAL_FAILURE(t.open(64));
-        EXPECT_TRUE(zoff_lending_is_gathered(&t.l));
-        EXPECT_STREQ("parts of all ranks", t.l.source->name);
-        EXPECT_TRUE(t.l.source->needs_order);
-        EXPECT_NE(nullptr, t.l.cache.assembly.gather);
     });
 }
 
@@ -83,15 +72,12 @@ TEST(Sources, AFailedReadOfOwnChunksLeavesTheSliceAsItWas)
     t.fetch(0, 1); // what is whole needs no file
 }
 
-// Of one rank's file is damaged, so all of them fail: that rank says why, the others that it has not come.
+// One rank's file is damaged, so all of them fail: that rank says why, the others that it has not come.
 TEST(Sources, AFailedReadOfOneRankIsAnErrorOnAll)
 {
-    const rank_job job(2, 2);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
+    const auto fail = [](small_lending &t, unsigned rank) {
         t.values.tier = ZOFF_TIER_NVME;
-        t.add("wte", 100, 3);
-        ASSERT_NO_FATAL_FAILURE(t.open(64));
+        ASSERT_NO_FATAL_FAILURE(open(t, false, "parts of all ranks"));
         if (rank == 1)
             damage(t);
         const void *lent = &t;
@@ -100,17 +86,15 @@ TEST(Sources, AFailedReadOfOneRankIsAnErrorOnAll)
         EXPECT_EQ(&t, lent);
         EXPECT_EQ(0u, t.l.cache.lent);
         EXPECT_NE(nullptr, t.slice(0).at) << "it keeps its place: all ranks have planned it";
-    });
+    };
+    on_ranks(2, fail, 2);
 }
 
 // Every rank must learn the same order of slices: a rank that cannot says so before anything is planned.
 TEST(Sources, WithoutMemoryForTheOrderNothingIsPlanned)
 {
-    const rank_job job(2, 20);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
-        t.add("wte", 100, 3);
-        ASSERT_NO_FATAL_FAILURE(t.open(64));
+    on_ranks(2, [](small_lending &t, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(open(t, false, "parts of all ranks"));
         const void *lent = nullptr;
         allocations_left = rank == 0 ? 0 : -1;
         if (rank == 0) {

@@ -17,6 +17,16 @@ class Overlaps : public testing::Test
         return d;
     }
     void add(const zoff_param_desc &d) { parts.add(d); }
+    // Three parameters whose slices of 10 elements lie between one another's.
+    void add_qkv(size_t slices)
+    {
+        for (size_t i = 0; i < 3; i++) {
+            zoff_param_desc d = at("qkv", 10 * i, 10 * i, 10);
+            d.slices = slices;
+            d.value_stride = d.grad_stride = 30;
+            add(d);
+        }
+    }
     zoff_status check() { return zoff_model_overlaps_check(&parts.m, "the call"); }
 
     small_model parts;
@@ -71,12 +81,7 @@ TEST_F(Overlaps, AnotherShapeOfTheSameWeightsDoes)
 
 TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
 {
-    for (size_t i = 0; i < 3; i++) {
-        zoff_param_desc d = at("qkv", 10 * i, 10 * i, 10);
-        d.slices = 5;
-        d.value_stride = d.grad_stride = 30;
-        add(d);
-    }
+    add_qkv(5);
     EXPECT_ZOFF_OK(check());
     add(at("in a gap", 30 * 4 + 9, 500, 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check()); // by the last element of a slice
@@ -150,12 +155,7 @@ TEST_F(Overlaps, TiedOnesMayShareOneGradientOrHaveTwo)
 
 TEST_F(Overlaps, WithoutMemoryNothingIsKnown)
 {
-    for (size_t i = 0; i < 3; i++) {
-        zoff_param_desc d = at("p", 10 * i, 10 * i, 10);
-        d.slices = 9;
-        d.value_stride = d.grad_stride = 30;
-        add(d);
-    }
+    add_qkv(9);
     const int failures = fail_each_allocation([&] {
         const zoff_status status = check();
         EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
