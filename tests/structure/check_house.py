@@ -146,10 +146,12 @@ def questions(tree):
 
 
 def without_test(tree):
-    tests = {os.path.basename(p) for p in tree.under("tests/", "_test.cc")}
+    """A test of the same name is the file's if it is not another room's, a benchmark's or an example's."""
+    tests = [p for p in tree.under("tests/", "_test.cc") if not p.startswith(("tests/bench/", "tests/e2e/gpt/"))]
     for path in sources(tree):
-        name = os.path.splitext(os.path.basename(path))[0]
-        if f"{name}_test.cc" not in tests:
+        room, name = path.split("/")[1], os.path.splitext(os.path.basename(path))[0]
+        mirrors = [p for p in tests if os.path.basename(p) == f"{name}_test.cc"]
+        if not any(not p.startswith("tests/unit/") or p.split("/")[2] == room for p in mirrors):
             yield path
 
 

@@ -81,6 +81,8 @@ class CheckHouse(unittest.TestCase):
 
     def test_a_file_without_a_test(self):
         self.assertEqual(["untested src/room0/b.c"], self.found(**{"src/room0/b.c": ""}))
+        self.assertEqual(["untested src/room0/b.c"], self.found(**{"src/room0/b.c": "", "tests/unit/room1/b_test.cc": ""}))
+        self.assertEqual([], self.found(**{"src/room0/b.c": "", "tests/contract/b_test.cc": ""}))
 
     def test_what_is_listed(self):
         self.assertEqual([], list(check_house.compare(["a"], ["a"])))
