@@ -56,7 +56,7 @@ typedef struct zoff_comm_messages {
 
 static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
 {
-    return work->call.channel->port;
+    return (zoff_comm_port *)work->call.channel->port; /* the cast is for tests in C++ */
 }
 
 /* mailbox.c: channels, and headers that come before their operation */

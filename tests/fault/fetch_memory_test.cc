@@ -1,26 +1,16 @@
 // fetch_memory_test.cc: something fails while weights of several ranks are fetched. The nth allocation of one rank does, for
 // n = 1, 2, 3, ... until nothing fails any more: a fetch that fails has lent nothing and is called again; no fetch gives back
 // anything but the weights, on either rank, in that pass and in those that have learned from it. Or a file was damaged.
+#include "heap_fault.h"
 #include "rank_job.h"
 
 #include <atomic>
 #include <fstream>
 
-extern "C" {
-#include "mem.h"
-#include "try.h"
-
-zoff_status __real_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
-zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer);
-}
-
 using namespace zoff_test;
 
 namespace
 {
-// Of the thread that is the rank: allocations left until one fails, 0: none fails; and those that have.
-thread_local int left, failed;
-
 enum { RANKS = 2, PARAMS = 3, SLICES = 14, COUNT = 700 };
 
 float weight_of(size_t param, size_t slice)
@@ -40,8 +30,8 @@ class FetchMemory : public testing::Test
             const bool is_it = rank == rank_that_fails;
             run(job.comm_of(rank), is_it ? n : 0);
             if (is_it)
-                failed_once = failed > 0;
-            failed = 0;
+                failed_once = heap_fault::failed > 0;
+            heap_fault::failed = 0;
         });
         return failed_once;
     }
@@ -53,14 +43,14 @@ class FetchMemory : public testing::Test
         ASSERT_NO_FATAL_FAILURE(open(ranks, "", &made));
         engine e(made);
         for (int pass = 0; pass < 3; pass++) {
-            left = pass < 2 ? n : 0;
+            heap_fault::left = pass < 2 ? n : 0;
             n = 0;
             for (int turn = 0; turn < 2; turn++) {
                 for (size_t i = 0; i < PARAMS * SLICES; i++)
                     fetch(made, i / SLICES, turn ? SLICES - 1 - i % SLICES : i % SLICES);
             }
-            n = left; // of a pass that had fewer
-            left = 0;
+            n = heap_fault::left; // of a pass that had fewer
+            heap_fault::left = 0;
             ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
         }
     }
@@ -103,9 +93,9 @@ class FetchMemory : public testing::Test
     static void fetch(zoff_engine *e, size_t param, size_t slice)
     {
         const void *lent = nullptr;
-        const int before = failed;
+        const int before = heap_fault::failed;
         zoff_status status = zoff_param_fetch(e, (zoff_param)param, slice, nullptr, &lent);
-        if (status < 0 && failed > before)
+        if (status < 0 && heap_fault::failed > before)
             status = zoff_param_fetch(e, (zoff_param)param, slice, nullptr, &lent);
         ASSERT_ZOFF_OK(status);
         for (size_t k = 0; k < COUNT; k++)
@@ -160,12 +150,3 @@ TEST_F(FetchMemory, WhatIsDamagedOnADriveIsLentToNobody)
     EXPECT_EQ(0, wrong);
 }
 } // namespace
-
-zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
-{
-    if (left && --left == 0) {
-        failed++;
-        return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "out of memory: provoked, for %s", what);
-    }
-    return __real_zoff_base_mem_alloc(count, bytes, what, out_pointer);
-}

@@ -41,6 +41,13 @@ struct comm_fault {
         return status < 0 ? status : self->real->start(comm, work);
     }
 };
+
+// The same for a communicator that stays open for longer.
+struct passing_comm_fault : comm_fault {
+    explicit passing_comm_fault(zoff_comm *comm_) : comm_fault(comm_), comm(comm_) {}
+    ~passing_comm_fault() { comm->ops = real; }
+    zoff_comm *comm;
+};
 } // namespace zoff_test
 
 #endif

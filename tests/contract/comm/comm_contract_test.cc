@@ -443,23 +443,6 @@ TEST_P(Comm, TooManyInFlightAreRefused)
 }
 
 #ifndef ZOFF_RANKS_MPI
-TEST(CommOpen, ARankAgreesWithItself)
-{
-    zoff_comm *made = nullptr;
-    ASSERT_ZOFF_OK(zoff_comm_open(nullptr, &made));
-    comm alone(made);
-    char in[8] = {}, out[8] = {};
-    size_t sent = 4, expected = 8;
-    zoff_comm_call call = {};
-    call.kind = ZOFF_COMM_EXCHANGE;
-    call.in = in;
-    call.out = out;
-    call.send_bytes = &sent;
-    call.receive_bytes = &expected;
-    zoff_comm_work work = {};
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "it has 4 bytes and expects 8", zoff_comm_start(made, &call, &work));
-}
-
 TEST(CommOpen, WhatIsWrongIsSaid)
 {
     zoff_comm *comm = nullptr;

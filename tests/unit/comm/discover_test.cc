@@ -1,8 +1,6 @@
-// discover_test.cc: which group "auto" means, for every shape of environment that launchers leave; and what is said of a
-// plug-in that is missing, or is none.
+// discover_test.cc: which group "auto" means, for every shape of environment that launchers leave.
 #include "zoff_test.h"
 
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -172,25 +170,5 @@ TEST_F(Discover, AutoOpensWhatItFinds)
     zoff_comm *self = nullptr;
     ASSERT_ZOFF_OK(zoff_comm_open(&opts, &self)) << "who does not ask is alone, as ever";
     zoff_comm_close(self);
-}
-
-// ---- plug-ins ----
-
-TEST_F(Discover, APlugInThatIsMissingIsNamedWithTheWayOut)
-{
-    const scratch_folder folder;
-    zoff_comm_opts opts = {};
-    opts.struct_size = sizeof opts;
-    opts.backend = "mpi";
-    zoff_comm *made = nullptr;
-    for (const char *words : {"no ", "/libzoff_mpi.so", "apt-get install libopenmpi-dev", "ZOFF_PLUGIN_PATH", "zoff/mpi.h"})
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_comm_open(&opts, &made));
-    setenv("ZOFF_PLUGIN_PATH", (":/nowhere::" + folder.path + ":").c_str(), 1);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no /nowhere/libzoff_mpi.so", zoff_comm_open(&opts, &made));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no " + folder.file("libzoff_mpi.so"), zoff_comm_open(&opts, &made));
-    // The loader's words, where there is a file.
-    std::ofstream(folder.file("libzoff_mpi.so")) << "not a library, however long it may be";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, folder.file("libzoff_mpi.so") + ":", zoff_comm_open(&opts, &made));
-    EXPECT_EQ(nullptr, made);
 }
 } // namespace

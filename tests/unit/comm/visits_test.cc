@@ -1,10 +1,6 @@
 // visits_test.cc: ranks number the calls in which their program waits; calls inside of a call do not count, one that failed
 // gives its number to the next, and what another rank tells is compared.
-#include "zoff_test.h"
-
-extern "C" {
-#include "comm.h"
-}
+#include "thread_ranks.h"
 
 using namespace zoff_test;
 
@@ -13,36 +9,26 @@ namespace
 class Visits : public testing::Test
 {
   protected:
-    Visits()
-    {
-        zoff_comm_opts opts = {};
-        opts.struct_size = sizeof opts;
-        opts.timeout_seconds = 1;
-        zoff_comm *made[2] = {};
-        EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, 2, made));
-        for (unsigned rank = 0; rank < 2; rank++)
-            ranks[rank].reset(made[rank]);
-    }
-    void enter(unsigned rank, unsigned call) { zoff_comm_enter(ranks[rank].get(), &ranks[rank]->common, call, {}); }
-    void leave(unsigned rank, bool counts = true) { zoff_comm_exit(ranks[rank].get(), counts); }
+    void enter(unsigned rank, unsigned call) { zoff_comm_enter(ranks[rank], &ranks[rank]->common, call, {}); }
+    void leave(unsigned rank, bool counts = true) { zoff_comm_exit(ranks[rank], counts); }
     // The calls that a rank would tell of now.
     std::vector<zoff_comm_visit> visits(unsigned rank)
     {
         zoff_comm_visit all[ZOFF_COMM_VISITS_TOLD];
-        const unsigned count = zoff_comm_get_visits(ranks[rank].get(), all, ZOFF_COMM_VISITS_TOLD);
+        const unsigned count = zoff_comm_get_visits(ranks[rank], all, ZOFF_COMM_VISITS_TOLD);
         return {all, all + count};
     }
     // Rank 1 hears rank 0, and compares.
     zoff_status hear(double now)
     {
         const std::vector<zoff_comm_visit> told = visits(0);
-        zoff_comm_lock(ranks[1].get());
-        zoff_comm_heard(ranks[1].get(), 0, told.data(), (unsigned)told.size());
-        const zoff_status status = zoff_comm_watch(ranks[1].get(), now);
-        zoff_comm_unlock(ranks[1].get());
+        zoff_comm_lock(ranks[1]);
+        zoff_comm_heard(ranks[1], 0, told.data(), (unsigned)told.size());
+        const zoff_status status = zoff_comm_watch(ranks[1], now);
+        zoff_comm_unlock(ranks[1]);
         return status;
     }
-    comm ranks[2];
+    thread_ranks ranks{2, 1};
 };
 } // namespace
 
@@ -69,7 +55,7 @@ TEST_F(Visits, ACallThatFailedGivesItsNumberToTheNext)
     ASSERT_EQ(1u, visits(0).size());
     EXPECT_EQ(1u, visits(0)[0].number);
     leave(0);
-    zoff_comm_uncount(ranks[0].get());
+    zoff_comm_uncount(ranks[0]);
     enter(0, ZOFF_COMM_IN_STEP_BEGIN);
     EXPECT_EQ(1u, visits(0)[0].number);
     leave(0);

@@ -1,0 +1,294 @@
+// call_test.cc: an operation as its caller sees it: how many bytes go where, what two ranks compare, numbers, deadlines, and a
+// communicator that has failed.
+#include "comm_fault.h"
+#include "thread_ranks.h"
+
+#include <functional>
+
+extern "C" {
+#include "try.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+zoff_comm_call call_of(zoff_comm_kind kind, size_t count = 0)
+{
+    zoff_comm_call call = {};
+    call.kind = kind;
+    call.count = count;
+    return call;
+}
+
+// Start an operation that moves nothing.
+zoff_status start(zoff_comm *comm, zoff_comm_work *work, zoff_comm_kind kind = ZOFF_COMM_BARRIER)
+{
+    const zoff_comm_call call = call_of(kind);
+    return zoff_comm_start(comm, &call, work);
+}
+
+uint64_t operations_of(zoff_comm *comm)
+{
+    zoff_comm_info info = {};
+    info.struct_size = sizeof info;
+    EXPECT_ZOFF_OK(zoff_comm_get_info(comm, &info));
+    return info.operations;
+}
+} // namespace
+
+TEST(CommCall, BytesBetweenTwoRanks)
+{
+    const size_t send[3] = {4, 8, 12}, receive[3] = {10, 20, 30};
+    struct {
+        zoff_comm_kind kind;
+        bool adds;
+        size_t sends, expects, result; // from rank 1 to rank 2; the result on rank 1
+    } cells[] = {{ZOFF_COMM_EXCHANGE, false, 12, 20, 60}, {ZOFF_COMM_EXCHANGE, true, 12, 12, 8},
+                 {ZOFF_COMM_GATHER, false, 20, 20, 60},   {ZOFF_COMM_SUM, false, 24, 24, 24},
+                 {ZOFF_COMM_BROADCAST, false, 3, 3, 3},   {ZOFF_COMM_BARRIER, false, 0, 0, 0}};
+    const thread_ranks ranks(3);
+    for (const auto &cell : cells) {
+        zoff_comm_call call = call_of(cell.kind, 3);
+        call.adds = cell.adds;
+        call.root = 1;
+        call.send_bytes = send;
+        call.receive_bytes = receive;
+        EXPECT_EQ(cell.sends, zoff_comm_call_sends(&call, 1, 2)) << cell.kind;
+        EXPECT_EQ(cell.expects, zoff_comm_call_expects(&call, 1, 2)) << cell.kind;
+        EXPECT_EQ(cell.result, zoff_comm_call_result(ranks[1], &call)) << cell.kind;
+    }
+    zoff_comm_call call = call_of(ZOFF_COMM_BROADCAST, 3);
+    call.root = 1;
+    EXPECT_EQ(0u, zoff_comm_call_sends(&call, 0, 2)) << "only the root sends";
+    EXPECT_EQ(0u, zoff_comm_call_expects(&call, 2, 0));
+}
+
+TEST(CommCall, ItsNameSaysWhichOperationItIs)
+{
+    const thread_ranks ranks(1);
+    zoff_comm_work work = {};
+    work.call = call_of(ZOFF_COMM_GATHER);
+    work.call.channel = &ranks[0]->common;
+    work.call.stream = ZOFF_COMM_REDUCE;
+    work.number = 7;
+    work.result_bytes = 4096;
+    EXPECT_STREQ("all_gather number 7 of the gradients (4096 bytes)", zoff_comm_call_name(ranks[0], &work));
+    zoff_comm_channel engine = {};
+    engine.id = 2;
+    work.call.kind = ZOFF_COMM_EXCHANGE;
+    work.call.adds = true;
+    work.call.channel = &engine;
+    work.call.item = {ZOFF_COMM_ABOUT_GRADIENTS, 0, 3, 0};
+    EXPECT_STREQ("reduce_scatter number 7 of the gradients of engine 2 (4096 bytes), gradients of bucket 3",
+                 zoff_comm_call_name(ranks[0], &work));
+}
+
+TEST(CommCall, RanksCompareAllThatAnOperationSays)
+{
+    const thread_ranks ranks(2);
+    size_t bytes[2] = {8, 8};
+    zoff_comm_work work = {};
+    work.call = call_of(ZOFF_COMM_EXCHANGE);
+    work.call.channel = &ranks[0]->common;
+    work.call.send_bytes = work.call.receive_bytes = bytes;
+    work.call.item = {ZOFF_COMM_ABOUT_SLICE, 1, 2, 3};
+    work.number = 1;
+    zoff_comm_theirs same = {};
+    same.kind = ZOFF_COMM_EXCHANGE;
+    same.item = work.call.item;
+    same.sends = same.expects = 8;
+    EXPECT_ZOFF_OK(zoff_comm_call_compare(ranks[0], &work, 1, &same));
+    const std::function<void(zoff_comm_theirs &)> others[] = {[](zoff_comm_theirs &t) { t.kind = ZOFF_COMM_GATHER; },
+                                                              [](zoff_comm_theirs &t) { t.adds = true; },
+                                                              [](zoff_comm_theirs &t) { t.root = 1; },
+                                                              [](zoff_comm_theirs &t) { t.count = 1; },
+                                                              [](zoff_comm_theirs &t) { t.item.about++; },
+                                                              [](zoff_comm_theirs &t) { t.item.param++; },
+                                                              [](zoff_comm_theirs &t) { t.item.index++; },
+                                                              [](zoff_comm_theirs &t) { t.item.extra++; }};
+    for (const auto &change : others) {
+        zoff_comm_theirs other = same;
+        change(other);
+        SCOPED_TRACE(&change - others);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 calls ", zoff_comm_call_compare(ranks[0], &work, 1, &other));
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "where rank 0 calls all_to_all number 1")) << zoff_last_error();
+    }
+    zoff_comm_theirs other = same;
+    other.sends = 4;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has 4 bytes for rank 0, which expects 8",
+                      zoff_comm_call_compare(ranks[0], &work, 1, &other));
+    other = same;
+    other.expects = 4;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 has 8 bytes for rank 1, which expects 4",
+                      zoff_comm_call_compare(ranks[0], &work, 1, &other));
+}
+
+// An operation that was refused has no number: the next one would not meet those of the other ranks.
+TEST(CommCall, WhatIsRefusedTakesNoNumber)
+{
+    const thread_ranks ranks(1);
+    passing_comm_fault fault(ranks[0]);
+    fault.before = [](const zoff_comm_work &) { return zoff_base_status_fail(ZOFF_ERR_IO, "no line"); };
+    zoff_comm_work work = {};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "no line", start(ranks[0], &work));
+    EXPECT_FALSE(work.active);
+    fault.before = nullptr;
+    zoff_comm_call from_nobody = call_of(ZOFF_COMM_BROADCAST);
+    from_nobody.root = 1;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a broadcast from rank 1 of 1", zoff_comm_start(ranks[0], &from_nobody, &work));
+    ASSERT_ZOFF_OK(start(ranks[0], &work));
+    EXPECT_EQ(1u, work.number);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "before the first was done", start(ranks[0], &work));
+    EXPECT_ZOFF_OK(zoff_comm_wait(ranks[0], &work));
+    EXPECT_ZOFF_OK(zoff_comm_poll(ranks[0], &work)) << "polling what is done is legal";
+    ASSERT_ZOFF_OK(start(ranks[0], &work));
+    EXPECT_EQ(2u, work.number);
+    EXPECT_ZOFF_OK(zoff_comm_wait(ranks[0], &work));
+    EXPECT_EQ(2u, operations_of(ranks[0])) << "polls of what is done do not count";
+}
+
+TEST(CommCall, PiecesThatAreAddedUpHaveOneLength)
+{
+    const thread_ranks ranks(2);
+    size_t bytes[2] = {8, 8};
+    zoff_comm_work work = {};
+    zoff_comm_call call = call_of(ZOFF_COMM_EXCHANGE);
+    call.adds = true;
+    call.send_bytes = call.receive_bytes = bytes;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the communicator \"threads\" does not add up what it exchanges",
+                      zoff_comm_start(ranks[0], &call, &work));
+    ranks[0]->adds = true;
+    bytes[1] = 12;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "that for rank 1 has 12 bytes, that for rank 0 8",
+                      zoff_comm_start(ranks[0], &call, &work));
+    bytes[0] = bytes[1] = 6;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "reduce_scatter takes pieces of one length, in fp32",
+                      zoff_comm_start(ranks[0], &call, &work));
+    call.kind = ZOFF_COMM_SUM;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sum does not add up", zoff_comm_start(ranks[0], &call, &work));
+}
+
+TEST(CommCall, BytesToOthersAreCounted)
+{
+    const thread_ranks ranks(2);
+    const size_t bytes[2] = {3, 5};
+    char in[2][5] = {}, out[2][8];
+    std::vector<zoff_comm_work> works(2);
+    for (unsigned rank = 0; rank < 2; rank++) {
+        zoff_comm_call call = call_of(ZOFF_COMM_GATHER);
+        call.in = in[rank];
+        call.out = out[rank];
+        call.receive_bytes = bytes;
+        ASSERT_ZOFF_OK(zoff_comm_start(ranks[rank], &call, &works[rank]));
+        EXPECT_EQ(0u, operations_of(ranks[rank])) << "nothing is counted before it is done";
+    }
+    ranks.finish(works);
+    for (unsigned rank = 0; rank < 2; rank++) {
+        EXPECT_EQ(1u, operations_of(ranks[rank]));
+        EXPECT_EQ(bytes[rank], ranks[rank]->info.sent_bytes);
+        EXPECT_EQ(bytes[1 - rank], ranks[rank]->info.received_bytes);
+        EXPECT_EQ(bytes[rank], ranks[rank]->common.sent_bytes);
+        EXPECT_EQ(bytes[1 - rank], ranks[rank]->common.received_bytes);
+    }
+}
+
+TEST(CommCall, RanksThatDoNotComeAreNamedAndTheCommunicatorIsBroken)
+{
+    const thread_ranks ranks(3, 0.05);
+    zoff_comm_work work = {}, other = {}, third = {};
+    ASSERT_ZOFF_OK(start(ranks[0], &work));
+    ASSERT_ZOFF_OK(start(ranks[0], &other));
+    const std::string words = "rank 0: barrier number 1 of the step (0 bytes) has waited for 0.05 s: ranks 1, 2 of 3 did not "
+                              "arrive";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &work));
+    EXPECT_TRUE(zoff_comm_is_broken(ranks[0]));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &other)); // what was in flight beside it
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, start(ranks[0], &third));          // and what is started later
+    EXPECT_EQ(0u, operations_of(ranks[0]));
+}
+
+TEST(CommCall, ARankThatArrivesAndDoesNotGoOnIsNamedSo)
+{
+    const thread_ranks ranks(2, 0.05);
+    passing_comm_fault fault(ranks[0]);
+    fault.not_yet = [](const zoff_comm_work &) { return true; };
+    std::vector<zoff_comm_work> works(2);
+    for (unsigned rank = 0; rank < 2; rank++)
+        ASSERT_ZOFF_OK(start(ranks[rank], &works[rank]));
+    const char *words = "all ranks arrived, and one does not go on";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &works[0]));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // which hears of it
+}
+
+TEST(CommCall, ABackEndThatCannotKnowNamesNobody)
+{
+    for (const bool arrived : {false, true}) {
+        const thread_ranks ranks(2, 0.05);
+        ranks[0]->blind = "the network does not say which";
+        passing_comm_fault fault(ranks[0]);
+        fault.not_yet = [](const zoff_comm_work &) { return true; };
+        zoff_comm_work work = {};
+        ASSERT_ZOFF_OK(start(ranks[0], &work));
+        work.arrived = arrived;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "; the network does not say which", zoff_comm_wait(ranks[0], &work));
+        const char *words = arrived ? "all ranks arrived, and one does not go on" : "one of the other ranks did not arrive";
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), words)) << zoff_last_error();
+    }
+}
+
+TEST(CommCall, AnErrorOfTheBackEndIsTheOneOfEveryLaterPoll)
+{
+    zoff_comm *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_comm_open(nullptr, &made));
+    const comm alone(made);
+    passing_comm_fault fault(made);
+    fault.ops.poll = [](zoff_comm *, zoff_comm_work *) { return zoff_base_status_fail(ZOFF_ERR_IO, "the line is cut"); };
+    zoff_comm_work work = {};
+    ASSERT_ZOFF_OK(start(made, &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "the line is cut", zoff_comm_poll(made, &work));
+    fault.ops.poll = fault.real->poll;
+    (void)zoff_base_status_fail(ZOFF_ERR_IO, "something else");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "the line is cut", zoff_comm_poll(made, &work));
+}
+
+TEST(CommCall, WithoutADeadlineNothingExpires)
+{
+    const thread_ranks ranks(2, -1);
+    std::vector<zoff_comm_work> works(2);
+    ASSERT_ZOFF_OK(start(ranks[0], &works[0]));
+    for (int i = 0; i < 20; i++) {
+        works[0].waited = 1e9; // seconds
+        ASSERT_EQ(ZOFF_PENDING, zoff_comm_poll(ranks[0], &works[0]));
+    }
+    ASSERT_ZOFF_OK(start(ranks[1], &works[1]));
+    for (zoff_status status : ranks.finish(works))
+        EXPECT_ZOFF_OK(status);
+}
+
+TEST(CommCall, WhatIsAbandonedBreaksTheCommunicator)
+{
+    zoff_comm_work work = {};
+    zoff_comm_abandon(nullptr, &work);
+    const thread_ranks ranks(2);
+    zoff_comm_abandon(ranks[0], &work);
+    EXPECT_FALSE(zoff_comm_is_broken(ranks[0])) << "nothing was in flight";
+    double x = 1;
+    ASSERT_ZOFF_OK(zoff_comm_sum_scalars(ranks[0], &x, 1, &work));
+    zoff_comm_abandon(ranks[0], &work);
+    const char *words = "rank 0 has left the group with an operation in flight: sum number 1 of the step (8 bytes)";
+    EXPECT_FALSE(work.active);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &work));
+    zoff_comm_work theirs = {};
+    EXPECT_EQ(ZOFF_ERR_COMM, start(ranks[1], &theirs) < 0 ? ZOFF_ERR_COMM : zoff_comm_wait(ranks[1], &theirs));
+    EXPECT_NE(nullptr, strstr(zoff_last_error(), words)) << zoff_last_error();
+}
+
+TEST(CommCall, MemoryIsLetGoUnlessTheBackEndHoldsIt)
+{
+    const thread_ranks ranks(1);
+    EXPECT_TRUE(zoff_comm_lets_go(ranks[0]));
+    ranks[0]->holds_memory = true;
+    EXPECT_FALSE(zoff_comm_lets_go(ranks[0]));
+}
