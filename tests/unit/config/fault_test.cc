@@ -5,6 +5,10 @@
 
 #include <jansson.h>
 
+extern "C" {
+#include "mem.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -34,6 +38,10 @@ zoff_status live()
         status = zoff_config_values_get(config, 1, &values);
     if (status == ZOFF_OK)
         status = zoff_config_dump(config, nullptr, 0, &bytes);
+    char *keys = nullptr;
+    if (status == ZOFF_OK)
+        status = zoff_config_agree_list(config, &keys, &bytes);
+    zoff_base_mem_free(keys);
     if (status == ZOFF_OK) {
         EXPECT_EQ(8u, values.train_batch);
         EXPECT_EQ(3e-4, values.hyper.lr);

@@ -359,39 +359,4 @@ TEST(config_parse, aio_nested_and_at_the_top)
     }
     EXPECT_EQ(2u, log.warnings.size());
 }
-
-TEST(config_open, tells_what_cannot_be_read)
-{
-    zoff_test::scratch_folder folder;
-    zoff_config *config = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "No such file", zoff_config_open(folder.file("none.json").c_str(), &config));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "this is a folder", zoff_config_open(folder.path.c_str(), &config));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "a device or a pipe", zoff_config_open("/dev/null", &config));
-    std::string fifo = folder.file("pipe"), large = folder.file("large"), good = folder.file("good"),
-                empty = folder.file("empty");
-    ASSERT_EQ(0, system(("mkfifo " + fifo).c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "a device or a pipe", zoff_config_open(fifo.c_str(), &config));
-    std::ofstream(large) << std::string((16 << 20) + 1, ' ');
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "larger than 16 MiB", zoff_config_open(large.c_str(), &config));
-    std::ofstream(empty).close();
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "empty:1:1: the file is empty", zoff_config_open(empty.c_str(), &config));
-    EXPECT_EQ(nullptr, config);
-    std::ofstream(good) << "{\"train_batch_size\": 8}";
-    ASSERT_ZOFF_OK(zoff_config_open(good.c_str(), &config));
-    ASSERT_ZOFF_OK(zoff_config_resolve(config, 2));
-    double micro = 0;
-    EXPECT_ZOFF_OK(zoff_config_number(config, "train_micro_batch_size_per_gpu", &micro));
-    EXPECT_EQ(4, micro);
-    zoff_config_close(config);
-    zoff_config_close(nullptr);
-}
-
-TEST(config_open, refuses_null)
-{
-    zoff_config *config = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open(nullptr, &config));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open("x", nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_parse(nullptr, 1, "x", &config));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x:1:1: the file is empty", zoff_config_parse(nullptr, 0, "x", &config));
-}
 } // namespace

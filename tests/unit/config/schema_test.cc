@@ -1,6 +1,6 @@
-// schema_test.cc: the table itself: rows that make sense, every key that a finger slips on is caught, and the docs are the
-// table.
+// schema_test.cc: the table itself: rows that make sense, and every key that a finger slips on is caught.
 #include "config_helpers.h"
+#include "schema_rows.h"
 
 #include <set>
 
@@ -13,16 +13,6 @@ using namespace config_test;
 
 namespace
 {
-std::vector<const zoff_config_key *> rows()
-{
-    size_t count;
-    const zoff_config_key *table = zoff_config_schema_table(&count);
-    std::vector<const zoff_config_key *> out;
-    for (size_t i = 0; i < count; i++)
-        out.push_back(&table[i]);
-    return out;
-}
-
 std::string parent_of(const std::string &path)
 {
     size_t dot = path.rfind('.');
@@ -174,33 +164,5 @@ TEST(config_schema, auto_and_null_are_legal_for_every_key)
             EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 2));
         }
     }
-}
-
-TEST(config_schema, the_reference_is_the_document)
-{
-    size_t bytes = 0, again = 0;
-    ASSERT_ZOFF_OK(zoff_config_reference(nullptr, 0, &bytes));
-    std::string text(bytes + 1, '?');
-    ASSERT_ZOFF_OK(zoff_config_reference(text.data(), text.size(), &again));
-    ASSERT_EQ(bytes, again);
-    text.resize(bytes);
-    EXPECT_EQ(file_text(ZOFF_CONFIG_DOC), text) << "docs/CONFIG.md is stale: write it anew with `zoff reference`";
-    for (const auto *row : rows())
-        EXPECT_TRUE(row->type == ZOFF_KEY_SECTION || text.find("`" + std::string(row->path) + "`") != std::string::npos)
-            << row->path;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_reference(nullptr, 1, &bytes));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_reference(nullptr, 0, nullptr));
-}
-
-TEST(config_nearest, counts_edits)
-{
-    EXPECT_EQ(0u, zoff_config_nearest_distance("Abc", "aBC"));
-    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "acb"));
-    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "ab"));
-    EXPECT_EQ(1u, zoff_config_nearest_distance("abc", "abxc"));
-    EXPECT_EQ(3u, zoff_config_nearest_distance("kitten", "sitting"));
-    EXPECT_EQ(4u, zoff_config_nearest_distance("", "four"));
-    EXPECT_EQ(4u, zoff_config_nearest_distance("four", ""));
-    EXPECT_LT(64u, zoff_config_nearest_distance(std::string(100, 'a').c_str(), "a"));
 }
 } // namespace

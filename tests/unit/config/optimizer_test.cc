@@ -1,0 +1,197 @@
+// optimizer_test.cc: what depends on optimizer.type: the defaults of its parameters, and which of them it has.
+#include "config_helpers.h"
+
+extern "C" {
+#include "config_priv.h"
+}
+
+using namespace config_test;
+
+namespace
+{
+TEST(config_optimizer, decay_of_adam_and_adamw)
+{
+    struct {
+        const char *params;
+        zoff_decay decay;
+        bool warns;
+    } cases[] = {{"\"type\": \"Adam\"", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": true}", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}", ZOFF_DECAY_L2, false},
+                 {"\"type\": \"AdamW\"", ZOFF_DECAY_DECOUPLED, false},
+                 {"\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}", ZOFF_DECAY_DECOUPLED, true}};
+    for (const auto &c : cases) {
+        zoff_test::log_catcher log;
+        if (c.warns)
+            log.expect("ds.json:1:44: optimizer.params.adam_w_mode has no effect with optimizer.type AdamW");
+        EXPECT_EQ(c.decay, values(parse("{\"optimizer\": {" + std::string(c.params) + "}}")).hyper.decay) << c.params;
+    }
+}
+
+// What each optimizer takes when the file leaves it open is what DeepSpeed takes, which is what the program gets from
+// zoff_adam_hyper_init_for(), but for Lion.
+TEST(config_optimizer, defaults_are_those_of_the_optimizer)
+{
+    struct {
+        const char *type;
+        zoff_optimizer optimizer;
+        const char *lr, *betas, *eps;
+    } cases[] = {{"Adam", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
+                 {"adamw", ZOFF_OPTIMIZER_ADAM, "0.001", "[0.9, 0.999]", "1e-08"},
+                 {"ADAGRAD", ZOFF_OPTIMIZER_ADAGRAD, "0.01", nullptr, "1e-10"},
+                 {"lion", ZOFF_OPTIMIZER_LION, "0.001", "[0.9, 0.999]", nullptr},
+                 {"SGD", ZOFF_OPTIMIZER_SGD, "0.001", nullptr, nullptr}};
+    zoff_test::log_catcher log;
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.type);
+        for (const char *params : {"{}", "{\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": null}"}) {
+            auto config = resolved("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\", \"params\": " + params + "}}");
+            zoff_adam_hyper want;
+            zoff_adam_hyper_init_for(&want, c.optimizer);
+            if (c.optimizer == ZOFF_OPTIMIZER_LION) {
+                want.lr = 1e-3;
+                want.beta2 = 0.999;
+            }
+            zoff_config_values v = values(config);
+            EXPECT_EQ(want.optimizer, v.hyper.optimizer);
+            EXPECT_EQ(want.lr, v.hyper.lr);
+            EXPECT_EQ(want.eps, v.hyper.eps);
+            EXPECT_EQ(want.weight_decay, v.hyper.weight_decay);
+            EXPECT_EQ(want.momentum, v.hyper.momentum);
+            EXPECT_EQ(want.dampening, v.hyper.dampening);
+            EXPECT_EQ(want.nesterov, v.hyper.nesterov);
+            EXPECT_EQ(want.lr_decay, v.hyper.lr_decay);
+            EXPECT_TRUE(!c.betas || (want.beta1 == v.hyper.beta1 && want.beta2 == v.hyper.beta2));
+            EXPECT_EQ(0, v.initial_accumulator);
+            EXPECT_NE(std::string::npos, dump(config).find("optimizer.params.lr = " + std::string(c.lr) + " ")) << dump(config);
+            std::string text = dump(config);
+            // What the optimizer does not have is shown only where it was given.
+            bool given = strcmp(params, "{}") != 0;
+            auto shows = [&](const char *param, const char *value) {
+                return text.find("optimizer.params." + std::string(param) + " = " + (value ? value : "")) != text.npos;
+            };
+            EXPECT_EQ(c.betas || given, shows("betas", c.betas)) << text;
+            EXPECT_EQ(c.eps || given, shows("eps", c.eps)) << text;
+            EXPECT_EQ(c.optimizer == ZOFF_OPTIMIZER_SGD, shows("momentum", "0 ")) << text;
+        }
+    }
+    // The program may change the type: defaults follow it.
+    auto config = parse("{\"optimizer\": {\"type\": \"SGD\"}}");
+    EXPECT_EQ(1e-3, values(config).hyper.lr);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "optimizer.type", "Adagrad"));
+    EXPECT_EQ(1e-2, values(config).hyper.lr);
+    ASSERT_ZOFF_OK(zoff_config_set(config.get(), "optimizer.params.lr", "0.5"));
+    EXPECT_EQ(0.5, values(config).hyper.lr);
+}
+
+// A parameter that would change the training of another optimizer is not dropped in silence; one that says "none of it" passes.
+TEST(config_optimizer, parameters_of_another_optimizer)
+{
+    struct {
+        const char *type, *param, *value, *owners; // NULL: it passes
+    } cases[] = {
+        {"SGD", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
+        {"Adagrad", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
+        {"Lion", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
+        {"SGD", "eps", "1e-8", "\"Adam\", \"AdamW\" or \"Adagrad\""},
+        {"Lion", "adam_w_mode", "true", "\"Adam\" or \"AdamW\""},
+        {"SGD", "bias_correction", "true", "\"Adam\" or \"AdamW\""},
+        {"AdamW", "momentum", "0.9", "\"SGD\""},
+        {"AdamW", "momentum", "0", nullptr},
+        {"Lion", "dampening", "0.1", "\"SGD\""},
+        {"Adam", "nesterov", "true", "\"SGD\""},
+        {"Adam", "nesterov", "false", nullptr},
+        {"Adam", "lr_decay", "0.1", "\"Adagrad\""},
+        {"SGD", "lr_decay", "0.0", nullptr},
+        {"SGD", "initial_accumulator_value", "0.1", "\"Adagrad\""},
+        {"SGD", "eps", "null", nullptr},
+        {"SGD", "betas", "\"auto\"", nullptr},
+        {"Lion", "weight_decay", "0.1", nullptr},
+    };
+    for (const auto &c : cases) {
+        SCOPED_TRACE(std::string(c.type) + " " + c.param);
+        auto config = parse("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\",\n\"params\": {\"" + c.param +
+                            "\": " + c.value + "}}}");
+        if (!c.owners) {
+            EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+            continue;
+        }
+        std::string words = "ds.json:2:12: optimizer.params." + std::string(c.param) + " is a parameter of optimizer.type " +
+                            c.owners + ", and " + c.type + " (ds.json:1:16) has none of this name";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+        ASSERT_ZOFF_OK(zoff_config_set(config.get(), ("optimizer.params." + std::string(c.param)).c_str(), "null"));
+        EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+    }
+}
+
+// A step would refuse them too, but could not say where they stand.
+TEST(config_optimizer, numbers_beyond_fp32)
+{
+    zoff_test::log_catcher log;
+    struct {
+        const char *type, *param;
+    } cases[] = {{"AdamW", "lr"},
+                 {"Lion", "weight_decay"},
+                 {"Adam", "eps"},
+                 {"SGD", "momentum"},
+                 {"SGD", "dampening"},
+                 {"Adagrad", "lr_decay"},
+                 {"Adagrad", "initial_accumulator_value"}};
+    for (const auto &c : cases) {
+        SCOPED_TRACE(c.param);
+        const std::string path = "optimizer.params." + std::string(c.param);
+        auto config =
+            parse("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\",\n\"params\": {\"" + c.param + "\": 1e39}}}");
+        const std::string words = "ds.json:2:12: " + path + ": 1e+39 is beyond fp32, in which steps are computed";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+        ASSERT_ZOFF_OK(zoff_config_set(config.get(), path.c_str(), "3e38"));
+        EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
+    }
+    auto negative = parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"dampening\": -1e39}}}");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "optimizer.params.dampening: -1e+39 is beyond fp32",
+                      zoff_config_resolve(negative.get(), 1));
+    for (const char *param : {"warmup_min_lr", "warmup_max_lr", "cycle_min_lr", "cycle_max_lr", "lr_range_test_min_lr"}) {
+        zoff_test::log_catcher warnings;
+        if (param[0] != 'w')
+            warnings.expect("has no effect with scheduler.type WarmupLR");
+        auto config = parse("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"" + std::string(param) + "\": 1e39}}}");
+        const std::string words = "ds.json:1:47: scheduler.params." + std::string(param) + ": 1e+39 is beyond fp32";
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
+    }
+}
+
+TEST(config_optimizer, nesterov_needs_momentum)
+{
+    for (const char *params : {"{\"nesterov\": true}", "{\"nesterov\": true, \"momentum\": 0.9, \"dampening\": 0.1}"}) {
+        auto config = parse("{\"optimizer\": {\"type\": \"SGD\", \"params\": " + std::string(params) + "}}");
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "ds.json:1:42: optimizer.params.nesterov needs a momentum above 0 and a dampening of 0",
+                          zoff_config_resolve(config.get(), 1));
+    }
+}
+
+TEST(config_optimizer, it_has_its_parameters_and_every_other_key)
+{
+    const struct {
+        const char *type;
+        zoff_optimizer optimizer;
+        std::vector<const char *> has;
+    } cases[] = {{"Adam", ZOFF_OPTIMIZER_ADAM, {"betas", "eps", "adam_w_mode", "bias_correction"}},
+                 {"AdamW", ZOFF_OPTIMIZER_ADAM, {"betas", "eps", "adam_w_mode", "bias_correction"}},
+                 {"Adagrad", ZOFF_OPTIMIZER_ADAGRAD, {"eps", "lr_decay", "initial_accumulator_value"}},
+                 {"Lion", ZOFF_OPTIMIZER_LION, {"betas"}},
+                 {"SGD", ZOFF_OPTIMIZER_SGD, {"momentum", "dampening", "nesterov"}}};
+    for (const auto &c : cases) {
+        const zoff_test::config config = resolved(nest("optimizer.type", "\"" + std::string(c.type) + "\""));
+        EXPECT_EQ(c.optimizer, zoff_config_optimizer_type(config.get()));
+        for (const char *param : {"betas", "eps", "adam_w_mode", "bias_correction", "momentum", "dampening", "nesterov",
+                                  "lr_decay", "initial_accumulator_value"}) {
+            const bool wanted = std::any_of(c.has.begin(), c.has.end(), [&](const char *p) { return strcmp(p, param) == 0; });
+            EXPECT_EQ(wanted, zoff_config_optimizer_has(config.get(), (std::string("optimizer.params.") + param).c_str()))
+                << c.type << " " << param;
+        }
+        for (const char *key : {"optimizer.params.lr", "optimizer.params.weight_decay", "zoff.threads"})
+            EXPECT_TRUE(zoff_config_optimizer_has(config.get(), key)) << c.type << " " << key;
+    }
+}
+} // namespace

@@ -1,0 +1,33 @@
+// sink_test.cc: text that grows into a buffer: what does not fit is counted, and what is there always has an end.
+#include "config_helpers.h"
+
+extern "C" {
+#include "config_priv.h"
+}
+
+TEST(config_sink, what_fits_is_written_and_all_is_counted)
+{
+    const std::string whole = "one, 2, three";
+    for (size_t room = 0; room <= whole.size() + 2; room++) {
+        char text[32];
+        memset(text, '?', sizeof text);
+        zoff_config_sink sink = {text, room, 0};
+        zoff_config_sink_add(&sink, "%s, ", "one");
+        zoff_config_sink_add(&sink, "%s", "");
+        zoff_config_sink_add(&sink, "%d, ", 2);
+        zoff_config_sink_add(&sink, "three");
+        EXPECT_EQ(whole.size(), sink.used) << room;
+        if (room) {
+            EXPECT_EQ(whole.substr(0, room - 1), text) << room;
+        }
+        EXPECT_EQ('?', text[room]) << "behind the end of the buffer of " << room;
+    }
+}
+
+TEST(config_sink, without_a_buffer_it_only_counts)
+{
+    zoff_config_sink sink = {};
+    zoff_config_sink_add(&sink, "%05d", 7);
+    zoff_config_sink_add(&sink, "%c", 0);
+    EXPECT_EQ(6u, sink.used) << "a zero byte counts, too";
+}
