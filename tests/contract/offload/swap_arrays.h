@@ -2,6 +2,7 @@
 // that may count has named.
 #ifndef ZOFF_TESTS_SWAP_ARRAYS_H
 #define ZOFF_TESTS_SWAP_ARRAYS_H
+#include "flush_fault.h"
 #include "store_ptr.h"
 #include "zoff_test.h"
 
@@ -19,8 +20,6 @@ extern "C" {
 
 namespace zoff_test
 {
-extern int failing_flushes; // the next flushes of a drive that fail
-
 struct arrays_kind {
     const char *name;
     const char *backend;

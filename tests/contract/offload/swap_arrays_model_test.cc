@@ -4,27 +4,9 @@
 #include "covering.h"
 #include "swap_arrays.h"
 
-#include <errno.h>
-
 #include <random>
 
-extern "C" {
-int __real_fdatasync(int fd);
-int __wrap_fdatasync(int fd);
-}
-
-int zoff_test::failing_flushes;
-
 using namespace zoff_test;
-
-extern "C" int __wrap_fdatasync(int fd)
-{
-    if (failing_flushes && failing_flushes--) {
-        errno = EIO;
-        return -1;
-    }
-    return __real_fdatasync(fd);
-}
 
 TEST_P(Arrays, AnythingMayFailInAnyOrder)
 {

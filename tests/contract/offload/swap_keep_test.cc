@@ -97,37 +97,6 @@ TEST_P(Commit, SealWritesEveryByteOfTheFiles)
     EXPECT_EQ(wanted + wanted / 2, stats.lifetime_write_bytes);
 }
 
-// One file is committed as a whole; of two, one comes first.
-class CommitOfTwo : public Commit
-{
-};
-INSTANTIATE_TEST_SUITE_P(Paths, CommitOfTwo, testing::Values(2), [](const auto &p) { return std::to_string(p.param); });
-
-TEST_P(CommitOfTwo, ACrashInBetweenGoesBackToWhatBothHave)
-{
-    log_catcher log;
-    ASSERT_ZOFF_OK(open(options()));
-    step(1);
-    ASSERT_EQ(0, system(("cp '" + file(1) + "' '" + file(1) + ".before'").c_str()));
-    change([](size_t) { return true; });
-    // The data of both is written, and the record of the first one.
-    ASSERT_EQ(0, system(("cp '" + file(1) + "' '" + file(1) + ".dead'").c_str()));
-    ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 2));
-    store.reset();
-    ASSERT_EQ(0, rename((file(1) + ".dead").c_str(), file(1).c_str()));
-    ASSERT_ZOFF_OK(open(options()));
-    expect_reopened(1);
-    step(2);
-    step(3);
-    store.reset();
-    // A file of long ago does not belong to the other one.
-    ASSERT_EQ(0, rename((file(1) + ".before").c_str(), file(1).c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not have generation 2 any more, which is the newest that all files have",
-                      open(options()));
-    ASSERT_EQ(0, unlink(file(1).c_str()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "one of them has lost its state file", open(options()));
-}
-
 TEST_P(Commit, AFlippedBitIsFoundAndNamed)
 {
     log_catcher log;

@@ -1,0 +1,180 @@
+// swap_life_test.cc: how the tier in files comes to be: places, memory, the first content, who is called meanwhile; and that
+// nothing is left where it cannot be.
+#include "ring_store.h"
+
+#include "shell.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class SwapLife : public Ring
+{
+  protected:
+    bool is_empty(size_t folder) { return shell("ls -A '" + folders[folder].path + "'").output.empty(); }
+};
+} // namespace
+
+TEST_F(SwapLife, ChunksLieOneBehindTheOther)
+{
+    chunks[3] = {8192, 4096, {}};
+    chunks[5] = {0, 0, {}};
+    open();
+    uint64_t end = 4096; // the head page
+    for (size_t c = 0; c < chunks.size(); c++) {
+        if (!chunks[c].bytes)
+            continue;
+        EXPECT_EQ(end, place(c).offset) << c;
+        end += chunks[c].bytes;
+    }
+    EXPECT_EQ(end, s()->files[0].bytes);
+    EXPECT_EQ(6u, s()->files[0].chunk_count) << "one without bytes is in no file";
+    open_persistent();
+    end = zoff_offload_swap_record_room(6);
+    for (size_t c = 0; c < chunks.size(); c++) {
+        if (!chunks[c].bytes)
+            continue;
+        EXPECT_EQ(end, place(c).offset) << c;
+        end += 2 * chunks[c].bytes; // two places for each
+    }
+    EXPECT_EQ(end, s()->files[0].bytes);
+}
+
+TEST_F(SwapLife, AChunkOfNoKnownArraysIsOne)
+{
+    chunks[3] = {8192, 4096, {}};
+    open();
+    EXPECT_EQ(1u, zoff_offload_swap_place_arrays(s(), 3));
+    EXPECT_EQ(7u, zoff_offload_swap_place_arrays(s(), 0));
+}
+
+TEST_F(SwapLife, ResidentsAreInAFileOnlyWhereItPersists)
+{
+    opts.residents = 3;
+    open();
+    size_t homes = 0;
+    for (size_t c = 0; c < chunks.size(); c++)
+        homes += zoff_offload_store_resident(store, c);
+    EXPECT_EQ(3u, homes);
+    EXPECT_EQ(4u, s()->files[0].chunk_count);
+    EXPECT_EQ(4096u + 4 * 20480, s()->files[0].bytes);
+    open_persistent();
+    EXPECT_EQ(7u, s()->files[0].chunk_count);
+    for (size_t c = 0; c < chunks.size(); c++)
+        EXPECT_EQ((std::vector<int>{(int)c + 1, 0, 0}), values_of(c));
+}
+
+TEST_F(SwapLife, MemoryIsThatOfTheSlots)
+{
+    chunks[3] = {81920, 4096, {}};
+    opts.residents = 2;
+    open();
+    EXPECT_LE(5u * 81920, store->map.bytes);
+    EXPECT_GT(6u * 81920 + (2u << 20), store->map.bytes) << "but for a page";
+    for (unsigned i = 0; i < 5; i++)
+        EXPECT_EQ((char *)store->map.base + i * 81920, s()->slots[i].base);
+    for (unsigned i = 0; i < 5; i++)
+        EXPECT_EQ(i >= 3, s()->slots[i].is_home);
+}
+
+TEST_F(SwapLife, OptionsThatAreLeftOpenHaveDefaults)
+{
+    opts.threads = 0;
+    opts.timeout_seconds = 0;
+    opts.verify = ZOFF_VERIFY_OFF;
+    open();
+    EXPECT_EQ(1u, store->threads);
+    EXPECT_GT(0, s()->timeout_seconds) << "for ever";
+    EXPECT_FALSE(store->wants_settle);
+    EXPECT_FALSE(zoff_offload_store_overlaps(store)) << "the caller moves the bytes";
+    opts.aio_backend = "threads";
+    opts.timeout_seconds = 7;
+    open();
+    EXPECT_EQ(7, s()->timeout_seconds);
+    EXPECT_TRUE(zoff_offload_store_overlaps(store));
+}
+
+TEST_F(SwapLife, AFreshStoreHasMovedNothing)
+{
+    open_persistent();
+    zoff_store_stats stats;
+    zoff_offload_store_stats(store, &stats);
+    EXPECT_EQ(0u, stats.read_bytes + stats.write_bytes);
+    EXPECT_EQ(0, stats.wait_seconds);
+    EXPECT_EQ(2u * 7 * 20480, stats.lifetime_write_bytes) << "both places of each chunk";
+    int64_t t = -1;
+    EXPECT_FALSE(zoff_offload_store_reopened(store, &t));
+    flush(0, 7);
+    drain();
+    ASSERT_ZOFF_OK(zoff_offload_store_commit(store, 3));
+    open();
+    EXPECT_TRUE(zoff_offload_store_reopened(store, &t));
+    EXPECT_EQ(3, t);
+    EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
+}
+
+// Several ranks do something now and then while files are written, and once when all is.
+TEST_F(SwapLife, TheCallerIsAskedMeanwhile)
+{
+    struct calls {
+        int between = 0, written = 0;
+        zoff_status answer = ZOFF_OK;
+    } count;
+    opts.fill = [](void *, size_t, void *) {};
+    opts.fill_ctx = &count;
+    opts.between = [](void *ctx) { static_cast<calls *>(ctx)->between++; };
+    opts.written = [](void *ctx) {
+        auto c = static_cast<calls *>(ctx);
+        c->written++;
+        return c->answer < 0 ? zoff_base_status_fail(c->answer, "another rank has failed") : ZOFF_OK;
+    };
+    open();
+    EXPECT_EQ(7, count.between);
+    EXPECT_EQ(0, count.written) << "nothing is recorded";
+    count.answer = ZOFF_ERR_COMM;
+    opts.persist = true;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "another rank has failed", try_open());
+    EXPECT_EQ(1, count.written);
+    EXPECT_TRUE(is_empty(0)) << "no file that was not there";
+    count.answer = ZOFF_OK;
+    open();
+    EXPECT_EQ(2, count.written);
+}
+
+TEST_F(SwapLife, WithoutMemoryNothingIsLeft)
+{
+    for (const bool persist : {false, true}) {
+        opts.persist = persist;
+        EXPECT_LT(10, fail_each_allocation([&] {
+                      const zoff_status status = try_open();
+                      EXPECT_TRUE(status == ZOFF_OK || (store == nullptr && is_empty(0)));
+                      return status;
+                  }));
+        close();
+    }
+}
+
+TEST_F(SwapLife, WithoutRoomNothingIsLeft)
+{
+    aio_fault fault;
+    fault.refuse_fallocate = ENOSPC;
+    for (const bool persist : {false, true}) {
+        opts.persist = persist;
+        opts.path_count = 2;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "no room for the states", try_open());
+        EXPECT_EQ(nullptr, store);
+        EXPECT_TRUE(is_empty(0) && is_empty(1));
+    }
+}
+
+TEST_F(SwapLife, AWriteThatFailsEndsTheOpening)
+{
+    aio_fault fault;
+    fail_all(fault, true);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", try_open());
+    EXPECT_TRUE(is_empty(0));
+    paths[1] = "/nonexistent";
+    opts.path_count = 2;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "/nonexistent", try_open());
+    EXPECT_TRUE(is_empty(0));
+}
