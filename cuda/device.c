@@ -309,31 +309,26 @@ static void cuda_range_end(zoff_accel *accel)
 #endif
 }
 
-static const zoff_accel_ops CUDA_OPS = {.name = "cuda",
-                                        .open = zoff_cuda_open,
-                                        .close = cuda_close,
-                                        .numa_node = cuda_numa_node,
-                                        .get_info = cuda_get_info,
-                                        .pin = zoff_cuda_pin,
-                                        .unpin = zoff_cuda_unpin,
-                                        .alloc = cuda_alloc,
-                                        .free = cuda_free,
-                                        .stream_open = cuda_stream_open,
-                                        .stream_close = cuda_stream_close,
-                                        .stream_call = cuda_stream_call,
-                                        .copy = zoff_cuda_copy,
-                                        .zero = cuda_zero,
-                                        .update = cuda_update,
-                                        .accumulate = cuda_accumulate,
-                                        .cast = cuda_cast,
-                                        .square_sum = cuda_square_sum,
-                                        .range_begin = cuda_range_begin,
-                                        .range_end = cuda_range_end,
-                                        .event_open = cuda_event_open,
-                                        .event_close = cuda_event_close,
-                                        .event_record = cuda_event_record,
-                                        .event_await = cuda_event_await,
-                                        .event_poll = cuda_event_poll};
+static const zoff_accel_ops CUDA_OPS = {
+    .name = "cuda",
+    .open = zoff_cuda_open,
+    .close = cuda_close,
+    .numa_node = cuda_numa_node,
+    .get_info = cuda_get_info,
+    .pin = zoff_cuda_pin,
+    .unpin = zoff_cuda_unpin,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .streams = {.open = cuda_stream_open, .close = cuda_stream_close, .call = cuda_stream_call},
+    .copy = zoff_cuda_copy,
+    .zero = cuda_zero,
+    .kernels = {.update = cuda_update, .accumulate = cuda_accumulate, .cast = cuda_cast, .square_sum = cuda_square_sum},
+    .ranges = {.begin = cuda_range_begin, .end = cuda_range_end},
+    .event_open = cuda_event_open,
+    .event_close = cuda_event_close,
+    .event_record = cuda_event_record,
+    .event_await = cuda_event_await,
+    .event_poll = cuda_event_poll};
 
 static zoff_status check_driver(int index)
 {

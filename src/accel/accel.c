@@ -80,20 +80,20 @@ zoff_status zoff_accel_stream_open(zoff_accel *accel, void **out_stream)
 {
     ZOFF_TRY(check_streams(accel, "zoff_accel_stream_open"));
     ZOFF_FAIL_IF(!out_stream, ZOFF_ERR_INVALID, "zoff_accel_stream_open: out_stream must not be NULL");
-    return accel->ops->stream_open(accel, out_stream);
+    return accel->ops->streams.open(accel, out_stream);
 }
 
 void zoff_accel_stream_close(zoff_accel *accel, void *stream)
 {
     if (accel && stream)
-        accel->ops->stream_close(accel, stream);
+        accel->ops->streams.close(accel, stream);
 }
 
 zoff_status zoff_accel_stream_call(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx)
 {
     ZOFF_TRY(check_streams(accel, "zoff_accel_stream_call"));
     ZOFF_FAIL_IF(!stream || !run, ZOFF_ERR_INVALID, "zoff_accel_stream_call: stream and run must not be NULL");
-    return accel->ops->stream_call(accel, stream, run, ctx);
+    return accel->ops->streams.call(accel, stream, run, ctx);
 }
 
 zoff_status zoff_accel_stream_wait(zoff_accel *accel, void *stream)

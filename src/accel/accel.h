@@ -12,6 +12,28 @@
 #include <zoff/accel.h>
 
 /* What a back-end implements. */
+/* What is put into a stream is done in order. */
+typedef struct zoff_accel_streams {
+    zoff_status (*open)(zoff_accel *accel, void **out);
+    void (*close)(zoff_accel *accel, void *stream); /* waits for the work in it */
+    zoff_status (*call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
+} zoff_accel_streams;
+
+/* The kernels of cpu_adam.h, with the same bits, on memory of the device. Lists, constants and factors are the caller's again
+ * when a call returns. One that fails has done nothing, or has lost the device. */
+typedef struct zoff_accel_kernels {
+    zoff_status (*update)(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count);
+    zoff_status (*accumulate)(zoff_accel *accel, void *stream, const zoff_accumulate_piece *pieces, size_t count);
+    zoff_status (*cast)(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count);
+    zoff_status (*square_sum)(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count);
+} zoff_accel_kernels;
+
+/* For a profiler of the device: the calling thread does this stage of a bucket from `begin` to `end`. */
+typedef struct zoff_accel_ranges {
+    void (*begin)(zoff_accel *accel, const char *stage, uint64_t bucket);
+    void (*end)(zoff_accel *accel);
+} zoff_accel_ranges;
+
 typedef struct zoff_accel_ops {
     const char *name;
     bool in_place; /* the CPU can read its gradients and write its weights where they are: then there is nothing below get_info
@@ -29,22 +51,12 @@ typedef struct zoff_accel_ops {
     zoff_status (*alloc)(zoff_accel *accel, size_t bytes, void **out);
     void (*free)(zoff_accel *accel, void *memory); /* may wait for all that the device does */
 
-    zoff_status (*stream_open)(zoff_accel *accel, void **out);
-    void (*stream_close)(zoff_accel *accel, void *stream); /* waits for what is in it */
-    zoff_status (*stream_call)(zoff_accel *accel, void *stream, void (*run)(void *ctx), void *ctx);
+    zoff_accel_streams streams;
     zoff_status (*copy)(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes); /* either way */
     zoff_status (*zero)(zoff_accel *accel, void *stream, void *dst, size_t bytes);                  /* on the device */
 
-    /* The kernels of cpu_adam.h, with the same bits, on memory of the device. Lists, constants and factors are the caller's
-     * again when a call returns. One that fails has done nothing, or has lost the device. */
-    zoff_status (*update)(zoff_accel *accel, void *stream, const zoff_adam_piece *pieces, size_t count);
-    zoff_status (*accumulate)(zoff_accel *accel, void *stream, const zoff_accumulate_piece *pieces, size_t count);
-    zoff_status (*cast)(zoff_accel *accel, void *stream, const zoff_cast_piece *pieces, size_t count);
-    zoff_status (*square_sum)(zoff_accel *accel, void *stream, const zoff_norm_piece *pieces, size_t count);
-
-    /* For a profiler of the device: what the calling thread does from here on, until end, is this stage of a bucket. */
-    void (*range_begin)(zoff_accel *accel, const char *stage, uint64_t bucket);
-    void (*range_end)(zoff_accel *accel);
+    zoff_accel_kernels kernels;
+    zoff_accel_ranges ranges;
 
     zoff_status (*event_open)(zoff_accel *accel, void **out);
     void (*event_close)(zoff_accel *accel, void *event);

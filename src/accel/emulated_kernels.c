@@ -65,7 +65,7 @@ static zoff_status begin(size_t count, work **out)
 static zoff_status finish(zoff_accel *accel, void *stream, work *w, zoff_status status)
 {
     if (status == ZOFF_OK)
-        status = accel->ops->stream_call(accel, stream, run, w);
+        status = accel->ops->streams.call(accel, stream, run, w);
     if (status < 0)
         free_work(w);
     return status;

@@ -31,7 +31,7 @@ size_t zoff_engine_budget_weights_stored(const zoff_plan *plan)
 size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan)
 {
     const zoff_settings *s = &e->settings;
-    return s->tier == ZOFF_TIER_NVME ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->chunk_bytes_max,
+    return s->tier == ZOFF_TIER_NVME ? zoff_offload_placement_residents(s->host_bytes, s->values.slots, plan->most.chunk_bytes,
                                                                         zoff_engine_budget_stored(e, plan))
                                      : 0;
 }
@@ -203,7 +203,7 @@ static void plan_weights(const zoff_engine *e, const zoff_plan *plan, zoff_plan_
     }
     info->weight_host_bytes = stored;
     if (values->tier == ZOFF_TIER_NVME) {
-        info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->chunk_weights_max;
+        info->weight_host_bytes = (uint64_t)(values->slots + residents) * plan->most.chunk_weights;
         info->weight_nvme_bytes = stored - cached;
     }
     info->weight_host_bytes += zoff_lending_param_cache_room(&e->lending, plan);
@@ -233,7 +233,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .elements = plan.elements,
                            .state_bytes = plan.state_bytes,
                            .chunk_count = plan.chunk_count,
-                           .chunk_bytes = plan.chunk_bytes_max,
+                           .chunk_bytes = plan.most.chunk_bytes,
                            .slots = placement.slots,
                            .threads = s->threads};
     const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, &plan);
@@ -245,7 +245,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
     if (s->tier == ZOFF_TIER_NVME) {
         const size_t residents = zoff_engine_budget_states(e, &plan);
         const size_t count = zoff_engine_budget_stored(e, &plan);
-        info.host_bytes = ((uint64_t)placement.slots + residents) * plan.chunk_bytes_max;
+        info.host_bytes = ((uint64_t)placement.slots + residents) * plan.most.chunk_bytes;
         for (size_t i = kept, number = 0; i < plan.chunk_count; i++) {
             if (plan.chunks[i].bytes && zoff_offload_placement_resident(number++, residents, count))
                 info.resident_bytes += plan.chunks[i].bytes;

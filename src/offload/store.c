@@ -98,8 +98,8 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
 {
     /* The one place: nothing is recorded that may not be there. */
-    ZOFF_TRY(store->ops->settled(store));
-    return store->ops->commit(store, t);
+    ZOFF_TRY(store->ops->commits.settled(store));
+    return store->ops->commits.commit(store, t);
 }
 
 bool zoff_offload_store_is_in_doubt(const zoff_store *store)
@@ -114,7 +114,7 @@ bool zoff_offload_store_can_rollback(const zoff_store *store)
 
 zoff_status zoff_offload_store_rollback(zoff_store *store)
 {
-    return store->ops->rollback(store);
+    return store->ops->commits.rollback(store);
 }
 
 bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
@@ -125,7 +125,7 @@ bool zoff_offload_store_reopened(const zoff_store *store, int64_t *out_t)
 
 zoff_status zoff_offload_store_retry(zoff_store *store)
 {
-    return store->ops->retry(store);
+    return store->ops->commits.retry(store);
 }
 
 void zoff_offload_store_forget(zoff_store *store)

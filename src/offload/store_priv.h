@@ -6,6 +6,14 @@
 
 #include "map.h"
 
+/* Recording what was written, and going back to the last record. */
+typedef struct zoff_store_commits {
+    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
+    zoff_status (*commit)(zoff_store *store, int64_t t);
+    zoff_status (*rollback)(zoff_store *store);
+    zoff_status (*retry)(zoff_store *store);
+} zoff_store_commits;
+
 typedef struct zoff_store_ops {
     zoff_status (*open)(const zoff_store_opts *opts, zoff_store **out);
     void (*close)(zoff_store *store);
@@ -22,10 +30,7 @@ typedef struct zoff_store_ops {
     zoff_status (*wait)(zoff_store *store);
     zoff_status (*drain)(zoff_store *store);
     bool (*busy)(const zoff_store *store, bool writes_only);
-    zoff_status (*settled)(const zoff_store *store); /* nothing is dirty, in flight or failed */
-    zoff_status (*commit)(zoff_store *store, int64_t t);
-    zoff_status (*rollback)(zoff_store *store);
-    zoff_status (*retry)(zoff_store *store);
+    zoff_store_commits commits;
     void (*forget)(zoff_store *store);
     bool (*resident)(const zoff_store *store, size_t chunk);
 } zoff_store_ops;

@@ -46,9 +46,9 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                               .wait = zoff_offload_swap_wait_any,
                                               .drain = zoff_offload_swap_wait_drain,
                                               .busy = zoff_offload_swap_wait_busy,
-                                              .settled = zoff_offload_swap_wait_settled,
-                                              .commit = zoff_offload_swap_keep_commit,
-                                              .rollback = zoff_offload_swap_keep_rollback,
-                                              .retry = swap_retry,
+                                              .commits = {.settled = zoff_offload_swap_wait_settled,
+                                                          .commit = zoff_offload_swap_keep_commit,
+                                                          .rollback = zoff_offload_swap_keep_rollback,
+                                                          .retry = swap_retry},
                                               .forget = zoff_offload_swap_lend_forget,
                                               .resident = zoff_offload_swap_lend_resident};

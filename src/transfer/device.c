@@ -89,8 +89,8 @@ uint64_t zoff_transfer_device_bytes(const zoff_transfer *t, const zoff_plan *pla
 static zoff_status open_streams(zoff_transfer *t)
 {
     const zoff_accel_ops *ops = t->accel->ops;
-    ZOFF_TRY(ops->stream_open(t->accel, &t->device.down));
-    ZOFF_TRY(ops->stream_open(t->accel, &t->device.up));
+    ZOFF_TRY(ops->streams.open(t->accel, &t->device.down));
+    ZOFF_TRY(ops->streams.open(t->accel, &t->device.up));
     ZOFF_TRY(ops->event_open(t->accel, &t->device.handed_over));
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++)
         ZOFF_TRY(ops->event_open(t->accel, &t->device.staging.slots[i].uploaded));
@@ -146,7 +146,7 @@ void zoff_transfer_device_close(zoff_transfer *t)
     void *streams[] = {d->down, d->up, d->compute};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         if (streams[i])
-            ops->stream_close(t->accel, streams[i]);
+            ops->streams.close(t->accel, streams[i]);
     }
     zoff_transfer_device_norm_close(t);
     zoff_transfer_device_tier_close(t);

@@ -196,7 +196,7 @@ static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, cons
     const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
     const zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
     if (!t->device.direct.added[slot])
-        ZOFF_TRY(t->accel->ops->accumulate(t->accel, t->device.down, pieces, used));
+        ZOFF_TRY(t->accel->ops->kernels.accumulate(t->accel, t->device.down, pieces, used));
     t->device.direct.added[slot] = true; /* once, whatever fails behind it */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
@@ -282,7 +282,7 @@ static zoff_status put_weights(zoff_transfer *t, size_t bucket, const char *part
         }
         parts += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
     }
-    return t->accel->ops->cast(t->accel, t->device.up, t->ranks.moves, used);
+    return t->accel->ops->kernels.cast(t->accel, t->device.up, t->ranks.moves, used);
 }
 
 static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts)

@@ -38,7 +38,7 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     const size_t bytes = zoff_transfer_device_norm_bytes(t, t->plan);
     size_t blocks = 0;
     void *there;
-    ZOFF_TRY(ops->stream_open(t->accel, &t->device.compute));
+    ZOFF_TRY(ops->streams.open(t->accel, &t->device.compute));
     ZOFF_TRY(ops->event_open(t->accel, &n->settled));
     if (bytes == 0)
         return ZOFF_OK;
@@ -111,7 +111,7 @@ zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void 
         sums->grad = zoff_transfer_pieces_kept_gradient(t, piece, &sums->dtype);
         blocks += zoff_base_bits_ceil_div(sums->count, ZOFF_NORM_BLOCK);
     }
-    ZOFF_TRY(ops->square_sum(t->accel, stream, t->scratch.norm_pieces, used));
+    ZOFF_TRY(ops->kernels.square_sum(t->accel, stream, t->scratch.norm_pieces, used));
     return ops->copy(t->accel, stream, (double *)n->landing.base + at, n->there + at, blocks * sizeof(double));
 }
 

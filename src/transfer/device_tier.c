@@ -216,7 +216,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
                                         .weights = t->batch.weight == 1 ? NULL : &t->batch.weight};
     }
     t->device.computes = t->device.computes || used;
-    return t->accel->ops->accumulate(t->accel, t->device.compute, t->scratch.accumulate_pieces, used);
+    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->scratch.accumulate_pieces, used);
 }
 
 /* States, gradients and weights of a piece, all in memory of the device. */
@@ -262,7 +262,7 @@ zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run)
     }
     ZOFF_TRY(zoff_transfer_streams_compute_follow(t));
     if (!run->updates) {
-        ZOFF_TRY(t->accel->ops->update(t->accel, t->device.compute, t->scratch.adam_pieces, used));
+        ZOFF_TRY(t->accel->ops->kernels.update(t->accel, t->device.compute, t->scratch.adam_pieces, used));
         run->updates = true;
         t->batch.updated++;
         t->info->elements_updated += elements;

@@ -128,7 +128,7 @@ static void staged_taken(zoff_transfer *t, zoff_param p, size_t slice)
 
 static zoff_status staged_add(zoff_transfer *t, const zoff_accumulate_piece *piece)
 {
-    return t->accel->ops->accumulate(t->accel, t->device.compute, piece, 1);
+    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, piece, 1);
 }
 
 /* Gradients of the program are on the device: none is in memory that the engine has lent. */
@@ -148,9 +148,9 @@ static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **ou
 static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
 {
     if (row)
-        t->accel->ops->range_begin(t->accel, row, bucket);
+        t->accel->ops->ranges.begin(t->accel, row, bucket);
     else
-        t->accel->ops->range_end(t->accel);
+        t->accel->ops->ranges.end(t->accel);
 }
 
 #define STAGED                                                                                                                 \

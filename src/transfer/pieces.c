@@ -6,9 +6,9 @@
 zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
 {
     zoff_scratch *s = &t->scratch;
-    const size_t pieces = t->plan->pieces_max, sums = t->plan->owned_elements - t->accumulator.device_sums;
+    const size_t pieces = t->plan->most.pieces, sums = t->plan->owned_elements - t->accumulator.device_sums;
     ZOFF_TRY(zoff_base_mem_alloc(t->plan->chunk_count, sizeof *t->runs, "the buckets", &t->runs));
-    ZOFF_TRY(zoff_base_mem_alloc(t->plan->blocks_max, sizeof *s->block_sums, "the norm's blocks", &s->block_sums));
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->most.blocks, sizeof *s->block_sums, "the norm's blocks", &s->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->adam_pieces, "a bucket's pieces", &s->adam_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_pieces, "a bucket's pieces", &s->norm_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_index, "a bucket's pieces", &s->norm_index));

@@ -62,7 +62,7 @@ static void count_missing(zoff_transfer *t)
 /* Of all ranks, in one bucket: parts cut its runs. */
 static size_t most_pieces(const zoff_plan *plan)
 {
-    return plan->runs_max + plan->ranks;
+    return plan->most.runs + plan->ranks;
 }
 
 static zoff_status allocate(zoff_transfer *t)

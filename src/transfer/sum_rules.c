@@ -44,7 +44,7 @@ static void ordered_list(zoff_transfer *t, const zoff_plan_piece *piece, char *t
 
 static zoff_status ordered_put(zoff_transfer *t, size_t count)
 {
-    return t->accel->ops->cast(t->accel, t->device.compute, t->ranks.moves, count);
+    return t->accel->ops->kernels.cast(t->accel, t->device.compute, t->ranks.moves, count);
 }
 
 /* Nobody looks at what is behind a part. */
@@ -160,7 +160,7 @@ static void added_list(zoff_transfer *t, const zoff_plan_piece *piece, char *to,
 
 static zoff_status added_put(zoff_transfer *t, size_t count)
 {
-    return t->accel->ops->accumulate(t->accel, t->device.compute, t->ranks.terms, count);
+    return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->ranks.terms, count);
 }
 
 /* What is behind a part is added up like the rest. */

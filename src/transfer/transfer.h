@@ -78,14 +78,14 @@ typedef struct zoff_accumulator {
     size_t device_sums;
 } zoff_accumulator;
 
-/* What a bucket hands to the kernels: plan.pieces_max of each. */
+/* What a bucket hands to the kernels: plan.most.pieces of each. */
 typedef struct zoff_scratch {
     zoff_adam_piece *adam_pieces;
     zoff_norm_piece *norm_pieces;
     size_t *norm_index; /* which piece of the bucket each of them is */
     zoff_accumulate_piece *accumulate_pieces;
     zoff_cast_piece *cast_pieces;
-    double *block_sums;       /* plan.blocks_max, of the bucket that is measured */
+    double *block_sums;       /* plan.most.blocks, of the bucket that is measured */
     zoff_adam_consts *consts; /* per group, of the current step */
 } zoff_scratch;
 

@@ -95,11 +95,11 @@ static void close_chunk(walk *w)
     if (w->fill)
         plan->chunks[plan->chunk_count] = *c;
     plan->chunk_count++;
-    plan->chunk_bytes_max = zoff_base_bits_max(plan->chunk_bytes_max, c->bytes);
-    plan->chunk_weights_max = zoff_base_bits_max(plan->chunk_weights_max, c->weight_bytes);
-    plan->blocks_max = zoff_base_bits_max(plan->blocks_max, c->blocks);
-    plan->pieces_max = zoff_base_bits_max(plan->pieces_max, c->piece_count);
-    plan->runs_max = zoff_base_bits_max(plan->runs_max, c->run_count);
+    plan->most.chunk_bytes = zoff_base_bits_max(plan->most.chunk_bytes, c->bytes);
+    plan->most.chunk_weights = zoff_base_bits_max(plan->most.chunk_weights, c->weight_bytes);
+    plan->most.blocks = zoff_base_bits_max(plan->most.blocks, c->blocks);
+    plan->most.pieces = zoff_base_bits_max(plan->most.pieces, c->piece_count);
+    plan->most.runs = zoff_base_bits_max(plan->most.runs, c->run_count);
 }
 
 /* The piece is this rank's. */

@@ -79,6 +79,13 @@ typedef struct zoff_plan_opts {
     size_t max_bucket_units;   /* of several ranks; 0: no limit */
 } zoff_plan_opts;
 
+/* Of all chunks the most that one has. */
+typedef struct zoff_plan_most {
+    size_t chunk_bytes, chunk_weights; /* bytes, of states and of weights */
+    size_t pieces, runs;
+    size_t blocks; /* units, a tail counts as one */
+} zoff_plan_most;
+
 /* The list of all parameters, block by block (a unit, or the tail of a slice), is cut into buckets; and a bucket, where there
  * are several ranks, into one part for each:
  *
@@ -99,14 +106,11 @@ struct zoff_plan {
     size_t unit, blocks; /* of several ranks: in the list of all parameters */
     unsigned rank, ranks;
     bool replicated;
-    size_t elements;                            /* of this rank that are trained, without padding */
-    size_t weight_bytes;                        /* of weights that the engine keeps, without padding */
-    size_t state_bytes;                         /* of all streams, without padding */
-    size_t owned_elements;                      /* with padding: length of the gradient accumulator */
-    size_t chunk_bytes_max;                     /* of the largest chunk */
-    size_t chunk_weights_max;                   /* of the largest chunk of weights */
-    size_t pieces_max, runs_max;                /* in one chunk */
-    size_t blocks_max;                          /* in one chunk: units, a tail counts as one */
+    size_t elements;       /* of this rank that are trained, without padding */
+    size_t weight_bytes;   /* of weights that the engine keeps, without padding */
+    size_t state_bytes;    /* of all streams, without padding */
+    size_t owned_elements; /* with padding: length of the gradient accumulator */
+    zoff_plan_most most;
     size_t max_chunk_elements, max_chunk_bytes; /* the limits that it was made with */
 };
 

@@ -25,20 +25,20 @@ class test_device
         EXPECT_ZOFF_OK(zoff_accel_open(accel_under_test(), index, &accel));
         real = accel->ops;
         ops = {*real, this};
-        ops.table.stream_open = stream_open;
+        ops.table.streams.open = stream_open;
         ops.table.copy = copy_of_engine;
         ops.table.zero = zero;
         ops.table.alloc = alloc;
-        ops.table.update = update;
-        ops.table.accumulate = accumulate;
-        ops.table.square_sum = square_sum;
+        ops.table.kernels.update = update;
+        ops.table.kernels.accumulate = accumulate;
+        ops.table.kernels.square_sum = square_sum;
         ops.table.event_open = event_open;
         ops.table.event_record = event_record;
         ops.table.event_await = event_await;
         ops.table.event_poll = event_poll;
         ops.table.pin = pin;
         accel->ops = &ops.table;
-        EXPECT_ZOFF_OK(real->stream_open(accel, &stream)); // the trainer's own calls do not fail
+        EXPECT_ZOFF_OK(real->streams.open(accel, &stream)); // the trainer's own calls do not fail
     }
     ~test_device()
     {
@@ -111,17 +111,18 @@ class test_device
     {
         if (!seed || source() % 3)
             return;
-        (void)real->stream_call(
+        (void)real->streams.call(
             accel, where, [](void *us) { usleep((useconds_t)(size_t)us); }, (void *)(size_t)(source() % 150));
     }
 
-#define ZOFF_FORWARD(name, ...)                                                                                                \
+#define ZOFF_FORWARD_TO(member, name, ...)                                                                                     \
     const zoff_status status = of(a)->count(#name);                                                                            \
-    return status < 0 ? status : of(a)->real->name(a, __VA_ARGS__)
+    return status < 0 ? status : of(a)->real->member(a, __VA_ARGS__)
+#define ZOFF_FORWARD(name, ...) ZOFF_FORWARD_TO(name, name, __VA_ARGS__)
 
     static zoff_status stream_open(zoff_accel *a, void **out)
     {
-        ZOFF_FORWARD(stream_open, out);
+        ZOFF_FORWARD_TO(streams.open, stream_open, out);
     }
     static zoff_status event_open(zoff_accel *a, void **out)
     {
@@ -148,17 +149,17 @@ class test_device
     static zoff_status update(zoff_accel *a, void *s, const zoff_adam_piece *pieces, size_t count)
     {
         of(a)->dawdle(s);
-        ZOFF_FORWARD(update, s, pieces, count);
+        ZOFF_FORWARD_TO(kernels.update, update, s, pieces, count);
     }
     static zoff_status accumulate(zoff_accel *a, void *s, const zoff_accumulate_piece *pieces, size_t count)
     {
         of(a)->dawdle(s);
-        ZOFF_FORWARD(accumulate, s, pieces, count);
+        ZOFF_FORWARD_TO(kernels.accumulate, accumulate, s, pieces, count);
     }
     static zoff_status square_sum(zoff_accel *a, void *s, const zoff_norm_piece *pieces, size_t count)
     {
         of(a)->dawdle(s);
-        ZOFF_FORWARD(square_sum, s, pieces, count);
+        ZOFF_FORWARD_TO(kernels.square_sum, square_sum, s, pieces, count);
     }
     static zoff_status event_record(zoff_accel *a, void *event, void *s)
     {
@@ -180,6 +181,7 @@ class test_device
         return status < 0 ? status : of(a)->real->event_poll(a, event);
     }
 #undef ZOFF_FORWARD
+#undef ZOFF_FORWARD_TO
 
     const unsigned seed;
     std::mt19937 random;

@@ -127,7 +127,7 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                     here.push_back(with([](array &a) { return a.here(); }));
                     there.push_back(with([](array &a) { return a.there; }));
                 }
-                ASSERT_ZOFF_OK(ops->update(device, stream, there.data(), there.size()));
+                ASSERT_ZOFF_OK(ops->kernels.update(device, stream, there.data(), there.size()));
                 zoff_adam_update_run(1, here.data(), here.size(), nullptr, nullptr);
                 const zoff_adam_consts kept = consts;
                 consts.step_size = 99; /* they were the caller's again when the call returned */
@@ -174,7 +174,7 @@ TEST_F(AccelKernels, ASumOverSourcesIsTheCpus)
                     piece.grad = grads.back().there;
                     there.push_back(piece);
                 }
-                ASSERT_ZOFF_OK(ops->accumulate(device, stream, there.data(), there.size()));
+                ASSERT_ZOFF_OK(ops->kernels.accumulate(device, stream, there.data(), there.size()));
                 zoff_adam_accumulate_run(1, here.data(), here.size(), nullptr, nullptr);
                 weights.assign(rows, 1e9f);
                 for (auto &a : sums)
@@ -200,7 +200,7 @@ TEST_F(AccelKernels, AConversionIsTheCpus)
                 here.push_back({count, out.back().here(), in.back().here(), to, from});
                 there.push_back({count, out.back().there, in.back().there, to, from});
             }
-            ASSERT_ZOFF_OK(ops->cast(device, stream, there.data(), there.size()));
+            ASSERT_ZOFF_OK(ops->kernels.cast(device, stream, there.data(), there.size()));
             zoff_adam_cast_run(1, here.data(), here.size());
             for (auto &a : out)
                 expect_same(a, std::string(zoff_adam_dtype_name(from)) + " to " + zoff_adam_dtype_name(to));
@@ -226,7 +226,7 @@ TEST_F(AccelKernels, SumsOfSquaresAreTheCpus)
                 here.push_back({count, grads.back().here(), dtype, sums.back().data()});
                 there.push_back({count, grads.back().there, dtype, (double *)room});
             }
-            ASSERT_ZOFF_OK(ops->square_sum(device, stream, there.data(), there.size()));
+            ASSERT_ZOFF_OK(ops->kernels.square_sum(device, stream, there.data(), there.size()));
             zoff_adam_norm_run(1, here.data(), here.size(), nullptr, nullptr);
             for (size_t i = 0; i < here.size(); i++) {
                 ASSERT_ZOFF_OK(ops->copy(device, stream, back[i].data(), there[i].block_sums, back[i].size() * sizeof(double)));
@@ -245,12 +245,12 @@ TEST_F(AccelKernels, SumsOfSquaresAreTheCpus)
 
 TEST_F(AccelKernels, AnEmptyListIsNoWork)
 {
-    EXPECT_ZOFF_OK(ops->update(device, stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops->accumulate(device, stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops->cast(device, stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops->square_sum(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->kernels.update(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->kernels.accumulate(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->kernels.cast(device, stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops->kernels.square_sum(device, stream, nullptr, 0));
     const zoff_cast_piece empty = {0, nullptr, nullptr, ZOFF_F32, ZOFF_BF16};
-    EXPECT_ZOFF_OK(ops->cast(device, stream, &empty, 1));
+    EXPECT_ZOFF_OK(ops->kernels.cast(device, stream, &empty, 1));
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
 }
 } // namespace

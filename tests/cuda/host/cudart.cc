@@ -89,7 +89,7 @@ void *real(cudaStream_t stream)
 {
     static void *const first = [] {
         void *s = nullptr;
-        (void)ops()->stream_open(threads(), &s);
+        (void)ops()->streams.open(threads(), &s);
         return s;
     }();
     return stream ? (void *)stream : first;
@@ -216,7 +216,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     BEGIN("cudaStreamCreateWithFlags");
     void *made = nullptr;
-    const cudaError_t error = of(ops()->stream_open(threads(), &made));
+    const cudaError_t error = of(ops()->streams.open(threads(), &made));
     *stream = (cudaStream_t)made;
     return error;
 }
@@ -228,7 +228,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    ops()->stream_close(threads(), stream);
+    ops()->streams.close(threads(), stream);
     return cudaSuccess;
 }
 
@@ -245,7 +245,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t run, void *ctx)
 {
     BEGIN("cudaLaunchHostFunc");
-    return of(ops()->stream_call(threads(), real(stream), run, ctx));
+    return of(ops()->streams.call(threads(), real(stream), run, ctx));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
@@ -417,7 +417,7 @@ cudaError_t cudaLaunchKernel(const void *entry, dim3 grid, dim3 block, void **ar
         return say(cudaErrorInvalidDeviceFunction);
     run->grid = grid;
     run->block = block;
-    return of(ops()->stream_call(
+    return of(ops()->streams.call(
         threads(), real(stream),
         [](void *ctx) {
             auto *mine = (zoff_test::launched *)ctx;

@@ -76,7 +76,7 @@ class LostWrite : public testing::TestWithParam<kind>
     // The engine waits for its copies, and files are written meanwhile.
     static zoff_status copy_slowly(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes)
     {
-        (void)real->stream_call(
+        (void)real->streams.call(
             accel, stream, [](void *) { usleep(1000); }, nullptr);
         return real->copy(accel, stream, dst, src, bytes);
     }

@@ -78,10 +78,10 @@ class AccelEmulatedKernels : public held_stream
   protected:
     std::vector<std::function<zoff_status()>> calls(const lists &l)
     {
-        return {[&] { return ops.update(device.get(), stream, l.updates, PIECES); },
-                [&] { return ops.accumulate(device.get(), stream, l.sums, PIECES); },
-                [&] { return ops.cast(device.get(), stream, l.casts, PIECES); },
-                [&] { return ops.square_sum(device.get(), stream, l.norms, PIECES); }};
+        return {[&] { return ops.kernels.update(device.get(), stream, l.updates, PIECES); },
+                [&] { return ops.kernels.accumulate(device.get(), stream, l.sums, PIECES); },
+                [&] { return ops.kernels.cast(device.get(), stream, l.casts, PIECES); },
+                [&] { return ops.kernels.square_sum(device.get(), stream, l.norms, PIECES); }};
     }
 };
 } // namespace
@@ -113,10 +113,10 @@ TEST_F(AccelEmulatedKernels, AnEmptyListTakesNoMemory)
 {
     memory_fault fault;
     fault.fail_allocation = 1;
-    EXPECT_ZOFF_OK(ops.update(device.get(), stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops.accumulate(device.get(), stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops.cast(device.get(), stream, nullptr, 0));
-    EXPECT_ZOFF_OK(ops.square_sum(device.get(), stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops.kernels.update(device.get(), stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops.kernels.accumulate(device.get(), stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops.kernels.cast(device.get(), stream, nullptr, 0));
+    EXPECT_ZOFF_OK(ops.kernels.square_sum(device.get(), stream, nullptr, 0));
     EXPECT_EQ(0, fault.allocations);
 }
 
@@ -134,7 +134,7 @@ TEST_F(AccelEmulatedKernels, WhereMemoryIsShortNothingIsBegun)
             for (bool is_full = false; !is_full;) {
                 memory_fault fault;
                 fault.fail_allocation = 1;
-                is_full = ops.stream_call(
+                is_full = ops.streams.call(
                               device.get(), stream, [](void *) {}, nullptr) < 0;
             }
             {

@@ -76,8 +76,8 @@ TEST_F(AccelEmulated, MemoryThatIsNotThereIsAnError)
     };
     without_the(1, "an emulated accelerator", [&] { return zoff_accel_open("emulated", 0, &other); });
     without_the(1, "an event", [&] { return ops.event_open(device.get(), &handle); });
-    without_the(1, "a stream", [&] { return ops.stream_open(device.get(), &handle); });
-    without_the(2, "a stream's queue", [&] { return ops.stream_open(device.get(), &handle); });
+    without_the(1, "a stream", [&] { return ops.streams.open(device.get(), &handle); });
+    without_the(2, "a stream's queue", [&] { return ops.streams.open(device.get(), &handle); });
     without_the(1, "a point in a stream", [&] { return ops.event_record(device.get(), event, stream); });
     EXPECT_ZOFF_OK(ops.event_poll(device.get(), event)) << "it was never recorded";
     EXPECT_EQ(nullptr, other);
@@ -92,7 +92,7 @@ TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndGoesOn)
     for (bool refused = false; !refused;) {
         memory_fault fault;
         fault.fail_allocation = 1;
-        const zoff_status status = ops.stream_call(
+        const zoff_status status = ops.streams.call(
             device.get(), stream, [](void *ctx) { ++*static_cast<int *>(ctx); }, &value);
         refused = status < 0;
         taken += !refused;
@@ -110,7 +110,7 @@ TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndGoesOn)
     EXPECT_ZOFF_OK(ops.event_poll(device.get(), event)) << "a record that could not be put into the stream has never been";
     let_go = true;
     fault.fail_allocation = fault.allocations + 1;
-    ops.stream_close(device.get(), stream);
+    ops.streams.close(device.get(), stream);
     stream = nullptr;
     EXPECT_EQ(taken, value);
 }
@@ -121,7 +121,7 @@ TEST_F(AccelEmulated, AStreamIsAThreadThatTakesNoSignals)
         char name[16] = "";
         bool blocked = false;
     } thread;
-    ASSERT_ZOFF_OK(ops.stream_call(
+    ASSERT_ZOFF_OK(ops.streams.call(
         device.get(), stream,
         [](void *ctx) {
             sigset_t mask;
@@ -147,7 +147,7 @@ TEST_F(AccelEmulated, AThreadThatIsNotToBeHadIsAnError)
     EXPECT_ZOFF_FAILS(
         ZOFF_ERR_DEVICE,
         "a stream of accelerator \"emulated\" is a thread, and none is to be had: Resource temporarily unavailable",
-        ops.stream_open(device.get(), &none));
+        ops.streams.open(device.get(), &none));
     EXPECT_EQ(nullptr, none);
 }
 
@@ -169,7 +169,7 @@ TEST_F(AccelEmulated, AQueueMovesUpAndGrowsWhileItsStreamWaits)
         want.push_back(i);
     }
     size_t next = 0;
-    const auto call = [&](void (*run)(void *), void *ctx) { ASSERT_ZOFF_OK(ops.stream_call(device.get(), stream, run, ctx)); };
+    const auto call = [&](void (*run)(void *), void *ctx) { ASSERT_ZOFF_OK(ops.streams.call(device.get(), stream, run, ctx)); };
     const auto stop_at = [&](place *p) {
         call(
             [](void *ctx) {
@@ -214,7 +214,7 @@ TEST_F(AccelEmulated, AChildOfForkClosesWithoutWaiting)
         ASSERT_GE(child, 0);
         if (child == 0) {
             alarm(20); // instead of waiting for ever
-            ops.stream_close(device.get(), stream);
+            ops.streams.close(device.get(), stream);
             _exit(0);
         }
         int status = 0;

@@ -18,19 +18,19 @@ class held_stream : public testing::Test
         zoff_accel *opened = nullptr;
         ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &opened));
         device.reset(opened);
-        ASSERT_ZOFF_OK(ops.stream_open(opened, &stream));
+        ASSERT_ZOFF_OK(ops.streams.open(opened, &stream));
     }
     void TearDown() override
     {
         let_go = true;
         if (stream)
-            ops.stream_close(device.get(), stream);
+            ops.streams.close(device.get(), stream);
     }
     // Until it is let go.
     void hold()
     {
         let_go = false;
-        ASSERT_ZOFF_OK(ops.stream_call(
+        ASSERT_ZOFF_OK(ops.streams.call(
             device.get(), stream,
             [](void *ctx) {
                 while (!*static_cast<std::atomic<bool> *>(ctx))

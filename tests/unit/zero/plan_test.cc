@@ -73,9 +73,9 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         }
         EXPECT_EQ(inside, chunk.elements);
         EXPECT_EQ((weights + 4095) / 4096 * 4096, chunk.weight_bytes);
-        EXPECT_LE(chunk.weight_bytes, plan.chunk_weights_max);
+        EXPECT_LE(chunk.weight_bytes, plan.most.chunk_weights);
         EXPECT_EQ(blocks, chunk.blocks);
-        EXPECT_LE(blocks, plan.blocks_max);
+        EXPECT_LE(blocks, plan.most.blocks);
         // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB; masters in front.
         std::set<size_t> places;
         size_t end = 0, streams = 0;
@@ -100,8 +100,8 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         if (*std::max_element(lengths, lengths + ZOFF_STREAM_COUNT) > opts.unit) {
             EXPECT_LE(chunk.bytes, opts.max_chunk_bytes);
         }
-        EXPECT_LE(chunk.bytes, plan.chunk_bytes_max);
-        EXPECT_LE(chunk.piece_count, plan.pieces_max);
+        EXPECT_LE(chunk.bytes, plan.most.chunk_bytes);
+        EXPECT_LE(chunk.piece_count, plan.most.pieces);
         next += chunk.piece_count;
     }
     EXPECT_EQ(plan.piece_count, next);
@@ -301,7 +301,7 @@ TEST(Plan, EveryCombinationOfStates)
         EXPECT_EQ(streams * 65536 * 4, made.plan.state_bytes);
         EXPECT_EQ(streams, zoff_zero_plan_streams(tensors.data()));
         // 256 KiB a stream: the second and third start 12 KiB further than they could, so that their places differ.
-        EXPECT_EQ(streams * 65536 * 4 + (streams ? streams - 1 : 0) * 12288, made.plan.chunk_bytes_max);
+        EXPECT_EQ(streams * 65536 * 4 + (streams ? streams - 1 : 0) * 12288, made.plan.most.chunk_bytes);
     }
 }
 
