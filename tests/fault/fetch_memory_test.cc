@@ -1,7 +1,7 @@
 // fetch_memory_test.cc: something fails while weights of several ranks are fetched. The nth allocation of one rank does, for
 // n = 1, 2, 3, ... until nothing fails any more: a fetch that fails has lent nothing and is called again; no fetch gives back
 // anything but the weights, on either rank, in that pass and in those that have learned from it. Or a file was damaged.
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "rank_job.h"
 
 #include <atomic>
@@ -30,8 +30,8 @@ class FetchMemory : public testing::Test
             const bool is_it = rank == rank_that_fails;
             run(job.comm_of(rank), is_it ? n : 0);
             if (is_it)
-                failed_once = heap_fault::failed > 0;
-            heap_fault::failed = 0;
+                failed_once = memory_countdown::failed > 0;
+            memory_countdown::failed = 0;
         });
         return failed_once;
     }
@@ -43,14 +43,14 @@ class FetchMemory : public testing::Test
         ASSERT_NO_FATAL_FAILURE(open(ranks, "", &made));
         engine e(made);
         for (int pass = 0; pass < 3; pass++) {
-            heap_fault::left = pass < 2 ? n : 0;
+            memory_countdown::left = pass < 2 ? n : 0;
             n = 0;
             for (int turn = 0; turn < 2; turn++) {
                 for (size_t i = 0; i < PARAMS * SLICES; i++)
                     fetch(made, i / SLICES, turn ? SLICES - 1 - i % SLICES : i % SLICES);
             }
-            n = heap_fault::left; // of a pass that had fewer
-            heap_fault::left = 0;
+            n = memory_countdown::left; // of a pass that had fewer
+            memory_countdown::left = 0;
             ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
         }
     }
@@ -93,9 +93,9 @@ class FetchMemory : public testing::Test
     static void fetch(zoff_engine *e, size_t param, size_t slice)
     {
         const void *lent = nullptr;
-        const int before = heap_fault::failed;
+        const int before = memory_countdown::failed;
         zoff_status status = zoff_param_fetch(e, (zoff_param)param, slice, nullptr, &lent);
-        if (status < 0 && heap_fault::failed > before)
+        if (status < 0 && memory_countdown::failed > before)
             status = zoff_param_fetch(e, (zoff_param)param, slice, nullptr, &lent);
         ASSERT_ZOFF_OK(status);
         for (size_t k = 0; k < COUNT; k++)

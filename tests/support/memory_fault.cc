@@ -15,6 +15,8 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void
 }
 
 static thread_local zoff_test::memory_fault *active;
+thread_local int zoff_test::memory_countdown::left;
+thread_local int zoff_test::memory_countdown::failed;
 
 zoff_test::memory_fault::memory_fault()
 {
@@ -28,7 +30,10 @@ zoff_test::memory_fault::~memory_fault()
 
 zoff_status __wrap_zoff_base_mem_alloc(size_t count, size_t bytes, const char *what, void *out_pointer)
 {
-    if (active && ++active->allocations == active->fail_allocation)
+    using countdown = zoff_test::memory_countdown;
+    const bool ends = !active && countdown::left && --countdown::left == 0;
+    countdown::failed += ends;
+    if (ends || (active && ++active->allocations == active->fail_allocation))
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "out of memory: provoked, for %s", what);
     return __real_zoff_base_mem_alloc(count, bytes, what, out_pointer);
 }

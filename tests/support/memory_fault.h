@@ -3,8 +3,18 @@
 #ifndef ZOFF_MEMORY_FAULT_H
 #define ZOFF_MEMORY_FAULT_H
 
+#include "zoff_test.h"
+
+#include <functional>
+
 namespace zoff_test
 {
+// Of the thread that sets them. Where no object of memory_fault is, zoff_base_mem_alloc() goes by these.
+struct memory_countdown {
+    static thread_local int left;   // allocations until one fails; 0: none fails
+    static thread_local int failed; // allocations that have failed
+};
+
 // Counts the calls of the thread that has made it, from its constructor to its destructor; one at a time.
 struct memory_fault {
     memory_fault();
@@ -16,6 +26,25 @@ struct memory_fault {
     int fail_thread = 0;     // the nth pthread_create() gives EAGAIN, and so does each after it; 0: none
     int threads = 0;         // seen so far
 };
+// Run `live` again and again; the first allocation fails, then the second, and so on, until none is left to fail. Each failure
+// must come back as an error of memory. Returns how many failed.
+inline int fail_each_allocation(const std::function<zoff_status()> &live)
+{
+    for (int n = 1;; n++) {
+        SCOPED_TRACE("allocation " + std::to_string(n));
+        memory_countdown::left = n;
+        memory_countdown::failed = 0;
+        const zoff_status status = live();
+        memory_countdown::left = 0;
+        if (!memory_countdown::failed) {
+            EXPECT_ZOFF_OK(status);
+            return n - 1;
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", status);
+        if (status == ZOFF_OK)
+            return n;
+    }
+}
 } // namespace zoff_test
 
 #endif

@@ -1,7 +1,7 @@
 // channels_test.cc: users of a communicator: their ids and slots, the order of their coming, and what becomes of a channel that
 // one rank cannot open.
 #include "comm_fault.h"
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "thread_ranks.h"
 
 extern "C" {

@@ -1,6 +1,6 @@
 // mailbox_test.cc: headers that come before this rank has a use for them are kept in order, tags are given out in turn, and the
 // others hear of a channel that is closed.
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "message_queues.h"
 
 #include <set>
@@ -209,11 +209,11 @@ TEST_F(Mailbox, WithoutMemoryNothingIsKept)
               }));
     zoff_comm_header header = header_of(7, 9);
     zoff_comm_work work = work_of(ZOFF_COMM_STEP, 7);
-    heap_fault::left = 1;
+    memory_countdown::left = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", zoff_comm_mailbox_keep(port(), &header));
     EXPECT_EQ(nullptr, zoff_comm_mailbox_take(&work));
     zoff_comm_port *found = nullptr;
-    heap_fault::left = 1;
+    memory_countdown::left = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", zoff_comm_mailbox_find(m.get(), &header, &found));
     EXPECT_EQ(nullptr, m->unknown);
     close();

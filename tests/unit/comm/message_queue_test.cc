@@ -1,6 +1,6 @@
 // message_queue_test.cc: headers come in order and as they were sent, lanes move bytes in messages of limited size, and what a
 // transport fails at is an error with its words.
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "message_queues.h"
 
 #include <functional>

@@ -1,5 +1,5 @@
 // self_test.cc: one rank alone: it copies what it has for itself, and waits for nobody.
-#include "heap_fault.h"
+#include "memory_fault.h"
 
 extern "C" {
 #include "comm.h"

@@ -1,6 +1,6 @@
 // gather_test.cc: items go to all ranks in one order, whenever their parts are there; a slot is in use until its item has
 // ended.
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "thread_ranks.h"
 
 #include <map>

@@ -1,7 +1,7 @@
 // reduce_test.cc: gradients go bucket by bucket to the rank that owns their sum: in which order, when, with which weights, and
 // what is asked again.
 #include "comm_fault.h"
-#include "heap_fault.h"
+#include "memory_fault.h"
 #include "thread_ranks.h"
 
 #include <map>
