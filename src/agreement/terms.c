@@ -73,6 +73,8 @@ uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *s
 {
     const zoff_loss_scaler *s = &a->model->scaler;
     uint64_t *words = a->step_terms;
+    if (!words) /* one rank alone */
+        return 0;
     words[T] = (uint64_t)step->t;
     words[CLIP] = word_of(step->clip_norm > 0 ? step->clip_norm : 0); /* negative and 0: not clipped */
     words[GRAD_SCALE] = word_of(step->grad_scale);

@@ -143,8 +143,7 @@ static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
     zoff_saved_error saved;
-    if (!e->transfer.comm || !zoff_transfer_ranks_several(&e->transfer) || zoff_comm_is_broken(e->comm) ||
-        e->life.phase != ZOFF_PHASE_IDLE)
+    if (!e->transfer.ranks.reduce || zoff_comm_is_broken(e->comm) || e->life.phase != ZOFF_PHASE_IDLE)
         return;
     zoff_base_status_save(&saved);
     (void)zoff_transfer_wire_wait_until(&e->transfer, finish_in_time,

@@ -262,6 +262,7 @@ void zoff_engine_stores_end_count(zoff_engine *e);
 /* Record a step, or a pass. Every rank calls these once its writes are complete; no rank records before all have come so far.
  * @blocks yes */
 zoff_status zoff_engine_stores_commit_step(zoff_engine *e);
+bool zoff_engine_stores_commit_together(const zoff_engine *e); /* several ranks record the same commit */
 /* `own`: the result of this rank's writes; an error of one rank is an error of all. */
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own);
 

@@ -127,8 +127,7 @@ static uint64_t digest_terms(zoff_engine *e)
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
-    if (zoff_transfer_ranks_several(&e->transfer))
-        e->transfer.measure.vote.terms = digest_terms(e);
+    e->transfer.measure.vote.terms = digest_terms(e);
     e->gate.votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->gate.vote_bytes[i] = sizeof *e->gate.votes;

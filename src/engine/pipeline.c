@@ -119,8 +119,6 @@ static zoff_status vote_alone(void *ctx)
 /* Other ranks need what this one has, whatever becomes of its own buckets. */
 static zoff_status finish_together(zoff_engine *e)
 {
-    if (!zoff_transfer_ranks_several(&e->transfer))
-        return ZOFF_OK;
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
     return zoff_transfer_all_gather_finish(&e->transfer);
 }

@@ -299,7 +299,7 @@ static zoff_status record_alike(zoff_engine *e)
 
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call)
 {
-    if (zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist) {
+    if (zoff_engine_stores_commit_together(e)) {
         zoff_agreement_identity_enter(&e->agreement, call, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
         ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, record_alike(e)));
     } else {
@@ -342,7 +342,7 @@ void zoff_engine_state_range_end(zoff_engine *e)
 /* A range of which all ranks have a part, or whose change all of them commit. */
 static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned call)
 {
-    const bool commits = w->write && zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
+    const bool commits = w->write && zoff_engine_stores_commit_together(e);
     if (!is_gathered(e, w) && !commits)
         return move(e, w);
     zoff_agreement_identity_enter(&e->agreement, call, item_from(w, w->first));

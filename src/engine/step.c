@@ -93,8 +93,6 @@ static void start(zoff_engine *e)
     e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
     if (!zoff_transfer_device_is(&e->transfer) || e->plan.chunk_count == 0)
         zoff_transfer_reduce_scatter_close(&e->transfer); /* otherwise when all have come down */
-    if (!zoff_transfer_ranks_several(&e->transfer) && e->run.last)
-        zoff_transfer_measure_begin(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }

@@ -254,7 +254,7 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
 /* ---- commits ---- */
 
 /* States that persist are recorded after a step or a pass. With several ranks no one records before all have written. */
-static bool is_common(const zoff_engine *e)
+bool zoff_engine_stores_commit_together(const zoff_engine *e)
 {
     return zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
 }
@@ -268,7 +268,7 @@ static zoff_status poll_commit(void *ctx)
 zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
-    if (is_common(e) && !run->talks.commit_asked) {
+    if (zoff_engine_stores_commit_together(e) && !run->talks.commit_asked) {
         const zoff_comm_call call = {
             .kind = ZOFF_COMM_BARRIER, .channel = &e->channel, .item = {.about = ZOFF_COMM_ABOUT_COMMIT}};
         ZOFF_TRY(zoff_comm_start(e->comm, &call, &run->talks.commit));
@@ -281,6 +281,6 @@ zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
 
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)
 {
-    ZOFF_TRY(is_common(e) ? zoff_agreement_consensus_success(&e->agreement, own) : own);
+    ZOFF_TRY(zoff_engine_stores_commit_together(e) ? zoff_agreement_consensus_success(&e->agreement, own) : own);
     return zoff_engine_stores_commit(e, e->t);
 }

@@ -172,6 +172,8 @@ static zoff_status poll(void *ctx)
 
 zoff_status zoff_transfer_all_gather_finish(zoff_transfer *t)
 {
+    if (!t->ranks.gather)
+        return ZOFF_OK;
     return zoff_transfer_wire_wait_until(t, poll, t);
 }
 

@@ -143,7 +143,7 @@ void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
     zoff_transfer_grads_forget(t);
     if (t->ranks.reduce)
         zoff_zero_reduce_begin(t->ranks.reduce, t->ranks.missing);
-    if (t->ranks.reduce && t->batch.micro + 1 == t->values->accumulation)
+    if (t->batch.micro + 1 == t->values->accumulation)
         zoff_transfer_measure_begin(t);
 }
 
@@ -194,6 +194,8 @@ static zoff_status poll(void *ctx)
 
 zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)
 {
+    if (!t->ranks.reduce)
+        return ZOFF_OK;
     return zoff_transfer_wire_wait_until(t, poll, t);
 }
 
