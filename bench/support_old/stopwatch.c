@@ -1,0 +1,153 @@
+/* stopwatch.c: clean samples, and the numbers that sum them up. */
+#include "stopwatch.h"
+
+#include <math.h>
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Share of the wall time that must be CPU time, of each thread. */
+static const double CLEAN_SHARE = 0.975;
+
+/* Share of the CPUs that others may have meanwhile, where the threads do not keep them busy. */
+static const double OTHERS_SHARE = 0.08;
+
+enum { MOST_THREADS = 1024 };
+static clockid_t clocks[MOST_THREADS]; /* of the pool's threads; each of its own, since the clock of the process lags behind */
+static unsigned clock_count;
+static bool beside_others;
+
+void bench_stopwatch_beside_others(void)
+{
+    beside_others = true;
+}
+
+static double read_clock(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double bench_stopwatch_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+/* The runtime keeps its threads as long as regions have the same size, so they are looked up once. */
+static void find_clocks(unsigned threads)
+{
+    if (clock_count == threads)
+        return;
+    clock_count = threads;
+#pragma omp parallel num_threads((int)threads)
+    pthread_getcpuclockid(pthread_self(), &clocks[omp_get_thread_num()]);
+}
+
+static void read_clocks(double *out)
+{
+    for (unsigned i = 0; i < clock_count; i++)
+        out[i] = read_clock(clocks[i]);
+}
+
+/* Seconds that the CPUs of this process have worked, for whomever; how many they are. The system counts in ticks. */
+static double read_cpus(unsigned *out_count)
+{
+    FILE *file = fopen("/proc/stat", "re");
+    char line[512];
+    unsigned long long ticks = 0;
+    cpu_set_t allowed;
+    *out_count = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        CPU_ZERO(&allowed);
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned cpu;
+        unsigned long long user, nice, system, irq, softirq, steal;
+        if (sscanf(line, "cpu%u %llu %llu %llu %*u %*u %llu %llu %llu", &cpu, &user, &nice, &system, &irq, &softirq, &steal) !=
+                7 ||
+            cpu >= CPU_SETSIZE || !CPU_ISSET((size_t)cpu, &allowed))
+            continue;
+        ticks += user + nice + system + irq + softirq + steal;
+        ++*out_count;
+    }
+    if (file)
+        fclose(file);
+    return (double)ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Share that others have had of the CPUs since `busy` and `own` were read; a few ticks are lost in counting. */
+static double others_share(double busy, double own, double wall)
+{
+    enum { LOST_TICKS = 2 };
+    unsigned cpus;
+    const double now = read_cpus(&cpus), lost = LOST_TICKS / (double)sysconf(_SC_CLK_TCK);
+    if (!cpus)
+        return 0; /* the system does not tell */
+    return (now - busy - (read_clock(CLOCK_PROCESS_CPUTIME_ID) - own) - lost * cpus) / (wall * cpus);
+}
+
+bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
+                                    double deadline)
+{
+    double before[MOST_THREADS], after[MOST_THREADS];
+    bench_sample sample = {0};
+    if (!calls)
+        return sample;
+    find_clocks(threads);
+    for (unsigned try = 0; try < tries; try++) {
+        unsigned cpus;
+        read_clocks(before);
+        const double busy = threads ? 0 : read_cpus(&cpus), own = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+        const double start = bench_stopwatch_now();
+        for (unsigned i = 0; i < calls; i++)
+            fn(ctx);
+        const double wall = bench_stopwatch_now() - start;
+        read_clocks(after);
+        sample.seconds = wall / calls;
+        sample.clean = threads || beside_others || others_share(busy, own, wall) < OTHERS_SHARE;
+        for (unsigned i = 0; i < threads; i++)
+            sample.clean = sample.clean && after[i] - before[i] >= CLEAN_SHARE * wall;
+        sample.retries = try;
+        if (sample.clean || bench_stopwatch_now() > deadline)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL); /* let whoever wants the core finish */
+    }
+    return sample;
+}
+
+unsigned bench_stopwatch_calls(bench_work_fn fn, void *ctx, double seconds)
+{
+    for (unsigned calls = 1;; calls *= 2) {
+        double best = INFINITY; /* of three: a pause of the machine must not make a sample too short to measure */
+        for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++) {
+            const double start = bench_stopwatch_now();
+            for (unsigned i = 0; i < calls; i++)
+                fn(ctx);
+            best = fmin(best, bench_stopwatch_now() - start);
+        }
+        if (best >= seconds || calls >= 1u << 24)
+            return calls;
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bench_spread bench_stopwatch_spread(const double *values, size_t count)
+{
+    double sorted[256];
+    if (count > sizeof sorted / sizeof sorted[0])
+        count = sizeof sorted / sizeof sorted[0];
+    memcpy(sorted, values, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare);
+    const double middle = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+    return (bench_spread){sorted[0], middle, sorted[count - 1]};
+}
