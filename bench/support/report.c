@@ -127,11 +127,13 @@ int bench_report(const bench_run *run, json_t *root, const race_book *book, cons
     bool measured = false;
     const double seconds = bench_now() - run->start;
     for (unsigned i = 0; i < book->count; i++) {
-        if (book->races[i]->brief)
-            print_brief(out, book->races[i]);
-        else
-            print_race(out, book->races[i], book->enough);
-        json_array_append_new(races, race_object(book->races[i], book->enough));
+        const race *r = book->races[i];
+        if (r->rounds && r->brief)
+            print_brief(out, r);
+        else if (r->rounds)
+            print_race(out, r, book->enough);
+        if (r->count)
+            json_array_append_new(races, race_object(r, book->enough));
     }
     bench_figures_print(out, figures);
     for (unsigned i = 0; i < figures->count; i++)
