@@ -37,8 +37,9 @@ struct race {
     unsigned retried_samples;
     /* Take an entry's sample in place of the stopwatch: set its seconds of this round. 1: clean, 0: not, -1: it failed. */
     int (*sample)(race *r, race_entry *e, double deadline);
-    void (*describe)(const race *r, unsigned entry, json_t *row); /* what a row of the JSON has beside; NULL: nothing */
-    void *user;                                                   /* of these two */
+    /* Put what the JSON has beside into the row of an entry; entry `count` is the race itself. NULL: nothing. */
+    void (*describe)(const race *r, unsigned entry, json_t *out);
+    void *user; /* of these two */
 };
 
 typedef struct race_book {

@@ -79,9 +79,12 @@ static json_t *race_object(const race *r, unsigned enough)
     json_t *rows = json_array();
     for (unsigned i = 0; i < r->count; i++)
         json_array_append_new(rows, row_object(r, i));
-    return json_pack("{s:s, s:s, s:i, s:i, s:b, s:i, s:o}", "part", r->part, "label", r->label, "rounds", (int)r->rounds,
-                     "clean_rounds", (int)r->clean_rounds, "enough_clean_rounds", r->clean_rounds >= enough, "retried_samples",
-                     (int)r->retried_samples, "rows", rows);
+    json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:b, s:i, s:o}", "part", r->part, "label", r->label, "rounds", (int)r->rounds,
+                            "clean_rounds", (int)r->clean_rounds, "enough_clean_rounds", r->clean_rounds >= enough,
+                            "retried_samples", (int)r->retried_samples, "rows", rows);
+    if (r->describe)
+        r->describe(r, r->count, out);
+    return out;
 }
 
 static void find_cpu(char *name, size_t bytes)
