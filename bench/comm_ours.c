@@ -8,10 +8,7 @@
 static int run(zoff_comm *comm, const zoff_comm_call *call)
 {
     zoff_comm_work work = {0};
-    if (zoff_comm_start(comm, call, &work) >= 0 && zoff_comm_wait(comm, &work) >= 0)
-        return 0;
-    fprintf(stderr, "comm: %s\n", zoff_last_error());
-    return -1;
+    return bench_told(zoff_comm_start(comm, call, &work)) == 0 ? bench_told(zoff_comm_wait(comm, &work)) : -1;
 }
 
 int comm_ours_gather(zoff_comm *comm, const comm_data *data)
