@@ -72,13 +72,8 @@ static void add(aio_match *match, aio_line line)
     aio_line *own = &match->lines[match->r->count];
     *own = line;
     make_name(match, own);
-    race_add(match->r, (race_entry){.name = own->name,
-                                    .what = line.engine    ? "fio"
-                                            : line.request ? "four requests a wait"
-                                                           : "one request",
-                                    .elements = (double)match->bytes,
-                                    .bytes = 1,
-                                    .calls = 1});
+    const char *what = line.engine ? "fio" : line.request ? "four requests a wait" : "one request";
+    race_add(match->r, &(race_line){own->name, what, NULL, 1, NULL, 0, 0}, (double)match->bytes, NULL, 1);
 }
 
 /* null: what the library takes of its own accord. */

@@ -67,15 +67,13 @@ static int scatter(void *ctx, int which)
     return 0;
 }
 
-static const struct {
-    const char *name, *what;
-    bool scatters;
-    int which;
-} CONTESTANTS[] = {{"zoff", "all_gather", false, OURS},
-                   {"mpi", "MPI_Allgather", false, MPI},
-                   {"zoff", "exchange of bf16 and sum in fp32", true, OURS},
-                   {"mpi_float", "MPI_Reduce_scatter", true, MPI},
-                   {"mpi_bf16", "the same with an operation for bf16", true, MPI_BF16}};
+static const race_line CONTESTANTS[] = {
+    {"zoff", "all_gather", NULL, 2, gather, OURS, PART_GATHER},
+    {"mpi", "MPI_Allgather", NULL, 2, gather, MPI, PART_GATHER},
+    {"zoff", "exchange of bf16 and sum in fp32", NULL, 2, scatter, OURS, PART_SCATTER},
+    {"mpi_float", "MPI_Reduce_scatter", NULL, 2, scatter, MPI, PART_SCATTER},
+    {"mpi_bf16", "the same with an operation for bf16", NULL, 2, scatter, MPI_BF16, PART_SCATTER},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 /* --- one race --- */
 
@@ -171,17 +169,9 @@ static int run_race(const comm_options *options, contest *c, bool scatters, size
     *wire = check(c, scatters, &wrong);
     r->sample = sample;
     r->user = &failed;
-    for (unsigned i = 0; i < sizeof CONTESTANTS / sizeof CONTESTANTS[0]; i++) {
-        if (CONTESTANTS[i].scatters != scatters)
-            continue;
-        race_entry *e = race_add(r, (race_entry){.name = CONTESTANTS[i].name,
-                                                 .what = CONTESTANTS[i].what,
-                                                 .elements = (double)c->data.count,
-                                                 .bytes = 2,
-                                                 .work = {scatters ? scatter : gather, c, CONTESTANTS[i].which},
-                                                 .calls = calls ? calls : 1});
+    race_add_lines(r, CONTESTANTS, scatters ? PART_SCATTER : PART_GATHER, (double)c->data.count, c, calls ? calls : 1);
+    for (race_entry *e = r->entries; e < r->entries + r->count; e++)
         (void)sample(r, e, deadline); /* pages, connections */
-    }
     comm_rounds(options, r, deadline);
     free_data(&c->data);
     if (comm_slowest(wrong || failed) == 0)

@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum { SLICES = 16, ELEMENTS = 1 << 20 };
-enum { AT_ONCE, AT_THE_END, BY_ITSELF, CONTESTANTS };
+enum { AT_ONCE, AT_THE_END, BY_ITSELF };
 static const double RATE = 200e6, COMPUTE = 2; /* bytes a second; times the exchange alone */
 
 static const char CONFIG[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
@@ -25,18 +25,9 @@ typedef struct trainers {
 
 static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint16_t *grads, zoff_engine **out)
 {
-    zoff_config *config = NULL;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .comm = comm, .threads = 1, .progress_thread = has_thread};
     const zoff_param_desc d = {
         .struct_size = sizeof d, .value = weights, .grad = grads, .count = ELEMENTS, .slices = SLICES, .dtype = ZOFF_BF16};
-    int ret = bench_told(zoff_config_parse(CONFIG, sizeof CONFIG - 1, "comm", &config));
-    opts.config = config;
-    if (ret == 0)
-        ret = bench_told(zoff_engine_create(&opts, out));
-    zoff_config_close(config);
-    if (ret == 0)
-        ret = bench_told(zoff_engine_add_param(*out, &d, NULL));
-    return ret == 0 ? bench_told(zoff_engine_seal(*out)) : ret;
+    return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
 }
 
 /* What a trainer does while its device computes; NULL: it only waits. */
@@ -76,9 +67,11 @@ static int sample(race *r, race_entry *e, double deadline)
 
 static int run(const comm_options *options, trainers *t, double deadline, race *r)
 {
-    static const char *const NAMES[CONTESTANTS] = {"at_once", "at_the_end", "by_itself"};
-    static const char *const WHATS[CONTESTANTS] = {"each gradient as it is made", "all of them after the last",
-                                                   "each as it is made, and the trainer does not ask: a thread does"};
+    static const race_line LINES[] = {
+        {"at_once", "each gradient as it is made", NULL, 2, NULL, AT_ONCE, 1},
+        {"at_the_end", "all of them after the last", NULL, 2, NULL, AT_THE_END, 1},
+        {"by_itself", "each as it is made, and the trainer does not ask: a thread does", NULL, 2, NULL, BY_ITSELF, 1},
+        {NULL, NULL, NULL, 0, NULL, 0, 0}};
     trainers second = *t;
     second.engines[0] = t->engines[1];
     (void)micro_batch(&second, AT_THE_END, 0); /* learns the order, as the first one of the other does */
@@ -89,13 +82,7 @@ static int run(const comm_options *options, trainers *t, double deadline, race *
         return -1;
     r->sample = sample;
     r->user = t;
-    for (int i = 0; i < CONTESTANTS; i++)
-        race_add(r, (race_entry){.name = NAMES[i],
-                                 .what = WHATS[i],
-                                 .elements = SLICES * (double)ELEMENTS,
-                                 .bytes = 2,
-                                 .work = {.which = i},
-                                 .calls = 1});
+    race_add_lines(r, LINES, 1, SLICES * (double)ELEMENTS, NULL, 1);
     return comm_rounds(options, r, deadline);
 }
 

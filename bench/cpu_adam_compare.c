@@ -180,60 +180,54 @@ static int nomath_norm_step(void *ctx, int which)
     return nomath(ctx, which);
 }
 
-/* --- the tables; neighbours are compared, so what belongs together stands together --- */
+/* --- the tables; neighbours are compared, so what belongs together stands together. Tags are types --- */
 
-typedef struct contestant {
-    const char *name, *what;
-    unsigned bytes, dtypes;
-    const char *yardstick; /* its name; NULL: none */
-    bench_work_fn run;
-    int which;
-} contestant;
+enum { TAG_ALONE = DTYPE_ANY + 1 }; /* wants fp32, and several threads */
 
 /* clang-format off */
-static const contestant STEP_TABLE[] = {
-    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", 28, DTYPE_FP32, "nomath_fp32", plain, PLAIN},
-    {"nomath_fp32", "streams of an fp32 step, no math", 28, DTYPE_ANY, NULL, nomath, NOMATH_FP32},
-    {"zoff_fp32", "zoff_adam_step, fp32 in place", 28, DTYPE_ANY, "nomath_fp32", zoff, STEP_FP32},
-    {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", 28, DTYPE_BF16, "nomath_bf16", zoff, STEP_BF16},
-    {"nomath_bf16", "streams of a bf16 step, no math", 28, DTYPE_BF16, NULL, nomath, NOMATH_HALF_OUT},
-    {"nomath_keep", "streams of 16-bit weights in place, no math", 22, DTYPE_BF16, NULL, nomath, NOMATH_HALF_KEEP},
-    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", 22, DTYPE_BF16, "nomath_keep", zoff, KEEP_BF16},
-    {"nomath_fp32_alone", "nomath_fp32 on one thread", 28, DTYPE_FP32, NULL, alone, -1},
-    {"zoff_fp32_alone", "zoff_fp32 on one thread", 28, DTYPE_FP32, "nomath_fp32_alone", alone, STEP_FP32},
-    {NULL}};
+static const race_line STEP_TABLE[] = {
+    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", "nomath_fp32", 28, plain, PLAIN, DTYPE_FP32},
+    {"nomath_fp32", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_ANY},
+    {"zoff_fp32", "zoff_adam_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
+    {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
+    {"nomath_bf16", "streams of a bf16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
+    {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
+    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
+    {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
+    {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
-static const contestant CHAIN_TABLE[] = {
-    {"nomath_widen", "streams of an upcast, no math", 6, DTYPE_BF16, NULL, nomath, NOMATH_WIDEN},
-    {"chain_upcast", "first pass: bf16 gradients to fp32", 6, DTYPE_BF16, "nomath_widen", pass, WIDEN},
-    {"nomath_read", "read fp32, no math", 4, DTYPE_BF16, NULL, nomath, NOMATH_READ32},
-    {"chain_norm", "second pass: square sum", 4, DTYPE_BF16, "nomath_read", pass, NORM},
-    {"nomath_touch", "read and write fp32, no math", 8, DTYPE_BF16, NULL, nomath, NOMATH_TOUCH},
-    {"chain_scale", "third pass: times a factor", 8, DTYPE_BF16, "nomath_touch", pass, SCALE},
-    {"nomath_adam", "streams of an fp32 step, no math", 28, DTYPE_BF16, NULL, nomath, NOMATH_FP32},
-    {"chain_adam", "fourth pass: plain C loop", 28, DTYPE_BF16, "nomath_adam", pass, ADAM},
-    {"nomath_narrow", "streams of a copy-out, no math", 6, DTYPE_BF16, NULL, nomath, NOMATH_NARROW},
-    {"chain_cast", "last pass: weights to bf16", 6, DTYPE_BF16, "nomath_narrow", pass, ROUND},
-    {"nomath_chain", "the five without math", 52, DTYPE_BF16, NULL, nomath_chain, 0},
-    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", 52, DTYPE_BF16, "nomath_chain", chain, 0},
-    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", 30, DTYPE_BF16, "nomath_norm_step", norm_step, STEP_BF16},
-    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", 30, DTYPE_BF16, NULL, nomath_norm_step, NOMATH_HALF_OUT},
-    {NULL}};
+static const race_line CHAIN_TABLE[] = {
+    {"nomath_widen", "streams of an upcast, no math", NULL, 6, nomath, NOMATH_WIDEN, DTYPE_BF16},
+    {"chain_upcast", "first pass: bf16 gradients to fp32", "nomath_widen", 6, pass, WIDEN, DTYPE_BF16},
+    {"nomath_read", "read fp32, no math", NULL, 4, nomath, NOMATH_READ32, DTYPE_BF16},
+    {"chain_norm", "second pass: square sum", "nomath_read", 4, pass, NORM, DTYPE_BF16},
+    {"nomath_touch", "read and write fp32, no math", NULL, 8, nomath, NOMATH_TOUCH, DTYPE_BF16},
+    {"chain_scale", "third pass: times a factor", "nomath_touch", 8, pass, SCALE, DTYPE_BF16},
+    {"nomath_adam", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_BF16},
+    {"chain_adam", "fourth pass: plain C loop", "nomath_adam", 28, pass, ADAM, DTYPE_BF16},
+    {"nomath_narrow", "streams of a copy-out, no math", NULL, 6, nomath, NOMATH_NARROW, DTYPE_BF16},
+    {"chain_cast", "last pass: weights to bf16", "nomath_narrow", 6, pass, ROUND, DTYPE_BF16},
+    {"nomath_chain", "the five without math", NULL, 52, nomath_chain, 0, DTYPE_BF16},
+    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", "nomath_chain", 52, chain, 0, DTYPE_BF16},
+    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", "nomath_norm_step", 30, norm_step, STEP_BF16, DTYPE_BF16},
+    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", NULL, 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
-static const contestant OTHERS_TABLE[] = {
-    {"nomath_f16", "streams of an fp16 step, no math", 28, DTYPE_FP16, NULL, nomath, NOMATH_HALF_OUT},
-    {"zoff_f16", "zoff_adam_step, fp16 gradient and copy-out", 28, DTYPE_FP16, "nomath_f16", zoff, STEP_F16},
-    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", 22, DTYPE_FP16, NULL, nomath, NOMATH_HALF_KEEP},
-    {"zoff_f16_keep", "zoff_adam_step, fp16 weights in place, no master", 22, DTYPE_FP16, "nomath_f16_keep", zoff, KEEP_F16},
-    {"nomath_one_state", "streams with one state, no math", 20, DTYPE_FP32, NULL, nomath, NOMATH_ONE_STATE},
-    {"zoff_adagrad", "Adagrad, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, ADAGRAD},
-    {"zoff_lion", "Lion, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, LION},
-    {"zoff_sgd_momentum", "SGD with momentum, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, MOMENTUM},
-    {"nomath_no_state", "streams without states, no math", 12, DTYPE_FP32, NULL, nomath, NOMATH_NO_STATE},
-    {"zoff_sgd", "SGD without momentum, fp32", 12, DTYPE_FP32, "nomath_no_state", zoff, SGD},
-    {"triad", "a = b + s * c", 12, DTYPE_ANY, NULL, nomath, NOMATH_TRIAD},
-    {"memcpy", "libc's memcpy", 8, DTYPE_ANY, NULL, nomath, NOMATH_COPY},
-    {NULL}};
+static const race_line OTHERS_TABLE[] = {
+    {"nomath_f16", "streams of an fp16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_FP16},
+    {"zoff_f16", "zoff_adam_step, fp16 gradient and copy-out", "nomath_f16", 28, zoff, STEP_F16, DTYPE_FP16},
+    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_FP16},
+    {"zoff_f16_keep", "zoff_adam_step, fp16 weights in place, no master", "nomath_f16_keep", 22, zoff, KEEP_F16, DTYPE_FP16},
+    {"nomath_one_state", "streams with one state, no math", NULL, 20, nomath, NOMATH_ONE_STATE, DTYPE_FP32},
+    {"zoff_adagrad", "Adagrad, fp32", "nomath_one_state", 20, zoff, ADAGRAD, DTYPE_FP32},
+    {"zoff_lion", "Lion, fp32", "nomath_one_state", 20, zoff, LION, DTYPE_FP32},
+    {"zoff_sgd_momentum", "SGD with momentum, fp32", "nomath_one_state", 20, zoff, MOMENTUM, DTYPE_FP32},
+    {"nomath_no_state", "streams without states, no math", NULL, 12, nomath, NOMATH_NO_STATE, DTYPE_FP32},
+    {"zoff_sgd", "SGD without momentum, fp32", "nomath_no_state", 12, zoff, SGD, DTYPE_FP32},
+    {"triad", "a = b + s * c", NULL, 12, nomath, NOMATH_TRIAD, DTYPE_ANY},
+    {"memcpy", "libc's memcpy", NULL, 8, nomath, NOMATH_COPY, DTYPE_ANY},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 /* clang-format on */
 
 /* --- races --- */
@@ -252,7 +246,7 @@ static int run_heat(void *ctx, int kind)
 
 /* Which no-math kernel is the roofline. A slow one would flatter everybody, so all that this CPU can run race on the
  * contestants' own arrays, and the fastest is the one. */
-static int find_yardstick(setting *s, nomath_kind kind, unsigned bytes, double deadline, race_book *book)
+static int find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline, race_book *book)
 {
     enum { ROUNDS = 5 };
     static const char *const KINDS[NOMATH_KINDS] = {"p m v rw, g r",
@@ -275,12 +269,9 @@ static int find_yardstick(setting *s, nomath_kind kind, unsigned bytes, double d
     race *r = race_open(book, "yardstick", "%s, %zu elements", KINDS[kind], s->count);
     r->brief = true;
     for (unsigned i = 0; i < count; i++) {
+        const race_line line = {ways[i].name, "a way to write a yardstick", NULL, bytes, run_heat, (int)kind, 0};
         heats[i] = (heat){s, ways[i]};
-        race_add(r, (race_entry){.name = ways[i].name,
-                                 .what = "a way to write a yardstick",
-                                 .elements = (double)s->count,
-                                 .bytes = bytes,
-                                 .work = {run_heat, &heats[i], (int)kind}});
+        race_add(r, &line, (double)s->count, &heats[i], 0);
     }
     const int ret = race_run(r, ROUNDS, deadline);
     for (unsigned i = 0; i < count; i++) {
@@ -296,35 +287,25 @@ static int find_yardstick(setting *s, nomath_kind kind, unsigned bytes, double d
 int bench_compare(const bench_options *options, const bench_arrays *a, bench_table table, size_t count, double deadline,
                   race_book *book)
 {
-    static const contestant *const TABLES[] = {STEP_TABLE, CHAIN_TABLE, OTHERS_TABLE};
+    static const race_line *const TABLES[] = {STEP_TABLE, CHAIN_TABLE, OTHERS_TABLE};
     static const char *const NAMES[] = {"step", "chain", "others"};
     const double now = bench_now(), heats_end = now + (deadline - now) / 3;
+    const unsigned tags = options->dtypes | (options->dtypes & DTYPE_FP32 && options->threads > 1 ? TAG_ALONE : 0);
     int ret = 0;
     setting s;
     if (table == TABLE_CHAIN && !(options->dtypes & DTYPE_BF16))
         return 0;
     set_up(&s, options, a, count);
-    race *r = NULL;
-    for (int racing = 0; racing < 2; racing++) { /* first the yardsticks that the contestants name, then all of them */
-        r = racing ? race_open(book, NAMES[table], "%zu", count) : NULL;
-        for (const contestant *c = TABLES[table]; c->name && ret == 0; c++) {
-            const bool yardstick = c->run == nomath || c->run == nomath_norm_step;
-            if (!(c->dtypes & options->dtypes) || (c->run == alone && s.threads < 2))
-                continue;
-            if (!racing && yardstick && !s.best[c->which].run)
-                ret = find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end, book);
-            if (!racing && c->run == nomath_norm_step && ret == 0)
-                ret = find_yardstick(&s, NOMATH_READ16, 2, heats_end, book);
-            if (racing)
-                race_add(r, (race_entry){.name = c->name,
-                                         .what = c->what,
-                                         .kernel = c->run == nomath && c->which != NOMATH_COPY ? s.best[c->which].name : NULL,
-                                         .yardstick = c->yardstick,
-                                         .elements = (double)count,
-                                         .bytes = c->bytes,
-                                         .work = {c->run, &s, c->which}});
-        }
+    for (const race_line *c = TABLES[table]; c->name && ret == 0; c++) { /* first the yardsticks that the contestants name */
+        if (c->tags & tags && (c->run == nomath || c->run == nomath_norm_step) && !s.best[c->which].run)
+            ret = find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end, book);
+        if (c->tags & tags && c->run == nomath_norm_step && ret == 0)
+            ret = find_yardstick(&s, NOMATH_READ16, 2, heats_end, book);
     }
+    race *r = race_open(book, NAMES[table], "%zu", count);
+    race_add_lines(r, TABLES[table], tags, (double)count, &s, 0);
+    for (race_entry *e = r->entries; e < r->entries + r->count; e++) /* libc has one memcpy */
+        e->kernel = e->work.run == nomath && e->work.which != NOMATH_COPY ? s.best[e->work.which].name : NULL;
     return ret == 0 ? race_run(r, (unsigned)options->run.rounds, deadline) : ret;
 }
 
@@ -363,27 +344,16 @@ static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
     return kept;
 }
 
-static race *open_size(setting *s, race_book *book)
-{
-    static const contestant CONTESTANTS[] = {
-        {"zoff", "zoff_adam_step", 28, 0, "nomath", zoff, STEP_FP32},
-        {"plain", "plain loop, a parallel region for every size", 28, 0, "nomath", plain, PLAIN},
-        {"nomath", "the streams alone, on one thread below 32768 elements", 28, 0, NULL, nomath_if_large, NOMATH_FP32},
-        /* From there on the two loops are one, and the faster of two noisy ones would be too fast. */
-        {"plain_if", "plain loop, a parallel region from 32768 elements on", 28, 0, "nomath", plain, PLAIN_IF_LARGE},
-        /* Told, not judged: with more elements nobody would write it so. */
-        {"plain_serial", "plain loop without OpenMP", 28, 0, "nomath", plain, PLAIN_SERIAL}};
-    race *r = race_open(book, "sweep", "%zu", s->count);
-    r->brief = true;
-    for (unsigned i = 0; i < (s->count < SHARED_FROM ? 5 : 3); i++)
-        race_add(r, (race_entry){.name = CONTESTANTS[i].name,
-                                 .what = CONTESTANTS[i].what,
-                                 .yardstick = CONTESTANTS[i].yardstick,
-                                 .elements = (double)s->count,
-                                 .bytes = CONTESTANTS[i].bytes,
-                                 .work = {CONTESTANTS[i].run, s, CONTESTANTS[i].which}});
-    return r;
-}
+enum { ANY_SIZE = 1, SMALL_SIZE = 2 };
+static const race_line SWEEP_TABLE[] = {
+    {"zoff", "zoff_adam_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
+    {"plain", "plain loop, a parallel region for every size", "nomath", 28, plain, PLAIN, ANY_SIZE},
+    {"nomath", "the streams alone, on one thread below 32768 elements", NULL, 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
+    /* From there on the two loops are one, and the faster of two noisy ones would be too fast. */
+    {"plain_if", "plain loop, a parallel region from 32768 elements on", "nomath", 28, plain, PLAIN_IF_LARGE, SMALL_SIZE},
+    /* Told, not judged: with more elements nobody would write it so. */
+    {"plain_serial", "plain loop without OpenMP", "nomath", 28, plain, PLAIN_SERIAL, SMALL_SIZE},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book)
 {
@@ -396,7 +366,10 @@ int bench_sweep(const bench_options *options, const bench_arrays *a, double dead
     for (unsigned i = 0; i < count && ret == 0; i++) {
         set_up(&all[i], options, a, sizes[i]);
         all[i].best[NOMATH_FP32] = nomath_widest();
-        races[i] = open_size(&all[i], book);
+        races[i] = race_open(book, "sweep", "%zu", sizes[i]);
+        races[i]->brief = true;
+        race_add_lines(races[i], SWEEP_TABLE, sizes[i] < SHARED_FROM ? ANY_SIZE | SMALL_SIZE : ANY_SIZE, (double)sizes[i],
+                       &all[i], 0);
         /* In a short run small sizes, where the rivals are far apart, leave their time to the large ones. */
         const bool fewer = options->run.quick && sizes[i] < SHARED_FROM && rounds > ENOUGH_ROUNDS;
         const double now = bench_now(); /* time that a size does not need is left to the others */

@@ -66,70 +66,72 @@ static int nomath(void *ctx, int which)
     return 0;
 }
 
-/* Each state lies in an arena of its own; a tensor begins at the next cache line but one, as an allocator with a header has it.
- */
-static int open_tensors(tensors *t, unsigned threads, size_t count, size_t elements)
+/* p, m, v and g as one tensor of so many elements: each is an array of its own, or they lie `pitch` bytes apart in one. */
+static int open_arrays(tensors *t, size_t count, size_t pitch)
 {
-    enum { LINE = 16, ARENAS = 4 };
-    *t = (tensors){.count = count, .elements = elements, .threads = threads, .nomath = nomath_widest()};
-    t->pitch = (elements + 2 * LINE - 1) / LINE * LINE;
-    t->list = calloc(count, sizeof *t->list);
-    const size_t total = count * t->pitch, bytes = total * sizeof(float);
-    if (!t->list || bench_streams_open(ARENAS * bytes, ARENAS, true, &t->mapping) != 0)
-        return bench_fail("no memory for %zu tensors of %zu elements", count, elements);
-    float *arenas[ARENAS];
-    for (unsigned i = 0; i < ARENAS; i++) {
-        arenas[i] = bench_streams_take(&t->mapping, bytes);
-        bench_fill_float(arenas[i], total, i == 3, i == 0 ? 0.02f : i == 3 ? 0.01f : 0.0f);
+    enum { ARRAYS = 4 };
+    const size_t bytes = count * sizeof(float);
+    float *arrays[ARRAYS];
+    if (bench_streams_open(ARRAYS * (pitch ? pitch : bytes), pitch ? 1 : ARRAYS, true, &t->mapping) != 0)
+        return -1;
+    float *base = pitch ? bench_streams_take(&t->mapping, ARRAYS * pitch) : NULL;
+    for (unsigned i = 0; i < ARRAYS; i++) {
+        arrays[i] = base ? base + i * pitch / sizeof *base : bench_streams_take(&t->mapping, bytes);
+        bench_fill_float(arrays[i], count, i == 3, i == 0 ? 0.02f : i == 3 ? 0.01f : 0.0f);
     }
-    t->arenas = (nomath_streams){.p = arenas[0], .m = arenas[1], .v = arenas[2], .g = arenas[3]};
-    t->whole = (zoff_adam_tensor){.struct_size = sizeof t->whole,
-                                  .count = count * elements,
-                                  .master = arenas[0],
-                                  .m = arenas[1],
-                                  .v = arenas[2],
-                                  .grad = arenas[3]};
-    for (size_t i = 0; i < count; i++)
-        t->list[i] = (zoff_adam_tensor){.struct_size = sizeof t->whole,
-                                        .count = elements,
-                                        .master = arenas[0] + i * t->pitch,
-                                        .m = arenas[1] + i * t->pitch,
-                                        .v = arenas[2] + i * t->pitch,
-                                        .grad = arenas[3] + i * t->pitch};
+    t->arenas = (nomath_streams){.p = arrays[0], .m = arrays[1], .v = arrays[2], .g = arrays[3]};
+    t->whole = (zoff_adam_tensor){.struct_size = sizeof t->whole, .count = count, .grad = arrays[3]};
+    t->whole.master = arrays[0];
+    t->whole.m = arrays[1];
+    t->whole.v = arrays[2];
     bench_hyper_adam(&t->hyper);
     return 0;
 }
 
-static int run_list(const bench_options *options, size_t count, size_t elements, bool rivals, double deadline, race_book *book)
+/* Each state lies in an arena of its own; a tensor begins at the next cache line but one, as an allocator with a header has it.
+ */
+static int open_tensors(tensors *t, unsigned threads, size_t count, size_t elements)
 {
-    static const struct {
-        const char *name, *what, *yardstick;
-        bench_work_fn run;
-        int which, rivals; /* 1: only beside rivals, -1: only without */
-    } CONTESTANTS[] = {{"nomath_list", "the streams alone, one region", NULL, nomath, LIST, 0},
-                       {"zoff_list", "one zoff_adam_step_list", "nomath_list", zoff, LIST, 0},
-                       {"zoff_calls", "zoff_adam_step for each tensor", "nomath_list", zoff, CALLS, 1},
-                       {"plain_calls_serial", "plain loop for each, without OpenMP", "nomath_list", plain, SERIAL_CALLS, 1},
-                       {"nomath_calls", "the streams alone, a region for each tensor", NULL, nomath, CALLS, 1},
-                       {"plain_calls", "plain loop for each, a region each", "nomath_calls", plain, CALLS, 1},
-                       {"zoff_one", "zoff_adam_step on one tensor of all elements", "nomath_list", zoff, ONE, -1}};
+    enum { LINE = 16 };
+    *t = (tensors){.count = count, .elements = elements, .threads = threads, .nomath = nomath_widest()};
+    t->pitch = (elements + 2 * LINE - 1) / LINE * LINE;
+    t->list = calloc(count, sizeof *t->list);
+    if (!t->list || open_arrays(t, count * t->pitch, 0) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        const size_t at = i * t->pitch;
+        t->list[i] = (zoff_adam_tensor){.struct_size = sizeof t->whole, .count = elements, .grad = t->arenas.g + at};
+        t->list[i].master = t->arenas.p + at;
+        t->list[i].m = t->arenas.m + at;
+        t->list[i].v = t->arenas.v + at;
+    }
+    t->whole.count = count * elements;
+    return 0;
+}
+
+enum { BESIDE_RIVALS = 1, BESIDE_ONE = 2, BESIDE_ANY = 3 };
+static const race_line LIST_TABLE[] = {
+    {"nomath_list", "the streams alone, one region", NULL, 28, nomath, LIST, BESIDE_ANY},
+    {"zoff_list", "one zoff_adam_step_list", "nomath_list", 28, zoff, LIST, BESIDE_ANY},
+    {"zoff_calls", "zoff_adam_step for each tensor", "nomath_list", 28, zoff, CALLS, BESIDE_RIVALS},
+    {"plain_calls_serial", "plain loop for each, without OpenMP", "nomath_list", 28, plain, SERIAL_CALLS, BESIDE_RIVALS},
+    {"nomath_calls", "the streams alone, a region for each tensor", NULL, 28, nomath, CALLS, BESIDE_RIVALS},
+    {"plain_calls", "plain loop for each, a region each", "nomath_calls", 28, plain, CALLS, BESIDE_RIVALS},
+    {"zoff_one", "zoff_adam_step on one tensor of all elements", "nomath_list", 28, zoff, ONE, BESIDE_ONE},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+
+static int run_list(const bench_options *options, size_t count, size_t elements, unsigned beside, double deadline,
+                    race_book *book)
+{
     tensors t = {.count = 0};
     /* fewer only where the user asked for small sizes: the ratios are void then */
     const size_t most = options->largest / elements;
     count = most < count ? (most < 8 ? 8 : most) : count;
-    race *r = race_open(book, rivals ? "lists" : "list_and_one", "%zu x %zu", count, elements);
+    race *r = race_open(book, beside == BESIDE_RIVALS ? "lists" : "list_and_one", "%zu x %zu", count, elements);
     if (bench_now() > deadline)
         return 0;
     int ret = open_tensors(&t, (unsigned)options->threads, count, elements);
-    for (unsigned i = 0; i < sizeof CONTESTANTS / sizeof CONTESTANTS[0]; i++) {
-        if (!CONTESTANTS[i].rivals || (CONTESTANTS[i].rivals > 0) == rivals)
-            race_add(r, (race_entry){.name = CONTESTANTS[i].name,
-                                     .what = CONTESTANTS[i].what,
-                                     .yardstick = CONTESTANTS[i].yardstick,
-                                     .elements = (double)(count * elements),
-                                     .bytes = 28,
-                                     .work = {CONTESTANTS[i].run, &t, CONTESTANTS[i].which}});
-    }
+    race_add_lines(r, LIST_TABLE, beside, (double)(count * elements), &t, 0);
     if (ret == 0)
         ret = race_run(r, (unsigned)options->run.rounds, deadline);
     bench_streams_close(&t.mapping);
@@ -140,10 +142,10 @@ static int run_list(const bench_options *options, size_t count, size_t elements,
 int bench_lists(const bench_options *options, double deadline, race_book *book)
 {
     const double now = bench_now(), left = deadline - now;
-    int ret = run_list(options, 2000, 1024, true, now + left * 0.4, book);
+    int ret = run_list(options, 2000, 1024, BESIDE_RIVALS, now + left * 0.4, book);
     if (ret == 0)
-        ret = run_list(options, 2000, 256, true, now + left * 0.6, book);
-    return ret == 0 ? run_list(options, 10000, 1000, false, deadline, book) : ret;
+        ret = run_list(options, 2000, 256, BESIDE_RIVALS, now + left * 0.6, book);
+    return ret == 0 ? run_list(options, 10000, 1000, BESIDE_ONE, deadline, book) : ret;
 }
 
 /* --- layout --- */
@@ -164,21 +166,15 @@ static int engine_step(void *ctx, int which)
 static int open_partition(partition *p, unsigned threads, size_t count, uint16_t *value, uint16_t *grad,
                           const zoff_adam_hyper *hyper)
 {
-    const zoff_engine_opts opts = {
-        .struct_size = sizeof opts, .state_tier = ZOFF_TIER_HOST, .chunk_elements = count + 4096, .threads = threads};
+    const zoff_engine_opts opts = {.state_tier = ZOFF_TIER_HOST, .chunk_elements = count + 4096, .threads = threads};
     const zoff_param_desc param = {
         .struct_size = sizeof param, .value = value, .grad = grad, .count = count, .dtype = ZOFF_BF16};
     zoff_plan_info plan = {.struct_size = sizeof plan};
     p->args = (zoff_step_args){
         .struct_size = sizeof p->args, .hyper = hyper, .hyper_stride = sizeof *hyper, .hyper_count = 1, .clip_norm = -1};
-    if (bench_told(zoff_engine_create(&opts, &p->engine)) != 0 ||
-        bench_told(zoff_engine_add_param(p->engine, &param, NULL)) != 0 ||
-        bench_told(zoff_engine_plan(p->engine, &plan)) != 0 || bench_told(zoff_engine_seal(p->engine)) != 0)
+    if (bench_engine_open(NULL, opts, &param, 1, &p->engine) != 0 || bench_told(zoff_engine_plan(p->engine, &plan)) != 0)
         return -1;
-    return plan.chunk_count == 1
-               ? 0
-               : bench_fail("layout: the engine cut %zu elements into %llu chunks, so streams are not 2^k bytes", count,
-                            (unsigned long long)plan.chunk_count);
+    return plan.chunk_count == 1 ? 0 : bench_fail("layout: several chunks, so streams are not 2^k bytes");
 }
 
 /* Through an engine, whose arena is the library's own. */
@@ -193,6 +189,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
                  {4096, "+4096", true}, {4160, "+4160", true},  {5120, "+5120", false}, {6144, "+6144", true},
                  {8192, "+8192", true}};
     enum { EXTRAS = sizeof EXTRA / sizeof EXTRA[0] };
+    static const char WHAT[] = "zoff_step of an engine, streams of 2^k bytes and so many";
     partition partitions[EXTRAS] = {{.engine = NULL}};
     bench_streams mapping;
     zoff_adam_hyper hyper;
@@ -211,11 +208,8 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
         if (options->run.quick && !EXTRA[i].quick)
             continue;
         ret = open_partition(&partitions[i], (unsigned)options->threads, count, value, grad, &hyper);
-        race_add(r, (race_entry){.name = EXTRA[i].name,
-                                 .what = "zoff_step of an engine, streams of 2^k bytes and so many",
-                                 .elements = (double)count,
-                                 .bytes = 28,
-                                 .work = {engine_step, &partitions[i], 0}});
+        const race_line line = {EXTRA[i].name, WHAT, NULL, 28, engine_step, 0, 0};
+        race_add(r, &line, (double)count, &partitions[i], 0);
     }
     if (ret == 0)
         ret = race_run(r, (unsigned)options->run.rounds, deadline);
@@ -226,40 +220,18 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
 }
 
 /* Four plain arrays in one mapping of huge pages, laid back to back, as anybody would, or laid apart. */
-static int open_arrays(tensors *t, size_t bytes, size_t pitch)
-{
-    if (bench_streams_open(4 * pitch, 1, true, &t->mapping) != 0)
-        return -1;
-    float *base = bench_streams_take(&t->mapping, 4 * pitch), *arrays[4];
-    for (size_t i = 0; i < 4; i++) {
-        arrays[i] = base + i * pitch / sizeof *base;
-        bench_fill_float(arrays[i], bytes / sizeof *base, i == 3, i == 0 ? 0.02f : i == 3 ? 0.01f : 0.0f);
-    }
-    t->whole = (zoff_adam_tensor){.struct_size = sizeof t->whole,
-                                  .count = bytes / sizeof *base,
-                                  .master = arrays[0],
-                                  .m = arrays[1],
-                                  .v = arrays[2],
-                                  .grad = arrays[3]};
-    bench_hyper_adam(&t->hyper);
-    return 0;
-}
-
 static int run_arrays(const bench_options *options, size_t bytes, double deadline, race_book *book)
 {
     enum { APART = 4096 };
-    static const char *const NAMES[] = {"naive", "staggered"};
-    static const char *const WHATS[] = {"zoff_adam_step, arrays of 2^k bytes back to back", "the same, 4 KiB between them"};
+    static const race_line LINES[] = {{"naive", "zoff_adam_step, arrays of 2^k bytes back to back", NULL, 28, zoff, ONE, 0},
+                                      {"staggered", "the same, 4 KiB between them", NULL, 28, zoff, ONE, 0}};
+    const size_t count = bytes / sizeof(float);
     tensors spaced[2] = {{.count = 0}};
     race *r = race_open(book, "spacing", "%zu", bytes);
     int ret = 0;
     for (unsigned i = 0; i < 2 && ret == 0 && bench_now() <= deadline; i++) {
-        ret = open_arrays(&spaced[i], bytes, bytes + i * APART);
-        race_add(r, (race_entry){.name = NAMES[i],
-                                 .what = WHATS[i],
-                                 .elements = (double)(bytes / sizeof(float)),
-                                 .bytes = 28,
-                                 .work = {zoff, &spaced[i], ONE}});
+        ret = open_arrays(&spaced[i], count, bytes + i * APART);
+        race_add(r, &LINES[i], (double)count, &spaced[i], 0);
     }
     if (ret == 0)
         ret = race_run(r, (unsigned)options->run.rounds, deadline);

@@ -88,35 +88,27 @@ static int make_memory(device_model *m)
     return bench_told(zoff_accel_stream_wait(m->accel, m->streams[0]));
 }
 
-static int make_engine(const device_model *m, zoff_config *config, bool on_device, zoff_engine **out)
+static int make_engine(const device_model *m, zoff_accel *accel, char *const memory[2], zoff_engine **out)
 {
-    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .accel = on_device ? m->accel : NULL};
-    char *const *memory = on_device ? m->device : m->host;
-    int ret = bench_told(zoff_engine_create(&opts, out));
-    for (unsigned p = 0; ret == 0 && p < DEVICE_PARAMS; p++) {
-        zoff_param_desc desc = m->params[p];
-        desc.value = memory[WEIGHTS] + m->firsts[p];
-        desc.grad = memory[GRADS] + m->firsts[p];
-        ret = bench_told(zoff_engine_add_param(*out, &desc, NULL));
+    zoff_param_desc params[DEVICE_PARAMS];
+    for (unsigned p = 0; p < DEVICE_PARAMS; p++) {
+        params[p] = m->params[p];
+        params[p].value = memory[WEIGHTS] + m->firsts[p];
+        params[p].grad = memory[GRADS] + m->firsts[p];
     }
-    return ret == 0 ? bench_told(zoff_engine_seal(*out)) : ret;
+    return bench_engine_open(CONFIG, (zoff_engine_opts){.accel = accel}, params, DEVICE_PARAMS, out);
 }
 
 int device_model_open(size_t elements, zoff_accel *accel, device_model *out)
 {
-    zoff_config *config = NULL;
     *out = (device_model){.accel = accel};
     make_list(out, elements);
     if (bench_told(zoff_accel_stream_open(accel, &out->trainer)) != 0 ||
         bench_told(zoff_accel_stream_open(accel, &out->streams[0])) != 0 ||
-        bench_told(zoff_accel_stream_open(accel, &out->streams[1])) != 0 || make_memory(out) != 0 || make_order(out) != 0 ||
-        bench_told(zoff_config_parse(CONFIG, sizeof CONFIG - 1, "the benchmark's configuration", &config)) != 0)
+        bench_told(zoff_accel_stream_open(accel, &out->streams[1])) != 0 || make_memory(out) != 0 || make_order(out) != 0)
         return -1;
-    int ret = make_engine(out, config, true, &out->engine);
-    if (ret == 0)
-        ret = make_engine(out, config, false, &out->host_engine);
-    zoff_config_close(config);
-    return ret;
+    const int ret = make_engine(out, accel, out->device, &out->engine);
+    return ret == 0 ? make_engine(out, NULL, out->host, &out->host_engine) : ret;
 }
 
 /* Streams and engines first: what is in them uses the rest. */

@@ -121,23 +121,20 @@ static double duplex(const device_model *m)
 
 /* --- rounds --- */
 
-enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, DUPLEX, TURNS };
+enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, DUPLEX };
 
-static const struct {
-    const char *name, *what;
-    unsigned parts;
-    double bytes; /* between the device and the host, an element */
-} TABLE[TURNS] = {
-    [COPY_DOWN] = {"copy_down", "one copy of all gradients", PART_COPIES, 2},
-    [COPY_UP] = {"copy_up", "one copy of all weights", PART_COPIES, 2},
-    [COPY_BOTH] = {"copy_both", "both at a time", PART_COPIES, 4},
-    [DOWN_ONLY] = {"down_only", "gradients, slice by slice", PART_STAGES, 2},
-    [UP_ONLY] = {"up_only", "weights, slice by slice", PART_STAGES, 2},
-    [UPDATE_ONLY] = {"update_only", "the same step with weights and gradients on the host", PART_STAGES, 0},
-    [STEP] = {"step", "gradients down, norm, update, weights up", PART_STEP, 4},
-    [VISIBLE] = {"visible", "the same step, from the end of a backward pass", PART_VISIBLE, 4},
-    [DUPLEX] = {"duplex", "gradients down while the engine makes and sends weights", PART_DUPLEX, 4},
-};
+/* Bytes are those between the device and the host, an element; tags are parts. */
+static const race_line TABLE[] = {
+    {"copy_down", "one copy of all gradients", NULL, 2, NULL, COPY_DOWN, PART_COPIES},
+    {"copy_up", "one copy of all weights", NULL, 2, NULL, COPY_UP, PART_COPIES},
+    {"copy_both", "both at a time", NULL, 4, NULL, COPY_BOTH, PART_COPIES},
+    {"down_only", "gradients, slice by slice", NULL, 2, NULL, DOWN_ONLY, PART_STAGES},
+    {"up_only", "weights, slice by slice", NULL, 2, NULL, UP_ONLY, PART_STAGES},
+    {"update_only", "the same step with weights and gradients on the host", NULL, 0, NULL, UPDATE_ONLY, PART_STAGES},
+    {"step", "gradients down, norm, update, weights up", NULL, 4, NULL, STEP, PART_STEP},
+    {"visible", "the same step, from the end of a backward pass", NULL, 4, NULL, VISIBLE, PART_VISIBLE},
+    {"duplex", "gradients down while the engine makes and sends weights", NULL, 4, NULL, DUPLEX, PART_DUPLEX},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 /* Seconds; negative: it failed. */
 static double take_turn(device_found *found, int turn)
@@ -177,15 +174,7 @@ int device_race(const device_options *options, device_found *found)
     race *r = found->race = race_open(&found->book, "device", "%zu elements", found->model.elements);
     r->sample = sample;
     r->user = found;
-    for (int i = 0; i < TURNS; i++) {
-        if (options->run.parts & TABLE[i].parts)
-            race_add(r, (race_entry){.name = TABLE[i].name,
-                                     .what = TABLE[i].what,
-                                     .elements = (double)found->model.elements,
-                                     .bytes = TABLE[i].bytes,
-                                     .work = {.which = i},
-                                     .calls = 1});
-    }
+    race_add_lines(r, TABLE, options->run.parts, (double)found->model.elements, NULL, 1);
     int ret = warm_up(found);
     while (ret == 0 && r->rounds < options->run.rounds && (!r->rounds || bench_now() < bench_run_deadline(&options->run, 1)))
         ret = race_round(r, 0);

@@ -32,14 +32,12 @@ int step_model_open(size_t elements, step_model *out); /* 0, or -1 with a messag
 /* An engine of zoff, its folder and its count of steps. */
 typedef struct step_engine {
     zoff_engine *engine;
-    zoff_param param;
     zoff_plan_info plan;
     char folder[STEP_PATH];            /* of its own, "" on the host */
     double aio_block_bytes, aio_depth; /* as the configuration has them */
     int64_t steps;
     unsigned sample_steps, in_sample; /* a sample has so many steps, and what is in flight after it belongs to it */
     uint64_t read_bytes, write_bytes; /* of the last step, from files */
-    char reason[STEP_REASON];         /* why there is none */
 } step_engine;
 
 typedef struct step_engine_opts {
@@ -50,7 +48,7 @@ typedef struct step_engine_opts {
     bool persist, unverified;
 } step_engine_opts;
 
-/* 0, or -1 with `reason`. `name` is that of its folder. */
+/* 0, or -1 with a message. `name` is that of its folder. Its one parameter is number 0. */
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
 int step_engine_step(void *engine, int which); /* a contestant's turn */
 void step_engine_close(step_engine *e);

@@ -51,7 +51,7 @@ int step_rss_child(size_t elements, uint64_t budget)
     snprintf(name, sizeof name, "rss-%zu", elements);
     if (step_model_open(elements, &model) != 0)
         return 1;
-    int ret = step_engine_open(&model, name, &opts, &engine) != 0 ? bench_fail("%s", engine.reason) : 0;
+    int ret = step_engine_open(&model, name, &opts, &engine);
     for (int i = 0; i < STEPS && ret == 0; i++)
         ret = step_engine_step(&engine, 0);
     const size_t most = bench_streams_process_bytes("/proc/self/status", "VmHWM"), shared = 2 * elements * sizeof(uint16_t);
@@ -109,15 +109,15 @@ static int open_drive(unsigned index, uint64_t bytes)
     return bench_command(text, sizeof text, "losetup --detach %s 2>&1", device) == 0 ? ret : bench_fail("%s", last_line(text));
 }
 
+static const race_line LINES[DRIVES] = {{"one_path", "states on one drive", NULL, 24, step_engine_step, 0, 0},
+                                        {"two_paths", "the same states on two", NULL, 24, step_engine_step, 0, 0}};
+
 /* While one works, the other's drive is idle, for which the kernel makes up: that is gone after a step. */
 static int race_paths(step_engine engines[DRIVES], const char *const paths[DRIVES], unsigned rounds, double seconds)
 {
     static race r;
-    race_entry entry = {.before = step_engine_step, .calls = STEPS};
     for (unsigned i = 0; i < DRIVES; i++) {
-        entry.name = i ? "two" : "one";
-        entry.work = (bench_work){step_engine_step, &engines[i], 0};
-        race_add(&r, entry);
+        race_add(&r, &LINES[i], 0, &engines[i], STEPS)->before = step_engine_step;
         if (step_engine_step(&engines[i], 0) != 0) /* the first step reads less */
             return -1;
     }
@@ -155,8 +155,7 @@ int step_paths_child(size_t elements, unsigned rounds, double seconds)
     for (unsigned i = 0; i < DRIVES && ret == 0; i++) {
         const step_engine_opts opts = {
             .paths = paths, .path_count = i + 1, .host_bytes = 3 * sizeof(float) * elements / LARGER};
-        if (step_engine_open(&model, i ? "two" : "one", &opts, &engines[i]) != 0)
-            ret = bench_fail("%s", engines[i].reason);
+        ret = step_engine_open(&model, i ? "two" : "one", &opts, &engines[i]);
     }
     if (ret == 0)
         ret = race_paths(engines, paths, rounds, seconds);
@@ -178,11 +177,8 @@ int step_paths(const step_options *options, step_found *found)
         snprintf(found->no_paths, STEP_REASON, "%.250s", last_line(text));
         return 0;
     }
-    race_entry entry = {.elements = (double)elements, .bytes = 24, .calls = STEPS};
-    entry.name = "one_path", entry.what = "states on one drive";
-    double *const one = race_add(r, entry)->seconds;
-    entry.name = "two_paths", entry.what = "the same states on two";
-    double *const two = race_add(r, entry)->seconds;
+    double *const one = race_add(r, &LINES[0], (double)elements, NULL, STEPS)->seconds;
+    double *const two = race_add(r, &LINES[1], (double)elements, NULL, STEPS)->seconds;
     int used = 0;
     for (const char *at = last_line(text); r->rounds < RACE_ROUNDS; at += used, r->rounds++) {
         if (sscanf(at, "%lf %lf%n", &one[r->rounds], &two[r->rounds], &used) != 2)

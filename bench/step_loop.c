@@ -46,25 +46,17 @@ static int iterate(void *ctx, int which)
 static int open_engine(trainer *t, bool looks)
 {
     char text[512];
-    zoff_config *config = NULL;
-    snprintf(text, sizeof text,
-             "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": "
-             "0.01}}, \"zoff\": {\"skip_nonfinite\": %s}}",
-             looks ? "true" : "false");
     const zoff_param_desc param = {.struct_size = sizeof param,
                                    .value = t->weights,
                                    .grad = t->grads,
                                    .count = t->elements,
                                    .dtype = ZOFF_F32,
                                    .name = "weights"};
-    int ret = bench_told(zoff_config_parse(text, strlen(text), "the benchmark's configuration", &config));
-    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config};
-    if (ret == 0 &&
-        (bench_told(zoff_engine_create(&opts, &t->engine)) != 0 ||
-         bench_told(zoff_engine_add_param(t->engine, &param, NULL)) != 0 || bench_told(zoff_engine_seal(t->engine)) != 0))
-        ret = -1;
-    zoff_config_close(config);
-    return ret;
+    snprintf(text, sizeof text,
+             "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": "
+             "0.01}}, \"zoff\": {\"skip_nonfinite\": %s}}",
+             looks ? "true" : "false");
+    return bench_engine_open(text, (zoff_engine_opts){.threads = 0}, &param, 1, &t->engine);
 }
 
 /* Moments of its own for the loop; those of an engine are the engine's. */
@@ -108,53 +100,38 @@ static size_t turns_of(double seconds)
     }
 }
 
-static const struct {
-    const char *name, *what;
-    bool loop, looks, large;
-    size_t elements;
-    double seconds; /* of its computing: some dozen tokens a step */
-} TRAINERS[] = {{"engine_1k", "a trainer's iteration, its step by zoff", false, true, false, 1000, 1e-3},
-                {"own_loop_1k", "a trainer's iteration, its step a loop", true, false, false, 1000, 1e-3},
-                {"engine_32k", "a trainer's iteration, its step by zoff", false, true, false, 32 << 10, 1e-3},
-                {"own_loop_32k", "a trainer's iteration, its step a loop", true, false, false, 32 << 10, 1e-3},
-                {"engine_1m", "a trainer's iteration, its step by zoff", false, true, false, 1 << 20, 5e-9 * (1 << 20)},
-                {"own_loop_1m", "a trainer's iteration, its step a loop", true, false, false, 1 << 20, 5e-9 * (1 << 20)},
-                {"engine", "zoff's step, zoff.skip_nonfinite false", false, false, true, 0, 3e-3},
-                {"own_loop", "a plain loop, -Ofast and OpenMP", true, false, true, 0, 3e-3},
-                {"engine_looks", "zoff's step, which looks for inf and nan first", false, true, true, 0, 3e-3}};
+enum { LOOP = 1, LOOKS = 2 };
+static const char BY_ZOFF[] = "a trainer's iteration, its step by zoff", BY_LOOP[] = "a trainer's iteration, its step a loop";
+static const race_line SMALL[] = {{"engine_1k", BY_ZOFF, NULL, 0, iterate, 1000, LOOKS},
+                                  {"own_loop_1k", BY_LOOP, NULL, 0, iterate, 1000, LOOP},
+                                  {"engine_32k", BY_ZOFF, NULL, 0, iterate, 32 << 10, LOOKS},
+                                  {"own_loop_32k", BY_LOOP, NULL, 0, iterate, 32 << 10, LOOP},
+                                  {"engine_1m", BY_ZOFF, NULL, 0, iterate, 1 << 20, LOOKS},
+                                  {"own_loop_1m", BY_LOOP, NULL, 0, iterate, 1 << 20, LOOP},
+                                  {NULL, NULL, NULL, 0, NULL, 0, 0}};
+static const race_line LARGE[] = {{"engine", "zoff's step, zoff.skip_nonfinite false", NULL, 0, step, 0, 0},
+                                  {"own_loop", "a plain loop, -Ofast and OpenMP", NULL, 0, step, 0, LOOP},
+                                  {"engine_looks", "zoff's step, which looks for inf and nan first", NULL, 0, step, 0, LOOKS},
+                                  {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 /* At least as many rounds as are asked for, unless somebody wants only a glance. Before each sample the trainer computes, as it
  * does before each step: its threads spin then, or do not. */
-static int race_trainers(const step_options *options, bool large, double deadline, race *r, size_t large_elements)
+static int race_trainers(const step_options *options, const race_line *lines, size_t large, double deadline, race *r)
 {
+    static const race_line ALONE = {"step_1k", "zoff's step of 1,000 parameters alone", NULL, 0, step, 0, 0};
     const unsigned rounds = (unsigned)options->run.rounds;
     trainer trainers[MOST_TRAINERS] = {{.engine = NULL}};
-    unsigned count = 0;
     size_t turns = 0;
     int ret = 0;
-    for (unsigned i = 0; i < sizeof TRAINERS / sizeof TRAINERS[0] && ret == 0; i++) {
-        if (TRAINERS[i].large != large)
-            continue;
-        trainer *t = &trainers[count++];
-        const size_t elements = large ? large_elements : TRAINERS[i].elements;
-        if (!turns || (!large && !TRAINERS[i].loop)) /* the same computing for those that are compared */
-            turns = turns_of(TRAINERS[i].seconds);
-        ret = open_trainer(elements, turns, TRAINERS[i].loop, TRAINERS[i].looks, t);
-        race_add(r, (race_entry){.name = TRAINERS[i].name,
-                                 .what = TRAINERS[i].what,
-                                 .elements = (double)elements,
-                                 .work = {large ? step : iterate, t, 0},
-                                 .before = compute,
-                                 .calls = large ? 1 : ITERATIONS});
+    for (unsigned i = 0; lines[i].name && ret == 0; i++) {
+        const size_t elements = large ? large : (size_t)lines[i].which;
+        if (!turns || (!large && !(lines[i].tags & LOOP))) /* the same computing for those that are compared */
+            turns = turns_of(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* some dozen tokens a step */
+        ret = open_trainer(elements, turns, lines[i].tags & LOOP, lines[i].tags & LOOKS, &trainers[i]);
+        race_add(r, &lines[i], (double)elements, &trainers[i], large ? 1 : ITERATIONS)->before = compute;
     }
-    if (ret == 0 && !large) {
-        const bench_work alone = {step, &trainers[0], 0};
-        race_add(r, (race_entry){.name = "step_1k",
-                                 .what = "zoff's step of 1,000 parameters alone",
-                                 .elements = (double)trainers[0].elements,
-                                 .work = alone,
-                                 .calls = bench_stopwatch_calls(&alone, 0.004)});
-    }
+    if (ret == 0 && !large)
+        race_add(r, &ALONE, 1000, &trainers[0], bench_stopwatch_calls(&(bench_work){step, &trainers[0], 0}, 0.004));
     if (ret == 0)
         ret = race_run(r, rounds < 9 || rounds > ENOUGH_LOOPS ? rounds : ENOUGH_LOOPS, deadline);
     for (unsigned i = 0; i < MOST_TRAINERS; i++) {
@@ -171,7 +148,7 @@ int step_loop(const step_options *options, step_found *found)
     found->loop_elements = options->elements < FEW ? options->elements : STEP_LARGE_LOOP;
     race *small = race_open(&found->book, "loop", "whole iterations of 1 ms, and of 5 ns a parameter");
     race *large = race_open(&found->book, "loop", "%zu fp32 parameters", found->loop_elements);
-    if (race_trainers(options, false, bench_now() + 0.15 * seconds, small, 0) != 0)
+    if (race_trainers(options, SMALL, 0, bench_now() + 0.15 * seconds, small) != 0)
         return -1;
-    return race_trainers(options, true, bench_now() + 0.35 * seconds, large, found->loop_elements);
+    return race_trainers(options, LARGE, found->loop_elements, bench_now() + 0.35 * seconds, large);
 }

@@ -21,15 +21,15 @@ int step_model_open(size_t elements, step_model *out)
     return 0;
 }
 
-/* The configuration as a user would write it; NULL with a reason when a folder cannot be made. */
+/* The configuration as a user would write it; NULL with errno when a folder cannot be made. */
 static char *write_config(const char *name, const step_engine_opts *opts, step_engine *e)
 {
     json_t *folders = json_array(), *offload = json_pack("{s:s}", "device", opts->path_count ? "nvme" : "cpu");
     json_t *zero = json_pack("{s:i, s:o}", "stage", 1, "offload_optimizer", offload), *own = json_pack("{s:b}", "strict", 1);
-    for (unsigned i = 0; i < opts->path_count; i++) {
-        const int length = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name);
-        if (length < 0 || (size_t)length >= sizeof e->folder || (mkdir(e->folder, 0700) != 0 && errno != EEXIST))
-            snprintf(e->reason, sizeof e->reason, "cannot make a folder in %.150s: %s", opts->paths[i], strerror(errno));
+    bool made = true;
+    for (unsigned i = 0; i < opts->path_count && made; i++) {
+        made = snprintf(e->folder, sizeof e->folder, "%s/%s", opts->paths[i], name) < STEP_PATH &&
+               (mkdir(e->folder, 0700) == 0 || errno == EEXIST);
         json_array_append_new(folders, json_string(e->folder));
     }
     if (opts->path_count)
@@ -44,13 +44,26 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
         json_object_set_new(own, "verify", json_string("off"));
     json_t *root = json_pack("{s:i, s:{s:s, s:{s:f, s:f}}, s:o, s:o}", "gradient_clipping", 0, "optimizer", "type", "AdamW",
                              "params", "lr", 1e-3, "weight_decay", 0.01, "zero_optimization", zero, "zoff", own);
-    char *text = e->reason[0] ? NULL : json_dumps(root, 0);
+    char *text = made ? json_dumps(root, 0) : NULL;
     json_decref(root);
     json_decref(folders);
     return text;
 }
 
-static bool make_engine(const step_model *m, const char *text, zoff_config **config, step_engine *e)
+static int read_numbers(const char *text, step_engine *e)
+{
+    zoff_config *config = NULL;
+    const int ret = bench_told(zoff_config_parse(text, strlen(text), "the benchmark's configuration", &config)) != 0 ||
+                            bench_told(zoff_config_resolve(config, 1)) != 0 ||
+                            bench_told(zoff_config_number(config, "aio.block_size", &e->aio_block_bytes)) != 0 ||
+                            bench_told(zoff_config_number(config, "aio.queue_depth", &e->aio_depth)) != 0
+                        ? -1
+                        : 0;
+    zoff_config_close(config);
+    return ret;
+}
+
+int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out)
 {
     const zoff_param_desc param = {.struct_size = sizeof param,
                                    .value = m->weights,
@@ -58,34 +71,18 @@ static bool make_engine(const step_model *m, const char *text, zoff_config **con
                                    .count = m->elements,
                                    .dtype = ZOFF_BF16,
                                    .name = "weights"};
-    zoff_engine_opts opts = {.struct_size = sizeof opts};
-    e->plan.struct_size = sizeof e->plan;
-    if (zoff_config_parse(text, strlen(text), "the benchmark's configuration", config) != ZOFF_OK)
-        return false;
-    opts.config = *config;
-    return zoff_engine_create(&opts, &e->engine) == ZOFF_OK && zoff_engine_add_param(e->engine, &param, &e->param) == ZOFF_OK &&
-           zoff_engine_plan(e->engine, &e->plan) == ZOFF_OK && zoff_engine_seal(e->engine) == ZOFF_OK &&
-           zoff_config_number(*config, "aio.block_size", &e->aio_block_bytes) == ZOFF_OK &&
-           zoff_config_number(*config, "aio.queue_depth", &e->aio_depth) == ZOFF_OK;
-}
-
-int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out)
-{
-    zoff_config *config = NULL;
-    *out = (step_engine){.sample_steps = 1};
+    *out = (step_engine){.sample_steps = 1, .plan.struct_size = sizeof out->plan};
     char *text = write_config(name, opts, out);
     if (!text)
-        return -1;
+        return bench_fail("cannot make a folder for %s: %s", name, strerror(errno));
     bench_fill_bf16(m->weights, m->elements, 0, STEP_WEIGHT);
-    const bool made = make_engine(m, text, &config, out);
-    if (!made) {
-        snprintf(out->reason, sizeof out->reason, "%s", zoff_last_error());
-        zoff_engine_destroy(out->engine);
-        out->engine = NULL;
-    }
-    zoff_config_close(config);
+    int ret = bench_engine_open(text, (zoff_engine_opts){.threads = 0}, &param, 1, &out->engine);
+    if (ret == 0)
+        ret = bench_told(zoff_engine_plan(out->engine, &out->plan));
+    if (ret == 0)
+        ret = read_numbers(text, out);
     free(text);
-    return made ? 0 : -1;
+    return ret;
 }
 
 int step_engine_step(void *engine, int which)

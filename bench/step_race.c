@@ -9,7 +9,7 @@
 /* Reads and writes, each. A step of an engine takes longer than its update at this rate. */
 static const uint64_t THROTTLE_RATE = 1000 * 1000 * 1000;
 
-enum { HOST, SMALL, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES };
+enum { HOST, SMALL, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
 enum { UNIT = 1024 /* elements; chunks are multiples of it */ };
 
 typedef struct contest {
@@ -36,55 +36,49 @@ static uint64_t large_budget(const contest *c, uint64_t small)
 static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
     const step_engine *e = ctx;
-    return bench_told(zoff_state_read(e->engine, e->param, kind, first, count, dst));
+    return bench_told(zoff_state_read(e->engine, 0, kind, first, count, dst));
 }
 
-static void enter(const contest *c, race *r, const char *name, const char *what, bench_work_fn run, const void *ctx)
+static const race_line LINES[] = {
+    [HOST] = {"update_only", "the same engine, states in DRAM", NULL, 0, step_engine_step, 0, 0},
+    [SMALL] = {"zoff", "states on the disk, the small budget", NULL, 24, step_engine_step, 0, 0},
+    [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", NULL, 24, step_engine_step, 0, 0},
+    [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", NULL, 24, step_engine_step, 0, 0},
+    [PERSIST_CACHED] = {"zoff_persist_cached50", "half of the states in DRAM, kept on the disk after each step", NULL, 24,
+                        step_engine_step, 0, 0},
+    [PERSIST] = {"zoff_persist", "the small budget, kept on the disk after each step", NULL, 24, step_engine_step, 0, 0},
+    [IO] = {"io_only", "the same reads and writes, no update", NULL, 24, step_io_turn, 0, 0}};
+
+static void enter(contest *c, race *r, unsigned which)
 {
-    race_add(r, (race_entry){.name = name,
-                             .what = what,
-                             .elements = (double)c->model.elements,
-                             .bytes = 24,
-                             .work = {run, (void *)ctx, 0},
-                             .calls = 1});
+    race_add(r, &LINES[which], (double)c->model.elements, which == IO ? (void *)&c->io : &c->engines[which], 1);
 }
 
 /* In the order in which they run: those whose times are compared are neighbours. */
 static int open_engines(contest *c)
 {
-    static const struct {
-        const char *name, *what;
-        bool half, persist, unverified;
-    } TABLE[ENGINES] = {[HOST] = {"update_only", "the same engine, states in DRAM", false, false, false},
-                        [SMALL] = {"zoff", "states on the disk, the small budget", false, false, false},
-                        [CACHED] = {"zoff_cached50", "half of the states stay in DRAM", true, false, false},
-                        [UNVERIFIED] = {"zoff_unverified", "the small budget, without checksums", false, false, true},
-                        [PERSIST_CACHED] = {"zoff_persist_cached50",
-                                            "half of the states in DRAM, kept on the disk after each step", true, true, false},
-                        [PERSIST] = {"zoff_persist", "the small budget, kept on the disk after each step", false, true, false}};
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
     step_engine *const e = c->engines;
     for (unsigned i = 0; i < (c->options->run.parts & PART_RACE ? ENGINES : SMALL + 1); i++) {
         const size_t chunk =
             i > SMALL ? e[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
+        const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
         const step_engine_opts opts = {.paths = &c->folder,
                                        .path_count = i != HOST,
-                                       .host_bytes = i == HOST       ? 0
-                                                     : TABLE[i].half ? large_budget(c, small)
-                                                                     : small,
+                                       .host_bytes = i == HOST ? 0
+                                                     : half    ? large_budget(c, small)
+                                                               : small,
                                        .chunk_elements = chunk,
-                                       .persist = TABLE[i].persist,
-                                       .unverified = TABLE[i].unverified};
-        if (step_engine_open(&c->model, TABLE[i].name, &opts, &e[i]) != 0) {
-            if (!TABLE[i].persist)
-                return bench_fail("%s", e[i].reason);
-            snprintf(c->found->no_persist, STEP_REASON, "%s", e[i].reason);
-            return 0;
+                                       .persist = persist,
+                                       .unverified = i == UNVERIFIED};
+        if (step_engine_open(&c->model, LINES[i].name, &opts, &e[i]) != 0) {
+            snprintf(c->found->no_persist, STEP_REASON, "%s", zoff_last_error());
+            return persist ? 0 : -1;
         }
-        enter(c, c->free_race, TABLE[i].name, TABLE[i].what, step_engine_step, &e[i]);
-        c->states[c->state_count++] = (step_states){TABLE[i].name, &e[i], step_engine_step, read_states, &e[i].steps};
+        enter(c, c->free_race, i);
+        c->states[c->state_count++] = (step_states){LINES[i].name, &e[i], step_engine_step, read_states, &e[i].steps};
         if (i == HOST)
-            enter(c, c->free_race, "io_only", "the same reads and writes, no update", step_io_turn, &c->io);
+            enter(c, c->free_race, IO);
     }
     return 0;
 }
@@ -200,8 +194,8 @@ static int run_free(contest *c)
     const double end = bench_run_deadline(run, 0.47);
     const size_t chunks = (size_t)c->engines[SMALL].plan.chunk_count; /* sub-groups are like them */
     const size_t group = (c->model.elements / (chunks ? chunks : 1) + UNIT) / UNIT * UNIT;
-    enter(c, rivals, "zoff", "states on the disk, the small budget", step_engine_step, &c->engines[SMALL]);
-    enter(c, extra, "zoff", "states on the disk, the small budget", step_engine_step, &c->engines[SMALL]);
+    enter(c, rivals, SMALL);
+    enter(c, extra, SMALL);
     if (step_swapper_open(&c->model, c->folder, group, c->found, &c->states[c->state_count]) == 0)
         c->state_count++;
     else
@@ -245,8 +239,8 @@ static int run_throttled(contest *c)
         snprintf(c->found->no_throttle, STEP_REASON, "%.250s", step_throttle.reason);
         return 0;
     }
-    enter(c, r, "zoff", "states on the disk, the small budget", step_engine_step, &c->engines[SMALL]);
-    enter(c, r, "io_only", "the same reads and writes, no update", step_io_turn, &c->io);
+    enter(c, r, SMALL);
+    enter(c, r, IO);
     set_sample(c, STEPS);
     int ret = step_io_turn(&c->io, 0);
     while (ret == 0 && r->clean_rounds < fewer(c->options) && r->rounds < RACE_ROUNDS && bench_now() < end) {

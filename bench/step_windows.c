@@ -27,18 +27,15 @@ static int race_residents(const step_options *options, const step_model *m, cons
     const step_engine_opts opts[2] = {
         {.paths = &folder, .path_count = 1, .chunk_elements = chunk, .host_bytes = 36ull * m->elements + (64ull << 20)},
         {.chunk_elements = chunk}};
-    static const char *const NAMES[] = {"zoff_resident", "zoff_dram"};
-    static const char *const WHATS[] = {"zoff's step, NVMe tier, all chunks resident", "zoff's step, DRAM tier"};
+    static const race_line LINES[] = {
+        {"zoff_resident", "zoff's step, NVMe tier, all chunks resident", NULL, 28, step_engine_step, 0, 0},
+        {"zoff_dram", "zoff's step, DRAM tier", NULL, 28, step_engine_step, 0, 0}};
     static step_engine engines[2];
     race *r = race_open(&found->book, "windows", "all states in DRAM");
     int ret = 0;
     for (unsigned i = 0; i < 2 && ret == 0; i++) {
-        ret = step_engine_open(m, NAMES[i], &opts[i], &engines[i]) != 0 ? bench_fail("%s", engines[i].reason) : 0;
-        race_add(r, (race_entry){.name = NAMES[i],
-                                 .what = WHATS[i],
-                                 .elements = (double)m->elements,
-                                 .bytes = 28,
-                                 .work = {step_engine_step, &engines[i], 0}});
+        ret = step_engine_open(m, LINES[i].name, &opts[i], &engines[i]);
+        race_add(r, &LINES[i], (double)m->elements, &engines[i], 0);
     }
     found->resident = engines[0].plan;
     if (ret == 0)
@@ -55,8 +52,8 @@ static int move_kinds(const step_engine *e, size_t elements, size_t window, floa
         const size_t count = elements - first < window ? elements - first : window;
         for (int k = from; k <= to; k++) {
             const zoff_state_kind kind = (zoff_state_kind)k;
-            if (bench_told(write ? zoff_state_write(e->engine, e->param, kind, first, count, buffer)
-                                 : zoff_state_read(e->engine, e->param, kind, first, count, buffer)) != 0)
+            if (bench_told(write ? zoff_state_write(e->engine, 0, kind, first, count, buffer)
+                                 : zoff_state_read(e->engine, 0, kind, first, count, buffer)) != 0)
                 return -1;
         }
     }
@@ -81,7 +78,7 @@ static int count_windows(const step_options *options, const step_model *m, const
         .paths = &folder, .path_count = 1, .host_bytes = states / options->budget_share, .persist = true};
     static step_engine e;
     if (step_engine_open(m, "windows", &opts, &e) != 0) {
-        snprintf(found->no_windows, STEP_REASON, "%s", e.reason);
+        snprintf(found->no_windows, STEP_REASON, "%s", zoff_last_error());
         return 0;
     }
     float *buffer = calloc(e.plan.chunk_bytes / 24, sizeof *buffer);

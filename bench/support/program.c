@@ -36,6 +36,21 @@ int bench_told(zoff_status status)
     return status < 0 ? bench_fail("%s", zoff_last_error()) : 0;
 }
 
+int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count, zoff_engine **out)
+{
+    zoff_config *parsed = NULL;
+    *out = NULL;
+    int ret = config ? bench_told(zoff_config_parse(config, strlen(config), "the benchmark's configuration", &parsed)) : 0;
+    opts.struct_size = sizeof opts;
+    opts.config = parsed;
+    if (ret == 0)
+        ret = bench_told(zoff_engine_create(&opts, out));
+    zoff_config_close(parsed);
+    for (size_t i = 0; i < count && ret == 0; i++)
+        ret = bench_told(zoff_engine_add_param(*out, &params[i], NULL));
+    return ret == 0 ? bench_told(zoff_engine_seal(*out)) : ret;
+}
+
 int bench_command(char *text, size_t bytes, const char *format, ...)
 {
     char command[4096], self[1024] = "", rest[256];

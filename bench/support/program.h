@@ -58,6 +58,11 @@ int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* 0; or -1 with the library's message, when something of it failed. */
 int bench_told(zoff_status status);
 
+/* Make an engine of a configuration (NULL: none) and `opts`, whose struct_size and config it sets; add parameters and seal it.
+ * 0, or -1 with a message; *out is to be destroyed in any case. */
+int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count,
+                      zoff_engine **out);
+
 /* Run a command line of the shell, which finds this program as "$ZOFF_BENCH_SELF", and take what it writes to standard output,
  * as far as `bytes` go, 0 at the end. 0; or -1 when it failed, and the text may say why. */
 int bench_command(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));

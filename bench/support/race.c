@@ -59,17 +59,27 @@ const race_entry *race_find(const race *r, const char *name)
     return NULL;
 }
 
-race_entry *race_add(race *r, race_entry entry)
+race_entry *race_add(race *r, const race_line *line, double elements, void *ctx, unsigned calls)
 {
-    race_entry *known = (race_entry *)race_find(r, entry.name);
-    if (known) {
-        known->work = entry.work;
-        return known;
+    race_entry *e = (race_entry *)race_find(r, line->name);
+    if (!e) {
+        if (r->count == RACE_ENTRIES)
+            abort(); /* a mistake in the benchmark */
+        e = &r->entries[r->count++];
+        *e = (race_entry){.name = line->name, .what = line->what, .yardstick = line->yardstick, .bytes = line->bytes};
+        e->elements = elements;
+        e->calls = calls;
     }
-    if (r->count == RACE_ENTRIES)
-        abort(); /* a mistake in the benchmark */
-    r->entries[r->count] = entry;
-    return &r->entries[r->count++];
+    e->work = (bench_work){line->run, ctx, line->which};
+    return e;
+}
+
+void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls)
+{
+    for (; lines->name; lines++) {
+        if (lines->tags & tags)
+            race_add(r, lines, elements, ctx, calls);
+    }
 }
 
 static int take_sample(race *r, race_entry *e, double deadline)

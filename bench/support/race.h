@@ -53,9 +53,20 @@ race *race_open(race_book *book, const char *part, const char *label, ...) __att
 const race *race_of(const race_book *book, const char *part, const char *label_end);
 void race_book_free(race_book *book);
 
+/* A line of a table of contestants; the last has no name. */
+typedef struct race_line {
+    const char *name, *what, *yardstick;
+    double bytes;
+    bench_work_fn run;
+    int which;
+    unsigned tags; /* when it takes part, in bits of the table's own */
+} race_line;
+
 /* Add a contestant. One of that name that is there already keeps its samples and gets the new work: so a race goes on later,
  * on other memory. */
-race_entry *race_add(race *r, race_entry entry);
+race_entry *race_add(race *r, const race_line *line, double elements, void *ctx, unsigned calls);
+/* Add the lines that have one of these tags. */
+void race_add_lines(race *r, const race_line *lines, unsigned tags, double elements, void *ctx, unsigned calls);
 
 /* One round for everybody. 0, or -1 when a contestant failed, which has said why. */
 int race_round(race *r, double deadline);
