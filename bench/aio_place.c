@@ -17,16 +17,11 @@ enum { FIO_BYTES = 160 << 20 }; /* what the largest setting of fio takes, and so
 
 /* --- huge pages that fio maps by itself --- */
 
-static long read_figure(const char *path, const char *format)
+static long read_pages(void)
 {
-    FILE *file = fopen(path, "re");
-    char line[256];
-    long value = -1;
-    while (file && fgets(line, sizeof line, file) && sscanf(line, format, &value) != 1)
-        value = -1;
-    if (file)
-        fclose(file);
-    return value;
+    long pages = -1;
+    bench_scan(PAGES_FILE, 1, "%ld", &pages);
+    return pages;
 }
 
 static int write_pages(long pages)
@@ -36,11 +31,14 @@ static int write_pages(long pages)
     return file && fclose(file) == 0 && printed > 0 ? 0 : -1;
 }
 
-static bool enough_pages(void)
+/* How many pages are wanted for fio, and whether so many are free. */
+static bool enough_pages(long *wanted)
 {
-    const long free_pages = read_figure("/proc/meminfo", "HugePages_Free: %ld");
-    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
-    return free_pages > 0 && kib > 0 && free_pages * kib >= FIO_BYTES / 1024;
+    long free_pages = 0, kib = 0;
+    bench_scan("/proc/meminfo", 1, "HugePages_Free: %ld", &free_pages);
+    bench_scan("/proc/meminfo", 1, "Hugepagesize: %ld", &kib);
+    *wanted = kib > 0 ? FIO_BYTES / 1024 / kib : 0;
+    return *wanted && free_pages >= *wanted;
 }
 
 /* The first use of a page is dear where a hypervisor has taken it back; fio's clock must not see that. */
@@ -56,14 +54,14 @@ static void use_pages_once(void)
 
 static void set_pages_aside(aio_place *place)
 {
-    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
+    long wanted;
     place->pages_lock = open(PAGES_FILE, O_RDONLY | O_CLOEXEC);
-    if (place->pages_lock >= 0 && flock(place->pages_lock, LOCK_EX | LOCK_NB) == 0 && !enough_pages() && kib > 0) {
-        const long before = read_figure(PAGES_FILE, "%ld");
-        if (before >= 0 && write_pages(before + FIO_BYTES / 1024 / kib) == 0)
+    if (place->pages_lock >= 0 && flock(place->pages_lock, LOCK_EX | LOCK_NB) == 0 && !enough_pages(&wanted) && wanted) {
+        const long before = read_pages();
+        if (before >= 0 && write_pages(before + wanted) == 0)
             place->pages_before = before;
     }
-    place->pages_for_fio = enough_pages();
+    place->pages_for_fio = enough_pages(&wanted);
     if (place->pages_for_fio)
         use_pages_once();
 }
@@ -123,11 +121,7 @@ static void find_disk(aio_place *place)
 double aio_place_moved(const aio_place *place)
 {
     double reads, writes;
-    FILE *file = place->disk_stat[0] ? fopen(place->disk_stat, "re") : NULL;
-    const int got = file ? fscanf(file, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) : 0;
-    if (file)
-        fclose(file);
-    return got == 2 ? 512 * (reads + writes) : NAN;
+    return bench_scan(place->disk_stat, 2, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) ? 512 * (reads + writes) : NAN;
 }
 
 int aio_place_open(const aio_options *options, bool fio, aio_place *out)

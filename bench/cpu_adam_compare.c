@@ -318,30 +318,18 @@ static int nomath_if_large(void *ctx, int kind)
     return 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Powers of two, or of four, up to `last`, and a few that are neither. */
+/* Powers of two, or of four in a short run, and a few that are neither; smaller ones than `last`, and that one. */
 static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
 {
     static const size_t ODD[] = {3, 100, 1000, 10000, 40000, 100000, 1000003};
-    unsigned count = 0, kept = 0;
-    for (size_t n = 1; n < last && count < 48; n *= quick ? 4 : 2)
+    unsigned count = 0, odd = 0;
+    for (size_t n = 1; n < last && count < 60; n *= quick ? 4 : 2) {
+        for (; odd < 7 && ODD[odd] < n; odd += quick ? 2 : 1)
+            sizes[count++] = ODD[odd];
         sizes[count++] = n;
-    for (unsigned i = 0; i < sizeof ODD / sizeof ODD[0]; i += quick ? 2 : 1) {
-        if (ODD[i] < last)
-            sizes[count++] = ODD[i];
     }
     sizes[count++] = last;
-    qsort(sizes, count, sizeof *sizes, compare);
-    for (unsigned i = 0; i < count; i++) {
-        if (!kept || sizes[kept - 1] != sizes[i])
-            sizes[kept++] = sizes[i];
-    }
-    return kept;
+    return count;
 }
 
 enum { ANY_SIZE = 1, SMALL_SIZE = 2 };

@@ -14,11 +14,7 @@ static int first_sibling(int cpu)
     char path[96];
     int first = cpu;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "%d", &first) != 1)
-        first = cpu;
-    if (file)
-        fclose(file);
+    bench_scan(path, 1, "%d", &first);
     return first;
 }
 

@@ -52,7 +52,9 @@ static int parse_options(int argc, char **argv, device_options *out)
 static int check_room(const device_options *options)
 {
     const double wanted = device_model_host_bytes(options->elements);
-    const double room = (double)bench_streams_process_bytes("/proc/meminfo", "MemAvailable");
+    double room = 0;
+    bench_scan("/proc/meminfo", 1, "MemAvailable: %lf kB", &room);
+    room *= 1024;
     return room == 0 || wanted < room
                ? 0
                : bench_fail("%zu elements want %.1f GB of memory, %.1f GB are to be had; ask for fewer with --elements",

@@ -8,16 +8,10 @@
 /* Bytes that the kernel moved between disks and this process; 0 where it does not count. */
 static uint64_t read_traffic(bool written)
 {
-    char line[128];
-    uint64_t bytes = 0;
-    FILE *io = fopen("/proc/self/io", "re");
-    while (io && fgets(line, sizeof line, io)) {
-        if (sscanf(line, written ? "write_bytes: %" SCNu64 : "read_bytes: %" SCNu64, &bytes) == 1)
-            break;
-    }
-    if (io)
-        fclose(io);
-    return bytes;
+    uint64_t read_bytes = 0, write_bytes = 0;
+    bench_scan("/proc/self/io", 1, "read_bytes: %" SCNu64, &read_bytes);
+    bench_scan("/proc/self/io", 1, "write_bytes: %" SCNu64, &write_bytes);
+    return written ? write_bytes : read_bytes;
 }
 
 static int race_residents(const step_options *options, const step_model *m, const char *folder, step_found *found)

@@ -24,15 +24,26 @@ INLINE float wide_of(uint16_t half)
     return x;
 }
 
-INLINE void step_half(const nomath_streams *s, size_t begin, size_t end)
+/* What of a step is there: a 16-bit gradient, weights, momentum, variance, a copy of the weights; or 16-bit weights in place.
+ */
+enum { HALF = 1, P = 2, M = 4, V = 8, OUT = 16, KEEP = 32 };
+
+INLINE void step(unsigned has, const nomath_streams *s, size_t begin, size_t end)
 {
     float *restrict p = s->p, *restrict m = s->m, *restrict v = s->v;
+    const float *restrict g = s->g;
     const uint16_t *restrict g16 = s->g16;
+    uint16_t *restrict w16 = s->w16;
     for (size_t i = begin; i < end; i++) {
-        const float g = wide_of(g16[i]);
-        p[i] = mix(p[i], g);
-        m[i] = mix(m[i], g);
-        v[i] = mix(v[i], g * g);
+        const float x = has & HALF ? wide_of(g16[i]) : g[i];
+        if (has & P)
+            p[i] = mix(p[i], x);
+        if (has & M)
+            m[i] = mix(m[i], x);
+        if (has & V)
+            v[i] = mix(v[i], x * x);
+        if (has & (OUT | KEEP))
+            w16[i] = has & OUT ? g16[i] : (uint16_t)(w16[i] ^ (g16[i] & 1u));
     }
 }
 
@@ -47,44 +58,25 @@ INLINE uint32_t read_words(const any_word *words, size_t count)
 
 INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
 {
-    float *restrict p = s->p, *restrict m = s->m, *restrict v = s->v, *restrict wide = s->wide;
-    const float *restrict g = s->g;
+    float *restrict wide = s->wide;
+    const float *restrict p = s->p, *restrict g = s->g;
     const uint16_t *restrict g16 = s->g16;
     uint16_t *restrict w16 = s->w16;
     switch (kind) {
     case NOMATH_FP32:
-        for (size_t i = begin; i < end; i++) {
-            p[i] = mix(p[i], g[i]);
-            m[i] = mix(m[i], g[i]);
-            v[i] = mix(v[i], g[i] * g[i]);
-        }
+        step(P | M | V, s, begin, end);
         break;
     case NOMATH_HALF_OUT:
-        for (size_t i = begin; i < end; i++) {
-            const float x = wide_of(g16[i]);
-            p[i] = mix(p[i], x);
-            m[i] = mix(m[i], x);
-            v[i] = mix(v[i], x * x);
-            w16[i] = g16[i];
-        }
+        step(HALF | P | M | V | OUT, s, begin, end);
         break;
     case NOMATH_HALF_KEEP:
-        for (size_t i = begin; i < end; i++) {
-            const float x = wide_of(g16[i]);
-            m[i] = mix(m[i], x);
-            v[i] = mix(v[i], x * x);
-            w16[i] = (uint16_t)(w16[i] ^ (g16[i] & 1u));
-        }
+        step(HALF | M | V | KEEP, s, begin, end);
         break;
     case NOMATH_ONE_STATE:
-        for (size_t i = begin; i < end; i++) {
-            p[i] = mix(p[i], g[i]);
-            m[i] = mix(m[i], g[i]);
-        }
+        step(P | M, s, begin, end);
         break;
     case NOMATH_NO_STATE:
-        for (size_t i = begin; i < end; i++)
-            p[i] = mix(p[i], g[i]);
+        step(P, s, begin, end);
         break;
     case NOMATH_WIDEN:
         for (size_t i = begin; i < end; i++)
@@ -143,7 +135,7 @@ __attribute__((target("avx2,fma"))) static uint32_t run_streaming(nomath_kind ki
     enum { LINE = 32, PIECE = 8 };
     size_t i = begin;
     for (; i + LINE <= end; i += LINE) {
-        step_half(s, i, i + LINE);
+        step(HALF | P | M | V, s, i, i + LINE);
         for (size_t k = i; k < i + LINE; k += PIECE)
             _mm_stream_si128((__m128i *)(void *)(s->w16 + k), _mm_loadu_si128((const __m128i *)(const void *)(s->g16 + k)));
     }

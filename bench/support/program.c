@@ -31,6 +31,22 @@ int bench_fail(const char *format, ...)
     return -1;
 }
 
+bool bench_scan(const char *path, int wanted, const char *format, ...)
+{
+    FILE *file = fopen(path, "re");
+    char line[4096];
+    bool found = false;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        va_list args;
+        va_start(args, format);
+        found = vsscanf(line, format, args) == wanted;
+        va_end(args);
+    }
+    if (file)
+        fclose(file);
+    return found;
+}
+
 int bench_told(zoff_status status)
 {
     return status < 0 ? bench_fail("%s", zoff_last_error()) : 0;

@@ -53,6 +53,9 @@ int bench_program_parse(int argc, char **argv, const char *usage, const bench_op
 /* What follows a number in `text`; NULL where there is none, or one that is too large. */
 const char *bench_program_quantity(const char *text, uint64_t *out);
 
+/* Look for the first line of a file that has `wanted` values in this format of scanf(). */
+bool bench_scan(const char *path, int wanted, const char *format, ...) __attribute__((format(scanf, 3, 4)));
+
 /* Print the program's name and a line to standard error; -1. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* 0; or -1 with the library's message, when something of it failed. */

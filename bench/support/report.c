@@ -87,24 +87,11 @@ static json_t *race_object(const race *r, unsigned enough)
     return out;
 }
 
-static void find_cpu(char *name, size_t bytes)
-{
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    char line[512];
-    const char *colon = NULL;
-    while (file && !colon && fgets(line, sizeof line, file))
-        colon = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-    line[strcspn(line, "\n")] = 0;
-    snprintf(name, bytes, "%s", colon ? colon + 2 : "unknown");
-    if (file)
-        fclose(file);
-}
-
 json_t *bench_report_machine(void)
 {
-    char cpu[256];
+    char cpu[256] = "unknown";
     struct utsname system = {0};
-    find_cpu(cpu, sizeof cpu);
+    bench_scan("/proc/cpuinfo", 1, "model name : %255[^\n]", cpu);
     uname(&system);
     return json_pack("{s:s, s:s, s:s}", "cpu", cpu, "architecture", system.machine, "kernel", system.release);
 }

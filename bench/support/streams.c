@@ -45,24 +45,11 @@ void *bench_streams_take(bench_streams *streams, size_t bytes)
     return streams->base + start;
 }
 
-size_t bench_streams_process_bytes(const char *path, const char *key)
-{
-    FILE *file = fopen(path, "re");
-    const size_t length = strlen(key);
-    char line[256];
-    size_t kib = 0;
-    while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, length) == 0 && sscanf(line + length, ": %zu kB", &kib) == 1)
-            break;
-    }
-    if (file)
-        fclose(file);
-    return kib * 1024;
-}
-
 size_t bench_streams_huge_bytes(void)
 {
-    return bench_streams_process_bytes("/proc/self/smaps_rollup", "AnonHugePages");
+    size_t kib = 0;
+    bench_scan("/proc/self/smaps_rollup", 1, "AnonHugePages: %zu kB", &kib);
+    return kib << 10;
 }
 
 float bench_value(size_t i, float size)

@@ -20,8 +20,6 @@ void bench_streams_close(bench_streams *streams);
  * table or a cache. */
 void *bench_streams_take(bench_streams *streams, size_t bytes);
 
-/* What a file tells under `key`, in bytes; 0 where the system does not tell. */
-size_t bench_streams_process_bytes(const char *path, const char *key);
 /* Bytes of this process that are in huge pages. */
 size_t bench_streams_huge_bytes(void);
 
