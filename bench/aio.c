@@ -15,13 +15,7 @@ static const char USAGE[] =
     "  --size N        bytes of the file, like 512Mi or 2Gi, a multiple of 64Mi (default 1Gi; others are void)\n"
     "  --only LIST     parts: contest, throttle, pages, sweep (default: all; with --quick all but sweep)\n"
     "  --block N       bytes of a piece of our queue, like 1Mi (default: the library's default)\n"
-    "  --depth N       pieces in flight of our queue (default: the library's default)\n"
-    "  --rounds N      rounds to take of each race, at most 64 (default 15)\n"
-    "  --seconds N     time for all of it (default 600)\n"
-    "  --quick         fewer settings of fio, 47 s\n"
-    "  --full          all of them (default)\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured.\n";
+    "  --depth N       pieces in flight of our queue (default: the library's default)\n";
 
 typedef struct part {
     unsigned bit;

@@ -14,13 +14,7 @@ static const char USAGE[] =
     "beside\n"
     "MPI_Allgather and the faster of two MPI_Reduce_scatter (float; bf16 with an operation of its own) of as many elements.\n"
     "hidden: gradients over a link of 200 MB/s while a timed wait stands for the device that makes them.\n"
-    "  --only LIST     parts: gather, scatter, hidden (default: all)\n"
-    "  --rounds N      rounds to take of each race, at most 64 (default 25, with --quick 7)\n"
-    "  --seconds N     time for all of it (default 300, with --quick 40)\n"
-    "  --quick         fewer rounds\n"
-    "  --full          all of them (default)\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured.\n";
+    "  --only LIST     parts: gather, scatter, hidden (default: all)\n";
 
 enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least that much */
 static const size_t MIBS[SIZES] = {1, 16, 64}; /* of all elements in bf16 */

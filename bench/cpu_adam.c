@@ -9,19 +9,14 @@
 static const char USAGE[] =
     "usage: cpu_adam [OPTION]...\n"
     "Times zoff's CPU step beside yardsticks, a plain loop, a chain of passes and calls for each tensor.\n"
-    "  --sizes LIST    elements, parted by commas; 64Ki, 64Mi and the like are understood (default 4Ki,256Ki,4Mi,64Mi).\n"
+    "  --sizes LIST    elements, parted by commas; 64Ki, 64Mi and the like are understood (default 4Ki,256Ki,4Mi,64Mi; "
+    "--quick: 64Mi).\n"
     "                  Ratios are those of the largest, where the sweep ends too; below 64Mi they are void\n"
     "  --elements N    one size\n"
     "  --threads N     run on N of the CPUs that this process may use (default: one of each core)\n"
     "  --isa NAME      scalar, avx2, avx512, neon or sve (default: the best)\n"
     "  --dtype LIST    of fp32, bf16, fp16 (default: all; both: fp32,bf16)\n"
-    "  --only LIST     parts: compare, sweep, lists, layout (default: all)\n"
-    "  --rounds N      clean rounds to take of each race, at most 64 (default 15)\n"
-    "  --seconds N     time for all of it (default 600)\n"
-    "  --quick         64Mi only, a thinner sweep, 44 s\n"
-    "  --full          all of it (default)\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured, the machine is too busy.\n";
+    "  --only LIST     parts: compare, sweep, lists, layout (default: all)\n";
 
 static const bench_word DTYPES[] = {{"fp32", DTYPE_FP32}, {"bf16", DTYPE_BF16},
                                     {"fp16", DTYPE_FP16}, {"both", DTYPE_FP32 | DTYPE_BF16},

@@ -12,13 +12,7 @@ static const char USAGE[] =
     "  --accel NAME    cuda or emulated (default cuda). Of an emulated one times are void\n"
     "  --elements N    of the model, bf16; 48Mi and the like are understood. The host needs 31 bytes for each (default\n"
     "                  1100000000; with --quick 256Mi; emulated 16Mi and 4Mi)\n"
-    "  --only LIST     parts: copies, stages, step, visible, duplex (default: all)\n"
-    "  --rounds N      at most 64 (default 15, with --quick 5)\n"
-    "  --seconds N     time for all of it: there are fewer rounds then (default 300, with --quick 25)\n"
-    "  --quick         fewer rounds, of a smaller model\n"
-    "  --full          all of them (default)\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured, as where there is no such accelerator.\n";
+    "  --only LIST     parts: copies, stages, step, visible, duplex (default: all)\n";
 
 static int take_accel(const char *text, void *ctx)
 {

@@ -23,13 +23,7 @@ static const char USAGE[] =
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths, loop, windows (default: all; throttle and paths need root)\n"
-    "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
-    "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
-    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n"
-    "  --quick         the defaults\n"
-    "  --full          more of everything\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured.\n";
+    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n";
 
 static const bench_word PARTS[] = {{"race", PART_RACE}, {"throttle", PART_THROTTLE}, {"rss", PART_RSS}, {"paths", PART_PATHS},
                                    {"loop", PART_LOOP}, {"windows", PART_WINDOWS},   {"all", PART_ANY}, {NULL, 0}};

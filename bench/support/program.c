@@ -155,6 +155,14 @@ int bench_program_parse(int argc, char **argv, const char *usage, const bench_op
                         const bench_default defaults[2], bench_run *out)
 {
     enum { MOST = 16, QUICK = 'q', FULL = 'f', JSON = 'j', HELP = 'h', OTHER = 256 };
+    static const char HELP_TEXT[] =
+        "%s  --rounds N      rounds to take of each race (default %u, with --quick %u; at most %d)\n"
+        "  --seconds N     time for all of it, there are fewer rounds then (default %u, with --quick %u)\n"
+        "  --quick         less of everything%s\n"
+        "  --full          all of it%s\n"
+        "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
+        "Exit status 3: nothing that is asked of the project could be measured.\n";
+    const bool quick_first = out->quick;
     uint64_t seconds = 0;
     const bench_option common[] = {{"only", .words = &out->parts, .known = parts},
                                    {"rounds", .number = &out->rounds, .least = 1, .most = RACE_ROUNDS},
@@ -177,7 +185,8 @@ int bench_program_parse(int argc, char **argv, const char *usage, const bench_op
         } else if (c == JSON) {
             out->json_path = optarg ? optarg : "-";
         } else if (c < OTHER) {
-            fputs(usage, c == HELP ? stdout : stderr);
+            fprintf(c == HELP ? stdout : stderr, HELP_TEXT, usage, defaults[0].rounds, defaults[1].rounds, RACE_ROUNDS,
+                    defaults[0].seconds, defaults[1].seconds, quick_first ? " (default)" : "", quick_first ? "" : " (default)");
             if (c == HELP)
                 exit(0);
             return -1;
