@@ -89,8 +89,8 @@ static void judge_contest(const aio_options *options, const aio_found *found, bo
         if (bound)
             check_bound(f, match, best);
         set_pair(f, match, (int)ours, best, !bound); /* a disk with twice that to give serves others too */
-        bench_figures_excuse(f, "%s", found->no_fio);
-        bench_figures_excuse(f, "%s", bound ? found->no_throttle : "");
+        bench_figures_excuse(f, found->no_fio);
+        bench_figures_excuse(f, bound ? found->no_throttle : "");
     }
 }
 
@@ -119,7 +119,7 @@ static void judge_pages(const aio_found *found, bench_figures *out)
         snprintf(name, sizeof name, "%s_vs_libaio_4k_pages", WAY_NAMES[way]);
         bench_figure *f = add(out, name, 0, 0, "16 MiB requests / fio with libaio, 1 MiB, 8 in flight, 4 KiB pages", 1);
         set_pair(f, match, 0, match && match->r->count > 2 ? 2 : -1, true);
-        bench_figures_excuse(f, "%s", found->no_fio);
+        bench_figures_excuse(f, found->no_fio);
         snprintf(name, sizeof name, "%s_4k_pages_vs_huge", WAY_NAMES[way]);
         set_pair(add(out, name, 0, 0, "16 MiB requests, memory of 4 KiB pages / of huge pages", 1), match, 1, 0, true);
     }

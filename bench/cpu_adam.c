@@ -9,9 +9,8 @@
 static const char USAGE[] =
     "usage: cpu_adam [OPTION]...\n"
     "Times zoff's CPU step beside yardsticks, a plain loop, a chain of passes and calls for each tensor.\n"
-    "  --sizes LIST    elements, parted by commas; 64Ki, 64Mi and the like are understood (default 4Ki,256Ki,4Mi,64Mi; "
-    "--quick: 64Mi).\n"
-    "                  Ratios are those of the largest, where the sweep ends too; below 64Mi they are void\n"
+    "  --sizes LIST    elements, parted by commas; 64Ki, 64Mi and the like are understood (default 4Ki,256Ki,4Mi,64Mi; with\n"
+    "                  --quick 64Mi). Ratios are those of the largest, where the sweep ends too; below 64Mi they are void\n"
     "  --elements N    one size\n"
     "  --threads N     run on N of the CPUs that this process may use (default: one of each core)\n"
     "  --isa NAME      scalar, avx2, avx512, neon or sve (default: the best)\n"

@@ -125,26 +125,14 @@ static inline __attribute__((always_inline)) double square_sum(size_t begin, siz
     return total;
 }
 
-double plain_norm(size_t n, const float *wide, unsigned threads)
+double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads)
 {
     double total = 0;
 #pragma omp parallel num_threads((int)threads) reduction(+ : total)
     {
         size_t begin, end;
         nomath_share(n, &begin, &end);
-        total += square_sum(begin, end, wide, NULL);
-    }
-    return total;
-}
-
-double plain_norm_bf16(size_t n, const uint16_t *g16, unsigned threads)
-{
-    double total = 0;
-#pragma omp parallel num_threads((int)threads) reduction(+ : total)
-    {
-        size_t begin, end;
-        nomath_share(n, &begin, &end);
-        total += square_sum(begin, end, NULL, g16);
+        total += wide ? square_sum(begin, end, wide, NULL) : square_sum(begin, end, NULL, g16);
     }
     return total;
 }

@@ -14,8 +14,7 @@ void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, c
 void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);
 void plain_scale(size_t n, float *wide, float factor, unsigned threads);
 void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest even */
-/* Sum of squares; a fused step, too, needs that of its bf16 gradients in front of it. */
-double plain_norm(size_t n, const float *wide, unsigned threads);
-double plain_norm_bf16(size_t n, const uint16_t *g16, unsigned threads);
+/* Sum of squares of fp32 numbers, or where `wide` is NULL of bf16: a fused step, too, needs that of its gradients. */
+double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 
 #endif

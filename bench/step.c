@@ -94,7 +94,7 @@ static int run_parts(const step_options *options, step_found *found)
         ret = step_loop(options, found);
     if (ret == 0 && parts & PART_WINDOWS)
         ret = step_windows(options, folder, found);
-    step_folder_remove(folder);
+    step_folder_remove();
     return ret;
 }
 

@@ -119,9 +119,9 @@ double step_own_backward(size_t turns);
 
 /* Make a folder of our own under `path`, which children find as ZOFF_BENCH_FOLDER. 0, or -1 with a message. */
 int step_folder_make(const char *path, char *out);
-/* A signal that ends the program removes that folder first ("": none), and closes step_throttle. */
-void step_folder_guard(const char *folder);
-void step_folder_remove(const char *folder);
+/* A signal that ends the program closes step_throttle first, and may remove that folder. */
+void step_folder_guard(bool removes);
+void step_folder_remove(void);
 extern throttle step_throttle; /* of this process; it can have one only */
 
 void step_judge(const step_options *options, const step_found *found, bench_figures *out);

@@ -146,7 +146,7 @@ int step_paths_child(size_t elements, unsigned rounds, double seconds)
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         return bench_fail("loop devices and mounts need root: %s", strerror(errno)) ? 1 : 0;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    step_folder_guard("");
+    step_folder_guard(false);
     if (!folder || chdir(folder) != 0 || step_model_open(elements, &model) != 0)
         return 1;
     for (unsigned i = 0; i < DRIVES && ret == 0; i++) {

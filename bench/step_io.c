@@ -3,13 +3,10 @@
 #include "step_bench.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- transfers --- */
@@ -24,29 +21,9 @@ typedef struct slot {
 
 enum { MOST_SLOTS = 64, HEAD = 4096 };
 
-/* Every byte of a file is written once before anything is timed, as the engine does with its own, which has no name. */
-static int fill_file(const char *path, uint64_t bytes)
-{
-    static char block[1 << 20];
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int ret = file < 0 ? -1 : 0;
-    for (size_t i = 0; i < sizeof block; i++)
-        block[i] = (char)(i * 2654435761u >> 24);
-    while (ret == 0 && bytes) {
-        const ssize_t written = write(file, block, bytes < sizeof block ? (size_t)bytes : sizeof block);
-        ret = written > 0 ? 0 : -1;
-        bytes -= written > 0 ? (uint64_t)written : 0;
-    }
-    if (ret == 0)
-        ret = fsync(file);
-    if (file >= 0)
-        close(file);
-    return ret;
-}
-
 int step_io_open(const step_engine *like, step_io *out)
 {
-    char file[STEP_PATH];
+    char file[STEP_PATH + 16], text[256];
     zoff_aio_info info = {.struct_size = sizeof info};
     const zoff_aio_opts opts = {.struct_size = sizeof opts,
                                 .block_bytes = (size_t)like->aio_block_bytes,
@@ -55,10 +32,13 @@ int step_io_open(const step_engine *like, step_io *out)
     *out = (step_io){.chunk_bytes = like->plan.chunk_bytes,
                      .slots = like->plan.slots < MOST_SLOTS ? like->plan.slots : MOST_SLOTS};
     const size_t bytes = out->slots * out->chunk_bytes;
-    if (snprintf(file, sizeof file, "%s/io_only", like->folder) >= (int)sizeof file || !like->read_bytes ||
-        fill_file(file, HEAD + like->read_bytes) != 0)
-        return bench_fail("no file of %llu bytes in %s, which is what the step read: %s", (unsigned long long)like->read_bytes,
-                          like->folder, strerror(errno));
+    /* Every byte is written once before anything is timed, as the engine does with its own file, which has no name. */
+    if (!like->read_bytes ||
+        bench_command(text, sizeof text,
+                      "cd \"$ZOFF_BENCH_FOLDER\" && head -c %llu /dev/urandom 2>&1 >io_only && sync io_only 2>&1",
+                      (unsigned long long)(HEAD + like->read_bytes)) != 0)
+        return bench_fail("no file of %llu bytes, which is what the step read: %s", (unsigned long long)like->read_bytes, text);
+    snprintf(file, sizeof file, "%s/io_only", getenv("ZOFF_BENCH_FOLDER"));
     out->chunk_count = (size_t)((like->read_bytes + out->chunk_bytes - 1) / out->chunk_bytes);
     out->last_bytes = (size_t)(like->read_bytes - (out->chunk_count - 1) * out->chunk_bytes);
     if (bench_streams_open(bytes, 1, true, &out->mapping) != 0)
@@ -125,19 +105,12 @@ void step_io_close(step_io *io)
 /* --- the folder --- */
 
 throttle step_throttle;
-static char kept[STEP_PATH]; /* removed by the thread below */
+static bool keeps_folder; /* the thread below is not to remove it */
 
-static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+void step_folder_remove(void)
 {
-    (void)info, (void)kind, (void)at;
-    remove(path);
-    return 0;
-}
-
-void step_folder_remove(const char *folder)
-{
-    if (folder[0])
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    char text[256];
+    (void)bench_command(text, sizeof text, "rm -rf --one-file-system \"$ZOFF_BENCH_FOLDER\"");
 }
 
 /* Files of the size of a model must not stay behind. All threads block these signals; this one waits for them. */
@@ -148,15 +121,16 @@ static void *await_signal(void *ctx)
     if (sigwait(set, &number) != 0)
         return NULL;
     throttle_close(&step_throttle);
-    step_folder_remove(kept);
+    if (!keeps_folder)
+        step_folder_remove();
     _exit(128 + number);
 }
 
-void step_folder_guard(const char *folder)
+void step_folder_guard(bool removes)
 {
     static sigset_t set;
     pthread_t thread;
-    snprintf(kept, sizeof kept, "%s", folder);
+    keeps_folder = !removes;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
@@ -174,6 +148,6 @@ int step_folder_make(const char *path, char *out)
     if (!realpath(path, full) || snprintf(out, STEP_PATH, "%s/zoff-step-XXXXXX", full) >= STEP_PATH || !mkdtemp(out))
         return bench_fail("--path %s: cannot make a folder there: %s", path, strerror(errno));
     setenv("ZOFF_BENCH_FOLDER", out, 1);
-    step_folder_guard(out);
+    step_folder_guard(true);
     return 0;
 }

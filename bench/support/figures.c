@@ -45,13 +45,8 @@ void bench_figures_set(bench_figure *figure, double value, unsigned rounds)
     figure->missing[0] = 0;
 }
 
-void bench_figures_excuse(bench_figure *figure, const char *format, ...)
+void bench_figures_excuse(bench_figure *figure, const char *reason)
 {
-    char reason[sizeof figure->missing];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
-    va_end(args);
     if (reason[0] && !bench_figures_measured(figure))
         snprintf(figure->missing, sizeof figure->missing, "%s", reason);
 }

@@ -46,7 +46,7 @@ bench_figure *bench_figures_add_values(bench_figures *all, const bench_asked *as
 /* A value that is not finite leaves the figure as it is. */
 void bench_figures_set(bench_figure *figure, double value, unsigned rounds);
 /* A better reason why it was not measured, where it was not. "" is none. */
-void bench_figures_excuse(bench_figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bench_figures_excuse(bench_figure *figure, const char *reason);
 /* Say why a figure proves nothing. The first reason stays. */
 void bench_figures_spoil(bench_figure *figure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
