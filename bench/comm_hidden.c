@@ -25,8 +25,7 @@ typedef struct trainers {
 
 static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint16_t *grads, zoff_engine **out)
 {
-    const zoff_param_desc d = {
-        .struct_size = sizeof d, .value = weights, .grad = grads, .count = ELEMENTS, .slices = SLICES, .dtype = ZOFF_BF16};
+    const zoff_param_desc d = bench_param(weights, grads, ELEMENTS, SLICES, ZOFF_BF16);
     return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
 }
 

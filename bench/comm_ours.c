@@ -13,23 +13,16 @@ static int run(zoff_comm *comm, const zoff_comm_call *call)
 
 int comm_ours_gather(zoff_comm *comm, const comm_data *data)
 {
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .stream = ZOFF_COMM_WEIGHTS,
-                                 .in = data->pieces,
-                                 .out = data->whole,
-                                 .receive_bytes = data->bytes};
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .stream = ZOFF_COMM_WEIGHTS, .in = data->pieces, .out = data->whole};
+    call.receive_bytes = data->bytes;
     return run(comm, &call);
 }
 
 /* An exchange of 16-bit pieces, and their sum in rank order in fp32. */
 int comm_ours_scatter(zoff_comm *comm, const comm_data *data)
 {
-    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                                 .stream = ZOFF_COMM_REDUCE,
-                                 .in = data->whole,
-                                 .out = data->pieces,
-                                 .send_bytes = data->bytes,
-                                 .receive_bytes = data->bytes};
+    zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE, .stream = ZOFF_COMM_REDUCE, .in = data->whole, .out = data->pieces};
+    call.send_bytes = call.receive_bytes = data->bytes;
     if (run(comm, &call) != 0)
         return -1;
     for (unsigned rank = 0; rank < zoff_comm_size(comm); rank++) {

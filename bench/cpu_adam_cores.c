@@ -43,7 +43,7 @@ static unsigned pin(unsigned wanted, const cpu_set_t *allowed)
 static unsigned library_threads(void)
 {
     float value = 0, grad = 0;
-    const zoff_param_desc param = {.struct_size = sizeof param, .value = &value, .grad = &grad, .count = 1};
+    const zoff_param_desc param = bench_param(&value, &grad, 1, 1, ZOFF_F32);
     zoff_plan_info plan = {.struct_size = sizeof plan};
     zoff_engine *engine = NULL;
     if (bench_engine_open(NULL, (zoff_engine_opts){.threads = 0}, &param, 1, &engine) != 0 ||

@@ -167,8 +167,7 @@ static int open_partition(partition *p, unsigned threads, size_t count, uint16_t
                           const zoff_adam_hyper *hyper)
 {
     const zoff_engine_opts opts = {.state_tier = ZOFF_TIER_HOST, .chunk_elements = count + 4096, .threads = threads};
-    const zoff_param_desc param = {
-        .struct_size = sizeof param, .value = value, .grad = grad, .count = count, .dtype = ZOFF_BF16};
+    const zoff_param_desc param = bench_param(value, grad, count, 1, ZOFF_BF16);
     zoff_plan_info plan = {.struct_size = sizeof plan};
     p->args = (zoff_step_args){
         .struct_size = sizeof p->args, .hyper = hyper, .hyper_stride = sizeof *hyper, .hyper_count = 1, .clip_norm = -1};

@@ -35,11 +35,8 @@ static void make_list(device_model *m, size_t elements)
                              {"down", 4 * square, m->layers},
                              {"vectors", 13 * m->width, m->layers}};
     for (unsigned p = 0; p < DEVICE_PARAMS; p++) {
-        m->params[p] = (zoff_param_desc){.struct_size = sizeof(zoff_param_desc),
-                                         .count = LIST[p].count,
-                                         .slices = LIST[p].slices,
-                                         .dtype = ZOFF_BF16,
-                                         .name = LIST[p].name};
+        m->params[p] = bench_param(NULL, NULL, LIST[p].count, LIST[p].slices, ZOFF_BF16);
+        m->params[p].name = LIST[p].name;
         m->firsts[p] = m->bytes;
         m->bytes += (LIST[p].count * LIST[p].slices * ELEMENT + ALIGN - 1) / ALIGN * ALIGN;
         m->slices += LIST[p].slices;

@@ -27,9 +27,7 @@ typedef struct step_model {
     zoff_adam_hyper hyper; /* the same as step_engine's configuration says */
 } step_model;
 
-int step_model_open(size_t elements, step_model *out); /* 0, or -1 with a message */
-
-/* An engine of zoff, its folder and its count of steps. */
+/* An engine of zoff with one parameter, number 0, and its count of steps. */
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
@@ -48,7 +46,8 @@ typedef struct step_engine_opts {
     bool persist, unverified;
 } step_engine_opts;
 
-/* 0, or -1 with a message. `name` is that of its folder. Its one parameter is number 0. */
+/* step_model.c. What opens something returns 0, or -1 with a message. `name` is that of an engine's folder. */
+int step_model_open(size_t elements, step_model *out);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
 int step_engine_step(void *engine, int which); /* a contestant's turn */
 void step_engine_close(step_engine *e);
@@ -63,7 +62,7 @@ typedef struct step_io {
     unsigned slots;
     bool direct;
 } step_io;
-int step_io_open(const step_engine *like, step_io *out); /* `like` has taken a step. 0, or -1 with a message */
+int step_io_open(const step_engine *like, step_io *out); /* `like` has taken a step */
 int step_io_turn(void *io, int which);
 void step_io_close(step_io *io);
 

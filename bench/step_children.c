@@ -5,16 +5,11 @@
  * are gone. */
 #include "step_bench.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const uint64_t RATE = 300 * 1000 * 1000; /* of each drive, each way: two together are slower than the disk below */
@@ -85,30 +80,18 @@ int step_rss(const step_options *options, step_found *found)
     return 0;
 }
 
-/* --- drives; of these paths the current folder is the benchmark's --- */
+/* --- drives --- */
 
-/* A file of that size as a loop device, formatted and mounted. Detached at once, it lives as long as it is mounted. */
-static int open_drive(unsigned index, uint64_t bytes)
-{
-    char text[LINE], image[64], folder[64], device[128];
-    snprintf(image, sizeof image, "drive%u.img", index);
-    snprintf(folder, sizeof folder, "drive%u", index);
-    const int fd = open(image, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    const int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)bytes);
-    if (fd >= 0)
-        close(fd);
-    if (error || mkdir(folder, 0700) != 0)
-        return bench_fail("cannot make a drive: %s", strerror(error ? error : errno));
-    if (bench_command(text, sizeof text, "losetup --find --show --direct-io=on %s 2>&1", image) != 0)
-        return bench_fail("losetup: %s", last_line(text));
-    snprintf(device, sizeof device, "%.127s", last_line(text));
-    int ret = bench_command(text, sizeof text, "mkfs.ext4 -q -F -m 0 -O ^has_journal %s 2>&1", device);
-    if (ret != 0)
-        bench_fail("mkfs.ext4: %s", last_line(text));
-    if (ret == 0 && mount(device, folder, "ext4", 0, NULL) != 0)
-        ret = bench_fail("mount: %s", strerror(errno));
-    return bench_command(text, sizeof text, "losetup --detach %s 2>&1", device) == 0 ? ret : bench_fail("%s", last_line(text));
-}
+/* Files of so many bytes as loop devices, formatted and mounted. Detached at once, one lives as long as it is mounted. */
+static const char DRIVES_SCRIPT[] = "exec unshare --mount --propagation private sh -ec '"
+                                    "  cd \"$ZOFF_BENCH_FOLDER\";"
+                                    "  for drive in drive0 drive1; do"
+                                    "    fallocate -l %llu $drive.img; mkdir $drive;"
+                                    "    device=$(losetup --find --show --direct-io=on $drive.img);"
+                                    "    { mkfs.ext4 -q -F -m 0 -O ^has_journal $device && mount $device $drive; } || failed=1;"
+                                    "    losetup --detach $device; [ -z \"$failed\" ];"
+                                    "  done;"
+                                    "  exec \"$ZOFF_BENCH_SELF\" --paths-of %zu %u %.0f' 2>&1";
 
 static const race_line LINES[DRIVES] = {{"one_path", "states on one drive", NULL, 24, step_engine_step, 0, 0},
                                         {"two_paths", "the same states on two", NULL, 24, step_engine_step, 0, 0}};
@@ -137,22 +120,17 @@ static int race_paths(step_engine engines[DRIVES], const char *const paths[DRIVE
 int step_paths_child(size_t elements, unsigned rounds, double seconds)
 {
     const char *folder = getenv("ZOFF_BENCH_FOLDER");
-    const uint64_t bytes = 3 * sizeof(float) * (uint64_t)elements * 7 / 4 + (64 << 20);
     static char drives[DRIVES][STEP_PATH];
     const char *const paths[DRIVES] = {drives[0], drives[1]};
     static step_engine engines[DRIVES];
     step_model model;
-    int ret = 0;
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
-        return bench_fail("loop devices and mounts need root: %s", strerror(errno)) ? 1 : 0;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     step_folder_guard(false);
-    if (!folder || chdir(folder) != 0 || step_model_open(elements, &model) != 0)
+    if (getppid() == 1 || !folder || step_model_open(elements, &model) != 0) /* who started it may be gone already */
         return 1;
-    for (unsigned i = 0; i < DRIVES && ret == 0; i++) {
+    int ret = 0;
+    for (unsigned i = 0; i < DRIVES; i++)
         snprintf(drives[i], STEP_PATH, "%.4000s/drive%u", folder, i);
-        ret = open_drive(i, bytes);
-    }
     for (unsigned i = 0; i < DRIVES && ret == 0; i++) {
         const step_engine_opts opts = {
             .paths = paths, .path_count = i + 1, .host_bytes = 3 * sizeof(float) * elements / LARGER};
@@ -173,9 +151,11 @@ int step_paths(const step_options *options, step_found *found)
     race *r = race_open(&found->book, "paths", "%zu, %.1f GB/s each way of each", elements, 1e-9 * (double)RATE);
     if (is_late(options, 0.88, found->no_paths))
         return 0;
-    if (bench_command(text, sizeof text, "exec \"$ZOFF_BENCH_SELF\" --paths-of %zu %u %.0f 2>&1", elements,
-                      (unsigned)(options->run.rounds + 1) / 2, ceil(options->run.seconds / 8)) != 0) {
-        snprintf(found->no_paths, STEP_REASON, "%.250s", last_line(text));
+    const unsigned long long bytes = 3 * sizeof(float) * (uint64_t)elements * 7 / 4 + (64 << 20);
+    if (bench_command(text, sizeof text, DRIVES_SCRIPT, bytes, elements, (unsigned)(options->run.rounds + 1) / 2,
+                      ceil(options->run.seconds / 8)) != 0) {
+        snprintf(found->no_paths, STEP_REASON, "%s%.200s",
+                 geteuid() == 0 ? "" : "loop devices and mounts need root: ", last_line(text));
         return 0;
     }
     double *const one = race_add(r, &LINES[0], (double)elements, NULL, STEPS)->seconds;

@@ -46,12 +46,7 @@ static int iterate(void *ctx, int which)
 static int open_engine(trainer *t, bool looks)
 {
     char text[512];
-    const zoff_param_desc param = {.struct_size = sizeof param,
-                                   .value = t->weights,
-                                   .grad = t->grads,
-                                   .count = t->elements,
-                                   .dtype = ZOFF_F32,
-                                   .name = "weights"};
+    const zoff_param_desc param = bench_param(t->weights, t->grads, t->elements, 1, ZOFF_F32);
     snprintf(text, sizeof text,
              "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": "
              "0.01}}, \"zoff\": {\"skip_nonfinite\": %s}}",

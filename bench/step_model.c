@@ -65,12 +65,7 @@ static int read_numbers(const char *text, step_engine *e)
 
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out)
 {
-    const zoff_param_desc param = {.struct_size = sizeof param,
-                                   .value = m->weights,
-                                   .grad = m->grads,
-                                   .count = m->elements,
-                                   .dtype = ZOFF_BF16,
-                                   .name = "weights"};
+    const zoff_param_desc param = bench_param(m->weights, m->grads, m->elements, 1, ZOFF_BF16);
     *out = (step_engine){.sample_steps = 1, .plan.struct_size = sizeof out->plan};
     char *text = write_config(name, opts, out);
     if (!text)

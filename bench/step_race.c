@@ -63,14 +63,11 @@ static int open_engines(contest *c)
         const size_t chunk =
             i > SMALL ? e[SMALL].plan.chunk_bytes / (3 * sizeof(float)) / UNIT * UNIT : 0; /* the same for all */
         const bool half = i == CACHED || i == PERSIST_CACHED, persist = i == PERSIST_CACHED || i == PERSIST;
-        const step_engine_opts opts = {.paths = &c->folder,
-                                       .path_count = i != HOST,
-                                       .host_bytes = i == HOST ? 0
-                                                     : half    ? large_budget(c, small)
-                                                               : small,
-                                       .chunk_elements = chunk,
-                                       .persist = persist,
-                                       .unverified = i == UNVERIFIED};
+        step_engine_opts opts = {.paths = &c->folder, .path_count = 1, .chunk_elements = chunk, .persist = persist};
+        opts.host_bytes = half ? large_budget(c, small) : small;
+        opts.unverified = i == UNVERIFIED;
+        if (i == HOST)
+            opts = (step_engine_opts){.paths = NULL};
         if (step_engine_open(&c->model, LINES[i].name, &opts, &e[i]) != 0) {
             snprintf(c->found->no_persist, STEP_REASON, "%s", zoff_last_error());
             return persist ? 0 : -1;

@@ -52,6 +52,13 @@ int bench_told(zoff_status status)
     return status < 0 ? bench_fail("%s", zoff_last_error()) : 0;
 }
 
+zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices, zoff_dtype dtype)
+{
+    zoff_param_desc d = {
+        .struct_size = sizeof d, .value = value, .grad = grad, .count = count, .slices = slices, .dtype = dtype};
+    return d;
+}
+
 int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count, zoff_engine **out)
 {
     zoff_config *parsed = NULL;

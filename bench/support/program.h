@@ -61,6 +61,9 @@ int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* 0; or -1 with the library's message, when something of it failed. */
 int bench_told(zoff_status status);
 
+/* A parameter of `slices` times `count` elements. */
+zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices, zoff_dtype dtype);
+
 /* Make an engine of a configuration (NULL: none) and `opts`, whose struct_size and config it sets; add parameters and seal it.
  * 0, or -1 with a message; *out is to be destroyed in any case. */
 int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count,
