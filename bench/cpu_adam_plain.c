@@ -5,50 +5,35 @@
 #include "nomath.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 /* What does not change in the loop stands in front of it. */
-typedef struct constants {
-    float beta1, beta2, eps, step, root, keep;
-} constants;
-
-static constants make_constants(const zoff_adam_hyper *h, int t)
-{
-    const float beta1 = (float)h->beta1, beta2 = (float)h->beta2, lr = (float)h->lr;
-    return (constants){.beta1 = beta1,
-                       .beta2 = beta2,
-                       .eps = (float)h->eps,
-                       .step = lr / (1.0f - powf(beta1, (float)t)),
-                       .root = 1.0f / sqrtf(1.0f - powf(beta2, (float)t)),
-                       .keep = 1.0f - lr * (float)h->weight_decay};
-}
-
-static inline void adam(size_t i, float *restrict p, float *restrict m, float *restrict v, const float *restrict g, constants c)
-{
-    const float grad = g[i];
-    const float m1 = c.beta1 * m[i] + (1.0f - c.beta1) * grad;
-    const float v1 = c.beta2 * v[i] + (1.0f - c.beta2) * grad * grad;
-    m[i] = m1;
-    v[i] = v1;
-    p[i] = c.keep * p[i] - c.step * (m1 / (sqrtf(v1) * c.root + c.eps));
-}
-
-void plain_adam(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g,
-                const zoff_adam_hyper *h, int t, unsigned threads)
-{
-    const constants c = make_constants(h, t);
-#pragma omp parallel for simd schedule(static) num_threads((int)threads)
-    for (size_t i = 0; i < n; i++)
-        adam(i, p, m, v, g, c);
-}
-
 void plain_adam_serial(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g,
                        const zoff_adam_hyper *h, int t)
 {
-    const constants c = make_constants(h, t);
+    const float beta1 = (float)h->beta1, beta2 = (float)h->beta2, eps = (float)h->eps, lr = (float)h->lr;
+    const float step = lr / (1.0f - powf(beta1, (float)t)), root = 1.0f / sqrtf(1.0f - powf(beta2, (float)t));
+    const float keep = 1.0f - lr * (float)h->weight_decay;
 #pragma omp simd
-    for (size_t i = 0; i < n; i++)
-        adam(i, p, m, v, g, c);
+    for (size_t i = 0; i < n; i++) {
+        const float grad = g[i];
+        const float m1 = beta1 * m[i] + (1.0f - beta1) * grad;
+        const float v1 = beta2 * v[i] + (1.0f - beta2) * grad * grad;
+        m[i] = m1;
+        v[i] = v1;
+        p[i] = keep * p[i] - step * (m1 / (sqrtf(v1) * root + eps));
+    }
+}
+
+void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t, unsigned threads)
+{
+#pragma omp parallel num_threads((int)threads)
+    {
+        const size_t count = (size_t)omp_get_num_threads(), thread = (size_t)omp_get_thread_num();
+        const size_t begin = n * thread / count, end = n * (thread + 1) / count;
+        plain_adam_serial(end - begin, p + begin, m + begin, v + begin, g + begin, h, t);
+    }
 }
 
 static inline float from_bf16(uint16_t half)

@@ -5,7 +5,7 @@
 #include <omp.h>
 #include <string.h>
 #if defined(__x86_64__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -47,7 +47,30 @@ INLINE void step(unsigned has, const nomath_streams *s, size_t begin, size_t end
     }
 }
 
-typedef uint32_t any_word __attribute__((may_alias));
+typedef uint32_t any_word __attribute__((may_alias, aligned(2)));
+
+INLINE void step_one(const nomath_streams *s, size_t i, uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    s->p[i] = mix(s->p[i], x);
+    s->m[i] = mix(s->m[i], x);
+    s->v[i] = mix(s->v[i], x * x);
+}
+
+/* P, M and V of 32 elements whose gradients have 16 bits. Two of them are in a word; with which elements of the others they
+ * meet does not matter, so none moves to another lane. */
+enum { LINE = 32 };
+INLINE void step_line(const nomath_streams *s, size_t i)
+{
+    const any_word *words = (const any_word *)(const void *)(s->g16 + i);
+#pragma GCC ivdep
+    for (size_t k = 0; k < LINE / 2; k++) {
+        step_one(s, i + k, words[k] << 16);
+        step_one(s, i + LINE / 2 + k, words[k] & 0xffff0000u);
+    }
+}
+
 INLINE uint32_t read_words(const any_word *words, size_t count)
 {
     uint32_t seen = 0;
@@ -129,15 +152,28 @@ run_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
 }
 
 /* NOMATH_HALF_OUT, a line of the copy at a time. Shares begin at multiples of 1024 elements of aligned arrays. */
-__attribute__((target("avx2,fma"))) static uint32_t run_streaming(nomath_kind kind, const nomath_streams *s, size_t begin,
-                                                                  size_t end)
+__attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
+                                                                size_t end)
 {
-    enum { LINE = 32, PIECE = 8 };
     size_t i = begin;
     for (; i + LINE <= end; i += LINE) {
-        step(HALF | P | M | V, s, i, i + LINE);
-        for (size_t k = i; k < i + LINE; k += PIECE)
-            _mm_stream_si128((__m128i *)(void *)(s->w16 + k), _mm_loadu_si128((const __m128i *)(const void *)(s->g16 + k)));
+        const __m256i *from = (const __m256i *)(const void *)(s->g16 + i);
+        __m256i *to = (__m256i *)(void *)(s->w16 + i);
+        step_line(s, i);
+        _mm256_stream_si256(to, _mm256_loadu_si256(from));
+        _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
+    }
+    _mm_sfence();
+    return move(kind, s, i, end);
+}
+
+__attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512"))) static uint32_t
+stream_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+{
+    size_t i = begin;
+    for (; i + LINE <= end; i += LINE) {
+        step_line(s, i);
+        _mm512_stream_si512((__m512i *)(void *)(s->w16 + i), _mm512_loadu_si512(s->g16 + i));
     }
     _mm_sfence();
     return move(kind, s, i, end);
@@ -150,11 +186,14 @@ unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS])
     out[count++] = (nomath_way){"portable", run_portable};
 #if defined(__x86_64__)
     const int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int wide = fused && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
     if (fused && kind == NOMATH_HALF_OUT)
-        out[count++] = (nomath_way){"streaming stores", run_streaming};
+        out[count++] = (nomath_way){"avx2, streaming stores", stream_avx2};
+    if (wide && kind == NOMATH_HALF_OUT)
+        out[count++] = (nomath_way){"avx512, streaming stores", stream_avx512};
     if (fused)
         out[count++] = (nomath_way){"avx2", run_avx2};
-    if (fused && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
+    if (wide)
         out[count++] = (nomath_way){"avx512", run_avx512};
 #else
     (void)kind;

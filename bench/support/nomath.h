@@ -39,7 +39,7 @@ typedef struct nomath_way {
     uint32_t (*run)(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end);
 } nomath_way;
 
-enum { NOMATH_WAYS = 4 };
+enum { NOMATH_WAYS = 5 };
 /* The ways that this build has and this CPU can run that kind, the widest vectors last; the number of them. */
 unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
 /* The one with the widest vectors. */
