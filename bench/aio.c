@@ -39,7 +39,7 @@ static int parse_options(int argc, char **argv, aio_options *out)
                                 {"size", .number = &out->bytes, .least = FILE_UNIT, .most = 64 * GIB, .unit = FILE_UNIT},
                                 {"block", .number = &out->block, .least = 4 * KIB, .most = GIB, .unit = 4 * KIB},
                                 {"depth", .number = &out->depth, .least = 1, .most = 4096},
-                                {NULL}};
+                                {.name = NULL}};
     *out = (aio_options){.bytes = GIB};
     return bench_program_parse(argc, argv, USAGE, own, NAMES, DEFAULTS, &out->run);
 }

@@ -251,7 +251,7 @@ int main(int argc, char **argv)
 {
     static const bench_word PARTS[] = {{"gather", PART_GATHER}, {"scatter", PART_SCATTER}, {"hidden", PART_HIDDEN}, {NULL, 0}};
     static const bench_default DEFAULTS[] = {{PART_ANY, 25, 300}, {PART_ANY, 7, 40}};
-    static const bench_option NONE = {NULL};
+    static const bench_option NONE = {.name = NULL};
     comm_options options = {.run = {.parts = 0}};
     contest c = {.comm = NULL};
     if (bench_program_parse(argc, argv, USAGE, &NONE, PARTS, DEFAULTS, &options.run) != 0)

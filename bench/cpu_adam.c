@@ -67,7 +67,7 @@ static int parse_options(int argc, char **argv, bench_options *out)
                                 {"threads", .number = &out->threads, .least = 1, .most = 1024},
                                 {"isa", .take = take_isa, .ctx = out, .wanted = "wanted is one name"},
                                 {"dtype", .words = &out->dtypes, .known = DTYPES},
-                                {NULL}};
+                                {.name = NULL}};
     *out = (bench_options){.dtypes = DTYPE_ANY};
     if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;

@@ -32,13 +32,13 @@ static int parse_options(int argc, char **argv, device_options *out)
     static const bench_default DEFAULTS[] = {{PART_ANY, 15, 300}, {PART_ANY, 5, 25}};
     const bench_option own[] = {{"accel", .take = take_accel, .ctx = out, .wanted = "wanted is cuda or emulated"},
                                 {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
-                                {NULL}};
+                                {.name = NULL}};
     *out = (device_options){.accel = "cuda"};
     if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;
     const bool quick = out->run.quick, emulated = strcmp(out->accel, "emulated") == 0;
     if (!out->elements)
-        out->elements = emulated ? (quick ? 4 : 16) << 20 : quick ? 256 << 20 : 1100000000;
+        out->elements = emulated ? (quick ? 4u : 16u) << 20 : quick ? 256u << 20 : 1100000000u;
     return 0;
 }
 

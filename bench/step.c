@@ -35,11 +35,11 @@ static int parse_options(int argc, char **argv, step_options *out)
                                 {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
                                 {"budget", .number = &out->budget_share, .least = 2, .most = 1000},
                                 {"busy", .number = &out->busy, .least = 0, .most = 64},
-                                {NULL}};
+                                {.name = NULL}};
     *out = (step_options){.budget_share = 10, .busy = UINT64_MAX, .path = ".", .run = {.quick = true}};
     if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;
-    out->elements = out->elements ? out->elements : (out->run.quick ? 16 : 128) << 20;
+    out->elements = out->elements ? out->elements : (out->run.quick ? 16u : 128u) << 20;
     return 0;
 }
 

@@ -164,7 +164,7 @@ int step_paths(const step_options *options, step_found *found)
     for (const char *at = last_line(text); r->rounds < RACE_ROUNDS; at += used, r->rounds++) {
         if (sscanf(at, "%lf %lf%n", &one[r->rounds], &two[r->rounds], &used) != 2)
             break;
-        r->clean_rounds += isfinite(one[r->rounds] + two[r->rounds]);
+        r->clean_rounds += isfinite(one[r->rounds] + two[r->rounds]) ? 1 : 0;
     }
     return 0;
 }

@@ -6,6 +6,11 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#if defined(__clang__)
+#define AVX512 "avx512f,avx512bw,fma"
+#else
+#define AVX512 "avx512f,avx512bw,fma,prefer-vector-width=512"
+#endif
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -64,7 +69,9 @@ enum { LINE = 32 };
 INLINE void step_line(const nomath_streams *s, size_t i)
 {
     const any_word *words = (const any_word *)(const void *)(s->g16 + i);
+#if !defined(__clang__)
 #pragma GCC ivdep
+#endif
     for (size_t k = 0; k < LINE / 2; k++) {
         step_one(s, i + k, words[k] << 16);
         step_one(s, i + LINE / 2 + k, words[k] & 0xffff0000u);
@@ -145,8 +152,7 @@ __attribute__((target("avx2,fma"))) static uint32_t run_avx2(nomath_kind kind, c
     return move(kind, s, begin, end);
 }
 
-__attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512"))) static uint32_t
-run_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+__attribute__((target(AVX512))) static uint32_t run_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
 {
     return move(kind, s, begin, end);
 }
@@ -167,8 +173,8 @@ __attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind
     return move(kind, s, i, end);
 }
 
-__attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512"))) static uint32_t
-stream_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+__attribute__((target(AVX512))) static uint32_t stream_avx512(nomath_kind kind, const nomath_streams *s, size_t begin,
+                                                              size_t end)
 {
     size_t i = begin;
     for (; i + LINE <= end; i += LINE) {
