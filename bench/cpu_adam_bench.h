@@ -24,8 +24,7 @@ typedef struct bench_options {
 typedef struct bench_arrays {
     bench_streams mapping;
     size_t count;
-    float *p, *m, *v, *g, *wide;
-    uint16_t *g16, *w16;     /* bf16: gradient; weights or copy-out */
+    nomath_streams s;        /* 16-bit ones are bf16 */
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;
 

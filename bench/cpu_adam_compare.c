@@ -10,7 +10,7 @@ enum { STEP_FP32, STEP_BF16, STEP_F16, KEEP_BF16, KEEP_F16, ADAGRAD, LION, MOMEN
 
 typedef struct setting {
     const bench_arrays *a;
-    nomath_streams streams;
+    const nomath_streams *s; /* of these arrays */
     size_t count;
     unsigned threads;
     nomath_way best[NOMATH_KINDS];
@@ -28,8 +28,8 @@ int bench_arrays_open(bench_arrays *a, size_t count)
     if (bench_streams_open(count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)), FLOATS + HALVES, true, &a->mapping) !=
         0)
         return -1;
-    float **const floats[FLOATS] = {&a->p, &a->m, &a->v, &a->g, &a->wide};
-    uint16_t **const halves[HALVES] = {&a->g16, &a->w16, &a->g_f16, &a->w_f16};
+    float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide};
+    uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16};
     for (unsigned i = 0; i < FLOATS; i++) {
         *floats[i] = bench_streams_take(&a->mapping, count * sizeof(float));
         bench_fill_float(*floats[i], count, i >= 3, i == 0 ? 0.02f : i >= 3 ? 0.01f : 0.0f);
@@ -49,10 +49,7 @@ void bench_hyper_adam(zoff_adam_hyper *out)
 
 static void set_up(setting *s, const bench_options *options, const bench_arrays *a, size_t count)
 {
-    *s = (setting){.a = a,
-                   .count = count,
-                   .threads = (unsigned)options->threads,
-                   .streams = {.p = a->p, .m = a->m, .v = a->v, .g = a->g, .g16 = a->g16, .w16 = a->w16, .wide = a->wide}};
+    *s = (setting){.a = a, .s = &a->s, .count = count, .threads = (unsigned)options->threads};
     for (unsigned i = 0; i < ADAGRAD; i++)
         bench_hyper_adam(&s->hypers[i]);
     zoff_adam_hyper_init_for(&s->hypers[ADAGRAD], ZOFF_OPTIMIZER_ADAGRAD);
@@ -68,13 +65,13 @@ static void set_up(setting *s, const bench_options *options, const bench_arrays 
 static int zoff(void *ctx, int which)
 {
     const setting *s = ctx;
-    const bench_arrays *a = s->a;
+    const nomath_streams *a = s->s;
     zoff_adam_tensor t = {.struct_size = sizeof t, .count = s->count, .master = a->p, .m = a->m, .v = a->v, .grad = a->g};
     if (which >= STEP_BF16 && which <= KEEP_F16) {
         const bool f16 = which == STEP_F16 || which == KEEP_F16, keeps = which >= KEEP_BF16;
         const zoff_dtype dtype = f16 ? ZOFF_F16 : ZOFF_BF16;
-        uint16_t *const weights = f16 ? a->w_f16 : a->w16;
-        t.grad = f16 ? a->g_f16 : a->g16;
+        uint16_t *const weights = f16 ? s->a->w_f16 : a->w16;
+        t.grad = f16 ? s->a->g_f16 : a->g16;
         t.grad_dtype = t.copy_dtype = dtype;
         t.master = keeps ? (void *)weights : a->p;
         t.master_dtype = keeps ? dtype : ZOFF_F32;
@@ -91,7 +88,7 @@ enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };
 static int plain(void *ctx, int which)
 {
     const setting *s = ctx;
-    const bench_arrays *a = s->a;
+    const nomath_streams *a = s->s;
     const unsigned threads = which == PLAIN_IF_LARGE && s->count < SHARED_FROM ? 1 : s->threads;
     if (which == PLAIN_SERIAL)
         plain_adam_serial(s->count, a->p, a->m, a->v, a->g, &s->hypers[STEP_FP32], BENCH_T);
@@ -103,7 +100,7 @@ static int plain(void *ctx, int which)
 static int nomath(void *ctx, int kind)
 {
     const setting *s = ctx;
-    nomath_run(&s->best[kind], (nomath_kind)kind, &s->streams, s->count, s->threads);
+    nomath_run(&s->best[kind], (nomath_kind)kind, s->s, s->count, s->threads);
     return 0;
 }
 
@@ -116,7 +113,7 @@ static int alone(void *ctx, int which)
     {
 #pragma omp master
         if (which < 0)
-            nomath_run(&s->best[NOMATH_FP32], NOMATH_FP32, &s->streams, s->count, 1);
+            nomath_run(&s->best[NOMATH_FP32], NOMATH_FP32, s->s, s->count, 1);
         else
             ret = zoff(ctx, which);
     }
@@ -127,7 +124,7 @@ enum { WIDEN, NORM, SCALE, ADAM, ROUND, PASSES, NORM_BF16 };
 static int pass(void *ctx, int which)
 {
     setting *s = ctx;
-    const bench_arrays *a = s->a;
+    const nomath_streams *a = s->s;
     if (which == WIDEN)
         plain_widen(s->count, a->wide, a->g16, s->threads);
     else if (which == NORM)
@@ -230,7 +227,7 @@ typedef struct heat {
 static int run_heat(void *ctx, int kind)
 {
     const heat *h = ctx;
-    nomath_run(&h->way, (nomath_kind)kind, &h->s->streams, h->s->count, h->s->threads);
+    nomath_run(&h->way, (nomath_kind)kind, h->s->s, h->s->count, h->s->threads);
     return 0;
 }
 
@@ -304,7 +301,7 @@ int bench_compare(const bench_options *options, const bench_arrays *a, bench_tab
 static int nomath_if_large(void *ctx, int kind)
 {
     const setting *s = ctx;
-    nomath_run(&s->best[kind], (nomath_kind)kind, &s->streams, s->count, s->count < SHARED_FROM ? 1 : s->threads);
+    nomath_run(&s->best[kind], (nomath_kind)kind, s->s, s->count, s->count < SHARED_FROM ? 1 : s->threads);
     return 0;
 }
 

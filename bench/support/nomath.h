@@ -9,11 +9,8 @@
 
 /* The arrays of a kernel, as far as it has them. */
 typedef struct nomath_streams {
-    float *p, *m, *v;
-    const float *g;
-    const uint16_t *g16;
-    uint16_t *w16; /* 16-bit weights, or the copy of them */
-    float *wide;   /* scratch */
+    float *p, *m, *v, *g, *wide; /* wide: scratch */
+    uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
 } nomath_streams;
 
 typedef enum nomath_kind {

@@ -147,17 +147,6 @@ static int take(const bench_option *o, const char *text)
 
 /* --- options --- */
 
-/* What the library warns of matters to a measurement, once; what it tells of each engine and queue does not. */
-static void log_warnings(zoff_log_level level, const char *room, const char *line, void *ctx)
-{
-    static _Thread_local char last[512]; /* the library may warn from its own threads */
-    (void)ctx;
-    if (level > ZOFF_LOG_WARN || strncmp(line, last, sizeof last - 1) == 0)
-        return;
-    snprintf(last, sizeof last, "%s", line);
-    fprintf(stderr, "zoff %s: %s\n", room, line);
-}
-
 int bench_program_parse(int argc, char **argv, const char *usage, const bench_option *own, const bench_word *parts,
                         const bench_default defaults[2], bench_run *out)
 {
@@ -180,7 +169,6 @@ int bench_program_parse(int argc, char **argv, const char *usage, const bench_op
                                    {"json", optional_argument, NULL, JSON},
                                    {"help", no_argument, NULL, HELP}};
     unsigned count = 4;
-    zoff_log_set(log_warnings, NULL);
     for (unsigned i = 0; i < 3 || own->name; i++) {
         all[count] = i < 3 ? &common[i] : own++;
         options[count] = (struct option){all[count]->name, required_argument, NULL, OTHER + (int)count};

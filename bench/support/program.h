@@ -46,7 +46,7 @@ typedef struct bench_default {
     unsigned parts, rounds, seconds;
 } bench_default;
 
-/* Take the options, set the defaults, start the clock and the library's log. 0, or -1 with a message. --help ends the program.
+/* Take the options, set the defaults and start the clock. 0, or -1 with a message. --help ends the program.
  */
 int bench_program_parse(int argc, char **argv, const char *usage, const bench_option *own, const bench_word *parts,
                         const bench_default defaults[2] /* full, quick */, bench_run *out);
