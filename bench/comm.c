@@ -2,8 +2,6 @@
  * a sample is as long as it takes the slowest rank. */
 #include "comm_bench.h"
 
-#include "streams.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,14 +73,15 @@ static int make_data(comm_data *d, size_t mib, unsigned size, unsigned rank)
 {
     *d = (comm_data){.share = (mib << 19) / size};
     d->count = d->share * size;
-    d->whole = malloc(d->count * sizeof *d->whole);
-    d->pieces = malloc(d->count * sizeof *d->pieces);
-    d->sums = calloc(d->share, sizeof *d->sums);
-    d->floats = malloc(d->count * sizeof *d->floats);
-    d->bytes = malloc(size * sizeof *d->bytes);
-    d->counts = malloc(size * sizeof *d->counts);
-    if (!d->whole || !d->pieces || !d->sums || !d->floats || !d->bytes || !d->counts)
-        return bench_fail("out of memory");
+    const size_t halves = d->count * sizeof *d->whole, floats = d->count * sizeof *d->floats, lists = size * sizeof *d->bytes;
+    if (bench_streams_open(2 * (halves + floats + lists), 6, true, &d->mapping) != 0)
+        return -1;
+    d->whole = bench_streams_take(&d->mapping, halves);
+    d->pieces = bench_streams_take(&d->mapping, halves);
+    d->sums = bench_streams_take(&d->mapping, floats);
+    d->floats = bench_streams_take(&d->mapping, floats);
+    d->bytes = bench_streams_take(&d->mapping, lists);
+    d->counts = bench_streams_take(&d->mapping, lists);
     for (unsigned i = 0; i < size; i++) {
         d->bytes[i] = d->share * sizeof *d->whole;
         d->counts[i] = (int)d->share;
@@ -92,13 +91,6 @@ static int make_data(comm_data *d, size_t mib, unsigned size, unsigned rank)
         d->whole[i] = d->pieces[i] = bench_bf16(d->floats[i]);
     }
     return 0;
-}
-
-static void free_data(comm_data *d)
-{
-    void *const all[] = {d->whole, d->pieces, d->sums, d->floats, d->bytes, d->counts};
-    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]);
 }
 
 double comm_slowest(double own)
@@ -167,7 +159,7 @@ static int run_race(const comm_options *options, contest *c, bool scatters, size
     for (race_entry *e = r->entries; e < r->entries + r->count; e++)
         (void)sample(r, e, deadline); /* pages, connections */
     comm_rounds(options, r, deadline);
-    free_data(&c->data);
+    bench_streams_close(&c->data.mapping);
     if (comm_slowest(wrong || failed) == 0)
         return 0;
     return options->rank == 0 ? bench_fail("%s of %s: the result is not that of MPI", r->part, r->label) : -1;

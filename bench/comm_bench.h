@@ -3,6 +3,7 @@
 #define ZOFF_BENCH_COMM_BENCH_H
 
 #include "report.h"
+#include "streams.h"
 
 /* First, for it settles how <mpi.h> is included. */
 #include <zoff/mpi.h>
@@ -16,6 +17,7 @@ typedef struct comm_options {
 
 /* Memory of a rank: bf16 elements, cut evenly over the ranks. */
 typedef struct comm_data {
+    bench_streams mapping;
     size_t count, share; /* elements: all, and of each rank */
     uint16_t *whole;     /* what is exchanged, or gathered into */
     uint16_t *pieces;    /* of this rank's share, one from each rank; what this rank has to gather */

@@ -88,9 +88,11 @@ static int run(const comm_options *options, trainers *t, double deadline, race *
 int comm_hidden_run(const comm_options *options, double deadline, race *r)
 {
     trainers t = {.seconds = 0};
-    uint16_t *weights = calloc((size_t)SLICES * ELEMENTS, sizeof *weights);
-    uint16_t *grads = calloc((size_t)SLICES * ELEMENTS, sizeof *grads);
-    int ret = weights && grads ? 0 : bench_fail("out of memory");
+    bench_streams mapping;
+    const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
+    int ret = bench_streams_open(2 * bytes, 2, true, &mapping);
+    uint16_t *weights = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
+    uint16_t *grads = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
     for (int i = 0; i < 2 && ret == 0; i++) {
         ret = comm_link_open(RATE, &t.comms[i]);
         if (ret == 0)
@@ -102,7 +104,6 @@ int comm_hidden_run(const comm_options *options, double deadline, race *r)
         zoff_engine_destroy(t.engines[i]);
         zoff_comm_close(t.comms[i]);
     }
-    free(weights);
-    free(grads);
+    bench_streams_close(&mapping);
     return ret;
 }

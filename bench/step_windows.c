@@ -39,29 +39,20 @@ static int race_residents(const step_options *options, const step_model *m, cons
     return ret;
 }
 
-/* All windows of some kinds, the kinds of a window one after the other. */
-static int move_kinds(const step_engine *e, size_t elements, size_t window, float *buffer, bool write, int from, int to)
-{
-    for (size_t first = 0; first < elements; first += window) {
-        const size_t count = elements - first < window ? elements - first : window;
-        for (int k = from; k <= to; k++) {
-            const zoff_state_kind kind = (zoff_state_kind)k;
-            if (bench_told(write ? zoff_state_write(e->engine, 0, kind, first, count, buffer)
-                                 : zoff_state_read(e->engine, 0, kind, first, count, buffer)) != 0)
-                return -1;
-        }
-    }
-    return 0;
-}
-
-/* The two orders that engine.h names: all kinds of a window before the next window, or one kind of all windows before the next
- * kind. Windows are no larger than half a chunk. */
+/* All states through windows no larger than half a chunk, in one of the two orders that engine.h names: all kinds of a window
+ * before the next window, or one kind of all windows before the next kind. */
 static int move_all(const step_engine *e, size_t elements, float *buffer, bool write, bool by_kind)
 {
-    const size_t window = e->plan.chunk_bytes / 24;
+    enum { KINDS = 3 };
+    const size_t window = e->plan.chunk_bytes / 24, windows = (elements + window - 1) / window;
     int ret = 0;
-    for (int kind = ZOFF_STATE_MASTER; ret == 0 && kind <= ZOFF_STATE_V; kind = by_kind ? kind + 1 : ZOFF_STATE_V + 1)
-        ret = move_kinds(e, elements, window, buffer, write, kind, by_kind ? kind : ZOFF_STATE_V);
+    for (size_t i = 0; ret == 0 && i < windows * KINDS; i++) {
+        const zoff_state_kind kind = (zoff_state_kind)(by_kind ? i / windows : i % KINDS);
+        const size_t first = (by_kind ? i % windows : i / KINDS) * window;
+        const size_t count = elements - first < window ? elements - first : window;
+        ret = bench_told(write ? zoff_state_write(e->engine, 0, kind, first, count, buffer)
+                               : zoff_state_read(e->engine, 0, kind, first, count, buffer));
+    }
     return ret == 0 && write ? bench_told(zoff_state_flush(e->engine)) : ret;
 }
 
