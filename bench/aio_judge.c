@@ -5,161 +5,131 @@
 
 static const double BOUND_RATE = 1e9; /* of the disk of known speed; twice that when both ways are in use */
 
-typedef struct judge {
-    const bench_options *options;
-    const bench_book *book;
-    bench_figures *out;
-} judge;
-
 /* What our two contestants are called in the names of figures; their places in the races. */
 static const char *const OURS[] = {"1gib", "16mib"};
+static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
-static bench_figure *add(judge *j, const char *name, int sense, double limit, const char *meaning, unsigned enough)
+static void check_file(const aio_options *options, const aio_place *place, bench_figure *f)
 {
-    bench_figure *f = bench_figures_add(j->out, name, sense, limit, meaning,
-                                        "not among the parts of this run, or no round of it ended in its time");
+    if (options->bytes != GIB)
+        bench_figures_spoil(f, "measured on a file of %llu MiB; what is asked is about 1 GiB",
+                            (unsigned long long)(options->bytes / MIB));
+    if (!place->direct)
+        bench_figures_spoil(f, "the file system has no O_DIRECT: that is the speed of the page cache");
+    if (place->huge_bytes < options->bytes * 9 / 10)
+        bench_figures_spoil(f, "our memory did not come in huge pages (/sys/kernel/mm/transparent_hugepage/enabled)");
+}
+
+/* Bytes a second of `a` / of `b`, median of the rounds in which neither was disturbed; of all where those are fewer than are
+ * enough. `others_matter`: what the disk did for somebody else may have decided it. */
+static void set_pair(bench_figure *f, const aio_match *match, int a, int b, bool others_matter)
+{
+    double clean[RACE_ROUNDS] = {0}, all[RACE_ROUNDS] = {0};
+    bool busy = false;
+    if (!match || a < 0 || b < 0)
+        return;
+    for (unsigned k = 0; k < match->r->rounds; k++) {
+        const bool disturbed = match->busy[a][k] || match->busy[b][k];
+        all[k] = match->r->entries[b].seconds[k] / match->r->entries[a].seconds[k];
+        clean[k] = disturbed ? NAN : all[k];
+        busy = busy || (disturbed && !isnan(all[k]));
+    }
+    bench_spread spread = bench_spread_of(clean, match->r->rounds);
+    busy = busy && spread.count < f->enough;
+    if (busy)
+        spread = bench_spread_of(all, match->r->rounds);
+    bench_figures_set(f, spread.median, spread.count);
+    if (busy && (others_matter || spread.median < f->limit))
+        bench_figures_spoil(f, "the disk worked for others too in most samples; run again on a quieter machine");
+}
+
+static bench_figure *add(bench_figures *out, const char *name, int sense, double limit, const char *meaning, unsigned enough)
+{
+    bench_figure *f = bench_figures_add(out, &(bench_asked){name, sense, limit, meaning, NULL, NULL}, NULL);
     f->enough = enough;
     return f;
 }
 
-static void check_file(const judge *j, bench_figure *r)
+/* A bound that did not bind says nothing. */
+static void check_bound(bench_figure *f, const aio_match *match, int best)
 {
-    const bench_place *place = &j->book->place;
-    if (j->options->bytes != GIB)
-        bench_figures_spoil(r, "measured on a file of %llu MiB; what is asked is about 1 GiB",
-                            (unsigned long long)(j->options->bytes / MIB));
-    if (!place->direct)
-        bench_figures_spoil(r, "the file system has no O_DIRECT: that is the speed of the page cache");
-    if (place->huge_bytes < j->options->bytes * 9 / 10)
-        bench_figures_spoil(r, "our memory did not come in huge pages (/sys/kernel/mm/transparent_hugepage/enabled)");
+    const double ways = match && match->way == WAY_MIX ? 2 : 1;
+    const bench_spread fio =
+        bench_spread_of(match && best >= 0 ? match->r->entries[best].seconds : NULL, match && best >= 0 ? match->r->rounds : 0);
+    const double rate = match ? (double)match->bytes / fio.median / ways : NAN;
+    if (rate < 0.97 * BOUND_RATE || rate > 1.15 * BOUND_RATE)
+        bench_figures_spoil(f, "the disk was to give 1 GB/s each way, but gave fio %.2f", 1e-9 * rate);
 }
 
-static void check_fio(const judge *j, bench_figure *r)
+/* Bandwidth of each of ours / that of fio's best line, in pairs of one round; free, or on a disk of known speed. */
+static void judge_contest(const aio_options *options, const aio_found *found, bool bound, bench_figures *out)
 {
-    check_file(j, r);
-    if (!j->book->place.pages_for_fio)
-        bench_figures_spoil(r, "fio had no huge pages, so it was not at its best; run as root, or raise vm.nr_hugepages by 80");
-}
-
-/* `others_matter`: what the disk did for somebody else may have decided it. */
-static void set_pair(bench_figure *r, const bench_match *match, int a, int b, int others_matter)
-{
-    int busy;
-    const race_ratio ratio = bench_match_compare(match, a, b, r->enough, &busy);
-    bench_figures_set(r, ratio.median, ratio.pairs);
-    if (busy && (others_matter || ratio.median < r->limit))
-        bench_figures_spoil(r, "the disk worked for others too in most samples; run again on a quieter machine");
-}
-
-/* Bandwidth of one of ours / that of fio's best line, in pairs of one round. */
-static void set_contest(bench_figure *r, const bench_match *match, unsigned ours, int others_matter)
-{
-    const int best = match ? bench_match_best_fio(match) : -1;
-    if (best < 0)
-        return;
-    set_pair(r, match, (int)ours, best, others_matter);
-}
-
-static void judge_contest(judge *j)
-{
+    enum { ENOUGH_THROTTLED = 1 };
     static const double LIMITS[WAYS] = {0.92, 0.97, 0.95};
     static const char *const MEANINGS[WAYS][2] = {
         {"bytes a second of one read of the whole file / of fio's best setting", "the same, reads of 16 MiB, 4 for each wait"},
         {"the same, one write", "the same, writes of 16 MiB, 4 for each wait"},
         {"the same, a read of one half and a write of the other in flight at once",
          "the same, 2 reads and 2 writes of 16 MiB for each wait"}};
-    for (unsigned way = 0; way < WAYS; way++) {
-        for (unsigned ours = 0; ours < 2; ours++) {
-            char name[48];
-            snprintf(name, sizeof name, "%s_vs_fio_%s", bench_way_name((bench_way)way), OURS[ours]);
-            bench_figure *r = add(j, name, 1, LIMITS[way], MEANINGS[way][ours], ENOUGH_ROUNDS);
-            check_fio(j, r);
-            set_contest(r, bench_book_find(j->book, "contest", (bench_way)way), ours, 1);
-            bench_figures_excuse(r, "%s", j->book->no_fio);
-        }
-    }
-}
-
-/* A bound that did not bind says nothing. */
-static void check_bound(bench_figure *r, const bench_match *match)
-{
-    const int best = match ? bench_match_best_fio(match) : -1;
-    const double rate = match && best >= 0 ? bench_match_rate(match, best) / (match->way == WAY_MIX ? 2 : 1) : NAN;
-    if (rate < 0.97 * BOUND_RATE || rate > 1.15 * BOUND_RATE)
-        bench_figures_spoil(r, "the disk was to give 1 GB/s each way, but gave fio %.2f", 1e-9 * rate);
-}
-
-static void judge_throttle(judge *j)
-{
-    for (unsigned way = 0; way < WAYS; way++) {
-        for (unsigned ours = 0; ours < 2; ours++) {
-            const bench_match *match = bench_book_find(j->book, "throttle", (bench_way)way);
-            char name[48];
-            snprintf(name, sizeof name, "throttled_%s_vs_fio_%s", bench_way_name((bench_way)way), ours ? OURS[1] : "whole");
-            bench_figure *r = add(j, name, 1, 0.98,
-                                  ours ? "the same on a disk held at 1 GB/s each way, 16 MiB, 4 for each wait"
-                                       : "bytes a second / fio's on a disk held at 1 GB/s each way (cgroup), one request",
-                                  ENOUGH_THROTTLED);
-            check_fio(j, r);
-            check_bound(r, match);
-            set_contest(r, match, ours, 0); /* a disk with twice that to give serves others too */
-            bench_figures_excuse(r, "%s", j->book->no_fio);
-            bench_figures_excuse(r, "%s", j->book->no_throttle);
-        }
+    static const char *const BOUND[2] = {"bytes a second / fio's on a disk held at 1 GB/s each way (cgroup), one request",
+                                         "the same on a disk held at 1 GB/s each way, 16 MiB, 4 for each wait"};
+    for (unsigned i = 0; i < 2 * WAYS; i++) {
+        const unsigned way = i / 2, ours = i % 2;
+        const aio_match *match = aio_match_of(found, bound ? "throttle" : "contest", (aio_way)way);
+        const int best = aio_match_best_fio(match, NULL);
+        char name[48];
+        snprintf(name, sizeof name, "%s%s_vs_fio_%s", bound ? "throttled_" : "", WAY_NAMES[way],
+                 bound && !ours ? "whole" : OURS[ours]);
+        bench_figure *f = add(out, name, 1, bound ? 0.98 : LIMITS[way], bound ? BOUND[ours] : MEANINGS[way][ours],
+                              bound ? ENOUGH_THROTTLED : ENOUGH_ROUNDS);
+        check_file(options, &found->place, f);
+        if (!found->place.pages_for_fio)
+            bench_figures_spoil(
+                f, "fio had no huge pages, so it was not at its best; run as root, or raise vm.nr_hugepages by 80");
+        if (bound)
+            check_bound(f, match, best);
+        set_pair(f, match, (int)ours, best, !bound); /* a disk with twice that to give serves others too */
+        bench_figures_excuse(f, found->no_fio);
+        bench_figures_excuse(f, bound ? found->no_throttle : "");
     }
 }
 
 /* The dearest of the three ways. */
-static void judge_cpu(judge *j)
+static void judge_cpu(const aio_options *options, const aio_found *found, bench_figures *out)
 {
     for (unsigned ours = 0; ours < 2; ours++) {
         char name[48];
         snprintf(name, sizeof name, "cpu_s_per_gb_%s", OURS[ours]);
-        bench_figure *r = add(j, name, -1, 0.010,
+        bench_figure *f = add(out, name, -1, 0.010,
                               "CPU seconds of our process for 1e9 bytes moved, the dearest of the three ways", ENOUGH_ROUNDS);
         for (unsigned way = 0; way < WAYS; way++) {
-            const bench_match *match = bench_book_find(j->book, "contest", (bench_way)way);
-            const double cpu = match ? bench_match_cpu(match, (int)ours) : NAN;
+            const aio_match *match = aio_match_of(found, "contest", (aio_way)way);
             if (match)
-                bench_figures_set(r, isnan(r->value) ? cpu : fmax(cpu, r->value), match->r.rounds);
+                bench_figures_set(f, fmax(aio_match_cpu(match, ours), f->value), match->r->rounds);
         }
-        check_file(j, r);
+        check_file(options, &found->place, f);
     }
 }
 
-static void judge_pages(judge *j)
+static void judge_pages(const aio_found *found, bench_figures *out)
 {
     for (unsigned way = 0; way < WAYS; way++) {
-        const bench_match *match = bench_book_find(j->book, "pages", (bench_way)way);
+        const aio_match *match = aio_match_of(found, "pages", (aio_way)way);
         char name[48];
-        snprintf(name, sizeof name, "%s_vs_libaio_4k_pages", bench_way_name((bench_way)way));
-        bench_figure *r = add(j, name, 0, 0, "16 MiB requests / fio with libaio, 1 MiB, 8 in flight, 4 KiB pages", 1);
-        if (match && match->r.count > 2)
-            set_pair(r, match, 0, 2, 1);
-        bench_figures_excuse(r, "%s", j->book->no_fio);
-        snprintf(name, sizeof name, "%s_4k_pages_vs_huge", bench_way_name((bench_way)way));
-        r = add(j, name, 0, 0, "16 MiB requests, memory of 4 KiB pages / of huge pages", 1);
-        if (match)
-            set_pair(r, match, 1, 0, 1);
+        snprintf(name, sizeof name, "%s_vs_libaio_4k_pages", WAY_NAMES[way]);
+        bench_figure *f = add(out, name, 0, 0, "16 MiB requests / fio with libaio, 1 MiB, 8 in flight, 4 KiB pages", 1);
+        set_pair(f, match, 0, match && match->r->count > 2 ? 2 : -1, true);
+        bench_figures_excuse(f, found->no_fio);
+        snprintf(name, sizeof name, "%s_4k_pages_vs_huge", WAY_NAMES[way]);
+        set_pair(add(out, name, 0, 0, "16 MiB requests, memory of 4 KiB pages / of huge pages", 1), match, 1, 0, true);
     }
 }
 
-void bench_judge(const bench_options *options, const bench_book *book, bench_figures *out)
+void aio_judge(const aio_options *options, const aio_found *found, bench_figures *out)
 {
-    *out = (bench_figures){0};
-    judge j = {.options = options, .book = book, .out = out};
-    judge_contest(&j);
-    judge_cpu(&j);
-    judge_throttle(&j);
-    judge_pages(&j);
-}
-
-int bench_judge_enough(const bench_figures *figures)
-{
-    int all = 1;
-    for (unsigned i = 0; i < figures->count; i++) {
-        const bench_figure *f = &figures->list[i];
-        all = all && (!f->sense || !bench_figures_measured(f) || f->rounds >= f->enough);
-    }
-    return all;
+    *out = (bench_figures){.missing = "not among the parts of this run, or no round of it ended in its time"};
+    judge_contest(options, found, false, out);
+    judge_cpu(options, found, out);
+    judge_contest(options, found, true, out);
+    judge_pages(found, out);
 }

@@ -1,215 +1,251 @@
-/* aio_parts.c: the races. In each round everybody has one turn, in an order drawn anew; the ways take turns too. A disk that is
- * shared drifts within minutes, so what is to be compared must run within seconds. */
+/* aio_parts.c: the races. In each round everybody has one turn, and the ways take turns too. A disk that is shared drifts
+ * within minutes, so what is to be compared must run within seconds. */
 #include "aio_bench.h"
 #include "throttle.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static const uint64_t BOUND = 1000 * 1000 * 1000; /* bytes a second each way, of the disk of known speed */
 static const double FOREIGN_SHARE = 0.02;         /* of a sample's bytes, that the disk may move for others meanwhile */
 static const double FIO_START = 0.3;              /* seconds that fio takes before it moves anything */
+static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
-/* --- rounds --- */
+/* --- matches --- */
 
-/* How a race is run. */
-typedef struct pace {
-    unsigned rounds;
-    unsigned tries; /* for a sample, until the disk works for us alone */
-    double pause;   /* seconds before each of our samples */
-    double deadline;
-} pace;
-
-static void shuffle(unsigned *order, unsigned count)
+const aio_match *aio_match_of(const aio_found *found, const char *part, aio_way way)
 {
-    static uint32_t state = 2463534242u;
-    for (unsigned i = 0; i < count; i++) {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        const unsigned other = state % (i + 1);
-        order[i] = order[other];
-        order[other] = i;
+    for (const aio_match *m = found->matches; m < found->matches + found->count; m++) {
+        if (strcmp(m->r->part, part) == 0 && m->way == way)
+            return m;
     }
+    return NULL;
 }
 
-static void wait_for(double seconds)
+double aio_match_cpu(const aio_match *match, unsigned index)
 {
-    if (seconds > 0)
-        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * seconds)}, NULL);
+    return bench_spread_of(match->r->entries[index].other, match->r->rounds).median / (1e-9 * (double)match->bytes);
+}
+
+int aio_match_best_fio(const aio_match *match, const bool taken[RACE_ENTRIES])
+{
+    int best = -1;
+    double least = INFINITY;
+    for (unsigned i = 0; match && i < match->r->count; i++) {
+        const aio_line *line = &match->lines[i];
+        const double seconds = bench_spread_of(match->r->entries[i].seconds, match->r->rounds).median;
+        if (line->engine && !line->small_pages && !(taken && taken[i]) && seconds < least) {
+            least = seconds;
+            best = (int)i;
+        }
+    }
+    return best;
+}
+
+static void size_text(char *out, size_t bytes, uint64_t size)
+{
+    const bool mib = size % MIB == 0;
+    snprintf(out, bytes, "%llu%s", (unsigned long long)(mib ? size / MIB : size / KIB), mib ? "m" : "k");
+}
+
+/* "fio libaio 1m x8", "zoff 16m by 2m x32", "zoff 16m" with the library's defaults. */
+static void make_name(const aio_match *match, aio_line *line)
+{
+    char block[24] = "", request[24], depth[16] = "";
+    if (line->block)
+        size_text(block, sizeof block, line->block);
+    if (line->depth)
+        snprintf(depth, sizeof depth, " x%u", (unsigned)line->depth);
+    size_text(request, sizeof request, line->request ? line->request : match->bytes);
+    snprintf(line->name, sizeof line->name, "%s %s%s%s%s%s", line->engine ? "fio" : "zoff",
+             line->engine ? line->engine : request,
+             !line->block   ? ""
+             : line->engine ? " "
+                            : " by ",
+             block, depth, line->small_pages ? " 4k pages" : "");
+}
+
+static void add(aio_match *match, aio_line line)
+{
+    aio_line *own = &match->lines[match->r->count];
+    *own = line;
+    make_name(match, own);
+    const char *what = line.engine ? "fio" : line.request ? "four requests a wait" : "one request";
+    race_add(match->r, &(race_line){own->name, what, NULL, 1, NULL, 0, 0}, (double)match->bytes, NULL, 1);
+}
+
+/* null: what the library takes of its own accord. */
+static json_t *chosen(uint64_t value)
+{
+    return value ? json_integer((json_int_t)value) : json_null();
+}
+
+static void describe(const race *r, unsigned index, json_t *out)
+{
+    const aio_match *match = r->user;
+    const aio_line *line = &match->lines[index];
+    if (index == r->count) {
+        const int best = aio_match_best_fio(match, NULL);
+        json_object_update_new(out, json_pack("{s:s, s:I, s:o}", "way", r->label, "bytes", (json_int_t)match->bytes, "best_fio",
+                                              best < 0 ? json_null() : json_string(match->lines[best].name)));
+        return;
+    }
+    const uint64_t whole = match->way == WAY_MIX ? match->bytes / 2 : match->bytes;
+    json_object_update_new(out,
+                           json_pack("{s:s, s:o, s:o, s:b, s:i, s:o}", "program", line->engine ? "fio" : "zoff", "block_bytes",
+                                     chosen(line->block), "depth", chosen(line->depth), "huge_pages", !line->small_pages,
+                                     "samples", (int)bench_spread_of(r->entries[index].seconds, r->rounds).count,
+                                     "cpu_s_per_gb", bench_report_number(aio_match_cpu(match, index))));
+    if (line->engine)
+        json_object_set_new(out, "engine", json_string(line->engine));
+    else
+        json_object_set_new(out, "request_bytes", json_integer((json_int_t)(line->request ? line->request : whole)));
 }
 
 /* One turn. 1: it says something; 0: the disk worked for somebody else too; -1: it failed. */
-static int take_turn(const bench_match *match, const bench_line *line, double pause, bench_place *place, bench_sample_io *out)
+static int take_turn(const aio_match *match, const aio_line *line, double *seconds, double *cpu)
 {
-    const double before = bench_place_moved(place);
-    if (line->engine ? bench_fio_run(place, line, match->way, match->bytes, out) != 0
-                     : (wait_for(pause), bench_ours_run(place, line, match->way, match->bytes, out)) != 0)
-        return -1;
-    return !(bench_place_moved(place) - before > (1 + FOREIGN_SHARE) * (double)match->bytes);
+    const double before = aio_place_moved(match->place);
+    int ret;
+    if (!line->engine && match->pause > 0)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * match->pause)}, NULL);
+    if (line->engine)
+        ret = aio_fio_run(match->place, line, match->way, match->bytes, seconds, cpu);
+    else
+        ret = aio_ours_run(match->place, line, match->way, match->bytes, seconds, cpu);
+    return ret != 0 ? -1 : !(aio_place_moved(match->place) - before > (1 + FOREIGN_SHARE) * (double)match->bytes);
 }
 
 /* fio may lack an engine or a right: then that line stays empty. Our own queue has no such excuse. */
-static int run_round(bench_match *match, const pace *p, bench_place *place)
+static int sample(race *r, race_entry *e, double deadline)
 {
-    unsigned order[RACE_ENTRIES], clean = 0;
-    const unsigned round = match->r.rounds;
-    shuffle(order, match->r.count);
-    for (unsigned i = 0; i < match->r.count; i++)
-        match->r.entries[i].seconds[round] = match->cpu[i][round] = NAN;
-    for (unsigned k = 0; k < match->r.count && !bench_stopped; k++) {
-        const unsigned i = order[k];
-        bench_sample_io sample;
-        int ret = 0;
-        for (unsigned try = 0; ret == 0 && try < p->tries && (!try || !bench_over(p->deadline)); try++) {
-            ret = take_turn(match, &match->lines[i], p->pause, place, &sample);
-            match->r.retried_samples += try > 0;
-        }
-        if (ret < 0 && !match->lines[i].engine && !bench_stopped)
-            return -1;
-        if (ret >= 0) {
-            match->r.entries[i].seconds[round] = sample.seconds;
-            match->cpu[i][round] = sample.cpu;
-            match->busy[i][round] = ret == 0;
-            clean += ret == 1;
-        }
+    aio_match *match = r->user;
+    const size_t i = (size_t)(e - r->entries);
+    double seconds, cpu;
+    int ret = 0;
+    for (unsigned try = 0; ret == 0 && try < match->tries && (!try || bench_now() < deadline); try++) {
+        ret = take_turn(match, &match->lines[i], &seconds, &cpu);
+        r->retried_samples += try > 0;
     }
-    if (bench_stopped)
-        return 0; /* half a round is none */
-    match->r.rounds++;
-    match->r.clean_rounds += clean == match->r.count;
-    return 0;
+    if (aio_stopped || (ret < 0 && !match->lines[i].engine))
+        return -1; /* half a round is none */
+    if (ret < 0)
+        return 0;
+    e->seconds[r->rounds] = seconds;
+    e->other[r->rounds] = cpu;
+    match->busy[i][r->rounds] = ret == 0;
+    return ret;
+}
+
+/* The matches of a part, one for each way. */
+static aio_match *open_matches(aio_found *found, const char *part, uint64_t bytes, unsigned tries, double pause)
+{
+    aio_match *first = &found->matches[found->count];
+    for (unsigned way = 0; way < WAYS; way++) {
+        aio_match *m = &found->matches[found->count++];
+        m->r = race_open(&found->book, part, "%s", WAY_NAMES[way]);
+        m->r->sample = sample;
+        m->r->describe = describe;
+        m->r->user = m;
+        m->place = &found->place;
+        m->way = (aio_way)way;
+        m->bytes = bytes;
+        m->tries = tries;
+        m->pause = pause;
+    }
+    return first;
 }
 
 /* All ways, round after round, while another round is likely to end in time; one round in any case. */
-static int run_rounds(bench_match *matches[WAYS], const pace *p, bench_place *place)
+static int run_rounds(aio_match *matches, uint64_t rounds, double deadline)
 {
-    const double start = bench_stopwatch_now();
+    const double start = bench_now();
     int ret = 0;
-    for (unsigned k = 0; ret == 0 && k < p->rounds && !bench_stopped; k++) {
-        const double now = bench_stopwatch_now();
-        if (k && now + (now - start) / k > p->deadline)
+    for (unsigned k = 0; ret == 0 && k < rounds; k++) {
+        const double now = bench_now();
+        if (k && now + (now - start) / k > deadline)
             break;
         for (unsigned way = 0; ret == 0 && way < WAYS; way++)
-            ret = run_round(matches[way], p, place);
+            ret = race_round(matches[way].r, deadline);
     }
     return ret;
 }
 
-static int open_races(bench_book *book, const char *part, uint64_t bytes, bench_match *out[WAYS])
-{
-    for (unsigned way = 0; way < WAYS; way++) {
-        out[way] = bench_book_open(book, part, (bench_way)way, bytes);
-        if (!out[way])
-            return -1;
-    }
-    return 0;
-}
-
-static unsigned at_most(unsigned a, unsigned b)
+static uint64_t at_most(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
 /* --- the contest --- */
 
-static void add_ours(bench_match *match, const bench_options *options)
+static void add_ours(aio_match *match, const aio_options *options)
 {
-    bench_match_add(match, (bench_line){.block = options->block, .depth = options->depth});
-    bench_match_add(match, (bench_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES});
+    add(match, (aio_line){.block = options->block, .depth = options->depth});
+    add(match, (aio_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES});
 }
 
 /* The settings of fio that may be its best; a thinner choice when there is little time. */
-static void add_settings(bench_match *match, int quick)
+static void add_settings(aio_match *match, bool quick)
 {
     static const char *const ENGINES[] = {"io_uring", "libaio"};
-    static const uint64_t BLOCKS[] = {512 * KIB, MIB, 4 * MIB};
-    static const unsigned DEPTHS[] = {8, 16, 32};
-    for (unsigned e = 0; e < 2; e++) {
-        for (unsigned b = 0; b < 3; b++) {
-            for (unsigned d = 0; d < 3; d++) {
-                if (!quick || (b == 1 && d == 1) || (b == 2 && d != 1))
-                    bench_match_add(match, (bench_line){.engine = ENGINES[e], .block = BLOCKS[b], .depth = DEPTHS[d]});
-            }
-        }
+    static const uint64_t BLOCKS[] = {512 * KIB, MIB, 4 * MIB}, DEPTHS[] = {8, 16, 32};
+    for (unsigned i = 0; i < 18; i++) {
+        const unsigned b = i / 3 % 3, d = i % 3;
+        if (!quick || (b == 1 && d == 1) || (b == 2 && d != 1))
+            add(match, (aio_line){.engine = ENGINES[i / 9], .block = BLOCKS[b], .depth = DEPTHS[d]});
     }
 }
 
 /* The fastest lines of fio in one race are taken over into another. */
-static void take_best(const bench_match *from, unsigned wanted, bench_match *to)
+static void take_best(const aio_match *from, unsigned wanted, aio_match *to)
 {
-    int taken[RACE_ENTRIES] = {0};
-    for (unsigned n = 0; n < wanted; n++) {
-        int best = -1;
-        for (unsigned i = 0; from && i < from->r.count; i++) {
-            const bench_line *line = &from->lines[i];
-            const double rate = bench_match_rate(from, (int)i);
-            if (line->engine && !line->small_pages && !taken[i] && !isnan(rate) &&
-                (best < 0 || rate > bench_match_rate(from, best)))
-                best = (int)i;
-        }
-        if (best < 0)
-            return;
-        taken[best] = 1;
-        bench_match_add(to, from->lines[best]);
-    }
+    bool taken[RACE_ENTRIES] = {false};
+    for (int best; wanted-- && (best = aio_match_best_fio(from, taken)) >= 0; taken[best] = true)
+        add(to, from->lines[best]);
 }
 
-int bench_contest(const bench_options *options, double deadline, bench_book *book)
+int aio_contest(const aio_options *options, double deadline, aio_found *found)
 {
-    bench_match *scouts[WAYS], *races[WAYS];
-    const unsigned finalists = options->run.quick ? 2 : 4;
-    int ret = 0;
-    if (book->fio_version[0]) {
-        if (open_races(book, "scouting", options->run.quick ? options->bytes / 4 : options->bytes, scouts) != 0)
-            return -1;
+    const bool quick = options->run.quick;
+    aio_match *scouts = NULL;
+    if (found->fio_version[0]) {
+        scouts = open_matches(found, "scouting", quick ? options->bytes / 4 : options->bytes, 2, 0);
         for (unsigned way = 0; way < WAYS; way++)
-            add_settings(scouts[way], options->run.quick);
-        const double left = deadline - bench_stopwatch_now();
-        ret = run_rounds(scouts,
-                         &(pace){.rounds = options->run.quick ? 1 : at_most(options->run.rounds, 3),
-                                 .tries = 2,
-                                 .deadline = deadline - 0.6 * left},
-                         &book->place);
+            add_settings(&scouts[way], quick);
+        const double left = deadline - bench_now();
+        if (run_rounds(scouts, quick ? 1 : at_most(options->run.rounds, 3), deadline - 0.6 * left) != 0)
+            return -1;
     }
-    if (ret != 0 || open_races(book, "contest", options->bytes, races) != 0)
-        return -1;
+    aio_match *matches = open_matches(found, "contest", options->bytes, 3, 0);
     for (unsigned way = 0; way < WAYS; way++) {
-        add_ours(races[way], options);
-        if (book->fio_version[0])
-            take_best(scouts[way], finalists, races[way]);
+        add_ours(&matches[way], options);
+        take_best(scouts ? &scouts[way] : NULL, quick ? 2 : 4, &matches[way]);
     }
-    return run_rounds(races, &(pace){.rounds = options->run.rounds, .tries = 3, .deadline = deadline}, &book->place);
+    return run_rounds(matches, options->run.rounds, deadline);
 }
-
-/* --- on a disk of known speed --- */
 
 /* Against the best of the contest, which is not run anew with all its settings. The kernel lets whoever was idle catch up a
  * little: so everybody comes from a pause, fio from that of its start. */
-int bench_throttle(const bench_options *options, double deadline, bench_book *book)
+int aio_throttle(const aio_options *options, double deadline, aio_found *found)
 {
-    bench_match *races[WAYS];
     throttle bound;
-    if (!book->fio_version[0])
+    if (!found->fio_version[0])
         return 0;
-    if (throttle_open(&bound, book->place.path, BOUND) != 0) {
-        snprintf(book->no_throttle, sizeof book->no_throttle, "%s", bound.reason);
+    if (throttle_open(&bound, found->place.path, BOUND) != 0) {
+        snprintf(found->no_throttle, sizeof found->no_throttle, "%s", bound.reason);
         return 0;
     }
-    int ret = open_races(book, "throttle", options->bytes, races);
-    for (unsigned way = 0; ret == 0 && way < WAYS; way++) {
-        const bench_match *contest = bench_book_find(book, "contest", (bench_way)way);
-        add_ours(races[way], options);
-        if (contest)
-            take_best(contest, 1, races[way]);
-        else
-            bench_match_add(races[way], (bench_line){.engine = "io_uring", .block = MIB, .depth = 16});
+    aio_match *matches = open_matches(found, "throttle", options->bytes, 1, FIO_START);
+    for (unsigned way = 0; way < WAYS; way++) {
+        const aio_match *contest = aio_match_of(found, "contest", (aio_way)way);
+        add_ours(&matches[way], options);
+        take_best(contest, 1, &matches[way]);
+        if (!contest)
+            add(&matches[way], (aio_line){.engine = "io_uring", .block = MIB, .depth = 16});
     }
-    if (ret == 0)
-        ret = run_rounds(
-            races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 1, .pause = FIO_START, .deadline = deadline},
-            &book->place);
+    const int ret = run_rounds(matches, at_most(options->run.rounds, 5), deadline);
     throttle_close(&bound);
     return ret;
 }
@@ -217,38 +253,31 @@ int bench_throttle(const bench_options *options, double deadline, bench_book *bo
 /* --- what is told beside --- */
 
 /* Memory of 4 KiB pages: ours, and fio as DeepSpeed's defaults move data (libaio, 1 MiB, 8 in flight). */
-int bench_pages(const bench_options *options, double deadline, bench_book *book)
+int aio_pages(const aio_options *options, double deadline, aio_found *found)
 {
-    bench_match *races[WAYS];
     const uint64_t quarter = options->bytes / 4 / FILE_UNIT * FILE_UNIT;
-    if (open_races(book, "pages", !options->run.quick ? options->bytes : quarter ? quarter : FILE_UNIT, races) != 0)
-        return -1;
+    aio_match *matches = open_matches(found, "pages",
+                                      !options->run.quick ? options->bytes
+                                      : quarter           ? quarter
+                                                          : FILE_UNIT,
+                                      2, 0);
     for (unsigned way = 0; way < WAYS; way++) {
-        bench_match_add(races[way], (bench_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES});
-        bench_match_add(
-            races[way],
-            (bench_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES, .small_pages = 1});
-        if (book->fio_version[0])
-            bench_match_add(races[way], (bench_line){.engine = "libaio", .block = MIB, .depth = 8, .small_pages = 1});
+        aio_line ours = {.block = options->block, .depth = options->depth, .request = REQUEST_BYTES};
+        add(&matches[way], ours);
+        ours.small_pages = true;
+        add(&matches[way], ours);
+        if (found->fio_version[0])
+            add(&matches[way], (aio_line){.engine = "libaio", .block = MIB, .depth = 8, .small_pages = true});
     }
-    return run_rounds(races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 2, .deadline = deadline},
-                      &book->place);
+    return run_rounds(matches, at_most(options->run.rounds, 5), deadline);
 }
 
 /* Our queue by the size of its pieces and their number in flight. */
-int bench_sweep(const bench_options *options, double deadline, bench_book *book)
+int aio_sweep(const aio_options *options, double deadline, aio_found *found)
 {
-    static const uint64_t BLOCKS[] = {512 * KIB, MIB, 2 * MIB, 4 * MIB, 16 * MIB};
-    static const unsigned DEPTHS[] = {8, 16, 32, 64};
-    bench_match *races[WAYS];
-    if (open_races(book, "sweep", options->bytes, races) != 0)
-        return -1;
-    for (unsigned way = 0; way < WAYS; way++) {
-        for (unsigned b = 0; b < sizeof BLOCKS / sizeof BLOCKS[0]; b++) {
-            for (unsigned d = 0; d < sizeof DEPTHS / sizeof DEPTHS[0]; d++)
-                bench_match_add(races[way], (bench_line){.block = BLOCKS[b], .depth = DEPTHS[d]});
-        }
-    }
-    return run_rounds(races, &(pace){.rounds = at_most(options->run.rounds, 5), .tries = 2, .deadline = deadline},
-                      &book->place);
+    static const uint64_t BLOCKS[] = {512 * KIB, MIB, 2 * MIB, 4 * MIB, 16 * MIB}, DEPTHS[] = {8, 16, 32, 64};
+    aio_match *matches = open_matches(found, "sweep", options->bytes, 2, 0);
+    for (unsigned i = 0; i < WAYS * 20; i++)
+        add(&matches[i / 20], (aio_line){.block = BLOCKS[i % 20 / 4], .depth = DEPTHS[i % 4]});
+    return run_rounds(matches, at_most(options->run.rounds, 5), deadline);
 }

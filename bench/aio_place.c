@@ -2,7 +2,6 @@
  * written, pages that the system has yet to find), so all of both is used once before anything is timed. */
 #include "aio_bench.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,41 +11,34 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-#include <zoff/zoff.h>
-
-#include "streams.h"
 
 static const char PAGES_FILE[] = "/proc/sys/vm/nr_hugepages";
-enum { HUGE_PAGE = 2 << 20, FIO_BYTES = 160 << 20 }; /* what the largest setting of fio takes, and some to spare */
+enum { FIO_BYTES = 160 << 20 }; /* what the largest setting of fio takes, and some to spare */
 
 /* --- huge pages that fio maps by itself --- */
 
-static long read_figure(const char *path, const char *format)
+static long read_pages(void)
 {
-    FILE *file = fopen(path, "re");
-    char line[256];
-    long value = -1;
-    while (file && fgets(line, sizeof line, file) && sscanf(line, format, &value) != 1)
-        value = -1;
-    if (file)
-        fclose(file);
-    return value;
+    long pages = -1;
+    bench_scan(PAGES_FILE, 1, "%ld", &pages);
+    return pages;
 }
 
 static int write_pages(long pages)
 {
     FILE *file = fopen(PAGES_FILE, "we");
-    if (!file)
-        return -1;
-    const int printed = fprintf(file, "%ld\n", pages);
-    return fclose(file) == 0 && printed > 0 ? 0 : -1;
+    const int printed = file ? fprintf(file, "%ld\n", pages) : 0;
+    return file && fclose(file) == 0 && printed > 0 ? 0 : -1;
 }
 
-static int enough_pages(void)
+/* How many pages are wanted for fio, and whether so many are free. */
+static bool enough_pages(long *wanted)
 {
-    const long free_pages = read_figure("/proc/meminfo", "HugePages_Free: %ld");
-    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
-    return free_pages > 0 && kib > 0 && free_pages * kib >= FIO_BYTES / 1024;
+    long free_pages = 0, kib = 0;
+    bench_scan("/proc/meminfo", 1, "HugePages_Free: %ld", &free_pages);
+    bench_scan("/proc/meminfo", 1, "Hugepagesize: %ld", &kib);
+    *wanted = kib > 0 ? FIO_BYTES / 1024 / kib : 0;
+    return *wanted && free_pages >= *wanted;
 }
 
 /* The first use of a page is dear where a hypervisor has taken it back; fio's clock must not see that. */
@@ -60,40 +52,28 @@ static void use_pages_once(void)
     munmap(base, FIO_BYTES);
 }
 
-static void set_pages_aside(bench_place *place)
+static void set_pages_aside(aio_place *place)
 {
-    const long kib = read_figure("/proc/meminfo", "Hugepagesize: %ld");
+    long wanted;
     place->pages_lock = open(PAGES_FILE, O_RDONLY | O_CLOEXEC);
-    if (place->pages_lock >= 0 && flock(place->pages_lock, LOCK_EX | LOCK_NB) == 0 && !enough_pages() && kib > 0) {
-        const long before = read_figure(PAGES_FILE, "%ld");
-        if (before >= 0 && write_pages(before + FIO_BYTES / 1024 / kib) == 0)
+    if (place->pages_lock >= 0 && flock(place->pages_lock, LOCK_EX | LOCK_NB) == 0 && !enough_pages(&wanted) && wanted) {
+        const long before = read_pages();
+        if (before >= 0 && write_pages(before + wanted) == 0)
             place->pages_before = before;
     }
-    place->pages_for_fio = enough_pages();
+    place->pages_for_fio = enough_pages(&wanted);
     if (place->pages_for_fio)
         use_pages_once();
 }
 
 /* --- the memory --- */
 
-static char *map(uint64_t bytes, int advice)
-{
-    char *base = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return NULL;
-    const size_t skip = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
-    if (skip)
-        munmap(base, skip);
-    munmap(base + skip + bytes, HUGE_PAGE - skip);
-    madvise(base + skip, bytes, advice); /* a wish; what came of it is reported */
-    return base + skip;
-}
-
 /* Not zeros: there are disks that save themselves the work of those. */
-static void fill(char *memory, uint64_t bytes)
+static char *take_filled(bench_streams *mapping, uint64_t bytes)
 {
+    char *memory = bench_streams_take(mapping, bytes);
     uint64_t x = 88172645463325252u;
-    for (uint64_t i = 0; i < bytes && i < MIB; i += sizeof x) {
+    for (uint64_t i = 0; i < MIB; i += sizeof x) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
@@ -101,44 +81,31 @@ static void fill(char *memory, uint64_t bytes)
     }
     for (uint64_t i = MIB; i < bytes; i += MIB)
         memcpy(memory + i, memory, MIB);
-}
-
-static int open_memory(const bench_options *options, bench_place *place)
-{
-    place->huge = map(options->bytes, MADV_HUGEPAGE);
-    place->small = map(SMALL_BYTES, MADV_NOHUGEPAGE);
-    if (!place->huge || !place->small) {
-        fprintf(stderr, "aio: no memory for %llu MiB: %s; ask for less with --size\n",
-                (unsigned long long)((options->bytes + SMALL_BYTES) / MIB), strerror(errno));
-        return -1;
-    }
-    fill(place->huge, options->bytes);
-    fill(place->small, SMALL_BYTES);
-    place->huge_bytes = bench_streams_huge_bytes();
-    return 0;
+    return memory;
 }
 
 /* --- the file --- */
 
-static int write_file(const bench_options *options, bench_place *place)
+static int write_file(const aio_options *options, aio_place *place)
 {
     zoff_aio_info info = {.struct_size = sizeof info};
     const zoff_aio_opts opts = {.struct_size = sizeof opts, .writable = true, .create = true};
     zoff_aio *queue = NULL;
     uint64_t ticket;
-    const int ok = zoff_aio_open(place->path, &opts, &queue) == ZOFF_OK && zoff_aio_reserve(queue, options->bytes) == ZOFF_OK &&
-                   zoff_aio_write(queue, 0, options->bytes, place->huge, &ticket) == ZOFF_OK &&
-                   zoff_aio_wait(queue, ticket) == ZOFF_OK && zoff_aio_get_info(queue, &info) == ZOFF_OK;
+    const bool ok = zoff_aio_open(place->path, &opts, &queue) == ZOFF_OK &&
+                    zoff_aio_reserve(queue, options->bytes) == ZOFF_OK &&
+                    zoff_aio_write(queue, 0, options->bytes, place->huge, &ticket) == ZOFF_OK &&
+                    zoff_aio_wait(queue, ticket) == ZOFF_OK && zoff_aio_get_info(queue, &info) == ZOFF_OK;
     place->direct = info.direct; /* fio goes the same way */
     snprintf(place->backend, sizeof place->backend, "%s", ok ? info.backend : "");
     if (!ok)
-        fprintf(stderr, "aio: cannot make the file: %s; choose another folder with --folder\n", zoff_last_error());
+        bench_fail("cannot make the file: %s; choose another folder with --folder", zoff_last_error());
     zoff_aio_close(queue);
     return ok ? 0 : -1;
 }
 
 /* Of the whole disk, also where the file lies on a partition. */
-static void find_disk(bench_place *place)
+static void find_disk(aio_place *place)
 {
     struct stat info;
     char partition[64];
@@ -151,30 +118,27 @@ static void find_disk(bench_place *place)
         place->disk_stat[0] = 0;
 }
 
-double bench_place_moved(const bench_place *place)
+double aio_place_moved(const aio_place *place)
 {
     double reads, writes;
-    FILE *file = place->disk_stat[0] ? fopen(place->disk_stat, "re") : NULL;
-    const int got = file ? fscanf(file, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) : 0;
-    if (file)
-        fclose(file);
-    return got == 2 ? 512 * (reads + writes) : NAN;
+    return bench_scan(place->disk_stat, 2, "%*s %*s %lf %*s %*s %*s %lf", &reads, &writes) ? 512 * (reads + writes) : NAN;
 }
 
-static int choose_path(const bench_options *options, char *out)
+int aio_place_open(const aio_options *options, bool fio, aio_place *out)
 {
-    if (snprintf(out, BENCH_PATH, "%s/zoff-bench-aio-%ld", options->folder, (long)getpid()) < BENCH_PATH)
-        return 0;
-    fprintf(stderr, "aio: --folder %s: too long a path\n", options->folder);
-    return -1;
-}
-
-int bench_place_open(const bench_options *options, int fio, bench_place *out)
-{
-    *out = (bench_place){.pages_before = -1, .pages_lock = -1, .registered = 1};
-    if (choose_path(options, out->path) != 0 || open_memory(options, out) != 0)
+    *out = (aio_place){.folder = options->folder, .pages_before = -1, .pages_lock = -1, .registered = true};
+    snprintf(out->name, sizeof out->name, "zoff-bench-aio-%ld", (long)getpid());
+    if (snprintf(out->path, sizeof out->path, "%s/%s", options->folder, out->name) >= AIO_PATH) {
+        out->path[0] = 0;
+        return bench_fail("--folder %s: too long a path", options->folder);
+    }
+    setenv("ZOFF_BENCH_FOLDER", options->folder, 1);
+    if (bench_streams_open(options->bytes, 1, true, &out->mappings[0]) != 0 ||
+        bench_streams_open(SMALL_BYTES, 1, false, &out->mappings[1]) != 0)
         return -1;
-    out->made = 1;
+    out->huge = take_filled(&out->mappings[0], options->bytes);
+    out->small = take_filled(&out->mappings[1], SMALL_BYTES);
+    out->huge_bytes = bench_streams_huge_bytes();
     if (write_file(options, out) != 0)
         return -1;
     find_disk(out);
@@ -183,14 +147,14 @@ int bench_place_open(const bench_options *options, int fio, bench_place *out)
     return 0;
 }
 
-void bench_place_close(bench_place *place)
+void aio_place_close(aio_place *place)
 {
-    if (place->made)
+    if (place->path[0])
         unlink(place->path);
     if (place->pages_before >= 0 && write_pages(place->pages_before) != 0)
-        fprintf(stderr, "aio: cannot put %s back to %ld\n", PAGES_FILE, place->pages_before);
+        bench_fail("cannot put %s back to %ld", PAGES_FILE, place->pages_before);
     if (place->pages_lock >= 0)
         close(place->pages_lock);
-    place->made = 0;
-    place->pages_before = place->pages_lock = -1;
+    bench_streams_close(&place->mappings[0]);
+    bench_streams_close(&place->mappings[1]);
 }

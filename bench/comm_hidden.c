@@ -4,139 +4,106 @@
  * with all gradients at its end, and with each as soon as it is there; what is measured is the time from its end to the end of
  * the exchange. */
 #include "comm_bench.h"
-#include "comm_link.h"
-
-#include "stopwatch.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-enum { SLICES = 16, ELEMENTS = 1 << 20, ROUNDS_MOST = 64 };
+enum { SLICES = 16, ELEMENTS = 1 << 20 };
+enum { AT_ONCE, AT_THE_END, BY_ITSELF };
 static const double RATE = 200e6, COMPUTE = 2; /* bytes a second; times the exchange alone */
 
 static const char CONFIG[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
                              "\"reduce_bucket_size\": 1048576}}";
 
-static int told(zoff_status status)
-{
-    if (status < 0)
-        fprintf(stderr, "comm: %s\n", zoff_last_error());
-    return status < 0 ? -1 : 0;
-}
-
 /* The second one has a thread that lets it go on. */
 typedef struct trainers {
     zoff_comm *comms[2];
     zoff_engine *engines[2];
+    double seconds; /* of computing */
 } trainers;
 
 static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint16_t *grads, zoff_engine **out)
 {
-    zoff_config *config;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .comm = comm, .threads = 1, .progress_thread = has_thread};
-    if (told(zoff_config_parse(CONFIG, sizeof CONFIG - 1, "comm", &config)) != 0)
-        return -1;
-    opts.config = config;
-    int ret = told(zoff_engine_create(&opts, out));
-    zoff_config_close(config);
-    const zoff_param_desc d = {
-        .struct_size = sizeof d, .value = weights, .grad = grads, .count = ELEMENTS, .slices = SLICES, .dtype = ZOFF_BF16};
-    if (ret == 0)
-        ret = told(zoff_engine_add_param(*out, &d, NULL));
-    if (ret == 0)
-        ret = told(zoff_engine_seal(*out));
-    return ret;
+    const zoff_param_desc d = bench_param(weights, grads, ELEMENTS, SLICES, ZOFF_BF16);
+    return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
 }
 
 /* What a trainer does while its device computes; NULL: it only waits. */
 static void compute(zoff_engine *e, double seconds)
 {
-    const double end = bench_stopwatch_now() + seconds;
-    while (bench_stopwatch_now() < end) {
+    const double end = bench_now() + seconds;
+    while (bench_now() < end) {
         if (e)
             (void)zoff_engine_progress(e);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 }
 
-/* Seconds from the end of computing to the end of the exchange, on the slowest rank; negative: it failed. */
-static double micro_batch(zoff_engine *e, bool asks, double seconds, bool at_once)
+/* Seconds from the end of computing to the end of the exchange, on the slowest rank; not finite: it failed. */
+static double micro_batch(const trainers *t, int which, double seconds)
 {
+    zoff_engine *e = t->engines[which == BY_ITSELF];
     int ret = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     for (int slice = SLICES; slice-- > 0;) { /* as a backward pass goes */
-        compute(asks ? e : NULL, seconds / SLICES);
-        if (at_once)
-            ret |= told(zoff_grad_ready(e, 0, (size_t)slice, NULL));
+        compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
+        if (which != AT_THE_END)
+            ret |= bench_told(zoff_grad_ready(e, 0, (size_t)slice, NULL));
     }
-    const double from = bench_stopwatch_now();
-    ret |= told(zoff_step(e, NULL, NULL));
-    double own = ret ? INFINITY : bench_stopwatch_now() - from, slowest = own;
-    MPI_Allreduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    return isfinite(slowest) ? slowest : -1;
+    const double from = bench_now();
+    ret |= bench_told(zoff_step(e, NULL, NULL));
+    return comm_slowest(ret ? INFINITY : bench_now() - from);
 }
 
-static int run(const comm_options *options, const trainers *t, double deadline, race *out)
+static int sample(race *r, race_entry *e, double deadline)
 {
-    enum { CONTESTANTS = 3 };
-    (void)micro_batch(t->engines[1], true, 0, false); /* learns the order, as the first one of the other does */
-    const double alone = micro_batch(t->engines[0], true, 0, false), again = micro_batch(t->engines[0], true, 0, false);
-    double seconds = COMPUTE * (alone < again ? alone : again);
-    MPI_Bcast(&seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    if (seconds < 0)
+    const trainers *t = r->user;
+    (void)deadline;
+    e->seconds[r->rounds] = micro_batch(t, e->work.which, t->seconds);
+    return isfinite(e->seconds[r->rounds]) ? 1 : -1;
+}
+
+static int run(const comm_options *options, trainers *t, double deadline, race *r)
+{
+    static const race_line LINES[] = {
+        {"at_once", "each gradient as it is made", NULL, 2, NULL, AT_ONCE, 1},
+        {"at_the_end", "all of them after the last", NULL, 2, NULL, AT_THE_END, 1},
+        {"by_itself", "each as it is made, and the trainer does not ask: a thread does", NULL, 2, NULL, BY_ITSELF, 1},
+        {NULL, NULL, NULL, 0, NULL, 0, 0}};
+    trainers second = *t;
+    second.engines[0] = t->engines[1];
+    (void)micro_batch(&second, AT_THE_END, 0); /* learns the order, as the first one of the other does */
+    const double alone = micro_batch(t, AT_THE_END, 0), again = micro_batch(t, AT_THE_END, 0);
+    t->seconds = COMPUTE * fmin(alone, again);
+    MPI_Bcast(&t->seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    if (!isfinite(t->seconds))
         return -1;
-    race_add(out, (race_entry){.name = "at_once",
-                               .what = "each gradient as it is made",
-                               .elements = SLICES * (double)ELEMENTS,
-                               .yardstick = -1,
-                               .calls = 1});
-    race_add(out, (race_entry){.name = "at_the_end",
-                               .what = "all of them after the last",
-                               .elements = SLICES * (double)ELEMENTS,
-                               .yardstick = -1,
-                               .calls = 1});
-    race_add(out, (race_entry){.name = "by_itself",
-                               .what = "each as it is made, and the trainer does not ask: a thread does",
-                               .elements = SLICES * (double)ELEMENTS,
-                               .yardstick = -1,
-                               .calls = 1});
-    for (unsigned k = 0; k < options->run.rounds && k < ROUNDS_MOST; k++) {
-        int late = bench_stopwatch_now() > deadline && k > 0;
-        MPI_Bcast(&late, 1, MPI_INT, 0, MPI_COMM_WORLD);
-        if (late)
-            break;
-        for (unsigned i = 0; i < CONTESTANTS; i++) {
-            const unsigned at = (i + k) % CONTESTANTS;
-            out->entries[at].seconds[k] = micro_batch(t->engines[at == 2], at != 2, seconds, at != 1);
-            if (out->entries[at].seconds[k] < 0)
-                return -1;
-        }
-        out->rounds = out->clean_rounds = k + 1;
-    }
-    return 0;
+    r->sample = sample;
+    r->user = t;
+    race_add_lines(r, LINES, 1, SLICES * (double)ELEMENTS, NULL, 1);
+    return comm_rounds(options, r, deadline);
 }
 
-int comm_hidden_run(const comm_options *options, double deadline, race *out)
+int comm_hidden_run(const comm_options *options, double deadline, race *r)
 {
-    trainers t = {.comms = {NULL}};
-    uint16_t *weights = calloc((size_t)SLICES * ELEMENTS, sizeof *weights);
-    uint16_t *grads = calloc((size_t)SLICES * ELEMENTS, sizeof *grads);
-    *out = (race){.part = "hidden", .label = "32 MiB"};
-    int ret = weights && grads ? 0 : -1;
+    trainers t = {.seconds = 0};
+    bench_streams mapping;
+    const size_t bytes = (size_t)SLICES * ELEMENTS * sizeof(uint16_t);
+    int ret = bench_streams_open(2 * bytes, 2, true, &mapping);
+    uint16_t *weights = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
+    uint16_t *grads = ret == 0 ? bench_streams_take(&mapping, bytes) : NULL;
     for (int i = 0; i < 2 && ret == 0; i++) {
         ret = comm_link_open(RATE, &t.comms[i]);
         if (ret == 0)
             ret = make_engine(t.comms[i], i == 1, weights, grads, &t.engines[i]);
     }
     if (ret == 0)
-        ret = run(options, &t, deadline, out);
+        ret = run(options, &t, deadline, r);
     for (int i = 0; i < 2; i++) {
         zoff_engine_destroy(t.engines[i]);
         zoff_comm_close(t.comms[i]);
     }
-    free(weights);
-    free(grads);
+    bench_streams_close(&mapping);
     return ret;
 }

@@ -1,10 +1,7 @@
 /* comm_link.c: a link of a given rate, around the transport of zoff/mpi.h. A message waits in a line until the link has had the
  * time for those before it and for itself; then it is MPI's. Nothing moves but when somebody asks. */
-#include "comm_link.h"
+#include "comm_bench.h"
 
-#include "stopwatch.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct link_message {
@@ -26,7 +23,7 @@ typedef struct link {
 /* In their order, or two messages with one tag would change places. */
 static int send_due(link *l)
 {
-    while (l->first && bench_stopwatch_now() >= l->first->due) {
+    while (l->first && bench_now() >= l->first->due) {
         link_message *m = l->first;
         if (l->inner.send(l->inner.ctx, m->to, m->tag, m->data, m->bytes, &m->request) < 0)
             return -1;
@@ -42,7 +39,7 @@ static int link_send(void *ctx, unsigned to, int tag, const void *data, size_t b
 {
     link *l = ctx;
     link_message *m = calloc(1, sizeof *m);
-    const double now = bench_stopwatch_now();
+    const double now = bench_now();
     if (!m)
         return -1;
     l->free_at = (l->free_at > now ? l->free_at : now) + (double)bytes / l->rate;
@@ -103,9 +100,9 @@ int comm_link_open(double bytes_per_second, zoff_comm **out)
     if (!l)
         return -1;
     zoff_mpi_connect(MPI_COMM_WORLD, &l->inner);
-    zoff_comm_transport limited = l->inner;
     l->rate = bytes_per_second;
     l->last = &l->first;
+    zoff_comm_transport limited = l->inner;
     limited.name = "mpi over a limited link";
     limited.ctx = l;
     limited.send = link_send;
@@ -114,9 +111,8 @@ int comm_link_open(double bytes_per_second, zoff_comm **out)
     limited.cancel = link_cancel;
     limited.error = link_error;
     limited.close = link_close;
-    if (zoff_comm_open_transport(NULL, &limited, out) >= 0)
-        return 0;
-    fprintf(stderr, "comm: %s\n", zoff_last_error());
-    free(l);
-    return -1;
+    const int ret = bench_told(zoff_comm_open_transport(NULL, &limited, out));
+    if (ret != 0)
+        free(l);
+    return ret;
 }

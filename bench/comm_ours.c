@@ -8,31 +8,21 @@
 static int run(zoff_comm *comm, const zoff_comm_call *call)
 {
     zoff_comm_work work = {0};
-    if (zoff_comm_start(comm, call, &work) >= 0 && zoff_comm_wait(comm, &work) >= 0)
-        return 0;
-    fprintf(stderr, "comm: %s\n", zoff_last_error());
-    return -1;
+    return bench_told(zoff_comm_start(comm, call, &work)) == 0 ? bench_told(zoff_comm_wait(comm, &work)) : -1;
 }
 
 int comm_ours_gather(zoff_comm *comm, const comm_data *data)
 {
-    const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
-                                 .stream = ZOFF_COMM_WEIGHTS,
-                                 .in = data->pieces,
-                                 .out = data->whole,
-                                 .receive_bytes = data->bytes};
+    zoff_comm_call call = {.kind = ZOFF_COMM_GATHER, .stream = ZOFF_COMM_WEIGHTS, .in = data->pieces, .out = data->whole};
+    call.receive_bytes = data->bytes;
     return run(comm, &call);
 }
 
 /* An exchange of 16-bit pieces, and their sum in rank order in fp32. */
 int comm_ours_scatter(zoff_comm *comm, const comm_data *data)
 {
-    const zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE,
-                                 .stream = ZOFF_COMM_REDUCE,
-                                 .in = data->whole,
-                                 .out = data->pieces,
-                                 .send_bytes = data->bytes,
-                                 .receive_bytes = data->bytes};
+    zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE, .stream = ZOFF_COMM_REDUCE, .in = data->whole, .out = data->pieces};
+    call.send_bytes = call.receive_bytes = data->bytes;
     if (run(comm, &call) != 0)
         return -1;
     for (unsigned rank = 0; rank < zoff_comm_size(comm); rank++) {

@@ -1,348 +1,359 @@
 /* cpu_adam_compare.c: zoff's step in every type and optimizer beside its rivals and its yardsticks, on arrays of one size.
- * Three races: the step itself; the unfused chain of passes; the rest. */
+ * Three races: the step itself; the unfused chain of passes; the rest. And a sweep from one element to tens of millions. */
 #include "cpu_adam_bench.h"
 #include "cpu_adam_plain.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+enum { STEP_FP32, STEP_BF16, STEP_F16, KEEP_BF16, KEEP_F16, ADAGRAD, LION, MOMENTUM, SGD, STEPS };
 
 typedef struct setting {
-    const bench_options *options;
     const bench_arrays *a;
-    nomath_streams streams;
+    const nomath_streams *s; /* of these arrays */
     size_t count;
     unsigned threads;
-    bench_yardstick best[NOMATH_KINDS]; /* of those whose stores are the contestants' */
-    bench_yardstick bypass[NOMATH_KINDS];
-    zoff_adam_hyper adam, adagrad, lion, momentum, sgd;
-    plain_hyper plain;
+    nomath_way best[NOMATH_KINDS];
+    zoff_adam_hyper hypers[STEPS];
     double sum; /* of the norms, so that they cannot be left out */
-    int failed;
 } setting;
 
-typedef void (*contestant_fn)(setting *s, int which);
+/* --- memory --- */
 
-/* A line of the table of contestants. */
-typedef struct contestant {
-    const char *name, *what;
-    unsigned bytes, dtypes;
-    const char *yardstick; /* its name; NULL: none */
-    contestant_fn fn;
-    int which;
-} contestant;
-
-typedef struct call {
-    setting *s;
-    contestant_fn fn;
-    int which;
-} call;
-
-static void work(void *ctx)
+/* The bits of a bf16 are an ordinary number as an fp16, too. */
+int bench_arrays_open(bench_arrays *a, size_t count)
 {
-    const call *c = ctx;
-    c->fn(c->s, c->which);
+    enum { FLOATS = 5, HALVES = 4 };
+    *a = (bench_arrays){.count = count};
+    if (bench_streams_open(count * (FLOATS * sizeof(float) + HALVES * sizeof(uint16_t)), FLOATS + HALVES, true, &a->mapping) !=
+        0)
+        return -1;
+    float **const floats[FLOATS] = {&a->s.p, &a->s.m, &a->s.v, &a->s.g, &a->s.wide};
+    uint16_t **const halves[HALVES] = {&a->s.g16, &a->s.w16, &a->g_f16, &a->w_f16};
+    for (unsigned i = 0; i < FLOATS; i++) {
+        *floats[i] = bench_streams_take(&a->mapping, count * sizeof(float));
+        bench_fill_float(*floats[i], count, i >= 3, i == 0 ? 0.02f : i >= 3 ? 0.01f : 0.0f);
+    }
+    for (unsigned i = 0; i < HALVES; i++) {
+        *halves[i] = bench_streams_take(&a->mapping, count * sizeof(uint16_t));
+        bench_fill_bf16(*halves[i], count, i % 2 == 0, i % 2 ? 0.02f : 0.01f);
+    }
+    return 0;
+}
+
+void bench_hyper_adam(zoff_adam_hyper *out)
+{
+    zoff_adam_hyper_init(out);
+    out->weight_decay = 0.01;
+}
+
+static void set_up(setting *s, const bench_options *options, const bench_arrays *a, size_t count)
+{
+    *s = (setting){.a = a, .s = &a->s, .count = count, .threads = (unsigned)options->threads};
+    for (unsigned i = 0; i < ADAGRAD; i++)
+        bench_hyper_adam(&s->hypers[i]);
+    zoff_adam_hyper_init_for(&s->hypers[ADAGRAD], ZOFF_OPTIMIZER_ADAGRAD);
+    zoff_adam_hyper_init_for(&s->hypers[LION], ZOFF_OPTIMIZER_LION);
+    zoff_adam_hyper_init_for(&s->hypers[MOMENTUM], ZOFF_OPTIMIZER_SGD);
+    zoff_adam_hyper_init_for(&s->hypers[SGD], ZOFF_OPTIMIZER_SGD);
+    s->hypers[LION].weight_decay = 0.01;
+    s->hypers[MOMENTUM].momentum = 0.9;
 }
 
 /* --- the contestants --- */
 
-enum { STEP_FP32, STEP_BF16, STEP_F16, KEEP_BF16, KEEP_F16, ADAGRAD, LION, MOMENTUM, SGD };
-
-static void zoff(setting *s, int which)
+static int zoff(void *ctx, int which)
 {
-    const bench_arrays *a = s->a;
-    const zoff_adam_hyper *hyper = &s->adam;
+    const setting *s = ctx;
+    const nomath_streams *a = s->s;
     zoff_adam_tensor t = {.struct_size = sizeof t, .count = s->count, .master = a->p, .m = a->m, .v = a->v, .grad = a->g};
-    switch (which) {
-    case STEP_BF16:
-        t.grad = a->g16;
-        t.grad_dtype = t.copy_dtype = ZOFF_BF16;
-        t.copy_out = a->w16;
-        break;
-    case STEP_F16:
-        t.grad = a->g_f16;
-        t.grad_dtype = t.copy_dtype = ZOFF_F16;
-        t.copy_out = a->w_f16;
-        break;
-    case KEEP_BF16:
-        t.grad = a->g16;
-        t.master = a->w16;
-        t.grad_dtype = t.master_dtype = ZOFF_BF16;
-        break;
-    case KEEP_F16:
-        t.grad = a->g_f16;
-        t.master = a->w_f16;
-        t.grad_dtype = t.master_dtype = ZOFF_F16;
-        break;
-    case ADAGRAD:
-        hyper = &s->adagrad;
-        t.m = NULL;
-        break;
-    case LION:
-        hyper = &s->lion;
-        t.v = NULL;
-        break;
-    case MOMENTUM:
-        hyper = &s->momentum;
-        t.v = NULL;
-        break;
-    case SGD:
-        hyper = &s->sgd;
-        t.m = t.v = NULL;
-        break;
-    default:
-        break;
+    if (which >= STEP_BF16 && which <= KEEP_F16) {
+        const bool f16 = which == STEP_F16 || which == KEEP_F16, keeps = which >= KEEP_BF16;
+        const zoff_dtype dtype = f16 ? ZOFF_F16 : ZOFF_BF16;
+        uint16_t *const weights = f16 ? s->a->w_f16 : a->w16;
+        t.grad = f16 ? s->a->g_f16 : a->g16;
+        t.grad_dtype = t.copy_dtype = dtype;
+        t.master = keeps ? (void *)weights : a->p;
+        t.master_dtype = keeps ? dtype : ZOFF_F32;
+        t.copy_out = keeps ? NULL : weights;
     }
-    if (zoff_adam_step(hyper, BENCH_T, 0.5, &t) != ZOFF_OK)
-        s->failed = 1;
+    if (which == ADAGRAD || which == SGD)
+        t.m = NULL;
+    if (which >= LION)
+        t.v = NULL;
+    return bench_told(zoff_adam_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
-static void plain(setting *s, int which)
+enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };
+static int plain(void *ctx, int which)
 {
-    (void)which;
-    plain_adam(s->count, s->a->p, s->a->m, s->a->v, s->a->g, &s->plain, BENCH_T, s->threads);
+    const setting *s = ctx;
+    const nomath_streams *a = s->s;
+    const unsigned threads = which == PLAIN_IF_LARGE && s->count < SHARED_FROM ? 1 : s->threads;
+    if (which == PLAIN_SERIAL)
+        plain_adam_serial(s->count, a->p, a->m, a->v, a->g, &s->hypers[STEP_FP32], BENCH_T);
+    else
+        plain_adam(s->count, a->p, a->m, a->v, a->g, &s->hypers[STEP_FP32], BENCH_T, threads);
+    return 0;
 }
 
-static void nomath(setting *s, int kind)
+static int nomath(void *ctx, int kind)
 {
-    nomath_run(s->best[kind].fn, &s->streams, s->count, s->threads);
-}
-
-static void nomath_bypass(setting *s, int kind)
-{
-    nomath_run(s->bypass[kind].fn, &s->streams, s->count, s->threads);
+    const setting *s = ctx;
+    nomath_run(&s->best[kind], (nomath_kind)kind, s->s, s->count, s->threads);
+    return 0;
 }
 
 /* On one thread, while the others wait in their region as busily as they do elsewhere: nested regions have one thread. */
-static void alone(setting *s, int which)
+static int alone(void *ctx, int which)
 {
+    const setting *s = ctx;
+    int ret = 0;
 #pragma omp parallel num_threads((int)s->threads)
     {
 #pragma omp master
         if (which < 0)
-            nomath_run(s->best[NOMATH_FP32].fn, &s->streams, s->count, 1);
+            nomath_run(&s->best[NOMATH_FP32], NOMATH_FP32, s->s, s->count, 1);
         else
-            zoff(s, which);
+            ret = zoff(ctx, which);
     }
+    return ret;
 }
 
-enum { WIDEN, NORM, SCALE, ADAM, ROUND, WIDEN_STREAMING, ROUND_STREAMING, NORM_BF16 };
-
-static void pass(setting *s, int which)
+enum { WIDEN, NORM, SCALE, ADAM, ROUND, PASSES, NORM_BF16 };
+static int pass(void *ctx, int which)
 {
-    const bench_arrays *a = s->a;
-    switch (which) {
-    case WIDEN:
+    setting *s = ctx;
+    const nomath_streams *a = s->s;
+    if (which == WIDEN)
         plain_widen(s->count, a->wide, a->g16, s->threads);
-        break;
-    case NORM:
-        s->sum += plain_norm(s->count, a->wide, s->threads);
-        break;
-    case SCALE: /* not a shrinking one: repeated, it would end in subnormals */
+    else if (which == NORM)
+        s->sum += plain_norm(s->count, a->wide, NULL, s->threads);
+    else if (which == SCALE) /* not a shrinking one: repeated, it would end in subnormals */
         plain_scale(s->count, a->wide, 1.0f, s->threads);
-        break;
-    case ADAM:
-        plain_adam(s->count, a->p, a->m, a->v, a->wide, &s->plain, BENCH_T, s->threads);
-        break;
-    case ROUND:
+    else if (which == ADAM)
+        plain_adam(s->count, a->p, a->m, a->v, a->wide, &s->hypers[STEP_FP32], BENCH_T, s->threads);
+    else if (which == ROUND)
         plain_round(s->count, a->w16, a->p, s->threads);
-        break;
-    case WIDEN_STREAMING:
-        plain_widen_streaming(s->count, a->wide, a->g16, s->threads);
-        break;
-    case ROUND_STREAMING:
-        plain_round_streaming(s->count, a->w16, a->p, s->threads);
-        break;
-    case NORM_BF16:
-        s->sum += plain_norm_bf16(s->count, a->g16, s->threads);
-        break;
-    default:
-        break;
-    }
+    else
+        s->sum += plain_norm(s->count, NULL, a->g16, s->threads);
+    return isfinite(s->sum) ? 0 : bench_fail("a norm is not finite: the arrays were spoilt");
 }
 
-static void chain(setting *s, int streaming)
+static int chain(void *ctx, int which)
 {
-    pass(s, streaming ? WIDEN_STREAMING : WIDEN);
-    pass(s, NORM);
-    plain_scale(s->count, s->a->wide, 0.5f, s->threads);
-    pass(s, ADAM);
-    pass(s, streaming ? ROUND_STREAMING : ROUND);
+    int ret = 0;
+    for (which = WIDEN; ret == 0 && which < PASSES; which++)
+        ret = pass(ctx, which);
+    return ret;
 }
 
-static void nomath_chain(setting *s, int which)
+static int nomath_chain(void *ctx, int which)
 {
-    (void)which;
-    nomath(s, NOMATH_WIDEN);
-    nomath(s, NOMATH_READ32);
-    nomath(s, NOMATH_TOUCH);
-    nomath(s, NOMATH_FP32);
-    nomath(s, NOMATH_NARROW);
+    static const nomath_kind KINDS[] = {NOMATH_WIDEN, NOMATH_READ32, NOMATH_TOUCH, NOMATH_FP32, NOMATH_NARROW};
+    for (which = 0; which < PASSES; which++)
+        nomath(ctx, (int)KINDS[which]);
+    return 0;
 }
 
-static void norm_step(setting *s, int which)
+static int norm_step(void *ctx, int which)
 {
-    pass(s, NORM_BF16);
-    zoff(s, which);
+    return pass(ctx, NORM_BF16) == 0 ? zoff(ctx, which) : -1;
 }
 
-static void nomath_norm_step(setting *s, int which)
+static int nomath_norm_step(void *ctx, int which)
 {
-    (void)which;
-    nomath(s, NOMATH_READ16);
-    nomath(s, NOMATH_HALF_OUT);
+    nomath(ctx, NOMATH_READ16);
+    return nomath(ctx, which);
 }
 
-/* --- the tables; neighbours are compared, so what belongs together stands together --- */
+/* --- the tables; neighbours are compared, so what belongs together stands together. Tags are types --- */
+
+enum { TAG_ALONE = DTYPE_ANY + 1 }; /* wants fp32, and several threads */
 
 /* clang-format off */
-static const contestant STEP_TABLE[] = {
-    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", 28, DTYPE_FP32, "nomath_fp32", plain, 0},
-    {"nomath_fp32", "streams of an fp32 step, no math", 28, DTYPE_ANY, NULL, nomath, NOMATH_FP32},
-    {"zoff_fp32", "zoff_adam_step, fp32 in place", 28, DTYPE_ANY, "nomath_fp32", zoff, STEP_FP32},
-    {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", 28, DTYPE_BF16, "nomath_bf16", zoff, STEP_BF16},
-    {"nomath_bf16", "streams of a bf16 step, no math", 28, DTYPE_BF16, NULL, nomath, NOMATH_HALF_OUT},
-    {"nomath_keep", "streams of 16-bit weights in place, no math", 22, DTYPE_BF16, NULL, nomath, NOMATH_HALF_KEEP},
-    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", 22, DTYPE_BF16, "nomath_keep", zoff, KEEP_BF16},
-    {"nomath_fp32_alone", "nomath_fp32 on one thread", 28, DTYPE_FP32, NULL, alone, -1},
-    {"zoff_fp32_alone", "zoff_fp32 on one thread", 28, DTYPE_FP32, "nomath_fp32_alone", alone, STEP_FP32},
-};
+static const race_line STEP_TABLE[] = {
+    {"plain_fp32", "plain C loop with OpenMP, fp32 in place", "nomath_fp32", 28, plain, PLAIN, DTYPE_FP32},
+    {"nomath_fp32", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_ANY},
+    {"zoff_fp32", "zoff_adam_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
+    {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
+    {"nomath_bf16", "streams of a bf16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
+    {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
+    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
+    {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
+    {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
-static const contestant CHAIN_TABLE[] = {
-    {"nomath_widen", "streams of an upcast, no math", 6, DTYPE_BF16, NULL, nomath, NOMATH_WIDEN},
-    {"chain_upcast", "first pass: bf16 gradients to fp32", 6, DTYPE_BF16, "nomath_widen", pass, WIDEN},
-    {"nomath_read", "read fp32, no math", 4, DTYPE_BF16, NULL, nomath, NOMATH_READ32},
-    {"chain_norm", "second pass: square sum", 4, DTYPE_BF16, "nomath_read", pass, NORM},
-    {"nomath_touch", "read and write fp32, no math", 8, DTYPE_BF16, NULL, nomath, NOMATH_TOUCH},
-    {"chain_scale", "third pass: times a factor", 8, DTYPE_BF16, "nomath_touch", pass, SCALE},
-    {"nomath_adam", "streams of an fp32 step, no math", 28, DTYPE_BF16, NULL, nomath, NOMATH_FP32},
-    {"chain_adam", "fourth pass: plain C loop", 28, DTYPE_BF16, "nomath_adam", pass, ADAM},
-    {"nomath_narrow", "streams of a copy-out, no math", 6, DTYPE_BF16, NULL, nomath, NOMATH_NARROW},
-    {"chain_cast", "last pass: weights to bf16", 6, DTYPE_BF16, "nomath_narrow", pass, ROUND},
-    {"nomath_chain", "the five without math", 52, DTYPE_BF16, NULL, nomath_chain, 0},
-    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", 52, DTYPE_BF16, "nomath_chain", chain, 0},
-    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", 30, DTYPE_BF16, "nomath_norm_step", norm_step, STEP_BF16},
-    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", 30, DTYPE_BF16, NULL, nomath_norm_step, 0},
-    {"chain_streaming", "the chain, casts with streaming stores", 52, DTYPE_BF16, "nomath_chain", chain, 1},
-};
+static const race_line CHAIN_TABLE[] = {
+    {"nomath_widen", "streams of an upcast, no math", NULL, 6, nomath, NOMATH_WIDEN, DTYPE_BF16},
+    {"chain_upcast", "first pass: bf16 gradients to fp32", "nomath_widen", 6, pass, WIDEN, DTYPE_BF16},
+    {"nomath_read", "read fp32, no math", NULL, 4, nomath, NOMATH_READ32, DTYPE_BF16},
+    {"chain_norm", "second pass: square sum", "nomath_read", 4, pass, NORM, DTYPE_BF16},
+    {"nomath_touch", "read and write fp32, no math", NULL, 8, nomath, NOMATH_TOUCH, DTYPE_BF16},
+    {"chain_scale", "third pass: times a factor", "nomath_touch", 8, pass, SCALE, DTYPE_BF16},
+    {"nomath_adam", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_BF16},
+    {"chain_adam", "fourth pass: plain C loop", "nomath_adam", 28, pass, ADAM, DTYPE_BF16},
+    {"nomath_narrow", "streams of a copy-out, no math", NULL, 6, nomath, NOMATH_NARROW, DTYPE_BF16},
+    {"chain_cast", "last pass: weights to bf16", "nomath_narrow", 6, pass, ROUND, DTYPE_BF16},
+    {"nomath_chain", "the five without math", NULL, 52, nomath_chain, 0, DTYPE_BF16},
+    {"chain", "upcast, norm, scale, Adam, copy-out: five passes", "nomath_chain", 52, chain, 0, DTYPE_BF16},
+    {"norm_zoff_bf16", "norm of the bf16 gradient, then zoff_bf16", "nomath_norm_step", 30, norm_step, STEP_BF16, DTYPE_BF16},
+    {"nomath_norm_step", "streams of a norm and a bf16 step, no math", NULL, 30, nomath_norm_step, NOMATH_HALF_OUT, DTYPE_BF16},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
-static const contestant OTHERS_TABLE[] = {
-    {"nomath_f16", "streams of an fp16 step, no math", 28, DTYPE_FP16, NULL, nomath, NOMATH_HALF_OUT},
-    {"zoff_f16", "zoff_adam_step, fp16 gradient and copy-out", 28, DTYPE_FP16, "nomath_f16", zoff, STEP_F16},
-    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", 22, DTYPE_FP16, NULL, nomath, NOMATH_HALF_KEEP},
-    {"zoff_f16_keep", "zoff_adam_step, fp16 weights in place, no master", 22, DTYPE_FP16, "nomath_f16_keep", zoff, KEEP_F16},
-    {"nomath_one_state", "streams with one state, no math", 20, DTYPE_FP32, NULL, nomath, NOMATH_ONE_STATE},
-    {"zoff_adagrad", "Adagrad, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, ADAGRAD},
-    {"zoff_lion", "Lion, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, LION},
-    {"zoff_sgd_momentum", "SGD with momentum, fp32", 20, DTYPE_FP32, "nomath_one_state", zoff, MOMENTUM},
-    {"nomath_no_state", "streams without states, no math", 12, DTYPE_FP32, NULL, nomath, NOMATH_NO_STATE},
-    {"zoff_sgd", "SGD without momentum, fp32", 12, DTYPE_FP32, "nomath_no_state", zoff, SGD},
-    {"triad", "a = b + s * c", 12, DTYPE_ANY, NULL, nomath, NOMATH_TRIAD},
-    {"triad_streaming", "the faster of plain and streaming stores", 12, DTYPE_ANY, NULL, nomath_bypass, NOMATH_TRIAD},
-    {"memcpy", "libc's memcpy", 8, DTYPE_ANY, NULL, nomath, NOMATH_COPY},
-    {"copy_streaming", "the faster of memcpy and streaming stores", 8, DTYPE_ANY, NULL, nomath_bypass, NOMATH_COPY},
-};
+static const race_line OTHERS_TABLE[] = {
+    {"nomath_f16", "streams of an fp16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_FP16},
+    {"zoff_f16", "zoff_adam_step, fp16 gradient and copy-out", "nomath_f16", 28, zoff, STEP_F16, DTYPE_FP16},
+    {"nomath_f16_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_FP16},
+    {"zoff_f16_keep", "zoff_adam_step, fp16 weights in place, no master", "nomath_f16_keep", 22, zoff, KEEP_F16, DTYPE_FP16},
+    {"nomath_one_state", "streams with one state, no math", NULL, 20, nomath, NOMATH_ONE_STATE, DTYPE_FP32},
+    {"zoff_adagrad", "Adagrad, fp32", "nomath_one_state", 20, zoff, ADAGRAD, DTYPE_FP32},
+    {"zoff_lion", "Lion, fp32", "nomath_one_state", 20, zoff, LION, DTYPE_FP32},
+    {"zoff_sgd_momentum", "SGD with momentum, fp32", "nomath_one_state", 20, zoff, MOMENTUM, DTYPE_FP32},
+    {"nomath_no_state", "streams without states, no math", NULL, 12, nomath, NOMATH_NO_STATE, DTYPE_FP32},
+    {"zoff_sgd", "SGD without momentum, fp32", "nomath_no_state", 12, zoff, SGD, DTYPE_FP32},
+    {"triad", "a = b + s * c", NULL, 12, nomath, NOMATH_TRIAD, DTYPE_ANY},
+    {"memcpy", "libc's memcpy", NULL, 8, nomath, NOMATH_COPY, DTYPE_ANY},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
 /* clang-format on */
 
-static void set_up(setting *s, const bench_options *options, const bench_arrays *a, size_t count)
+/* --- races --- */
+
+typedef struct heat {
+    const setting *s;
+    nomath_way way;
+} heat;
+
+static int run_heat(void *ctx, int kind)
 {
-    *s = (setting){
-        .options = options,
-        .a = a,
-        .count = count,
-        .threads = options->threads,
-        .streams = {.p = a->p, .m = a->m, .v = a->v, .g = a->g, .g16 = a->g16, .w16 = a->w16, .wide = a->wide},
-    };
-    bench_hyper_adam(&s->adam);
-    zoff_adam_hyper_init_for(&s->adagrad, ZOFF_OPTIMIZER_ADAGRAD);
-    zoff_adam_hyper_init_for(&s->lion, ZOFF_OPTIMIZER_LION);
-    zoff_adam_hyper_init_for(&s->momentum, ZOFF_OPTIMIZER_SGD);
-    zoff_adam_hyper_init_for(&s->sgd, ZOFF_OPTIMIZER_SGD);
-    s->lion.weight_decay = 0.01;
-    s->momentum.momentum = 0.9;
-    const zoff_adam_hyper *h = &s->adam;
-    s->plain = (plain_hyper){(float)h->lr, (float)h->beta1, (float)h->beta2, (float)h->eps, (float)h->weight_decay};
+    const heat *h = ctx;
+    nomath_run(&h->way, (nomath_kind)kind, h->s->s, h->s->count, h->s->threads);
+    return 0;
 }
 
-/* What a yardstick was found to be best written as; libc has one memcpy. */
-static const char *find_kernel(const setting *s, const contestant *c)
+/* Which no-math kernel is the roofline. A slow one would flatter everybody, so all that this CPU can run race on the
+ * contestants' own arrays, and the fastest is the one. */
+static int find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline, race_book *book)
 {
-    if (c->fn == nomath_bypass)
-        return s->bypass[c->which].kernel;
-    return c->fn == nomath && c->which != NOMATH_COPY ? s->best[c->which].kernel : NULL;
-}
-
-/* Find the yardsticks that the contestants name, then let them race. */
-static int run_table(setting *s, const char *part, const contestant *table, size_t lines, double deadline, bench_book *book)
-{
-    char label[64];
-    call calls[RACE_ENTRIES];
-    const double now = bench_stopwatch_now();
-    const double heats_end = now + (deadline - now) / 3;
-    for (size_t i = 0; i < lines; i++) {
-        const contestant *c = &table[i];
-        if (c->dtypes & s->options->dtypes && (c->fn == nomath || c->fn == nomath_bypass)) {
-            bench_yardstick *found = c->fn == nomath ? s->best : s->bypass;
-            /* zoff's step writes past the caches where that is faster; the passes of the chain do not */
-            const int streaming = c->fn == nomath_bypass || c->which == NOMATH_HALF_OUT;
-            if (!found[c->which].fn)
-                found[c->which] =
-                    bench_yardstick_find(s->options, &s->streams, s->count, (nomath_kind)c->which, streaming, heats_end, book);
+    enum { ROUNDS = 5 };
+    static const char *const KINDS[NOMATH_KINDS] = {"p m v rw, g r",
+                                                    "p m v rw, g16 r, w16 w",
+                                                    "w16 m v rw, g16 r",
+                                                    "p m rw, g r",
+                                                    "p rw, g r",
+                                                    "wide w, g16 r",
+                                                    "wide r",
+                                                    "g16 r",
+                                                    "wide rw",
+                                                    "w16 w, p r",
+                                                    "wide w, g p r",
+                                                    "wide w, g r"};
+    nomath_way ways[NOMATH_WAYS];
+    heat heats[NOMATH_WAYS];
+    const unsigned count = nomath_ways(kind, ways);
+    double fastest = INFINITY;
+    s->best[kind] = ways[count - 1];
+    race *r = race_open(book, "yardstick", "%s, %zu elements", KINDS[kind], s->count);
+    r->brief = true;
+    for (unsigned i = 0; i < count; i++) {
+        const race_line line = {ways[i].name, "a way to write a yardstick", NULL, bytes, run_heat, (int)kind, 0};
+        heats[i] = (heat){s, ways[i]};
+        race_add(r, &line, (double)s->count, &heats[i], 0);
+    }
+    const int ret = race_run(r, ROUNDS, deadline);
+    for (unsigned i = 0; i < count; i++) {
+        const double least = bench_spread_of(r->entries[i].seconds, r->rounds).min; /* noise only ever adds */
+        if (least < fastest) {
+            fastest = least;
+            s->best[kind] = ways[i];
         }
-        if (c->dtypes & s->options->dtypes && c->fn == nomath_norm_step) {
-            s->best[NOMATH_READ16] = bench_yardstick_find(s->options, &s->streams, s->count, NOMATH_READ16, 0, heats_end, book);
-            s->best[NOMATH_HALF_OUT] =
-                bench_yardstick_find(s->options, &s->streams, s->count, NOMATH_HALF_OUT, 1, heats_end, book);
-        }
     }
-    snprintf(label, sizeof label, "%zu", s->count);
-    race *r = bench_book_open(book, part, label);
-    if (!r)
-        return -1;
-    for (size_t i = 0; i < lines; i++) {
-        const contestant *c = &table[i];
-        if (!(c->dtypes & s->options->dtypes) || (c->fn == alone && s->threads < 2) ||
-            (c->fn == chain && c->which && !plain_has_streaming()))
-            continue;
-        calls[i] = (call){s, c->fn, c->which};
-        race_add(r, (race_entry){.name = c->name,
-                                 .what = c->what,
-                                 .kernel = find_kernel(s, c),
-                                 .elements = (double)s->count,
-                                 .bytes = c->bytes,
-                                 .work = work,
-                                 .ctx = &calls[i]});
-    }
-    for (unsigned i = 0; i < r->count; i++) { /* a yardstick may stand behind */
-        const contestant *c = table;
-        while (c->name != r->entries[i].name)
-            c++;
-        r->entries[i].yardstick = c->yardstick ? race_find(r, c->yardstick) : -1;
-    }
-    race_run(r, s->options->run.rounds, s->threads, deadline);
-    for (unsigned i = 0; i < r->count; i++)
-        r->entries[i].ctx = NULL; /* the race outlives what it ran on */
-    if (s->failed)
-        fprintf(stderr, "cpu_adam: %s\n", zoff_last_error());
-    else if (!isfinite(s->sum))
-        fprintf(stderr, "cpu_adam: a norm is not finite: the arrays were spoilt\n");
-    return s->failed || !isfinite(s->sum) ? -1 : 0;
+    return ret;
 }
 
-#define RUN_TABLE(part, table)                                                                                                 \
-    setting s;                                                                                                                 \
-    set_up(&s, options, a, count);                                                                                             \
-    return run_table(&s, part, table, sizeof table / sizeof table[0], deadline, book);
-
-int bench_compare_step(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book)
+int bench_compare(const bench_options *options, const bench_arrays *a, bench_table table, size_t count, double deadline,
+                  race_book *book)
 {
-    RUN_TABLE("step", STEP_TABLE)
+    static const race_line *const TABLES[] = {STEP_TABLE, CHAIN_TABLE, OTHERS_TABLE};
+    static const char *const NAMES[] = {"step", "chain", "others"};
+    const double now = bench_now(), heats_end = now + (deadline - now) / 3;
+    const unsigned tags = options->dtypes | (options->dtypes & DTYPE_FP32 && options->threads > 1 ? TAG_ALONE : 0);
+    int ret = 0;
+    setting s;
+    if (table == TABLE_CHAIN && !(options->dtypes & DTYPE_BF16))
+        return 0;
+    set_up(&s, options, a, count);
+    for (const race_line *c = TABLES[table]; c->name && ret == 0; c++) { /* first the yardsticks that the contestants name */
+        if (c->tags & tags && (c->run == nomath || c->run == nomath_norm_step) && !s.best[c->which].run)
+            ret = find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end, book);
+        if (c->tags & tags && c->run == nomath_norm_step && ret == 0)
+            ret = find_yardstick(&s, NOMATH_READ16, 2, heats_end, book);
+    }
+    race *r = race_open(book, NAMES[table], "%zu", count);
+    race_add_lines(r, TABLES[table], tags, (double)count, &s, 0);
+    for (race_entry *e = r->entries; e < r->entries + r->count; e++) /* libc has one memcpy */
+        e->kernel = e->work.run == nomath && e->work.which != NOMATH_COPY ? s.best[e->work.which].name : NULL;
+    return ret == 0 ? race_run(r, (unsigned)options->run.rounds, deadline) : ret;
 }
 
-int bench_compare_chain(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book)
+/* --- the sweep --- */
+
+static int nomath_if_large(void *ctx, int kind)
 {
-    RUN_TABLE("chain", CHAIN_TABLE)
+    const setting *s = ctx;
+    nomath_run(&s->best[kind], (nomath_kind)kind, s->s, s->count, s->count < SHARED_FROM ? 1 : s->threads);
+    return 0;
 }
 
-int bench_compare_others(const bench_options *options, const bench_arrays *a, size_t count, double deadline, bench_book *book)
+/* Powers of two, or of four in a short run, and a few that are neither; smaller ones than `last`, and that one. */
+static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
 {
-    RUN_TABLE("others", OTHERS_TABLE)
+    static const size_t ODD[] = {3, 100, 1000, 10000, 40000, 100000, 1000003};
+    unsigned count = 0, odd = 0;
+    for (size_t n = 1; n < last && count < 60; n *= quick ? 4 : 2) {
+        for (; odd < 7 && ODD[odd] < n; odd += quick ? 2 : 1)
+            sizes[count++] = ODD[odd];
+        sizes[count++] = n;
+    }
+    sizes[count++] = last;
+    return count;
+}
+
+enum { ANY_SIZE = 1, SMALL_SIZE = 2 };
+static const race_line SWEEP_TABLE[] = {
+    {"zoff", "zoff_adam_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
+    {"plain", "plain loop, a parallel region for every size", "nomath", 28, plain, PLAIN, ANY_SIZE},
+    {"nomath", "the streams alone, on one thread below 32768 elements", NULL, 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
+    /* From there on the two loops are one, and the faster of two noisy ones would be too fast. */
+    {"plain_if", "plain loop, a parallel region from 32768 elements on", "nomath", 28, plain, PLAIN_IF_LARGE, SMALL_SIZE},
+    /* Told, not judged: with more elements nobody would write it so. */
+    {"plain_serial", "plain loop without OpenMP", "nomath", 28, plain, PLAIN_SERIAL, SMALL_SIZE},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+
+int bench_sweep(const bench_options *options, const bench_arrays *a, double deadline, race_book *book)
+{
+    enum { MOST = 64 };
+    static setting all[MOST];
+    race *races[MOST];
+    size_t sizes[MOST];
+    const unsigned count = list_sizes(a->count, options->run.quick, sizes), rounds = (unsigned)options->run.rounds;
+    int ret = 0;
+    for (unsigned i = 0; i < count && ret == 0; i++) {
+        set_up(&all[i], options, a, sizes[i]);
+        all[i].best[NOMATH_FP32] = nomath_widest();
+        races[i] = race_open(book, "sweep", "%zu", sizes[i]);
+        races[i]->brief = true;
+        race_add_lines(races[i], SWEEP_TABLE, sizes[i] < SHARED_FROM ? ANY_SIZE | SMALL_SIZE : ANY_SIZE, (double)sizes[i],
+                       &all[i], 0);
+        /* In a short run small sizes, where the rivals are far apart, leave their time to the large ones. */
+        const bool fewer = options->run.quick && sizes[i] < SHARED_FROM && rounds > ENOUGH_ROUNDS;
+        const double now = bench_now(); /* time that a size does not need is left to the others */
+        ret = race_run(races[i], fewer ? ENOUGH_ROUNDS : rounds, now + (deadline - now) / (count - i));
+    }
+    /* The smallest of many noisy ratios is too small. Where zoff seems to lose, more rounds decide, with the first ones. */
+    for (unsigned i = 0; i < count && ret == 0; i++) {
+        if (race_ratio(races[i], "plain", "zoff").median < 1)
+            ret = race_run(races[i], 3 * rounds, deadline);
+    }
+    return ret;
 }

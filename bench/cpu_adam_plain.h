@@ -1,36 +1,20 @@
-/* cpu_adam_plain.h: AdamW as the author of a trainer writes it. The rival of zoff's step, and a pass of the unfused chain. */
+/* cpu_adam_plain.h: the rivals: AdamW as the author of a trainer writes it, and the passes that frameworks run around theirs.
+ * Each call is a parallel region of its own. */
 #ifndef ZOFF_BENCH_CPU_ADAM_PLAIN_H
 #define ZOFF_BENCH_CPU_ADAM_PLAIN_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <zoff/zoff.h>
 
-typedef struct plain_hyper {
-    float lr, beta1, beta2, eps, weight_decay;
-} plain_hyper;
-
-/* Step t of `n` elements on `threads` threads, in a parallel region of its own. */
-void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const plain_hyper *h, int t, unsigned threads);
-
-/* The same, but arrays of fewer elements than this are left to the calling thread. */
-enum { PLAIN_SHARED_FROM = 32768 };
-void plain_adam_if_large(size_t n, float *p, float *m, float *v, const float *g, const plain_hyper *h, int t, unsigned threads);
-
+/* Step t of `n` elements. */
+void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t, unsigned threads);
 /* The same without a word of OpenMP. */
-void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const plain_hyper *h, int t);
+void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t);
 
-/* The other passes of the chain: a framework's casts, norm and multiplication, each a region of its own. */
+/* The other passes of the chain: a framework's casts and multiplication. */
 void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);
-double plain_norm(size_t n, const float *wide, unsigned threads);
 void plain_scale(size_t n, float *wide, float factor, unsigned threads);
 void plain_round(size_t n, uint16_t *w16, const float *p, unsigned threads); /* to nearest even */
-
-/* Sum of squares of bf16 gradients: what a fused step still needs in front of it. */
-double plain_norm_bf16(size_t n, const uint16_t *g16, unsigned threads);
-
-/* The casts with stores past the caches; 0 where this machine has no such store. */
-int plain_has_streaming(void);
-void plain_widen_streaming(size_t n, float *wide, const uint16_t *g16, unsigned threads);
-void plain_round_streaming(size_t n, uint16_t *w16, const float *p, unsigned threads);
+/* Sum of squares of fp32 numbers, or where `wide` is NULL of bf16: a fused step, too, needs that of its gradients. */
+double plain_norm(size_t n, const float *wide, const uint16_t *g16, unsigned threads);
 
 #endif

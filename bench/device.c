@@ -2,7 +2,6 @@
  * Options, and the order of the run. */
 #include "device_bench.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char USAGE[] =
@@ -13,56 +12,33 @@ static const char USAGE[] =
     "  --accel NAME    cuda or emulated (default cuda). Of an emulated one times are void\n"
     "  --elements N    of the model, bf16; 48Mi and the like are understood. The host needs 31 bytes for each (default\n"
     "                  1100000000; with --quick 256Mi; emulated 16Mi and 4Mi)\n"
-    "  --only LIST     parts: copies, stages, step, visible, duplex (default: all)\n"
-    "  --rounds N      at most 64 (default 15, with --quick 5)\n"
-    "  --seconds N     time for all of it: there are fewer rounds then (default 300, with --quick 25)\n"
-    "  --quick         fewer rounds, of a smaller model\n"
-    "  --full          all of them (default)\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured, as where there is no such accelerator.\n";
+    "  --only LIST     parts: copies, stages, step, visible, duplex (default: all)\n";
 
-static const bench_word PARTS[] = {{"copies", PART_COPIES},
-                                   {"stages", PART_STAGES},
-                                   {"step", PART_STEP},
-                                   {"visible", PART_VISIBLE},
-                                   {"duplex", PART_DUPLEX},
-                                   {"all", PART_ANY},
-                                   {NULL, 0}};
-
-static int parse_option(int letter, const char *text, void *ctx)
+static int take_accel(const char *text, void *ctx)
 {
-    device_options *out = ctx;
-    uint64_t number = 0;
-    if (letter == 'a') {
-        out->accel = text;
-        return strcmp(text, "cuda") == 0 || strcmp(text, "emulated") == 0
-                   ? 0
-                   : bench_program_refuse("accel", text, "wanted is cuda or emulated");
-    }
-    if (bench_program_number("elements", text, 64 << 10, 1ull << 36, &number) != 0)
-        return -1;
-    out->elements = (size_t)number;
-    return 0;
+    ((device_options *)ctx)->accel = text;
+    return strcmp(text, "cuda") == 0 || strcmp(text, "emulated") == 0 ? 0 : -1;
 }
 
 static int parse_options(int argc, char **argv, device_options *out)
 {
-    static const struct option OPTIONS[] = {{"accel", required_argument, NULL, 'a'},
-                                            {"elements", required_argument, NULL, 'e'},
-                                            {"full", no_argument, NULL, 'F'},
-                                            {NULL, 0, NULL, 0}};
-    const bench_program program = {.usage = USAGE, .options = OPTIONS, .parts = PARTS, .own = parse_option, .ctx = out};
-    *out = (device_options){.accel = "cuda", .run = {.parts = PART_ANY}};
-    bench_run *run = &out->run;
-    if (bench_program_parse(&program, argc, argv, run) != 0)
+    static const bench_word PARTS[] = {{"copies", PART_COPIES},
+                                       {"stages", PART_STAGES},
+                                       {"step", PART_STEP},
+                                       {"visible", PART_VISIBLE},
+                                       {"duplex", PART_DUPLEX},
+                                       {"all", PART_ANY},
+                                       {NULL, 0}};
+    static const bench_default DEFAULTS[] = {{PART_ANY, 15, 300}, {PART_ANY, 5, 25}};
+    const bench_option own[] = {{"accel", .take = take_accel, .ctx = out, .wanted = "wanted is cuda or emulated"},
+                                {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
+                                {.name = NULL}};
+    *out = (device_options){.accel = "cuda"};
+    if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;
-    const bool quick = run->quick, emulated = strcmp(out->accel, "emulated") == 0;
-    if (!out->elements && emulated)
-        out->elements = (size_t)(quick ? 4 : 16) << 20;
-    else if (!out->elements)
-        out->elements = quick ? (size_t)256 << 20 : 1100000000;
-    run->rounds = run->rounds ? run->rounds : quick ? 5 : 15;
-    run->seconds = run->seconds > 0 ? run->seconds : quick ? 25 : 300;
+    const bool quick = out->run.quick, emulated = strcmp(out->accel, "emulated") == 0;
+    if (!out->elements)
+        out->elements = emulated ? (quick ? 4u : 16u) << 20 : quick ? 256u << 20 : 1100000000u;
     return 0;
 }
 
@@ -70,48 +46,75 @@ static int parse_options(int argc, char **argv, device_options *out)
 static int check_room(const device_options *options)
 {
     const double wanted = device_model_host_bytes(options->elements);
-    const double room = (double)bench_streams_process_bytes("/proc/meminfo", "MemAvailable");
-    if (room == 0 || wanted < room)
-        return 0;
-    fprintf(stderr, "device: %zu elements want %.1f GB of memory, %.1f GB are to be had; ask for fewer with --elements\n",
-            options->elements, 1e-9 * wanted, 1e-9 * room);
-    return -1;
+    double room = 0;
+    bench_scan("/proc/meminfo", 1, "MemAvailable: %lf kB", &room);
+    room *= 1024;
+    return room == 0 || wanted < room
+               ? 0
+               : bench_fail("%zu elements want %.1f GB of memory, %.1f GB are to be had; ask for fewer with --elements",
+                            (size_t)options->elements, 1e-9 * wanted, 1e-9 * room);
 }
 
-static int run(const device_options *options, zoff_accel *accel)
+static json_t *about_object(const zoff_accel_info *a)
 {
-    device_book *book = calloc(1, sizeof *book);
-    int ret = book ? device_model_open(options, accel, &book->model) : -1;
-    if (ret == 0)
-        ret = device_race(options, book);
-    int reported = 1;
-    if (book && book->model.engine && book->model.host_engine) {
-        book->about.struct_size = sizeof book->about;
-        book->plan.struct_size = sizeof book->plan;
-        (void)zoff_accel_get_info(accel, &book->about);
-        (void)zoff_engine_plan(book->model.engine, &book->plan);
-        reported = device_report(options, book); /* also what a failed run has measured */
-    }
-    if (book)
-        device_model_close(&book->model);
-    free(book);
-    return ret ? 1 : reported;
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I}", "backend", a->backend, "name", a->name, "index", a->index,
+                     "numa_node", a->numa_node, "memory_bytes", (json_int_t)a->memory_bytes, "pinned_bytes",
+                     (json_int_t)a->pinned_bytes, "pin_refused_bytes", (json_int_t)a->pin_refused_bytes, "bounced_bytes",
+                     (json_int_t)a->bounced_bytes, "pageable_copies", (json_int_t)a->pageable_copies);
+}
+
+static json_t *step_object(const zoff_step_info *s)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "seconds", s->seconds, "measure_seconds", s->measure_seconds,
+                     "update_seconds", s->update_seconds, "device_wait_seconds", s->device_wait_seconds, "elements_updated",
+                     (json_int_t)s->elements_updated, "device_read_bytes", (json_int_t)s->device_read_bytes,
+                     "device_write_bytes", (json_int_t)s->device_write_bytes);
+}
+
+static int report(const device_options *options, device_found *found)
+{
+    static bench_figures figures;
+    const device_model *m = &found->model;
+    found->about.struct_size = sizeof found->about;
+    found->plan.struct_size = sizeof found->plan;
+    (void)zoff_accel_get_info(m->accel, &found->about);
+    (void)zoff_engine_plan(m->engine, &found->plan);
+    device_judge(options, found, &figures);
+    FILE *out = bench_run_table(&options->run);
+    fprintf(out, "%s (%s); %zu elements of bf16, %zu layers of width %zu in %zu slices; %u threads, %s kernels\n",
+            found->about.name, found->about.backend, m->elements, m->layers, m->width, m->slices, found->plan.threads,
+            zoff_isa());
+    fprintf(out, "GB/s are bytes between the device and the host; the backward pass of \"visible\" takes %.1f ms\n",
+            1e3 * found->backward);
+    json_t *root =
+        json_pack("{s:o, s:I, s:I, s:I, s:I, s:i, s:s, s:f, s:o, s:o}", "accelerator", about_object(&found->about), "elements",
+                  (json_int_t)m->elements, "layers", (json_int_t)m->layers, "slices", (json_int_t)m->slices, "host_bytes",
+                  (json_int_t)(found->plan.host_bytes + found->plan.device_host_bytes), "threads", (int)found->plan.threads,
+                  "isa", zoff_isa(), "backward_seconds", found->backward, "last_step", step_object(&found->info), "last_update",
+                  step_object(&found->host_info));
+    return bench_report(&options->run, root, &found->book, &figures, "rounds");
 }
 
 int main(int argc, char **argv)
 {
+    static device_found found = {.book.enough = ENOUGH_ROUNDS};
     device_options options;
     zoff_accel *accel;
-    zoff_log_set(bench_program_log, NULL);
     if (parse_options(argc, argv, &options) != 0)
         return 2;
-    options.run.start = bench_stopwatch_now();
     const zoff_status status = zoff_accel_open(options.accel, 0, &accel);
-    if (status < 0)
-        fprintf(stderr, "device: %s\n", zoff_last_error());
-    if (status < 0)
+    if (bench_told(status) != 0)
         return status == ZOFF_ERR_UNSUPPORTED ? 3 : 1;
-    const int ret = check_room(&options) == 0 ? run(&options, accel) : 1;
+    int ret = check_room(&options), reported = 1;
+    if (ret == 0) {
+        ret = device_model_open(options.elements, accel, &found.model);
+        if (ret == 0)
+            ret = device_race(&options, &found);
+        if (found.model.host_engine)
+            reported = report(&options, &found); /* also what a failed run has measured */
+        device_model_close(&found.model);
+    }
+    race_book_free(&found.book);
     zoff_accel_close(accel);
-    return ret;
+    return ret ? 1 : reported;
 }

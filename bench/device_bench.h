@@ -1,16 +1,12 @@
 /* device_bench.h: what the files of bench/device share: the options, the model on a device and on the host, its two engines,
- * the race. */
+ * what was found out. */
 #ifndef ZOFF_BENCH_DEVICE_BENCH_H
 #define ZOFF_BENCH_DEVICE_BENCH_H
 
-#include "figures.h"
-#include "program.h"
-#include "race.h"
+#include "report.h"
 #include "streams.h"
 
 #include <stdatomic.h>
-#include <stdint.h>
-#include <zoff/zoff.h>
 
 enum { PART_COPIES = 1, PART_STAGES = 2, PART_STEP = 4, PART_VISIBLE = 8, PART_DUPLEX = 16, PART_ANY = 31 };
 enum { DEVICE_PARAMS = 6, ENOUGH_ROUNDS = 3 };
@@ -18,10 +14,9 @@ enum { DEVICE_PARAMS = 6, ENOUGH_ROUNDS = 3 };
 typedef struct device_options {
     bench_run run;
     const char *accel;
-    size_t elements;
+    uint64_t elements;
 } device_options;
 
-/* A copy, and the slices of the model as such. */
 typedef struct device_move {
     void *dst;
     const void *src;
@@ -31,59 +26,55 @@ typedef struct device_move {
 typedef struct device_slice {
     zoff_param param;
     size_t slice;
-    bool begins_layer; /* the backward pass computes for a while before this gradient is there */
+    bool begins_layer;    /* the backward pass computes for a while before this gradient is there */
+    device_move moves[2]; /* its gradient to the host, its weights to the device */
 } device_slice;
 
 /* Weights and gradients of bf16, on the device and in pinned memory of the host, of the same layout. */
 typedef struct device_model {
     zoff_accel *accel;
-    size_t elements, layers, width;
+    size_t elements, layers, width, slices;
     zoff_param_desc params[DEVICE_PARAMS]; /* on the host */
-    size_t firsts[DEVICE_PARAMS];          /* where each begins, in elements */
+    size_t firsts[DEVICE_PARAMS];          /* where each begins, in bytes */
     size_t bytes;                          /* of weights, and of gradients, with what aligns them */
     bench_streams mapping;
-    char *weights, *grads; /* on the host */
-    void *device_weights, *device_grads;
-    unsigned pinned;        /* of the two on the host, so many */
-    device_slice *backward; /* slices in the order in which their gradients are made */
-    device_move *down, *up; /* of them: gradients to the host, weights to the device */
-    size_t slices;
+    char *host[2], *device[2];         /* weights and gradients */
+    bool pinned[2];                    /* those on the host */
+    device_slice *backward;            /* slices in the order in which their gradients are made */
     void *trainer, *streams[2];        /* streams: the trainer's, and two for copies */
     zoff_engine *engine, *host_engine; /* over the memory of the device, and over that of the host */
 } device_model;
+enum { WEIGHTS, GRADS };
+enum { DOWN, UP };
 
 /* device_model.c: 0, or -1 with a message; what is there then is closed as usual. */
-int device_model_open(const device_options *options, zoff_accel *accel, device_model *out);
+int device_model_open(size_t elements, zoff_accel *accel, device_model *out);
 void device_model_close(device_model *m);
 /* Bytes of DRAM that a model of so many elements takes, with its engines. */
 double device_model_host_bytes(size_t elements);
 
 /* device_copies.c: memory and copies as the engine makes them, which the public headers do not have. 0, or -1 with a message.
  */
-int device_copies_alloc(zoff_accel *accel, size_t bytes, void **out);
+int device_copies_alloc(zoff_accel *accel, size_t bytes, char **out);
 void device_copies_free(zoff_accel *accel, void *memory);
 int device_copies_pin(zoff_accel *accel, void *memory, size_t bytes);
 void device_copies_unpin(zoff_accel *accel, void *memory);
-int device_copies_put(zoff_accel *accel, void *stream, const device_move *moves, size_t count);
+int device_copies_put(zoff_accel *accel, void *stream, const device_move *move);
 
 /* Everything that a run found out. */
-typedef struct device_book {
-    race race;
+typedef struct device_found {
+    race_book book;
+    race *race; /* the one in the book; the other figure of "update_only" is the time of its norm */
     device_model model;
-    double measure[RACE_ROUNDS];    /* seconds of the norm in "update_only" */
-    double nap;                     /* seconds of computing before the gradients of a layer */
-    double backward;                /* of all of them */
+    double nap, backward;           /* seconds of computing before the gradients of a layer, and of all of them */
     _Atomic double over;            /* when the trainer's stream had computed the last gradient */
     zoff_step_info info, host_info; /* of the last step of each engine */
     zoff_accel_info about;
     zoff_plan_info plan;
-} device_book;
+} device_found;
 
-/* device_race.c: run the rounds. 0, or -1 with a message; the book has what was measured until then. */
-int device_race(const device_options *options, device_book *book);
-
-/* device_judge.c, device_report.c */
-void device_judge(const device_options *options, const device_book *book, bench_figures *out);
-int device_report(const device_options *options, const device_book *book); /* the exit status */
+/* device_race.c: run the rounds. 0, or -1 with a message; the race has what was measured until then. And form the figures. */
+int device_race(const device_options *options, device_found *found);
+void device_judge(const device_options *options, const device_found *found, bench_figures *out);
 
 #endif

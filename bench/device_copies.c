@@ -4,16 +4,12 @@
 
 #include "accel.h"
 
-static int told(zoff_status status)
+int device_copies_alloc(zoff_accel *accel, size_t bytes, char **out)
 {
-    if (status < 0)
-        fprintf(stderr, "device: %s\n", zoff_last_error());
-    return status < 0 ? -1 : 0;
-}
-
-int device_copies_alloc(zoff_accel *accel, size_t bytes, void **out)
-{
-    return told(accel->ops->alloc(accel, bytes, out));
+    void *memory = NULL;
+    const int ret = bench_told(accel->ops->alloc(accel, bytes, &memory));
+    *out = memory;
+    return ret;
 }
 
 void device_copies_free(zoff_accel *accel, void *memory)
@@ -24,7 +20,7 @@ void device_copies_free(zoff_accel *accel, void *memory)
 
 int device_copies_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
-    return told(accel->ops->pin(accel, memory, bytes));
+    return bench_told(accel->ops->pin(accel, memory, bytes));
 }
 
 void device_copies_unpin(zoff_accel *accel, void *memory)
@@ -32,10 +28,7 @@ void device_copies_unpin(zoff_accel *accel, void *memory)
     accel->ops->unpin(accel, memory);
 }
 
-int device_copies_put(zoff_accel *accel, void *stream, const device_move *moves, size_t count)
+int device_copies_put(zoff_accel *accel, void *stream, const device_move *move)
 {
-    int ret = 0;
-    for (size_t i = 0; i < count && ret == 0; i++)
-        ret = told(accel->ops->copy(accel, stream, moves[i].dst, moves[i].src, moves[i].bytes));
-    return ret;
+    return bench_told(accel->ops->copy(accel, stream, move->dst, move->src, move->bytes));
 }

@@ -1,235 +1,266 @@
 /* device_race.c: copies, the stages of a step alone, and the whole step, by turns. A turn is timed from where its work is asked
- * for to where all of it is done; of the step with a backward pass only what comes after that pass. */
+ * for to where all of it is done; of the step with a backward pass only what comes after that pass. And the figures that
+ * follow, with what is asked of each and what makes one worthless. */
 #include "device_bench.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 /* The backward pass takes this many times the way of its gradients alone, so that they can hide behind it. */
 static const double BACKWARD = 2;
 
-static int told(zoff_status status)
+/* --- copies --- */
+
+/* Ask for copies in one direction, of everything at once or slice by slice. */
+static int put(const device_model *m, int direction, bool slices)
 {
-    if (status < 0)
-        fprintf(stderr, "device: %s\n", zoff_last_error());
-    return status < 0 ? -1 : 0;
+    const device_move whole[] = {{m->host[GRADS], m->device[GRADS], m->bytes},
+                                 {m->device[WEIGHTS], m->host[WEIGHTS], m->bytes}};
+    int ret = 0;
+    for (size_t i = 0; i < (slices ? m->slices : 1) && ret == 0; i++)
+        ret = device_copies_put(m->accel, m->streams[direction], slices ? &m->backward[i].moves[direction] : &whole[direction]);
+    return ret;
 }
 
-/* ---- copies ---- */
+static int wait_for(const device_model *m, int direction)
+{
+    return bench_told(zoff_accel_stream_wait(m->accel, m->streams[direction]));
+}
 
 /* Seconds of copies in one direction or, at a time, both; negative: they failed. */
-static double copy(const device_model *m, const device_move *down, const device_move *up, size_t count)
+static double copy(const device_model *m, bool down, bool up, bool slices)
 {
-    const double from = bench_stopwatch_now();
-    if (down && device_copies_put(m->accel, m->streams[0], down, count) != 0)
+    const double from = bench_now();
+    if ((down && put(m, DOWN, slices) != 0) || (up && put(m, UP, slices) != 0) || (down && wait_for(m, DOWN) != 0) ||
+        (up && wait_for(m, UP) != 0))
         return -1;
-    if (up && device_copies_put(m->accel, m->streams[1], up, count) != 0)
-        return -1;
-    if (down && told(zoff_accel_stream_wait(m->accel, m->streams[0])) != 0)
-        return -1;
-    if (up && told(zoff_accel_stream_wait(m->accel, m->streams[1])) != 0)
-        return -1;
-    return bench_stopwatch_now() - from;
+    return bench_now() - from;
 }
 
-static double copy_whole(const device_model *m, bool down, bool up)
-{
-    const device_move falls = {m->grads, m->device_grads, m->bytes}, rises = {m->device_weights, m->weights, m->bytes};
-    return copy(m, down ? &falls : NULL, up ? &rises : NULL, 1);
-}
-
-static double copy_down(device_book *book)
-{
-    return copy_whole(&book->model, true, false);
-}
-
-static double copy_up(device_book *book)
-{
-    return copy_whole(&book->model, false, true);
-}
-
-static double copy_both(device_book *book)
-{
-    return copy_whole(&book->model, true, true);
-}
-
-/* ---- stages alone ---- */
-
-static double down_only(device_book *book)
-{
-    return copy(&book->model, book->model.down, NULL, book->model.slices);
-}
-
-static double up_only(device_book *book)
-{
-    return copy(&book->model, NULL, book->model.up, book->model.slices);
-}
+/* --- steps --- */
 
 /* Whether a step has done what a step does. */
-static int check_step(const device_book *book, const zoff_step_info *info)
+static int check_step(const device_found *found, const zoff_step_info *info)
 {
-    if (!info->skipped && info->elements_updated == book->model.elements)
+    if (!info->skipped && info->elements_updated == found->model.elements)
         return 0;
-    fprintf(stderr, "device: a step %s, %llu of %zu elements were updated\n", info->skipped ? "was skipped" : "was not whole",
-            (unsigned long long)info->elements_updated, book->model.elements);
-    return -1;
+    return bench_fail("a step %s, %llu of %zu elements were updated", info->skipped ? "was skipped" : "was not whole",
+                      (unsigned long long)info->elements_updated, found->model.elements);
 }
 
-static double update_only(device_book *book)
+static double update_only(device_found *found)
 {
-    book->host_info.struct_size = sizeof book->host_info;
-    const double from = bench_stopwatch_now();
-    if (told(zoff_step(book->model.host_engine, NULL, &book->host_info)) != 0 || check_step(book, &book->host_info) != 0)
+    found->host_info.struct_size = sizeof found->host_info;
+    const double from = bench_now();
+    if (bench_told(zoff_step(found->model.host_engine, NULL, &found->host_info)) != 0 ||
+        check_step(found, &found->host_info) != 0)
         return -1;
-    return bench_stopwatch_now() - from;
+    return bench_now() - from;
 }
-
-/* ---- the step ---- */
 
 static void nap(void *ctx)
 {
-    const device_book *book = ctx;
-    struct timespec left = {.tv_sec = (time_t)book->nap};
-    left.tv_nsec = (long)(1e9 * (book->nap - (double)left.tv_sec));
+    const device_found *found = ctx;
+    struct timespec left = {.tv_sec = (time_t)found->nap};
+    left.tv_nsec = (long)(1e9 * (found->nap - (double)left.tv_sec));
     while (nanosleep(&left, &left) != 0)
         continue;
 }
 
 static void note_end(void *ctx)
 {
-    device_book *book = ctx;
-    atomic_store(&book->over, bench_stopwatch_now());
+    device_found *found = ctx;
+    atomic_store(&found->over, bench_now());
 }
 
 /* What the trainer's stream does before a gradient is there. The end is noted before the last one is handed over, so it is
  * known when that one has come. */
-static int compute(device_book *book, size_t i)
+static int compute(device_found *found, size_t i)
 {
-    const device_model *m = &book->model;
+    const device_model *m = &found->model;
     int ret = 0;
     if (m->backward[i].begins_layer)
-        ret = told(zoff_accel_stream_call(m->accel, m->trainer, nap, book));
+        ret = bench_told(zoff_accel_stream_call(m->accel, m->trainer, nap, found));
     if (ret == 0 && i == m->slices - 1)
-        ret = told(zoff_accel_stream_call(m->accel, m->trainer, note_end, book));
+        ret = bench_told(zoff_accel_stream_call(m->accel, m->trainer, note_end, found));
     return ret;
 }
 
 /* A step after a backward pass that takes its time or none. Seconds from its end, or from its start. */
-static double take_step(device_book *book, bool computes)
+static double take_step(device_found *found, bool computes)
 {
-    const device_model *m = &book->model;
-    zoff_step_info *info = &book->info;
+    const device_model *m = &found->model;
     const zoff_step_args args = {.struct_size = sizeof args};
-    info->struct_size = sizeof *info;
-    double from = bench_stopwatch_now();
+    found->info.struct_size = sizeof found->info;
+    double from = bench_now();
     for (size_t i = 0; i < m->slices; i++) {
-        if (computes && compute(book, i) != 0)
+        if (computes && compute(found, i) != 0)
             return -1;
-        if (told(zoff_grad_ready(m->engine, m->backward[i].param, m->backward[i].slice, m->trainer)) != 0)
+        if (bench_told(zoff_grad_ready(m->engine, m->backward[i].param, m->backward[i].slice, m->trainer)) != 0)
             return -1;
     }
-    if (told(zoff_step_begin(m->engine, &args)) != 0 || told(zoff_step_wait(m->engine, info)) != 0)
+    if (bench_told(zoff_step_begin(m->engine, &args)) != 0 || bench_told(zoff_step_wait(m->engine, &found->info)) != 0)
         return -1;
-    const double end = bench_stopwatch_now();
+    const double end = bench_now();
     if (computes)
-        from = atomic_load(&book->over);
-    return check_step(book, info) == 0 ? end - from : -1;
-}
-
-static double step(device_book *book)
-{
-    return take_step(book, false);
-}
-
-static double visible(device_book *book)
-{
-    return take_step(book, true);
+        from = atomic_load(&found->over);
+    return check_step(found, &found->info) == 0 ? end - from : -1;
 }
 
 /* A step is as long as its update and hides how fast both directions are at a time. This turn measures it where the engine does
  * little else: the engine makes weights of their masters and uploads them. The gradients beside them are copies of this
  * program, for an engine that was handed gradients refuses zoff_params_push(). */
-static double duplex(device_book *book)
+static double duplex(const device_model *m)
 {
-    const device_model *m = &book->model;
-    const double from = bench_stopwatch_now();
-    if (device_copies_put(m->accel, m->streams[0], m->down, m->slices) != 0 || told(zoff_params_push(m->engine)) != 0 ||
-        told(zoff_accel_stream_wait(m->accel, m->streams[0])) != 0)
+    const double from = bench_now();
+    if (put(m, DOWN, true) != 0 || bench_told(zoff_params_push(m->engine)) != 0 || wait_for(m, DOWN) != 0)
         return -1;
-    return bench_stopwatch_now() - from;
+    return bench_now() - from;
 }
 
-/* ---- rounds ---- */
+/* --- rounds --- */
 
-typedef double (*turn_fn)(device_book *book);
+enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, DUPLEX };
 
-static const struct {
-    const char *name, *what;
-    unsigned parts;
-    double bytes; /* between the device and the host, an element */
-    turn_fn turn;
-} TURNS[] = {
-    {"copy_down", "one copy of all gradients", PART_COPIES, 2, copy_down},
-    {"copy_up", "one copy of all weights", PART_COPIES, 2, copy_up},
-    {"copy_both", "both at a time", PART_COPIES, 4, copy_both},
-    {"down_only", "gradients, slice by slice", PART_STAGES, 2, down_only},
-    {"up_only", "weights, slice by slice", PART_STAGES, 2, up_only},
-    {"update_only", "the same step with weights and gradients on the host", PART_STAGES, 0, update_only},
-    {"step", "gradients down, norm, update, weights up", PART_STEP, 4, step},
-    {"visible", "the same step, from the end of a backward pass", PART_VISIBLE, 4, visible},
-    {"duplex", "gradients down while the engine makes and sends weights", PART_DUPLEX, 4, duplex},
-};
-enum { TURN_COUNT = sizeof TURNS / sizeof TURNS[0] };
+/* Bytes are those between the device and the host, an element; tags are parts. */
+static const race_line TABLE[] = {
+    {"copy_down", "one copy of all gradients", NULL, 2, NULL, COPY_DOWN, PART_COPIES},
+    {"copy_up", "one copy of all weights", NULL, 2, NULL, COPY_UP, PART_COPIES},
+    {"copy_both", "both at a time", NULL, 4, NULL, COPY_BOTH, PART_COPIES},
+    {"down_only", "gradients, slice by slice", NULL, 2, NULL, DOWN_ONLY, PART_STAGES},
+    {"up_only", "weights, slice by slice", NULL, 2, NULL, UP_ONLY, PART_STAGES},
+    {"update_only", "the same step with weights and gradients on the host", NULL, 0, NULL, UPDATE_ONLY, PART_STAGES},
+    {"step", "gradients down, norm, update, weights up", NULL, 4, NULL, STEP, PART_STEP},
+    {"visible", "the same step, from the end of a backward pass", NULL, 4, NULL, VISIBLE, PART_VISIBLE},
+    {"duplex", "gradients down while the engine makes and sends weights", NULL, 4, NULL, DUPLEX, PART_DUPLEX},
+    {NULL, NULL, NULL, 0, NULL, 0, 0}};
+
+/* Seconds; negative: it failed. */
+static double take_turn(device_found *found, int turn)
+{
+    if (turn == UPDATE_ONLY)
+        return update_only(found);
+    if (turn == STEP || turn == VISIBLE)
+        return take_step(found, turn == VISIBLE);
+    if (turn == DUPLEX)
+        return duplex(&found->model);
+    return copy(&found->model, turn != COPY_UP && turn != UP_ONLY, turn != COPY_DOWN && turn != DOWN_ONLY, turn >= DOWN_ONLY);
+}
+
+static int sample(race *r, race_entry *e, double deadline)
+{
+    device_found *found = r->user;
+    (void)deadline;
+    e->seconds[r->rounds] = take_turn(found, e->work.which);
+    e->other[r->rounds] = found->host_info.measure_seconds;
+    return e->seconds[r->rounds] < 0 ? -1 : 1;
+}
 
 /* Each once and untimed: pages, connections, the way of gradients that says how long the backward pass is. */
-static int warm_up(const turn_fn *turns, device_book *book)
+static int warm_up(device_found *found)
 {
-    double alone = down_only(book);
-    const double again = alone < 0 ? -1 : down_only(book);
-    if (again < 0)
-        return -1;
-    alone = fmin(alone, again);
-    book->nap = BACKWARD * alone / (double)(book->model.layers + 1);
-    book->backward = BACKWARD * alone;
-    for (unsigned i = 0; i < book->race.count; i++) {
-        if (turns[i](book) < 0)
-            return -1;
-    }
-    return 0;
+    const double first = take_turn(found, DOWN_ONLY), again = first < 0 ? first : take_turn(found, DOWN_ONLY);
+    found->backward = BACKWARD * fmin(first, again);
+    found->nap = found->backward / (double)(found->model.layers + 1);
+    int ret = again < 0 ? -1 : 0;
+    for (unsigned i = 0; i < found->race->count && ret == 0; i++)
+        ret = take_turn(found, found->race->entries[i].work.which) < 0 ? -1 : 0;
+    return ret;
 }
 
-int device_race(const device_options *options, device_book *book)
+int device_race(const device_options *options, device_found *found)
 {
-    race *r = &book->race;
-    turn_fn turns[TURN_COUNT];
-    *r = (race){.part = "device"};
-    snprintf(r->label, sizeof r->label, "%zu elements", book->model.elements);
-    for (unsigned i = 0; i < TURN_COUNT; i++) {
-        if (!(options->run.parts & TURNS[i].parts))
+    race *r = found->race = race_open(&found->book, "device", "%zu elements", found->model.elements);
+    r->sample = sample;
+    r->user = found;
+    race_add_lines(r, TABLE, options->run.parts, (double)found->model.elements, NULL, 1);
+    int ret = warm_up(found);
+    while (ret == 0 && r->rounds < options->run.rounds && (!r->rounds || bench_now() < bench_run_deadline(&options->run, 1)))
+        ret = race_round(r, 0);
+    return ret;
+}
+
+/* --- figures --- */
+
+static double longest(const race *r, unsigned k, double update)
+{
+    const double down = race_at(r, "down_only", k), up = race_at(r, "up_only", k);
+    return isnan(update) ? NAN : fmax(fmax(down, up), update);
+}
+
+static double wall_over_slowest(const race *r, unsigned k)
+{
+    return race_at(r, "step", k) / longest(r, k, race_at(r, "update_only", k));
+}
+
+/* The norm of gradients on a device is the device's work; of those on the host it is part of the step. */
+static double wall_over_kernels(const race *r, unsigned k)
+{
+    const race_entry *update = race_find(r, "update_only");
+    return update ? race_at(r, "step", k) / longest(r, k, update->seconds[k] - update->other[k]) : NAN;
+}
+
+static double two_way(const race *r, unsigned k)
+{
+    return (race_at(r, "copy_down", k) + race_at(r, "copy_up", k)) / race_at(r, "copy_both", k);
+}
+
+static const struct {
+    bench_asked asked;
+    race_value_fn value;
+} SPEEDS[] = {
+    {{"wall_over_slowest", -1, 1.10, "step without a backward pass / the longest of download, update, upload alone", NULL,
+      NULL},
+     wall_over_slowest},
+    {{"wall_over_kernels", 0, 0, "the same, of the update without the norm, which is the device's here", NULL, NULL},
+     wall_over_kernels},
+    {{"duplex_over_memcpy", 1, 0.85, "rate of both ways at a time through the engine / of two plain copies", "copy_both",
+      "duplex"},
+     NULL},
+    {{"bus_in_step", 0, 0, "bytes of the step over its time / the same rate", "copy_both", "step"}, NULL},
+    {{"slices_over_memcpy_down", 0, 0, "rate of gradients slice by slice / of one copy", "copy_down", "down_only"}, NULL},
+    {{"slices_over_memcpy_up", 0, 0, "rate of weights slice by slice / of one copy", "copy_up", "up_only"}, NULL},
+    {{"two_way_over_one_way", 0, 0, "one way after the other / both at a time, plain copies: 2 where neither slows the other",
+      NULL, NULL},
+     two_way},
+    {{"visible_over_update", 0, 0, "from the end of the backward pass to new weights / the update alone", "visible",
+      "update_only"},
+     NULL}};
+
+/* Counts, which are the same on any machine. */
+static void judge_counts(const device_found *found, bench_figures *out)
+{
+    static const bench_asked COUNTS[] = {
+        {"bytes_per_parameter", -1, 4, "between the device and the host in a step, / parameters: 2 of gradients, 2 of weights",
+         NULL, NULL},
+        {"pageable_copies", -1, 0, "copies whose host memory was not pinned", NULL, NULL},
+        {"bounced_bytes", -1, 0, "copied twice, because host memory was not pinned", NULL, NULL}};
+    const race *r = found->race;
+    const double moved = (double)(found->info.device_read_bytes + found->info.device_write_bytes);
+    bench_figure *f = bench_figures_add_all(out, COUNTS, 3, NULL);
+    if (race_find(r, "step") || race_find(r, "visible"))
+        bench_figures_set(&f[0], moved / (double)found->model.elements, r->rounds);
+    bench_figures_set(&f[1], (double)found->about.pageable_copies, r->rounds);
+    bench_figures_set(&f[2], (double)found->about.bounced_bytes, r->rounds);
+}
+
+void device_judge(const device_options *options, const device_found *found, bench_figures *out)
+{
+    static const size_t LEAST_ELEMENTS = (size_t)256 << 20; /* below, what a copy costs beside its bytes is seen */
+    *out = (bench_figures){.missing = "not among the parts of this run"};
+    for (unsigned i = 0; i < sizeof SPEEDS / sizeof SPEEDS[0]; i++) {
+        bench_figure *f = bench_figures_add_values(out, &SPEEDS[i].asked, found->race, SPEEDS[i].value);
+        if (!bench_figures_measured(f))
             continue;
-        turns[r->count] = TURNS[i].turn;
-        race_add(r, (race_entry){.name = TURNS[i].name,
-                                 .what = TURNS[i].what,
-                                 .elements = (double)book->model.elements,
-                                 .bytes = TURNS[i].bytes,
-                                 .yardstick = -1,
-                                 .calls = 1});
+        if (strcmp(options->accel, "cuda") != 0)
+            bench_figures_spoil(f, "the accelerator \"%s\" has no bus", options->accel);
+        if (found->model.elements < LEAST_ELEMENTS)
+            bench_figures_spoil(f, "measured with %zu elements; what is asked is about %zu and more", found->model.elements,
+                                LEAST_ELEMENTS);
+        if (f->rounds < ENOUGH_ROUNDS)
+            bench_figures_spoil(f, "%u rounds are too few", f->rounds);
     }
-    if (warm_up(turns, book) != 0)
-        return -1;
-    for (unsigned k = 0; k < options->run.rounds; k++) {
-        if (k > 0 && bench_stopwatch_now() > bench_run_deadline(&options->run, 1))
-            break;
-        for (unsigned i = 0; i < r->count; i++) {
-            const unsigned turn = (i + k / 2 * 3) % r->count, at = k % 2 ? r->count - 1 - turn : turn;
-            const double seconds = turns[at](book);
-            if (seconds < 0)
-                return -1;
-            r->entries[at].seconds[k] = seconds;
-            if (turns[at] == update_only)
-                book->measure[k] = book->host_info.measure_seconds;
-        }
-        r->rounds = r->clean_rounds = k + 1;
-    }
-    return 0;
+    if (found->race && found->race->rounds)
+        judge_counts(found, out);
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/magic.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,71 +23,24 @@ static const char USAGE[] =
     "                  Below 16Mi ratios are void\n"
     "  --budget N      the small budget of DRAM is a part in N of the states (default 10)\n"
     "  --only LIST     parts: race, throttle, rss, paths, loop, windows (default: all; throttle and paths need root)\n"
-    "  --rounds N      of each race, at most 64 (default 9; --full: 15); of the dear ones half as many\n"
-    "  --seconds N     time for all of it: there are fewer rounds then (default 46; --full: 600)\n"
-    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n"
-    "  --quick         the defaults\n"
-    "  --full          more of everything\n"
-    "  --json[=FILE]   write JSON to FILE, or to standard output with the table on standard error\n"
-    "Exit status 3: nothing that is asked of the project could be measured.\n";
+    "  --busy N        beside N processes that compute all the time, and whatever else runs; nothing is judged\n";
 
 static const bench_word PARTS[] = {{"race", PART_RACE}, {"throttle", PART_THROTTLE}, {"rss", PART_RSS}, {"paths", PART_PATHS},
                                    {"loop", PART_LOOP}, {"windows", PART_WINDOWS},   {"all", PART_ANY}, {NULL, 0}};
 
-static int parse_option(int letter, const char *text, void *ctx)
-{
-    step_options *out = ctx;
-    uint64_t number = 0;
-    switch (letter) {
-    case 'p':
-        out->path = text;
-        return 0;
-    case 'B':
-        if (bench_program_number("busy", text, 0, 64, &number) != 0)
-            return -1;
-        out->busy = (unsigned)number;
-        out->beside = true;
-        return 0;
-    case 'e':
-        if (bench_program_number("elements", text, 64 << 10, 1ull << 36, &number) != 0)
-            return -1;
-        out->elements = (size_t)number;
-        return 0;
-    default:
-        if (bench_program_number("budget", text, 2, 1000, &number) != 0)
-            return -1;
-        out->budget_share = (unsigned)number;
-        return 0;
-    }
-}
-
 static int parse_options(int argc, char **argv, step_options *out)
 {
-    static const struct option OPTIONS[] = {
-        {"path", required_argument, NULL, 'p'},   {"elements", required_argument, NULL, 'e'},
-        {"budget", required_argument, NULL, 'b'}, {"busy", required_argument, NULL, 'B'},
-        {"full", no_argument, NULL, 'F'},         {NULL, 0, NULL, 0},
-    };
-    const bench_program program = {.usage = USAGE, .options = OPTIONS, .parts = PARTS, .own = parse_option, .ctx = out};
-    *out = (step_options){.budget_share = 10, .path = ".", .run = {.parts = PART_ANY, .quick = true}};
-    bench_run *run = &out->run;
-    if (bench_program_parse(&program, argc, argv, run) != 0)
+    static const bench_default DEFAULTS[] = {{PART_ANY, 15, 600}, {PART_ANY, 9, 46}};
+    const bench_option own[] = {{"path", .text = &out->path},
+                                {"elements", .number = &out->elements, .least = 64 << 10, .most = 1ull << 36},
+                                {"budget", .number = &out->budget_share, .least = 2, .most = 1000},
+                                {"busy", .number = &out->busy, .least = 0, .most = 64},
+                                {.name = NULL}};
+    *out = (step_options){.budget_share = 10, .busy = UINT64_MAX, .path = ".", .run = {.quick = true}};
+    if (bench_program_parse(argc, argv, USAGE, own, PARTS, DEFAULTS, &out->run) != 0)
         return -1;
-    if (!out->elements)
-        out->elements = (size_t)(run->quick ? 16 : 128) << 20;
-    if (!run->rounds)
-        run->rounds = run->quick ? 9 : 15;
-    if (run->seconds == 0)
-        run->seconds = run->quick ? 46 : 600;
+    out->elements = out->elements ? out->elements : (out->run.quick ? 16u : 128u) << 20;
     return 0;
-}
-
-bool step_options_late(const step_options *options, double share, char *reason)
-{
-    if (bench_stopwatch_now() < bench_run_deadline(&options->run, share))
-        return false;
-    snprintf(reason, STEP_REASON, "no time was left for it; raise --seconds, or name fewer parts with --only");
-    return true;
 }
 
 /* Files of all contestants are there at a time. */
@@ -95,27 +49,22 @@ static int check_room(const step_options *options)
     enum { TIMES = 8 };
     struct statvfs fs;
     const double wanted = 12.0 * (double)options->elements * TIMES;
-    if (statvfs(options->path, &fs) != 0) {
-        fprintf(stderr, "step: --path %s: %s\n", options->path, strerror(errno));
-        return -1;
-    }
+    if (statvfs(options->path, &fs) != 0)
+        return bench_fail("--path %s: %s", options->path, strerror(errno));
     const double room = (double)fs.f_bavail * (double)fs.f_frsize;
     if (room >= wanted)
         return 0;
-    fprintf(stderr, "step: --path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with --elements\n",
-            options->path, 1e-9 * room, 1e-9 * wanted);
-    return -1;
+    return bench_fail("--path %s: %.1f GB are free, %.1f GB are wanted; name another folder, or fewer with --elements",
+                      options->path, 1e-9 * room, 1e-9 * wanted);
 }
 
 /* Processes that want a CPU each for as long as this one lives. */
-static int start_busy(unsigned count)
+static int start_busy(uint64_t count)
 {
-    for (unsigned i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         const pid_t child = fork();
-        if (child < 0) {
-            perror("step: --busy");
-            return -1;
-        }
+        if (child < 0)
+            return bench_fail("--busy: %s", strerror(errno));
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             for (volatile unsigned long turns = 0;; turns++)
@@ -126,60 +75,97 @@ static int start_busy(unsigned count)
     return 0;
 }
 
-static int run_parts(const step_options *options, step_book *book)
+static int run_parts(const step_options *options, step_found *found)
 {
-    char folder[STEP_PATH];
+    static char folder[STEP_PATH];
     struct statfs fs;
+    const unsigned parts = options->run.parts;
     if (check_room(options) != 0 || step_folder_make(options->path, folder) != 0)
         return -1;
-    book->in_memory = statfs(folder, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+    found->in_memory = statfs(folder, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
     int ret = 0;
-    if (options->run.parts & (PART_RACE | PART_THROTTLE))
-        ret = step_race(options, folder, book);
-    if (ret == 0 && options->run.parts & PART_RSS)
-        ret = step_rss(options, folder, book);
-    if (ret == 0 && options->run.parts & PART_PATHS)
-        ret = step_paths(options, folder, book);
-    if (ret == 0 && options->run.parts & PART_LOOP)
-        ret = step_loop(options, book);
-    if (ret == 0 && options->run.parts & PART_WINDOWS)
-        ret = step_windows(options, folder, book);
-    step_folder_remove(folder);
+    if (parts & (PART_RACE | PART_THROTTLE))
+        ret = step_race(options, folder, found);
+    if (ret == 0 && parts & PART_RSS)
+        ret = step_rss(options, found);
+    if (ret == 0 && parts & PART_PATHS)
+        ret = step_paths(options, found);
+    if (ret == 0 && parts & PART_LOOP)
+        ret = step_loop(options, found);
+    if (ret == 0 && parts & PART_WINDOWS)
+        ret = step_windows(options, folder, found);
+    step_folder_remove();
     return ret;
 }
 
-static int report(const step_options *options, const step_book *book)
+/* --- report --- */
+
+static json_t *plan_object(const zoff_plan_info *p)
 {
-    bench_figures figures;
-    step_judge(options, book, &figures);
-    step_report_table(bench_run_table(&options->run), options, book, &figures);
-    if (options->run.json_path && step_report_json(options, book, &figures) != 0)
-        return 1;
-    return bench_figures_any(&figures) ? 0 : 3;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:i}", "state_bytes", (json_int_t)p->state_bytes, "host_bytes",
+                     (json_int_t)p->host_bytes, "resident_bytes", (json_int_t)p->resident_bytes, "nvme_bytes",
+                     (json_int_t)p->nvme_bytes, "chunk_count", (json_int_t)p->chunk_count, "chunk_bytes",
+                     (json_int_t)p->chunk_bytes, "slots", (int)p->slots);
+}
+
+static json_t *findings(const step_options *options, const step_found *found)
+{
+    static const char *const JUDGED[] = {"race", "rivals", "throttled", "paths"};
+    bool enough = true;
+    for (unsigned i = 0; i < sizeof JUDGED / sizeof JUDGED[0]; i++) {
+        const race *r = race_of(&found->book, JUDGED[i], "");
+        enough = enough && (!r || !r->rounds || r->clean_rounds >= ENOUGH_ROUNDS);
+    }
+    json_t *root =
+        json_pack("{s:I, s:i, s:s, s:s, s:b, s:o, s:o, s:I, s:b, s:o, s:i, s:{s:o, s:o}}", "elements",
+                  (json_int_t)options->elements, "threads", (int)found->threads, "isa", zoff_isa(), "path", options->path,
+                  "enough_clean_rounds", enough, "plan", plan_object(&found->small), "plan_cached50",
+                  plan_object(&found->cached), "step_read_bytes", (json_int_t)found->step_bytes, "direct_io", found->direct,
+                  "states_agree", found->agree < 0 ? json_null() : json_boolean(found->agree), "states_compared",
+                  (int)found->compared, "rss_mib", "model", bench_report_number(found->rss[0] > 0 ? found->rss[0] : NAN),
+                  "ten_times_the_model", bench_report_number(found->rss[1] > 0 ? found->rss[1] : NAN));
+    if (found->agree == 0)
+        json_object_set_new(root, "states_differ", json_string(found->disagree));
+    if (!found->no_rivals[0] && found->buffer_bytes)
+        json_object_set_new(root, "libaio_buffers",
+                            json_pack("{s:I, s:I, s:I, s:b}", "bytes", (json_int_t)found->buffer_bytes, "plain_in_huge_pages",
+                                      (json_int_t)found->plain_huge, "thp_in_huge_pages", (json_int_t)found->thp_huge, "locked",
+                                      found->locked));
+    return root;
+}
+
+static int report(const step_options *options, const step_found *found)
+{
+    static bench_figures figures;
+    FILE *out = bench_run_table(&options->run);
+    const zoff_plan_info *small = &found->small;
+    step_judge(options, found, &figures);
+    fprintf(out, "%zu weights and gradients of bf16, %.0f MiB of states", (size_t)options->elements,
+            12.0 * (double)options->elements / (1 << 20));
+    if (small->chunk_count)
+        fprintf(out, " in %llu chunks through %u slots, %.0f MiB of DRAM; %u threads, %s kernels",
+                (unsigned long long)small->chunk_count, small->slots, (double)small->host_bytes / (1 << 20), found->threads,
+                zoff_isa());
+    fprintf(out, "\nGB/s are bytes read and written in files\n");
+    if (found->agree >= 0)
+        fprintf(out, "states: %s\n", found->agree ? "all contestants have the same bits" : found->disagree);
+    return bench_report(&options->run, findings(options, found), &found->book, &figures, "rounds");
 }
 
 int main(int argc, char **argv)
 {
+    static step_found found = {.agree = -1, .book.enough = ENOUGH_ROUNDS};
     step_options options;
-    zoff_log_set(bench_program_log, NULL);
-    /* How this program starts itself again for a part; see step_child.c. */
-    if (argc == 5 && strcmp(argv[1], "--rss-of") == 0)
-        return step_rss_child(argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10));
-    if (argc == 6 && strcmp(argv[1], "--paths-of") == 0)
-        return step_paths_child(argv[2], strtoull(argv[3], NULL, 10), (unsigned)strtoul(argv[4], NULL, 10),
-                                strtod(argv[5], NULL));
+    /* How this program starts itself again for a part. */
+    if (argc == 4 && strcmp(argv[1], "--rss-of") == 0)
+        return step_rss_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
+    if (argc == 5 && strcmp(argv[1], "--paths-of") == 0)
+        return step_paths_child(strtoull(argv[2], NULL, 10), (unsigned)strtoul(argv[3], NULL, 10), strtod(argv[4], NULL));
     if (parse_options(argc, argv, &options) != 0)
         return 2;
-    options.run.start = bench_stopwatch_now();
-    if (options.beside && start_busy(options.busy) != 0)
+    if (options.busy != UINT64_MAX && start_busy(options.busy) != 0)
         return 1;
-    step_book *book = calloc(1, sizeof *book);
-    int ret = book ? 0 : 1;
-    if (book)
-        book->agree = -1;
-    if (book && run_parts(&options, book) != 0)
-        ret = 1;
-    const int reported = book ? report(&options, book) : 1; /* also what a failed run has measured */
-    free(book);
-    return ret ? ret : reported;
+    const int ret = run_parts(&options, &found), reported = report(&options, &found); /* also what a failed run has measured */
+    race_book_free(&found.book);
+    return ret ? 1 : reported;
 }

@@ -1,10 +1,15 @@
-/* step_io.c: the transfers of a step and nothing else: what the disk allows. */
+/* step_io.c: the transfers of a step and nothing else: what the disk allows. And the benchmark's own folder, and what becomes
+ * of it when the program is stopped. */
 #include "step_bench.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* --- transfers --- */
 
 typedef enum slot_state { FREE, READING, WRITING } slot_state;
 
@@ -16,116 +21,133 @@ typedef struct slot {
 
 enum { MOST_SLOTS = 64, HEAD = 4096 };
 
-/* Every byte of a file is written once before anything is timed, as the engine does with its own, which has no name. */
-static int fill_file(const char *path, uint64_t bytes)
-{
-    static char block[1 << 20];
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int ret = file < 0 ? -1 : 0;
-    for (size_t i = 0; i < sizeof block; i++)
-        block[i] = (char)(i * 2654435761u >> 24);
-    while (ret == 0 && bytes) {
-        const ssize_t written = write(file, block, bytes < sizeof block ? (size_t)bytes : sizeof block);
-        ret = written > 0 ? 0 : -1;
-        bytes -= written > 0 ? (uint64_t)written : 0;
-    }
-    if (ret == 0)
-        ret = fsync(file);
-    if (file >= 0)
-        close(file);
-    return ret;
-}
-
 int step_io_open(const step_engine *like, step_io *out)
 {
-    char file[STEP_PATH];
+    char file[STEP_PATH + 16], text[256];
     zoff_aio_info info = {.struct_size = sizeof info};
-    const zoff_aio_opts opts = {
-        .struct_size = sizeof opts, .block_bytes = like->aio_block_bytes, .depth = like->aio_depth, .writable = true};
-    *out = (step_io){.like = like,
-                     .chunk_bytes = like->plan.chunk_bytes,
+    const zoff_aio_opts opts = {.struct_size = sizeof opts,
+                                .block_bytes = (size_t)like->aio_block_bytes,
+                                .depth = (unsigned)like->aio_depth,
+                                .writable = true};
+    *out = (step_io){.chunk_bytes = like->plan.chunk_bytes,
                      .slots = like->plan.slots < MOST_SLOTS ? like->plan.slots : MOST_SLOTS};
-    if (snprintf(file, sizeof file, "%s/io_only", like->folder) >= (int)sizeof file || !like->read_bytes ||
-        fill_file(file, HEAD + like->read_bytes) != 0) {
-        fprintf(stderr, "step: no file of %llu bytes in %s, which is what the step read: %s\n",
-                (unsigned long long)like->read_bytes, like->folder, strerror(errno));
-        return -1;
-    }
+    const size_t bytes = out->slots * out->chunk_bytes;
+    /* Every byte is written once before anything is timed, as the engine does with its own file, which has no name. */
+    if (!like->read_bytes ||
+        bench_command(text, sizeof text,
+                      "cd \"$ZOFF_BENCH_FOLDER\" && head -c %llu /dev/urandom 2>&1 >io_only && sync io_only 2>&1",
+                      (unsigned long long)(HEAD + like->read_bytes)) != 0)
+        return bench_fail("no file of %llu bytes, which is what the step read: %s", (unsigned long long)like->read_bytes, text);
+    snprintf(file, sizeof file, "%s/io_only", getenv("ZOFF_BENCH_FOLDER"));
     out->chunk_count = (size_t)((like->read_bytes + out->chunk_bytes - 1) / out->chunk_bytes);
     out->last_bytes = (size_t)(like->read_bytes - (out->chunk_count - 1) * out->chunk_bytes);
-    out->first_offset = HEAD;
-    if (bench_streams_open(out->slots * out->chunk_bytes, 1, &out->mapping) != 0 ||
-        !(out->memory = bench_streams_take(&out->mapping, out->slots * out->chunk_bytes))) {
-        fprintf(stderr, "step: no memory for %u slots: %s\n", out->slots, strerror(errno));
-        step_io_close(out);
+    if (bench_streams_open(bytes, 1, true, &out->mapping) != 0)
         return -1;
-    }
-    memset(out->memory, 0, out->slots * out->chunk_bytes);
-    if (zoff_aio_open(file, &opts, &out->queue) != ZOFF_OK ||
-        zoff_aio_register(out->queue, out->memory, out->slots * out->chunk_bytes) != ZOFF_OK ||
-        zoff_aio_get_info(out->queue, &info) != ZOFF_OK) {
-        fprintf(stderr, "step: %s\n", zoff_last_error());
-        step_io_close(out);
+    out->memory = bench_streams_take(&out->mapping, bytes);
+    memset(out->memory, 0, bytes);
+    if (bench_told(zoff_aio_open(file, &opts, &out->queue)) != 0 ||
+        bench_told(zoff_aio_register(out->queue, out->memory, bytes)) != 0 ||
+        bench_told(zoff_aio_get_info(out->queue, &info)) != 0)
         return -1;
-    }
     out->direct = info.direct;
     return 0;
 }
 
-static size_t bytes_of(const step_io *io, size_t chunk)
-{
-    return chunk + 1 == io->chunk_count ? io->last_bytes : io->chunk_bytes;
-}
-
 /* Begin or end what a slot has to do; whether it moved on. `next` is the chunk to read, `written` counts. */
-static bool advance(step_io *io, unsigned at, slot *s, size_t *next, size_t *written)
+static bool advance(step_io *io, unsigned at, slot *s, size_t *next, size_t *written, zoff_status *status)
 {
     char *memory = io->memory + at * io->chunk_bytes;
-    zoff_status status = s->state == FREE ? ZOFF_OK : zoff_aio_poll(io->queue, s->ticket);
-    if (status == ZOFF_PENDING || (s->state == FREE && *next == io->chunk_count))
+    *status = s->state == FREE ? ZOFF_OK : zoff_aio_poll(io->queue, s->ticket);
+    if (*status != ZOFF_OK || (s->state == FREE && *next == io->chunk_count))
         return false;
-    if (status == ZOFF_OK && s->state == READING) {
-        status = zoff_aio_write(io->queue, io->first_offset + s->chunk * io->chunk_bytes, bytes_of(io, s->chunk), memory,
-                                &s->ticket);
-        s->state = WRITING;
-    } else if (status == ZOFF_OK) {
+    const bool reads = s->state != READING;
+    if (reads) {
         *written += s->state == WRITING;
         s->state = FREE;
-        if (*next < io->chunk_count) {
-            s->chunk = (*next)++;
-            s->state = READING;
-            status = zoff_aio_read(io->queue, io->first_offset + s->chunk * io->chunk_bytes, bytes_of(io, s->chunk), memory,
-                                   &s->ticket);
-        }
+        if (*next == io->chunk_count)
+            return true;
+        s->chunk = (*next)++;
     }
-    if (status != ZOFF_OK) {
-        io->failed = true;
-        fprintf(stderr, "step: %s\n", zoff_last_error());
-    }
+    const size_t bytes = s->chunk + 1 == io->chunk_count ? io->last_bytes : io->chunk_bytes;
+    const uint64_t offset = HEAD + s->chunk * io->chunk_bytes;
+    s->state = reads ? READING : WRITING;
+    *status = reads ? zoff_aio_read(io->queue, offset, bytes, memory, &s->ticket)
+                    : zoff_aio_write(io->queue, offset, bytes, memory, &s->ticket);
     return true;
 }
 
-void step_io_turn(void *ctx)
+int step_io_turn(void *ctx, int which)
 {
     step_io *io = ctx;
-    slot slots[MOST_SLOTS] = {0};
+    slot slots[MOST_SLOTS] = {{.state = FREE}};
     size_t next = 0, written = 0;
-    while (written < io->chunk_count && !io->failed) {
+    (void)which;
+    while (written < io->chunk_count) {
         bool moved = false;
-        for (unsigned i = 0; i < io->slots && !io->failed; i++)
-            moved = advance(io, i, &slots[i], &next, &written) || moved;
-        if (io->failed || moved)
-            continue;
-        if (zoff_aio_wait_any(io->queue) != ZOFF_OK) {
-            io->failed = true;
-            fprintf(stderr, "step: %s\n", zoff_last_error());
+        for (unsigned i = 0; i < io->slots; i++) {
+            zoff_status status;
+            moved = advance(io, i, &slots[i], &next, &written, &status) || moved;
+            if (bench_told(status) != 0)
+                return -1;
         }
+        if (!moved && bench_told(zoff_aio_wait_any(io->queue)) != 0)
+            return -1;
     }
+    return 0;
 }
 
 void step_io_close(step_io *io)
 {
     zoff_aio_close(io->queue);
     bench_streams_close(&io->mapping);
-    *io = (step_io){0};
+}
+
+/* --- the folder --- */
+
+throttle step_throttle;
+static bool keeps_folder; /* the thread below is not to remove it */
+
+void step_folder_remove(void)
+{
+    char text[256];
+    (void)bench_command(text, sizeof text, "rm -rf --one-file-system \"$ZOFF_BENCH_FOLDER\"");
+}
+
+/* Files of the size of a model must not stay behind. All threads block these signals; this one waits for them. */
+static void *await_signal(void *ctx)
+{
+    const sigset_t *set = ctx;
+    int number;
+    if (sigwait(set, &number) != 0)
+        return NULL;
+    throttle_close(&step_throttle);
+    if (!keeps_folder)
+        step_folder_remove();
+    _exit(128 + number);
+}
+
+void step_folder_guard(bool removes)
+{
+    static sigset_t set;
+    pthread_t thread;
+    keeps_folder = !removes;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&thread, NULL, await_signal, &set) == 0)
+        pthread_detach(thread);
+    else
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+int step_folder_make(const char *path, char *out)
+{
+    char full[STEP_PATH];
+    if (!realpath(path, full) || snprintf(out, STEP_PATH, "%s/zoff-step-XXXXXX", full) >= STEP_PATH || !mkdtemp(out))
+        return bench_fail("--path %s: cannot make a folder there: %s", path, strerror(errno));
+    setenv("ZOFF_BENCH_FOLDER", out, 1);
+    step_folder_guard(true);
+    return 0;
 }

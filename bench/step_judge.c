@@ -7,157 +7,179 @@
 enum { LEAST_RATIO = 8, LEAST_CHUNKS = 40 };
 static const size_t LEAST_ELEMENTS = (size_t)16 << 20; /* chunks of 4.8 MiB */
 
-static const char LEFT_OUT[] = "not among the parts of this run, or no round in its time";
+/* What a figure depends on: on the model's size, and on what the disk did. */
+enum { ABOUT_SIZE = 1, ABOUT_DISK = 2 };
 
-static const char *reason(const char *text)
+/* Time of the step over that of the longer of its two halves; a throttled race has one. */
+static double wall_over_io(const race *r, unsigned k)
 {
-    return text[0] ? text : LEFT_OUT;
+    const double io = race_at(r, "io_only", k);
+    return isnan(io) ? NAN : race_at(r, "zoff", k) / fmax(io, race_at(r, "update_only", k));
 }
 
-/* Time of the step over that of the longer of its two halves, in each round. */
-static void set_over_io(bench_figure *f, const race *r)
+static void judge_step(const step_found *found, bench_figures *out)
 {
-    double ratios[RACE_ROUNDS];
-    unsigned count = 0;
-    const int own = race_find(r, "zoff"), io = race_find(r, "io_only"), update = race_find(r, "update_only");
-    for (unsigned k = 0; own >= 0 && io >= 0 && k < r->rounds; k++) {
-        const double *const seconds[] = {r->entries[own].seconds, r->entries[io].seconds};
-        const double bound = update < 0 ? seconds[1][k] : fmax(seconds[1][k], r->entries[update].seconds[k]);
-        if (isfinite(seconds[0][k] / bound) && isfinite(seconds[1][k]))
-            ratios[count++] = seconds[0][k] / bound;
+    static const bench_asked WALL[] = {
+        {"wall_over_io", -1, 1.12, "step / the longer of its transfers alone and its update alone", NULL, NULL},
+        {"wall_over_io_throttled", -1, 1.03, "the same on a disk of 1 GB/s each way", NULL, NULL}};
+    static const bench_asked FREE[] = {
+        {"cached50_over_uncached", -1, 0.58, "step with half of the states in DRAM / with the small budget", "zoff_cached50",
+         "zoff"},
+        {"update_over_io", 0, 0, "update alone / transfers alone: above 1 the disk is not what bounds", "update_only",
+         "io_only"},
+        {"checksums", 0, 0, "step / the same without checksums of what is read and written", "zoff", "zoff_unverified"}};
+    static const bench_asked KEPT[] = {
+        {"persist_cached50_over_uncached", -1, 0.78, "the same, both kept on the disk after each step", "zoff_persist_cached50",
+         "zoff_persist"},
+        {"persist_over_plain", 0, 0, "step that keeps its states / one that does not", "zoff_persist", "zoff"}};
+    const race *r = race_of(&found->book, "race", ""), *throttled = race_of(&found->book, "throttled", "");
+    bench_figures_add_values(out, &WALL[0], r, wall_over_io);
+    bench_figure *f = bench_figures_add_values(out, &WALL[1], throttled, wall_over_io);
+    bench_figures_excuse(f, found->no_throttle);
+    if (throttled && throttled->rounds && !throttled->clean_rounds)
+        bench_figures_excuse(f, "in no round were the CPUs idle and the disk below as fast as 1 GB/s each way");
+    bench_figures_add_all(out, FREE, sizeof FREE / sizeof FREE[0], r);
+    f = bench_figures_add_all(out, KEPT, 2, r);
+    bench_figures_excuse(&f[0], found->no_persist);
+    bench_figures_excuse(&f[1], found->no_persist);
+}
+
+/* A yardstick with plain pages has plain pages, one with huge pages has those. */
+static void judge_rivals(const step_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"vs_libaio_pattern", 1, 2.0, "DeepSpeed's default order over libaio / zoff's step", "libaio_pattern", "zoff"},
+        {"vs_libaio_pipelined", 1, 1.35, "DeepSpeed's pipelined order over libaio / zoff's step", "libaio_pipelined", "zoff"},
+        {"vs_libaio_pipelined_thp", 1, 0.95, "the pipelined order with huge pages for its buffers", "libaio_pipelined_thp",
+         "zoff"},
+        {"vs_libaio_pattern_grads", 0, 0, "the default order with the way of its gradients over the disk",
+         "libaio_pattern_grads", "zoff"}};
+    const double plain = (double)found->plain_huge, thp = (double)found->thp_huge, bytes = (double)found->buffer_bytes;
+    for (unsigned i = 0; i < sizeof ASKED / sizeof ASKED[0]; i++) {
+        bench_figure *f = bench_figures_add(out, &ASKED[i], race_of(&found->book, ASKED[i].sense ? "rivals" : "extra", ""));
+        bench_figures_excuse(f, found->no_rivals);
+        if (i != 2 && plain > 0.1 * bytes)
+            bench_figures_spoil(f,
+                                "this system gave the yardstick's plain buffers huge pages (transparent_hugepage is always?)");
+        if (i == 2 && thp < 0.9 * bytes)
+            bench_figures_spoil(f, "only %.0f of %.0f MiB of the yardstick's buffers are in huge pages", thp / (1 << 20),
+                                bytes / (1 << 20));
     }
-    if (count)
-        bench_figures_set(f, bench_stopwatch_spread(ratios, count).median, count);
+}
+
+static void judge_children(const step_found *found, bench_figures *out)
+{
+    static const bench_asked ASKED[] = {
+        {"rss_growth_mib", -1, 16, "memory of a process beside weights and gradients, from a model to ten times it", NULL,
+         NULL},
+        {"two_paths_speedup", 1, 1.8, "step on one drive of 300 MB/s each way / on two of them", "one_path", "two_paths"}};
+    bench_figure *f = bench_figures_add(out, &ASKED[0], NULL);
+    bench_figures_set(f, found->rss[1] > 0 ? found->rss[1] - found->rss[0] : NAN, 1);
+    bench_figures_excuse(f, found->no_rss);
+    f = bench_figures_add(out, &ASKED[1], race_of(&found->book, "paths", ""));
+    bench_figures_excuse(f, found->no_paths);
+    f->enough = ENOUGH_ROUNDS;
+}
+
+static void judge_loop(const step_found *found, bench_figures *out)
+{
+    static const char MEANING[] = "an iteration with zoff / with the trainer's own loop";
+    static const bench_asked SIZES[] = {{"small_engine_vs_own_loop_1k", 0, 0, MEANING, "engine_1k", "own_loop_1k"},
+                                        {"small_engine_vs_own_loop_32k", 0, 0, MEANING, "engine_32k", "own_loop_32k"},
+                                        {"small_engine_vs_own_loop_1m", 0, 0, MEANING, "engine_1m", "own_loop_1m"}};
+    static const bench_asked SMALL[] = {
+        {"small_engine_vs_own_loop", -1, 1.05, "an iteration with zoff / with the trainer's own loop: the worst of three sizes",
+         NULL, NULL},
+        {"small_engine_step_us", -1, 5, "microseconds of a step of 1,000 parameters, from begin to the end of wait", NULL,
+         NULL}};
+    static const bench_asked LARGE[] = {
+        {"engine_vs_plain_loop", -1, 1.02, "zoff's step without looking for inf and nan / a plain loop, -Ofast and OpenMP",
+         "engine", "own_loop"},
+        {"looking_vs_plain_loop", 0, 0, "the same with the look: 32 bytes an element in place of 28", "engine_looks",
+         "own_loop"}};
+    const race *small = race_of(&found->book, "loop", "a parameter");
+    const bench_figure *sizes = bench_figures_add_all(out, SIZES, 3, small);
+    bench_figure *f = bench_figures_add_all(out, SMALL, 2, NULL);
+    unsigned rounds = RACE_ROUNDS;
+    for (unsigned i = 0; i < 3; i++)
+        rounds = bench_figures_measured(&sizes[i]) && sizes[i].rounds < rounds ? sizes[i].rounds : rounds;
+    bench_figures_set(&f[0], fmax(fmax(sizes[0].value, sizes[1].value), sizes[2].value), rounds);
+    const race_entry *alone = race_find(small, "step_1k");
+    const bench_spread spread = bench_spread_of(alone ? alone->seconds : NULL, alone ? small->rounds : 0);
+    bench_figures_set(&f[1], 1e6 * spread.median, spread.count);
+    f[0].enough = f[1].enough = ENOUGH_LOOPS;
+    f = bench_figures_add_all(out, LARGE, 2, race_of(&found->book, "loop", "fp32 parameters"));
+    f->enough = ENOUGH_LOOPS;
+    if (bench_figures_measured(f) && found->loop_elements < STEP_LARGE_LOOP)
+        bench_figures_spoil(f, "measured with %zu elements; what is asked is about %zu", found->loop_elements, STEP_LARGE_LOOP);
+}
+
+static void judge_windows(const step_found *found, bench_figures *out)
+{
+    static const bench_asked RESIDENT = {
+        "resident_over_dram", -1,         1.3, "step on the NVMe tier with 1,024 chunks, all in DRAM / on the DRAM tier",
+        "zoff_resident",      "zoff_dram"};
+    static const bench_asked MOVED[] = {
+        {"windows_read_over_state", -1, 1.1, "bytes read to save all states, window by window / their bytes", NULL, NULL},
+        {"windows_write_over_state", -1, 1.1, "bytes written to load all states, window by window / their bytes", NULL, NULL},
+        {"kinds_read_over_state", -1, 1.1, "bytes read to save all states through windows, kind by kind / their bytes", NULL,
+         NULL},
+        {"kinds_write_over_state", -1, 1.1, "bytes written to load all states through windows, kind by kind / their bytes",
+         NULL, NULL}};
+    bench_figure *f = bench_figures_add(out, &RESIDENT, race_of(&found->book, "windows", ""));
+    f->enough = ENOUGH_ROUNDS;
+    f->part = 0;
+    if (bench_figures_measured(f) && found->resident.chunk_count < WINDOW_CHUNKS)
+        bench_figures_spoil(f, "%llu chunks; what is asked is about %d", (unsigned long long)found->resident.chunk_count,
+                            WINDOW_CHUNKS);
+    f = bench_figures_add_all(out, MOVED, 4, NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        const double moved = found->windows[i / 2][i % 2];
+        bench_figures_set(&f[i], !found->no_windows[0] && moved > 0 ? moved : NAN, 1);
+        bench_figures_excuse(&f[i], found->no_windows);
+    }
 }
 
 /* What makes any figure about the disk worthless. */
-static void check_disk(const step_options *options, const step_book *book, bench_figure *f)
+static void check_disk(const step_found *found, bench_figure *f)
 {
-    const double host = (double)book->small.host_bytes, states = (double)book->small.state_bytes;
-    if (!bench_figures_measured(f))
-        return;
-    if (book->in_memory)
+    const double host = (double)found->small.host_bytes, states = (double)found->small.state_bytes;
+    if (found->in_memory)
         bench_figures_spoil(f, "the folder is in memory, not on a disk; name one with --path");
-    if (!book->direct)
+    if (!found->direct)
         bench_figures_spoil(f, "the file system has no O_DIRECT: the page cache was measured; name another folder with --path");
     if (!(states >= LEAST_RATIO * host))
         bench_figures_spoil(f, "states are %.1f times the DRAM that they go through; what is asked is about %d times",
                             states / host, LEAST_RATIO);
-    if (options->elements < LEAST_ELEMENTS)
-        bench_figures_spoil(f, "measured with %zu elements; what is asked is about %zu and more", options->elements,
-                            LEAST_ELEMENTS);
-    if (book->small.chunk_count < LEAST_CHUNKS)
+    if (found->small.chunk_count < LEAST_CHUNKS)
         bench_figures_spoil(f, "%llu chunks are too few to overlap anything; what is asked is about %d",
-                            (unsigned long long)book->small.chunk_count, LEAST_CHUNKS);
-    if (f->rounds < ENOUGH_ROUNDS)
-        bench_figures_spoil(f, "%u rounds are too few", f->rounds);
-    if (book->agree == 0)
+                            (unsigned long long)found->small.chunk_count, LEAST_CHUNKS);
+    if (found->agree == 0)
         bench_figures_spoil(f, "the contestants do not have the same states");
 }
 
-static void judge_step(const step_options *options, const step_book *book, bench_figures *out)
+void step_judge(const step_options *options, const step_found *found, bench_figures *out)
 {
-    const race *r = &book->free_race;
-    bench_figure *f = bench_figures_add(out, "wall_over_io", -1, 1.12,
-                                        "step / the longer of its transfers alone and its update alone", LEFT_OUT);
-    set_over_io(f, r);
-    check_disk(options, book, f);
-    f = bench_figures_add(out, "wall_over_io_throttled", -1, 1.03, "the same on a disk of 1 GB/s each way",
-                          reason(book->no_throttle));
-    set_over_io(f, &book->throttled);
-    if (book->throttled.rounds && !book->throttled.clean_rounds)
-        bench_figures_excuse(f, "in none of %u rounds were the CPUs idle and the disk below as fast as 1 GB/s each way",
-                             book->throttled.rounds);
-    check_disk(options, book, f);
-    f = bench_figures_add(out, "update_over_io", 0, 0, "update alone / transfers alone: above 1 the disk is not what bounds",
-                          LEFT_OUT);
-    bench_figures_set_pair(f, r, "update_only", "io_only");
-    f = bench_figures_add(out, "checksums", 0, 0, "step / the same without checksums of what is read and written", LEFT_OUT);
-    bench_figures_set_pair(f, r, "zoff", "zoff_unverified");
-    f = bench_figures_add(out, "cached50_over_uncached", -1, 0.58,
-                          "step with half of the states in DRAM / with the small budget", LEFT_OUT);
-    bench_figures_set_pair(f, r, "zoff_cached50", "zoff");
-    check_disk(options, book, f);
-    f = bench_figures_add(out, "persist_cached50_over_uncached", -1, 0.78, "the same, both kept on the disk after each step",
-                          reason(book->no_persist));
-    bench_figures_set_pair(f, r, "zoff_persist_cached50", "zoff_persist");
-    check_disk(options, book, f);
-    f = bench_figures_add(out, "persist_over_plain", 0, 0, "step that keeps its states / one that does not",
-                          reason(book->no_persist));
-    bench_figures_set_pair(f, r, "zoff_persist", "zoff");
-}
-
-/* A yardstick with plain pages has plain pages, one with huge pages has those. */
-static void check_pages(const step_book *book, bench_figure *f, bool huge)
-{
-    const double plain = (double)book->plain_huge, thp = (double)book->thp_huge, bytes = (double)book->buffer_bytes;
-    if (!bench_figures_measured(f))
-        return;
-    if (!huge && plain > 0.1 * bytes)
-        bench_figures_spoil(f, "this system gave the yardstick's plain buffers huge pages (transparent_hugepage is always?)");
-    if (huge && thp < 0.9 * bytes)
-        bench_figures_spoil(f, "only %.0f of %.0f MiB of the yardstick's buffers are in huge pages", thp / (1 << 20),
-                            bytes / (1 << 20));
-}
-
-static void judge_rivals(const step_options *options, const step_book *book, bench_figures *out)
-{
-    static const struct {
-        const char *name, *entry, *meaning;
-        int sense;
-        double limit;
-        bool huge;
-    } LINES[] = {
-        {"vs_libaio_pattern", "libaio_pattern", "DeepSpeed's default order over libaio / zoff's step", 1, 2.0, false},
-        {"vs_libaio_pattern_grads", "libaio_pattern_grads", "the same with the way of its gradients over the disk", 0, 0,
-         false},
-        {"vs_libaio_pipelined", "libaio_pipelined", "DeepSpeed's pipelined order over libaio / zoff's step", 1, 1.35, false},
-        {"vs_libaio_pipelined_qd32", "libaio_pipelined_qd32", "the same with a queue depth of 32", 0, 0, false},
-        {"vs_libaio_pipelined_thp", "libaio_pipelined_thp", "the pipelined order with huge pages for its buffers", 1, 0.95,
-         true},
-    };
-    for (unsigned i = 0; i < sizeof LINES / sizeof LINES[0]; i++) {
-        bench_figure *f =
-            bench_figures_add(out, LINES[i].name, LINES[i].sense, LINES[i].limit, LINES[i].meaning, reason(book->no_rivals));
-        bench_figures_set_pair(f, LINES[i].sense ? &book->rivals : &book->extra, LINES[i].entry, "zoff");
-        if (LINES[i].sense)
-            check_disk(options, book, f);
-        check_pages(book, f, LINES[i].huge);
+    *out = (bench_figures){.missing = "not among the parts of this run, or no round in its time"};
+    out->part = ABOUT_DISK | ABOUT_SIZE;
+    judge_step(found, out);
+    judge_rivals(found, out);
+    out->part = 0;
+    judge_loop(found, out);
+    out->part = ABOUT_SIZE;
+    judge_children(found, out);
+    judge_windows(found, out);
+    for (bench_figure *f = out->list; f < out->list + out->count; f++) {
+        if (!bench_figures_measured(f))
+            continue;
+        if (f->sense && f->part & ABOUT_DISK)
+            check_disk(found, f);
+        if (f->sense && f->part & ABOUT_SIZE && options->elements < LEAST_ELEMENTS)
+            bench_figures_spoil(f, "measured with %zu elements; what is asked is about %zu and more", (size_t)options->elements,
+                                LEAST_ELEMENTS);
+        if (f->rounds < (f->part & ABOUT_DISK && f->sense ? ENOUGH_ROUNDS : f->enough))
+            bench_figures_spoil(f, "%u rounds are too few", f->rounds);
+        if (options->busy != UINT64_MAX)
+            bench_figures_spoil(f, "beside %u busy processes", (unsigned)options->busy);
     }
-}
-
-void step_judge(const step_options *options, const step_book *book, bench_figures *out)
-{
-    *out = (bench_figures){0};
-    judge_step(options, book, out);
-    judge_rivals(options, book, out);
-    step_loop_judge(book, out);
-    step_windows_judge(options, book, out);
-    bench_figure *f = bench_figures_add(out, "rss_growth_mib", -1, 16,
-                                        "memory of a process beside weights and gradients, from a model to ten times it",
-                                        reason(book->no_rss));
-    if (book->rss[1] > 0)
-        bench_figures_set(f, book->rss[1] - book->rss[0], 1);
-    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
-        bench_figures_spoil(f, "%zu elements are few for the large model", options->elements);
-    f = bench_figures_add(out, "two_paths_speedup", 1, 1.8, "step on one drive of 300 MB/s each way / on two of them",
-                          reason(book->no_paths));
-    bench_figures_set_pair(f, &book->paths, "one_path", "two_paths");
-    if (bench_figures_measured(f) && f->rounds < ENOUGH_ROUNDS)
-        bench_figures_spoil(f, "%u rounds are too few", f->rounds);
-    if (bench_figures_measured(f) && options->elements < LEAST_ELEMENTS)
-        bench_figures_spoil(f, "%zu elements are too few", options->elements);
-    for (unsigned i = 0; options->beside && i < out->count; i++) {
-        if (bench_figures_measured(&out->list[i]))
-            bench_figures_spoil(&out->list[i], "beside %u busy processes", options->busy);
-    }
-}
-
-bool step_judge_enough(const step_book *book)
-{
-    const race *const races[] = {&book->free_race, &book->rivals, &book->throttled, &book->paths};
-    bool all = true;
-    for (unsigned i = 0; i < sizeof races / sizeof races[0]; i++)
-        all = all && (!races[i]->rounds || races[i]->clean_rounds >= ENOUGH_ROUNDS);
-    return all;
 }

@@ -1,5 +1,5 @@
 /* step_own_loop.c: the trainer's own loop, and what stands for its forward and backward pass. */
-#include "step_own_loop.h"
+#include "step_bench.h"
 
 #include <math.h>
 

@@ -3,272 +3,308 @@
  * The update is zoff's own, so that only the way of the bytes differs; its Python is left out, and so is the norm. */
 #include "step_bench.h"
 
-#include "libaio_pattern.h"
+#ifndef BENCH_HAVE_LIBAIO
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { STATES = 3, GRAD = STATES, TENSORS, SETS = 3, BLOCK = 1 << 20, DEPTH = 8, DEEP = 32 };
-
-/* What holds a sub-group: p, m, v and its fp32 gradient. */
-typedef struct buffer_set {
-    libaio_buffer tensors[TENSORS];
-} buffer_set;
-
-typedef enum order {
-    PATTERN,        /* PartitionedOptimizerSwapper: read, wait, update, write, wait */
-    PATTERN_GRADS,  /* the same with its fp32 gradients, which go to the disk and come back */
-    PIPELINED,      /* PipelinedOptimizerSwapper: the next is read and the last one written meanwhile */
-    PIPELINED_QD32, /* with four times its default queue depth */
-    PIPELINED_THP,  /* with huge pages for its buffers */
-    ORDERS
-} order;
-
-typedef struct turn {
-    struct swapper *swapper;
-    order order;
-} turn;
-
-typedef struct swapper {
-    const step_model *model;
-    char folder[STEP_PATH];
-    size_t group_elements, group_count;
-    buffer_set plain[SETS], huge[SETS];
-    libaio_handle *read, *write, *deep_read, *deep_write;
-    size_t plain_huge_bytes, thp_huge_bytes, buffer_bytes;
-    turn turns[ORDERS];
-    int64_t steps;
-    bool failed, locked;
-} swapper;
-
-static size_t elements_of(const swapper *s, size_t group)
+int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out)
 {
-    const size_t left = s->model->elements - group * s->group_elements;
-    return left < s->group_elements ? left : s->group_elements;
-}
-
-/* A file holds whole pages. */
-static size_t bytes_of(const swapper *s, size_t group)
-{
-    enum { PAGE = 4096 };
-    return (elements_of(s, group) * sizeof(float) + PAGE - 1) / PAGE * PAGE;
-}
-
-static int name_file(const swapper *s, size_t group, unsigned tensor, char *out)
-{
-    static const char *const NAMES[TENSORS] = {"", "exp_avg-", "exp_avg_sq-", "gradient-"};
-    return (size_t)snprintf(out, STEP_PATH, "%s/%s%zu.tensor.swp", s->folder, NAMES[tensor], group) < STEP_PATH ? 0 : -1;
-}
-
-static int start(const swapper *s, libaio_handle *handle, size_t group, unsigned tensor, void *buffer, bool writes)
-{
-    char path[STEP_PATH];
-    return name_file(s, group, tensor, path) == 0 ? libaio_handle_start(handle, path, buffer, bytes_of(s, group), writes) : -1;
-}
-
-/* Hand over the first `tensors` of a sub-group. */
-static int start_group(const swapper *s, libaio_handle *handle, size_t group, unsigned tensors, const buffer_set *set,
-                       bool writes)
-{
-    for (unsigned i = 0; i < tensors; i++) {
-        if (start(s, handle, group, i, set->tensors[i].base, writes) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int update(const swapper *s, size_t group, const buffer_set *set, bool grads)
-{
-    const size_t first = group * s->group_elements;
-    const zoff_adam_tensor tensor = {.struct_size = sizeof tensor,
-                                     .count = elements_of(s, group),
-                                     .master = set->tensors[ZOFF_STATE_MASTER].base,
-                                     .m = set->tensors[ZOFF_STATE_M].base,
-                                     .v = set->tensors[ZOFF_STATE_V].base,
-                                     .grad = grads ? set->tensors[GRAD].base : s->model->grads + first,
-                                     .grad_dtype = grads ? ZOFF_F32 : ZOFF_BF16,
-                                     .copy_out = s->model->weights + first};
-    if (zoff_adam_step(&s->model->hyper, s->steps, 1, &tensor) == ZOFF_OK)
-        return 0;
-    fprintf(stderr, "step: %s\n", zoff_last_error());
+    (void)m, (void)folder, (void)group_elements, (void)out;
+    snprintf(found->no_rivals, sizeof found->no_rivals,
+             "built without libaio, which the yardstick is made of: install libaio-dev and configure again");
     return -1;
 }
 
-/* --- PartitionedOptimizerSwapper --- */
+void step_swapper_close(void) {}
 
-static int step_in_order(swapper *s, bool grads)
+#else
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libaio.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STATES = 3, GRAD = STATES, TENSORS, SETS = 3, BLOCK = 1 << 20, DEPTH = 8, PAGE = 4096, HUGE_PAGE = 2 << 20 };
+
+/* A file that is read or written as a whole. */
+typedef struct request {
+    int fd;
+    char *memory;
+    size_t bytes;
+    bool writes;
+} request;
+
+/* A thread that moves files one after the other, cut into blocks, of which it keeps DEPTH in flight. */
+typedef struct handle {
+    io_context_t context;
+    pthread_t thread;
+    bool works;
+    request requests[TENSORS];
+    unsigned count;
+    int error; /* of the first request that failed */
+} handle;
+
+/* Buffers for sub-groups in one piece of memory: p, m, v and the fp32 gradient of each. */
+typedef struct buffers {
+    char *base;
+    size_t pitch, bytes;
+} buffers;
+
+static struct {
+    const step_model *model;
+    char folder[STEP_PATH];
+    size_t group_elements, group_count;
+    buffers plain, huge;
+    handle read, write;
+    int64_t steps;
+} own;
+
+/* --- sub-groups, their memory and their files --- */
+
+static size_t elements_of(size_t group)
 {
-    const buffer_set *set = &s->plain[0];
-    for (size_t i = 0; i < s->group_count; i++) {
-        if (start_group(s, s->read, i, grads ? TENSORS : STATES, set, false) != 0 || libaio_handle_wait(s->read) != 0 ||
-            update(s, i, set, grads) != 0 || start_group(s, s->read, i, STATES, set, true) != 0 ||
-            libaio_handle_wait(s->read) != 0)
-            return -1;
-    }
+    const size_t left = own.model->elements - group * own.group_elements;
+    return left < own.group_elements ? left : own.group_elements;
+}
+
+/* A file holds whole pages. */
+static size_t bytes_of(size_t group)
+{
+    return (elements_of(group) * sizeof(float) + PAGE - 1) / PAGE * PAGE;
+}
+
+static void *tensor_of(const buffers *b, size_t set, unsigned tensor)
+{
+    return b->base + (set % SETS * TENSORS + tensor) * b->pitch;
+}
+
+static const char *name_of(size_t group, unsigned tensor)
+{
+    static const char *const NAMES[TENSORS] = {"", "exp_avg-", "exp_avg_sq-", "gradient-"};
+    static char path[STEP_PATH + 64];
+    snprintf(path, sizeof path, "%s/%s%zu.tensor.swp", own.folder, NAMES[tensor], group);
+    return path;
+}
+
+/* Pages as they come, or asked to be huge, and locked; a limit may forbid that, but the pages are there all the same. */
+static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_found *found)
+{
+    const size_t before = bench_streams_huge_bytes(), unit = huge ? HUGE_PAGE : PAGE;
+    void *base;
+    out->pitch = (bytes_of(0) + unit - 1) / unit * unit;
+    out->bytes = SETS * TENSORS * out->pitch;
+    errno = posix_memalign(&base, unit, out->bytes);
+    if (errno)
+        return -1;
+    out->base = base;
+    if (huge)
+        madvise(base, out->bytes, MADV_HUGEPAGE);
+    memset(base, 0, out->bytes);
+    found->locked = mlock(base, out->bytes) == 0 && (found->locked || !huge);
+    found->buffer_bytes = SETS * TENSORS * bytes_of(0);
+    const size_t after = bench_streams_huge_bytes();
+    *huge_bytes = after > before ? after - before : 0;
     return 0;
 }
 
-static void widen(float *to, const uint16_t *from, size_t count)
+/* --- transfers --- */
+
+/* Unlike in the trainer that is followed here, every result is looked at. 0 or an errno. */
+static int move(io_context_t context, const request *r)
 {
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(&to[i], &bits, sizeof bits);
+    struct iocb blocks[DEPTH], *idle[DEPTH], *batch[DEPTH];
+    struct io_event events[DEPTH];
+    unsigned idle_count = 0;
+    size_t next = 0;
+    int error = 0;
+    for (; idle_count < DEPTH; idle_count++)
+        idle[idle_count] = &blocks[idle_count];
+    while (idle_count < DEPTH || (!error && next < r->bytes)) {
+        unsigned count = 0, begun = 0;
+        for (; !error && idle_count && next < r->bytes; next += BLOCK) {
+            struct iocb *block = batch[count++] = idle[--idle_count];
+            const size_t bytes = r->bytes - next < BLOCK ? r->bytes - next : BLOCK;
+            (r->writes ? io_prep_pwrite : io_prep_pread)(block, r->fd, r->memory + next, bytes, (long long)next);
+        }
+        while (begun < count && !error) {
+            const int ret = io_submit(context, (long)(count - begun), batch + begun);
+            error = ret < 0 && ret != -EINTR && ret != -EAGAIN ? -ret : 0;
+            begun += ret > 0 ? (unsigned)ret : 0;
+        }
+        while (begun < count)
+            idle[idle_count++] = batch[begun++];
+        const int got = idle_count < DEPTH ? io_getevents(context, 1, DEPTH, events, NULL) : 0;
+        for (int i = 0; i < got; i++) {
+            const long long moved = (long long)events[i].res;
+            if (moved != (long long)events[i].obj->u.c.nbytes)
+                error = moved < 0 ? (int)-moved : EIO;
+            idle[idle_count++] = events[i].obj;
+        }
     }
+    return error;
 }
 
-/* Before the step all gradients go to the disk as fp32, through whatever buffers are there, which is a set of four. */
-static int spill_gradients(swapper *s)
+static void *work(void *ctx)
 {
-    for (size_t i = 0; i < s->group_count; i++) {
-        float *const buffer = s->plain[0].tensors[i % TENSORS].base;
-        if (i && i % TENSORS == 0 && libaio_handle_wait(s->read) != 0)
-            return -1;
-        widen(buffer, s->model->grads + i * s->group_elements, elements_of(s, i));
-        if (start(s, s->read, i, GRAD, buffer, true) != 0)
-            return -1;
+    handle *h = ctx;
+    for (unsigned i = 0; i < h->count; i++) {
+        h->error = h->error ? h->error : move(h->context, &h->requests[i]);
+        close(h->requests[i].fd);
     }
-    return libaio_handle_wait(s->read);
+    return NULL;
 }
 
-/* --- PipelinedOptimizerSwapper --- */
-
-static int step_pipelined(swapper *s, libaio_handle *read, libaio_handle *write, const buffer_set sets[SETS])
+/* Wait until all that was begun is done. 0, or -1 with errno set: of the first that failed. */
+static int await(handle *h)
 {
-    if (start_group(s, read, 0, STATES, &sets[0], false) != 0)
-        return -1;
-    for (size_t i = 0; i < s->group_count; i++) {
-        const buffer_set *set = &sets[i % SETS], *next = &sets[(i + 1) % SETS];
-        if (libaio_handle_wait(read) != 0)
-            return -1;
-        if (i + 1 < s->group_count && start_group(s, read, i + 1, STATES, next, false) != 0)
-            return -1;
-        if (update(s, i, set, false) != 0 || libaio_handle_wait(write) != 0 || start_group(s, write, i, STATES, set, true) != 0)
-            return -1;
-    }
-    return libaio_handle_wait(write);
+    if (h->works)
+        pthread_join(h->thread, NULL);
+    errno = h->error;
+    h->works = false;
+    h->count = 0;
+    h->error = 0;
+    return errno ? -1 : 0;
 }
 
-/* --- contestants --- */
-
-static void take_turn(void *ctx)
+/* Begin to read or write files of a sub-group, which a request opens; what was begun before is awaited. 0, or -1 with errno. */
+static int begin(handle *h, size_t group, unsigned first, unsigned count, const buffers *from, size_t set, bool writes)
 {
-    const turn *t = ctx;
-    swapper *s = t->swapper;
+    int ret = await(h);
+    for (unsigned i = first; i < first + count && ret == 0; i++) {
+        const int fd = open(name_of(group, i), (writes ? O_WRONLY | O_CREAT : O_RDONLY) | O_DIRECT | O_CLOEXEC, 0600);
+        if (fd < 0)
+            ret = -1;
+        else
+            h->requests[h->count++] = (request){fd, tensor_of(from, set, i), bytes_of(group), writes};
+    }
+    if (ret == 0)
+        errno = pthread_create(&h->thread, NULL, work, h);
+    h->works = ret == 0 && !errno;
+    return h->works ? 0 : -1;
+}
+
+/* --- the orders --- */
+
+enum {
+    PATTERN,       /* PartitionedOptimizerSwapper: read, wait, update, write, wait */
+    PATTERN_GRADS, /* the same with its fp32 gradients, which go to the disk and come back */
+    PIPELINED,     /* PipelinedOptimizerSwapper: the next is read and the last one written meanwhile */
+    PIPELINED_THP, /* with huge pages for its buffers */
+    ORDERS
+};
+
+static int update(size_t group, const buffers *from, size_t set, bool grads)
+{
+    const size_t first = group * own.group_elements;
+    const zoff_adam_tensor tensor = {.struct_size = sizeof tensor,
+                                     .count = elements_of(group),
+                                     .master = tensor_of(from, set, ZOFF_STATE_MASTER),
+                                     .m = tensor_of(from, set, ZOFF_STATE_M),
+                                     .v = tensor_of(from, set, ZOFF_STATE_V),
+                                     .grad = grads ? tensor_of(from, set, GRAD) : own.model->grads + first,
+                                     .grad_dtype = grads ? ZOFF_F32 : ZOFF_BF16,
+                                     .copy_out = own.model->weights + first};
+    return bench_told(zoff_adam_step(&own.model->hyper, own.steps, 1, &tensor));
+}
+
+static int step_in_order(bool grads)
+{
     int ret = 0;
-    if (s->failed)
-        return;
-    s->steps++;
-    switch (t->order) {
-    case PATTERN_GRADS:
-        ret = spill_gradients(s);
-        ret = ret == 0 ? step_in_order(s, true) : ret;
-        break;
-    case PIPELINED:
-        ret = step_pipelined(s, s->read, s->write, s->plain);
-        break;
-    case PIPELINED_QD32:
-        ret = step_pipelined(s, s->deep_read, s->deep_write, s->plain);
-        break;
-    case PIPELINED_THP:
-        ret = step_pipelined(s, s->read, s->write, s->huge);
-        break;
-    case PATTERN:
-    case ORDERS:
-        ret = step_in_order(s, false);
-        break;
+    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
+        ret = begin(&own.read, i, 0, grads ? TENSORS : STATES, &own.plain, 0, false);
+        ret = ret == 0 ? await(&own.read) : ret;
+        ret = ret == 0 ? update(i, &own.plain, 0, grads) : ret;
+        ret = ret == 0 ? begin(&own.read, i, 0, STATES, &own.plain, 0, true) : ret;
+        ret = ret == 0 ? await(&own.read) : ret;
     }
-    if (ret != 0) {
-        s->failed = true;
-        fprintf(stderr, "step: a libaio yardstick failed: %s\n", strerror(errno));
-    }
+    return ret;
 }
 
-static void take_turn_in_order(void *ctx)
+/* Before the step all gradients go to the disk as fp32; the next is made while the last one is written. */
+static int spill_gradients(void)
 {
-    take_turn(&((swapper *)ctx)->turns[PATTERN]);
+    int ret = 0;
+    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
+        float *const wide = tensor_of(&own.plain, i, GRAD);
+        const uint16_t *grads = own.model->grads + i * own.group_elements;
+        const size_t count = elements_of(i);
+#pragma omp parallel for schedule(static)
+        for (size_t k = 0; k < count; k++)
+            wide[k] = bench_from_bf16(grads[k]);
+        ret = begin(&own.read, i, GRAD, 1, &own.plain, i, true);
+    }
+    return ret == 0 ? await(&own.read) : ret;
 }
 
-static void enter(swapper *s, step_book *book)
+static int step_pipelined(const buffers *from)
 {
-    static const struct {
-        order order;
-        const char *name, *what;
-        double bytes;
-        unsigned calls;
-        bool told; /* and not judged */
-    } LINES[ORDERS] = {
-        /* The closest one next to zoff, and for as long. */
-        {PIPELINED_THP, "libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", 24, 2, false},
-        {PATTERN, "libaio_pattern", "sub-group by sub-group: read, update, write", 24, 1, false},
-        {PIPELINED, "libaio_pipelined", "next read and last write during the update", 24, 1, false},
-        {PATTERN_GRADS, "libaio_pattern_grads", "libaio_pattern, fp32 gradients by way of the disk too", 32, 1, true},
-        {PIPELINED_QD32, "libaio_pipelined_qd32", "libaio_pipelined with a queue depth of 32", 24, 1, true},
-    };
-    for (unsigned i = 0; i < ORDERS; i++)
-        race_add(LINES[i].told ? &book->extra : &book->rivals, (race_entry){.name = LINES[i].name,
-                                                                            .what = LINES[i].what,
-                                                                            .elements = (double)s->model->elements,
-                                                                            .bytes = LINES[i].bytes,
-                                                                            .yardstick = -1,
-                                                                            .work = take_turn,
-                                                                            .ctx = &s->turns[LINES[i].order],
-                                                                            .calls = LINES[i].calls,
-                                                                            .fixed = true});
+    int ret = begin(&own.read, 0, 0, STATES, from, 0, false);
+    for (size_t i = 0; i < own.group_count && ret == 0; i++) {
+        ret = await(&own.read);
+        if (ret == 0 && i + 1 < own.group_count)
+            ret = begin(&own.read, i + 1, 0, STATES, from, i + 1, false);
+        ret = ret == 0 ? update(i, from, i, false) : ret;
+        ret = ret == 0 ? begin(&own.write, i, 0, STATES, from, i, true) : ret;
+    }
+    return ret == 0 ? await(&own.write) : ret;
+}
+
+static int take_turn(void *ctx, int which)
+{
+    int ret = 0;
+    (void)ctx;
+    own.steps++;
+    if (which == PATTERN_GRADS)
+        ret = spill_gradients();
+    if (ret == 0 && (which == PATTERN || which == PATTERN_GRADS))
+        ret = step_in_order(which == PATTERN_GRADS);
+    else if (ret == 0)
+        ret = step_pipelined(which == PIPELINED_THP ? &own.huge : &own.plain);
+    return ret == 0 ? 0 : bench_fail("a libaio yardstick failed: %s", strerror(errno));
 }
 
 /* --- life --- */
 
-static int open_buffers(swapper *s)
+static void enter(step_found *found)
 {
-    s->locked = true;
-    for (unsigned huge = 0; huge < 2; huge++) {
-        const size_t before = bench_streams_huge_bytes();
-        for (unsigned i = 0; i < SETS * TENSORS; i++) {
-            libaio_buffer *buffer = &(huge ? s->huge : s->plain)[i / TENSORS].tensors[i % TENSORS];
-            if (libaio_buffer_open(bytes_of(s, 0), huge, buffer) != 0)
-                return -1;
-            s->locked = s->locked && buffer->locked;
-        }
-        const size_t after = bench_streams_huge_bytes();
-        *(huge ? &s->thp_huge_bytes : &s->plain_huge_bytes) = after > before ? after - before : 0;
+    /* The closest one next to zoff, and for as long. */
+    static const race_line LINES[ORDERS] = {
+        {"libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", NULL, 24, take_turn, PIPELINED_THP, 0},
+        {"libaio_pattern", "sub-group by sub-group: read, update, write", NULL, 24, take_turn, PATTERN, 0},
+        {"libaio_pipelined", "next read and last write during the update", NULL, 24, take_turn, PIPELINED, 0},
+        {"libaio_pattern_grads", "libaio_pattern, fp32 gradients over the disk too", NULL, 32, take_turn, PATTERN_GRADS, 0}};
+    const size_t elements = own.model->elements;
+    for (unsigned i = 0; i < ORDERS; i++) {
+        race *r = race_open(&found->book, LINES[i].which == PATTERN_GRADS ? "extra" : "rivals", "%zu elements", elements);
+        race_add(r, &LINES[i], (double)elements, NULL, i ? 1 : 2);
     }
-    s->buffer_bytes = SETS * TENSORS * bytes_of(s, 0);
-    return 0;
 }
 
-/* Every file is written once in full before anything is timed: the first write to new blocks of a file is slow. */
-static int fill_files(swapper *s)
+/* Every file is written once in full before anything is timed: the first write to new blocks of a file is slow. Only masters
+ * are not zero. */
+static int fill_files(void)
 {
-    for (size_t group = 0; group < s->group_count; group++) {
-        const buffer_set *set = &s->plain[0];
-        float *const master = set->tensors[ZOFF_STATE_MASTER].base;
-        for (size_t i = 0; i < elements_of(s, group); i++)
-            master[i] = step_model_weight(group * s->group_elements + i);
-        for (unsigned i = 0; i < TENSORS; i++) {
-            if (i)
-                memset(set->tensors[i].base, 0, bytes_of(s, group));
-            if (start(s, s->read, group, i, set->tensors[i].base, true) != 0)
-                return -1;
-        }
-        if (libaio_handle_wait(s->read) != 0)
-            return -1;
+    float *const master = tensor_of(&own.plain, 0, ZOFF_STATE_MASTER);
+    int ret = 0;
+    for (size_t group = 0; group < own.group_count && ret == 0; group++) {
+        for (size_t i = 0; i < elements_of(group); i++)
+            master[i] = bench_from_bf16(bench_bf16(bench_value(group * own.group_elements + i, STEP_WEIGHT)));
+        ret = begin(&own.read, group, 0, TENSORS, &own.plain, 0, true);
+        ret = ret == 0 ? await(&own.read) : ret;
     }
-    return 0;
+    return ret;
 }
 
-static int read_states(void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
+static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {
-    const swapper *s = ctx;
+    (void)ctx;
     while (count) {
-        char path[STEP_PATH];
-        const size_t group = first / s->group_elements, at = first % s->group_elements;
-        const size_t left = elements_of(s, group) - at, taken = left < count ? left : count;
-        const int fd = name_file(s, group, (unsigned)kind, path) == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        const size_t group = first / own.group_elements, at = first % own.group_elements;
+        const size_t left = elements_of(group) - at, taken = left < count ? left : count;
+        const int fd = open(name_of(group, (unsigned)kind), O_RDONLY | O_CLOEXEC);
         const ssize_t got = fd < 0 ? -1 : pread(fd, dst, taken * sizeof *dst, (off_t)(at * sizeof *dst));
         if (fd >= 0)
             close(fd);
@@ -281,52 +317,40 @@ static int read_states(void *ctx, zoff_state_kind kind, size_t first, size_t cou
     return 0;
 }
 
-static void close_swapper(void *ctx)
+void step_swapper_close(void)
 {
-    swapper *s = ctx;
-    libaio_handle *const handles[] = {s->read, s->write, s->deep_read, s->deep_write};
-    for (unsigned i = 0; i < sizeof handles / sizeof handles[0]; i++)
-        libaio_handle_close(handles[i]);
-    for (unsigned i = 0; i < SETS * TENSORS; i++) {
-        libaio_buffer_close(&s->plain[i / TENSORS].tensors[i % TENSORS]);
-        libaio_buffer_close(&s->huge[i / TENSORS].tensors[i % TENSORS]);
+    handle *const handles[] = {&own.read, &own.write};
+    for (unsigned i = 0; i < 2; i++) {
+        await(handles[i]);
+        if (handles[i]->context)
+            io_queue_release(handles[i]->context);
+        handles[i]->context = NULL;
     }
-    free(s);
+    free(own.plain.base);
+    free(own.huge.base);
+    own.plain.base = own.huge.base = NULL;
 }
 
-int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_book *book, step_states *out)
+int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out)
 {
-    swapper *s = calloc(1, sizeof *s);
-    if (!s) {
-        snprintf(book->no_rivals, sizeof book->no_rivals, "%s", strerror(errno));
+    own.model = m;
+    own.group_elements = group_elements;
+    own.group_count = (m->elements + group_elements - 1) / group_elements;
+    snprintf(own.folder, sizeof own.folder, "%s/libaio", folder);
+    int ret = mkdir(own.folder, 0700);
+    if (ret == 0)
+        ret = open_buffers(false, &own.plain, &found->plain_huge, found);
+    if (ret == 0)
+        ret = open_buffers(true, &own.huge, &found->thp_huge, found);
+    if (ret == 0 && (errno = -io_queue_init(DEPTH, &own.read.context)) == 0)
+        errno = -io_queue_init(DEPTH, &own.write.context);
+    if (ret != 0 || errno || fill_files() != 0) {
+        snprintf(found->no_rivals, STEP_REASON, "the libaio yardsticks cannot run in this folder: %s", strerror(errno));
         return -1;
     }
-    s->model = m;
-    s->group_elements = group_elements;
-    s->group_count = (m->elements + group_elements - 1) / group_elements;
-    for (unsigned i = 0; i < ORDERS; i++)
-        s->turns[i] = (turn){.swapper = s, .order = (order)i};
-    if ((size_t)snprintf(s->folder, sizeof s->folder, "%s/libaio", folder) >= sizeof s->folder || mkdir(s->folder, 0700) != 0 ||
-        open_buffers(s) != 0 || libaio_handle_open(BLOCK, DEPTH, &s->read) != 0 ||
-        libaio_handle_open(BLOCK, DEPTH, &s->write) != 0 || libaio_handle_open(BLOCK, DEEP, &s->deep_read) != 0 ||
-        libaio_handle_open(BLOCK, DEEP, &s->deep_write) != 0 || fill_files(s) != 0) {
-        snprintf(book->no_rivals, sizeof book->no_rivals, "the libaio yardsticks cannot run in this folder: %s",
-                 strerror(errno));
-        close_swapper(s);
-        return -1;
-    }
-    enter(s, book);
-    take_turn(&s->turns[PIPELINED_THP]);
-    book->locked = s->locked;
-    book->plain_huge = s->plain_huge_bytes;
-    book->thp_huge = s->thp_huge_bytes;
-    book->buffer_bytes = s->buffer_bytes;
-    *out = (step_states){.name = "libaio",
-                         .ctx = s,
-                         .step = take_turn_in_order,
-                         .read = read_states,
-                         .close = close_swapper,
-                         .steps = &s->steps,
-                         .failed = &s->failed};
-    return 0;
+    enter(found);
+    *out = (step_states){"libaio", NULL, take_turn, read_states, &own.steps};
+    return take_turn(NULL, PIPELINED_THP);
 }
+
+#endif

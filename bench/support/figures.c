@@ -1,22 +1,39 @@
 /* figures.c: figures as lines for people and as JSON for programs. */
 #include "figures.h"
 
-#include "json.h"
+#include "report.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
-bench_figure *bench_figures_add(bench_figures *all, const char *name, int sense, double limit, const char *meaning,
-                                const char *missing)
+bench_figure *bench_figures_add_values(bench_figures *all, const bench_asked *asked, const race *from, race_value_fn value)
 {
     if (all->count == MOST_FIGURES)
         abort(); /* a mistake in the benchmark */
     bench_figure *f = &all->list[all->count++];
-    *f = (bench_figure){.meaning = meaning, .value = NAN, .sense = sense, .limit = limit};
-    snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->missing, sizeof f->missing, "%s", missing);
+    *f = (bench_figure){
+        .meaning = asked->meaning, .sense = asked->sense, .limit = asked->limit, .value = NAN, .part = all->part};
+    snprintf(f->name, sizeof f->name, "%s", asked->name);
+    snprintf(f->missing, sizeof f->missing, "%s", all->missing);
+    if (value || asked->slower) {
+        const bench_spread spread = value ? race_values(from, value) : race_ratio(from, asked->slower, asked->faster);
+        bench_figures_set(f, spread.median, spread.count);
+    }
     return f;
+}
+
+bench_figure *bench_figures_add(bench_figures *all, const bench_asked *asked, const race *from)
+{
+    return bench_figures_add_values(all, asked, from, NULL);
+}
+
+bench_figure *bench_figures_add_all(bench_figures *all, const bench_asked *table, size_t count, const race *from)
+{
+    bench_figure *first = &all->list[all->count];
+    for (size_t i = 0; i < count; i++)
+        bench_figures_add(all, &table[i], from);
+    return first;
 }
 
 void bench_figures_set(bench_figure *figure, double value, unsigned rounds)
@@ -28,21 +45,8 @@ void bench_figures_set(bench_figure *figure, double value, unsigned rounds)
     figure->missing[0] = 0;
 }
 
-void bench_figures_set_pair(bench_figure *figure, const race *from, const char *slower, const char *faster)
+void bench_figures_excuse(bench_figure *figure, const char *reason)
 {
-    if (!from)
-        return;
-    const race_ratio ratio = race_compare(from, race_find(from, slower), race_find(from, faster));
-    bench_figures_set(figure, ratio.median, ratio.pairs);
-}
-
-void bench_figures_excuse(bench_figure *figure, const char *format, ...)
-{
-    char reason[sizeof figure->missing];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
-    va_end(args);
     if (reason[0] && !bench_figures_measured(figure))
         snprintf(figure->missing, sizeof figure->missing, "%s", reason);
 }
@@ -67,18 +71,10 @@ bool bench_figures_held(const bench_figure *f)
     return isfinite(f->value) && !f->spoilt[0] && (f->sense >= 0 ? f->value >= f->limit : f->value <= f->limit);
 }
 
-bool bench_figures_any(const bench_figures *all)
-{
-    bool any = false;
-    for (unsigned i = 0; i < all->count; i++)
-        any = any || (all->list[i].sense && all->list[i].rounds);
-    return any;
-}
-
 void bench_figures_print(FILE *out, const bench_figures *all)
 {
-    for (unsigned i = 0; i < all->count; i++) {
-        const bench_figure *f = &all->list[i];
+    fprintf(out, "\nratios, medians of paired rounds\n");
+    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
         char asked[32] = "";
         if (f->sense)
             snprintf(asked, sizeof asked, "%s %.2f", f->sense > 0 ? ">=" : "<=", f->limit);
@@ -93,29 +89,20 @@ void bench_figures_print(FILE *out, const bench_figures *all)
     }
 }
 
-/* What is asked of a figure and whether it was met; `void` says why a figure proves nothing. */
-static json_t *verdict_of(const bench_figure *f, const char *rounds_name)
-{
-    json_t *out = json_object();
-    json_object_set_new(out, "value", bench_json_number(f->value));
-    json_object_set_new(out, f->sense > 0 ? "at_least" : "at_most", json_real(f->limit));
-    json_object_set_new(out, "held", json_boolean(bench_figures_held(f)));
-    json_object_set_new(out, rounds_name, json_integer(f->rounds));
-    json_object_set_new(out, "void", f->spoilt[0] ? json_string(f->spoilt) : json_null());
-    return out;
-}
-
 void bench_figures_put(json_t *root, const bench_figures *all, const char *rounds_name)
 {
     json_t *values = json_object(), *verdict = json_object(), *missing = json_object(), *meanings = json_object();
-    for (unsigned i = 0; i < all->count; i++) {
-        const bench_figure *f = &all->list[i];
-        json_object_set_new(values, f->name, bench_json_number(f->value));
+    for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
+        json_object_set_new(values, f->name, bench_report_number(f->value));
         json_object_set_new(meanings, f->name, json_string(f->meaning));
         if (!bench_figures_measured(f))
             json_object_set_new(missing, f->name, json_string(f->missing));
         if (f->sense)
-            json_object_set_new(verdict, f->name, verdict_of(f, rounds_name));
+            json_object_set_new(verdict, f->name,
+                                json_pack("{s:o, s:f, s:b, s:i, s:o}", "value", bench_report_number(f->value),
+                                          f->sense > 0 ? "at_least" : "at_most", f->limit, "held", bench_figures_held(f),
+                                          rounds_name, (int)f->rounds, "void",
+                                          f->spoilt[0] ? json_string(f->spoilt) : json_null()));
     }
     json_object_set_new(root, "ratios", values);
     json_object_set_new(root, "verdict", verdict);

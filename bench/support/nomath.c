@@ -1,19 +1,216 @@
-/* nomath.c: which of the kernels this CPU can run, and running one on a team. */
+/* nomath.c: loops that the compiler makes vectors of, once for each width that the machine may have; and stores past the caches
+ * for the copy of the weights, which zoff's step writes so where that is faster. */
 #include "nomath.h"
 
 #include <omp.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#if defined(__clang__)
+#define AVX512 "avx512f,avx512bw,fma"
+#else
+#define AVX512 "avx512f,avx512bw,fma,prefer-vector-width=512"
+#endif
+#endif
 
-unsigned nomath_tables(const nomath_table *out[NOMATH_TABLES])
+#define INLINE static inline __attribute__((always_inline))
+
+/* Something that depends on the old value and the gradient, and shrinks: one fused multiply-add. */
+INLINE float mix(float x, float g)
+{
+    return 0.9f * x + g;
+}
+
+INLINE float wide_of(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* What of a step is there: a 16-bit gradient, weights, momentum, variance, a copy of the weights; or 16-bit weights in place.
+ */
+enum { HALF = 1, P = 2, M = 4, V = 8, OUT = 16, KEEP = 32 };
+
+INLINE void step(unsigned has, const nomath_streams *s, size_t begin, size_t end)
+{
+    float *restrict p = s->p, *restrict m = s->m, *restrict v = s->v;
+    const float *restrict g = s->g;
+    const uint16_t *restrict g16 = s->g16;
+    uint16_t *restrict w16 = s->w16;
+    for (size_t i = begin; i < end; i++) {
+        const float x = has & HALF ? wide_of(g16[i]) : g[i];
+        if (has & P)
+            p[i] = mix(p[i], x);
+        if (has & M)
+            m[i] = mix(m[i], x);
+        if (has & V)
+            v[i] = mix(v[i], x * x);
+        if (has & (OUT | KEEP))
+            w16[i] = has & OUT ? g16[i] : (uint16_t)(w16[i] ^ (g16[i] & 1u));
+    }
+}
+
+typedef uint32_t any_word __attribute__((may_alias, aligned(2)));
+
+INLINE void step_one(const nomath_streams *s, size_t i, uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    s->p[i] = mix(s->p[i], x);
+    s->m[i] = mix(s->m[i], x);
+    s->v[i] = mix(s->v[i], x * x);
+}
+
+/* P, M and V of 32 elements whose gradients have 16 bits. Two of them are in a word; with which elements of the others they
+ * meet does not matter, so none moves to another lane. */
+enum { LINE = 32 };
+INLINE void step_line(const nomath_streams *s, size_t i)
+{
+    const any_word *words = (const any_word *)(const void *)(s->g16 + i);
+#if !defined(__clang__)
+#pragma GCC ivdep
+#endif
+    for (size_t k = 0; k < LINE / 2; k++) {
+        step_one(s, i + k, words[k] << 16);
+        step_one(s, i + LINE / 2 + k, words[k] & 0xffff0000u);
+    }
+}
+
+INLINE uint32_t read_words(const any_word *words, size_t count)
+{
+    uint32_t seen = 0;
+    for (size_t i = 0; i < count; i++)
+        seen |= words[i];
+    return seen;
+}
+
+INLINE uint32_t move(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+{
+    float *restrict wide = s->wide;
+    const float *restrict p = s->p, *restrict g = s->g;
+    const uint16_t *restrict g16 = s->g16;
+    uint16_t *restrict w16 = s->w16;
+    switch (kind) {
+    case NOMATH_FP32:
+        step(P | M | V, s, begin, end);
+        break;
+    case NOMATH_HALF_OUT:
+        step(HALF | P | M | V | OUT, s, begin, end);
+        break;
+    case NOMATH_HALF_KEEP:
+        step(HALF | M | V | KEEP, s, begin, end);
+        break;
+    case NOMATH_ONE_STATE:
+        step(P | M, s, begin, end);
+        break;
+    case NOMATH_NO_STATE:
+        step(P, s, begin, end);
+        break;
+    case NOMATH_WIDEN:
+        for (size_t i = begin; i < end; i++)
+            wide[i] = wide_of(g16[i]);
+        break;
+    case NOMATH_READ32:
+        return read_words((const any_word *)(const void *)(wide + begin), end - begin);
+    case NOMATH_READ16:
+        return read_words((const any_word *)(const void *)(g16 + begin), (end - begin) / 2);
+    case NOMATH_TOUCH:
+        for (size_t i = begin; i < end; i++)
+            wide[i] = -wide[i];
+        break;
+    case NOMATH_NARROW:
+        for (size_t i = begin; i < end; i++) {
+            uint32_t bits;
+            memcpy(&bits, &p[i], sizeof bits);
+            w16[i] = (uint16_t)(bits >> 16);
+        }
+        break;
+    case NOMATH_TRIAD:
+        for (size_t i = begin; i < end; i++)
+            wide[i] = g[i] + 0.5f * p[i];
+        break;
+    case NOMATH_COPY:
+        memcpy(wide + begin, g + begin, (end - begin) * sizeof *g);
+        break;
+    case NOMATH_KINDS:
+        break;
+    }
+    return 0;
+}
+
+static uint32_t run_portable(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+{
+    return move(kind, s, begin, end);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static uint32_t run_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
+                                                             size_t end)
+{
+    return move(kind, s, begin, end);
+}
+
+__attribute__((target(AVX512))) static uint32_t run_avx512(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end)
+{
+    return move(kind, s, begin, end);
+}
+
+/* NOMATH_HALF_OUT, a line of the copy at a time. Shares begin at multiples of 1024 elements of aligned arrays. */
+__attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
+                                                                size_t end)
+{
+    size_t i = begin;
+    for (; i + LINE <= end; i += LINE) {
+        const __m256i *from = (const __m256i *)(const void *)(s->g16 + i);
+        __m256i *to = (__m256i *)(void *)(s->w16 + i);
+        step_line(s, i);
+        _mm256_stream_si256(to, _mm256_loadu_si256(from));
+        _mm256_stream_si256(to + 1, _mm256_loadu_si256(from + 1));
+    }
+    _mm_sfence();
+    return move(kind, s, i, end);
+}
+
+__attribute__((target(AVX512))) static uint32_t stream_avx512(nomath_kind kind, const nomath_streams *s, size_t begin,
+                                                              size_t end)
+{
+    size_t i = begin;
+    for (; i + LINE <= end; i += LINE) {
+        step_line(s, i);
+        _mm512_stream_si512((__m512i *)(void *)(s->w16 + i), _mm512_loadu_si512(s->g16 + i));
+    }
+    _mm_sfence();
+    return move(kind, s, i, end);
+}
+#endif
+
+unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS])
 {
     unsigned count = 0;
-    out[count++] = &nomath_table_portable;
+    out[count++] = (nomath_way){"portable", run_portable};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        out[count++] = &nomath_table_avx2;
-    if (__builtin_cpu_supports("avx512f"))
-        out[count++] = &nomath_table_avx512;
+    const int fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int wide = fused && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+    if (fused && kind == NOMATH_HALF_OUT)
+        out[count++] = (nomath_way){"avx2, streaming stores", stream_avx2};
+    if (wide && kind == NOMATH_HALF_OUT)
+        out[count++] = (nomath_way){"avx512, streaming stores", stream_avx512};
+    if (fused)
+        out[count++] = (nomath_way){"avx2", run_avx2};
+    if (wide)
+        out[count++] = (nomath_way){"avx512", run_avx512};
+#else
+    (void)kind;
 #endif
     return count;
+}
+
+nomath_way nomath_widest(void)
+{
+    nomath_way ways[NOMATH_WAYS];
+    return ways[nomath_ways(NOMATH_FP32, ways) - 1];
 }
 
 void nomath_share(size_t count, size_t *begin, size_t *end)
@@ -26,16 +223,16 @@ void nomath_share(size_t count, size_t *begin, size_t *end)
 
 static volatile uint32_t kept; /* what was only read ends here, so that it is read */
 
-void nomath_run(nomath_fn fn, const nomath_streams *s, size_t count, unsigned threads)
+void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads)
 {
     if (threads <= 1) {
-        kept = fn(s, 0, count);
+        kept = way->run(kind, s, 0, count);
         return;
     }
 #pragma omp parallel num_threads((int)threads)
     {
         size_t begin, end;
         nomath_share(count, &begin, &end);
-        kept = fn(s, begin, end);
+        kept = way->run(kind, s, begin, end);
     }
 }

@@ -9,11 +9,8 @@
 
 /* The arrays of a kernel, as far as it has them. */
 typedef struct nomath_streams {
-    float *p, *m, *v;
-    const float *g;
-    const uint16_t *g16;
-    uint16_t *w16; /* 16-bit weights, or the copy of them */
-    float *wide;   /* scratch */
+    float *p, *m, *v, *g, *wide; /* wide: scratch */
+    uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
 } nomath_streams;
 
 typedef enum nomath_kind {
@@ -32,25 +29,21 @@ typedef enum nomath_kind {
     NOMATH_KINDS
 } nomath_kind;
 
-/* Work on elements begin .. end-1; begin is a multiple of 64 and the 16-bit arrays are aligned to 64 bytes there. The value
- * means nothing; it keeps what is only read from being left out. */
-typedef uint32_t (*nomath_fn)(const nomath_streams *s, size_t begin, size_t end);
+/* A way to write all of them. */
+typedef struct nomath_way {
+    const char *name;
+    /* Work on elements begin .. end-1. The value means nothing; it keeps what is only read from being left out. */
+    uint32_t (*run)(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end);
+} nomath_way;
 
-/* One way to write all of them. */
-typedef struct nomath_table {
-    const char *name, *streaming_name;
-    nomath_fn plain[NOMATH_KINDS];
-    nomath_fn streaming[NOMATH_KINDS]; /* what is only written goes past the caches; NULL where there is no such kernel */
-} nomath_table;
-
-extern const nomath_table nomath_table_portable, nomath_table_avx2, nomath_table_avx512;
-
-enum { NOMATH_TABLES = 3 };
-/* The tables that this build has and this CPU can run; the number of them. */
-unsigned nomath_tables(const nomath_table *out[NOMATH_TABLES]);
+enum { NOMATH_WAYS = 5 };
+/* The ways that this build has and this CPU can run that kind, the widest vectors last; the number of them. */
+unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
+/* The one with the widest vectors. */
+nomath_way nomath_widest(void);
 
 /* Run one of them on all of `count` elements, a contiguous share for each thread, in a region of its own. */
-void nomath_run(nomath_fn fn, const nomath_streams *s, size_t count, unsigned threads);
+void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads);
 
 /* The calling thread's share of `count` elements in a region; what trainers get from schedule(static), but cut at lines. */
 void nomath_share(size_t count, size_t *begin, size_t *end);

@@ -1,9 +1,8 @@
-/* program.h: what all benchmarks are as programs: the options that each of them has, numbers and lists in the others, the time
- * of a run, and what the library warns of meanwhile. */
+/* program.h: what all benchmarks are as programs: tables of options, the time of a run, what the library warns of meanwhile,
+ * and programs that they run. */
 #ifndef ZOFF_BENCH_PROGRAM_H
 #define ZOFF_BENCH_PROGRAM_H
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,9 +10,10 @@
 
 /* What the options say that all benchmarks have. */
 typedef struct bench_run {
-    unsigned parts, rounds; /* rounds: that are wanted of each race */
-    double start, seconds;  /* of the whole run */
-    const char *json_path;  /* NULL: no JSON; "-": standard output */
+    unsigned parts;
+    uint64_t rounds;       /* that are wanted of each race */
+    double start, seconds; /* of the whole run */
+    const char *json_path; /* NULL: no JSON; "-": standard output */
     bool quick;
 } bench_run;
 
@@ -28,31 +28,49 @@ typedef struct bench_word {
     unsigned bits;
 } bench_word;
 
-typedef struct bench_program {
-    const char *usage;
-    const struct option *options; /* beside those that all have; 'F' is for --full, where it has that. The last has no name */
-    const bench_word *parts;
-    int (*own)(int letter, const char *text, void *ctx); /* take an option of its own; 0, or -1 with a message */
+/* An option that takes a text, a number, words parted by commas, or something of its own. Tables end with one without a name.
+ */
+typedef struct bench_option {
+    const char *name;
+    const char **text;
+    uint64_t *number, least, most, unit; /* a multiple of `unit`, where it has one: "4096", "64Ki", "48Mi", "1Gi" */
+    unsigned *words;
+    const bench_word *known;
+    int (*take)(const char *text, void *ctx); /* 0; or -1, and `wanted` says what it should have been */
     void *ctx;
-} bench_program;
+    const char *wanted;
+} bench_option;
 
-/* Take the options; what none of them names stays in `out`. 0, or -1 with a message. --help ends the program. */
-int bench_program_parse(const bench_program *program, int argc, char **argv, bench_run *out);
+/* What a run has that does not say otherwise. */
+typedef struct bench_default {
+    unsigned parts, rounds, seconds;
+} bench_default;
 
-/* Tell what is wrong with an option. -1. */
-int bench_program_refuse(const char *option, const char *text, const char *wanted);
-
-/* "4096", "64Ki", "48Mi", "1Gi". What follows the number in `text`; NULL where there is none, or one that is too large. */
+/* Take the options, set the defaults and start the clock. 0, or -1 with a message. --help ends the program.
+ */
+int bench_program_parse(int argc, char **argv, const char *usage, const bench_option *own, const bench_word *parts,
+                        const bench_default defaults[2] /* full, quick */, bench_run *out);
+/* What follows a number in `text`; NULL where there is none, or one that is too large. */
 const char *bench_program_quantity(const char *text, uint64_t *out);
 
-/* Nothing but such a number, from `least` to `most`. 0, or -1 with a message. */
-int bench_program_number(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *out);
+/* Look for the first line of a file that has `wanted` values in this format of scanf(). */
+bool bench_scan(const char *path, int wanted, const char *format, ...) __attribute__((format(scanf, 3, 4)));
 
-/* Words parted by commas. 0, or -1 with a message. */
-int bench_program_words(const char *option, const char *text, const bench_word *words, unsigned *out);
+/* Print the program's name and a line to standard error; -1. */
+int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* 0; or -1 with the library's message, when something of it failed. */
+int bench_told(zoff_status status);
 
-/* A log of the library for zoff_log_set(): what it warns of matters to a measurement, once; what it tells of each engine and
- * queue does not. */
-void bench_program_log(zoff_log_level level, const char *room, const char *line, void *ctx);
+/* A parameter of `slices` times `count` elements. */
+zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices, zoff_dtype dtype);
+
+/* Make an engine of a configuration (NULL: none) and `opts`, whose struct_size and config it sets; add parameters and seal it.
+ * 0, or -1 with a message; *out is to be destroyed in any case. */
+int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count,
+                      zoff_engine **out);
+
+/* Run a command line of the shell, which finds this program as "$ZOFF_BENCH_SELF", and take what it writes to standard output,
+ * as far as `bytes` go, 0 at the end. 0; or -1 when it failed, and the text may say why. */
+int bench_command(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

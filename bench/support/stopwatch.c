@@ -7,15 +7,12 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Share of the wall time that must be CPU time, of each thread. */
-static const double CLEAN_SHARE = 0.975;
-
-/* Share of the CPUs that others may have meanwhile, where the threads do not keep them busy. */
-static const double OTHERS_SHARE = 0.08;
+/* The wall time must be CPU time to this share, of each thread; others may have this share of CPUs that the threads do not keep
+ * busy. */
+static const double CLEAN_SHARE = 0.975, OTHERS_SHARE = 0.08;
 
 enum { MOST_THREADS = 1024 };
 static clockid_t clocks[MOST_THREADS]; /* of the pool's threads; each of its own, since the clock of the process lags behind */
@@ -34,9 +31,14 @@ static double read_clock(clockid_t clock)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-double bench_stopwatch_now(void)
+double bench_now(void)
 {
     return read_clock(CLOCK_MONOTONIC);
+}
+
+double bench_cpu_seconds(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* The runtime keeps its threads as long as regions have the same size, so they are looked up once. */
@@ -67,12 +69,11 @@ static double read_cpus(unsigned *out_count)
         CPU_ZERO(&allowed);
     while (file && fgets(line, sizeof line, file)) {
         unsigned cpu;
-        unsigned long long user, nice, system, irq, softirq, steal;
-        if (sscanf(line, "cpu%u %llu %llu %llu %*u %*u %llu %llu %llu", &cpu, &user, &nice, &system, &irq, &softirq, &steal) !=
-                7 ||
+        unsigned long long t[6];
+        if (sscanf(line, "cpu%u %llu %llu %llu %*u %*u %llu %llu %llu", &cpu, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5]) != 7 ||
             cpu >= CPU_SETSIZE || !CPU_ISSET((size_t)cpu, &allowed))
             continue;
-        ticks += user + nice + system + irq + softirq + steal;
+        ticks += t[0] + t[1] + t[2] + t[3] + t[4] + t[5];
         ++*out_count;
     }
     if (file)
@@ -88,48 +89,49 @@ static double others_share(double busy, double own, double wall)
     const double now = read_cpus(&cpus), lost = LOST_TICKS / (double)sysconf(_SC_CLK_TCK);
     if (!cpus)
         return 0; /* the system does not tell */
-    return (now - busy - (read_clock(CLOCK_PROCESS_CPUTIME_ID) - own) - lost * cpus) / (wall * cpus);
+    return (now - busy - (bench_cpu_seconds() - own) - lost * cpus) / (wall * cpus);
 }
 
-bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
-                                    double deadline)
+/* Wall time of all calls; negative: the work failed. */
+static double time_calls(const bench_work *work, unsigned calls)
+{
+    const double start = bench_now();
+    for (unsigned i = 0; i < calls; i++) {
+        if (work->run(work->ctx, work->which) != 0)
+            return -1;
+    }
+    return bench_now() - start;
+}
+
+bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsigned threads, unsigned tries, double deadline)
 {
     double before[MOST_THREADS], after[MOST_THREADS];
-    bench_sample sample = {0};
-    if (!calls)
-        return sample;
+    bench_sample sample = {.status = 0};
     find_clocks(threads);
-    for (unsigned try = 0; try < tries; try++) {
+    for (unsigned try = 0; calls && try < tries; try++) {
         unsigned cpus;
         read_clocks(before);
-        const double busy = threads ? 0 : read_cpus(&cpus), own = read_clock(CLOCK_PROCESS_CPUTIME_ID);
-        const double start = bench_stopwatch_now();
-        for (unsigned i = 0; i < calls; i++)
-            fn(ctx);
-        const double wall = bench_stopwatch_now() - start;
+        const double busy = threads ? 0 : read_cpus(&cpus), own = bench_cpu_seconds(), wall = time_calls(work, calls);
         read_clocks(after);
-        sample.seconds = wall / calls;
-        sample.clean = threads || beside_others || others_share(busy, own, wall) < OTHERS_SHARE;
+        bool clean = threads || beside_others || others_share(busy, own, wall) < OTHERS_SHARE;
         for (unsigned i = 0; i < threads; i++)
-            sample.clean = sample.clean && after[i] - before[i] >= CLEAN_SHARE * wall;
-        sample.retries = try;
-        if (sample.clean || bench_stopwatch_now() > deadline)
+            clean = clean && after[i] - before[i] >= CLEAN_SHARE * wall;
+        sample = (bench_sample){.seconds = wall / calls, .status = wall < 0 ? -1 : clean, .retries = try};
+        if (sample.status || bench_now() > deadline)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL); /* let whoever wants the core finish */
     }
     return sample;
 }
 
-unsigned bench_stopwatch_calls(bench_work_fn fn, void *ctx, double seconds)
+unsigned bench_stopwatch_calls(const bench_work *work, double seconds)
 {
     for (unsigned calls = 1;; calls *= 2) {
         double best = INFINITY; /* of three: a pause of the machine must not make a sample too short to measure */
-        for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++) {
-            const double start = bench_stopwatch_now();
-            for (unsigned i = 0; i < calls; i++)
-                fn(ctx);
-            best = fmin(best, bench_stopwatch_now() - start);
-        }
+        for (unsigned try = 0; try < 3 && best >= seconds && (try == 0 || best < 4 * seconds); try++)
+            best = fmin(best, time_calls(work, calls));
+        if (best < 0)
+            return 0;
         if (best >= seconds || calls >= 1u << 24)
             return calls;
     }
@@ -141,13 +143,17 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bench_spread bench_stopwatch_spread(const double *values, size_t count)
+bench_spread bench_spread_of(const double *values, unsigned count)
 {
-    double sorted[256];
-    if (count > sizeof sorted / sizeof sorted[0])
-        count = sizeof sorted / sizeof sorted[0];
-    memcpy(sorted, values, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare);
-    const double middle = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-    return (bench_spread){sorted[0], middle, sorted[count - 1]};
+    enum { MOST = 256 };
+    double sorted[MOST];
+    unsigned n = 0;
+    for (unsigned i = 0; i < count && n < MOST; i++) {
+        if (isfinite(values[i]))
+            sorted[n++] = values[i];
+    }
+    if (!n)
+        return (bench_spread){NAN, NAN, NAN, 0};
+    qsort(sorted, n, sizeof *sorted, compare);
+    return (bench_spread){sorted[0], (sorted[n / 2] + sorted[(n - 1) / 2]) / 2, sorted[n - 1], n};
 }

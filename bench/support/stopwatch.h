@@ -4,37 +4,42 @@
 #define ZOFF_BENCH_STOPWATCH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
-double bench_stopwatch_now(void);
+double bench_now(void);
+double bench_cpu_seconds(void); /* of this process, with all its threads */
 
-/* What one sample repeats. */
-typedef void (*bench_work_fn)(void *ctx);
+/* What a sample times. Returns 0, or -1 with a message. */
+typedef int (*bench_work_fn)(void *ctx, int which);
+typedef struct bench_work {
+    bench_work_fn run;
+    void *ctx;
+    int which;
+} bench_work;
 
 /* From now on a sample is clean whoever else has the CPUs: it is meant to be that way. */
 void bench_stopwatch_beside_others(void);
 
 typedef struct bench_sample {
     double seconds; /* of one call */
-    bool clean;     /* the threads held their cores, or others left the CPUs alone */
+    int status;     /* 1: clean, 0: the machine was busy, -1: the work failed */
     unsigned retries;
 } bench_sample;
 
-/* Time `calls` calls of fn (none: no clean sample), which keeps `threads` threads busy (waiting threads must spin:
- * OMP_WAIT_POLICY=active). Where fn waits for a disk, `threads` is 0: then a sample is clean if other processes had next to
+/* Time `calls` calls (none: no clean sample), which keep `threads` threads busy (waiting threads must spin:
+ * OMP_WAIT_POLICY=active). Work that waits for a disk has 0 threads: then a sample is clean if other processes had next to
  * nothing of the CPUs that this one may use. Takes the sample again, at most `tries` times and not after `deadline`, until it
  * is clean. */
-bench_sample bench_stopwatch_sample(bench_work_fn fn, void *ctx, unsigned calls, unsigned threads, unsigned tries,
-                                    double deadline);
+bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsigned threads, unsigned tries, double deadline);
 
-/* How many calls of fn take at least `seconds`. */
-unsigned bench_stopwatch_calls(bench_work_fn fn, void *ctx, double seconds);
+/* How many calls take at least `seconds`; 0: the work failed. */
+unsigned bench_stopwatch_calls(const bench_work *work, double seconds);
 
 typedef struct bench_spread {
-    double min, median, max;
+    double min, median, max; /* NAN where there is no value */
+    unsigned count;
 } bench_spread;
 
-/* Of `count` >= 1 values, which are left as they are. */
-bench_spread bench_stopwatch_spread(const double *values, size_t count);
+/* Of the finite ones among `count` <= 256 values. */
+bench_spread bench_spread_of(const double *values, unsigned count);
 
 #endif

@@ -1,8 +1,10 @@
 /* streams.c: one mapping, cut with a stagger of 4 KiB. */
 #include "streams.h"
 
-#include <stdint.h>
-#include <stdio.h>
+#include "program.h"
+
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,13 +15,14 @@ static size_t round_up(size_t bytes)
     return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 }
 
-int bench_streams_open(size_t bytes, unsigned arrays, bench_streams *out)
+int bench_streams_open(size_t bytes, unsigned arrays, bool huge, bench_streams *out)
 {
     const size_t reserved = round_up(bytes) + (size_t)(2 * arrays + 2) * HUGE_PAGE;
     char *base = mmap(NULL, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *out = (bench_streams){.base = NULL};
     if (base == MAP_FAILED)
-        return -1;
-    madvise(base, reserved, MADV_HUGEPAGE); /* a wish; what came of it is reported */
+        return bench_fail("no memory for %zu MiB: %s; ask for fewer elements or bytes", bytes >> 20, strerror(errno));
+    madvise(base, reserved, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* a wish; what came of it is reported */
     *out = (bench_streams){.base = base, .bytes = reserved};
     return 0;
 }
@@ -36,28 +39,49 @@ void *bench_streams_take(bench_streams *streams, size_t bytes)
     const uintptr_t base = (uintptr_t)streams->base;
     const size_t start = round_up(base + streams->used) - base + streams->cut * STAGGER;
     if (start + bytes > streams->bytes)
-        return NULL;
+        abort(); /* a mistake in the benchmark */
     streams->used = start + bytes;
     streams->cut++;
     return streams->base + start;
 }
 
-size_t bench_streams_process_bytes(const char *path, const char *key)
-{
-    FILE *file = fopen(path, "re");
-    const size_t length = strlen(key);
-    char line[256];
-    size_t kib = 0;
-    while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, length) == 0 && sscanf(line + length, ": %zu kB", &kib) == 1)
-            break;
-    }
-    if (file)
-        fclose(file);
-    return kib * 1024;
-}
-
 size_t bench_streams_huge_bytes(void)
 {
-    return bench_streams_process_bytes("/proc/self/smaps_rollup", "AnonHugePages");
+    size_t kib = 0;
+    bench_scan("/proc/self/smaps_rollup", 1, "AnonHugePages: %zu kB", &kib);
+    return kib << 10;
+}
+
+float bench_value(size_t i, float size)
+{
+    return size * (float)(int32_t)((uint32_t)i * 2654435761u) / 2147483648.0f;
+}
+
+uint16_t bench_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+float bench_from_bf16(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+void bench_fill_bf16(uint16_t *out, size_t count, size_t first, float size)
+{
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++)
+        out[i] = bench_bf16(bench_value(first + i, size));
+}
+
+void bench_fill_float(float *out, size_t count, size_t first, float size)
+{
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++)
+        out[i] = bench_value(first + i, size);
 }

@@ -1,8 +1,11 @@
-/* streams.h: the arrays that a benchmark walks over: huge pages, and starts that do not fall on equal sets of the caches. */
+/* streams.h: the arrays that a benchmark walks over: huge pages, starts that do not fall on equal sets of the caches, and
+ * ordinary numbers that no step spoils. */
 #ifndef ZOFF_BENCH_STREAMS_H
 #define ZOFF_BENCH_STREAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* One mapping out of which arrays are cut. */
 typedef struct bench_streams {
@@ -10,18 +13,22 @@ typedef struct bench_streams {
     size_t bytes, used, cut;
 } bench_streams;
 
-/* Map room for `arrays` arrays of `bytes` in all, asked to be huge pages. 0, or -1 with errno set. */
-int bench_streams_open(size_t bytes, unsigned arrays, bench_streams *out);
+/* Map room for `arrays` arrays of `bytes` in all, asked to be huge pages or ordinary ones. 0, or -1 with a message. */
+int bench_streams_open(size_t bytes, unsigned arrays, bool huge, bench_streams *out);
 void bench_streams_close(bench_streams *streams);
-
 /* The next array: at a 2 MiB border plus 4 KiB for each array before it, so that no two start at the same place of a page
- * table or a cache. NULL when the room is used up. */
+ * table or a cache. */
 void *bench_streams_take(bench_streams *streams, size_t bytes);
-
-/* What a file below /proc/self tells of this process under `key`, in bytes; 0 where the system does not tell. */
-size_t bench_streams_process_bytes(const char *path, const char *key);
 
 /* Bytes of this process that are in huge pages. */
 size_t bench_streams_huge_bytes(void);
+
+/* Between -size and size, of both signs, another for each element. */
+float bench_value(size_t i, float size);
+uint16_t bench_bf16(float x); /* to nearest even; x is no NaN */
+float bench_from_bf16(uint16_t half);
+/* Element i becomes bench_value(first + i, size). By a team of OpenMP, so that pages lie with their threads. */
+void bench_fill_bf16(uint16_t *out, size_t count, size_t first, float size);
+void bench_fill_float(float *out, size_t count, size_t first, float size);
 
 #endif

@@ -1,9 +1,7 @@
 /* throttle.h: a disk of known speed. The process and its children go into a cgroup of their own, in which the kernel bounds the
  * bytes a second, each way, of the device that holds a file. That takes the noise of a shared disk out of a comparison: what is
- * left between two programs is the time in which they asked for nothing.
- *
- * The kernel lets a cgroup catch up on what it left unused a moment ago, some ten milliseconds' worth. So either pause before
- * every sample or before none. */
+ * left between two programs is the time in which they asked for nothing. The kernel lets a cgroup catch up on what it left
+ * unused a moment ago, some ten milliseconds' worth. So either pause before every sample or before none. */
 #ifndef ZOFF_BENCH_THROTTLE_H
 #define ZOFF_BENCH_THROTTLE_H
 
@@ -16,11 +14,10 @@ extern "C" {
 enum { THROTTLE_PATH = 512 };
 
 typedef struct throttle {
-    int version;                    /* of the cgroups: 1 or 2; 0: not in force */
-    char root[THROTTLE_PATH];       /* where the hierarchy that bounds disks is mounted */
-    char home[THROTTLE_PATH];       /* the cgroup that the process came from */
-    char own[THROTTLE_PATH];        /* and the one that it is in now */
-    char enabled[THROTTLE_PATH];    /* version 2: the cgroup that was told to hand down the controller; "": none was */
+    int version; /* of the cgroups: 1 or 2; 0: not in force */
+    /* Where the hierarchy that bounds disks is mounted; the cgroup that the process came from, and the one that it is in now;
+     * version 2: the cgroup that was told to hand down the controller, "": none was. */
+    char root[THROTTLE_PATH], home[THROTTLE_PATH], own[THROTTLE_PATH], enabled[THROTTLE_PATH];
     char device[32];                /* of the file last named, MAJOR:MINOR */
     char reason[2 * THROTTLE_PATH]; /* why the last call failed, with a way out */
 } throttle;
@@ -28,10 +25,8 @@ typedef struct throttle {
 /* Bound the device under `path`, a file or folder that is there, to so many bytes a second of reads and as many of writes.
  * 0, or -1 with `reason`; then nothing is in force and nothing is left behind. One throttle at a time for a process. */
 int throttle_open(throttle *t, const char *path, uint64_t bytes_per_second);
-
 /* Bound another device too, or the same one differently. 0, or -1 with `reason`; what was in force still is. */
 int throttle_add(throttle *t, const char *path, uint64_t bytes_per_second);
-
 /* Back to where the process was. Children that still run go there too. Does nothing for one that is not open. */
 void throttle_close(throttle *t);
 

@@ -16,6 +16,25 @@ const char *const RATIOS[] = {
     "list_vs_calls_256", "list_vs_one_tensor",  "layout_worst_over_best", "layout_naive_over_staggered",
 };
 
+// What an engine would take that may have all elements there are.
+unsigned library_threads()
+{
+    float value = 0, grad = 0;
+    zoff_param_desc param = {};
+    zoff_plan_info plan = {};
+    zoff_engine *engine = nullptr;
+    param.struct_size = sizeof param;
+    param.value = &value;
+    param.grad = &grad;
+    param.count = 1;
+    plan.struct_size = sizeof plan;
+    EXPECT_ZOFF_OK(zoff_engine_create(nullptr, &engine));
+    EXPECT_ZOFF_OK(zoff_engine_add_param(engine, &param, nullptr));
+    EXPECT_ZOFF_OK(zoff_engine_plan(engine, &plan));
+    zoff_engine_destroy(engine);
+    return plan.threads;
+}
+
 class cpu_adam : public zoff_test::bench_program
 {
   protected:
@@ -35,6 +54,7 @@ TEST_F(cpu_adam, writes_every_figure)
         GTEST_SKIP() << "the loops to compare with need AVX2";
     EXPECT_STREQ("cpu_adam", json_string_value(json_object_get(root, "bench")));
     EXPECT_TRUE(json_is_boolean(json_object_get(root, "enough_clean_rounds")));
+    EXPECT_EQ(library_threads(), json_integer_value(json_object_get(root, "threads")));
     for (const char *name : RATIOS)
         expect_ratio(name);
     // What was measured at 64 Ki elements is not what is asked for, and says so.

@@ -1,0 +1,129 @@
+/* aio_movers.c: who moves the bytes. Ours: the queue of <zoff/aio.h> under test, one request for all of a transfer, or many of
+ * 16 MiB, four for each wait, as an optimizer asks for the states of a few tensors. And fio as the yardstick: started for each
+ * sample, in the settings in which it is fastest (memory in huge pages, which the kernel knows beforehand where the engine can;
+ * no statistics of single requests, no changing of what is written), and believed what it says about itself. Its start is not
+ * part of its time. */
+#include "aio_bench.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- ours --- */
+
+enum { REQUESTS_A_WAIT = 4 };
+
+/* A transfer that is under way: where each direction has got to. */
+typedef struct transfer {
+    zoff_aio *queue;
+    aio_way way;
+    uint64_t part, request; /* bytes of each direction; the writes of a mix are in the second half of the file */
+    char *memory;
+    uint64_t asked[2]; /* of reads and of writes */
+} transfer;
+
+/* The n-th request of a batch, with the n-th part of the memory. */
+static zoff_status ask(transfer *t, bool writes, unsigned place, uint64_t *ticket)
+{
+    const uint64_t offset = t->asked[writes] + (t->way == WAY_MIX && writes ? t->part : 0);
+    char *memory = t->memory + place * t->request;
+    t->asked[writes] += t->request;
+    return writes ? zoff_aio_write(t->queue, offset, t->request, memory, ticket)
+                  : zoff_aio_read(t->queue, offset, t->request, memory, ticket);
+}
+
+static zoff_status move(transfer *t)
+{
+    uint64_t tickets[REQUESTS_A_WAIT];
+    const bool reads = t->way != WAY_WRITE, writes = t->way != WAY_READ;
+    zoff_status status = ZOFF_OK;
+    while (status == ZOFF_OK && t->asked[!reads] < t->part) {
+        unsigned count = 0;
+        while (status == ZOFF_OK && count < REQUESTS_A_WAIT && t->asked[!reads] < t->part) {
+            if (reads && (status = ask(t, false, count, &tickets[count])) == ZOFF_OK)
+                count++;
+            if (writes && status == ZOFF_OK && (status = ask(t, true, count, &tickets[count])) == ZOFF_OK)
+                count++;
+        }
+        for (unsigned i = 0; i < count; i++) {
+            const zoff_status result = zoff_aio_wait(t->queue, tickets[i]);
+            status = status == ZOFF_OK ? result : status;
+        }
+    }
+    return status;
+}
+
+int aio_ours_run(aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu)
+{
+    const zoff_aio_opts opts = {
+        .struct_size = sizeof opts, .block_bytes = line->block, .depth = (unsigned)line->depth, .writable = way != WAY_READ};
+    zoff_aio_info info = {.struct_size = sizeof info};
+    transfer t = {.way = way, .part = way == WAY_MIX ? bytes / 2 : bytes};
+    t.request = line->request ? line->request : t.part;
+    t.memory = line->small_pages ? place->small : place->huge;
+    int ret = bench_told(zoff_aio_open(place->path, &opts, &t.queue));
+    if (ret == 0)
+        ret = bench_told(zoff_aio_register(t.queue, t.memory, line->request ? REQUESTS_A_WAIT * line->request : bytes));
+    if (ret == 0)
+        ret = bench_told(zoff_aio_get_info(t.queue, &info));
+    const double used = bench_cpu_seconds(), start = bench_now();
+    if (ret == 0)
+        ret = bench_told(move(&t));
+    *seconds = bench_now() - start;
+    *cpu = bench_cpu_seconds() - used;
+    place->registered = place->registered && info.registered;
+    zoff_aio_close(t.queue);
+    return ret;
+}
+
+/* --- fio --- */
+
+void aio_fio_find(aio_found *found)
+{
+    if (bench_command(found->fio_version, sizeof found->fio_version, "fio --version 2>/dev/null") != 0) {
+        found->fio_version[0] = 0;
+        snprintf(found->no_fio, sizeof found->no_fio, "fio, to compare with, cannot be run: apt-get install fio");
+    }
+    found->fio_version[strcspn(found->fio_version, "\n")] = 0;
+}
+
+static double figure(const json_t *job, const char *part, const char *key)
+{
+    return json_number_value(json_object_get(part ? json_object_get(job, part) : job, key));
+}
+
+/* Its clock counts milliseconds. The two directions of a mix run for about the same time: the longer one counts. */
+static int understand(const char *text, uint64_t bytes, double *seconds, double *cpu)
+{
+    const char *brace = strchr(text, '{');
+    json_t *root = brace ? json_loads(brace, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    const json_t *job = json_array_get(json_object_get(root, "jobs"), 0);
+    const double moved = figure(job, "read", "io_bytes") + figure(job, "write", "io_bytes");
+    const double ms = fmax(figure(job, "read", "runtime"), figure(job, "write", "runtime"));
+    const bool ok = job && figure(job, NULL, "error") == 0 && ms > 0 && moved == (double)bytes;
+    *seconds = 1e-3 * ms;
+    *cpu = 1e-5 * figure(job, NULL, "job_runtime") * (figure(job, NULL, "usr_cpu") + figure(job, NULL, "sys_cpu"));
+    json_decref(root);
+    return ok ? 0 : -1;
+}
+
+int aio_fio_run(const aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu)
+{
+    static const char *const WAY_NAMES[WAYS] = {"read", "write", "rw"};
+    static char text[1 << 20];
+    /* Memory of small pages is as somebody would run it who thinks no more about it; others may lack the right to pin so much.
+     */
+    const bool best = !line->small_pages, fixed = best && strcmp(line->engine, "io_uring") == 0 && geteuid() == 0;
+    const int ret = bench_command(
+        text, sizeof text,
+        "cd \"$ZOFF_BENCH_FOLDER\" && exec fio --name=aio --filename=%s --rw=%s --ioengine=%s --bs=%llu --iodepth=%u "
+        "--size=%llu "
+        "--time_based=0 --direct=%d --allow_file_create=0 --thread --disk_util=0 --eta=never --output-format=json "
+        "--clocksource=clock_gettime%s%s%s 2>&1", /* the other clock is tried out first, at each start */
+        place->name, WAY_NAMES[way], line->engine, (unsigned long long)line->block, (unsigned)line->depth,
+        (unsigned long long)bytes, place->direct, best ? " --gtod_reduce=1 --scramble_buffers=0" : "",
+        best && place->pages_for_fio ? " --iomem=mmaphuge" : "", fixed ? " --fixedbufs=1 --registerfiles=1" : "");
+    if (ret == 0 && understand(text, bytes, seconds, cpu) == 0)
+        return 0;
+    return aio_stopped ? -1 : bench_fail("%s gave no result: %.*s", line->name, (int)strcspn(text, "\n"), text);
+}
