@@ -26,22 +26,26 @@ class held_stream : public testing::Test
         if (stream)
             ops.streams.close(device.get(), stream);
     }
-    // Until it is let go.
+    // Until it is let go. The stream has taken the call from its queue when this returns: from then on the queue only fills.
     void hold()
     {
-        let_go = false;
+        let_go = held = false;
         ASSERT_ZOFF_OK(ops.streams.call(
             device.get(), stream,
             [](void *ctx) {
-                while (!*static_cast<std::atomic<bool> *>(ctx))
+                const auto test = static_cast<held_stream *>(ctx);
+                test->held = true;
+                while (!test->let_go)
                     usleep(100);
             },
-            &let_go));
+            this));
+        while (!held)
+            usleep(100);
     }
     const zoff_accel_ops &ops = zoff_accel_emulated_ops;
     zoff_test::accel device;
     void *stream = nullptr;
-    std::atomic<bool> let_go{false};
+    std::atomic<bool> let_go{false}, held{false};
 };
 
 #endif
