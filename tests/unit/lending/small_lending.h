@@ -3,7 +3,7 @@
 #ifndef ZOFF_SMALL_LENDING_H
 #define ZOFF_SMALL_LENDING_H
 
-#include "rank_job.h"
+#include "rank_channel.h"
 #include "small_model.h"
 
 extern "C" {
@@ -18,7 +18,7 @@ class small_lending
 {
   public:
     // `ranks`: NULL: one alone.
-    explicit small_lending(zoff_comm *ranks_ = nullptr) : ranks(ranks_), values(parts.values.weights)
+    explicit small_lending(zoff_comm *ranks = nullptr) : wire(ranks), values(parts.values.weights)
     {
         values.tier = ZOFF_TIER_HOST;
         values.slots = 4;
@@ -26,15 +26,12 @@ class small_lending
         l.plan = &parts.plan;
         l.values = &values;
         l.comm = ranks;
-        l.channel = &channel;
+        l.channel = &wire.channel;
         l.progress = &progress;
         l.reads = &reads;
         l.ranks = &others;
         l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
         l.ctx = this;
-        snprintf(channel.name, sizeof channel.name, "p");
-        if (ranks)
-            zoff_comm_channel_come(ranks, &channel);
         others.timeout_seconds = -1;
         zoff_base_progress_add(&progress, &others);
     }
@@ -44,10 +41,6 @@ class small_lending
         if (l.cache.assembly.gather)
             (void)zoff_lending_param_gather_finish(&l); // of a broken group nothing comes to an end
         close();
-        if (ranks) {
-            zoff_comm_channel_close(ranks, &channel);
-            zoff_comm_channel_leave(ranks, &channel);
-        }
     }
     small_lending(const small_lending &) = delete;
 
@@ -63,7 +56,7 @@ class small_lending
     // Plan, and reserve memory. `replicated`: each rank has all weights.
     void open_cache(size_t chunk_elements, bool replicated = false)
     {
-        parts.make_plan(chunk_elements, ranks ? zoff_comm_rank(ranks) : 0, ranks ? zoff_comm_size(ranks) : 1, replicated);
+        parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
     }
@@ -100,9 +93,7 @@ class small_lending
     {
         ASSERT_NO_FATAL_FAILURE(open_cache(chunk_elements, replicated));
         ASSERT_NO_FATAL_FAILURE(open_store());
-        if (ranks) {
-            ASSERT_ZOFF_OK(zoff_comm_channel_open(ranks, &channel));
-        }
+        ASSERT_NO_FATAL_FAILURE(wire.open());
         ASSERT_ZOFF_OK(zoff_lending_sources_open(&l));
     }
 
@@ -186,12 +177,11 @@ class small_lending
         return ahead_bytes() > before;
     }
 
-    zoff_comm *ranks;
+    rank_channel wire;
     small_model parts;
     zoff_weight_values &values;
     scratch_folder folder;
     zoff_lending l = {};
-    zoff_comm_channel channel = {};
     zoff_progress progress = {};
     zoff_poller reads = {}, others = {};
     std::atomic<int> gone_on{0}; // calls of zoff_lending.go_on
@@ -222,11 +212,7 @@ class small_lending
 inline void on_ranks(unsigned size, const std::function<void(small_lending &t, unsigned rank)> &run,
                      double timeout_seconds = 20)
 {
-    const rank_job job(size, timeout_seconds);
-    job.on_each([&](unsigned rank) {
-        small_lending t(job.comm_of(rank));
-        run(t, rank);
-    });
+    each_rank<small_lending>(size, run, timeout_seconds);
 }
 } // namespace zoff_test
 

@@ -1,0 +1,175 @@
+// first_weights_test.cc: the program's weights become those of rank 0 on every rank, bit for bit, and nothing else changes.
+#include "allocation_fault.h"
+#include "comm_fault.h"
+#include "small_agreement.h"
+
+using namespace zoff_test;
+
+namespace
+{
+// The memory of a parameter's weights, with gaps behind the slices.
+struct block {
+    block(unsigned rank, size_t seed, size_t count, size_t slices_, zoff_dtype dtype_, size_t gap)
+        : slice_bytes(count * zoff_adam_dtype_bytes(dtype_)), stride(slice_bytes + gap * zoff_adam_dtype_bytes(dtype_)),
+          slices(slices_), elements(count), dtype(dtype_)
+    {
+        for (size_t i = 0; i < stride * slices; i++)
+            bytes += (char)((i * 7 + seed * 13 + i / 251 + rank * 101) % 256);
+    }
+    zoff_param_desc describe(const char *name)
+    {
+        zoff_param_desc d = zoff_test::describe(name, elements, slices);
+        d.value = &bytes[0];
+        d.value_stride = stride / zoff_adam_dtype_bytes(dtype);
+        d.dtype = dtype;
+        return d;
+    }
+    std::string bytes;
+    size_t slice_bytes, stride, slices, elements;
+    zoff_dtype dtype;
+};
+
+struct shape {
+    size_t count, slices, gap;
+    zoff_dtype dtype;
+};
+
+// Add them as parameters, send, and compare with what rank 0 had.
+void send_and_compare(small_agreement &self, unsigned rank, const std::vector<shape> &shapes)
+{
+    std::vector<block> mine, first;
+    for (size_t i = 0; i < shapes.size(); i++) {
+        const shape &s = shapes[i];
+        mine.emplace_back(rank, i, s.count, s.slices, s.dtype, s.gap);
+        first.emplace_back(0, i, s.count, s.slices, s.dtype, s.gap);
+    }
+    for (size_t i = 0; i < shapes.size(); i++) {
+        zoff_param_desc d = mine[i].describe("p");
+        d.frozen = i % 2;
+        d.grad = d.frozen ? nullptr : d.value;
+        self.parts.add(d);
+    }
+    std::vector<block> want = mine;
+    for (size_t i = 0; i < want.size(); i++) {
+        for (size_t slice = 0; slice < want[i].slices; slice++)
+            want[i].bytes.replace(slice * want[i].stride, want[i].slice_bytes, first[i].bytes, slice * want[i].stride,
+                                  want[i].slice_bytes);
+    }
+    ASSERT_ZOFF_OK(zoff_agreement_first_weights_send(&self.a));
+    for (size_t i = 0; i < want.size(); i++)
+        EXPECT_TRUE(want[i].bytes == mine[i].bytes) << "parameter " << i;
+}
+
+TEST(FirstWeights, BecomeThoseOfRank0)
+{
+    on_ranks(3, [](small_agreement &self, unsigned rank) {
+        send_and_compare(
+            self, rank,
+            {{5, 3, 2, ZOFF_BF16}, {100, 1, 0, ZOFF_F32}, {1, 7, 1, ZOFF_F16}, {33, 2, 0, ZOFF_F32}, {0, 4, 0, ZOFF_F32}});
+    });
+}
+
+// More runs, and more bytes, than go to other ranks at a time; a slice that is cut.
+TEST(FirstWeights, MayBeMany)
+{
+    on_ranks(2, [](small_agreement &self, unsigned rank) {
+        send_and_compare(self, rank,
+                         {{3, 600, 1, ZOFF_BF16},
+                          {(5 << 20) / 4 + 3, 1, 0, ZOFF_F32},
+                          {(2 << 20) + 1, 2, 4, ZOFF_BF16},
+                          {9, 1, 0, ZOFF_F32}});
+    });
+}
+
+TEST(FirstWeightsOfTheEngine, StayAsTheyAre)
+{
+    on_ranks(2, [](small_agreement &self, unsigned rank) {
+        std::vector<float> owned(20, (float)(rank + 1)), own(20, (float)(rank + 1));
+        zoff_param_desc d = self.weights("owned", owned.data(), 20);
+        d.engine_owned = d.frozen = true;
+        self.parts.add(d);
+        d = self.weights("nothing", nullptr, 20);
+        d.frozen = true;
+        self.parts.add(d);
+        d = self.weights("own", own.data(), 20);
+        d.frozen = true;
+        self.parts.add(d);
+        ASSERT_ZOFF_OK(zoff_agreement_first_weights_send(&self.a));
+        EXPECT_EQ(std::vector<float>(20, (float)(rank + 1)), owned);
+        EXPECT_EQ(std::vector<float>(20, 1.0f), own);
+    });
+}
+
+// The same weights by two names.
+TEST(FirstWeightsThatAreTied, AreSentOnce)
+{
+    on_ranks(2, [](small_agreement &self, unsigned rank) {
+        std::vector<float> value(40, (float)(rank + 1));
+        self.parts.add(self.weights("a", value.data(), 40));
+        self.parts.add(self.weights("b", value.data(), 40));
+        ASSERT_ZOFF_OK(zoff_model_ties_find(&self.parts.m));
+        std::vector<size_t> sent;
+        passing_comm_fault between(self.wire.ranks);
+        between.before = [&sent](const zoff_comm_work &work) {
+            if (work.call.kind == ZOFF_COMM_BROADCAST)
+                sent.push_back(work.call.count);
+            return ZOFF_OK;
+        };
+        ASSERT_ZOFF_OK(zoff_agreement_first_weights_send(&self.a));
+        EXPECT_EQ((std::vector<size_t>{160}), sent);
+        EXPECT_EQ(std::vector<float>(40, 1.0f), value);
+    });
+}
+
+TEST(FirstWeightsWithoutMemory, FailOnEveryRankBeforeAnyIsSent)
+{
+    on_ranks(3, [](small_agreement &self, unsigned rank) {
+        std::vector<float> value(40, (float)rank);
+        self.parts.add(self.weights("a", value.data(), 40));
+        allocations_left = rank == 2 ? 0 : -1;
+        EXPECT_ZOFF_FAILS(rank == 2 ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_COMM,
+                          rank == 2 ? "weights for other ranks" : "rank 2 has failed where this one has not",
+                          zoff_agreement_first_weights_send(&self.a));
+        allocations_left = -1;
+        EXPECT_EQ(std::vector<float>(40, (float)rank), value);
+        ASSERT_ZOFF_OK(zoff_agreement_first_weights_send(&self.a));
+        EXPECT_EQ(std::vector<float>(40, 0.0f), value);
+    });
+}
+
+zoff_status move_nowhere(zoff_transfer *, const zoff_cast_piece *, size_t, bool)
+{
+    return zoff_base_status_fail(ZOFF_ERR_DEVICE, "the device is gone");
+}
+
+TEST(FirstWeightsThatCannotBeWritten, AreAnError)
+{
+    on_ranks(2, [](small_agreement &self, unsigned rank) {
+        std::vector<float> value(40, 1.0f);
+        self.parts.add(self.weights("a", value.data(), 40));
+        zoff_link broken = zoff_transfer_links_in_place;
+        broken.move = move_nowhere;
+        if (rank == 1)
+            self.transfer.route.link = &broken;
+        const zoff_status status = zoff_agreement_first_weights_send(&self.a);
+        if (rank == 1) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "the device is gone", status);
+        } else {
+            EXPECT_ZOFF_OK(status);
+        }
+    });
+}
+
+TEST(FirstWeightsAlone, NeedNothing)
+{
+    on_ranks(1, [](small_agreement &self, unsigned) {
+        std::vector<float> value(40, 3.0f);
+        self.parts.add(self.weights("a", value.data(), 40));
+        allocations_left = 0;
+        EXPECT_ZOFF_OK(zoff_agreement_first_weights_send(&self.a));
+        EXPECT_EQ(0, allocations_left);
+        allocations_left = -1;
+        EXPECT_EQ(std::vector<float>(40, 3.0f), value);
+    });
+}
+} // namespace

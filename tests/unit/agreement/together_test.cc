@@ -1,0 +1,241 @@
+// together_test.cc: ranks open their stores side by side. They go on with a commit that all of them have, and one that fails is
+// known to all.
+#include "allocation_fault.h"
+#include "comm_fault.h"
+#include "small_agreement.h"
+
+using namespace zoff_test;
+
+namespace
+{
+// A rank that opens a store: what the store does is up to the test.
+struct opening : small_agreement {
+    explicit opening(zoff_comm *ranks) : small_agreement(ranks) {}
+    ~opening() { zoff_agreement_together_close(&a); }
+
+    void open(float first = 1)
+    {
+        value.assign(20, first);
+        zoff_param_desc d = weights("owned", value.data(), 20);
+        d.engine_owned = true;
+        parts.add(d);
+        ASSERT_NO_FATAL_FAILURE(plan());
+        ASSERT_ZOFF_OK(zoff_agreement_together_open(&a));
+        ASSERT_NO_FATAL_FAILURE(wire.open());
+    }
+    zoff_status run(const std::function<zoff_status()> &work)
+    {
+        return zoff_agreement_together_run(
+            &a, [](void *ctx) { return (*(const std::function<zoff_status()> *)ctx)(); }, (void *)&work);
+    }
+    zoff_status decide(const zoff_store_found &found)
+    {
+        const zoff_status status = zoff_agreement_together_decide(&a, &found, &generation);
+        return status;
+    }
+    std::vector<float> value;
+    uint64_t generation = 12345;
+};
+
+constexpr zoff_store_found NEW = {0, 0, false};       // no file
+constexpr zoff_store_found BEGINNING = {1, 0, false}; // the content of the beginning was committed
+
+// What all ranks decide; and what the stores do then.
+void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std::string &words = "")
+{
+    each_rank<opening>((unsigned)found.size(), [&](opening &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        bool is_written = false;
+        const zoff_status status = self.run([&] {
+            const zoff_status decided = self.decide(found[rank]);
+            if (decided != ZOFF_OK)
+                return decided;
+            const zoff_status written = zoff_agreement_together_written(&self.a);
+            is_written = written == ZOFF_OK;
+            return written;
+        });
+        EXPECT_EQ(words.empty(), is_written);
+        if (words.empty()) {
+            EXPECT_ZOFF_OK(status);
+            EXPECT_EQ(want, self.generation);
+        } else {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, words, status);
+        }
+    });
+}
+
+TEST(TogetherDecides, ThatAllStartAnewWhereNobodyHasMore)
+{
+    decide({NEW, NEW, NEW}, 0);
+    decide({BEGINNING, BEGINNING}, 0);
+    decide({NEW, BEGINNING, NEW}, 0);
+}
+
+TEST(TogetherDecides, OnTheCommitThatAllHave)
+{
+    decide({{5, 4, true}, {5, 4, true}, {5, 4, true}}, 5);
+    decide({{6, 5, true}, {5, 4, true}, {6, 5, true}}, 5);
+    decide({{5, 4, true}, {6, 5, true}}, 5);
+}
+
+// Some have committed the very first step, and one died before it could.
+TEST(TogetherDecides, ThatAllStartAnewWhereOneHasOnlyTheBeginning)
+{
+    decide({{2, 1, true}, BEGINNING}, 0);
+    decide({NEW, {1, 0, true}, NEW}, 0);
+}
+
+TEST(TogetherDecides, ThatCommitsTooFarApartAreCorrupt)
+{
+    decide({{5, 4, true}, {7, 6, true}, {6, 5, true}}, 0,
+           "zoff_engine_seal: rank 1 has the states after step 6 (generation 7), and rank 0 those after step 4 (generation 5): "
+           "there is none that both have; go back to a checkpoint, and remove the files to start anew");
+}
+
+TEST(TogetherDecides, ThatARankWithoutStatesIsCorrupt)
+{
+    const std::string words =
+        "zoff_engine_seal: rank 2 has the states after step 6, and rank 1 has none in its nvme_path; give "
+        "each rank the folders that it had";
+    decide({{7, 6, true}, NEW, {8, 6, true}}, 0, words);
+    decide({{7, 6, true}, BEGINNING, {8, 6, true}}, 0, words);
+    decide({{1, 6, true}, BEGINNING, {2, 6, true}}, 0, words);
+}
+
+TEST(TogetherDecides, ThatFirstWeightsAreTheSameWhereAllStartAnew)
+{
+    for (const bool is_new : {true, false}) {
+        each_rank<opening>(2, [is_new](opening &self, unsigned rank) {
+            ASSERT_NO_FATAL_FAILURE(self.open((float)rank));
+            const zoff_status status = self.run([&] { return self.decide(is_new ? NEW : zoff_store_found{3, 2, true}); });
+            if (is_new) {
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the checksum of the first weights of parameter 0 (owned), slice 0,",
+                                  status);
+                EXPECT_TRUE(self.a.together.over);
+            } else {
+                EXPECT_ZOFF_OK(status);
+            }
+        });
+    }
+}
+
+TEST(TogetherAlone, ARankDecidesByWhatItHas)
+{
+    each_rank<opening>(1, [](opening &self, unsigned) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        EXPECT_ZOFF_OK(self.run([&] {
+            EXPECT_ZOFF_OK(self.decide({7, 6, true}));
+            EXPECT_EQ(7u, self.generation);
+            EXPECT_ZOFF_OK(self.decide(BEGINNING));
+            EXPECT_EQ(0u, self.generation);
+            zoff_agreement_together_pulse(&self.a);
+            return zoff_agreement_together_written(&self.a);
+        }));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the disk", self.run([] { return zoff_base_status_fail(ZOFF_ERR_IO, "the disk"); }));
+    });
+}
+
+// How far rank 1 comes.
+class TogetherFailure : public testing::TestWithParam<int>
+{
+};
+
+INSTANTIATE_TEST_SUITE_P(Before, TogetherFailure, testing::Values(0, 1, 2), [](const auto &p) {
+    return std::string(p.param == 0 ? "it_has_found" : p.param == 1 ? "it_has_written" : "it_is_done");
+});
+
+TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
+{
+    each_rank<opening>(3, [](opening &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        std::vector<zoff_status> steps;
+        const zoff_status status = self.run([&] {
+            const auto fails = [&](int step) { return rank == 1 && GetParam() == step; };
+            for (int step = 0; step < 2; step++) {
+                if (fails(step))
+                    return zoff_base_status_fail(ZOFF_ERR_IO, "the disk of rank 1");
+                steps.push_back(step ? zoff_agreement_together_written(&self.a) : self.decide(NEW));
+                if (steps.back() != ZOFF_OK)
+                    return steps.back();
+            }
+            return fails(2) ? zoff_base_status_fail(ZOFF_ERR_IO, "the disk of rank 1") : ZOFF_OK;
+        });
+        for (size_t i = 0; i + 1 < steps.size(); i++)
+            EXPECT_EQ(ZOFF_OK, steps[i]) << i;
+        if (rank == 1) {
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the disk of rank 1", status);
+            return;
+        }
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed where this one has not: its own message says why", status);
+        EXPECT_EQ(GetParam() < 2 ? (size_t)GetParam() + 1 : 2u, steps.size());
+        EXPECT_EQ(ZOFF_ERR_COMM, zoff_agreement_together_written(&self.a)) << "nobody begins another round";
+    });
+}
+
+// Rank 0 writes until it has heard of the failure; rank 1 fails meanwhile.
+TEST(TogetherPulse, TellsARankThatIsAtWork)
+{
+    each_rank<opening>(2, [](opening &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        const zoff_status status = self.run([&] {
+            if (rank == 1)
+                return zoff_base_status_fail(ZOFF_ERR_IO, "the disk");
+            while (!self.a.together.over) {
+                (void)zoff_base_status_fail(ZOFF_ERR_STATE, "words of the one who writes");
+                zoff_agreement_together_pulse(&self.a);
+                EXPECT_STREQ("words of the one who writes", zoff_last_error());
+                std::this_thread::yield();
+            }
+            return zoff_agreement_together_written(&self.a);
+        });
+        EXPECT_ZOFF_FAILS(rank ? ZOFF_ERR_IO : ZOFF_ERR_COMM, rank ? "the disk" : "rank 1 has failed", status);
+    });
+}
+
+// Whoever waits takes part in a round each time the other one says that it is at work.
+TEST(TogetherPulse, LetsOthersKnowThatSomeoneIsAtWork)
+{
+    std::atomic<int> rounds{0};
+    each_rank<opening>(2, [&rounds](opening &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        passing_comm_fault between(self.wire.ranks);
+        between.before = [&rounds, rank](const zoff_comm_work &work) {
+            rounds += rank == 0 && work.call.kind == ZOFF_COMM_GATHER;
+            return ZOFF_OK;
+        };
+        EXPECT_ZOFF_OK(self.run([&] {
+            while (rank == 1 && rounds < 4 && !self.wire.ranks->is_broken) {
+                zoff_agreement_together_pulse(&self.a);
+                std::this_thread::yield();
+            }
+            return zoff_agreement_together_written(&self.a);
+        }));
+    });
+    EXPECT_LE(4, rounds);
+}
+
+TEST(TogetherPulse, IsNothingBeforeAndAfter)
+{
+    each_rank<opening>(2, [](opening &self, unsigned) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        zoff_agreement_together_pulse(&self.a);
+        EXPECT_FALSE(self.a.together.work.active) << "no store is being opened";
+        ASSERT_ZOFF_OK(self.run([&] { return self.decide(NEW); }));
+    });
+}
+
+TEST(TogetherOpen, LeavesNothingBehindWithoutMemory)
+{
+    each_rank<opening>(2, [](opening &self, unsigned) {
+        EXPECT_EQ(2, fail_each_allocation([&self] {
+                      const zoff_status status = zoff_agreement_together_open(&self.a);
+                      if (status != ZOFF_OK) {
+                          EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "what ranks have found", status);
+                      }
+                      zoff_agreement_together_close(&self.a);
+                      EXPECT_EQ(nullptr, self.a.together.all);
+                      EXPECT_EQ(nullptr, self.a.together.each);
+                  }));
+    });
+}
+} // namespace
