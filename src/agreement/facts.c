@@ -174,7 +174,7 @@ static bool is_like(const void *ctx, unsigned rank)
 }
 
 /* Values can be long: a name that the program gave, a list. */
-enum { SHOWN_MAX = 8, VALUE_CHARS = 120 };
+enum { SHOWN_MAX = 8, VALUE_CHARS = 120, MORE_BYTES = 32 };
 
 /* Every item that differs, as many as an error has room for. */
 static zoff_status name_differences(const char *ours, size_t our_bytes, const char *theirs, size_t their_bytes,
@@ -182,15 +182,17 @@ static zoff_status name_differences(const char *ours, size_t our_bytes, const ch
 {
     const char *our_end = ours + our_bytes, *their_end = theirs + their_bytes;
     char text[1700];
+    const size_t most = sizeof text - MORE_BYTES; /* what is behind it says how many are not shown */
     size_t used = 0;
     unsigned shown = 0, more = 0;
     text[0] = 0;
     while (ours < our_end && theirs < their_end && strcmp(ours, theirs) == 0) {
         const char *name = ours, *our_value = ours + strlen(ours) + 1, *their_value = theirs + strlen(theirs) + 1;
         const bool differs = strcmp(our_value, their_value) != 0;
-        if (differs && shown < SHOWN_MAX && used < sizeof text - 400) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s is %.*s on %s and %.*s on %s", shown ? "; " : "",
-                                     name, VALUE_CHARS, our_value, our_ranks, VALUE_CHARS, their_value, their_ranks);
+        if (differs && shown < SHOWN_MAX && used < most - 400) {
+            used += (size_t)snprintf(text + used, most - used, "%s%s is %.*s on %s and %.*s on %s", shown ? "; " : "", name,
+                                     VALUE_CHARS, our_value, our_ranks, VALUE_CHARS, their_value, their_ranks);
+            used = zoff_base_bits_min(used, most - 1); /* the last one may have been cut */
             shown++;
         } else {
             more += differs;

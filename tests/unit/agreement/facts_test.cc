@@ -121,6 +121,23 @@ TEST(FactsThatDiffer, AreCutWhereValuesAreLong)
               }));
 }
 
+// The last one that is shown is cut; how many are left out is said all the same.
+TEST(FactsThatDiffer, MayHaveLongNames)
+{
+    const std::string words = said(2, [](unsigned rank) {
+        std::vector<item> list;
+        for (int i = 0; i < 4; i++)
+            list.push_back({"short" + std::to_string(i), std::string(120, (char)('a' + rank))});
+        for (int i = 0; i < 5; i++)
+            list.push_back({std::string(600, (char)('A' + i)), std::string(200, (char)('a' + rank))});
+        return list;
+    });
+    EXPECT_EQ(0u, words.find("the call: short0 is aaa")) << words;
+    EXPECT_NE(std::string::npos, words.find("; short3 is aaa")) << words;
+    EXPECT_NE(std::string::npos, words.find("; " + std::string(400, 'A'))) << words;
+    EXPECT_NE(std::string::npos, words.find("; and 4 more. Do better")) << words;
+}
+
 TEST(FactsOfOtherItems, AreNamed)
 {
     EXPECT_EQ("the call: rank 0 compare \"a\" where ranks 1 and 2 compare \"b\". Do better", said(3, [](unsigned rank) {
