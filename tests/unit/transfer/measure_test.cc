@@ -1,0 +1,171 @@
+// measure_test.cc: the sums of squares that a rank measures are exact, whatever the order, and what is not finite is named.
+#include "small_transfer.h"
+
+#include <math.h>
+
+using namespace zoff_test;
+
+namespace
+{
+double total(const small_transfer &self)
+{
+    return zoff_base_exact_value(&self.t.measure.vote.squares);
+}
+
+zoff_plan_piece piece_of(zoff_param p, size_t slice, size_t first, size_t count)
+{
+    zoff_plan_piece piece = {};
+    piece.param = p;
+    piece.slice = slice;
+    piece.first = first;
+    piece.count = count;
+    return piece;
+}
+
+// A sum of doubles in any other order would be another one.
+TEST(MeasureAdd, IsExact)
+{
+    const double blocks[] = {1e300, 1, 1e-300, 3.5, 1e16};
+    small_transfer self;
+    for (const bool backwards : {false, true}) {
+        zoff_transfer_measure_begin(&self.t);
+        EXPECT_EQ(0.0, total(self));
+        for (size_t i = 0; i < 4; i++) {
+            const size_t k = backwards ? 3 - i : i;
+            const zoff_plan_piece piece = piece_of(0, 0, k * ZOFF_NORM_BLOCK, k == 3 ? 2 * ZOFF_NORM_BLOCK : ZOFF_NORM_BLOCK);
+            zoff_transfer_measure_add(&self.t, &piece, blocks + k);
+        }
+        const zoff_plan_piece none = piece_of(0, 0, 0, 0);
+        zoff_transfer_measure_add(&self.t, &none, blocks);
+        EXPECT_EQ(1e300, total(self));
+        EXPECT_FALSE(self.t.measure.vote.poisoned);
+    }
+    zoff_transfer_measure_begin(&self.t);
+    const zoff_plan_piece piece = piece_of(0, 0, 0, ZOFF_NORM_BLOCK + 1); // two blocks
+    const double small[] = {9007199254740992.0, 1};
+    zoff_transfer_measure_add(&self.t, &piece, small);
+    zoff_transfer_measure_add(&self.t, &piece, small);
+    EXPECT_EQ(18014398509481986.0, total(self)) << "2^54 + 2";
+}
+
+TEST(MeasureAdd, NamesTheFirstBlockThatIsNotFinite)
+{
+    small_transfer self;
+    zoff_transfer_measure_begin(&self.t);
+    const double blocks[] = {2, INFINITY, NAN, 3};
+    const zoff_plan_piece first = piece_of(7, 5, 4096, 4 * ZOFF_NORM_BLOCK), second = piece_of(1, 2, 0, 2 * ZOFF_NORM_BLOCK);
+    zoff_transfer_measure_add(&self.t, &first, blocks);
+    zoff_transfer_measure_add(&self.t, &second, blocks + 2);
+    const zoff_vote &vote = self.t.measure.vote;
+    EXPECT_TRUE(vote.poisoned);
+    EXPECT_FALSE(vote.rank_is_known);
+    EXPECT_EQ(7u, vote.param);
+    EXPECT_EQ(5u, vote.slice);
+    EXPECT_EQ(4096u + ZOFF_NORM_BLOCK, vote.first);
+    EXPECT_EQ(8.0, total(self)) << "finite blocks count all the same";
+    zoff_transfer_measure_begin(&self.t);
+    EXPECT_FALSE(self.t.measure.vote.poisoned);
+    EXPECT_EQ(0u, self.t.measure.buckets);
+}
+
+TEST(MeasureBegin, VotesAsThisRank)
+{
+    each_rank<small_transfer>(3, [](small_transfer &self, unsigned rank) {
+        zoff_transfer_measure_begin(&self.t);
+        EXPECT_EQ(rank, self.t.measure.vote.rank);
+    });
+}
+
+// Whole numbers: their squares add up without rounding, and so a plain loop has the same bits.
+double fill_with_integers(small_transfer &self, size_t p, size_t slice)
+{
+    double squares = 0;
+    for (size_t k = 0; k < self.param(p).count; k++) {
+        const float g = (float)((int)(k * 37 + slice * 11 + p * 5) % 31 - 15);
+        put(self.param(p).grad_dtype, self.param(p).grad + slice * self.param(p).grad_stride, k, g);
+        squares += (double)g * g;
+    }
+    return squares;
+}
+
+TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
+{
+    small_transfer self;
+    self.add(3000, 3, ZOFF_F32, ZOFF_BF16);
+    self.add(40, 1, ZOFF_F32, ZOFF_F32, true);
+    self.add(1500, 2, ZOFF_F16, ZOFF_F32);
+    ASSERT_NO_FATAL_FAILURE(self.open_pieces(1024));
+    double want = 0, seconds = 0;
+    uint64_t bytes = 0;
+    for (const auto &[p, slice] : {std::pair<size_t, size_t>{0, 0}, {0, 2}, {2, 1}, {0, 1}, {2, 0}}) {
+        const double squares = fill_with_integers(self, p, slice);
+        if (p + slice == 1 || (p == 2 && slice == 0))
+            continue; // those have none in this step
+        self.flag(p, slice) = ZOFF_SLICE_PRESENT;
+        want += squares;
+    }
+    self.flag(1) = ZOFF_SLICE_PRESENT;
+    zoff_transfer_measure_begin(&self.t);
+    for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
+        zoff_transfer_measure_bucket(&self.t, b, &seconds, &bytes);
+    EXPECT_EQ(want, total(self));
+    EXPECT_EQ(self.parts.plan.chunk_count, self.t.measure.buckets);
+    EXPECT_EQ(2u * 3000 * 2 + 1500 * 4, bytes);
+    EXPECT_LT(0.0, seconds);
+}
+
+TEST(MeasureBucket, OfOneRankLetsTheOwnerGoOnWithOtherWork)
+{
+    small_transfer self;
+    self.add(200 * 1024);
+    ASSERT_NO_FATAL_FAILURE(self.open_pieces(1 << 20));
+    self.flag(0) = ZOFF_SLICE_PRESENT;
+    double seconds = 0;
+    uint64_t bytes = 0;
+    zoff_transfer_measure_bucket(&self.t, 0, &seconds, &bytes);
+    EXPECT_EQ(3, self.fed);
+}
+
+// This rank's part, also where only another rank has the gradient. Others wait in the same call: it does not begin other work.
+TEST(MeasureBucket, OfSeveralRanksHasEverythingThatIsTrained)
+{
+    std::atomic<uint64_t> all{0};
+    each_rank<small_transfer>(2, [&all](small_transfer &self, unsigned) {
+        self.add(200 * 1024);
+        self.add(300, 2);
+        self.add(40, 1, ZOFF_F32, ZOFF_F32, true);
+        ASSERT_NO_FATAL_FAILURE(self.open_pieces(1 << 20));
+        double want = 0, seconds = 0;
+        uint64_t bytes = 0, elements = 0;
+        zoff_transfer_measure_begin(&self.t);
+        for (const zoff_plan_piece &piece : self.pieces()) {
+            for (size_t k = 0; k < piece.count && !self.param(piece.param).frozen; k++) {
+                const float g = (float)((int)(piece.slice * 300 + piece.first + k) % 23 - 7);
+                zoff_transfer_pieces_sum(&self.t, &piece)[k] = g;
+                want += (double)g * g;
+                elements++;
+            }
+        }
+        for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
+            zoff_transfer_measure_bucket(&self.t, b, &seconds, &bytes);
+        EXPECT_EQ(want, total(self));
+        EXPECT_EQ(elements * 4, bytes);
+        EXPECT_EQ(0, self.fed);
+        all += elements;
+    });
+    EXPECT_EQ(200u * 1024 + 600, all);
+}
+
+TEST(MeasureWorked, IsWithoutInputAndOutputAndChecks)
+{
+    small_transfer self;
+    zoff_store_stats before = {};
+    before.wait_seconds = 50;
+    before.check_seconds = 7;
+    self.io.wait_seconds = 4050;
+    self.io.check_seconds = 607;
+    const double with = zoff_transfer_measure_worked(&self.t, 0, &before);
+    const double without = zoff_transfer_measure_worked(&self.t, 0, &self.io);
+    EXPECT_NEAR(-4600, with - without, 60);
+}
+} // namespace
