@@ -1,0 +1,107 @@
+// batches.h: micro-batches of several ranks, as an engine takes them, and the sums that a plain loop makes of the same
+// gradients.
+#ifndef ZOFF_BATCHES_H
+#define ZOFF_BATCHES_H
+
+#include "small_transfer.h"
+
+#include <math.h>
+
+namespace zoff_test
+{
+// Whether a rank has a gradient of a slice in a round.
+inline bool has_gradient(unsigned rank, size_t param, size_t slice, unsigned round)
+{
+    return (rank * 5 + param * 3 + slice * 7 + round) % 4 != 0;
+}
+
+class batches
+{
+  public:
+    explicit batches(small_transfer &self_) : self(self_) {}
+
+    // A micro-batch of this rank that weighs so much; gradients come from the last to the first.
+    void run(unsigned round, double weight = 1)
+    {
+        begin(weight);
+        for (size_t p = self.parts.m.param_count; p-- > 0;) {
+            for (size_t slice = self.param(p).slices; slice-- > 0;) {
+                if (!self.param(p).frozen && has_gradient(self.wire.rank(), p, slice, round))
+                    hand_over(p, slice, round);
+            }
+        }
+        end();
+    }
+    void begin(double weight = 1)
+    {
+        zoff_transfer_reduce_scatter_begin(&self.t);
+        zoff_transfer_reduce_scatter_weigh(&self.t, weight);
+    }
+    void hand_over(size_t p, size_t slice, unsigned round)
+    {
+        char *at = self.param(p).grad + slice * self.param(p).grad_stride;
+        const zoff_dtype dtype = self.param(p).grad_dtype;
+        const size_t bytes = self.param(p).count * zoff_adam_dtype_bytes(dtype);
+        if (!self.param(p).grad) {
+            ASSERT_ZOFF_OK(zoff_transfer_acquire_lend(&self.t, self.number_of(p, slice), bytes, &at));
+        }
+        for (size_t k = 0; k < self.param(p).count; k++)
+            put(dtype, at, k, number(self.wire.rank(), p, slice, k, round));
+        ASSERT_ZOFF_OK(zoff_transfer_intake_take(&self.t, (zoff_param)p, slice, nullptr));
+        self.t.route.link->taken(&self.t, (zoff_param)p, slice);
+    }
+    // Nothing else comes; wait for the sums.
+    void end()
+    {
+        zoff_transfer_reduce_scatter_close(&self.t);
+        ASSERT_ZOFF_OK(zoff_transfer_reduce_scatter_finish(&self.t));
+        for (size_t i = 0; i < self.parts.m.slice_count; i++)
+            self.parts.m.flags[i] = self.parts.m.flags[i] ? ZOFF_SLICE_PRESENT : 0;
+        self.t.batch.micro++;
+    }
+
+    small_transfer &self;
+};
+
+// What the sum of an element is: micro-batch by micro-batch, rank by rank, multiplied by weights without rounding.
+inline float sum_of(const small_transfer &self, size_t p, size_t slice, size_t k, unsigned rounds,
+                    const std::function<double(unsigned rank, unsigned round)> &weight)
+{
+    const zoff_dtype wire = self.values.wire_dtype;
+    float sum = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned rank = 0; rank < self.wire.size(); rank++) {
+            float g = has_gradient(rank, p, slice, round) ? self.gradient(rank, p, slice, k, round) : 0.0f;
+            g = wire != ZOFF_DTYPE_DEFAULT ? reference::rounded(wire, g) : g;
+            const float w = (float)(weight(rank, round) * self.values.grad_factor);
+            sum = round == 0 && rank == 0 ? w * g : fmaf(w, g, sum);
+        }
+    }
+    return sum;
+}
+
+// This rank's part of all buckets.
+inline void each_own_piece(const small_transfer &self, const std::function<void(const zoff_plan_piece &piece)> &look)
+{
+    for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
+        const zoff_plan_span own = zoff_zero_plan_own(&self.parts.plan, b);
+        for (size_t i = 0; i < own.piece_count; i++) {
+            if (!self.param(self.parts.plan.pieces[own.first_piece + i].param).frozen)
+                look(self.parts.plan.pieces[own.first_piece + i]);
+        }
+    }
+}
+
+// Parameters of all types; those of the last one have no gradient buffer of the program.
+inline void add_all_types(small_transfer &self)
+{
+    self.add(50, 3, ZOFF_BF16, ZOFF_BF16);
+    self.add(200, 1, ZOFF_F32, ZOFF_F32);
+    self.add(30, 2, ZOFF_F32, ZOFF_F32, true);
+    self.add(1, 5, ZOFF_F32, ZOFF_F16);
+    self.add(0, 2);
+    self.add(77, 2, ZOFF_F16, ZOFF_F32, false, false);
+}
+} // namespace zoff_test
+
+#endif
