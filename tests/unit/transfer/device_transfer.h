@@ -32,7 +32,7 @@ class device_transfer : public device_holder, public small_transfer
             while (!*static_cast<std::atomic<bool> *>(ctx))
                 usleep(100);
         };
-        ASSERT_ZOFF_OK(t.accel->ops->stream_call(t.accel, stream, wait, &let_go));
+        ASSERT_ZOFF_OK(t.accel->ops->streams.call(t.accel, stream, wait, &let_go));
     }
     // All that is in a stream is done.
     void settle(void *stream) { ASSERT_ZOFF_OK(zoff_transfer_streams_sync(&t, stream)); }
