@@ -236,7 +236,7 @@ static zoff_status make_plan(zoff_engine *e, uint64_t *out_need)
     zoff_plan_info info;
     ZOFF_TRY(check_values(e));
     ZOFF_TRY(find_ties(e));
-    ZOFF_TRY(zoff_transfer_device_direct_check(&e->transfer));
+    ZOFF_TRY(zoff_transfer_links_check(&e->transfer));
     ZOFF_TRY(zoff_engine_budget_plan(e, &e->plan, &info));
     e->transfer.device.tier.count = zoff_transfer_device_tier_buckets(&e->transfer, &e->plan);
     e->transfer.accumulator.device_sums = zoff_transfer_device_tier_sums_of(&e->plan, e->transfer.device.tier.count);

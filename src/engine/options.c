@@ -19,12 +19,7 @@ static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opt
     e->settings.progress_thread = opts->progress_thread;
     zoff_engine_rooms_attach(e);
     ZOFF_TRY(zoff_engine_progress_thread_check(e));
-    ZOFF_TRY(zoff_transfer_device_direct_find(&e->transfer));
-    e->transfer.route.place = e->transfer.route.reaches ? &zoff_transfer_sum_places_device : &zoff_transfer_sum_places_host;
-    e->transfer.route.link = e->transfer.route.reaches               ? &zoff_transfer_links_reached
-                             : zoff_transfer_device_is(&e->transfer) ? &zoff_transfer_links_staged
-                                                                     : &zoff_transfer_links_in_place;
-    return ZOFF_OK;
+    return zoff_transfer_links_choose(&e->transfer);
 }
 
 static zoff_status copy_paths(const char *const *paths, size_t count, char ***out, size_t *out_count)
@@ -78,8 +73,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     char words[1024];
     zoff_config_training_words(config, words, sizeof words);
     ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
-    const bool adds = e->transfer.route.reaches && e->comm->adds && s->values.nccl_adds;
-    e->transfer.route.rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
+    zoff_transfer_links_choose_rule(&e->transfer);
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
@@ -124,7 +118,7 @@ zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *op
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);
-    return status < 0 ? status : zoff_transfer_device_tier_check(&e->transfer);
+    return status < 0 ? status : zoff_transfer_links_check_ratio(&e->transfer);
 }
 
 void zoff_engine_options_free(zoff_engine *e)

@@ -16,40 +16,6 @@
 #include "bits.h"
 #include "try.h"
 
-#include <string.h>
-
-zoff_status zoff_transfer_device_direct_find(zoff_transfer *t)
-{
-    const char *reaches = t->comm->reaches;
-    t->route.reaches = zoff_transfer_ranks_several(t) && zoff_transfer_device_is(t) && reaches &&
-                       strcmp(reaches, zoff_accel_name(t->accel)) == 0;
-    ZOFF_FAIL_IF(t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
-                 "rank %u: its communicator is on device %d of \"%s\", its accelerator is device %d: open both on the same one",
-                 zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
-    return ZOFF_OK;
-}
-
-/* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
-zoff_status zoff_transfer_device_direct_check(const zoff_transfer *t)
-{
-    const zoff_config_values *values = t->values;
-    const char *reaches = t->comm->reaches;
-    if (!values->nccl_adds)
-        return ZOFF_OK;
-    ZOFF_FAIL_IF(
-        !t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
-        ZOFF_ERR_UNSUPPORTED,
-        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"%s\" does not do that "
-        "in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
-        t->comm->ops->name, zoff_accel_name(t->accel));
-    ZOFF_FAIL_IF(
-        values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
-        "zoff.reduce_scatter is \"nccl\", which adds up in fp32, and communication_data_type is \"%s\": leave that out, or "
-        "set zoff.reduce_scatter to \"ordered\"",
-        zoff_adam_dtype_name(values->wire_dtype));
-    return ZOFF_OK;
-}
-
 uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
 {
     return zoff_transfer_device_direct_is(t) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;

@@ -18,28 +18,6 @@
 
 #include <string.h>
 
-zoff_status zoff_transfer_device_tier_check(const zoff_transfer *t)
-{
-    const double ratio = t->values->ratio;
-    if (ratio == 1)
-        return ZOFF_OK;
-    ZOFF_FAIL_IF(
-        !zoff_transfer_device_is(t), ZOFF_ERR_UNSUPPORTED,
-        "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
-        "its own. Open \"cuda\", or leave ratio at 1",
-        ratio, zoff_accel_name(t->accel));
-    ZOFF_FAIL_IF(zoff_transfer_ranks_several(t) && !zoff_transfer_device_direct_is(t), ZOFF_ERR_UNSUPPORTED,
-                 "offload_optimizer.ratio is %g: a share of the states of %u ranks stays on accelerator \"%s\" where their "
-                 "communicator reaches its memory, and \"%s\" does not. Open \"nccl\", or set ratio to 1",
-                 ratio, zoff_comm_size(t->comm), zoff_accel_name(t->accel), t->comm->ops->name);
-    ZOFF_FAIL_IF(
-        t->values->persist, ZOFF_ERR_UNSUPPORTED,
-        "offload_optimizer.ratio is %g: states that stay on the accelerator do not persist; set it to 1, or zoff.persist to "
-        "false",
-        ratio);
-    return ZOFF_OK;
-}
-
 /* ---- which buckets ---- */
 
 /* Count trained elements of all ranks, so that every rank keeps the same buckets on its device. */

@@ -1,10 +1,13 @@
 /* links.c: how gradients come from the program, and new weights go to it. In place: the CPU works on the program's memory.
  * Staged: that is memory of a device; gradients come down to memory of the engine, weights go up from staging slots. Reached:
- * the same, but what several ranks exchange stays on their devices, and so do gradients. */
+ * the same, but what several ranks exchange stays on their devices, and so do gradients. One of them is chosen here, and what
+ * cannot be had with it is refused here. */
 #include "transfer.h"
 
 #include "clock.h"
 #include "try.h"
+
+#include <string.h>
 
 /* ---- in place ---- */
 
@@ -167,3 +170,77 @@ const zoff_link zoff_transfer_links_staged = {
 
 const zoff_link zoff_transfer_links_reached = {
     .name = "reached", .take = zoff_transfer_device_stay, .taken = zoff_transfer_reduce_scatter_mark, STAGED};
+
+/* ---- the choice, and what cannot be had ---- */
+
+/* Whether the communicator reaches the memory of the device. */
+static zoff_status find_reach(zoff_transfer *t)
+{
+    const char *reaches = t->comm->reaches;
+    t->route.reaches = zoff_transfer_ranks_several(t) && zoff_transfer_device_is(t) && reaches &&
+                       strcmp(reaches, zoff_accel_name(t->accel)) == 0;
+    ZOFF_FAIL_IF(t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
+                 "rank %u: its communicator is on device %d of \"%s\", its accelerator is device %d: open both on the same one",
+                 zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
+    return ZOFF_OK;
+}
+
+/* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
+zoff_status zoff_transfer_links_check(const zoff_transfer *t)
+{
+    const zoff_config_values *values = t->values;
+    const char *reaches = t->comm->reaches;
+    if (!values->nccl_adds)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
+        ZOFF_ERR_UNSUPPORTED,
+        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"%s\" does not do that "
+        "in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
+        t->comm->ops->name, zoff_accel_name(t->accel));
+    ZOFF_FAIL_IF(
+        values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
+        "zoff.reduce_scatter is \"nccl\", which adds up in fp32, and communication_data_type is \"%s\": leave that out, or "
+        "set zoff.reduce_scatter to \"ordered\"",
+        zoff_adam_dtype_name(values->wire_dtype));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t)
+{
+    const double ratio = t->values->ratio;
+    if (ratio == 1)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !zoff_transfer_device_is(t), ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: the rest of the states would stay on the accelerator, and \"%s\" has no memory of "
+        "its own. Open \"cuda\", or leave ratio at 1",
+        ratio, zoff_accel_name(t->accel));
+    ZOFF_FAIL_IF(zoff_transfer_ranks_several(t) && !zoff_transfer_device_direct_is(t), ZOFF_ERR_UNSUPPORTED,
+                 "offload_optimizer.ratio is %g: a share of the states of %u ranks stays on accelerator \"%s\" where their "
+                 "communicator reaches its memory, and \"%s\" does not. Open \"nccl\", or set ratio to 1",
+                 ratio, zoff_comm_size(t->comm), zoff_accel_name(t->accel), t->comm->ops->name);
+    ZOFF_FAIL_IF(
+        t->values->persist, ZOFF_ERR_UNSUPPORTED,
+        "offload_optimizer.ratio is %g: states that stay on the accelerator do not persist; set it to 1, or zoff.persist to "
+        "false",
+        ratio);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_transfer_links_choose(zoff_transfer *t)
+{
+    zoff_route *r = &t->route;
+    ZOFF_TRY(find_reach(t));
+    r->place = r->reaches ? &zoff_transfer_sum_places_device : &zoff_transfer_sum_places_host;
+    r->link = r->reaches                   ? &zoff_transfer_links_reached
+              : zoff_transfer_device_is(t) ? &zoff_transfer_links_staged
+                                           : &zoff_transfer_links_in_place;
+    return ZOFF_OK;
+}
+
+void zoff_transfer_links_choose_rule(zoff_transfer *t)
+{
+    const bool adds = t->route.reaches && t->comm->adds && t->values->nccl_adds;
+    t->route.rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
+}

@@ -167,7 +167,6 @@ zoff_status zoff_transfer_device_upload_bucket(void *ctx, zoff_bucket_run *run);
 /* device_tier.c: buckets whose states stay on the device */
 /* How many do (offload_optimizer.ratio): the first ones of the plan. */
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan);
-zoff_status zoff_transfer_device_tier_check(const zoff_transfer *t); /* whether there can be such */
 /* What they take of the device; and of DRAM. */
 void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *plan, uint64_t *out_device_bytes,
                                     uint64_t *out_host_bytes);

@@ -35,6 +35,15 @@ typedef struct zoff_link {
     void (*range)(zoff_transfer *t, const char *row, size_t bucket); /* for profilers: a row begins; NULL: it has ended */
 } zoff_link;
 
+/* Choose the link, and where gradients of ranks are added up, by accelerator and communicator; then, once the configuration is
+ * known, by whom.  @return ERR_INVALID where these two are on different devices */
+zoff_status zoff_transfer_links_choose(zoff_transfer *t);
+void zoff_transfer_links_choose_rule(zoff_transfer *t);
+/* ERR_UNSUPPORTED for what the configuration asks for and accelerator and communicator cannot do: zoff.reduce_scatter "nccl";
+ * states on the device (offload_optimizer.ratio). */
+zoff_status zoff_transfer_links_check(const zoff_transfer *t);
+zoff_status zoff_transfer_links_check_ratio(const zoff_transfer *t);
+
 extern const zoff_link zoff_transfer_links_in_place, zoff_transfer_links_staged, zoff_transfer_links_reached;
 
 #endif

@@ -99,8 +99,6 @@ void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight);
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t);
 
 /* device_direct.c: over a communicator that reaches the device's memory, gradients and weights go from device to device */
-zoff_status zoff_transfer_device_direct_find(zoff_transfer *t);        /* whether it does */
-zoff_status zoff_transfer_device_direct_check(const zoff_transfer *t); /* whether what that asks for can be had */
 uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan,
                                            size_t staging_bytes); /* of the device */
 zoff_status zoff_transfer_device_direct_open(zoff_transfer *t);

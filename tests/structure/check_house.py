@@ -23,7 +23,7 @@ MOST_LINES = 60       # of a function
 # What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
 QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has",
              "zoff_lending_is_gathered", "zoff_transfer_pieces_accumulates")
-MAY_ASK = {"src/engine/options.c", "src/engine/rows.c", "src/lending/sources.c", "src/transfer/transfer.h"}  # files that choose
+MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/lending/sources.c", "src/transfer/transfer.h"}  # files that choose
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
 # The head of a function at the left margin, and its body up to the brace there.
