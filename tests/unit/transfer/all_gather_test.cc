@@ -6,52 +6,6 @@ using namespace zoff_test;
 
 namespace
 {
-// What the owner of an element makes of it in a step.
-float updated(size_t p, size_t slice, size_t k, unsigned step)
-{
-    return number(99, p, slice, k, step);
-}
-
-char *value(const small_transfer &self, size_t p, size_t slice)
-{
-    return self.param(p).value + slice * self.param(p).value_stride;
-}
-
-// The update: each rank writes what it owns.
-void update(small_transfer &self, unsigned step)
-{
-    each_own_piece(self, [&](const zoff_plan_piece &piece) {
-        if (!self.flag(piece.param, piece.slice))
-            return;
-        for (size_t k = piece.first; k < piece.first + piece.count; k++)
-            put(self.param(piece.param).dtype, value(self, piece.param, piece.slice), k,
-                updated(piece.param, piece.slice, k, step));
-    });
-}
-
-void expect_updated(small_transfer &self, size_t p, size_t slice, unsigned step)
-{
-    const zoff_dtype dtype = self.param(p).dtype;
-    for (size_t k = 0; k < self.param(p).count; k++)
-        EXPECT_EQ(reference::rounded(dtype, updated(p, slice, k, step)), get(dtype, value(self, p, slice), k))
-            << "parameter " << p << ", slice " << slice << ", element " << k;
-}
-
-// The rows of a step.
-void gather(small_transfer &self, zoff_status (*row)(void *ctx, zoff_bucket_run *run))
-{
-    self.t.batch.spread = self.t.batch.updated = 0;
-    for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
-        zoff_status status;
-        self.t.runs[b].chunk = b;
-        self.t.runs[b].shared = false;
-        while ((status = row(&self.t, &self.t.runs[b])) == ZOFF_PENDING)
-            std::this_thread::yield();
-        ASSERT_ZOFF_OK(status);
-    }
-    ASSERT_ZOFF_OK(zoff_transfer_all_gather_finish(&self.t));
-}
-
 class AllGather : public testing::TestWithParam<unsigned>
 {
 };

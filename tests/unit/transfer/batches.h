@@ -1,5 +1,5 @@
 // batches.h: micro-batches of several ranks, as an engine takes them, and the sums that a plain loop makes of the same
-// gradients.
+// gradients; and updates whose weights go to all.
 #ifndef ZOFF_BATCHES_H
 #define ZOFF_BATCHES_H
 
@@ -90,6 +90,52 @@ inline void each_own_piece(const small_transfer &self, const std::function<void(
                 look(self.parts.plan.pieces[own.first_piece + i]);
         }
     }
+}
+
+// What the owner of an element makes of it in a step.
+inline float updated(size_t p, size_t slice, size_t k, unsigned step)
+{
+    return number(99, p, slice, k, step);
+}
+
+inline char *value(const small_transfer &self, size_t p, size_t slice)
+{
+    return self.param(p).value + slice * self.param(p).value_stride;
+}
+
+// The update: each rank writes what it owns.
+inline void update(small_transfer &self, unsigned step)
+{
+    each_own_piece(self, [&](const zoff_plan_piece &piece) {
+        if (!self.flag(piece.param, piece.slice))
+            return;
+        for (size_t k = piece.first; k < piece.first + piece.count; k++)
+            put(self.param(piece.param).dtype, value(self, piece.param, piece.slice), k,
+                updated(piece.param, piece.slice, k, step));
+    });
+}
+
+inline void expect_updated(small_transfer &self, size_t p, size_t slice, unsigned step)
+{
+    const zoff_dtype dtype = self.param(p).dtype;
+    for (size_t k = 0; k < self.param(p).count; k++)
+        EXPECT_EQ(reference::rounded(dtype, updated(p, slice, k, step)), get(dtype, value(self, p, slice), k))
+            << "parameter " << p << ", slice " << slice << ", element " << k;
+}
+
+// The rows of a step.
+inline void gather(small_transfer &self, zoff_status (*row)(void *ctx, zoff_bucket_run *run))
+{
+    self.t.batch.spread = self.t.batch.updated = 0;
+    for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
+        zoff_status status;
+        self.t.runs[b].chunk = b;
+        self.t.runs[b].shared = false;
+        while ((status = row(&self.t, &self.t.runs[b])) == ZOFF_PENDING)
+            std::this_thread::yield();
+        ASSERT_ZOFF_OK(status);
+    }
+    ASSERT_ZOFF_OK(zoff_transfer_all_gather_finish(&self.t));
 }
 
 // Parameters of all types; those of the last one have no gradient buffer of the program.

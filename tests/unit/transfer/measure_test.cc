@@ -76,18 +76,6 @@ TEST(MeasureBegin, VotesAsThisRank)
     });
 }
 
-// Whole numbers: their squares add up without rounding, and so a plain loop has the same bits.
-double fill_with_integers(small_transfer &self, size_t p, size_t slice)
-{
-    double squares = 0;
-    for (size_t k = 0; k < self.param(p).count; k++) {
-        const float g = (float)((int)(k * 37 + slice * 11 + p * 5) % 31 - 15);
-        put(self.param(p).grad_dtype, self.param(p).grad + slice * self.param(p).grad_stride, k, g);
-        squares += (double)g * g;
-    }
-    return squares;
-}
-
 TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
 {
     small_transfer self;

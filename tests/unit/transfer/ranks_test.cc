@@ -108,8 +108,10 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
             for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
                 gathered += 2 * zoff_transfer_all_gather_part_bytes(&self.t, b, rank);
                 zoff_status status;
-                while ((status = zoff_zero_gather_start(self.t.ranks.gather, b)) == ZOFF_PENDING)
+                while ((status = zoff_zero_gather_start(self.t.ranks.gather, b)) == ZOFF_PENDING) {
                     (void)zoff_zero_gather_poll(self.t.ranks.gather);
+                    std::this_thread::yield();
+                }
                 ASSERT_ZOFF_OK(status);
             }
             ASSERT_ZOFF_OK(zoff_transfer_all_gather_finish(&self.t));
