@@ -24,13 +24,17 @@ class batches
     void run(unsigned round, double weight = 1)
     {
         begin(weight);
+        each_gradient(round, [&](size_t p, size_t slice) { hand_over(p, slice, round); });
+        end();
+    }
+    void each_gradient(unsigned round, const std::function<void(size_t p, size_t slice)> &look) const
+    {
         for (size_t p = self.parts.m.param_count; p-- > 0;) {
             for (size_t slice = self.param(p).slices; slice-- > 0;) {
                 if (!self.param(p).frozen && has_gradient(self.wire.rank(), p, slice, round))
-                    hand_over(p, slice, round);
+                    look(p, slice);
             }
         }
-        end();
     }
     void begin(double weight = 1)
     {
@@ -38,6 +42,12 @@ class batches
         zoff_transfer_reduce_scatter_weigh(&self.t, weight);
     }
     void hand_over(size_t p, size_t slice, unsigned round)
+    {
+        ASSERT_NO_FATAL_FAILURE(take(p, slice, round));
+        self.t.route.link->taken(&self.t, (zoff_param)p, slice);
+    }
+    // The same, but its bucket does not hear of it.
+    void take(size_t p, size_t slice, unsigned round)
     {
         char *at = self.param(p).grad + slice * self.param(p).grad_stride;
         const zoff_dtype dtype = self.param(p).grad_dtype;
@@ -48,7 +58,6 @@ class batches
         for (size_t k = 0; k < self.param(p).count; k++)
             put(dtype, at, k, number(self.wire.rank(), p, slice, k, round));
         ASSERT_ZOFF_OK(zoff_transfer_intake_take(&self.t, (zoff_param)p, slice, nullptr));
-        self.t.route.link->taken(&self.t, (zoff_param)p, slice);
     }
     // Nothing else comes; wait for the sums.
     void end()
