@@ -25,7 +25,7 @@ foreach(program IN ITEMS comm_contract_nccl nccl_plugin nccl_adds)
 endforeach()
 
 foreach(ranks IN ITEMS 1 2 3 4)
-  add_test(NAME cuda.comm_nccl_${ranks} COMMAND comm_contract_nccl --gtest_brief=1 --gtest_filter=*/nccl${ranks}:CommOpen.*)
+  add_test(NAME cuda.comm_nccl_${ranks} COMMAND comm_contract_nccl --gtest_brief=1 --gtest_filter=*/nccl${ranks})
   add_test(NAME gpu.comm_nccl_${ranks} COMMAND comm_contract_nccl --gtest_filter=*/nccl${ranks})
 endforeach()
 add_test(NAME cuda.nccl_plugin COMMAND nccl_plugin --gtest_brief=1)

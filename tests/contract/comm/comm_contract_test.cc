@@ -442,20 +442,4 @@ TEST_P(Comm, TooManyInFlightAreRefused)
     });
 }
 
-#ifndef ZOFF_RANKS_MPI
-TEST(CommOpen, WhatIsWrongIsSaid)
-{
-    zoff_comm *comm = nullptr;
-    zoff_comm_opts opts = {};
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_comm_open(&opts, &comm));
-    opts.struct_size = sizeof opts;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "0 ranks", zoff_comm_open_threads(&opts, 0, &comm));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "1025 ranks", zoff_comm_open_threads(&opts, 1025, &comm));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_comm_open_threads(&opts, 2, nullptr));
-    opts.backend = "carrier pigeons";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "it has: self, threads, mpi and nccl (plug-ins), auto",
-                      zoff_comm_open(&opts, &comm));
-    EXPECT_EQ(nullptr, comm);
-}
-#endif
 } // namespace
