@@ -1,5 +1,6 @@
-// step_test.cc: what a step means: who takes part, who is left out, scale, clip, skip, counting, zeroing, info, log.
-#include "small_engine.h"
+// step_test.cc: what a step means: who takes part, who is left out, scale, skip, counting, zeroing, info.
+#include "on_tiers.h"
+#include "sgd_engine.h"
 
 #include <math.h>
 
@@ -7,17 +8,10 @@ using namespace zoff_test;
 
 namespace
 {
-class Step : public testing::TestWithParam<bool> // true: NVMe
+class Step : public on_tiers
 {
-  protected:
-    std::string text(unsigned accumulation = 1, const std::string &more = "") const
-    {
-        return config_text(GetParam() ? folder.path : "", accumulation, more);
-    }
-    scratch_folder folder;
-    log_catcher log;
 };
-INSTANTIATE_TEST_SUITE_P(Tiers, Step, testing::Bool(), [](const auto &p) { return std::string(p.param ? "nvme" : "host"); });
+INSTANTIATE_TEST_SUITE_P(Tiers, Step, testing::Bool(), tier_name);
 
 TEST_P(Step, OnlyWhatIsReadyTakesPart)
 {
@@ -306,45 +300,52 @@ TEST_P(Step, DroppedGradientsAreForgotten)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-TEST_P(Step, OneLineForEachStepsPerPrint)
+class StepOfSgd : public sgd_engine
 {
-    trainer t(8);
-    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(1, ", \"steps_per_print\": 3"), 1024);
-    t.backward_all(0.1f);
-    for (int step = 0; step < 7; step++)
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-    EXPECT_EQ(2u, log.count("engine: step "));
-    EXPECT_TRUE(log.contains("step 3, lr 0.01, norm "));
-    EXPECT_TRUE(log.contains("step 6, lr 0.01, norm "));
+};
+
+// docs/adr/0038: such a step counts, like one in which a single parameter has no gradient; and it is said, once.
+TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsSaid)
+{
+    float w = 0, g = 1;
+    int64_t t = 0;
+    auto info = new_info();
+    make(", \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0, \"warmup_max_lr\": 1, "
+         "\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}");
+    const zoff_param p = add(&w, nullptr, 1, "forgotten");
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    log.expect("step 1 updates nothing: no parameter has a gradient");
+    for (int i = 0; i < 3; i++)
+        ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
+    EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
+    EXPECT_EQ(0u, info.elements_updated);
+    ASSERT_ZOFF_OK(zoff_step_count(made.get(), &t));
+    EXPECT_EQ(3, t);
+    ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, &g));
+    ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
+    EXPECT_EQ(0.5, info.lr); // of step 4, whoever took part in those before it
+    EXPECT_EQ(-0.5f, w);
 }
 
-TEST_P(Step, TheStatisticsAddUp)
+// Likewise: one t for all, so a first gradient that comes late meets no bias correction any more. At most
+// (1 - beta1) / sqrt(1 - beta2) times lr.
+TEST(LateGradient, MovesByTheRatioOfTheBetas)
 {
-    trainer t(9);
-    t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
-    engine e = seal_engine(t, text(), 1024);
-    t.backward_all(0.1f);
-    auto info = new_info();
-    uint64_t read = 0, written = 0;
-    for (int step = 0; step < 3; step++) {
-        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        read += info.nvme_read_bytes;
-        written += info.nvme_write_bytes;
-        // Norm: 2 bytes a gradient; update: gradient, master, m and v in; master, m, v and weight out.
-        EXPECT_EQ(4096u * (2 + 2 + 12), info.host_read_bytes);
-        EXPECT_EQ(4096u * (12 + 2), info.host_write_bytes);
-        EXPECT_GE(info.seconds, info.update_seconds);
+    float w[2] = {0, 0}, g[2] = {1, 1};
+    zoff_engine *e = nullptr;
+    zoff_param_desc d[2] = {};
+    for (int i = 0; i < 2; i++) {
+        d[i].value = &w[i];
+        d[i].grad = &g[i];
+        d[i].count = 1;
     }
-    EXPECT_EQ(GetParam(), written > 0);
-    char json[1024];
-    size_t length = 0;
-    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, &length));
-    EXPECT_EQ(strlen(json), length);
-    EXPECT_NE(std::string(json).find("\"steps\": 3, \"skipped\": 0, \"micro_steps\": 3"), std::string::npos) << json;
-    EXPECT_NE(std::string(json).find("\"nvme_read_bytes\": " + std::to_string(read) + ","), std::string::npos) << json;
-    size_t same = 0;
-    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), nullptr, 0, &same));
-    EXPECT_NEAR((double)length, (double)same, 1);
+    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, d, sizeof d[0], 2, &e));
+    engine owner(e);
+    ASSERT_ZOFF_OK(zoff_step_count_set(e, 100000));
+    ASSERT_ZOFF_OK(zoff_grad_ready(e, 1, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(e, nullptr));
+    EXPECT_EQ(0, w[0]);
+    EXPECT_NEAR(-1e-3 * 0.1 / sqrt(0.001), w[1], 1e-5);
 }
 } // namespace

@@ -1,0 +1,61 @@
+// state_range_test.cc: ranges of a state, or of weights, over the borders of slices and chunks.
+#include "on_tiers.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class StateRange : public on_tiers
+{
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, StateRange, testing::Bool(), tier_name);
+
+TEST_P(StateRange, WindowsAreReadAndWrittenAcrossSlicesAndChunks)
+{
+    trainer t(2);
+    t.add(2500, 3, ZOFF_BF16, ZOFF_BF16, 0, false, 9);
+    t.add(1777, 2, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, text(), 1024);
+    for (zoff_param p = 0; p < 2; p++) {
+        size_t total = t.tensors[p].total();
+        for (zoff_state_kind kind : {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}) {
+            std::vector<float> want(total);
+            for (auto &x : want)
+                x = (float)(t.random() % 1000);
+            ASSERT_ZOFF_OK(zoff_state_write(e.get(), p, kind, 0, total, want.data()));
+            for (size_t first : {size_t(0), size_t(1), size_t(1023), size_t(1700), total - 1, total}) {
+                std::vector<float> have(total - first, -1);
+                size_t count = have.size() > 2000 ? 2000 : have.size();
+                ASSERT_ZOFF_OK(zoff_state_read(e.get(), p, kind, first, count, have.data()));
+                for (size_t k = 0; k < count; k++)
+                    ASSERT_EQ(want[first + k], have[k]) << p << " " << kind << " " << first << " " << k;
+            }
+            float x = -5;
+            ASSERT_ZOFF_OK(zoff_state_write(e.get(), p, kind, 1600, 1, &x));
+            std::vector<float> have(total);
+            want[1600] = x;
+            ASSERT_ZOFF_OK(zoff_state_read(e.get(), p, kind, 0, total, have.data()));
+            EXPECT_EQ(want, have);
+        }
+    }
+}
+
+TEST_P(StateRange, WindowsOutsideAreRefused)
+{
+    trainer t(6);
+    t.add(100, 2, ZOFF_F32, ZOFF_F32);
+    t.add(100, 1, ZOFF_F32, ZOFF_F32, 0, true);
+    t.add(0, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, text());
+    float x[300];
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param0 has 200 elements; a range of 200 from 1 is outside",
+                      zoff_state_read(e.get(), 0, ZOFF_STATE_M, 1, 200, x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "outside", zoff_state_read(e.get(), 0, ZOFF_STATE_M, SIZE_MAX, 2, x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "param1 is frozen", zoff_state_read(e.get(), 1, ZOFF_STATE_M, 0, 1, x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter 3; the engine has 3", zoff_state_read(e.get(), 3, ZOFF_STATE_M, 0, 1, x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "not a zoff_state_kind", zoff_state_read(e.get(), 0, (zoff_state_kind)3, 0, 1, x));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "dst must not be NULL", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "src must not be NULL", zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
+    EXPECT_ZOFF_OK(zoff_state_read(e.get(), 2, ZOFF_STATE_M, 0, 0, x));
+}
+} // namespace

@@ -1,0 +1,74 @@
+// stats_test.cc: what an engine tells: lines of the log, and its totals as JSON.
+#include "on_tiers.h"
+
+using namespace zoff_test;
+
+namespace
+{
+class Stats : public on_tiers
+{
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, Stats, testing::Bool(), tier_name);
+
+TEST_P(Stats, OneLineForEachStepsPerPrint)
+{
+    trainer t(8);
+    t.add(2500, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(1, ", \"steps_per_print\": 3"), 1024);
+    t.backward_all(0.1f);
+    for (int step = 0; step < 7; step++)
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    EXPECT_EQ(2u, log.count("engine: step "));
+    EXPECT_TRUE(log.contains("step 3, lr 0.01, norm "));
+    EXPECT_TRUE(log.contains("step 6, lr 0.01, norm "));
+}
+
+TEST_P(Stats, TheStatisticsAddUp)
+{
+    trainer t(9);
+    t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(), 1024);
+    t.backward_all(0.1f);
+    auto info = new_info();
+    uint64_t read = 0, written = 0;
+    for (int step = 0; step < 3; step++) {
+        ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
+        read += info.nvme_read_bytes;
+        written += info.nvme_write_bytes;
+        // Norm: 2 bytes a gradient; update: gradient, master, m and v in; master, m, v and weight out.
+        EXPECT_EQ(4096u * (2 + 2 + 12), info.host_read_bytes);
+        EXPECT_EQ(4096u * (12 + 2), info.host_write_bytes);
+        EXPECT_GE(info.seconds, info.update_seconds);
+    }
+    EXPECT_EQ(GetParam(), written > 0);
+    char json[1024];
+    size_t length = 0;
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, &length));
+    EXPECT_EQ(strlen(json), length);
+    EXPECT_NE(std::string(json).find("\"steps\": 3, \"skipped\": 0, \"micro_steps\": 3"), std::string::npos) << json;
+    EXPECT_NE(std::string(json).find("\"nvme_read_bytes\": " + std::to_string(read) + ","), std::string::npos) << json;
+    size_t same = 0;
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), nullptr, 0, &same));
+    EXPECT_NEAR((double)length, (double)same, 1);
+}
+
+TEST(StatsLog, ALogLevelThatIsNoneIsTold)
+{
+    log_catcher log;
+    log.expect("ZOFF_LOG_LEVEL is \"loud\"; it may be error, warn, info, debug or trace");
+    ASSERT_EQ(0, setenv("ZOFF_LOG_LEVEL", "loud", 1));
+    trainer t(4);
+    t.add(5, 1, ZOFF_F32, ZOFF_F32);
+    engine e = seal_engine(t, "{}");
+    ASSERT_EQ(0, unsetenv("ZOFF_LOG_LEVEL"));
+}
+
+TEST(StatsLog, Bf16AskedForButNotRegistered)
+{
+    log_catcher log;
+    trainer t(1);
+    t.add(3, 1, ZOFF_F32, ZOFF_F32);
+    log.expect("bf16.enabled is true (test.json:1:");
+    engine e = seal_engine(t, "{\"bf16\": {\"enabled\": true}}");
+}
+} // namespace
