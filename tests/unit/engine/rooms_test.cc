@@ -1,0 +1,92 @@
+// rooms_test.cc: what the rooms below borrow of an engine is the engine's own, and what they call of it reaches it.
+#include "on_tiers.h"
+
+extern "C" {
+#include "engine_priv.h"
+}
+
+using namespace zoff_test;
+
+namespace
+{
+class Rooms : public on_tiers
+{
+  protected:
+    Rooms() : t(1) { t.add(3000, 1, ZOFF_BF16, ZOFF_BF16); }
+    trainer t;
+};
+INSTANTIATE_TEST_SUITE_P(Tiers, Rooms, testing::Bool(), tier_name);
+
+TEST(RoomsConnect, EachContextBorrowsFieldsOfItsEngine)
+{
+    static zoff_engine e;
+    zoff_engine_rooms_connect(&e);
+    EXPECT_EQ(&e.settings.values, e.model.values);
+    EXPECT_EQ(&e.model, e.lending.model);
+    EXPECT_EQ(&e.plan, e.lending.plan);
+    EXPECT_EQ(&e.settings.values.weights, e.lending.values);
+    EXPECT_EQ(&e.channel, e.lending.channel);
+    EXPECT_EQ(&e.progress, e.lending.progress);
+    EXPECT_EQ(&e.io.weights, e.lending.reads);
+    EXPECT_EQ(&e.transfer.pollers.ranks, e.lending.ranks);
+    EXPECT_EQ(&e.model, e.transfer.model);
+    EXPECT_EQ(&e.plan, e.transfer.plan);
+    EXPECT_EQ(&e.lending, e.transfer.lending);
+    EXPECT_EQ(&e.settings.values, e.transfer.values);
+    EXPECT_EQ(&e.channel, e.transfer.channel);
+    EXPECT_EQ(&e.progress, e.transfer.progress);
+    EXPECT_EQ(&e.run.info, e.transfer.info);
+    EXPECT_EQ(&e.model, e.agreement.model);
+    EXPECT_EQ(&e.plan, e.agreement.plan);
+    EXPECT_EQ(&e.channel, e.agreement.channel);
+    EXPECT_EQ(&e.transfer, e.agreement.transfer);
+}
+
+TEST_P(Rooms, SurroundingsAreTheSameInAllOfThem)
+{
+    engine e = seal_engine(t, text(), 1024);
+    EXPECT_EQ(e->comm, e->transfer.comm);
+    EXPECT_EQ(e->comm, e->lending.comm);
+    EXPECT_EQ(e->comm, e->agreement.comm);
+    EXPECT_EQ(e->accel, e->transfer.accel);
+    EXPECT_TRUE(e->model.in_place) << "the CPU reaches what is on the host";
+    accel device;
+    zoff_accel *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &made));
+    device.reset(made);
+    trainer none(1);
+    engine on_device = make_engine(none, text(), 0, 0, nullptr, made);
+    EXPECT_EQ(made, on_device->transfer.accel);
+    EXPECT_FALSE(on_device->model.in_place);
+}
+
+TEST_P(Rooms, CallsOfTheRoomsReachTheEngine)
+{
+    engine e = seal_engine(t, text(), 1024);
+    const zoff_transfer_owner &owner = e->transfer.owner;
+    ASSERT_EQ(e.get(), owner.ctx);
+    for (zoff_gate gate : {ZOFF_GATE_CLOSED, ZOFF_GATE_VOTING, ZOFF_GATE_OPEN, ZOFF_GATE_SKIP}) {
+        e->run.gate = gate;
+        EXPECT_EQ(gate == ZOFF_GATE_VOTING, owner.is_voting(owner.ctx));
+    }
+    EXPECT_EQ(e->settings.threads, owner.threads_now(owner.ctx));
+    e->threads.in_progress = true;
+    EXPECT_EQ(1u, owner.threads_now(owner.ctx)) << "where the program's threads are busy";
+    e->threads.in_progress = false;
+    EXPECT_EQ(zoff_engine_threads_of_measure(e.get()), owner.threads_of_measure(owner.ctx));
+    t.backward_all(0.1f);
+    ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+    zoff_store_stats have, want;
+    owner.io(owner.ctx, &have);
+    zoff_engine_stores_stats(e.get(), &want);
+    EXPECT_EQ(want.write_bytes, have.write_bytes);
+    EXPECT_EQ(GetParam(), have.write_bytes > 0);
+    // In a step, what lies between two pieces of a kernel borrows for the next buckets.
+    ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
+    while (GetParam() && !e->transfer.runs[0].states.base)
+        owner.feed(owner.ctx);
+    EXPECT_EQ(GetParam(), e->transfer.runs[0].states.base != nullptr);
+    ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+}
+} // namespace
