@@ -1,6 +1,10 @@
 // budget_test.cc: the plan by hand, and what does not fit with the key to change.
 #include "sgd_engine.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -77,5 +81,103 @@ TEST(Budget, MoreStatesThanTheMachineHasMemory)
                       "0 bytes, what goes to other ranks or to a device 0 bytes), have ",
                       zoff_engine_seal(made));
     EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
+}
+
+// Chunks of 1024 elements with three states of 4 bytes; all else follows from how many there are and how large one is.
+TEST(Budget, ThePlanByHand)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(20480, 1, ZOFF_BF16, ZOFF_BF16);
+    const uint64_t elements = 20480, states = 12 * elements, count = 20;
+    const zoff_plan_info host = plan_of(make_engine(t, config_text(""), 1024).get());
+    EXPECT_EQ(ZOFF_TIER_HOST, host.tier);
+    EXPECT_EQ(elements, host.elements);
+    EXPECT_EQ(states, host.state_bytes);
+    EXPECT_EQ(count, host.chunk_count);
+    const uint64_t chunk = host.chunk_bytes;
+    EXPECT_LE(12u * 1024, chunk);
+    EXPECT_EQ(0u, chunk % 4096);
+    EXPECT_EQ(count * chunk, host.host_bytes);
+    EXPECT_EQ(0u, host.slots + host.nvme_bytes + host.accumulator_bytes + host.weight_bytes + host.exchange_bytes);
+    EXPECT_EQ(host.host_bytes, host.memory_bytes);
+    const struct {
+        uint64_t residents;
+        bool persist;
+        unsigned accumulation;
+    } cases[] = {{0, false, 1}, {5, false, 1}, {0, true, 1}, {5, true, 2}, {20, false, 4}};
+    for (const auto &c : cases) {
+        const std::string text = config_text(folder.path, c.accumulation, c.persist ? ", \"zoff\": {\"persist\": true}" : "");
+        const zoff_plan_info nvme = plan_of(make_engine(t, text, 1024, (3 + c.residents) * chunk).get());
+        EXPECT_EQ(3u, nvme.slots);
+        EXPECT_EQ(chunk, nvme.chunk_bytes);
+        EXPECT_EQ((3 + c.residents) * chunk, nvme.host_bytes);
+        EXPECT_EQ(c.residents * chunk, nvme.resident_bytes);
+        EXPECT_EQ((count - c.residents) * chunk, nvme.step_read_bytes);
+        EXPECT_EQ((count - (c.persist ? 0 : c.residents)) * chunk, nvme.step_write_bytes);
+        EXPECT_EQ(c.persist ? 2 * count * chunk : (count - c.residents) * chunk, nvme.nvme_bytes);
+        EXPECT_EQ(c.accumulation > 1 ? 4 * elements : 0, nvme.accumulator_bytes);
+        EXPECT_EQ(nvme.host_bytes + nvme.accumulator_bytes, nvme.memory_bytes);
+    }
+}
+
+// Weights of the engine: all of them in DRAM; or slots, and in files what max_in_cpu does not keep. A step makes them of the
+// masters, so it writes and does not read them.
+TEST(Budget, WeightsOfTheEngineByHand)
+{
+    log_catcher log;
+    scratch_folder folder;
+    trainer t(1);
+    t.add(20480, 1, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    const zoff_plan_info host = plan_of(make_engine(t, config_text(""), 1024).get());
+    EXPECT_EQ(2u * 20480, host.weight_bytes);
+    EXPECT_LE(2u * 20480, host.weight_host_bytes);
+    EXPECT_EQ(0u, host.weight_nvme_bytes);
+    EXPECT_EQ(host.host_bytes + host.weight_host_bytes, host.memory_bytes);
+    const std::string text = with_offloaded_weights(config_text(folder.path), folder.path);
+    const zoff_plan_info nvme = plan_of(make_engine(t, text, 1024).get());
+    EXPECT_EQ(2u * 20480, nvme.weight_bytes);
+    EXPECT_EQ(0u, nvme.weight_nvme_bytes % 20);
+    const uint64_t chunk = nvme.weight_nvme_bytes / 20;
+    EXPECT_LE(2u * 1024, chunk);
+    EXPECT_EQ(20 * nvme.chunk_bytes, nvme.step_read_bytes) << "states only";
+    EXPECT_EQ(20 * (nvme.chunk_bytes + chunk), nvme.step_write_bytes);
+    std::string cached = text;
+    cached.replace(cached.find("\"max_in_cpu\": 0"), 15, "\"max_in_cpu\": 4200"); // four chunks and a part of one
+    const zoff_plan_info some = plan_of(make_engine(t, cached, 1024).get());
+    EXPECT_EQ(16 * chunk, some.weight_nvme_bytes);
+    EXPECT_EQ(4 * chunk, some.weight_host_bytes - nvme.weight_host_bytes);
+}
+
+TEST(Budget, TheLayoutIsThatOfNamesSizesOrderAndOptimizers)
+{
+    log_catcher log;
+    float x[64];
+    const auto layout = [&](const char *first, const char *second, size_t count, size_t slices, unsigned threads) {
+        zoff_engine_opts opts = {};
+        opts.struct_size = sizeof opts;
+        opts.threads = threads;
+        zoff_engine *made = nullptr;
+        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
+        engine e(made);
+        for (const char *name : {first, second}) {
+            zoff_param_desc d = described(x + (name == first ? 0 : 32), count);
+            d.slices = slices;
+            d.name = name;
+            EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+        }
+        EXPECT_ZOFF_OK(zoff_engine_seal(made));
+        uint64_t number = 0;
+        EXPECT_ZOFF_OK(zoff_engine_budget_layout(made, &made->plan, &number));
+        return number;
+    };
+    const uint64_t same = layout("a", "b", 4, 2, 1);
+    EXPECT_EQ(same, layout("a", "b", 4, 2, 2)) << "threads may change";
+    EXPECT_NE(same, layout("a", "c", 4, 2, 1));
+    EXPECT_NE(same, layout("b", "a", 4, 2, 1));
+    EXPECT_NE(same, layout("a", "b", 2, 4, 1));
+    EXPECT_NE(same, layout("a", "b", 5, 2, 1));
 }
 } // namespace

@@ -1,4 +1,5 @@
 // engine_test.cc: create, open, seal, destroy: what an error leaves as it was, and what is left behind.
+#include "memory_fault.h"
 #include "small_engine.h"
 
 #include <chrono>
@@ -174,5 +175,105 @@ TEST(Engine, TwoEnginesOnOneFolderDoNotTouchEachOther)
     ASSERT_NO_FATAL_FAILURE(a.expect_states(first.get()));
     first.reset();
     ASSERT_NO_FATAL_FAILURE(b.expect_states(second.get()));
+}
+
+// Seal is all or nothing: whichever allocation fails, the engine is as before, and may be sealed again.
+TEST(Engine, ASealWithoutMemoryLeavesItAsItWas)
+{
+    for (bool files : {false, true}) {
+        log_catcher log;
+        scratch_folder folder;
+        int failures = 0;
+        for (int n = 1, fails = 1; fails; n++) {
+            SCOPED_TRACE("allocation " + std::to_string(n));
+            trainer t(7);
+            t.add(3000, 2, ZOFF_BF16, ZOFF_BF16);
+            t.add(500, 1, ZOFF_F32, ZOFF_F32);
+            t.give_away(1);
+            engine e = make_engine(t, config_text(files ? folder.path : "", 2), 1024);
+            const zoff_plan_info before = plan_of(e.get());
+            zoff_status status;
+            {
+                memory_fault fault;
+                fault.fail_allocation = n;
+                status = zoff_engine_seal(e.get());
+                fails = fault.allocations >= n;
+            }
+            if (status < 0) {
+                failures++;
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", status);
+                EXPECT_EQ(0u, state_files(folder.path).size());
+                const zoff_plan_info after = plan_of(e.get());
+                EXPECT_EQ(before.chunk_count, after.chunk_count);
+                EXPECT_EQ(before.state_bytes, after.state_bytes);
+                EXPECT_EQ(before.memory_bytes, after.memory_bytes);
+                ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
+            }
+            for (int micro = 0; micro < 2; micro++) {
+                t.backward_all(0.1f);
+                ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
+            }
+            reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
+            ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+        }
+        EXPECT_LT(20, failures);
+    }
+}
+
+TEST(Engine, CreateAndOpenWithoutMemoryLeaveNothing)
+{
+    log_catcher log;
+    float value[4] = {1, 2, 3, 4}, grad[4] = {1, 1, 1, 1};
+    zoff_param_desc d = {};
+    d.value = value;
+    d.grad = grad;
+    d.count = 4;
+    int failures[2] = {0, 0};
+    for (bool opens : {false, true}) {
+        for (int n = 1, fails = 1; fails; n++) {
+            zoff_engine *made = nullptr;
+            zoff_status status;
+            {
+                memory_fault fault;
+                fault.fail_allocation = n;
+                status = opens ? zoff_engine_open(nullptr, &d, sizeof d, 1, &made) : zoff_engine_create(nullptr, &made);
+                fails = fault.allocations >= n;
+            }
+            failures[opens] += status < 0;
+            EXPECT_EQ(status < 0, made == nullptr) << "allocation " << n;
+            EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_NO_MEMORY) << zoff_last_error();
+            zoff_engine_destroy(made);
+        }
+    }
+    EXPECT_LT(3, failures[0]);
+    EXPECT_LT(failures[0], failures[1]);
+}
+
+// A plan asked for while the engine is built ties nothing: parameters may still be added.
+TEST(Engine, APlanLeavesNoTies)
+{
+    log_catcher log;
+    float x[8] = {}, g[8] = {};
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    engine e(made);
+    for (int i = 0; i < 2; i++) {
+        zoff_param_desc d = {};
+        d.struct_size = sizeof d;
+        d.value = x;
+        d.grad = g + 4 * i;
+        d.count = 4;
+        ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+        EXPECT_EQ(4u, plan_of(made).elements) << "tied weights are there once";
+        EXPECT_EQ(4u, plan_of(made).elements);
+    }
+    zoff_plan_info shorter = {};
+    shorter.struct_size = offsetof(zoff_plan_info, state_bytes);
+    shorter.state_bytes = 77;
+    ASSERT_ZOFF_OK(zoff_engine_plan(made, &shorter));
+    EXPECT_EQ(4u, shorter.elements);
+    EXPECT_EQ(77u, shorter.state_bytes) << "behind the end of the caller's struct";
+    EXPECT_EQ(offsetof(zoff_plan_info, state_bytes), shorter.struct_size);
+    ASSERT_ZOFF_OK(zoff_engine_seal(made));
 }
 } // namespace

@@ -61,4 +61,47 @@ TEST_F(Gate, WhatFp32DoesNotHoldIsSkipped)
         EXPECT_TRUE(c.words || factor >= FLT_MIN);
     }
 }
+
+// Of several gradients that are not finite the first in the list of parameters is named, with the block of 1024 elements.
+TEST_F(Gate, TheFirstPoisonOfTheListIsNamed)
+{
+    std::vector<float> w(2600, 0), g(2600, 1), v(10, 0), h(10, NAN);
+    auto info = new_info();
+    make();
+    add(w.data(), g.data(), w.size(), "first");
+    add(v.data(), h.data(), v.size(), "second");
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    g[2500] = INFINITY;
+    log.expect("the gradient of first, slice 0, has an inf or nan between its elements 2048 and 2599; weights");
+    ASSERT_ZOFF_OK(step(&info));
+    EXPECT_TRUE(info.skipped);
+    EXPECT_EQ(0u, info.nonfinite_param);
+    g[2500] = 1;
+    log.expect("the gradient of second, slice 0, has an inf or nan between its elements 0 and 9; weights");
+    ASSERT_ZOFF_OK(step(&info));
+    EXPECT_EQ(1u, info.nonfinite_param);
+    EXPECT_EQ(0, w[0]);
+    EXPECT_EQ(0, info.elements_updated);
+}
+
+// The norm is that of all parameters together, and each is multiplied by the one factor.
+TEST_F(Gate, OneFactorForAllParameters)
+{
+    float w = 0, g = 3;
+    std::vector<float> v(3000, 0), h(3000, 0);
+    h[2999] = 4;
+    auto info = new_info();
+    make();
+    add(&w, &g, 1, "w");
+    add(v.data(), h.data(), v.size(), "v");
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    ASSERT_ZOFF_OK(step(&info, 1));
+    EXPECT_EQ(5, info.grad_norm);
+    EXPECT_EQ(1 / (5 + 1e-6), info.clip_factor);
+    EXPECT_EQ(-3 * (float)info.clip_factor, w);
+    EXPECT_EQ(-4 * (float)info.clip_factor, v[2999]);
+    ASSERT_ZOFF_OK(step(&info, ZOFF_CLIP_OFF, 0.5));
+    EXPECT_EQ(2.5, info.grad_norm) << "after scaling";
+    EXPECT_EQ(1, info.clip_factor);
+}
 } // namespace

@@ -71,4 +71,80 @@ TEST_F(Handover, AGradientOfWeight0CountsAsZerosAlsoWhereItIsNotFinite)
         }
     }
 }
+
+TEST_F(Handover, MemoryForAGradientIsLentOnceAndHandedOverOnce)
+{
+    std::vector<float> w(100, 0), own(100, 1);
+    void *lent = nullptr, *again = nullptr;
+    make();
+    const zoff_param p = add(w.data(), nullptr, w.size(), "w"), q = add(own.data(), own.data(), own.size(), "q");
+    zoff_param_desc d = described(own.data() + 50, 10);
+    d.frozen = true;
+    d.grad = nullptr;
+    d.value = nullptr;
+    zoff_param frozen = 0;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, &frozen));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not sealed", zoff_grad_acquire(made.get(), p, 0, nullptr, &lent));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "w has no gradient buffer", zoff_grad_ready(made.get(), p, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 1 of parameter 0", zoff_grad_acquire(made.get(), p, 1, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 0 of parameter 9", zoff_grad_acquire(made.get(), 9, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_grad_acquire(made.get(), p, 0, &own, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "q has a gradient buffer", zoff_grad_acquire(made.get(), q, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is frozen", zoff_grad_acquire(made.get(), frozen, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_grad_acquire(made.get(), p, 0, nullptr, nullptr));
+    EXPECT_EQ(nullptr, lent);
+    ASSERT_ZOFF_OK(zoff_grad_acquire(made.get(), p, 0, nullptr, &lent));
+    for (int i = 0; i < 100; i++)
+        EXPECT_EQ(0, ((float *)lent)[i]);
+    ((float *)lent)[5] = 2;
+    ASSERT_ZOFF_OK(zoff_grad_acquire(made.get(), p, 0, nullptr, &again));
+    EXPECT_EQ(lent, again);
+    EXPECT_EQ(2, ((float *)lent)[5]) << "what the program wrote stays";
+    ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), p, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "handed over twice", zoff_grad_ready(made.get(), p, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "was handed over in this step", zoff_grad_acquire(made.get(), p, 0, nullptr, &lent));
+    ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
+    EXPECT_EQ(-2, w[5]);
+    EXPECT_EQ(0, w[6]);
+    ASSERT_ZOFF_OK(zoff_grad_acquire(made.get(), p, 0, nullptr, &lent));
+    EXPECT_EQ(0, ((float *)lent)[5]) << "zeros again";
+}
+
+TEST_F(Handover, AWeightComesBeforeTheGradients)
+{
+    float w = 0, g = 1;
+    make(", \"gradient_accumulation_steps\": 2");
+    const zoff_param p = add(&w, &g, 1, "w");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not sealed", zoff_grad_weight(made.get(), 1));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    for (double bad : {-1.0, (double)NAN, (double)INFINITY, 1e39})
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "not a finite fp32 number from 0 on", zoff_grad_weight(made.get(), bad));
+    ASSERT_ZOFF_OK(zoff_grad_weight(made.get(), 3));
+    ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), p, 0, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call it before zoff_grad_ready()", zoff_grad_weight(made.get(), 1));
+    ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
+    ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
+    g = 5; // of weight 1, which holds for each micro-batch anew
+    ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, nullptr));
+    EXPECT_EQ(-(3.0f * 1 + 1 * 5) / 4, w);
+}
+
+TEST_F(Handover, OnlyWhatWasHandedOverIsFilledWithZeros)
+{
+    float w[2] = {0, 0}, g[2] = {1, 1};
+    zoff_step_args args = {};
+    args.struct_size = sizeof args;
+    args.flags = ZOFF_STEP_ZERO_GRADS;
+    make();
+    add(&w[0], &g[0], 1, "a");
+    const zoff_param b = add(&w[1], &g[1], 1, "b");
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), b, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(made.get(), &args));
+    ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
+    EXPECT_EQ(1, g[0]);
+    EXPECT_EQ(0, g[1]);
+}
 } // namespace

@@ -60,4 +60,97 @@ TEST(Params, SizesThatOnlyTheCounterOverflows)
     d.frozen = true;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "slices are more than", zoff_engine_add_param(made, &d, nullptr));
 }
+
+class Lent : public sgd_engine
+{
+};
+
+TEST_F(Lent, NumbersAreGivenInOrderAndAShortDescriptionIsEnough)
+{
+    float x[4] = {1, 2, 3, 4};
+    zoff_param p = 77;
+    make();
+    EXPECT_EQ(0u, add(x, nullptr, 1, "a"));
+    zoff_param_desc d = described(x + 1, 2);
+    d.grad = nullptr;
+    d.frozen = true;
+    d.slices = 9;
+    d.struct_size = offsetof(zoff_param_desc, slices);
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, &p));
+    EXPECT_EQ(1u, p);
+    EXPECT_EQ(3u, plan_of(made.get()).elements) << "neither frozen nor of nine slices";
+}
+
+TEST_F(Lent, GroupsAreSetUntilAStepIsOpen)
+{
+    float w[2] = {0, 0}, g[2] = {1, 1};
+    zoff_adam_hyper h;
+    zoff_adam_hyper_init_for(&h, ZOFF_OPTIMIZER_SGD);
+    make();
+    zoff_param_desc d = described(&w[0], 1);
+    d.grad = &g[0];
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, nullptr));
+    d.value = &w[1];
+    d.grad = &g[1];
+    d.group = 1;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, nullptr));
+    h.lr = 0.5;
+    ASSERT_ZOFF_OK(zoff_engine_set_group(made.get(), 1, &h));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, nullptr));
+    EXPECT_EQ(-1, w[0]);
+    EXPECT_EQ(-0.5, w[1]);
+    h.lr = 0.25;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no parameter is in group 2", zoff_engine_set_group(made.get(), 2, &h));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_engine_set_group(made.get(), 1, nullptr));
+    ASSERT_ZOFF_OK(zoff_engine_set_group(made.get(), 1, &h));
+    ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), 1, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_engine_set_group(made.get(), 1, &h));
+    ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
+    EXPECT_EQ(-0.75, w[1]);
+}
+
+TEST_F(Lent, WeightsAreFetchedAndReleasedByTheRules)
+{
+    float first[6] = {1, 2, 3, 4, 5, 6}, x = 0;
+    const void *lent = nullptr;
+    make();
+    zoff_param_desc d = described(first, 3);
+    d.slices = 2;
+    d.grad = nullptr;
+    d.engine_owned = true;
+    ASSERT_ZOFF_OK(zoff_engine_add_param(made.get(), &d, nullptr));
+    add(&x, nullptr, 1, "mine");
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "not sealed", zoff_param_fetch(made.get(), 0, 0, nullptr, &lent));
+    ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 2 of parameter 0", zoff_param_fetch(made.get(), 0, 2, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "no slice 0 of parameter 2", zoff_param_fetch(made.get(), 2, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "weights of mine are in the caller's memory",
+                      zoff_param_fetch(made.get(), 1, 0, nullptr, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_param_fetch(made.get(), 0, 0, &x, &lent));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out must not be NULL", zoff_param_fetch(made.get(), 0, 0, nullptr, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_param_release: engine must not be NULL",
+                      zoff_param_release(nullptr, 0, 0, nullptr));
+    ASSERT_ZOFF_OK(zoff_param_fetch(made.get(), 0, 1, nullptr, &lent));
+    EXPECT_EQ(0, memcmp(first + 3, lent, sizeof(float[3])));
+    EXPECT_EQ(0u, (size_t)lent % 64);
+    ASSERT_ZOFF_OK(zoff_param_release(made.get(), 0, 1, nullptr));
+    EXPECT_LT(zoff_param_release(made.get(), 0, 1, nullptr), 0) << "nothing is lent any more";
+}
+
+TEST(ParamsOnDevice, WeightsThereAreTheProgrammes)
+{
+    log_catcher log;
+    zoff_accel *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_accel_open("emulated", 0, &made));
+    accel device(made);
+    trainer none(1);
+    engine e = make_engine(none, "{}", 0, 0, nullptr, made);
+    zoff_param_desc d = described(nullptr, 4);
+    d.engine_owned = true;
+    d.name = "w";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "w: weights on accelerator \"emulated\" are the program's",
+                      zoff_engine_add_param(e.get(), &d, nullptr));
+}
 } // namespace

@@ -1,6 +1,10 @@
 // phase_test.cc: which calls are allowed when, and what the others are told.
 #include "sgd_engine.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -97,5 +101,34 @@ TEST_F(Phase, CallsAtTheWrongTimeAreRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, x));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_step_count_set(e.get(), 3));
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
+}
+
+TEST_F(Phase, EachHasItsWords)
+{
+    make();
+    const std::pair<zoff_phase, const char *> words[] = {{ZOFF_PHASE_BUILDING, "not sealed yet"},
+                                                         {ZOFF_PHASE_IDLE, "no step is open"},
+                                                         {ZOFF_PHASE_OPEN, "a step is open"},
+                                                         {ZOFF_PHASE_FAILED, "a step has failed"}};
+    for (const auto &is : words) {
+        made->life.phase = is.first;
+        EXPECT_NE(nullptr, strstr(zoff_engine_phase_words(made.get()), is.second));
+        for (const auto &wanted : words) {
+            if (wanted.first == is.first)
+                EXPECT_ZOFF_OK(zoff_engine_phase_check(made.get(), wanted.first, "call"));
+            else
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, std::string("call: ") + zoff_engine_phase_words(made.get()),
+                                  zoff_engine_phase_check(made.get(), wanted.first, "call"));
+        }
+        EXPECT_EQ(is.first == ZOFF_PHASE_IDLE ? ZOFF_OK : ZOFF_ERR_STATE, zoff_engine_phase_check_idle(made.get(), "call"));
+    }
+    made->life.phase = ZOFF_PHASE_BUILDING;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "call: engine must not be NULL",
+                      zoff_engine_phase_check(nullptr, ZOFF_PHASE_IDLE, "call"));
+    EXPECT_ZOFF_OK(zoff_engine_phase_check_weights(made.get(), "call"));
+    made->life.awaits_weights = true;
+    made->t = 12;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call: the states are those after step 12",
+                      zoff_engine_phase_check_weights(made.get(), "call"));
 }
 } // namespace

@@ -1,6 +1,10 @@
 // state_range_test.cc: ranges of a state, or of weights, over the borders of slices and chunks.
 #include "on_tiers.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -57,5 +61,50 @@ TEST_P(StateRange, WindowsOutsideAreRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "dst must not be NULL", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "src must not be NULL", zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 1, nullptr));
     EXPECT_ZOFF_OK(zoff_state_read(e.get(), 2, ZOFF_STATE_M, 0, 0, x));
+}
+
+// Weights that the engine keeps, in their own type: what is set becomes the masters, and no other element does.
+TEST_P(StateRange, WeightsThatAreSetBecomeMasters)
+{
+    trainer t(3);
+    t.add(1500, 3, ZOFF_BF16, ZOFF_BF16);
+    t.give_away(0);
+    engine e = seal_engine(t, text(), 1024);
+    std::vector<uint16_t> weights(2000), have(2000);
+    for (size_t k = 0; k < weights.size(); k++)
+        weights[k] = reference::to_16(ZOFF_BF16, (float)(k % 200));
+    ASSERT_ZOFF_OK(zoff_param_write(e.get(), 0, 1200, weights.size(), weights.data()));
+    ASSERT_ZOFF_OK(zoff_param_read(e.get(), 0, 1200, have.size(), have.data()));
+    EXPECT_EQ(weights, have);
+    for (size_t k = 0; k < weights.size(); k++)
+        t.tensors[0].master[1200 + k] = (float)(k % 200);
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
+    ASSERT_NO_FATAL_FAILURE(t.expect_weights());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "outside", zoff_param_read(e.get(), 0, 4400, 101, have.data()));
+}
+
+// Ranges stop reading ahead for the step, put off what they write, and a step, or whoever closes them, makes up for both.
+TEST_P(StateRange, CloseCommitsAndReadsAheadAgain)
+{
+    trainer t(4);
+    t.add(5000, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(), 1024);
+    float x = 0.5f;
+    EXPECT_FALSE(e->ranges.last);
+    ASSERT_ZOFF_OK(zoff_state_read(e.get(), 0, ZOFF_STATE_M, 3000, 1, &x));
+    EXPECT_TRUE(e->ranges.last);
+    EXPECT_FALSE(e->ranges.unsaved);
+    x = 0.5f;
+    ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_M, 3000, 1, &x));
+    EXPECT_TRUE(e->ranges.unsaved);
+    ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
+    EXPECT_FALSE(e->ranges.unsaved);
+    EXPECT_TRUE(e->ranges.last);
+    ASSERT_ZOFF_OK(zoff_engine_state_range_close(e.get()));
+    EXPECT_FALSE(e->ranges.last);
+    EXPECT_EQ(GetParam(), zoff_engine_stores_busy(e.get(), false)) << "reads for the next step";
+    t.tensors[0].m[3000] = 0.5f;
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 } // namespace

@@ -1,6 +1,10 @@
 // stats_test.cc: what an engine tells: lines of the log, and its totals as JSON.
 #include "on_tiers.h"
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -70,5 +74,45 @@ TEST(StatsLog, Bf16AskedForButNotRegistered)
     t.add(3, 1, ZOFF_F32, ZOFF_F32);
     log.expect("bf16.enabled is true (test.json:1:");
     engine e = seal_engine(t, "{\"bf16\": {\"enabled\": true}}");
+}
+
+TEST_P(Stats, TheStartIsSaid)
+{
+    trainer t(3);
+    t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text(), 1024);
+    EXPECT_TRUE(log.contains("1 parameters, 4096 elements; states of 48.0 KiB in " +
+                             (GetParam() ? "files under " + folder.path : "DRAM")));
+    EXPECT_EQ(GetParam(), log.contains("(3 slots"));
+    EXPECT_TRUE(log.contains("trains by optimizer.type \"AdamW\"")) << "the optimizer of the configuration";
+    EXPECT_FALSE(log.contains("hyper-parameters of their own"));
+    zoff_adam_hyper h = config_groups(1)[0];
+    engine own = make_engine(t, text(), 1024);
+    ASSERT_ZOFF_OK(zoff_engine_set_group(own.get(), 0, &h));
+    ASSERT_ZOFF_OK(zoff_engine_seal(own.get()));
+    EXPECT_TRUE(log.contains("1 of 1 groups have hyper-parameters of their own"));
+}
+
+TEST_P(Stats, EachStepIsAddedToWhatItIs)
+{
+    trainer t(3);
+    t.add(10, 1, ZOFF_BF16, ZOFF_BF16);
+    engine e = seal_engine(t, text());
+    zoff_step_info info = new_info();
+    info.host_read_bytes = 5;
+    info.device_write_bytes = 7;
+    info.seconds = 1.25;
+    e->run.last = false; // a micro-step
+    zoff_engine_stats_add(e.get(), &info);
+    e->run.last = true;
+    zoff_engine_stats_add(e.get(), &info);
+    info.skipped = true;
+    zoff_engine_stats_add(e.get(), &info);
+    char json[1024];
+    ASSERT_ZOFF_OK(zoff_stats_print(e.get(), json, sizeof json, nullptr));
+    for (const char *words : {"\"steps\": 1, \"skipped\": 1, \"micro_steps\": 3,", "\"host_read_bytes\": 15,",
+                              "\"device_write_bytes\": 21,", "\"seconds\": 3.750000,"})
+        EXPECT_NE(nullptr, strstr(json, words)) << words << " in " << json;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_stats_print(e.get(), nullptr, 5, nullptr));
 }
 } // namespace
