@@ -5,7 +5,6 @@ using namespace zoff_test;
 
 namespace
 {
-
 TEST(Comm, WhatIsWrongIsSaid)
 {
     zoff_comm *comm = nullptr;

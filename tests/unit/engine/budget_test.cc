@@ -9,7 +9,6 @@ using namespace zoff_test;
 
 namespace
 {
-
 TEST(Budget, ThePlanIsWhatSealTakes)
 {
     log_catcher log;

@@ -9,7 +9,6 @@ using namespace zoff_test;
 
 namespace
 {
-
 TEST(Options, AnOverflowThatNobodySkipsBesideALossScale)
 {
     log_catcher log;
@@ -146,7 +145,7 @@ TEST_F(Merge, AShorterStructSetsNoMoreThanItHas)
 }
 
 // What the program brings is borrowed: it may close its configuration at once, and the rest after the engine.
-TEST_F(Merge, WhatTheProgramBringsStaysTheProgrammes)
+TEST_F(Merge, WhatTheProgramBringsStaysItsOwn)
 {
     zoff_accel *accel_made = nullptr;
     zoff_comm *comm_made = nullptr;

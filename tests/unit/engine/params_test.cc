@@ -139,7 +139,7 @@ TEST_F(Lent, WeightsAreFetchedAndReleasedByTheRules)
     EXPECT_LT(zoff_param_release(made.get(), 0, 1, nullptr), 0) << "nothing is lent any more";
 }
 
-TEST(ParamsOnDevice, WeightsThereAreTheProgrammes)
+TEST(ParamsOnDevice, WeightsThereAreThePrograms)
 {
     log_catcher log;
     zoff_accel *made = nullptr;

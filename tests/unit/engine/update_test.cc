@@ -5,7 +5,6 @@ using namespace zoff_test;
 
 namespace
 {
-
 // Buckets of more than one tile: what is hashed while it is updated is what is written, whatever the mixture of types, of
 // optimizers, and of slices with and without a gradient. A checksum of anything else would be an error in the next step.
 TEST(Tiles, AreHashedAsTheyAreWritten)
