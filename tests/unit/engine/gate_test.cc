@@ -1,8 +1,13 @@
 // gate_test.cc: one norm, one clip factor, one decision to skip, and the words for it.
+#include "rank_job.h"
 #include "sgd_engine.h"
 
 #include <float.h>
 #include <math.h>
+
+extern "C" {
+#include "engine_priv.h"
+}
 
 using namespace zoff_test;
 
@@ -103,5 +108,44 @@ TEST_F(Gate, OneFactorForAllParameters)
     ASSERT_ZOFF_OK(step(&info, ZOFF_CLIP_OFF, 0.5));
     EXPECT_EQ(2.5, info.grad_norm) << "after scaling";
     EXPECT_EQ(1, info.clip_factor);
+}
+
+// Of several ranks each votes with the first poison it has met; the first of the list is named, whoever it comes from.
+TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
+{
+    log_catcher log;
+    rank_job job(2);
+    rank_trainers all(job, 1, [](trainer &t) {
+        t.add(3000, 3, ZOFF_BF16, ZOFF_BF16);
+        t.add(10, 1, ZOFF_BF16, ZOFF_BF16);
+    });
+    all.seal(config_text(""), 0);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    zoff_engine *e = all.engines[0].get();
+    const auto poison = [&](unsigned rank, uint32_t param, size_t slice, size_t first) {
+        zoff_vote &vote = e->gate.votes[rank];
+        vote.poisoned = vote.rank_is_known = true;
+        vote.rank = rank;
+        vote.param = param;
+        vote.slice = slice;
+        vote.first = first;
+    };
+    const auto words = [&] {
+        char why[512];
+        zoff_engine_gate_explain(e, why, sizeof why);
+        return std::string(why);
+    };
+    e->run.looks = true;
+    poison(0, 1, 0, 0);
+    poison(1, 0, 2, 2048);
+    EXPECT_EQ("the gradient of param0, slice 2, has an inf or nan between its elements 2048 and 2999 on rank 1", words());
+    poison(0, 0, 1, 2048);
+    EXPECT_EQ("the gradient of param0, slice 1, has an inf or nan between its elements 2048 and 2999 on rank 0", words());
+    poison(1, 0, 1, 1024);
+    EXPECT_EQ("the gradient of param0, slice 1, has an inf or nan between its elements 1024 and 2047 on rank 1", words());
+    e->gate.votes[1].rank_is_known = false;
+    EXPECT_NE(std::string::npos, words().find("in the sum of all ranks (by rank 1)"));
+    e->run.looks = false; // nobody has looked at gradients
+    EXPECT_EQ(0u, words().find("the gradients have to be multiplied by "));
 }
 } // namespace
