@@ -14,7 +14,7 @@ class reached_transfer : public device_transfer
     explicit reached_transfer(zoff_comm *ranks) : device_transfer(ranks, 11 + zoff_comm_rank(ranks))
     {
         ranks->reaches = "emulated";
-        EXPECT_ZOFF_OK(zoff_transfer_device_direct_find(&t));
+        EXPECT_ZOFF_OK(zoff_transfer_links_choose(&t));
         EXPECT_TRUE(t.route.reaches);
         t.route.link = &zoff_transfer_links_reached;
         t.route.place = &zoff_transfer_sum_places_device;
@@ -33,12 +33,12 @@ TEST(DeviceDirectFind, WantsSeveralRanksAndTheirDevices)
 {
     device_transfer alone;
     alone.wire.ranks->reaches = "emulated";
-    ASSERT_ZOFF_OK(zoff_transfer_device_direct_find(&alone.t));
+    ASSERT_ZOFF_OK(zoff_transfer_links_choose(&alone.t));
     EXPECT_FALSE(alone.t.route.reaches) << "one rank alone sends nothing";
     each_rank<device_transfer>(2, [](device_transfer &self, unsigned rank) {
         for (const char *reaches : {(const char *)nullptr, "cuda", "emulated"}) {
             self.wire.ranks->reaches = reaches;
-            ASSERT_ZOFF_OK(zoff_transfer_device_direct_find(&self.t));
+            ASSERT_ZOFF_OK(zoff_transfer_links_choose(&self.t));
             EXPECT_EQ(reaches && reaches[0] == 'e', self.t.route.reaches);
         }
         self.wire.ranks->device = 3;
@@ -46,10 +46,10 @@ TEST(DeviceDirectFind, WantsSeveralRanksAndTheirDevices)
                           "rank " + std::to_string(rank) +
                               ": its communicator is on device 3 of \"emulated\", its accelerator is device 0: open both on "
                               "the same one",
-                          zoff_transfer_device_direct_find(&self.t));
+                          zoff_transfer_links_choose(&self.t));
         self.t.route.reaches = false;
         small_transfer host(self.wire.ranks);
-        ASSERT_ZOFF_OK(zoff_transfer_device_direct_find(&host.t));
+        ASSERT_ZOFF_OK(zoff_transfer_links_choose(&host.t));
         EXPECT_FALSE(host.t.route.reaches) << "weights are on the host";
     });
 }
@@ -58,24 +58,24 @@ TEST(DeviceDirectCheck, RefusesSumsThatTheCommunicatorDoesNotMake)
 {
     device_transfer self;
     zoff_comm *ranks = self.wire.ranks;
-    ASSERT_ZOFF_OK(zoff_transfer_device_direct_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
     self.values.nccl_adds = true;
     const std::string words =
         "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"threads\" "
         "does not do that in memory of accelerator \"emulated\". Open \"nccl\" and \"cuda\", or set it to "
         "\"ordered\"";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_device_direct_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
     ranks->adds = true;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_device_direct_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
     ranks->reaches = "cuda";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_device_direct_check(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
     ranks->reaches = "emulated";
-    ASSERT_ZOFF_OK(zoff_transfer_device_direct_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
     self.values.wire_dtype = ZOFF_F32;
-    ASSERT_ZOFF_OK(zoff_transfer_device_direct_check(&self.t));
+    ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
     self.values.wire_dtype = ZOFF_BF16;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which adds up in fp32, and communication_data_type is \"bf16\": leave that out",
-                      zoff_transfer_device_direct_check(&self.t));
+                      zoff_transfer_links_check(&self.t));
     ranks->adds = false;
     ranks->reaches = nullptr;
 }

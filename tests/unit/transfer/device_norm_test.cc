@@ -163,7 +163,7 @@ TEST_F(DeviceNorm, LeavesNothingBehindThatItCouldNotOpen)
         EXPECT_EQ(nullptr, self.t.device.norm.there);
         EXPECT_EQ(nullptr, self.t.device.norm.landing.base);
         if (self.t.device.compute)
-            self.t.accel->ops->stream_close(self.t.accel, self.t.device.compute);
+            self.t.accel->ops->streams.close(self.t.accel, self.t.device.compute);
         self.t.device.compute = nullptr;
     }
 }
