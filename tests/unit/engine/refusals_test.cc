@@ -1,4 +1,4 @@
-// refusals_test.cc: what an engine refuses, and what it says: arguments, budgets, folders.
+// refusals_test.cc: what an engine refuses, and what it says: arguments, scales, folders.
 #include "sgd_engine.h"
 
 #include <math.h>
