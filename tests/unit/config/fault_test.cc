@@ -1,7 +1,7 @@
 // fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does: a clear error each time, and (under the
 // address sanitizer) nothing left behind.
-#include "config_helpers.h"
 #include "allocation_fault.h"
+#include "config_helpers.h"
 
 #include <jansson.h>
 
