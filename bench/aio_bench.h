@@ -8,7 +8,7 @@
 enum { PART_CONTEST = 1, PART_THROTTLE = 2, PART_PAGES = 4, PART_SWEEP = 8, PART_ANY = 15 };
 enum { ENOUGH_ROUNDS = 5, MOST_MATCHES = 15, AIO_PATH = 512 };
 
-/* What is moved: all of the file read, all of it written, or half of it read while the other half is written. */
+/* A transfer reads all of the file, writes all of it, or reads one half while it writes the other. */
 typedef enum aio_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } aio_way;
 
 #define KIB ((uint64_t)1 << 10)

@@ -5,7 +5,7 @@
 
 static const double BOUND_RATE = 1e9; /* of the disk of known speed; twice that when both ways are in use */
 
-/* What our two contestants are called in the names of figures; their places in the races. */
+/* Names of our two contestants in figures, and their places in the races. */
 static const char *const OURS[] = {"1gib", "16mib"};
 static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 

@@ -104,7 +104,7 @@ static int write_file(const aio_options *options, aio_place *place)
     return ok ? 0 : -1;
 }
 
-/* Of the whole disk, also where the file lies on a partition. */
+/* Counts the whole disk, even if the file lies on a partition. */
 static void find_disk(aio_place *place)
 {
     struct stat info;

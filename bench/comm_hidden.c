@@ -29,7 +29,7 @@ static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint
     return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
 }
 
-/* What a trainer does while its device computes; NULL: it only waits. */
+/* The work of a trainer while its device computes. NULL: it only waits. */
 static void compute(zoff_engine *e, double seconds)
 {
     const double end = bench_now() + seconds;

@@ -74,8 +74,8 @@ static int parse_options(int argc, char **argv, bench_options *out)
     return out->size_count ? 0 : take_sizes(out->run.quick ? "64Mi" : "4Ki,256Ki,4Mi,64Mi", out);
 }
 
-/* What is asked of the project, each part until its share of the time is over; what it leaves goes to those behind it. A second
- * time each goes on with the races that it has, as long as there is time. */
+/* Run the parts that have limits. Each part ends when its share of the time is over; time that it leaves goes to the parts
+ * behind it. `again`: add rounds to the races that exist, as long as there is time. */
 static int run_judged(const bench_options *options, unsigned parts, const bench_arrays *a, bool again, race_book *book)
 {
     static const double ENDS[] = {0.3, 0.48, 0.68, 0.8, 0.92};
@@ -96,7 +96,7 @@ static int run_judged(const bench_options *options, unsigned parts, const bench_
     return ret;
 }
 
-/* What is told beside: the other types and optimizers, and the smaller sizes, which a cache may hold. */
+/* Contestants without a limit: other types and optimizers, and sizes that a cache may hold. */
 static int run_told(const bench_options *options, const bench_arrays *a, race_book *book)
 {
     const double end = bench_run_deadline(&options->run, 1);

@@ -119,7 +119,7 @@ static void judge_lists(const race_book *book, bench_figures *out)
     for (unsigned i = 0; i < 2; i++) {
         const race *r = race_of(book, "lists", i ? " x 256" : " x 1024");
         bench_figure *calls = bench_figures_add_all(out, ASKED[i], 3, r);
-        /* What is slow about it are its regions: even without math they would lose by what is asked, or the figure is void. */
+        /* Its parallel regions cost the time: without math they must lose by the same limit, or the figure is void. */
         if (!(race_ratio(r, "nomath_calls", "zoff_list").median >= calls->limit))
             check_honest(calls, r, "plain_calls");
     }

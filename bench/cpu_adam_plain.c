@@ -8,7 +8,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* What does not change in the loop stands in front of it. */
+/* Constants are computed before the loop. */
 void plain_adam_serial(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g,
                        const zoff_adam_hyper *h, int t)
 {

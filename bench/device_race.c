@@ -74,8 +74,8 @@ static void note_end(void *ctx)
     atomic_store(&found->over, bench_now());
 }
 
-/* What the trainer's stream does before a gradient is there. The end is noted before the last one is handed over, so it is
- * known when that one has come. */
+/* Put the trainer's work for one gradient into its stream. The end is noted before the last gradient is handed over, so the
+ * time is known when that gradient has come. */
 static int compute(device_found *found, size_t i)
 {
     const device_model *m = &found->model;

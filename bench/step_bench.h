@@ -105,7 +105,7 @@ int step_rss(const step_options *options, step_found *found);
 int step_paths(const step_options *options, step_found *found);
 int step_loop(const step_options *options, step_found *found);
 int step_windows(const step_options *options, const char *folder, step_found *found);
-/* What the program does when it has started itself again for a part: the memory of one engine, two paths. The exit status. */
+/* Run one part in a process of its own: the memory of one engine, or two paths. Returns the exit status. */
 int step_rss_child(size_t elements, uint64_t budget);
 int step_paths_child(size_t elements, unsigned rounds, double seconds);
 

@@ -7,7 +7,7 @@
 enum { LEAST_RATIO = 8, LEAST_CHUNKS = 40 };
 static const size_t LEAST_ELEMENTS = (size_t)16 << 20; /* chunks of 4.8 MiB */
 
-/* What a figure depends on: on the model's size, and on what the disk did. */
+/* Figures depend on the size of the model, and on other traffic on the disk. */
 enum { ABOUT_SIZE = 1, ABOUT_DISK = 2 };
 
 /* Time of the step over that of the longer of its two halves; a throttled race has one. */
@@ -140,7 +140,7 @@ static void judge_windows(const step_found *found, bench_figures *out)
     }
 }
 
-/* What makes any figure about the disk worthless. */
+/* Reasons for which no figure about the disk counts. */
 static void check_disk(const step_found *found, bench_figure *f)
 {
     const double host = (double)found->small.host_bytes, states = (double)found->small.state_bytes;

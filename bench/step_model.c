@@ -88,8 +88,8 @@ int step_engine_step(void *engine, int which)
     e->steps++;
     if (bench_told(zoff_step(e->engine, NULL, &info)) != 0)
         return -1;
-    /* What the next step begins with is read already. That counts, too: a sample moves all bytes of its steps, and leaves the
-     * disk alone when it is over. */
+    /* The last step of a sample has begun the reads of the next one. Wait for them: a sample counts all bytes of its steps, and
+     * leaves the disk idle. */
     while (++e->in_sample >= e->sample_steps && zoff_engine_progress(e->engine) == ZOFF_PENDING)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     e->in_sample %= e->sample_steps;

@@ -183,7 +183,7 @@ static unsigned fewer(const step_options *options)
     return (unsigned)(options->run.rounds + 1) / 2;
 }
 
-/* What is judged, in turns; then what is only told, in fewer rounds; then whether all of them computed the same. */
+/* Run the judged contestants in turns, then the others in fewer rounds; then compare the states of all. */
 static int run_free(contest *c)
 {
     const bench_run *run = &c->options->run;

@@ -29,7 +29,7 @@ INLINE float wide_of(uint16_t half)
     return x;
 }
 
-/* What of a step is there: a 16-bit gradient, weights, momentum, variance, a copy of the weights; or 16-bit weights in place.
+/* The arrays of a step: a 16-bit gradient, weights, momentum, variance, a copy of the weights; or 16-bit weights in place.
  */
 enum { HALF = 1, P = 2, M = 4, V = 8, OUT = 16, KEEP = 32 };
 

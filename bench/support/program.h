@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <zoff/zoff.h>
 
-/* What the options say that all benchmarks have. */
+/* The options that all benchmarks have. */
 typedef struct bench_run {
     unsigned parts;
     uint64_t rounds;       /* that are wanted of each race */
@@ -41,7 +41,7 @@ typedef struct bench_option {
     const char *wanted;
 } bench_option;
 
-/* What a run has that does not say otherwise. */
+/* Rounds and seconds of a run without these options. */
 typedef struct bench_default {
     unsigned parts, rounds, seconds;
 } bench_default;
@@ -50,7 +50,7 @@ typedef struct bench_default {
  */
 int bench_program_parse(int argc, char **argv, const char *usage, const bench_option *own, const bench_word *parts,
                         const bench_default defaults[2] /* full, quick */, bench_run *out);
-/* What follows a number in `text`; NULL where there is none, or one that is too large. */
+/* Parse the number that `text` begins with. Returns the text behind it; NULL if there is no number or it is too large. */
 const char *bench_program_quantity(const char *text, uint64_t *out);
 
 /* Look for the first line of a file that has `wanted` values in this format of scanf(). */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What finishes in microseconds is repeated until a sample lasts; noise of a clock must not be seen. */
+/* Repeat work of a few microseconds within a sample, so that the clock's resolution does not show. */
 static const double SAMPLE_SECONDS = 0.004;
 
 const race *race_of(const race_book *book, const char *part, const char *label_end)

@@ -8,7 +8,7 @@
 double bench_now(void);
 double bench_cpu_seconds(void); /* of this process, with all its threads */
 
-/* What a sample times. Returns 0, or -1 with a message. */
+/* The work that a sample times. Returns 0, or -1 with a message. */
 typedef int (*bench_work_fn)(void *ctx, int which);
 typedef struct bench_work {
     bench_work_fn run;
@@ -39,7 +39,7 @@ typedef struct bench_spread {
     unsigned count;
 } bench_spread;
 
-/* Of the finite ones among `count` <= 256 values. */
+/* Uses the finite ones among `count` <= 256 values. */
 bench_spread bench_spread_of(const double *values, unsigned count);
 
 #endif
