@@ -39,6 +39,12 @@ typedef struct zoff_presence {
     bool asked, agreed; /* in this step */
 } zoff_presence;
 
+/* Room for a word of each rank, reserved before any message: a rank without memory must not leave the others waiting. */
+typedef struct zoff_consensus {
+    int *results;
+    size_t *each;
+} zoff_consensus;
+
 /* The owner sets the fields up to `transfer` before any call; they are borrowed. All else starts as zero. */
 typedef struct zoff_agreement {
     zoff_model *model;
@@ -46,6 +52,7 @@ typedef struct zoff_agreement {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_transfer *transfer;
+    zoff_consensus consensus;
     zoff_presence presence;
     uint64_t *step_terms; /* of the step, in words: this rank's, and room for those of two ranks */
     zoff_together together;
@@ -64,6 +71,9 @@ typedef struct zoff_facts {
 typedef zoff_status (*zoff_facts_list)(const void *ctx, zoff_facts *out);
 
 /* consensus.c */
+/* Reserve memory for what follows, once the communicator is known; a second call does nothing.  @return ERR_NO_MEMORY */
+zoff_status zoff_agreement_consensus_open(zoff_agreement *a);
+void zoff_agreement_consensus_close(zoff_agreement *a);
 /* `bytes` of each rank to all; this rank's are in their place.  @blocks until all have come */
 zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes);
 /* Every rank calls it with the result of its own work: when one has failed, all have.  @blocks until all have come */

@@ -6,12 +6,27 @@
 
 #include <string.h>
 
+zoff_status zoff_agreement_consensus_open(zoff_agreement *a)
+{
+    zoff_consensus *c = &a->consensus;
+    const unsigned ranks = zoff_comm_size(a->comm);
+    if (!c->results)
+        ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *c->results, "what ranks must agree on", &c->results));
+    return c->each ? ZOFF_OK : zoff_base_mem_alloc(ranks, sizeof *c->each, "what ranks must agree on", &c->each);
+}
+
+void zoff_agreement_consensus_close(zoff_agreement *a)
+{
+    zoff_base_mem_free(a->consensus.results);
+    zoff_base_mem_free(a->consensus.each);
+    a->consensus = (zoff_consensus){.results = NULL};
+}
+
 zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes)
 {
     const unsigned ranks = zoff_comm_size(a->comm);
-    size_t *each;
+    size_t *each = a->consensus.each;
     zoff_comm_work work = {.active = false};
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *each, "what ranks must agree on", &each));
     for (unsigned i = 0; i < ranks; i++)
         each[i] = bytes;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
@@ -20,11 +35,8 @@ zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t
                                  .in = (char *)all + zoff_comm_rank(a->comm) * bytes,
                                  .out = all,
                                  .receive_bytes = each};
-    zoff_status status = zoff_comm_start(a->comm, &call, &work);
-    if (status == ZOFF_OK)
-        status = zoff_comm_wait(a->comm, &work);
-    zoff_base_mem_free(each);
-    return status;
+    ZOFF_TRY(zoff_comm_start(a->comm, &call, &work));
+    return zoff_comm_wait(a->comm, &work);
 }
 
 /* With its own words where it is this rank that failed. */
@@ -32,16 +44,14 @@ zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own)
 {
     const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);
     zoff_saved_error saved;
-    int *all, failed = -1;
+    int *all = a->consensus.results, failed = -1;
     if (ranks == 1)
         return own;
     zoff_base_status_save(&saved);
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *all, "what ranks must agree on", &all));
     all[rank] = own;
     zoff_status status = zoff_agreement_consensus_gather(a, all, sizeof *all);
     for (unsigned i = 0; status == ZOFF_OK && i < ranks; i++)
         failed = failed < 0 && all[i] < 0 ? (int)i : failed;
-    zoff_base_mem_free(all);
     if (own < 0) {
         zoff_base_status_restore(&saved);
         return own;

@@ -232,8 +232,10 @@ static zoff_status explain(zoff_agreement *a, const head *heads, unsigned other,
     char *first = NULL, *second = NULL, our_ranks[128], their_ranks[128];
     const unsigned ranks = zoff_comm_size(a->comm);
     const size_t first_bytes = heads[0].text_bytes, second_bytes = heads[other].text_bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(first_bytes + 1, 1, "what ranks compare", &first));
-    ZOFF_TRY_OR(free_texts, zoff_base_mem_alloc(second_bytes + 1, 1, "what ranks compare", &second));
+    status = zoff_base_mem_alloc(first_bytes + 1, 1, "what ranks compare", &first);
+    if (status == ZOFF_OK)
+        status = zoff_base_mem_alloc(second_bytes + 1, 1, "what ranks compare", &second);
+    ZOFF_TRY_OR(free_texts, zoff_agreement_consensus_success(a, status));
     ZOFF_TRY_OR(free_texts, send(a, 0, own, first, first_bytes));
     ZOFF_TRY_OR(free_texts, send(a, other, own, second, second_bytes));
     zoff_agreement_facts_print_ranks(ranks, is_like, &(like){heads, 0}, our_ranks, sizeof our_ranks);
@@ -254,11 +256,11 @@ static unsigned first_other(const head *heads, unsigned ranks)
     return rank;
 }
 
+/* Every rank has made its list. */
 static zoff_status compare(zoff_agreement *a, zoff_facts_list list, const void *ctx, zoff_facts *own, head *heads,
                            const char *call, const char *advice)
 {
     const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);
-    ZOFF_TRY(zoff_agreement_consensus_success(a, list(ctx, own)));
     heads[rank] = (head){.digest = zoff_offload_layout(own->words, own->word_count * sizeof *own->words)};
     ZOFF_TRY(zoff_agreement_consensus_gather(a, heads, sizeof *heads));
     const unsigned other = first_other(heads, ranks);
@@ -275,11 +277,15 @@ zoff_status zoff_agreement_facts_compare(zoff_agreement *a, zoff_facts_list list
                                          const char *advice)
 {
     zoff_facts own = {.as_text = false};
-    head *heads;
+    head *heads = NULL;
     if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *heads, "what ranks compare", &heads));
-    const zoff_status status = compare(a, list, ctx, &own, heads, call, advice);
+    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *heads, "what ranks compare", &heads);
+    if (status == ZOFF_OK)
+        status = list(ctx, &own);
+    status = zoff_agreement_consensus_success(a, status);
+    if (status == ZOFF_OK)
+        status = compare(a, list, ctx, &own, heads, call, advice);
     free_facts(&own);
     zoff_base_mem_free(heads);
     return status;

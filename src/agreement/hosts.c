@@ -88,14 +88,19 @@ static zoff_status compare(const zoff_agreement *a, const share *all, const char
 
 zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, const char *advice)
 {
-    share *all;
+    share *all = NULL;
     if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *all, "what ranks take of their host", &all));
+    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *all, "what ranks take of their host", &all);
+    status = zoff_agreement_consensus_success(a, status);
+    if (status < 0) {
+        zoff_base_mem_free(all);
+        return status;
+    }
     share *own = &all[zoff_comm_rank(a->comm)];
     own->need = need_bytes;
     own->levels = zoff_base_budget_levels(own->level);
-    zoff_status status = zoff_agreement_consensus_gather(a, all, sizeof *all);
+    status = zoff_agreement_consensus_gather(a, all, sizeof *all);
     if (status == ZOFF_OK)
         status = zoff_agreement_consensus_success(a, compare(a, all, advice)); /* other hosts hear of it */
     zoff_base_mem_free(all);

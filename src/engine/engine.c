@@ -19,6 +19,7 @@ zoff_status zoff_engine_create(const zoff_engine_opts *opts, zoff_engine **out)
     e->life.process = zoff_base_fork_number();
     zoff_engine_rooms_connect(e);
     ZOFF_TRY_OR(destroy, zoff_engine_options_merge(e, opts));
+    ZOFF_TRY_OR(destroy, zoff_agreement_consensus_open(&e->agreement));
     zoff_agreement_identity_come(&e->agreement);
     *out = e;
     return ZOFF_OK;
@@ -335,6 +336,7 @@ void zoff_engine_destroy(zoff_engine *e)
     zoff_engine_state_range_end(e);
     deallocate(e);
     zoff_agreement_identity_leave(&e->agreement);
+    zoff_agreement_consensus_close(&e->agreement);
     zoff_model_params_free(&e->model);
     zoff_engine_options_free(e);
     zoff_base_mem_free(e);

@@ -78,19 +78,20 @@ TEST(ConsensusOverABrokenCommunicator, FailsWithItsOwnWords)
     });
 }
 
-// Nothing was said to others, so it can be tried again.
-TEST(ConsensusWithoutMemory, FailsBeforeItBegins)
+// Memory is reserved before any message; what is exchanged needs none.
+TEST(ConsensusWithoutMemory, FailsWhenItIsOpened)
 {
     on_ranks(3, [](small_agreement &self, unsigned rank) {
         unsigned char all[3] = {};
         all[rank] = (unsigned char)(rank + 1);
-        allocations_left = 0;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 3 x 8 bytes for what ranks must agree on",
-                          zoff_agreement_consensus_gather(&self.a, all, 1));
-        allocations_left = 0;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 3 x 4 bytes for what ranks must agree on",
-                          zoff_agreement_consensus_success(&self.a, ZOFF_OK));
-        allocations_left = -1;
+        zoff_agreement_consensus_close(&self.a);
+        EXPECT_EQ(2, fail_each_allocation([&] {
+                      const zoff_status status = zoff_agreement_consensus_open(&self.a);
+                      EXPECT_EQ(status == ZOFF_OK, allocations_left >= 0);
+                      zoff_agreement_consensus_close(&self.a);
+                  }));
+        ASSERT_ZOFF_OK(zoff_agreement_consensus_open(&self.a));
+        ASSERT_ZOFF_OK(zoff_agreement_consensus_open(&self.a)) << "a second time";
         ASSERT_ZOFF_OK(zoff_agreement_consensus_gather(&self.a, all, 1));
         EXPECT_EQ(std::string("\1\2\3"), std::string((char *)all, 3));
     });

@@ -26,7 +26,9 @@ class small_agreement
         transfer.route.link = &zoff_transfer_links_in_place;
         transfer.owner.threads = 1;
         a.transfer = &transfer;
+        EXPECT_ZOFF_OK(zoff_agreement_consensus_open(&a));
     }
+    ~small_agreement() { zoff_agreement_consensus_close(&a); }
     small_agreement(const small_agreement &) = delete;
 
     zoff_param_desc weights(const char *name, void *value, size_t count, size_t slices = 1) const

@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "aio_place.h"
+#include "aio_choice.h"
 
 using namespace zoff_test;
 
@@ -24,7 +24,7 @@ int thread_count()
     return count;
 }
 
-class AioThreads : public testing::Test
+class AioThreads : public aio_choice
 {
   protected:
     zoff_status open(unsigned depth = 0, const char *backend = "threads", const char *name = nullptr)
@@ -36,17 +36,6 @@ class AioThreads : public testing::Test
         q.reset(raw);
         return status;
     }
-    std::string round_trip()
-    {
-        aio_buffer out(3000001, 1), in(3000001);
-        if (aio_write(q.get(), 5, out.data, out.bytes) != ZOFF_OK || aio_read(q.get(), 5, in.data, in.bytes) != ZOFF_OK)
-            return zoff_last_error();
-        return in == out ? "" : "other bytes came back";
-    }
-    void SetUp() override { unsetenv("ZOFF_AIO"); }
-    scratch_folder folder;
-    std::string path = folder.file("file");
-    aio q;
 };
 
 TEST_F(AioThreads, AreAsManyAsThereArePiecesAndAtMost8)
