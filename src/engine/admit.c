@@ -10,9 +10,15 @@ static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_
     return &e->plan.pieces[chunk->first_piece];
 }
 
+/* Buckets of the second part of the walk have their states on the device: they borrow none. */
+static bool is_stored(const zoff_engine *e, size_t position)
+{
+    return position < zoff_transfer_walk_host_count(&e->transfer);
+}
+
 bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return e->plan.chunks[run->chunk].bytes && !zoff_transfer_device_tier_has(&e->transfer, run->chunk) &&
+    return e->plan.chunks[run->chunk].bytes && is_stored(e, zoff_transfer_walk_position(&e->transfer, run->chunk)) &&
            zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
@@ -65,10 +71,10 @@ static bool streams_weights(const zoff_engine *e)
     return e->lending.store && e->settings.values.weights.tier == ZOFF_TIER_NVME;
 }
 
-/* Whether borrowing the states of a bucket takes a slot of their store. */
-static bool states_take_slot(const zoff_engine *e, size_t bucket)
+/* Whether borrowing the states of the bucket at a position takes a slot of their store. */
+static bool states_take_slot(const zoff_engine *e, size_t position, size_t bucket)
 {
-    return !zoff_transfer_device_tier_has(&e->transfer, bucket) && !zoff_offload_store_resident(e->store, bucket);
+    return is_stored(e, position) && !zoff_offload_store_resident(e->store, bucket);
 }
 
 static bool weights_take_slot(const zoff_engine *e, size_t bucket)
@@ -83,7 +89,7 @@ void zoff_engine_admit_open(zoff_engine *e)
         return;
     for (size_t position = 0; position < e->plan.chunk_count; position++) {
         const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, position);
-        if (states_take_slot(e, bucket) || weights_take_slot(e, bucket))
+        if (states_take_slot(e, position, bucket) || weights_take_slot(e, bucket))
             e->walk.streamed[e->walk.streamed_count++] = position;
     }
 }
@@ -112,19 +118,19 @@ size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
     if (e->settings.tier != ZOFF_TIER_NVME && !streams_weights(e))
         return zoff_base_bits_min(e->plan.chunk_count, first + 1);
     for (size_t k = streamed_from(e, first); k < e->walk.streamed_count; k++) {
-        const size_t bucket = zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]);
-        states += states_take_slot(e, bucket);
+        const size_t position = e->walk.streamed[k], bucket = zoff_transfer_walk_bucket(&e->transfer, position);
+        states += states_take_slot(e, position, bucket);
         weights += weights_take_slot(e, bucket);
         if (states > values->slots || weights > values->weights.slots)
-            return e->walk.streamed[k];
+            return position;
     }
     return e->plan.chunk_count;
 }
 
 bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    return zoff_transfer_device_tier_has(&e->transfer, run->chunk) ||
-           zoff_transfer_walk_position(&e->transfer, run->chunk) < zoff_engine_admit_until(e, e->run.first);
+    const size_t position = zoff_transfer_walk_position(&e->transfer, run->chunk);
+    return !is_stored(e, position) || position < zoff_engine_admit_until(e, e->run.first);
 }
 
 /* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */

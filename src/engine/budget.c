@@ -139,7 +139,7 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
         .max_chunk_bytes = chunk_bytes,
         .rank = zoff_comm_rank(e->comm),
         .ranks = zoff_comm_size(e->comm),
-        .replicated = zoff_transfer_ranks_several(&e->transfer) && values->zero_stage == 0,
+        .replicated = e->transfer.route.peers->replicates,
         .max_bucket_units = zoff_base_bits_max(
             zoff_base_bits_min(or_largest_slice(e, values->bucket_elements), (size_t)BUCKET_MOST) / UNIT, 1)};
     zoff_status status = check_count(e, tensors, &opts);
@@ -156,7 +156,7 @@ static size_t chunk_elements_of(const zoff_engine *e)
     enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
     const zoff_weight_values *values = &e->settings.values.weights;
     const size_t given = or_largest_slice(e, e->settings.chunk_elements);
-    const size_t elements = zoff_transfer_device_is(&e->transfer) ? zoff_base_bits_min(given, (size_t)BUCKET_MOST) : given;
+    const size_t elements = zoff_base_bits_min(given, e->transfer.route.link->most_elements);
     if (values->tier != ZOFF_TIER_NVME || !zoff_model_params_any_owned(&e->model))
         return elements;
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
@@ -237,8 +237,7 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
                            .slots = placement.slots,
                            .threads = s->threads};
     const size_t kept = zoff_transfer_device_tier_buckets(&e->transfer, &plan);
-    uint64_t stored = 0, kept_host_bytes;
-    zoff_transfer_device_tier_plan(&e->transfer, &plan, &info.device_bytes, &kept_host_bytes);
+    uint64_t stored = 0;
     for (size_t i = kept; i < plan.chunk_count; i++)
         stored += plan.chunks[i].bytes;
     info.host_bytes = stored;
@@ -255,14 +254,12 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
         info.nvme_bytes = s->values.persist ? 2 * stored : info.step_read_bytes;
     }
     plan_weights(e, &plan, &info);
-    info.accumulator_bytes = zoff_transfer_pieces_accumulates(&e->transfer)
-                                 ? (plan.owned_elements - zoff_transfer_device_tier_sums_of(&plan, kept)) * sizeof(float)
-                                 : 0;
-    *(zoff_transfer_device_is(&e->transfer) ? &info.device_bytes : &info.accumulator_bytes) += zoff_model_ties_bytes(&e->model);
+    const zoff_route *route = &e->transfer.route;
+    info.accumulator_bytes = route->gradients->bytes(plan.owned_elements - zoff_transfer_device_tier_sums_of(&plan, kept));
     info.exchange_bytes = zoff_transfer_ranks_bytes(&e->transfer, &plan);
-    const uint64_t norm_bytes = zoff_transfer_device_norm_bytes(&e->transfer, &plan);
-    info.device_bytes += norm_bytes + zoff_transfer_ranks_device_bytes(&e->transfer, &plan);
-    info.device_host_bytes = zoff_transfer_device_bytes(&e->transfer, &plan) + kept_host_bytes + norm_bytes;
+    info.device_bytes += zoff_transfer_ranks_device_bytes(&e->transfer, &plan);
+    route->link->sums.plan(&info, zoff_model_ties_bytes(&e->model));
+    route->link->memory.plan(&e->transfer, &plan, &info);
     const char *source;
     info.memory_bytes = zoff_engine_budget_need(&info);
     info.memory_free_bytes = zoff_base_budget_memory(&source);

@@ -255,7 +255,7 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_together_open(&e->agreement));
     zoff_transfer_streams_watch(&e->transfer);
-    ZOFF_TRY(zoff_transfer_device_open(&e->transfer));
+    ZOFF_TRY(e->transfer.route.link->memory.open(&e->transfer));
     zoff_engine_rows_choose(e);
     ZOFF_TRY(zoff_transfer_intake_open(&e->transfer));
     return zoff_lending_param_cache_open(&e->lending);
@@ -298,7 +298,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
-    if (zoff_lending_is_gathered(&e->lending))
+    if (e->lending.source && e->lending.source->takes_all)
         ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* small slices are whole everywhere */
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);

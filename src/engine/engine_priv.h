@@ -148,8 +148,9 @@ typedef struct zoff_engine_gate {
 
 /* What buckets walk by. */
 typedef struct zoff_engine_walk {
-    zoff_bucket_rows rows[2]; /* of buckets whose states are on the host, and on the device */
-    size_t *streamed;         /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
+    zoff_bucket_rows rows[ZOFF_USED_PLACES]; /* by where the states of a bucket are: zoff_transfer_use_of() */
+    void (*begun)(zoff_engine *e);           /* a step is: drop what was read ahead for nothing, if that is known already */
+    size_t *streamed; /* positions of the walk, ascending, whose bucket takes a slot of a store; see admit.c */
     size_t streamed_count;
 } zoff_engine_walk;
 
@@ -157,6 +158,7 @@ typedef struct zoff_engine_walk {
 typedef struct zoff_engine_io {
     zoff_poller states, weights;
     zoff_store_stats counted; /* of the weights, by the steps so far */
+    bool commits_together;    /* states persist, and several ranks record the same step */
 } zoff_engine_io;
 
 /* Calls that read or write ranges of states. */

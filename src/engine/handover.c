@@ -20,19 +20,6 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
     return zoff_transfer_intake_settle(&e->transfer, true);
 }
 
-void zoff_engine_handover_zero(zoff_engine *e)
-{
-    for (size_t i = 0; !zoff_transfer_device_is(&e->transfer) && i < e->model.param_count; i++) {
-        const zoff_model_param *p = &e->model.params[i];
-        for (size_t slice = 0; slice < p->slices; slice++) {
-            zoff_dtype dtype;
-            char *grad = zoff_model_params_own_grad(&e->model, (zoff_param)i, slice, &dtype);
-            if (grad && zoff_model_params_is_given(&e->model, (zoff_param)i, slice))
-                memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
-        }
-    }
-}
-
 /* A gradient that was handed over is read from where it was then, and one that is lent is in memory of the engine. */
 static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
 {
@@ -43,7 +30,7 @@ static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
             "zoff_param_bind: slice %zu of %s was handed over (zoff_grad_ready()) and is read from its buffer until the "
             "step is taken; bind other buffers after zoff_step_wait(), or call zoff_grads_drop() first",
             slice, p->name);
-        ZOFF_FAIL_IF(!zoff_transfer_device_is(&e->transfer) && zoff_transfer_grads_at(&e->transfer, number), ZOFF_ERR_STATE,
+        ZOFF_FAIL_IF(e->transfer.route.link->lends && zoff_transfer_grads_at(&e->transfer, number), ZOFF_ERR_STATE,
                      "zoff_param_bind: the gradient of slice %zu of %s is in memory that zoff_grad_acquire() has lent; bind a "
                      "buffer after zoff_step_wait(), or call zoff_grads_drop() first",
                      slice, p->name);
@@ -85,7 +72,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_ready: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(native_stream && !zoff_transfer_device_is(&e->transfer), ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(native_stream && !e->transfer.route.link->has_streams, ZOFF_ERR_INVALID,
                  "zoff_grad_ready: accelerator \"%s\" has no streams; pass NULL", zoff_accel_name(e->accel));
     const zoff_model_param *param = &e->model.params[p];
     zoff_dtype dtype;
@@ -116,7 +103,7 @@ zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_acquire: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(p >= e->model.param_count || slice >= e->model.params[p].slices, ZOFF_ERR_INVALID,
                  "zoff_grad_acquire: there is no slice %zu of parameter %u", slice, p);
-    ZOFF_FAIL_IF(zoff_transfer_device_is(&e->transfer), ZOFF_ERR_UNSUPPORTED,
+    ZOFF_FAIL_IF(!e->transfer.route.link->lends, ZOFF_ERR_UNSUPPORTED,
                  "zoff_grad_acquire: gradients on accelerator \"%s\" are the program's; name them in zoff_param_desc.grad",
                  zoff_accel_name(e->accel));
     ZOFF_FAIL_IF(native_stream, ZOFF_ERR_INVALID, "zoff_grad_acquire: accelerator \"%s\" has no streams; pass NULL",

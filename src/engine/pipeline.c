@@ -13,13 +13,10 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = 0;
     /* Files are read ahead in the order in which the next step is expected to want them: that one stays. */
-    e->transfer.device.ascends =
-        e->settings.tier == ZOFF_TIER_HOST && e->transfer.device.last_bucket > e->transfer.device.first_bucket;
-    e->transfer.device.first_bucket = SIZE_MAX;
+    zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
-    if (!zoff_transfer_ranks_several(&e->transfer))
-        zoff_engine_admit_drop_useless(e);
+    e->walk.begun(e);
     zoff_engine_admit_feed(e);
 }
 
@@ -152,7 +149,7 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
         ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, vote_alone, e));
     ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, walk, e));
     ZOFF_TRY(finish_together(e));
-    ZOFF_TRY(zoff_transfer_device_finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
+    ZOFF_TRY(e->transfer.route.link->finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
     ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* behind the last bucket no stage takes it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

@@ -91,18 +91,26 @@ static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, 
 
 _Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "room for all rows");
 
+/* Of several ranks it is known which slices take part when they have agreed on it: zoff_engine_stages_agree(). */
+static void begun_together(zoff_engine *e)
+{
+    (void)e;
+}
+
 void zoff_engine_rows_choose(zoff_engine *e)
 {
+    e->walk.begun = zoff_transfer_ranks_several(&e->transfer) ? begun_together : zoff_engine_admit_drop_useless;
     const size_t first_of_host = e->transfer.device.tier.count;
-    for (unsigned on_device = 0; on_device < 2; on_device++) {
-        const unsigned facts = facts_of(e, on_device != 0, on_device ? 0 : first_of_host);
-        choose(e, &e->walk.rows[on_device].add, ADD, sizeof ADD / sizeof ADD[0], facts);
-        choose(e, &e->walk.rows[on_device].step, STEP, sizeof STEP / sizeof STEP[0], facts);
+    for (unsigned place = 0; place < ZOFF_USED_PLACES; place++) {
+        const bool on_device = place == ZOFF_USED_BY_DEVICE;
+        const unsigned facts = facts_of(e, on_device, on_device ? 0 : first_of_host);
+        choose(e, &e->walk.rows[place].add, ADD, sizeof ADD / sizeof ADD[0], facts);
+        choose(e, &e->walk.rows[place].step, STEP, sizeof STEP / sizeof STEP[0], facts);
     }
 }
 
 const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run)
 {
-    const zoff_bucket_rows *rows = &e->walk.rows[zoff_transfer_device_tier_has(&e->transfer, run->chunk)];
+    const zoff_bucket_rows *rows = &e->walk.rows[zoff_transfer_use_of(&e->transfer, run->chunk)->place];
     return e->run.last ? &rows->step : &rows->add;
 }

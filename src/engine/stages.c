@@ -56,7 +56,8 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
         e->transfer.measure.buckets++;
         return ZOFF_OK;
     }
-    zoff_transfer_measure_bucket(&e->transfer, run->chunk, &info->measure_seconds, &info->host_read_bytes);
+    zoff_transfer_measure_bucket(&e->transfer, run->chunk, e->transfer.owner.feed, &info->measure_seconds,
+                                 &info->host_read_bytes);
     return ZOFF_OK;
 }
 

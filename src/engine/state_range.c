@@ -151,7 +151,7 @@ static stretch stretch_from(const zoff_engine *e, const state_range *w, size_t a
 static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range *w, stretch s)
 {
     size_t from = in_slice(e, w, s.at), first = from;
-    if (e->plan.ranks > 1 && !e->plan.replicated) {
+    if (e->transfer.route.peers->has_parts) {
         const size_t count = zoff_zero_plan_share(&e->plan, s.run, e->plan.rank, &first);
         if (!count || first + count <= from || first >= from + s.count)
             return NULL;
@@ -170,8 +170,7 @@ static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
     const bool is_weight = w->is_weights || is_own_master(e, w);
-    if (is_weight && zoff_transfer_ranks_several(&e->transfer) &&
-        zoff_lending_param_cache_is_persistent(&e->lending, s.run->param, s.run->slice))
+    if (is_weight && zoff_lending_param_cache_is_persistent(&e->lending, s.run->param, s.run->slice))
         memcpy(zoff_lending_param_cache_persistent(&e->lending, s.run) + skip * bytes, w->src + (s.at - w->first) * bytes,
                s.count * bytes);
 }
@@ -198,8 +197,7 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
 /* Whether every rank has a part of what is read, so that all must read it. */
 static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
-    return !w->write && zoff_transfer_ranks_several(&e->transfer) && !e->plan.replicated &&
-           (e->model.params[w->param].engine_owned || !is_own_master(e, w));
+    return !w->write && e->transfer.route.peers->has_parts && (e->model.params[w->param].engine_owned || !is_own_master(e, w));
 }
 
 /* Elements of the range from `at` on, for other ranks to compare. */

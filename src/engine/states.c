@@ -6,6 +6,16 @@
 
 #include <string.h>
 
+/* What has the states of a bucket: the store, or the device. */
+typedef struct states_place {
+    /* Memory for the first values: `base`, a store's, or another. And what makes them the bucket's.  @blocks */
+    char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
+    zoff_status (*end_fill)(zoff_engine *e, size_t chunk);
+    /* Of what the pass is about, and back. `base` NULL: nothing was borrowed.  @blocks */
+    zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out);
+    zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base);
+} states_place;
+
 /* A cast of one piece between weights and masters; false for a piece without a master of its own, or without weights yet. Of
  * fp32 weights, which are their own masters, files that persist have a copy. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
@@ -63,18 +73,19 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
     }
 }
 
+static const states_place *place_of(const zoff_engine *e, size_t chunk);
+
 /* The pieces as an update of the whole chunk sees them, so that its shares are the same. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const bool is_kept = zoff_transfer_device_tier_has(&e->transfer, chunk);
     size_t used = 0;
     if (!e->transfer.device.fault)
         e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* told by seal */
     if (e->transfer.device.fault)
         return;
-    base = is_kept ? zoff_transfer_device_tier_begin_fill(&e->transfer, chunk) : base;
+    base = place_of(e, chunk)->begin_fill(e, chunk, base);
     const zoff_chunk_memory memory = {.states = base};
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_plan_piece *piece = &e->plan.pieces[c->first_piece + i];
@@ -85,8 +96,7 @@ void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
     fill_accumulators(e, c, base);
     zoff_engine_states_keep_weights(e, chunk, memory, true);
     zoff_transfer_staging_release(&e->transfer, chunk);
-    if (is_kept)
-        e->transfer.device.fault = zoff_transfer_device_tier_give_back(&e->transfer, chunk);
+    e->transfer.device.fault = place_of(e, chunk)->end_fill(e, chunk);
 }
 
 void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
@@ -157,25 +167,6 @@ static unsigned streams_of(const zoff_pass *pass)
     return pass->streams ? pass->streams : ZOFF_STORE_ALL;
 }
 
-zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
-{
-    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
-    const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
-    zoff_chunk_memory memory = {.states = NULL};
-    if (pass->states && c->bytes)
-        ZOFF_TRY(zoff_transfer_device_tier_has(&e->transfer, chunk)
-                     ? zoff_transfer_device_tier_borrow(&e->transfer, chunk, &memory.states)
-                     : bring(e, e->store, chunk, streams_of(pass), &memory.states));
-    if (pass->weights && c->weight_bytes) {
-        zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
-        if (status < 0 && memory.states)
-            zoff_offload_store_release(e->store, chunk);
-        ZOFF_TRY(status);
-    }
-    *out = memory;
-    return ZOFF_OK;
-}
-
 static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsigned changed, bool keeps)
 {
     if (base && keeps)
@@ -187,14 +178,93 @@ static zoff_status give(zoff_store *store, size_t chunk, const char *base, unsig
     return ZOFF_OK;
 }
 
+/* ---- the store of the host ---- */
+
+static char *host_begin_fill(zoff_engine *e, size_t chunk, char *base)
+{
+    (void)e;
+    (void)chunk;
+    return base;
+}
+
+static zoff_status host_end_fill(zoff_engine *e, size_t chunk)
+{
+    (void)e;
+    (void)chunk;
+    return ZOFF_OK;
+}
+
+static zoff_status host_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
+{
+    return bring(e, e->store, chunk, streams_of(pass), out);
+}
+
+static zoff_status host_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
+{
+    return give(e->store, chunk, base, pass->changes_states ? streams_of(pass) : 0, pass->keeps);
+}
+
+static const states_place HOST = {
+    .begin_fill = host_begin_fill, .end_fill = host_end_fill, .borrow = host_borrow, .give_back = host_give_back};
+
+/* ---- the device: a copy of one bucket at a time ---- */
+
+static char *device_begin_fill(zoff_engine *e, size_t chunk, char *base)
+{
+    (void)base;
+    return zoff_transfer_device_tier_begin_fill(&e->transfer, chunk);
+}
+
+static zoff_status device_end_fill(zoff_engine *e, size_t chunk)
+{
+    return zoff_transfer_device_tier_give_back(&e->transfer, chunk);
+}
+
+static zoff_status device_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
+{
+    (void)pass;
+    return zoff_transfer_device_tier_borrow(&e->transfer, chunk, out);
+}
+
+static zoff_status device_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
+{
+    return base && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, chunk) : ZOFF_OK;
+}
+
+static const states_place DEVICE = {
+    .begin_fill = device_begin_fill, .end_fill = device_end_fill, .borrow = device_borrow, .give_back = device_give_back};
+
+static const states_place *place_of(const zoff_engine *e, size_t chunk)
+{
+    static const states_place *const PLACES[ZOFF_USED_PLACES] = {[ZOFF_USED_BY_HOST] = &HOST, [ZOFF_USED_BY_DEVICE] = &DEVICE};
+    return PLACES[zoff_transfer_use_of(&e->transfer, chunk)->place];
+}
+
+/* ---- a pass ---- */
+
+zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory *out)
+{
+    const zoff_plan_chunk *c = &e->plan.chunks[chunk];
+    const unsigned weights = pass->makes_weights && has_all_masters(e, c) ? 0 : ZOFF_STORE_ALL;
+    zoff_chunk_memory memory = {.states = NULL};
+    if (pass->states && c->bytes)
+        ZOFF_TRY(place_of(e, chunk)->borrow(e, pass, chunk, &memory.states));
+    if (pass->weights && c->weight_bytes) {
+        zoff_status status = bring(e, e->lending.store, chunk, weights, &memory.weights);
+        if (status < 0 && memory.states)
+            zoff_offload_store_release(e->store, chunk);
+        ZOFF_TRY(status);
+    }
+    *out = memory;
+    return ZOFF_OK;
+}
+
 /* Both, also when the first cannot be written: then it is kept, and written again by the next pass or step. */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
 {
     zoff_saved_error saved;
-    if (zoff_transfer_device_tier_has(&e->transfer, chunk)) /* a device has no weights of the engine's */
-        return memory.states && pass->changes_states ? zoff_transfer_device_tier_give_back(&e->transfer, chunk) : ZOFF_OK;
-    const unsigned changed = pass->changes_states ? streams_of(pass) : 0, weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
-    zoff_status status = give(e->store, chunk, memory.states, changed, pass->keeps);
+    const unsigned weights = pass->changes_weights ? ZOFF_STORE_ALL : 0;
+    const zoff_status status = place_of(e, chunk)->give_back(e, pass, chunk, memory.states);
     if (status >= 0)
         return give(e->lending.store, chunk, memory.weights, weights, pass->keeps);
     zoff_base_status_save(&saved);

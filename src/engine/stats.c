@@ -74,7 +74,7 @@ static void warn_types(const zoff_engine *e)
 /* Who of several ranks has what. */
 static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
 {
-    if (!zoff_transfer_ranks_several(&e->transfer))
+    if (!e->transfer.ranks.reduce)
         return;
     ZOFF_INFO(
         "rank 0 of %u (%s), ZeRO stage %u: %llu of its own elements are trained here; %s of DRAM for gradient sums, %s for "
@@ -85,7 +85,7 @@ static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
 
 static void log_device(const zoff_engine *e, const zoff_plan_info *info)
 {
-    if (zoff_transfer_device_is(&e->transfer))
+    if (e->transfer.device.down)
         ZOFF_INFO(
             "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
             zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));

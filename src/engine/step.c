@@ -91,8 +91,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 static void start(zoff_engine *e)
 {
     e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
-    if (!zoff_transfer_device_is(&e->transfer) || e->plan.chunk_count == 0)
-        zoff_transfer_reduce_scatter_close(&e->transfer); /* otherwise when all have come down */
+    e->transfer.route.link->begun(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
 }
@@ -193,8 +192,7 @@ static zoff_status finish(zoff_engine *e)
         (unsigned long long)info->elements_updated, (unsigned long long)e->run.expected);
     if (e->run.last && !info->skipped)
         warn_of_nothing(e);
-    if (e->run.flags & ZOFF_STEP_ZERO_GRADS)
-        zoff_engine_handover_zero(e);
+    e->transfer.route.link->recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
     turn_flags(e);
     e->transfer.batch.weight_sum =
         e->run.last ? 0 : e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
@@ -256,7 +254,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
         e->run.info.outcome = torn ? ZOFF_OUTCOME_TORN : ZOFF_OUTCOME_BEFORE;
         zoff_base_status_prefix(status, "step %lld failed %s: ", (long long)e->run.t,
                                 !torn ? "before anything was changed"
-                                : zoff_offload_store_can_rollback(e->store) && !zoff_transfer_ranks_several(&e->transfer)
+                                : zoff_offload_store_can_rollback(e->store) && !e->transfer.ranks.reduce
                                     ? "half way (zoff_step_retry() can finish it, zoff_grads_drop() undo it)"
                                     : "half way (zoff_step_retry() can finish it)");
     }
@@ -331,7 +329,7 @@ static zoff_status drop_together(zoff_engine *e)
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
                  "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
                  (long long)e->run.t);
-    if (e->life.phase == ZOFF_PHASE_IDLE && !zoff_transfer_reduce_scatter_leaves_early(t))
+    if (e->life.phase == ZOFF_PHASE_IDLE && !t->route.peers->leaves_early(t))
         return ZOFF_OK;
     zoff_transfer_reduce_scatter_close(t);
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(t));

@@ -4,7 +4,6 @@
 
 /* handover.c */
 zoff_status zoff_engine_handover_all(zoff_engine *e); /* every slice that has a gradient buffer */
-void zoff_engine_handover_zero(zoff_engine *e);       /* fill the program's gradients that were handed over with zeros */
 
 /* admit.c: which buckets may borrow */
 void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are open: the buckets that take a slot */

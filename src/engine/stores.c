@@ -71,13 +71,11 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
 static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
 {
     const zoff_settings *s = &e->settings;
-    for (size_t i = 0; i < e->plan.chunk_count; i++) {
-        const zoff_plan_chunk *c = &e->plan.chunks[i];
-        if (zoff_transfer_device_tier_has(&e->transfer, i))
-            chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
-        else
-            chunks[i] = store_chunk(e, c);
-    }
+    const size_t first_of_host = e->transfer.device.tier.count;
+    for (size_t i = 0; i < first_of_host; i++)
+        chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
+    for (size_t i = first_of_host; i < e->plan.chunk_count; i++)
+        chunks[i] = store_chunk(e, &e->plan.chunks[i]);
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;
     opts.what = "the optimizer states";
@@ -256,7 +254,7 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
 /* States that persist are recorded after a step or a pass. With several ranks no one records before all have written. */
 bool zoff_engine_stores_commit_together(const zoff_engine *e)
 {
-    return zoff_transfer_ranks_several(&e->transfer) && e->settings.values.persist;
+    return e->io.commits_together;
 }
 
 static zoff_status poll_commit(void *ctx)

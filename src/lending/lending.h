@@ -80,6 +80,7 @@ typedef struct zoff_weight_source {
     /* Make a slice whole, or leave it as it was.  @blocks for reads and for other ranks */
     zoff_status (*fetch)(zoff_lending *l, zoff_param p, size_t slice);
     void (*ahead)(zoff_lending *l); /* start what the pass before used next; errors are told by the fetch */
+    bool takes_all;                 /* each rank has a part of every slice */
     bool needs_order;               /* every rank must learn the same order of slices: no memory for it is an error */
 } zoff_weight_source;
 

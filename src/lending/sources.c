@@ -73,6 +73,7 @@ static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
                                             .open = zoff_lending_param_gather_open,
                                             .fetch = gathered_fetch,
+                                            .takes_all = true,
                                             .ahead = zoff_lending_prefetch_gathered,
                                             .needs_order = true};
 

@@ -30,7 +30,7 @@ static zoff_status find_or_make(void *ctx)
     w->found = zoff_transfer_grads_find_free(&t->grads, w->bytes);
     if (w->found)
         return ZOFF_OK;
-    const bool comes_down = zoff_transfer_reduce_scatter_leaves_early(t) && zoff_transfer_download_poll(t) == ZOFF_PENDING;
+    const bool comes_down = t->route.peers->leaves_early(t) && zoff_transfer_download_poll(t) == ZOFF_PENDING;
     if (!(zoff_transfer_reduce_scatter_go_on(t) || comes_down) || zoff_comm_is_broken(t->comm) || is_enough(t, w->from))
         return zoff_transfer_grads_make(t, w->bytes, &w->found);
     /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */

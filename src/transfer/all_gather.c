@@ -50,20 +50,19 @@ static size_t sum_bytes(const zoff_transfer *t, zoff_plan_cursor part)
 size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank)
 {
     const zoff_transfer *t = ctx;
-    const zoff_plan_cursor part = zoff_zero_plan_part(t->plan, bucket, rank);
-    return t->plan->replicated ? sum_bytes(t, part) : weight_bytes(t, part, t->ranks.spreads_all);
+    return weight_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank), t->ranks.spreads_all);
 }
 
-zoff_comm_item zoff_transfer_all_gather_about(void *ctx, size_t bucket)
+static zoff_comm_item about_weights(void *ctx, size_t bucket)
 {
-    const zoff_transfer *t = ctx;
-    return (zoff_comm_item){.about = t->plan->replicated ? ZOFF_COMM_ABOUT_SUMS : ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
+    (void)ctx;
+    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_WEIGHTS, .index = bucket};
 }
 
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan)
 {
     size_t most = 0;
-    for (size_t b = 0; b < plan->chunk_count && !plan->replicated; b++) {
+    for (size_t b = 0; b < plan->chunk_count; b++) {
         const zoff_plan_chunk *c = &plan->chunks[b];
         size_t bytes = plan->ranks * sizeof(float); /* to align the pieces that parts cut */
         for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
@@ -97,12 +96,6 @@ static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, boo
 zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     zoff_transfer *t = ctx;
-    if (t->plan->replicated) {
-        const zoff_plan_piece *first = &t->plan->pieces[t->plan->chunks[bucket].first_piece];
-        *out = (char *)(zoff_transfer_device_tier_has(t, bucket) ? zoff_transfer_pieces_kept_sum(t, first)
-                                                                 : zoff_transfer_pieces_sum(t, first));
-        return ZOFF_OK;
-    }
     char *parts = (char *)t->ranks.staging.base + slot * t->ranks.spread_bytes, *own = parts;
     for (unsigned rank = 0; rank < t->plan->rank; rank++)
         own += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
@@ -116,8 +109,8 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
 {
     zoff_transfer *t = ctx;
     (void)slot;
-    t->runs[bucket].shared = true;
-    if (t->plan->replicated || !parts)
+    t->runs[bucket].gathered = true;
+    if (!parts)
         return ZOFF_OK;
     char *wire = (char *)(uintptr_t)parts;
     size_t used = 0;
@@ -131,6 +124,57 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
     t->batch.updated++;                                  /* also where nothing of it is this rank's */
     return ZOFF_OK;
 }
+
+void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts)
+{
+    opts->about = about_weights;
+    opts->part_bytes = zoff_transfer_all_gather_part_bytes;
+    opts->begin = t->route.place->spread_begin;
+    opts->end = t->route.place->spread_end;
+}
+
+/* ---- sums of gradients ---- */
+
+static size_t sums_part_bytes(void *ctx, size_t bucket, unsigned rank)
+{
+    const zoff_transfer *t = ctx;
+    return sum_bytes(t, zoff_zero_plan_part(t->plan, bucket, rank));
+}
+
+static zoff_comm_item about_sums(void *ctx, size_t bucket)
+{
+    (void)ctx;
+    return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SUMS, .index = bucket};
+}
+
+/* They are gathered where they are used. */
+static zoff_status begin_sums(void *ctx, size_t bucket, unsigned slot, char **out)
+{
+    const zoff_transfer *t = ctx;
+    (void)slot;
+    *out = (char *)zoff_transfer_use_of(t, bucket)->sum(t, &t->plan->pieces[t->plan->chunks[bucket].first_piece]);
+    return ZOFF_OK;
+}
+
+static zoff_status end_sums(void *ctx, size_t bucket, unsigned slot, const char *parts)
+{
+    zoff_transfer *t = ctx;
+    (void)slot;
+    (void)parts;
+    t->runs[bucket].shared = true;
+    return ZOFF_OK;
+}
+
+void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *opts)
+{
+    (void)t;
+    opts->about = about_sums;
+    opts->part_bytes = sums_part_bytes;
+    opts->begin = begin_sums;
+    opts->end = end_sums;
+}
+
+/* ---- rows ---- */
 
 /* All ranks start buckets in the order of their walk. What stays on the devices goes last: the CPU does not wait for it. */
 static zoff_status start(zoff_transfer *t, size_t bucket)
@@ -203,7 +247,7 @@ static zoff_status start_all(zoff_transfer *t)
 
 zoff_status zoff_transfer_all_gather_all(zoff_transfer *t)
 {
-    if (!t->ranks.gather || t->plan->replicated)
+    if (!t->route.peers->has_parts)
         return ZOFF_OK;
     t->ranks.spreads_all = true;
     zoff_status status = start_all(t);

@@ -21,11 +21,6 @@
 
 /* ---- memory ---- */
 
-static bool is_sharded(const zoff_transfer *t)
-{
-    return zoff_transfer_ranks_several(t) && !t->plan->replicated;
-}
-
 /* Weights that go through staging slots: all that are trained. */
 static size_t bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
@@ -70,20 +65,27 @@ static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *pla
     return bytes;
 }
 
-uint64_t zoff_transfer_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
+/* Gradients that come down. Those that leave early need no room of their own for long; how much depends on the trainer. */
+static uint64_t gradients_here(const zoff_transfer *t, const zoff_plan *plan)
 {
     uint64_t bytes = 0;
-    if (!zoff_transfer_device_is(t))
+    if (!t->route.link->downloads || t->route.peers->leaves_early(t))
         return 0;
-    /* Gradients that leave early need no room of their own for long; how much that is depends on the trainer. */
-    for (size_t i = 0;
-         !(zoff_transfer_reduce_scatter_leaves_early(t) || zoff_transfer_device_direct_is(t)) && i < t->model->param_count;
-         i++) {
+    for (size_t i = 0; i < t->model->param_count; i++) {
         const zoff_model_param *p = &t->model->params[i];
         bytes += p->frozen ? 0 : (uint64_t)p->slices * p->count * zoff_adam_dtype_bytes(p->grad_dtype);
     }
-    bytes -= zoff_base_bits_min(bytes, gradients_that_stay(t, plan));
-    return bytes + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL);
+    return bytes - zoff_base_bits_min(bytes, gradients_that_stay(t, plan));
+}
+
+void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
+{
+    const uint64_t norm_bytes = zoff_transfer_device_norm_bytes(t, plan);
+    uint64_t tier_bytes, tier_host_bytes;
+    zoff_transfer_device_tier_plan(t, plan, &tier_bytes, &tier_host_bytes);
+    info->device_bytes += tier_bytes + norm_bytes;
+    info->device_host_bytes +=
+        gradients_here(t, plan) + (uint64_t)ZOFF_STAGING_SLOTS * lay_out(t, plan, NULL) + tier_host_bytes + norm_bytes;
 }
 
 static zoff_status open_streams(zoff_transfer *t)
@@ -114,8 +116,6 @@ static void close_event(zoff_transfer *t, void *event)
 zoff_status zoff_transfer_device_open(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    if (!zoff_transfer_device_is(t))
-        return ZOFF_OK;
     ZOFF_TRY(zoff_base_mem_alloc(t->plan->run_count, sizeof *d->staging.offsets, "the staging slots of a device",
                                  &d->staging.offsets));
     ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.queue, "gradients that come down",
@@ -123,6 +123,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradients that come down",
                                  &d->downloads.events));
     d->first_bucket = SIZE_MAX;
+    d->turns = d->descends = t->route.peers->any_order;
     d->staging.slot_bytes = lay_out(t, t->plan, d->staging.offsets);
     if (d->staging.slot_bytes)
         ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
@@ -140,7 +141,7 @@ zoff_status zoff_transfer_device_open(zoff_transfer *t)
 void zoff_transfer_device_close(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    if (!t->accel || !zoff_transfer_device_is(t))
+    if (!t->accel)
         return;
     const zoff_accel_ops *ops = t->accel->ops;
     void *streams[] = {d->down, d->up, d->compute};
@@ -179,11 +180,11 @@ static zoff_status landing(zoff_transfer *t, size_t number, void **out)
     return ZOFF_OK;
 }
 
-/* Whether the last element of a slice is in a bucket whose states stay on the device. */
-static bool ends_on_device(const zoff_transfer *t, size_t number)
+/* By the bucket that has its last element. */
+static bool comes_down(const zoff_transfer *t, size_t number)
 {
-    return t->device.tier.count && zoff_model_slices_has(t->model, number) &&
-           zoff_transfer_device_tier_has(t, t->model->slice_buckets[number].last);
+    return !zoff_model_slices_has(t->model, number) ||
+           zoff_transfer_use_of(t, t->model->slice_buckets[number].last)->comes_down;
 }
 
 /* Remember from which end of the list gradients come: the walk starts there. */
@@ -202,10 +203,10 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     zoff_device *d = &t->device;
     const zoff_model_param *param = &t->model->params[p];
     const size_t number = param->first_flag + slice, bytes = param->count * zoff_adam_dtype_bytes(param->grad_dtype);
-    const bool comes_down = !bytes || !ends_on_device(t, number);
+    const bool moves = !bytes || comes_down(t, number);
     char *to;
     void *event;
-    if (comes_down) {
+    if (moves) {
         ZOFF_TRY(zoff_transfer_acquire_lend(t, number, bytes, &to));
         ZOFF_TRY(landing(t, number, &event));
     }
@@ -213,7 +214,7 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     if (d->norm.count)
         ZOFF_TRY(zoff_transfer_streams_compute_follow(t));
     note_order(t, number);
-    if (!comes_down)
+    if (!moves)
         return ZOFF_OK;
     ZOFF_TRY(ops->event_await(t->accel, d->down, d->handed_over));
     zoff_status status = ops->copy(t->accel, d->down, to, param->grad + slice * param->grad_stride, bytes);
@@ -351,7 +352,7 @@ zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool ow
 static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
 {
     size_t count;
-    const zoff_plan_piece *pieces = pieces_of(t, run->chunk, !is_sharded(t), &count);
+    const zoff_plan_piece *pieces = pieces_of(t, run->chunk, false, &count);
     for (size_t i = 0; i < count; i++) {
         if (bytes_of(t, &pieces[i]) && zoff_transfer_wire_takes_now(t, &pieces[i]))
             return true;
@@ -359,11 +360,11 @@ static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
     return false;
 }
 
-/* Windows whose weights have come from all ranks, and could not be sent up then. */
+/* Buckets whose weights have come from all ranks, and could not be sent up then. */
 static zoff_status upload_again(zoff_transfer *t)
 {
-    for (size_t b = 0; is_sharded(t) && b < t->plan->chunk_count; b++) {
-        if (t->runs[b].staging && t->runs[b].shared)
+    for (size_t b = 0; b < t->plan->chunk_count; b++) {
+        if (t->runs[b].staging && t->runs[b].gathered)
             ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
     }
     return ZOFF_OK;
@@ -411,7 +412,7 @@ zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
     if (t->device.downloads.first != t->device.downloads.end)
         ZOFF_TRY(zoff_transfer_download_finish(t));
     ZOFF_TRY(zoff_transfer_streams_compute_settle(t));
-    if (zoff_transfer_device_is(t) && zeroes_gradients)
+    if (zeroes_gradients)
         ZOFF_TRY(zero_gradients(t));
     return t->route.link->settle(t);
 }

@@ -18,7 +18,8 @@
 
 uint64_t zoff_transfer_device_direct_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
 {
-    return zoff_transfer_device_direct_is(t) ? staging_bytes + plan->owned_elements * sizeof(float) : 0;
+    (void)t;
+    return staging_bytes + plan->owned_elements * sizeof(float);
 }
 
 static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void **out)
@@ -33,8 +34,6 @@ zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
     zoff_device_direct *r = &t->device.direct;
     const zoff_accel_ops *ops = t->accel->ops;
     void *memory;
-    if (!zoff_transfer_device_direct_is(t))
-        return ZOFF_OK;
     ZOFF_TRY(take(t, t->ranks.staging.bytes, "what goes to other ranks (reduce_bucket_size makes it less)", &memory));
     r->slots = memory;
     ZOFF_TRY(take(t, t->plan->owned_elements * sizeof(float), "sums of gradients (more ranks make them less)", &memory));
@@ -146,8 +145,8 @@ zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned 
     return finish(t, slot);
 }
 
-/* The sums of a bucket stand one after the other. */
-static zoff_status bring_down(zoff_transfer *t, const zoff_accumulate_piece *first, const zoff_accumulate_piece *last)
+zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_accumulate_piece *first,
+                                                   const zoff_accumulate_piece *last)
 {
     const size_t count = (size_t)(last->sum - first->sum) + last->count;
     float *to = (float *)t->accumulator.map.base + ((size_t)(first->sum - t->device.direct.sums) - t->accumulator.device_sums);
@@ -166,8 +165,7 @@ static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, cons
     t->device.direct.added[slot] = true; /* once, whatever fails behind it */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
-    return zoff_transfer_device_tier_has(t, bucket) ? zoff_transfer_device_norm_put(t, bucket, t->device.down)
-                                                    : bring_down(t, pieces, pieces + used - 1);
+    return zoff_transfer_use_of(t, bucket)->bring(t, bucket, pieces, pieces + used - 1);
 }
 
 zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights)
@@ -196,8 +194,7 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 {
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
     size_t at = 0;
-    if (zoff_transfer_device_tier_has(t, bucket))
-        ZOFF_TRY(zoff_transfer_device_tier_await(t, t->device.up));
+    ZOFF_TRY(zoff_transfer_use_of(t, bucket)->await(t, t->device.up));
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
         if (!zoff_transfer_wire_takes_now(t, piece))
@@ -213,8 +210,9 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
     return ZOFF_OK;
 }
 
-static zoff_status lift(zoff_transfer *t, size_t bucket, unsigned slot, char **out)
+zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out)
 {
+    zoff_transfer *t = ctx;
     char *parts = t->device.direct.slots + slot * t->ranks.spread_bytes, *own = parts;
     *out = parts;
     if (t->device.direct.lifted[slot])
@@ -268,17 +266,10 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
     return ZOFF_OK;
 }
 
-/* Replicated states exchange sums of gradients, not weights: the gather of all_gather.c reads these where they are. */
-zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out)
-{
-    zoff_transfer *t = ctx;
-    return t->plan->replicated ? zoff_transfer_all_gather_begin(ctx, bucket, slot, out) : lift(t, bucket, slot, out);
-}
-
 zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned slot, const char *parts)
 {
     zoff_transfer *t = ctx;
-    const zoff_status status = parts && !t->plan->replicated ? scatter(t, bucket, slot, parts) : ZOFF_OK;
-    t->runs[bucket].shared = t->runs[bucket].shared || status == ZOFF_OK;
+    const zoff_status status = parts ? scatter(t, bucket, slot, parts) : ZOFF_OK;
+    t->runs[bucket].gathered = t->runs[bucket].gathered || status == ZOFF_OK;
     return status;
 }

@@ -9,14 +9,6 @@
 #include "bits.h"
 #include "try.h"
 
-/* Buckets that the device measures: all, or those whose sums of gradients are there. */
-static size_t buckets_of(const zoff_transfer *t, const zoff_plan *plan)
-{
-    if (!zoff_transfer_device_is(t) || (zoff_transfer_ranks_several(t) && !zoff_transfer_device_direct_is(t)))
-        return 0;
-    return zoff_transfer_pieces_accumulates(t) ? zoff_transfer_device_tier_buckets(t, plan) : plan->chunk_count;
-}
-
 bool zoff_transfer_device_norm_has(const zoff_transfer *t, size_t bucket)
 {
     return bucket < t->device.norm.count;
@@ -24,7 +16,7 @@ bool zoff_transfer_device_norm_has(const zoff_transfer *t, size_t bucket)
 
 uint64_t zoff_transfer_device_norm_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    const size_t buckets = buckets_of(t, plan);
+    const size_t buckets = t->route.gradients->measured_there(t, plan);
     uint64_t blocks = 0;
     for (size_t b = 0; b < buckets; b++)
         blocks += plan->chunks[b].blocks;
@@ -42,7 +34,7 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     ZOFF_TRY(ops->event_open(t->accel, &n->settled));
     if (bytes == 0)
         return ZOFF_OK;
-    const size_t count = buckets_of(t, t->plan);
+    const size_t count = t->route.gradients->measured_there(t, t->plan);
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares of a device", &n->at));
     ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares of a device", &n->measured));
     n->count = count;
@@ -89,12 +81,6 @@ static zoff_plan_span part_of(const zoff_transfer *t, size_t bucket)
     return zoff_zero_plan_own(t->plan, bucket);
 }
 
-static bool counts(zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return zoff_transfer_ranks_several(t) ? !t->model->params[piece->param].frozen
-                                          : *zoff_model_params_flag(t->model, piece) != 0;
-}
-
 zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void *stream)
 {
     zoff_device_norm *n = &t->device.norm;
@@ -104,7 +90,7 @@ zoff_status zoff_transfer_device_norm_put(zoff_transfer *t, size_t bucket, void 
     size_t used = 0, blocks = 0;
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
-        if (!counts(t, piece))
+        if (!t->route.peers->measures(t, piece))
             continue;
         zoff_norm_piece *sums = &t->scratch.norm_pieces[used++];
         *sums = (zoff_norm_piece){.count = piece->count, .block_sums = n->there + at + blocks};
@@ -122,7 +108,7 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
     const double *sums = (const double *)n->landing.base + n->at[bucket];
     for (size_t i = part.first_piece; i < part.first_piece + part.piece_count; i++) {
         const zoff_plan_piece *piece = &t->plan->pieces[i];
-        if (!counts(t, piece))
+        if (!t->route.peers->measures(t, piece))
             continue;
         zoff_transfer_measure_add(t, piece, sums);
         sums += zoff_base_bits_ceil_div(piece->count, ZOFF_NORM_BLOCK);

@@ -34,7 +34,7 @@ static uint64_t elements_of(const zoff_transfer *t, const zoff_plan *plan, size_
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan)
 {
     double wanted = 0, before = 0;
-    if (!zoff_transfer_device_is(t) || t->values->ratio == 1)
+    if (t->values->ratio == 1) /* links.c refuses any other where there is no device */
         return 0;
     if (t->values->ratio == 0)
         return plan->chunk_count;
@@ -59,12 +59,6 @@ size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets)
     return next < plan->piece_count ? plan->pieces[next].owned_offset : plan->owned_elements;
 }
 
-/* Of several ranks they are beside all others. */
-static bool has_sums(const zoff_transfer *t)
-{
-    return zoff_transfer_pieces_accumulates(t) && !zoff_transfer_device_direct_is(t);
-}
-
 /* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
 static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t *out_most)
 {
@@ -85,7 +79,7 @@ void zoff_transfer_device_tier_plan(const zoff_transfer *t, const zoff_plan *pla
     const size_t buckets = zoff_transfer_device_tier_buckets(t, plan);
     size_t most;
     const size_t bytes = lay_out(plan, buckets, NULL, &most);
-    *out_device_bytes = bytes + (has_sums(t) ? zoff_transfer_device_tier_sums_of(plan, buckets) * sizeof(float) : 0);
+    *out_device_bytes = bytes + t->route.gradients->device_sums(t, zoff_transfer_device_tier_sums_of(plan, buckets));
     *out_host_bytes = most;
 }
 
@@ -117,7 +111,7 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
         k->pinned = true;
     }
     ZOFF_TRY(take(t, bytes, "states", &k->states));
-    return has_sums(t) ? take(t, t->accumulator.device_sums * sizeof(float), "sums of gradients", &k->sums) : ZOFF_OK;
+    return take(t, t->route.gradients->device_sums(t, t->accumulator.device_sums), "sums of gradients", &k->sums);
 }
 
 /* Nothing is in a stream any more. */
@@ -187,7 +181,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
         if (flag & ZOFF_SLICE_READY)
             t->scratch.accumulate_pieces[used++] =
                 (zoff_accumulate_piece){.count = pieces[i].count,
-                                        .sum = zoff_transfer_pieces_kept_sum(t, &pieces[i]),
+                                        .sum = t->route.place->device_sum(t, &pieces[i]),
                                         .grad = zoff_model_params_there(t->model, &pieces[i]),
                                         .dtype = t->model->params[pieces[i].param].grad_dtype,
                                         .first = !(flag & ZOFF_SLICE_PRESENT),

@@ -27,7 +27,7 @@ zoff_grad_buffer *zoff_transfer_grads_find_free(zoff_grads *g, size_t bytes)
 static void free_buffer(zoff_transfer *t, zoff_grad_buffer *buffer)
 {
     if (buffer->map.base)
-        t->route.link->unpin(t, &buffer->map);
+        t->route.link->memory.unpin(t, &buffer->map);
     zoff_base_map_free(&buffer->map);
 }
 
@@ -59,7 +59,7 @@ zoff_status zoff_transfer_grads_make(zoff_transfer *t, size_t bytes, zoff_grad_b
     }
     zoff_map map;
     ZOFF_TRY(zoff_base_map_alloc(bytes, "a gradient", ZOFF_MAP_INTERLEAVED, &map));
-    zoff_status status = t->route.link->pin(t, &map);
+    zoff_status status = t->route.link->memory.pin(t, &map);
     if (status < 0)
         zoff_base_map_free(&map);
     ZOFF_TRY(status);

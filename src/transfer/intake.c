@@ -21,7 +21,7 @@ zoff_status zoff_transfer_intake_open(zoff_transfer *t)
     char *base;
     if (bytes == 0)
         return ZOFF_OK;
-    const zoff_status status = t->route.link->sums_alloc(t, bytes, &base);
+    const zoff_status status = t->route.link->sums.alloc(t, bytes, &base);
     if (status < 0)
         return zoff_base_status_prefix(status, "sums of the gradients of tied weights, %s: ", zoff_base_words_bytes(bytes));
     zoff_model_ties_place(t->model, base);
@@ -69,11 +69,11 @@ static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
             continue;
         piece.grad = own ? own : zoff_transfer_grads_at(t, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
-        ZOFF_TRY(t->route.link->add(t, &piece)); /* by whoever has the memory */
+        ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* by whoever has the memory */
         first = false;
     }
     for (size_t k = 0; k < one->count; k++)
-        t->route.link->added(t, m->params[m->ties.members[one->first + k]].first_flag + slice);
+        t->route.link->sums.added(t, m->params[m->ties.members[one->first + k]].first_flag + slice);
     return zoff_transfer_intake_take(t, one->owner, slice, t->device.compute);
 }
 
@@ -91,7 +91,7 @@ zoff_status zoff_transfer_intake_take_tied(zoff_transfer *t, zoff_param p, size_
     const zoff_tie *one = &m->ties.all[m->params[p].tie - 1];
     uint8_t *flag = &m->flags[m->params[p].first_flag + slice];
     ZOFF_TRY(t->route.link->follow(t, native_stream));
-    ZOFF_TRY(t->route.link->add_follow(t));
+    ZOFF_TRY(t->route.link->sums.follow(t));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(m, one, slice) < one->count)
         return ZOFF_OK; /* the others may still come */

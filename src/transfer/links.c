@@ -11,6 +11,19 @@
 
 /* ---- in place ---- */
 
+static zoff_status in_place_open(zoff_transfer *t)
+{
+    (void)t;
+    return ZOFF_OK;
+}
+
+static void in_place_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info)
+{
+    (void)t;
+    (void)plan;
+    (void)info;
+}
+
 static zoff_status in_place_pin(zoff_transfer *t, const zoff_map *map)
 {
     (void)t;
@@ -90,6 +103,32 @@ static zoff_status in_place_sums_alloc(zoff_transfer *t, uint64_t bytes, char **
     return ZOFF_OK;
 }
 
+static void in_place_sums_plan(zoff_plan_info *info, uint64_t bytes)
+{
+    info->accumulator_bytes += bytes;
+}
+
+static zoff_status in_place_finish(zoff_transfer *t, bool zeroes)
+{
+    (void)t;
+    (void)zeroes;
+    return ZOFF_OK;
+}
+
+/* Not before: after an error the program may hand the same gradients over again. */
+static void in_place_recorded(zoff_transfer *t, bool zeroes)
+{
+    for (size_t i = 0; zeroes && i < t->model->param_count; i++) {
+        const zoff_model_param *p = &t->model->params[i];
+        for (size_t slice = 0; slice < p->slices; slice++) {
+            zoff_dtype dtype;
+            char *grad = zoff_model_params_own_grad(t->model, (zoff_param)i, slice, &dtype);
+            if (grad && zoff_model_params_is_given(t->model, (zoff_param)i, slice))
+                memset(grad, 0, p->count * zoff_adam_dtype_bytes(dtype));
+        }
+    }
+}
+
 static char *in_place_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
 {
     return zoff_model_params_value(t->model, piece, weights);
@@ -102,22 +141,28 @@ static void in_place_range(zoff_transfer *t, const char *row, size_t bucket)
     (void)bucket;
 }
 
-const zoff_link zoff_transfer_links_in_place = {.name = "in place",
-                                                .pin = in_place_pin,
-                                                .unpin = in_place_unpin,
-                                                .follow = in_place_follow,
-                                                .take = in_place_take,
-                                                .taken = zoff_transfer_reduce_scatter_mark,
-                                                .gradient = in_place_gradient,
-                                                .weights = in_place_weights,
-                                                .lend = in_place_lend,
-                                                .settle = in_place_settle,
-                                                .move = in_place_move,
-                                                .add = in_place_add,
-                                                .add_follow = in_place_add_follow,
-                                                .added = zoff_transfer_grads_let_go,
-                                                .sums_alloc = in_place_sums_alloc,
-                                                .range = in_place_range};
+const zoff_link zoff_transfer_links_in_place = {
+    .name = "in place",
+    .lends = true,
+    .most_elements = SIZE_MAX,
+    .memory = {.open = in_place_open, .plan = in_place_plan, .pin = in_place_pin, .unpin = in_place_unpin},
+    .sums = {.alloc = in_place_sums_alloc,
+             .plan = in_place_sums_plan,
+             .add = in_place_add,
+             .follow = in_place_add_follow,
+             .added = zoff_transfer_grads_let_go},
+    .follow = in_place_follow,
+    .take = in_place_take,
+    .taken = zoff_transfer_reduce_scatter_mark,
+    .gradient = in_place_gradient,
+    .weights = in_place_weights,
+    .lend = in_place_lend,
+    .settle = in_place_settle,
+    .move = in_place_move,
+    .begun = zoff_transfer_reduce_scatter_close,
+    .finish = in_place_finish,
+    .recorded = in_place_recorded,
+    .range = in_place_range};
 
 /* ---- staged ---- */
 
@@ -148,6 +193,24 @@ static zoff_status staged_sums_alloc(zoff_transfer *t, uint64_t bytes, char **ou
     return ZOFF_OK;
 }
 
+static void staged_sums_plan(zoff_plan_info *info, uint64_t bytes)
+{
+    info->device_bytes += bytes;
+}
+
+/* Gradients may still come down: a row closes the micro-batch when all have. Without buckets there is no such row. */
+static void staged_begun(zoff_transfer *t)
+{
+    if (t->plan->chunk_count == 0)
+        zoff_transfer_reduce_scatter_close(t);
+}
+
+static void staged_recorded(zoff_transfer *t, bool zeroes)
+{
+    (void)t;
+    (void)zeroes;
+}
+
 static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
 {
     if (row)
@@ -156,15 +219,26 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
         t->accel->ops->ranges.end(t->accel);
 }
 
+/* Elements: 32 MiB of fp32 at a time. */
+enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
+
 #define STAGED                                                                                                                 \
-    .pin = zoff_transfer_streams_pin, .unpin = zoff_transfer_streams_unpin, .follow = zoff_transfer_streams_follow,            \
-    .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights, .lend = zoff_transfer_device_lend,           \
-    .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy, .add = staged_add,                              \
-    .add_follow = zoff_transfer_streams_compute_follow, .added = staged_added, .sums_alloc = staged_sums_alloc,                \
-    .range = staged_range
+    .has_streams = true, .most_elements = DEVICE_BUCKET_MOST,                                                                  \
+    .memory = {.open = zoff_transfer_device_open,                                                                              \
+               .plan = zoff_transfer_device_plan,                                                                              \
+               .pin = zoff_transfer_streams_pin,                                                                               \
+               .unpin = zoff_transfer_streams_unpin},                                                                          \
+    .sums = {.alloc = staged_sums_alloc,                                                                                       \
+             .plan = staged_sums_plan,                                                                                         \
+             .add = staged_add,                                                                                                \
+             .follow = zoff_transfer_streams_compute_follow,                                                                   \
+             .added = staged_added},                                                                                           \
+    .follow = zoff_transfer_streams_follow, .gradient = zoff_transfer_grads_of, .weights = zoff_transfer_staging_weights,      \
+    .lend = zoff_transfer_device_lend, .settle = zoff_transfer_device_settle, .move = zoff_transfer_streams_copy,              \
+    .begun = staged_begun, .finish = zoff_transfer_device_finish, .recorded = staged_recorded, .range = staged_range
 
 const zoff_link zoff_transfer_links_staged = {
-    .name = "staged", .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};
+    .name = "staged", .downloads = true, .take = zoff_transfer_device_download, .taken = staged_taken, STAGED};
 
 /* ---- reached ---- */
 
@@ -239,8 +313,13 @@ zoff_status zoff_transfer_links_choose(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-void zoff_transfer_links_choose_rule(zoff_transfer *t)
+void zoff_transfer_links_choose_rest(zoff_transfer *t)
 {
-    const bool adds = t->route.reaches && t->comm->adds && t->values->nccl_adds;
-    t->route.rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
+    zoff_route *r = &t->route;
+    const bool adds = r->reaches && t->comm->adds && t->values->nccl_adds;
+    r->rule = adds ? &zoff_transfer_sum_rules_added : &zoff_transfer_sum_rules_ordered;
+    r->peers = !zoff_transfer_ranks_several(t) ? &zoff_transfer_ranks_alone
+               : t->values->zero_stage == 0    ? &zoff_transfer_ranks_replicated
+                                               : &zoff_transfer_ranks_partitioned;
+    r->gradients = zoff_transfer_pieces_accumulates(t) ? &zoff_transfer_sum_places_summed : &zoff_transfer_sum_places_given;
 }

@@ -36,9 +36,9 @@ double zoff_transfer_measure_worked(const zoff_transfer *t, double from, const z
            (now.check_seconds - before->check_seconds);
 }
 
-void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, double *seconds, uint64_t *read_bytes)
+void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*feed)(void *ctx), double *seconds,
+                                  uint64_t *read_bytes)
 {
-    const bool alone = !zoff_transfer_ranks_several(t);
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
     const zoff_plan_piece *pieces = &t->plan->pieces[part.first_piece];
     size_t used = 0, blocks = 0;
@@ -46,8 +46,7 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, double *secon
     t->owner.io(t->owner.ctx, &before);
     double from = zoff_base_clock_seconds();
     for (size_t i = 0; i < part.piece_count; i++) {
-        /* With several ranks, another rank may have the gradient that this one lacks. */
-        if (t->model->params[pieces[i].param].frozen || (alone && !*zoff_model_params_flag(t->model, &pieces[i])))
+        if (!t->route.peers->measures(t, &pieces[i]))
             continue;
         zoff_norm_piece *n = &t->scratch.norm_pieces[used];
         *n = (zoff_norm_piece){.count = pieces[i].count, .block_sums = t->scratch.block_sums + blocks};
@@ -56,8 +55,7 @@ void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, double *secon
         n->grad = zoff_transfer_pieces_gradient(t, &pieces[i], &n->dtype);
         *read_bytes += n->count * zoff_adam_dtype_bytes(n->dtype);
     }
-    zoff_adam_norm_run(t->owner.threads_of_measure(t->owner.ctx), t->scratch.norm_pieces, used, alone ? t->owner.feed : NULL,
-                       t->owner.ctx);
+    zoff_adam_norm_run(t->owner.threads_of_measure(t->owner.ctx), t->scratch.norm_pieces, used, feed, t->owner.ctx);
     for (size_t i = 0; i < used; i++)
         zoff_transfer_measure_add(t, &pieces[t->scratch.norm_index[i]], t->scratch.norm_pieces[i].block_sums);
     t->measure.buckets++;

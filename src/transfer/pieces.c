@@ -15,9 +15,8 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "the groups' constants", &s->consts));
-    if (zoff_transfer_pieces_accumulates(t) && sums)
-        ZOFF_TRY(zoff_base_map_alloc(sums * sizeof(float), "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map));
-    return ZOFF_OK;
+    const size_t bytes = t->route.gradients->bytes(sums);
+    return bytes ? zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map) : ZOFF_OK;
 }
 
 void zoff_transfer_pieces_close(zoff_transfer *t)
@@ -51,28 +50,21 @@ zoff_adam_piece zoff_transfer_pieces_of_update(const zoff_transfer *t, const zof
                                                   : value,
                              .m = states.m ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_M) : NULL,
                              .v = states.v ? zoff_transfer_pieces_state(chunk, piece, base, ZOFF_STREAM_V) : NULL,
-                             .grad_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : p->grad_dtype,
+                             .grad_dtype = t->route.gradients->dtype(p),
                              .copy_out = p->dtype != ZOFF_F32 ? value : NULL,
                              .copy_dtype = p->dtype};
 }
 
-float *zoff_transfer_pieces_kept_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
-{
-    return (zoff_transfer_device_direct_is(t) ? t->device.direct.sums : t->device.tier.sums) + piece->owned_offset;
-}
-
 const void *zoff_transfer_pieces_kept_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
-    *out_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : t->model->params[piece->param].grad_dtype;
-    return zoff_transfer_pieces_accumulates(t) ? (const void *)zoff_transfer_pieces_kept_sum(t, piece)
-                                               : zoff_model_params_there(t->model, piece);
+    *out_dtype = t->route.gradients->dtype(&t->model->params[piece->param]);
+    return t->route.gradients->device(t, piece);
 }
 
 const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype)
 {
-    *out_dtype = zoff_transfer_pieces_accumulates(t) ? ZOFF_F32 : t->model->params[piece->param].grad_dtype;
-    return zoff_transfer_pieces_accumulates(t) ? (const void *)zoff_transfer_pieces_sum(t, piece)
-                                               : t->route.link->gradient(t, piece);
+    *out_dtype = t->route.gradients->dtype(&t->model->params[piece->param]);
+    return t->route.gradients->host(t, piece);
 }
 
 bool zoff_transfer_pieces_take_part(const zoff_transfer *t, size_t bucket)

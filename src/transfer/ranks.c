@@ -32,17 +32,17 @@ static size_t staging_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
     const zoff_reduce_opts opts = reduce_opts(t, plan);
     return zoff_base_bits_max(REDUCE_SLOTS * zoff_zero_reduce_slot_bytes(&opts),
-                              SPREAD_SLOTS * zoff_transfer_all_gather_most(t, plan));
+                              SPREAD_SLOTS * t->route.peers->gather_most(t, plan));
 }
 
 uint64_t zoff_transfer_ranks_device_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return zoff_transfer_device_direct_is(t) ? zoff_transfer_device_direct_bytes(t, plan, staging_bytes(t, plan)) : 0;
+    return t->route.place->device_bytes(t, plan, zoff_transfer_ranks_bytes(t, plan));
 }
 
 uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan)
 {
-    return zoff_transfer_ranks_several(t) ? staging_bytes(t, plan) : 0;
+    return t->route.peers->bytes(t, plan);
 }
 
 /* Slices that are trained, by the buckets that have a part of them. */
@@ -77,7 +77,7 @@ static zoff_status allocate(zoff_transfer *t)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
     for (size_t row = 0; row < ZOFF_PART_ROWS; row++)
         r->part_rows[row] = SIZE_MAX;
-    r->spread_bytes = zoff_transfer_all_gather_most(t, plan);
+    r->spread_bytes = t->route.peers->gather_most(t, plan);
     const size_t bytes = staging_bytes(t, plan);
     return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
 }
@@ -97,27 +97,16 @@ static zoff_status open_exchanges(zoff_transfer *t)
     reduce.sum = place->sum_bucket;
     reduce.ctx = t;
     ZOFF_TRY(zoff_zero_reduce_open(&reduce, &r->reduce));
-    const zoff_gather_opts gather = {.comm = t->comm,
-                                     .channel = t->channel,
-                                     .stream = ZOFF_COMM_STEP,
-                                     .slots = SPREAD_SLOTS,
-                                     .about = zoff_transfer_all_gather_about,
-                                     .part_bytes = zoff_transfer_all_gather_part_bytes,
-                                     .begin = place->spread_begin,
-                                     .end = place->spread_end,
-                                     .ctx = t};
+    zoff_gather_opts gather = {
+        .comm = t->comm, .channel = t->channel, .stream = ZOFF_COMM_STEP, .slots = SPREAD_SLOTS, .ctx = t};
+    t->route.peers->gather(t, &gather);
     return zoff_zero_gather_open(&gather, &r->gather);
 }
 
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t)
 {
     zoff_transfer_wire_watch(t);
-    if (!zoff_transfer_ranks_several(t))
-        return ZOFF_OK;
-    ZOFF_TRY(allocate(t));
-    ZOFF_TRY(zoff_transfer_device_direct_open(t));
-    count_missing(t);
-    return open_exchanges(t);
+    return t->route.peers->open(t);
 }
 
 void zoff_transfer_ranks_abandon(zoff_transfer *t)
@@ -141,14 +130,14 @@ void zoff_transfer_ranks_close(zoff_transfer *t)
 
 static uint64_t sent_weights(const zoff_transfer *t)
 {
-    const uint64_t spread = t->plan->replicated ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
+    const uint64_t spread = t->route.peers->replicates ? 0 : zoff_zero_gather_sent_bytes(t->ranks.gather);
     return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather);
 }
 
 /* Of replicated states the sums of gradients travel twice. */
 static uint64_t sent_gradients(const zoff_transfer *t)
 {
-    const uint64_t sums = t->plan->replicated ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
+    const uint64_t sums = t->route.peers->replicates ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
     return t->ranks.reduce ? sums + zoff_zero_reduce_sent_bytes(t->ranks.reduce) : 0;
 }
 
@@ -167,3 +156,111 @@ void zoff_transfer_ranks_count_anew(zoff_transfer *t)
     t->ranks.before.gradients = sent_gradients(t);
     t->ranks.before.weights = sent_weights(t);
 }
+
+/* ---- this rank alone ---- */
+
+static zoff_status alone_open(zoff_transfer *t)
+{
+    (void)t;
+    return ZOFF_OK;
+}
+
+static uint64_t alone_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    (void)t;
+    (void)plan;
+    return 0;
+}
+
+static size_t no_gather(const zoff_transfer *t, const zoff_plan *plan)
+{
+    (void)t;
+    (void)plan;
+    return 0;
+}
+
+static void alone_gather(const zoff_transfer *t, zoff_gather_opts *opts)
+{
+    (void)t;
+    (void)opts;
+}
+
+/* It waits only for its own vote. */
+static bool alone_is_awaited(const zoff_transfer *t)
+{
+    return t->owner.is_voting(t->owner.ctx);
+}
+
+static bool alone_measures(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return !t->model->params[piece->param].frozen && *zoff_model_params_flag(t->model, piece);
+}
+
+static bool leaves_in_the_step(const zoff_transfer *t)
+{
+    (void)t;
+    return false;
+}
+
+const zoff_peers zoff_transfer_ranks_alone = {.name = "alone",
+                                              .any_order = true,
+                                              .open = alone_open,
+                                              .bytes = alone_bytes,
+                                              .gather_most = no_gather,
+                                              .gather = alone_gather,
+                                              .is_awaited = alone_is_awaited,
+                                              .measures = alone_measures,
+                                              .leaves_early = leaves_in_the_step};
+
+/* ---- several ---- */
+
+static zoff_status several_open(zoff_transfer *t)
+{
+    ZOFF_TRY(allocate(t));
+    ZOFF_TRY(t->route.place->open(t));
+    count_missing(t);
+    return open_exchanges(t);
+}
+
+static uint64_t several_bytes(const zoff_transfer *t, const zoff_plan *plan)
+{
+    return staging_bytes(t, plan);
+}
+
+static bool several_are_awaited(const zoff_transfer *t)
+{
+    (void)t;
+    return true;
+}
+
+/* Another rank may have the gradient that this one lacks. */
+static bool several_measure(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return !t->model->params[piece->param].frozen;
+}
+
+static bool partitioned_leaves_early(const zoff_transfer *t)
+{
+    return t->values->zero_stage >= 2;
+}
+
+const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
+                                                    .has_parts = true,
+                                                    .open = several_open,
+                                                    .bytes = several_bytes,
+                                                    .gather_most = zoff_transfer_all_gather_most,
+                                                    .gather = zoff_transfer_all_gather_of_weights,
+                                                    .is_awaited = several_are_awaited,
+                                                    .measures = several_measure,
+                                                    .leaves_early = partitioned_leaves_early};
+
+/* Sums of gradients go from accumulator to accumulator. */
+const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
+                                                   .replicates = true,
+                                                   .open = several_open,
+                                                   .bytes = several_bytes,
+                                                   .gather_most = no_gather,
+                                                   .gather = zoff_transfer_all_gather_of_sums,
+                                                   .is_awaited = several_are_awaited,
+                                                   .measures = several_measure,
+                                                   .leaves_early = leaves_in_the_step};

@@ -112,10 +112,7 @@ zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket,
     if (t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
     const bool was_poisoned = t->measure.vote.poisoned;
-    if (zoff_transfer_device_tier_has(t, bucket))
-        zoff_transfer_device_norm_take(t, bucket);
-    else
-        zoff_transfer_measure_bucket(t, bucket, &t->batch.early.measure_seconds, &t->batch.early.read_bytes);
+    zoff_transfer_use_of(t, bucket)->measure(t, bucket);
     if (t->measure.vote.poisoned && !was_poisoned)
         t->route.rule->blame(t, bucket, parts, weights);
     return ZOFF_OK;
@@ -130,11 +127,6 @@ zoff_status zoff_transfer_reduce_scatter_sum(void *ctx, size_t bucket, unsigned 
 }
 
 /* ---- a micro-batch ---- */
-
-bool zoff_transfer_reduce_scatter_leaves_early(const zoff_transfer *t)
-{
-    return zoff_transfer_ranks_several(t) && t->values->zero_stage >= 2;
-}
 
 void zoff_transfer_reduce_scatter_begin(zoff_transfer *t)
 {
@@ -158,7 +150,7 @@ void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size
 void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t slice)
 {
     const zoff_model_param *param = &t->model->params[p];
-    if (!t->ranks.reduce || !zoff_transfer_reduce_scatter_leaves_early(t) || param->frozen || !param->count)
+    if (!t->ranks.reduce || !t->route.peers->leaves_early(t) || param->frozen || !param->count)
         return;
     const zoff_slice_buckets *buckets = &t->model->slice_buckets[param->first_flag + slice];
     zoff_zero_reduce_mark(t->ranks.reduce, buckets->first, buckets->last);
@@ -201,9 +193,7 @@ zoff_status zoff_transfer_reduce_scatter_finish(zoff_transfer *t)
 
 double zoff_transfer_reduce_scatter_total_weight(const zoff_transfer *t)
 {
-    if (t->ranks.reduce)
-        return zoff_zero_reduce_total_weight(t->ranks.reduce);
-    return zoff_transfer_pieces_accumulates(t) ? t->batch.weight : 1; /* the gradient of a single one is taken as it is */
+    return t->ranks.reduce ? zoff_zero_reduce_total_weight(t->ranks.reduce) : t->route.gradients->weight(t);
 }
 
 void zoff_transfer_reduce_scatter_weigh(zoff_transfer *t, double weight)

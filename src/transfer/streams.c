@@ -114,7 +114,7 @@ bool zoff_transfer_streams_end(zoff_transfer *t)
     enum { PATIENCE_SECONDS = 10 };
     zoff_saved_error saved;
     const zoff_device *d = &t->device;
-    if (!t->comm || !t->accel || !zoff_transfer_device_is(t) || !d->synced)
+    if (!t->comm || !t->accel || !d->synced)
         return true;
     const double most = t->comm->timeout_seconds;
     const double seconds = most >= 0 && most < PATIENCE_SECONDS ? most : PATIENCE_SECONDS;

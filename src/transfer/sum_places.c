@@ -1,5 +1,6 @@
 /* sum_places.c: where the gradients of all ranks are packed and added up: on the host, or on the devices, where the
- * communicator reaches their memory. */
+ * communicator reaches their memory. And what norm and update read: gradients as they were handed over, or sums; of a bucket
+ * whose states are on the host, or on the device. */
 #include "transfer.h"
 
 #include <string.h>
@@ -37,12 +38,41 @@ static char *host_slots(const zoff_transfer *t)
     return t->ranks.staging.base;
 }
 
+static uint64_t host_device_bytes(const zoff_transfer *t, const zoff_plan *plan, size_t staging_bytes)
+{
+    (void)t;
+    (void)plan;
+    (void)staging_bytes;
+    return 0;
+}
+
+static zoff_status host_open(zoff_transfer *t)
+{
+    (void)t;
+    return ZOFF_OK;
+}
+
+/* One rank alone: device_tier.c adds up micro-batches. */
+static float *host_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->device.tier.sums + piece->owned_offset;
+}
+
+static size_t host_device_sums_apart(size_t elements)
+{
+    return elements * sizeof(float);
+}
+
 const zoff_sum_place zoff_transfer_sum_places_host = {.name = "host",
                                                       .gradient = host_gradient,
                                                       .sum = host_sum,
                                                       .zero = host_zero,
                                                       .look = host_look,
                                                       .slots = host_slots,
+                                                      .device_bytes = host_device_bytes,
+                                                      .open = host_open,
+                                                      .device_sum = host_device_sum,
+                                                      .device_sums_apart = host_device_sums_apart,
                                                       .pack_bucket = zoff_transfer_reduce_scatter_pack,
                                                       .sum_bucket = zoff_transfer_reduce_scatter_sum,
                                                       .spread_begin = zoff_transfer_all_gather_begin,
@@ -76,13 +106,160 @@ static char *device_slots(const zoff_transfer *t)
     return t->device.direct.slots;
 }
 
+/* They are among the sums of all buckets. */
+static size_t device_device_sums_apart(size_t elements)
+{
+    (void)elements;
+    return 0;
+}
+
 const zoff_sum_place zoff_transfer_sum_places_device = {.name = "device",
                                                         .gradient = device_gradient,
                                                         .sum = device_sum,
                                                         .zero = device_zero,
                                                         .look = device_look,
                                                         .slots = device_slots,
+                                                        .device_bytes = zoff_transfer_device_direct_bytes,
+                                                        .open = zoff_transfer_device_direct_open,
+                                                        .device_sum = device_sum,
+                                                        .device_sums_apart = device_device_sums_apart,
                                                         .pack_bucket = zoff_transfer_device_direct_pack,
                                                         .sum_bucket = zoff_transfer_device_direct_sum,
                                                         .spread_begin = zoff_transfer_device_direct_begin,
                                                         .spread_end = zoff_transfer_device_direct_end};
+
+/* ---- a gradient as it was handed over ---- */
+
+static zoff_dtype given_dtype(const zoff_model_param *p)
+{
+    return p->grad_dtype;
+}
+
+static size_t given_bytes(size_t elements)
+{
+    (void)elements;
+    return 0;
+}
+
+static size_t given_device_sums(const zoff_transfer *t, size_t elements)
+{
+    (void)t;
+    (void)elements;
+    return 0;
+}
+
+static size_t given_measured_there(const zoff_transfer *t, const zoff_plan *plan)
+{
+    (void)t;
+    return plan->chunk_count;
+}
+
+/* It is taken as it is. */
+static double given_weight(const zoff_transfer *t)
+{
+    (void)t;
+    return 1;
+}
+
+const zoff_gradient_form zoff_transfer_sum_places_given = {.name = "given",
+                                                           .dtype = given_dtype,
+                                                           .host = host_gradient,
+                                                           .device = device_gradient,
+                                                           .bytes = given_bytes,
+                                                           .device_sums = given_device_sums,
+                                                           .measured_there = given_measured_there,
+                                                           .weight = given_weight};
+
+/* ---- a sum ---- */
+
+static zoff_dtype summed_dtype(const zoff_model_param *p)
+{
+    (void)p;
+    return ZOFF_F32;
+}
+
+static const void *summed_host(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return zoff_transfer_pieces_sum(t, piece);
+}
+
+static const void *summed_device(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->route.place->device_sum(t, piece);
+}
+
+static size_t summed_bytes(size_t elements)
+{
+    return elements * sizeof(float);
+}
+
+static size_t summed_device_sums(const zoff_transfer *t, size_t elements)
+{
+    return t->route.place->device_sums_apart(elements);
+}
+
+static double summed_weight(const zoff_transfer *t)
+{
+    return t->batch.weight;
+}
+
+const zoff_gradient_form zoff_transfer_sum_places_summed = {.name = "summed",
+                                                            .dtype = summed_dtype,
+                                                            .host = summed_host,
+                                                            .device = summed_device,
+                                                            .bytes = summed_bytes,
+                                                            .device_sums = summed_device_sums,
+                                                            .measured_there = zoff_transfer_device_tier_buckets,
+                                                            .weight = summed_weight};
+
+/* ---- a bucket whose states are on the host ---- */
+
+static void by_host_measure(zoff_transfer *t, size_t bucket)
+{
+    zoff_transfer_measure_bucket(t, bucket, NULL, &t->batch.early.measure_seconds, &t->batch.early.read_bytes);
+}
+
+static zoff_status by_host_bring(zoff_transfer *t, size_t bucket, const zoff_accumulate_piece *first,
+                                 const zoff_accumulate_piece *last)
+{
+    (void)bucket;
+    return zoff_transfer_device_direct_bring_down(t, first, last);
+}
+
+static zoff_status by_host_await(zoff_transfer *t, void *stream)
+{
+    (void)t;
+    (void)stream;
+    return ZOFF_OK;
+}
+
+const zoff_sum_use zoff_transfer_sum_places_used_by_host = {.name = "host",
+                                                            .place = ZOFF_USED_BY_HOST,
+                                                            .comes_down = true,
+                                                            .sum = host_sum,
+                                                            .measure = by_host_measure,
+                                                            .bring = by_host_bring,
+                                                            .await = by_host_await};
+
+/* ---- a bucket whose states stay on the device ---- */
+
+static float *by_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
+{
+    return t->route.place->device_sum(t, piece);
+}
+
+/* Gradients stay where they are: only sums of their squares go to the host. */
+static zoff_status by_device_bring(zoff_transfer *t, size_t bucket, const zoff_accumulate_piece *first,
+                                   const zoff_accumulate_piece *last)
+{
+    (void)first;
+    (void)last;
+    return zoff_transfer_device_norm_put(t, bucket, t->device.down);
+}
+
+const zoff_sum_use zoff_transfer_sum_places_used_by_device = {.name = "device",
+                                                              .place = ZOFF_USED_BY_DEVICE,
+                                                              .sum = by_device_sum,
+                                                              .measure = zoff_transfer_device_norm_take,
+                                                              .bring = by_device_bring,
+                                                              .await = zoff_transfer_device_tier_await};

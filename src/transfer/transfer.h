@@ -39,6 +39,7 @@ struct zoff_bucket_run {
     zoff_loan states, weights;
     zoff_staging_slot *staging; /* NULL: none */
     bool shared;                /* of replicated states: the sums of all ranks' parts are there */
+    bool gathered;              /* of partitioned states: the weights of all ranks' parts are */
     bool measures, updates;     /* on the device: it was asked to */
 };
 
@@ -89,11 +90,14 @@ typedef struct zoff_scratch {
     zoff_adam_consts *consts; /* per group, of the current step */
 } zoff_scratch;
 
-/* How gradients come and weights go; and, of several ranks, where gradients are added up, and by whom. */
+/* How gradients come and weights go, and what of them norm and update read; of several ranks, who has which states, where
+ * gradients are added up, and by whom. */
 typedef struct zoff_route {
     const zoff_link *link;
     const zoff_sum_place *place;
     const zoff_sum_rule *rule;
+    const zoff_gradient_form *gradients;
+    const zoff_peers *peers;
     bool reaches; /* the communicator reaches the memory of the device: see device_direct.c */
 } zoff_route;
 
@@ -162,13 +166,21 @@ static inline bool zoff_transfer_pieces_accumulates(const zoff_transfer *t)
 {
     return t->values->accumulation > 1 || zoff_comm_size(t->comm) > 1;
 }
+/* Where the states of a bucket are. */
+static inline const zoff_sum_use *zoff_transfer_use_of(const zoff_transfer *t, size_t bucket)
+{
+    return zoff_transfer_device_tier_has(t, bucket) ? &zoff_transfer_sum_places_used_by_device
+                                                    : &zoff_transfer_sum_places_used_by_host;
+}
 /* This rank's sum of gradients of a piece, on the host. */
 static inline float *zoff_transfer_pieces_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return (float *)t->accumulator.map.base + (piece->owned_offset - t->accumulator.device_sums);
 }
 
-/* walk.c: the order of buckets in a step */
+/* walk.c: the order of buckets in a step: ascending; or, with a device and one rank, by the order in which gradients came in
+ * the step before, unless files are read ahead in the order that was expected then */
+void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead);
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t);              /* buckets whose states are in a store of the host */
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position); /* the bucket at a position */
 size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* its inverse */
@@ -177,8 +189,10 @@ size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket); /* it
 void zoff_transfer_measure_begin(zoff_transfer *t); /* nothing is measured */
 /* Add the sums of squares of a piece, one a block of ZOFF_NORM_BLOCK elements. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums);
-/* Sums of squares of the pieces of a bucket that this rank measures; adds to `seconds` and `read_bytes`. */
-void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, double *seconds, uint64_t *read_bytes);
+/* Sums of squares of the pieces of a bucket that this rank measures; adds to `seconds` and `read_bytes`. `feed`: called between
+ * pieces with the owner's ctx; NULL: not. */
+void zoff_transfer_measure_bucket(zoff_transfer *t, size_t bucket, void (*feed)(void *ctx), double *seconds,
+                                  uint64_t *read_bytes);
 /* Seconds since `from`, without those that went to I/O and to checksums in between. */
 double zoff_transfer_measure_worked(const zoff_transfer *t, double from, const zoff_store_stats *before);
 
@@ -193,9 +207,8 @@ float *zoff_transfer_pieces_state(const zoff_plan_chunk *chunk, const zoff_plan_
                                   zoff_plan_stream stream);
 /* The gradient that norm and update read, on the host. */
 const void *zoff_transfer_pieces_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
-/* The same for a bucket whose states stay on the device, in memory of the device; and the sum that micro-batches add to. */
+/* The same for a bucket whose states stay on the device, in memory of the device. */
 const void *zoff_transfer_pieces_kept_gradient(const zoff_transfer *t, const zoff_plan_piece *piece, zoff_dtype *out_dtype);
-float *zoff_transfer_pieces_kept_sum(const zoff_transfer *t, const zoff_plan_piece *piece);
 /* Whether a slice of the bucket has a gradient in this step. */
 bool zoff_transfer_pieces_take_part(const zoff_transfer *t, size_t bucket);
 

@@ -90,7 +90,8 @@ typedef struct zoff_device {
     void *down, *up;                  /* streams */
     void *compute;                    /* likewise */
     bool computes;                    /* something was put into that since it was waited for */
-    bool ascends;                     /* the trainer hands over from the first parameter to the last */
+    bool turns;                       /* the walk may begin with the last bucket */
+    bool descends;                    /* it does */
     size_t first_bucket, last_bucket; /* of the gradients that it has handed over first and last; SIZE_MAX: none yet */
     void *handed_over;                /* event: where the trainer's stream was at the latest zoff_grad_ready() */
     void *synced;                     /* event of whoever waits at once */
@@ -141,10 +142,10 @@ size_t zoff_transfer_staging_offset(const zoff_transfer *t,
 /* The weights of a piece in the staging slot of its bucket; NULL: it has none. */
 char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights);
 
-/* device.c: where the CPU does not reach weights and gradients. On the host all of this does nothing. */
+/* device.c: where the CPU does not reach weights and gradients: see zoff_link */
 zoff_status zoff_transfer_device_open(zoff_transfer *t);
-void zoff_transfer_device_close(zoff_transfer *t);
-uint64_t zoff_transfer_device_bytes(const zoff_transfer *t, const zoff_plan *plan); /* DRAM that it takes */
+void zoff_transfer_device_close(zoff_transfer *t); /* what was not opened is left alone */
+void zoff_transfer_device_plan(const zoff_transfer *t, const zoff_plan *plan, zoff_plan_info *info);
 /* Start the download of a gradient, behind what is in the trainer's stream. */
 zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t slice, void *native_stream);
 /* The gradient stays where it is; what computes there waits for it. */

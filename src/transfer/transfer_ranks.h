@@ -45,6 +45,25 @@ typedef struct zoff_ranks {
 
 enum { ZOFF_PART_ROWS = 4 }; /* a bucket more than are under way */
 
+/* Who has the states: this rank alone, all ranks a part each, or each of them all. */
+typedef struct zoff_peers {
+    const char *name;
+    bool replicates; /* each rank has all states: ranks send sums of gradients to one another, and no weights */
+    bool has_parts;  /* of states and weights each rank has a part: to read one takes all ranks */
+    bool any_order;  /* a rank goes over the buckets in the order that is best for it */
+    zoff_status (*open)(zoff_transfer *t);
+    uint64_t (*bytes)(const zoff_transfer *t, const zoff_plan *plan);     /* DRAM for what goes to other ranks */
+    size_t (*gather_most)(const zoff_transfer *t, const zoff_plan *plan); /* a bucket that is gathered, in bytes */
+    void (*gather)(const zoff_transfer *t, zoff_gather_opts *opts);       /* what is gathered of a bucket */
+    bool (*is_awaited)(const zoff_transfer *t);                           /* whether others may send */
+    /* Whether this rank measures the gradient of a piece that is its to measure. */
+    bool (*measures)(const zoff_transfer *t, const zoff_plan_piece *piece);
+    /* Whether gradients leave while the program makes others: from stage 2 on. */
+    bool (*leaves_early)(const zoff_transfer *t);
+} zoff_peers;
+
+extern const zoff_peers zoff_transfer_ranks_alone, zoff_transfer_ranks_partitioned, zoff_transfer_ranks_replicated;
+
 /* ranks.c: several ranks share the states, or each has a copy of its own */
 /* Reserve memory. */
 zoff_status zoff_transfer_ranks_open(zoff_transfer *t);
@@ -84,8 +103,6 @@ zoff_status zoff_transfer_reduce_scatter_summed(zoff_transfer *t, size_t bucket,
  * reached. */
 zoff_status zoff_transfer_reduce_scatter_list_parts(zoff_transfer *t, size_t bucket, char *out, size_t *out_moves);
 size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, const char *parts, const float *weights);
-/* Whether gradients leave while the trainer makes others: from stage 2 on. */
-bool zoff_transfer_reduce_scatter_leaves_early(const zoff_transfer *t);
 void zoff_transfer_reduce_scatter_begin(zoff_transfer *t); /* the next micro-batch */
 /* A slice is ready: its buckets will take it. */
 void zoff_transfer_reduce_scatter_hand_over(zoff_transfer *t, zoff_param p, size_t slice);
@@ -105,7 +122,10 @@ zoff_status zoff_transfer_device_direct_open(zoff_transfer *t);
 zoff_status zoff_transfer_device_direct_connect(
     zoff_transfer *t); /* at seal, on all ranks: for sums that the communicator makes.  @blocks */
 void zoff_transfer_device_direct_close(zoff_transfer *t);
-/* The twins of exchange_pack() and exchange_sum(), spread_begin() and spread_end(), on the device. */
+/* The sums of a bucket, one after the other in memory from `first` to `last`, to the accumulator of the host. */
+zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_accumulate_piece *first,
+                                                   const zoff_accumulate_piece *last);
+/* The twins of zoff_transfer_reduce_scatter_pack() and _sum(), zoff_transfer_all_gather_begin() and _end(), on the device. */
 zoff_status zoff_transfer_device_direct_pack(void *ctx, size_t bucket, unsigned slot, char *out);
 zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
 zoff_status zoff_transfer_device_direct_begin(void *ctx, size_t bucket, unsigned slot, char **out);
@@ -114,9 +134,11 @@ zoff_status zoff_transfer_device_direct_end(void *ctx, size_t bucket, unsigned s
 /* all_gather.c: from the owner to all ranks */
 size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *plan); /* the largest bucket, in bytes */
 size_t zoff_transfer_all_gather_part_bytes(void *ctx, size_t bucket, unsigned rank);
-zoff_comm_item zoff_transfer_all_gather_about(void *ctx, size_t bucket);
 zoff_status zoff_transfer_all_gather_begin(void *ctx, size_t bucket, unsigned slot, char **out);
 zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot, const char *parts);
+/* Fill in what is gathered: weights of partitioned states, sums of gradients of replicated ones. */
+void zoff_transfer_all_gather_of_weights(const zoff_transfer *t, zoff_gather_opts *opts);
+void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *opts);
 size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_piece *piece, size_t *at);
 zoff_status zoff_transfer_all_gather_sums(void *ctx, zoff_bucket_run *run);    /* a row, of replicated states */
 zoff_status zoff_transfer_all_gather_weights(void *ctx, zoff_bucket_run *run); /* a row */

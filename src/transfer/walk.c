@@ -7,23 +7,26 @@ size_t zoff_transfer_walk_host_count(const zoff_transfer *t)
     return t->plan->chunk_count - t->device.tier.count;
 }
 
-/* Ascending order by default. With a device, buckets come first whose gradients are downloaded first: those of the last layers,
- * unless the trainer hands over in ascending order. */
-static bool descends(const zoff_transfer *t)
+/* With a device those buckets come first whose gradients are downloaded first: of the last layers, unless the program hands
+ * over in ascending order. */
+void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead)
 {
-    return zoff_transfer_device_is(t) && !zoff_transfer_ranks_several(t) && !t->device.ascends;
+    zoff_device *d = &t->device;
+    const bool ascends = !reads_ahead && d->last_bucket > d->first_bucket;
+    d->descends = d->turns && !ascends;
+    d->first_bucket = SIZE_MAX;
 }
 
 size_t zoff_transfer_walk_bucket(const zoff_transfer *t, size_t position)
 {
     if (position >= zoff_transfer_walk_host_count(t))
         return position - zoff_transfer_walk_host_count(t);
-    return descends(t) ? t->plan->chunk_count - 1 - position : position + t->device.tier.count;
+    return t->device.descends ? t->plan->chunk_count - 1 - position : position + t->device.tier.count;
 }
 
 size_t zoff_transfer_walk_position(const zoff_transfer *t, size_t bucket)
 {
-    if (zoff_transfer_device_tier_has(t, bucket))
+    if (bucket < t->device.tier.count)
         return bucket + zoff_transfer_walk_host_count(t);
-    return descends(t) ? t->plan->chunk_count - 1 - bucket : bucket - t->device.tier.count;
+    return t->device.descends ? t->plan->chunk_count - 1 - bucket : bucket - t->device.tier.count;
 }

@@ -97,11 +97,10 @@ static zoff_status pump(void *ctx)
     return ZOFF_OK;
 }
 
-/* Other ranks may send at any time; a single rank waits only for its own vote. */
 static bool is_busy(void *ctx)
 {
     const zoff_transfer *t = ctx;
-    return zoff_transfer_ranks_several(t) || t->owner.is_voting(t->owner.ctx);
+    return t->route.peers->is_awaited(t);
 }
 
 /* No deadline here: the communicator has one for each operation. */

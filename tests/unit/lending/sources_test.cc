@@ -31,6 +31,7 @@ void open(small_lending &t, bool replicated, const char *name)
     EXPECT_STREQ(name, t.l.source->name);
     EXPECT_EQ(is_gathered, zoff_lending_is_gathered(&t.l));
     EXPECT_EQ(is_gathered, t.l.source->needs_order) << "all ranks learn the same one";
+    EXPECT_EQ(is_gathered, t.l.source->takes_all);
     EXPECT_EQ(is_gathered, t.l.cache.assembly.gather != nullptr);
 }
 

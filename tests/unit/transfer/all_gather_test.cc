@@ -39,7 +39,7 @@ TEST_P(AllGather, BringsNewWeightsToAllRanks)
                 }
             }
             for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
-                EXPECT_TRUE(self.t.runs[b].shared);
+                EXPECT_TRUE(self.t.runs[b].gathered);
         }
     });
 }
@@ -103,8 +103,10 @@ TEST_P(AllGather, OfReplicatedStatesBringsSums)
                 EXPECT_EQ(updated(piece.param, piece.slice, piece.first + k, 3), zoff_transfer_pieces_sum(&self.t, &piece)[k]);
         }
         EXPECT_EQ(50u * 3 + 200 + 5 + 154, elements);
-        EXPECT_EQ((uint32_t)ZOFF_COMM_ABOUT_SUMS, zoff_transfer_all_gather_about(&self.t, 4).about);
-        EXPECT_EQ(0u, zoff_transfer_all_gather_most(&self.t, &self.parts.plan)) << "sums need no slots";
+        zoff_gather_opts opts = {};
+        self.t.route.peers->gather(&self.t, &opts);
+        EXPECT_EQ((uint32_t)ZOFF_COMM_ABOUT_SUMS, opts.about(&self.t, 4).about);
+        EXPECT_EQ(0u, self.t.route.peers->gather_most(&self.t, &self.parts.plan)) << "sums need no slots";
     });
 }
 
@@ -131,7 +133,9 @@ TEST_P(AllGather, NeedsNoMoreThanItReserves)
         self.t.ranks.spreads_all = false;
         for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
             EXPECT_EQ(0u, zoff_transfer_all_gather_part_bytes(&self.t, b, 0)) << "nothing has a gradient";
-        const zoff_comm_item about = zoff_transfer_all_gather_about(&self.t, 2);
+        zoff_gather_opts opts = {};
+        self.t.route.peers->gather(&self.t, &opts);
+        const zoff_comm_item about = opts.about(&self.t, 2);
         EXPECT_EQ((uint32_t)ZOFF_COMM_ABOUT_WEIGHTS, about.about);
         EXPECT_EQ(2u, about.index);
     });

@@ -90,9 +90,7 @@ TEST(DeviceDirectBytes, AreThoseOfSlotsAndSums)
         EXPECT_EQ(self.t.ranks.staging.bytes + sums, zoff_transfer_ranks_device_bytes(&self.t, &self.parts.plan));
         EXPECT_NE(nullptr, self.t.device.direct.slots);
         EXPECT_TRUE(self.t.device.direct.pinned);
-        self.t.route.reaches = false;
-        EXPECT_EQ(0u, zoff_transfer_device_direct_bytes(&self.t, &self.parts.plan, 1000));
-        self.t.route.reaches = true;
+        EXPECT_EQ(0u, zoff_transfer_sum_places_host.device_bytes(&self.t, &self.parts.plan, 1000));
     });
 }
 
@@ -232,7 +230,7 @@ TEST_P(DeviceDirect, BringsNewWeightsFromDeviceToDevice)
                 for (unsigned rank = 0; rank < self.wire.size(); rank++)
                     bytes += zoff_transfer_all_gather_part_bytes(&self.t, b, rank);
                 changed += bytes > 0;
-                EXPECT_TRUE(self.t.runs[b].shared);
+                EXPECT_TRUE(self.t.runs[b].gathered);
                 EXPECT_EQ(nullptr, self.t.runs[b].staging) << "its staging slot is free";
             }
             EXPECT_EQ(changed, self.t.batch.updated);

@@ -14,11 +14,11 @@ class Grads : public testing::Test
     {
         self.add(100, 3, ZOFF_F32, ZOFF_BF16, false, false);
         ASSERT_NO_FATAL_FAILURE(self.open_pieces(64));
-        link.pin = [](zoff_transfer *, const zoff_map *map) {
+        link.memory.pin = [](zoff_transfer *, const zoff_map *map) {
             pinned.insert(map->base);
             return fails_to_pin ? zoff_base_status_fail(ZOFF_ERR_DEVICE, "cannot pin") : ZOFF_OK;
         };
-        link.unpin = [](zoff_transfer *, const zoff_map *map) { EXPECT_EQ(1u, pinned.erase(map->base)); };
+        link.memory.unpin = [](zoff_transfer *, const zoff_map *map) { EXPECT_EQ(1u, pinned.erase(map->base)); };
         self.t.route.link = &link;
         pinned.clear();
         fails_to_pin = false;

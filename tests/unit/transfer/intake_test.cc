@@ -151,7 +151,9 @@ TEST_F(Intake, CanBeTriedAgainWhereTheSumFails)
     for (const size_t p : {0, 1, 2})
         ASSERT_NO_FATAL_FAILURE(make(p, 0));
     zoff_link broken = zoff_transfer_links_in_place;
-    broken.add = [](zoff_transfer *, const zoff_accumulate_piece *) { return zoff_base_status_fail(ZOFF_ERR_DEVICE, "gone"); };
+    broken.sums.add = [](zoff_transfer *, const zoff_accumulate_piece *) {
+        return zoff_base_status_fail(ZOFF_ERR_DEVICE, "gone");
+    };
     ASSERT_ZOFF_OK(take(0, 0));
     ASSERT_ZOFF_OK(take(1, 0));
     self.t.route.link = &broken;

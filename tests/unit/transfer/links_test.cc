@@ -16,8 +16,8 @@ TEST(LinksInPlace, NeedNoDevice)
     ASSERT_NO_FATAL_FAILURE(self.open(16));
     self.t.accel = nullptr;
     const zoff_map map = {};
-    EXPECT_ZOFF_OK(IN_PLACE.pin(&self.t, &map));
-    IN_PLACE.unpin(&self.t, &map);
+    EXPECT_ZOFF_OK(IN_PLACE.memory.pin(&self.t, &map));
+    IN_PLACE.memory.unpin(&self.t, &map);
     EXPECT_ZOFF_OK(IN_PLACE.follow(&self.t, nullptr));
     EXPECT_ZOFF_OK(IN_PLACE.take(&self.t, 0, 1, nullptr));
     IN_PLACE.taken(&self.t, 0, 1);
@@ -25,7 +25,8 @@ TEST(LinksInPlace, NeedNoDevice)
     EXPECT_ZOFF_OK(IN_PLACE.lend(&self.t, 0, true));
     EXPECT_EQ(nullptr, self.t.runs[0].staging);
     EXPECT_ZOFF_OK(IN_PLACE.settle(&self.t));
-    EXPECT_ZOFF_OK(IN_PLACE.add_follow(&self.t));
+    EXPECT_ZOFF_OK(IN_PLACE.finish(&self.t, true));
+    EXPECT_ZOFF_OK(IN_PLACE.sums.follow(&self.t));
     IN_PLACE.range(&self.t, "row", 0);
     IN_PLACE.range(&self.t, nullptr, 0);
     self.t.accel = self.host.get();
@@ -48,7 +49,7 @@ TEST(LinksInPlace, ReadGradientsWhereTheyAre)
         EXPECT_EQ(self.param(piece.param).value + piece.slice * self.param(piece.param).value_stride + 4 * piece.first,
                   IN_PLACE.weights(&self.t, &piece, nullptr));
     }
-    IN_PLACE.added(&self.t, self.number_of(borrows, 1));
+    IN_PLACE.sums.added(&self.t, self.number_of(borrows, 1));
     EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, self.number_of(borrows, 1)));
     EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t, self.number_of(borrows, 0)));
 }
@@ -96,10 +97,10 @@ void add_twice(small_transfer &self, const zoff_link &link, float *sum, char *gr
         put(ZOFF_BF16, grad, k, number(0, 0, 0, k, 0));
         sum[k] = 1e30f;
     }
-    ASSERT_ZOFF_OK(link.add(&self.t, &piece));
+    ASSERT_ZOFF_OK(link.sums.add(&self.t, &piece));
     EXPECT_EQ(&link == &IN_PLACE ? 50u * 2 : 0u, self.t.batch.early.read_bytes);
     piece.first = false;
-    ASSERT_ZOFF_OK(link.add(&self.t, &piece));
+    ASSERT_ZOFF_OK(link.sums.add(&self.t, &piece));
 }
 
 void expect_doubled(const float *sum)
@@ -124,12 +125,45 @@ TEST(LinksInPlace, HaveSumsOnTheHost)
     small_transfer self;
     char *base = nullptr;
     allocations_left = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "sums of gradients", IN_PLACE.sums_alloc(&self.t, 4096, &base));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "sums of gradients", IN_PLACE.sums.alloc(&self.t, 4096, &base));
     allocations_left = -1;
     EXPECT_EQ(nullptr, base);
-    ASSERT_ZOFF_OK(IN_PLACE.sums_alloc(&self.t, 4096, &base));
+    ASSERT_ZOFF_OK(IN_PLACE.sums.alloc(&self.t, 4096, &base));
     EXPECT_EQ(self.t.grads.tied.host.base, base);
     EXPECT_EQ(4096u, self.t.grads.tied.host.bytes);
+}
+
+// It takes nothing but the sums of tied parameters, which are on the host.
+TEST(LinksInPlace, PlanNoMemory)
+{
+    small_transfer self;
+    self.add(20, 2);
+    ASSERT_NO_FATAL_FAILURE(self.open_pieces(16));
+    zoff_plan_info info = {};
+    IN_PLACE.memory.plan(&self.t, &self.parts.plan, &info);
+    IN_PLACE.sums.plan(&info, 100);
+    EXPECT_EQ(0u, info.device_bytes + info.device_host_bytes);
+    EXPECT_EQ(100u, info.accumulator_bytes);
+    zoff_transfer_links_staged.sums.plan(&info, 100);
+    EXPECT_EQ(100u, info.device_bytes);
+    EXPECT_EQ(100u, info.accumulator_bytes);
+}
+
+// Only when the step is over, and only those that it has used.
+TEST(LinksInPlace, ZeroGradientsThatWereHandedOver)
+{
+    small_transfer self;
+    self.add(20, 2);
+    ASSERT_NO_FATAL_FAILURE(self.open(16));
+    for (size_t slice = 0; slice < 2; slice++)
+        self.make_gradient(0, slice, 0);
+    self.flag(0, 1) = ZOFF_SLICE_READY;
+    const std::string before(self.param(0).grad, 43 * 4);
+    ASSERT_ZOFF_OK(IN_PLACE.finish(&self.t, true));
+    IN_PLACE.recorded(&self.t, false);
+    EXPECT_EQ(before, std::string(self.param(0).grad, 43 * 4));
+    IN_PLACE.recorded(&self.t, true);
+    EXPECT_EQ(before.substr(0, 23 * 4) + std::string(20 * 4, 0), std::string(self.param(0).grad, 43 * 4));
 }
 
 class LinksStaged : public testing::Test
@@ -160,7 +194,7 @@ TEST_F(LinksStaged, BringGradientsDownAndMarkThem)
         EXPECT_EQ(nullptr, STAGED.weights(&self.t, &piece, nullptr)) << "it has no staging slot";
     }
     const char *lent = zoff_transfer_grads_at(&self.t, self.number_of(0, 1));
-    STAGED.added(&self.t, self.number_of(0, 1));
+    STAGED.sums.added(&self.t, self.number_of(0, 1));
     EXPECT_EQ(lent, zoff_transfer_grads_at(&self.t, self.number_of(0, 1))) << "nobody has lent it to the program";
 }
 
@@ -181,11 +215,11 @@ TEST_F(LinksStaged, MoveWeightsUpAndDown)
 TEST_F(LinksStaged, AddGradientsWhereTheyAreBehindTheTrainersStream)
 {
     char *sums = nullptr;
-    ASSERT_ZOFF_OK(STAGED.sums_alloc(&self.t, 200, &sums));
+    ASSERT_ZOFF_OK(STAGED.sums.alloc(&self.t, 200, &sums));
     EXPECT_EQ(self.t.grads.tied.device, sums);
     ASSERT_NO_FATAL_FAILURE(self.hold(self.device.stream));
     ASSERT_ZOFF_OK(STAGED.follow(&self.t, self.device.stream));
-    ASSERT_ZOFF_OK(STAGED.add_follow(&self.t));
+    ASSERT_ZOFF_OK(STAGED.sums.follow(&self.t));
     ASSERT_NO_FATAL_FAILURE(add_twice(self, STAGED, (float *)sums, self.there->alloc(100)));
     ASSERT_ZOFF_OK(self.t.accel->ops->event_record(self.t.accel, self.t.device.synced, self.t.device.compute));
     for (int i = 0; i < 50; i++, usleep(200))

@@ -95,7 +95,7 @@ TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
     self.flag(1) = ZOFF_SLICE_PRESENT;
     zoff_transfer_measure_begin(&self.t);
     for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
-        zoff_transfer_measure_bucket(&self.t, b, &seconds, &bytes);
+        zoff_transfer_measure_bucket(&self.t, b, nullptr, &seconds, &bytes);
     EXPECT_EQ(want, total(self));
     EXPECT_EQ(self.parts.plan.chunk_count, self.t.measure.buckets);
     EXPECT_EQ(2u * 3000 * 2 + 1500 * 4, bytes);
@@ -110,7 +110,7 @@ TEST(MeasureBucket, OfOneRankLetsTheOwnerGoOnWithOtherWork)
     self.flag(0) = ZOFF_SLICE_PRESENT;
     double seconds = 0;
     uint64_t bytes = 0;
-    zoff_transfer_measure_bucket(&self.t, 0, &seconds, &bytes);
+    zoff_transfer_measure_bucket(&self.t, 0, self.t.owner.feed, &seconds, &bytes);
     EXPECT_EQ(3, self.fed);
 }
 
@@ -135,7 +135,7 @@ TEST(MeasureBucket, OfSeveralRanksHasEverythingThatIsTrained)
             }
         }
         for (size_t b = 0; b < self.parts.plan.chunk_count; b++)
-            zoff_transfer_measure_bucket(&self.t, b, &seconds, &bytes);
+            zoff_transfer_measure_bucket(&self.t, b, nullptr, &seconds, &bytes);
         EXPECT_EQ(want, total(self));
         EXPECT_EQ(elements * 4, bytes);
         EXPECT_EQ(0, self.fed);

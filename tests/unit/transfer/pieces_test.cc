@@ -149,10 +149,11 @@ TEST_F(Pieces, ReadTheSumWhereGradientsAreAddedUp)
         EXPECT_EQ(ZOFF_F32, dtype);
     }
     self.t.device.direct.sums = reached.data();
-    self.t.route.reaches = true;
-    EXPECT_EQ(reached.data(), zoff_transfer_pieces_kept_sum(&self.t, &self.parts.plan.pieces[0]));
+    self.t.route.place = &zoff_transfer_sum_places_device;
+    zoff_dtype dtype;
+    EXPECT_EQ(reached.data(), zoff_transfer_pieces_kept_gradient(&self.t, &self.parts.plan.pieces[0], &dtype));
     self.t.device.direct.sums = self.t.device.tier.sums = nullptr;
-    self.t.route.reaches = false;
+    self.t.route.place = &zoff_transfer_sum_places_host;
 }
 
 TEST_F(Pieces, TakePartWhereASliceOfTheBucketHasAGradient)
@@ -173,6 +174,7 @@ TEST_F(Pieces, LeaveNothingBehindWithoutMemory)
     self.add(40, 2);
     self.values.accumulation = 2;
     self.parts.make_plan(32);
+    self.choose();
     ASSERT_ZOFF_OK(zoff_model_slices_open(&self.parts.m, &self.parts.plan));
     EXPECT_EQ(9, fail_each_allocation([this] {
                   const zoff_status status = zoff_transfer_pieces_open(&self.t);

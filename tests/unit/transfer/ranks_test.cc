@@ -99,6 +99,8 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
             for (unsigned other = 0; other < 3; other++)
                 gradients += other == rank ? 0 : zoff_transfer_wire_part_bytes(&self.t, &self.parts.plan, b, other);
         }
+        zoff_gather_opts opts = {};
+        self.t.route.peers->gather(&self.t, &opts);
         batches all(self);
         for (int step = 0; step < 3; step++) {
             zoff_transfer_ranks_count_anew(&self.t);
@@ -106,7 +108,7 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
             memset(self.parts.m.flags, ZOFF_SLICE_PRESENT, self.parts.m.slice_count);
             gathered = 0;
             for (size_t b = 0; b < self.parts.plan.chunk_count; b++) {
-                gathered += 2 * zoff_transfer_all_gather_part_bytes(&self.t, b, rank);
+                gathered += 2 * opts.part_bytes(&self.t, b, rank);
                 zoff_status status;
                 while ((status = zoff_zero_gather_start(self.t.ranks.gather, b)) == ZOFF_PENDING) {
                     (void)zoff_zero_gather_poll(self.t.ranks.gather);
@@ -127,6 +129,34 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
         zoff_transfer_ranks_count(&self.t, &self.info);
         EXPECT_EQ(0u, self.info.sent_bytes + self.info.received_bytes + self.info.sent_gradient_bytes +
                           self.info.sent_weight_bytes);
+    });
+}
+
+// What ranks have of the states decides what goes between them; it is chosen when the configuration is known.
+TEST(RanksPeers, GoByTheNumberOfRanksAndTheStage)
+{
+    small_transfer alone;
+    for (unsigned stage = 0; stage <= 3; stage++) {
+        alone.values.zero_stage = stage;
+        zoff_transfer_links_choose_rest(&alone.t);
+        EXPECT_STREQ("alone", alone.t.route.peers->name);
+        EXPECT_FALSE(alone.t.route.peers->leaves_early(&alone.t));
+    }
+    EXPECT_FALSE(alone.t.route.peers->is_awaited(&alone.t));
+    alone.votes = true;
+    EXPECT_TRUE(alone.t.route.peers->is_awaited(&alone.t));
+    each_rank<small_transfer>(2, [](small_transfer &self, unsigned) {
+        for (unsigned stage = 0; stage <= 3; stage++) {
+            self.values.zero_stage = stage;
+            zoff_transfer_links_choose_rest(&self.t);
+            const zoff_peers *peers = self.t.route.peers;
+            EXPECT_STREQ(stage ? "partitioned" : "replicated", peers->name);
+            EXPECT_EQ(stage == 0, peers->replicates);
+            EXPECT_EQ(stage > 0, peers->has_parts);
+            EXPECT_EQ(stage >= 2, peers->leaves_early(&self.t));
+            EXPECT_TRUE(peers->is_awaited(&self.t));
+            EXPECT_FALSE(peers->any_order);
+        }
     });
 }
 } // namespace

@@ -146,7 +146,7 @@ TEST(ReduceScatterLeavesEarly, FromStage2OnWhereThereAreSeveralRanks)
         each_rank<small_transfer>(size, [size](small_transfer &self, unsigned) {
             for (unsigned stage = 0; stage < 4; stage++) {
                 self.values.zero_stage = stage;
-                EXPECT_EQ(size == 2 && stage >= 2, zoff_transfer_reduce_scatter_leaves_early(&self.t));
+                EXPECT_EQ(size == 2 && stage >= 2, self.t.route.peers->leaves_early(&self.t));
             }
         });
     }
@@ -162,6 +162,7 @@ TEST(ReduceScatterAlone, WeighsWhatIsAddedUp)
     zoff_transfer_reduce_scatter_weigh(&self.t, 2.5);
     EXPECT_EQ(1.0, zoff_transfer_reduce_scatter_total_weight(&self.t)) << "a single gradient is taken as it is";
     self.values.accumulation = 2;
+    self.choose();
     EXPECT_EQ(2.5, zoff_transfer_reduce_scatter_total_weight(&self.t));
     EXPECT_FALSE(zoff_transfer_reduce_scatter_go_on(&self.t));
     zoff_transfer_reduce_scatter_mark(&self.t, 0, 0);

@@ -73,6 +73,7 @@ class small_transfer
         t.owner.io = [](void *ctx, zoff_store_stats *out) { *out = of(ctx)->io; };
         t.owner.is_voting = [](void *ctx) { return of(ctx)->votes; };
         parts.m.in_place = !device;
+        choose();
     }
     ~small_transfer() { close(); }
     small_transfer(const small_transfer &) = delete;
@@ -96,10 +97,21 @@ class small_transfer
         return parts.add(d);
     }
 
+    // What follows from the values as they are now; who adds up is the test's choice.
+    void choose(bool replicated = false)
+    {
+        const zoff_sum_rule *rule = t.route.rule;
+        zoff_transfer_links_choose_rest(&t);
+        t.route.rule = rule;
+        if (wire.size() > 1)
+            t.route.peers = replicated ? &zoff_transfer_ranks_replicated : &zoff_transfer_ranks_partitioned;
+    }
+
     // Plan, and the memory that every rank has.
     void open_pieces(size_t chunk_elements, bool replicated = false)
     {
         parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
+        choose(replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
         ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&t));
         ASSERT_ZOFF_OK(zoff_transfer_grads_open(&t));
@@ -112,7 +124,7 @@ class small_transfer
         zoff_transfer_wire_measure(&t);
         ASSERT_ZOFF_OK(zoff_transfer_ranks_open(&t));
         zoff_transfer_streams_watch(&t);
-        ASSERT_ZOFF_OK(zoff_transfer_device_open(&t));
+        ASSERT_ZOFF_OK(t.route.link->memory.open(&t));
         ASSERT_ZOFF_OK(zoff_transfer_intake_open(&t));
     }
     void close()

@@ -82,4 +82,61 @@ TEST_F(SumPlacesDevice, LooksAtACopy)
     self.device.fail = self.device.calls + 1;
     EXPECT_EQ(nullptr, DEVICE.look(&self.t, there, 10, ZOFF_BF16, copy));
 }
+
+// A gradient that is used as it was handed over takes no memory, and its weight does not matter.
+TEST(SumPlacesForm, OfGradientsAsTheyAreTakesNothing)
+{
+    small_transfer self;
+    self.add(100, 1, ZOFF_F32, ZOFF_BF16);
+    ASSERT_NO_FATAL_FAILURE(self.open(64));
+    const zoff_gradient_form &given = zoff_transfer_sum_places_given;
+    ASSERT_EQ(&given, self.t.route.gradients);
+    self.t.batch.weight = 3;
+    EXPECT_EQ(ZOFF_BF16, given.dtype(&self.param(0)));
+    EXPECT_EQ(0u, given.bytes(100) + given.device_sums(&self.t, 100));
+    EXPECT_EQ(self.parts.plan.chunk_count, given.measured_there(&self.t, &self.parts.plan)) << "before anything comes down";
+    EXPECT_EQ(1.0, given.weight(&self.t));
+}
+
+// Sums of buckets whose states stay on a device are memory of their own, unless all sums are there.
+TEST(SumPlacesForm, OfSumsTakesFourBytesEach)
+{
+    small_transfer self;
+    self.add(100, 1, ZOFF_F32, ZOFF_BF16);
+    self.values.accumulation = 2;
+    ASSERT_NO_FATAL_FAILURE(self.open(64));
+    const zoff_gradient_form &summed = zoff_transfer_sum_places_summed;
+    ASSERT_EQ(&summed, self.t.route.gradients);
+    self.t.batch.weight = 3;
+    EXPECT_EQ(ZOFF_F32, summed.dtype(&self.param(0)));
+    EXPECT_EQ(400u, summed.bytes(100));
+    EXPECT_EQ(400u, summed.device_sums(&self.t, 100));
+    EXPECT_EQ(0u, DEVICE.device_sums_apart(100));
+    EXPECT_EQ(0u, summed.measured_there(&self.t, &self.parts.plan)) << "no states stay on a device";
+    self.values.ratio = 0;
+    EXPECT_EQ(self.parts.plan.chunk_count, summed.measured_there(&self.t, &self.parts.plan));
+    EXPECT_EQ(3.0, summed.weight(&self.t));
+}
+
+TEST(SumPlacesUse, GoesByWhereTheStatesAre)
+{
+    small_transfer self;
+    self.add(100);
+    self.values.accumulation = 2;
+    ASSERT_NO_FATAL_FAILURE(self.open(64));
+    ASSERT_LT(1u, self.parts.plan.chunk_count);
+    float there[100];
+    self.t.device.tier.count = 1;
+    self.t.device.tier.sums = there;
+    const zoff_sum_use *first = zoff_transfer_use_of(&self.t, 0), *second = zoff_transfer_use_of(&self.t, 1);
+    EXPECT_EQ(&zoff_transfer_sum_places_used_by_device, first);
+    EXPECT_EQ(&zoff_transfer_sum_places_used_by_host, second);
+    EXPECT_FALSE(first->comes_down);
+    EXPECT_TRUE(second->comes_down);
+    const zoff_plan_piece &piece = self.parts.plan.pieces[0];
+    EXPECT_EQ(there + piece.owned_offset, first->sum(&self.t, &piece));
+    EXPECT_EQ(zoff_transfer_pieces_sum(&self.t, &piece), second->sum(&self.t, &piece));
+    self.t.device.tier.sums = nullptr;
+    self.t.device.tier.count = 0;
+}
 } // namespace
