@@ -37,13 +37,16 @@ typedef struct request {
     bool writes;
 } request;
 
-/* A thread that moves files one after the other, cut into blocks, of which it keeps DEPTH in flight. */
+/* A thread that moves files one after the other, cut into blocks, of which it keeps DEPTH in flight. It lives as long as the
+ * benchmark, and begins with the first file while the next one is opened. */
 typedef struct handle {
     io_context_t context;
     pthread_t thread;
-    bool works;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
     request requests[TENSORS];
-    unsigned count;
+    unsigned count, done; /* requests of the batch; those that are over */
+    bool lives, ends;
     int error; /* of the first request that failed */
 } handle;
 
@@ -60,7 +63,8 @@ static struct {
     buffers plain, huge;
     handle read, write;
     int64_t steps;
-} own;
+} own = {.read = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER},
+         .write = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER}};
 
 /* --- sub-groups, their memory and their files --- */
 
@@ -150,23 +154,47 @@ static int move(io_context_t context, const request *r)
 static void *work(void *ctx)
 {
     handle *h = ctx;
-    for (unsigned i = 0; i < h->count; i++) {
-        h->error = h->error ? h->error : move(h->context, &h->requests[i]);
-        close(h->requests[i].fd);
+    pthread_mutex_lock(&h->lock);
+    while (!h->ends || h->done < h->count) {
+        if (h->done == h->count) {
+            pthread_cond_wait(&h->changed, &h->lock);
+            continue;
+        }
+        const request r = h->requests[h->done];
+        pthread_mutex_unlock(&h->lock);
+        const int error = move(h->context, &r);
+        close(r.fd);
+        pthread_mutex_lock(&h->lock);
+        h->error = h->error ? h->error : error;
+        h->done++;
+        pthread_cond_broadcast(&h->changed);
     }
+    pthread_mutex_unlock(&h->lock);
     return NULL;
+}
+
+static void tell(handle *h, const request *r, bool ends)
+{
+    pthread_mutex_lock(&h->lock);
+    if (r)
+        h->requests[h->count++] = *r;
+    h->ends = ends;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
 }
 
 /* Wait until all that was begun is done. 0, or -1 with errno set: of the first that failed. */
 static int await(handle *h)
 {
-    if (h->works)
-        pthread_join(h->thread, NULL);
-    errno = h->error;
-    h->works = false;
-    h->count = 0;
+    pthread_mutex_lock(&h->lock);
+    while (h->done < h->count)
+        pthread_cond_wait(&h->changed, &h->lock);
+    const int error = h->error;
+    h->count = h->done = 0;
     h->error = 0;
-    return errno ? -1 : 0;
+    pthread_mutex_unlock(&h->lock);
+    errno = error;
+    return error ? -1 : 0;
 }
 
 /* Begin to read or write files of a sub-group, which a request opens; what was begun before is awaited. 0, or -1 with errno. */
@@ -178,12 +206,31 @@ static int begin(handle *h, size_t group, unsigned first, unsigned count, const 
         if (fd < 0)
             ret = -1;
         else
-            h->requests[h->count++] = (request){fd, tensor_of(from, set, i), bytes_of(group), writes};
+            tell(h, &(request){fd, tensor_of(from, set, i), bytes_of(group), writes}, false);
     }
-    if (ret == 0)
-        errno = pthread_create(&h->thread, NULL, work, h);
-    h->works = ret == 0 && !errno;
-    return h->works ? 0 : -1;
+    return ret;
+}
+
+/* 0 or an errno. */
+static int open_handle(handle *h)
+{
+    int error = -io_queue_init(DEPTH, &h->context);
+    if (!error)
+        error = pthread_create(&h->thread, NULL, work, h);
+    h->lives = !error;
+    return error;
+}
+
+static void close_handle(handle *h)
+{
+    if (h->lives) {
+        tell(h, NULL, true);
+        pthread_join(h->thread, NULL);
+    }
+    if (h->context)
+        io_queue_release(h->context);
+    h->context = NULL;
+    h->lives = h->ends = false;
 }
 
 /* --- the orders --- */
@@ -319,13 +366,8 @@ static int read_states(const void *ctx, zoff_state_kind kind, size_t first, size
 
 void step_swapper_close(void)
 {
-    handle *const handles[] = {&own.read, &own.write};
-    for (unsigned i = 0; i < 2; i++) {
-        await(handles[i]);
-        if (handles[i]->context)
-            io_queue_release(handles[i]->context);
-        handles[i]->context = NULL;
-    }
+    close_handle(&own.read);
+    close_handle(&own.write);
     free(own.plain.base);
     free(own.huge.base);
     own.plain.base = own.huge.base = NULL;
@@ -342,8 +384,8 @@ int step_swapper_open(const step_model *m, const char *folder, size_t group_elem
         ret = open_buffers(false, &own.plain, &found->plain_huge, found);
     if (ret == 0)
         ret = open_buffers(true, &own.huge, &found->thp_huge, found);
-    if (ret == 0 && (errno = -io_queue_init(DEPTH, &own.read.context)) == 0)
-        errno = -io_queue_init(DEPTH, &own.write.context);
+    if (ret == 0 && (errno = open_handle(&own.read)) == 0)
+        errno = open_handle(&own.write);
     if (ret != 0 || errno || fill_files() != 0) {
         snprintf(found->no_rivals, STEP_REASON, "the libaio yardsticks cannot run in this folder: %s", strerror(errno));
         return -1;

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { HUGE_PAGE = 2 << 20, STAGGER = 4096 };
@@ -55,21 +54,6 @@ size_t bench_streams_huge_bytes(void)
 float bench_value(size_t i, float size)
 {
     return size * (float)(int32_t)((uint32_t)i * 2654435761u) / 2147483648.0f;
-}
-
-uint16_t bench_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-float bench_from_bf16(uint16_t half)
-{
-    const uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
 }
 
 void bench_fill_bf16(uint16_t *out, size_t count, size_t first, float size)

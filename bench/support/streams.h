@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* One mapping out of which arrays are cut. */
 typedef struct bench_streams {
@@ -25,8 +26,20 @@ size_t bench_streams_huge_bytes(void);
 
 /* Between -size and size, of both signs, another for each element. */
 float bench_value(size_t i, float size);
-uint16_t bench_bf16(float x); /* to nearest even; x is no NaN */
-float bench_from_bf16(uint16_t half);
+/* To nearest even; x is no NaN. Inline: loops of rivals over them must be as fast as a compiler makes them. */
+static inline uint16_t bench_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+static inline float bench_from_bf16(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 /* Element i becomes bench_value(first + i, size). By a team of OpenMP, so that pages lie with their threads. */
 void bench_fill_bf16(uint16_t *out, size_t count, size_t first, float size);
 void bench_fill_float(float *out, size_t count, size_t first, float size);
