@@ -90,6 +90,15 @@ double now()
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// What the error says is waited for.
+const char *words_for(where place)
+{
+    return place == AT_WRITES                               ? "the write of chunk"
+           : place == AT_RECORDS                            ? "a commit record of"
+           : place == AT_READS || place == AT_READS_OF_BOTH ? "the read of chunk"
+                                                            : "gradient 0 of layer on its way down";
+}
+
 class Deadlines : public testing::TestWithParam<where>
 {
   protected:
@@ -227,7 +236,26 @@ class Deadlines : public testing::TestWithParam<where>
         }
     }
 
+    // The second step, while it cannot end. A disk that is busy with other things stands still for longer than the limit now
+    // and then, so that a transfer which is not shut is named: then a longer limit is tried.
+    void step_with_a_longer_limit(zoff_step_info *info)
+    {
+        for (int tries = 0; tries < 3 && said.find(words_for(GetParam())) == std::string::npos; tries++) {
+            limit *= tries ? 4 : 1;
+            ASSERT_NO_FATAL_FAILURE(start_anew());
+            ASSERT_NO_FATAL_FAILURE(open());
+            ASSERT_ZOFF_OK(step(info));
+            ASSERT_NO_FATAL_FAILURE(shut());
+            const double from = now();
+            failed = step(info);
+            said = failed < 0 ? zoff_last_error() : "";
+            EXPECT_GE(now() - from, limit);
+        }
+    }
+
     const bool owned = GetParam() == AT_READS_OF_BOTH;
+    zoff_status failed = ZOFF_OK;
+    std::string said;
     log_catcher log;
     scratch_folder folder;
     std::vector<uint16_t> weights, grads;
@@ -246,15 +274,6 @@ INSTANTIATE_TEST_SUITE_P(Places, Deadlines, testing::Values(AT_WRITES, AT_RECORD
                                                                               : "device");
                          });
 
-// What the error says is waited for.
-const char *words_for(where place)
-{
-    return place == AT_WRITES                               ? "the write of chunk"
-           : place == AT_RECORDS                            ? "a commit record of"
-           : place == AT_READS || place == AT_READS_OF_BOTH ? "the read of chunk"
-                                                            : "gradient 0 of layer on its way down";
-}
-
 TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
 {
     zoff_step_info info;
@@ -262,14 +281,10 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     for (int i = 0; i < 3; i++)
         ASSERT_ZOFF_OK(step(&info));
     const std::vector<uint16_t> right = now_weights();
-    ASSERT_NO_FATAL_FAILURE(start_anew());
-    ASSERT_NO_FATAL_FAILURE(open());
-    ASSERT_ZOFF_OK(step(&info));
-    ASSERT_NO_FATAL_FAILURE(shut());
-    const double from = now();
-    EXPECT_ZOFF_FAILS(GetParam() == ON_THE_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_ERR_IO, words_for(GetParam()), step(&info));
-    EXPECT_GE(now() - from, limit);
-    EXPECT_NE(std::string(zoff_last_error()).find("timeout_seconds"), std::string::npos) << zoff_last_error();
+    ASSERT_NO_FATAL_FAILURE(step_with_a_longer_limit(&info));
+    EXPECT_EQ(GetParam() == ON_THE_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_ERR_IO, failed) << said;
+    EXPECT_NE(std::string::npos, said.find(words_for(GetParam()))) << said;
+    EXPECT_NE(std::string::npos, said.find("timeout_seconds")) << said;
     if (GetParam() == ON_THE_DEVICE) // it may still write what would be given up
         EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_grads_drop(e.get()));
     shut_at = NOWHERE;
