@@ -101,12 +101,6 @@ struct zoff_lending {
     zoff_param_cache cache;
 };
 
-/* Whether the weights are partitioned over several ranks. */
-static inline bool zoff_lending_is_gathered(const zoff_lending *l)
-{
-    return l->store && l->plan->ranks > 1 && !l->plan->replicated;
-}
-
 /* param_cache.c */
 /* Decide what is persistent, and reserve memory. */
 zoff_status zoff_lending_param_cache_open(zoff_lending *l);

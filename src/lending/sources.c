@@ -84,6 +84,6 @@ zoff_status zoff_lending_sources_open(zoff_lending *l)
     if (!l->store)
         return ZOFF_OK;
     zoff_lending_param_cache_attach(l);
-    l->source = zoff_lending_is_gathered(l) ? &GATHERED : &OWN;
+    l->source = l->plan->ranks == 1 || l->plan->replicated ? &OWN : &GATHERED;
     return l->source->open(l);
 }

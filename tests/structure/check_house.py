@@ -22,8 +22,11 @@ MOST_FIELDS = 20      # of a struct
 MOST_LINES = 60       # of a function
 # What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
 QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has",
-             "zoff_lending_is_gathered", "zoff_transfer_pieces_accumulates")
-MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/lending/sources.c", "src/transfer/transfer.h"}  # files that choose
+             "zoff_transfer_pieces_accumulates")
+# Fields that say the same; src/zero makes plans.
+FIELDS = {"replicated": re.compile(r"\bplan(?:->|\.)replicated\b"), "reaches": re.compile(r"\broute(?:->|\.)reaches\b")}
+MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/lending/sources.c", "src/transfer/transfer.h",
+           "src/agreement/listed.c"}  # files that choose; the last one tells other ranks
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
 # The head of a function at the left margin, and its body up to the brace there.
@@ -144,6 +147,10 @@ def questions(tree):
         for name in QUESTIONS:
             asked = len(re.findall(rf"\b{name}\(", text)) - len(re.findall(rf"^\w[^\n;]*\b{name}\([^;]*?\)\s*(?:;|\n\{{)", text, re.M))
             if asked > 0 and path not in MAY_ASK:
+                yield f"{path} {name} {asked}"
+        for name, field in FIELDS.items():
+            asked = len(field.findall(text))
+            if asked and path not in MAY_ASK and not path.startswith("src/zero/"):
                 yield f"{path} {name} {asked}"
 
 

@@ -79,6 +79,12 @@ class CheckHouse(unittest.TestCase):
                 "        ? 1 : zoff_transfer_device_is(t);\n}\n")
         self.assertEqual(["question src/transfer/ask.h zoff_transfer_device_is 2"], self.found(**{"src/transfer/ask.h": text}))
 
+    def test_a_field_that_says_the_same(self):
+        text = "static int f(zoff_transfer *t)\n{\n    return t->plan->replicated || t->route.reaches || x.plan.replicated; /* plan->replicated */\n}\n"
+        self.assertEqual(["question src/transfer/ask.h reaches 1", "question src/transfer/ask.h replicated 2"], self.found(**{"src/transfer/ask.h": text}))
+        self.assertEqual([], self.found(**{"src/zero/ask.h": text.replace("t->route.reaches", "0")}))
+        self.assertEqual([], self.found(**{"src/transfer/links.c": text, "tests/unit/transfer/links_test.cc": ""}))
+
     def test_a_file_without_a_test(self):
         self.assertEqual(["untested src/room0/b.c"], self.found(**{"src/room0/b.c": ""}))
         self.assertEqual(["untested src/room0/b.c"], self.found(**{"src/room0/b.c": "", "tests/unit/room1/b_test.cc": ""}))

@@ -29,7 +29,6 @@ void open(small_lending &t, bool replicated, const char *name)
     t.add("wte", 100, 3);
     ASSERT_NO_FATAL_FAILURE(t.open(64, replicated));
     EXPECT_STREQ(name, t.l.source->name);
-    EXPECT_EQ(is_gathered, zoff_lending_is_gathered(&t.l));
     EXPECT_EQ(is_gathered, t.l.source->needs_order) << "all ranks learn the same one";
     EXPECT_EQ(is_gathered, t.l.source->takes_all);
     EXPECT_EQ(is_gathered, t.l.cache.assembly.gather != nullptr);
