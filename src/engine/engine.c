@@ -298,7 +298,7 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
-    if (e->lending.source && e->lending.source->takes_all)
+    if (e->lending.store && e->lending.source->takes_all)
         ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* small slices are whole everywhere */
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);

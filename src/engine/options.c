@@ -74,6 +74,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     zoff_config_training_words(config, words, sizeof words);
     ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
     zoff_transfer_links_choose_rest(&e->transfer);
+    zoff_lending_sources_choose(&e->lending, e->transfer.route.peers->has_parts);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));

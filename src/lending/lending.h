@@ -75,6 +75,8 @@ typedef struct zoff_lending zoff_lending;
 /* Where a slice comes from that is not whole: this rank's own chunks, or the parts of all ranks. Chosen at seal. */
 typedef struct zoff_weight_source {
     const char *name;
+    /* Where a slice is in this rank's chunks, where it is there as a whole: `first_piece`, and whether it can be lent there. */
+    void (*locate)(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out);
     /* Get ready for slices: called once, before the first one.  @return ERR_NO_MEMORY */
     zoff_status (*open)(zoff_lending *l);
     /* Make a slice whole, or leave it as it was.  @blocks for reads and for other ranks */
@@ -164,7 +166,9 @@ void zoff_lending_prefetch_gathered(zoff_lending *l);
 void zoff_lending_prefetch_turn(zoff_lending *l); /* a pass is over */
 
 /* sources.c */
-/* The store has its weights: choose the source, and lend what can be lent where it lies. Does nothing without a store. */
+/* Choose the source: whether each rank has a part of the weights, or this one has all. Before the first plan. */
+void zoff_lending_sources_choose(zoff_lending *l, bool has_parts);
+/* The store has its weights: lend what can be lent where it lies. Does nothing without a store. */
 zoff_status zoff_lending_sources_open(zoff_lending *l);
 
 /* fetch.c */

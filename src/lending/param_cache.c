@@ -19,11 +19,6 @@ enum { ALIGN = 64, NONE = UINT32_MAX };
 
 /* ---- what there is ---- */
 
-static bool is_streamed(const zoff_lending *l)
-{
-    return l->values->tier == ZOFF_TIER_NVME;
-}
-
 static bool is_persistent(const zoff_lending *l, const zoff_cached_slice *s, size_t persistent_elements)
 {
     const zoff_weight_values *values = l->values;
@@ -38,11 +33,9 @@ static zoff_cached_slice describe(const zoff_lending *l, const zoff_plan *plan, 
     if (!p->engine_owned || !p->count)
         return s;
     s.first_run = zoff_zero_plan_find_run(plan, (uint32_t)param, slice, 0);
-    if (plan->ranks == 1 || plan->replicated)
-        s.first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
     s.count = p->count;
     s.bytes = zoff_base_bits_align(p->count * zoff_adam_dtype_bytes(p->dtype), ALIGN);
-    s.direct = !is_streamed(l) && (plan->ranks == 1 || plan->replicated) && plan->pieces[s.first_piece].count == p->count;
+    l->source->locate(l, plan, param, slice, &s);
     return s;
 }
 

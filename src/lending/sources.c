@@ -16,6 +16,13 @@ static zoff_status name_param(const zoff_lending *l, zoff_param p, zoff_status s
 
 /* ---- own chunks ---- */
 
+/* A slice of one piece can be lent where it lies, unless its chunk comes and goes. */
+static void own_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
+{
+    out->first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
+    out->direct = l->values->tier != ZOFF_TIER_NVME && plan->pieces[out->first_piece].count == l->model->params[param].count;
+}
+
 static zoff_status own_open(zoff_lending *l)
 {
     (void)l;
@@ -38,9 +45,19 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
 }
 
 static const zoff_weight_source OWN = {
-    .name = "own chunks", .open = own_open, .fetch = own_fetch, .ahead = zoff_lending_prefetch_own};
+    .name = "own chunks", .locate = own_locate, .open = own_open, .fetch = own_fetch, .ahead = zoff_lending_prefetch_own};
 
 /* ---- parts of all ranks ---- */
+
+/* No rank has it as a whole, also where the cut leaves one to it: all of them do the same with a slice. */
+static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
+{
+    (void)l;
+    (void)plan;
+    (void)param;
+    (void)slice;
+    (void)out;
+}
 
 static zoff_status gather(zoff_lending *l, zoff_param p, uint32_t number)
 {
@@ -71,6 +88,7 @@ static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 }
 
 static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
+                                            .locate = gathered_locate,
                                             .open = zoff_lending_param_gather_open,
                                             .fetch = gathered_fetch,
                                             .takes_all = true,
@@ -79,11 +97,15 @@ static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
 
 /* ---- the choice ---- */
 
+void zoff_lending_sources_choose(zoff_lending *l, bool has_parts)
+{
+    l->source = has_parts ? &GATHERED : &OWN;
+}
+
 zoff_status zoff_lending_sources_open(zoff_lending *l)
 {
     if (!l->store)
         return ZOFF_OK;
     zoff_lending_param_cache_attach(l);
-    l->source = l->plan->ranks == 1 || l->plan->replicated ? &OWN : &GATHERED;
     return l->source->open(l);
 }

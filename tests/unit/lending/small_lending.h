@@ -33,6 +33,7 @@ class small_lending
         l.go_on = [](void *ctx) { static_cast<small_lending *>(ctx)->go_on(); };
         l.ctx = this;
         others.timeout_seconds = -1;
+        zoff_lending_sources_choose(&l, wire.size() > 1);
         zoff_base_progress_add(&progress, &others);
     }
     // Ranks let what they have planned come to its end, as engines do.
@@ -58,6 +59,7 @@ class small_lending
     {
         parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
         ASSERT_ZOFF_OK(zoff_model_slices_open(&parts.m, &parts.plan));
+        zoff_lending_sources_choose(&l, wire.size() > 1 && !replicated);
         ASSERT_ZOFF_OK(zoff_lending_param_cache_open(&l));
     }
 

@@ -105,6 +105,7 @@ class small_transfer
         t.route.rule = rule;
         if (wire.size() > 1)
             t.route.peers = replicated ? &zoff_transfer_ranks_replicated : &zoff_transfer_ranks_partitioned;
+        zoff_lending_sources_choose(&l, t.route.peers->has_parts);
     }
 
     // Plan, and the memory that every rank has.
