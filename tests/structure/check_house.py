@@ -25,7 +25,7 @@ QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_tra
              "zoff_transfer_pieces_accumulates")
 # Fields that say the same; src/zero makes plans.
 FIELDS = {"replicated": re.compile(r"\bplan(?:->|\.)replicated\b"), "reaches": re.compile(r"\broute(?:->|\.)reaches\b")}
-MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/lending/sources.c", "src/transfer/transfer.h",
+MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/transfer/transfer.h",
            "src/agreement/listed.c"}  # files that choose; the last one tells other ranks
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
