@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""check_prose.py ROOT [--list] [--draw SEED] [FILE ...]: the limits on sentences that a program can see.
+
+A sentence has at most 35 words, and does not begin with "Of", "What" or "Whatever", which turn it inside out. It holds for
+comments, messages and pages. Exceptions are lines of prose.txt: the file, a colon, and how the sentence begins; one that is
+no longer needed is a fault, too. --list prints all complaints of the FILEs, --draw takes 50 comments, 20 messages and 10
+paragraphs by chance, to be read by a person."""
+import argparse
+import os
+import random
+import re
+import sys
+
+import prose
+
+MOST_WORDS = 35
+TURNED = re.compile(r"^(?:Of|What|Whatever)\b(?!.*\?$)")
+
+
+def complaints(root, names):
+    """(file, line, sentence, why) for each sentence beyond a limit."""
+    for name in names:
+        for _, name_, line, text in prose.of_file(root, name):
+            for sentence in prose.sentences(text):
+                count = len(prose.words(sentence))
+                if count > MOST_WORDS:
+                    yield name_, line, sentence, f"{count} words, at most {MOST_WORDS}"
+                elif TURNED.match(sentence):
+                    yield name_, line, sentence, f"opens with {sentence.split()[0]!r}"
+
+
+def exceptions(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        lines = [line.strip() for line in file]
+    return [tuple(line.split(": ", 1)) for line in lines if line and not line.startswith("#")]
+
+
+def draw(root, names, seed):
+    pieces = [piece for name in names for piece in prose.of_file(root, name)]
+    chance = random.Random(seed)
+    for kind, count in (("comment", 50), ("message", 20), ("page", 10)):
+        known = [piece for piece in pieces if piece[0] == kind and len(piece[3].split()) >= (25 if kind == "page" else 3)]
+        for _, name, line, text in chance.sample(known, min(count, len(known))):
+            print(f"{kind} {name}:{line}: {text}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root")
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--draw", type=int)
+    args = parser.parse_args()
+    known = prose.files(args.root)
+    names = [name for name in known if not args.files or any(name.startswith(file) for file in args.files)]
+    if args.draw is not None:
+        draw(args.root, names, args.draw)
+        return 0
+    allowed = [] if args.list else exceptions(os.path.join(args.root, "tests/structure/prose.txt"))
+    used, bad = set(), 0
+    for name, line, sentence, why in complaints(args.root, names):
+        excuse = next((entry for entry in allowed if entry[0] == name and sentence.startswith(entry[1])), None)
+        if excuse:
+            used.add(excuse)
+            continue
+        bad += 1
+        print(f"{name}:{line}: {why}: {sentence[:300]}")
+    for entry in allowed:
+        if entry not in used and not args.files:
+            bad += 1
+            print(f"prose.txt: {entry[0]}: {entry[1]}: no such sentence any more: take the line out")
+    print(f"{bad} sentences to mend" if bad else "every sentence is within the limits")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
