@@ -29,7 +29,7 @@ typedef struct bench_arrays {
 } bench_arrays;
 
 /* The hyper-parameters of every Adam here, zoff's and the rivals'. */
-void bench_hyper_adam(zoff_adam_hyper *out);
+void bench_hyper_adam(zoff_optimizer_hyper *out);
 
 /* cpu_adam_cores.c: start again with the environment that measurements want, and keep the process on the CPUs that the options
  * ask for, as many as the library takes threads. 0, or -1 with a message. */

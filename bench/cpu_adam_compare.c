@@ -14,7 +14,7 @@ typedef struct setting {
     size_t count;
     unsigned threads;
     nomath_way best[NOMATH_KINDS];
-    zoff_adam_hyper hypers[STEPS];
+    zoff_optimizer_hyper hypers[STEPS];
     double sum; /* of the norms, so that they cannot be left out */
 } setting;
 
@@ -41,9 +41,9 @@ int bench_arrays_open(bench_arrays *a, size_t count)
     return 0;
 }
 
-void bench_hyper_adam(zoff_adam_hyper *out)
+void bench_hyper_adam(zoff_optimizer_hyper *out)
 {
-    zoff_adam_hyper_init(out);
+    zoff_optimizer_hyper_init(out, ZOFF_OPTIMIZER_ADAM);
     out->weight_decay = 0.01;
 }
 
@@ -52,10 +52,10 @@ static void set_up(setting *s, const bench_options *options, const bench_arrays 
     *s = (setting){.a = a, .s = &a->s, .count = count, .threads = (unsigned)options->threads};
     for (unsigned i = 0; i < ADAGRAD; i++)
         bench_hyper_adam(&s->hypers[i]);
-    zoff_adam_hyper_init_for(&s->hypers[ADAGRAD], ZOFF_OPTIMIZER_ADAGRAD);
-    zoff_adam_hyper_init_for(&s->hypers[LION], ZOFF_OPTIMIZER_LION);
-    zoff_adam_hyper_init_for(&s->hypers[MOMENTUM], ZOFF_OPTIMIZER_SGD);
-    zoff_adam_hyper_init_for(&s->hypers[SGD], ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper_init(&s->hypers[ADAGRAD], ZOFF_OPTIMIZER_ADAGRAD);
+    zoff_optimizer_hyper_init(&s->hypers[LION], ZOFF_OPTIMIZER_LION);
+    zoff_optimizer_hyper_init(&s->hypers[MOMENTUM], ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper_init(&s->hypers[SGD], ZOFF_OPTIMIZER_SGD);
     s->hypers[LION].weight_decay = 0.01;
     s->hypers[MOMENTUM].momentum = 0.9;
 }
@@ -66,7 +66,7 @@ static int zoff(void *ctx, int which)
 {
     const setting *s = ctx;
     const nomath_streams *a = s->s;
-    zoff_adam_tensor t = {.struct_size = sizeof t, .count = s->count, .master = a->p, .m = a->m, .v = a->v, .grad = a->g};
+    zoff_optimizer_tensor t = {.struct_size = sizeof t, .count = s->count, .master = a->p, .m = a->m, .v = a->v, .grad = a->g};
     if (which >= STEP_BF16 && which <= KEEP_F16) {
         const bool f16 = which == STEP_F16 || which == KEEP_F16, keeps = which >= KEEP_BF16;
         const zoff_dtype dtype = f16 ? ZOFF_F16 : ZOFF_BF16;
@@ -81,7 +81,7 @@ static int zoff(void *ctx, int which)
         t.m = NULL;
     if (which >= LION)
         t.v = NULL;
-    return bench_told(zoff_adam_step(&s->hypers[which], BENCH_T, 0.5, &t));
+    return bench_told(zoff_optimizer_step(&s->hypers[which], BENCH_T, 0.5, &t));
 }
 
 enum { PLAIN, PLAIN_IF_LARGE, PLAIN_SERIAL };
@@ -175,11 +175,11 @@ enum { TAG_ALONE = DTYPE_ANY + 1 }; /* wants fp32, and several threads */
 static const race_line STEP_TABLE[] = {
     {"plain_fp32", "plain C loop with OpenMP, fp32 in place", "nomath_fp32", 28, plain, PLAIN, DTYPE_FP32},
     {"nomath_fp32", "streams of an fp32 step, no math", NULL, 28, nomath, NOMATH_FP32, DTYPE_ANY},
-    {"zoff_fp32", "zoff_adam_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
-    {"zoff_bf16", "zoff_adam_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
+    {"zoff_fp32", "zoff_optimizer_step, fp32 in place", "nomath_fp32", 28, zoff, STEP_FP32, DTYPE_ANY},
+    {"zoff_bf16", "zoff_optimizer_step, bf16 gradient and copy-out", "nomath_bf16", 28, zoff, STEP_BF16, DTYPE_BF16},
     {"nomath_bf16", "streams of a bf16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_BF16},
     {"nomath_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_BF16},
-    {"zoff_bf16_keep", "zoff_adam_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
+    {"zoff_bf16_keep", "zoff_optimizer_step, bf16 weights in place, no master", "nomath_keep", 22, zoff, KEEP_BF16, DTYPE_BF16},
     {"nomath_fp32_alone", "nomath_fp32 on one thread", NULL, 28, alone, -1, TAG_ALONE},
     {"zoff_fp32_alone", "zoff_fp32 on one thread", "nomath_fp32_alone", 28, alone, STEP_FP32, TAG_ALONE},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
@@ -203,9 +203,9 @@ static const race_line CHAIN_TABLE[] = {
 
 static const race_line OTHERS_TABLE[] = {
     {"nomath_f16", "streams of an fp16 step, no math", NULL, 28, nomath, NOMATH_HALF_OUT, DTYPE_FP16},
-    {"zoff_f16", "zoff_adam_step, fp16 gradient and copy-out", "nomath_f16", 28, zoff, STEP_F16, DTYPE_FP16},
+    {"zoff_f16", "zoff_optimizer_step, fp16 gradient and copy-out", "nomath_f16", 28, zoff, STEP_F16, DTYPE_FP16},
     {"nomath_f16_keep", "streams of 16-bit weights in place, no math", NULL, 22, nomath, NOMATH_HALF_KEEP, DTYPE_FP16},
-    {"zoff_f16_keep", "zoff_adam_step, fp16 weights in place, no master", "nomath_f16_keep", 22, zoff, KEEP_F16, DTYPE_FP16},
+    {"zoff_f16_keep", "zoff_optimizer_step, fp16 weights in place, no master", "nomath_f16_keep", 22, zoff, KEEP_F16, DTYPE_FP16},
     {"nomath_one_state", "streams with one state, no math", NULL, 20, nomath, NOMATH_ONE_STATE, DTYPE_FP32},
     {"zoff_adagrad", "Adagrad, fp32", "nomath_one_state", 20, zoff, ADAGRAD, DTYPE_FP32},
     {"zoff_lion", "Lion, fp32", "nomath_one_state", 20, zoff, LION, DTYPE_FP32},
@@ -321,7 +321,7 @@ static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
 
 enum { ANY_SIZE = 1, SMALL_SIZE = 2 };
 static const race_line SWEEP_TABLE[] = {
-    {"zoff", "zoff_adam_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
+    {"zoff", "zoff_optimizer_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
     {"plain", "plain loop, a parallel region for every size", "nomath", 28, plain, PLAIN, ANY_SIZE},
     {"nomath", "the streams alone, on one thread below 32768 elements", NULL, 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
     /* From there on the two loops are one, and the faster of two noisy ones would be too fast. */

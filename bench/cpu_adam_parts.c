@@ -13,8 +13,8 @@ typedef struct tensors {
     nomath_streams arenas;
     size_t count, elements, pitch; /* tensors, elements of each, elements from one to the next */
     unsigned threads;
-    zoff_adam_hyper hyper;
-    zoff_adam_tensor *list, whole; /* whole: one tensor of all elements, on the same memory */
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_tensor *list, whole; /* whole: one tensor of all elements, on the same memory */
     nomath_way nomath;
 } tensors;
 
@@ -27,18 +27,18 @@ static int zoff(void *ctx, int which)
     const tensors *t = ctx;
     zoff_status status = ZOFF_OK;
     if (which == LIST)
-        status = zoff_adam_step_list(&t->hyper, 0, BENCH_T, 1, t->list, sizeof *t->list, t->count);
+        status = zoff_optimizer_step_list(&t->hyper, 0, BENCH_T, 1, t->list, sizeof *t->list, t->count);
     else if (which == ONE)
-        status = zoff_adam_step(&t->hyper, BENCH_T, 1, &t->whole);
+        status = zoff_optimizer_step(&t->hyper, BENCH_T, 1, &t->whole);
     for (size_t i = 0; which == CALLS && status == ZOFF_OK && i < t->count; i++)
-        status = zoff_adam_step(&t->hyper, BENCH_T, 1, &t->list[i]);
+        status = zoff_optimizer_step(&t->hyper, BENCH_T, 1, &t->list[i]);
     return bench_told(status);
 }
 
 static int plain(void *ctx, int which)
 {
     const tensors *t = ctx;
-    for (const zoff_adam_tensor *one = t->list; one < t->list + t->count; one++) {
+    for (const zoff_optimizer_tensor *one = t->list; one < t->list + t->count; one++) {
         if (which == SERIAL_CALLS)
             plain_adam_serial(t->elements, one->master, one->m, one->v, one->grad, &t->hyper, BENCH_T);
         else
@@ -80,7 +80,7 @@ static int open_arrays(tensors *t, size_t count, size_t pitch)
         bench_fill_float(arrays[i], count, i == 3, i == 0 ? 0.02f : i == 3 ? 0.01f : 0.0f);
     }
     t->arenas = (nomath_streams){.p = arrays[0], .m = arrays[1], .v = arrays[2], .g = arrays[3]};
-    t->whole = (zoff_adam_tensor){.struct_size = sizeof t->whole, .count = count, .grad = arrays[3]};
+    t->whole = (zoff_optimizer_tensor){.struct_size = sizeof t->whole, .count = count, .grad = arrays[3]};
     t->whole.master = arrays[0];
     t->whole.m = arrays[1];
     t->whole.v = arrays[2];
@@ -100,7 +100,7 @@ static int open_tensors(tensors *t, unsigned threads, size_t count, size_t eleme
         return -1;
     for (size_t i = 0; i < count; i++) {
         const size_t at = i * t->pitch;
-        t->list[i] = (zoff_adam_tensor){.struct_size = sizeof t->whole, .count = elements, .grad = t->arenas.g + at};
+        t->list[i] = (zoff_optimizer_tensor){.struct_size = sizeof t->whole, .count = elements, .grad = t->arenas.g + at};
         t->list[i].master = t->arenas.p + at;
         t->list[i].m = t->arenas.m + at;
         t->list[i].v = t->arenas.v + at;
@@ -112,12 +112,12 @@ static int open_tensors(tensors *t, unsigned threads, size_t count, size_t eleme
 enum { BESIDE_RIVALS = 1, BESIDE_ONE = 2, BESIDE_ANY = 3 };
 static const race_line LIST_TABLE[] = {
     {"nomath_list", "the streams alone, one region", NULL, 28, nomath, LIST, BESIDE_ANY},
-    {"zoff_list", "one zoff_adam_step_list", "nomath_list", 28, zoff, LIST, BESIDE_ANY},
-    {"zoff_calls", "zoff_adam_step for each tensor", "nomath_list", 28, zoff, CALLS, BESIDE_RIVALS},
+    {"zoff_list", "one zoff_optimizer_step_list", "nomath_list", 28, zoff, LIST, BESIDE_ANY},
+    {"zoff_calls", "zoff_optimizer_step for each tensor", "nomath_list", 28, zoff, CALLS, BESIDE_RIVALS},
     {"plain_calls_serial", "plain loop for each, without OpenMP", "nomath_list", 28, plain, SERIAL_CALLS, BESIDE_RIVALS},
     {"nomath_calls", "the streams alone, a region for each tensor", NULL, 28, nomath, CALLS, BESIDE_RIVALS},
     {"plain_calls", "plain loop for each, a region each", "nomath_calls", 28, plain, CALLS, BESIDE_RIVALS},
-    {"zoff_one", "zoff_adam_step on one tensor of all elements", "nomath_list", 28, zoff, ONE, BESIDE_ONE},
+    {"zoff_one", "zoff_optimizer_step on one tensor of all elements", "nomath_list", 28, zoff, ONE, BESIDE_ONE},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
 static int run_list(const bench_options *options, size_t count, size_t elements, unsigned beside, double deadline,
@@ -164,7 +164,7 @@ static int engine_step(void *ctx, int which)
 
 /* All of it in one chunk: its streams are what is measured. */
 static int open_partition(partition *p, unsigned threads, size_t count, uint16_t *value, uint16_t *grad,
-                          const zoff_adam_hyper *hyper)
+                          const zoff_optimizer_hyper *hyper)
 {
     const zoff_engine_opts opts = {.state_tier = ZOFF_TIER_HOST, .chunk_elements = count + 4096, .threads = threads};
     const zoff_param_desc param = bench_param(value, grad, count, 1, ZOFF_BF16);
@@ -191,7 +191,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
     static const char WHAT[] = "zoff_step of an engine, streams of 2^k bytes and so many";
     partition partitions[EXTRAS] = {{.engine = NULL}};
     bench_streams mapping;
-    zoff_adam_hyper hyper;
+    zoff_optimizer_hyper hyper;
     const size_t most = stream_bytes / sizeof(float) + 2048;
     bench_hyper_adam(&hyper);
     race *r = race_open(book, "layout", "%zu", stream_bytes);
@@ -222,8 +222,9 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
 static int run_arrays(const bench_options *options, size_t bytes, double deadline, race_book *book)
 {
     enum { APART = 4096 };
-    static const race_line LINES[] = {{"naive", "zoff_adam_step, arrays of 2^k bytes back to back", NULL, 28, zoff, ONE, 0},
-                                      {"staggered", "the same, 4 KiB between them", NULL, 28, zoff, ONE, 0}};
+    static const race_line LINES[] = {
+        {"naive", "zoff_optimizer_step, arrays of 2^k bytes back to back", NULL, 28, zoff, ONE, 0},
+        {"staggered", "the same, 4 KiB between them", NULL, 28, zoff, ONE, 0}};
     const size_t count = bytes / sizeof(float);
     tensors spaced[2] = {{.count = 0}};
     race *r = race_open(book, "spacing", "%zu", bytes);

@@ -10,7 +10,7 @@
 
 /* Constants are computed before the loop. */
 void plain_adam_serial(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g,
-                       const zoff_adam_hyper *h, int t)
+                       const zoff_optimizer_hyper *h, int t)
 {
     const float beta1 = (float)h->beta1, beta2 = (float)h->beta2, eps = (float)h->eps, lr = (float)h->lr;
     const float step = lr / (1.0f - powf(beta1, (float)t)), root = 1.0f / sqrtf(1.0f - powf(beta2, (float)t));
@@ -26,7 +26,7 @@ void plain_adam_serial(size_t n, float *restrict p, float *restrict m, float *re
     }
 }
 
-void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t, unsigned threads)
+void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t, unsigned threads)
 {
 #pragma omp parallel num_threads((int)threads)
     {

@@ -6,9 +6,9 @@
 #include <zoff/zoff.h>
 
 /* Step t of `n` elements. */
-void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t, unsigned threads);
+void plain_adam(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t, unsigned threads);
 /* The same without a word of OpenMP. */
-void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_adam_hyper *h, int t);
+void plain_adam_serial(size_t n, float *p, float *m, float *v, const float *g, const zoff_optimizer_hyper *h, int t);
 
 /* The other passes of the chain: a framework's casts and multiplication. */
 void plain_widen(size_t n, float *wide, const uint16_t *g16, unsigned threads);

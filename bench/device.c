@@ -65,10 +65,10 @@ static json_t *about_object(const zoff_accel_info *a)
 
 static json_t *step_object(const zoff_step_info *s)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "seconds", s->seconds, "measure_seconds", s->measure_seconds,
-                     "update_seconds", s->update_seconds, "device_wait_seconds", s->device_wait_seconds, "elements_updated",
-                     (json_int_t)s->elements_updated, "device_read_bytes", (json_int_t)s->device_read_bytes,
-                     "device_write_bytes", (json_int_t)s->device_write_bytes);
+    return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "seconds", s->seconds.total, "measure_seconds", s->seconds.measure,
+                     "update_seconds", s->seconds.update, "device_wait_seconds", s->seconds.device_wait, "elements_updated",
+                     (json_int_t)s->numbers.elements_updated, "device_read_bytes", (json_int_t)s->bytes.device_read,
+                     "device_write_bytes", (json_int_t)s->bytes.device_written);
 }
 
 static int report(const device_options *options, device_found *found)

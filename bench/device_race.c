@@ -43,10 +43,10 @@ static double copy(const device_model *m, bool down, bool up, bool slices)
 /* Whether a step has done what a step does. */
 static int check_step(const device_found *found, const zoff_step_info *info)
 {
-    if (!info->skipped && info->elements_updated == found->model.elements)
+    if (!info->skipped && info->numbers.elements_updated == found->model.elements)
         return 0;
     return bench_fail("a step %s, %llu of %zu elements were updated", info->skipped ? "was skipped" : "was not whole",
-                      (unsigned long long)info->elements_updated, found->model.elements);
+                      (unsigned long long)info->numbers.elements_updated, found->model.elements);
 }
 
 static double update_only(device_found *found)
@@ -153,7 +153,7 @@ static int sample(race *r, race_entry *e, double deadline)
     device_found *found = r->user;
     (void)deadline;
     e->seconds[r->rounds] = take_turn(found, e->work.which);
-    e->other[r->rounds] = found->host_info.measure_seconds;
+    e->other[r->rounds] = found->host_info.seconds.measure;
     return e->seconds[r->rounds] < 0 ? -1 : 1;
 }
 
@@ -237,7 +237,7 @@ static void judge_counts(const device_found *found, bench_figures *out)
         {"pageable_copies", -1, 0, "copies whose host memory was not pinned", NULL, NULL},
         {"bounced_bytes", -1, 0, "copied twice, because host memory was not pinned", NULL, NULL}};
     const race *r = found->race;
-    const double moved = (double)(found->info.device_read_bytes + found->info.device_write_bytes);
+    const double moved = (double)(found->info.bytes.device_read + found->info.bytes.device_written);
     bench_figure *f = bench_figures_add_all(out, COUNTS, 3, NULL);
     if (race_find(r, "step") || race_find(r, "visible"))
         bench_figures_set(&f[0], moved / (double)found->model.elements, r->rounds);

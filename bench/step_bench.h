@@ -24,7 +24,7 @@ typedef struct step_model {
     bench_streams mapping;
     size_t elements;
     uint16_t *weights, *grads;
-    zoff_adam_hyper hyper; /* the same as step_engine's configuration says */
+    zoff_optimizer_hyper hyper; /* the same as step_engine's configuration says */
 } step_model;
 
 /* An engine of zoff with one parameter, number 0, and its count of steps. */

@@ -16,7 +16,7 @@ int step_model_open(size_t elements, step_model *out)
     out->grads = bench_streams_take(&out->mapping, elements * sizeof(uint16_t));
     bench_fill_bf16(out->weights, elements, 0, STEP_WEIGHT);
     bench_fill_bf16(out->grads, elements, 1, 0.01f);
-    zoff_adam_hyper_init(&out->hyper);
+    zoff_optimizer_hyper_init(&out->hyper, ZOFF_OPTIMIZER_ADAM);
     out->hyper.weight_decay = 0.01;
     return 0;
 }
@@ -53,8 +53,7 @@ static char *write_config(const char *name, const step_engine_opts *opts, step_e
 static int read_numbers(const char *text, step_engine *e)
 {
     zoff_config *config = NULL;
-    const int ret = bench_told(zoff_config_parse(text, strlen(text), "the benchmark's configuration", &config)) != 0 ||
-                            bench_told(zoff_config_resolve(config, 1)) != 0 ||
+    const int ret = bench_config(text, &config) != 0 || bench_told(zoff_config_resolve(config, 1)) != 0 ||
                             bench_told(zoff_config_number(config, "aio.block_size", &e->aio_block_bytes)) != 0 ||
                             bench_told(zoff_config_number(config, "aio.queue_depth", &e->aio_depth)) != 0
                         ? -1
@@ -93,8 +92,8 @@ int step_engine_step(void *engine, int which)
     while (++e->in_sample >= e->sample_steps && zoff_engine_progress(e->engine) == ZOFF_PENDING)
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     e->in_sample %= e->sample_steps;
-    e->read_bytes = info.nvme_read_bytes;
-    e->write_bytes = info.nvme_write_bytes;
+    e->read_bytes = info.bytes.nvme_read;
+    e->write_bytes = info.bytes.nvme_written;
     return 0;
 }
 

@@ -246,15 +246,15 @@ enum {
 static int update(size_t group, const buffers *from, size_t set, bool grads)
 {
     const size_t first = group * own.group_elements;
-    const zoff_adam_tensor tensor = {.struct_size = sizeof tensor,
-                                     .count = elements_of(group),
-                                     .master = tensor_of(from, set, ZOFF_STATE_MASTER),
-                                     .m = tensor_of(from, set, ZOFF_STATE_M),
-                                     .v = tensor_of(from, set, ZOFF_STATE_V),
-                                     .grad = grads ? tensor_of(from, set, GRAD) : own.model->grads + first,
-                                     .grad_dtype = grads ? ZOFF_F32 : ZOFF_BF16,
-                                     .copy_out = own.model->weights + first};
-    return bench_told(zoff_adam_step(&own.model->hyper, own.steps, 1, &tensor));
+    const zoff_optimizer_tensor tensor = {.struct_size = sizeof tensor,
+                                          .count = elements_of(group),
+                                          .master = tensor_of(from, set, ZOFF_STATE_MASTER),
+                                          .m = tensor_of(from, set, ZOFF_STATE_M),
+                                          .v = tensor_of(from, set, ZOFF_STATE_V),
+                                          .grad = grads ? tensor_of(from, set, GRAD) : own.model->grads + first,
+                                          .grad_dtype = grads ? ZOFF_F32 : ZOFF_BF16,
+                                          .copy_out = own.model->weights + first};
+    return bench_told(zoff_optimizer_step(&own.model->hyper, own.steps, 1, &tensor));
 }
 
 static int step_in_order(bool grads)

@@ -18,6 +18,9 @@ set_target_properties(zoff_static PROPERTIES OUTPUT_NAME zoff EXPORT_NAME static
 target_link_options(zoff PRIVATE $<$<NOT:$<AND:$<BOOL:${ZOFF_IS_SANITIZED}>,$<C_COMPILER_ID:Clang>>>:-Wl,--no-undefined>
                                  -Wl,--exclude-libs,ALL
                                  -Wl,-z,nodelete) # threads of the team sleep in it
+set(zoff_map ${CMAKE_CURRENT_SOURCE_DIR}/src/libzoff.map)
+target_link_options(zoff PRIVATE -Wl,--version-script,${zoff_map})
+set_property(TARGET zoff APPEND PROPERTY LINK_DEPENDS ${zoff_map})
 target_link_libraries(zoff PRIVATE ${zoff_links})
 # The names of imported targets mean nothing on the machine that links libzoff.a later: there, zoffConfig.cmake finds the same
 # libraries anew and calls them zoff::static_dependencies.

@@ -30,6 +30,7 @@ endif()
 zoff_room(lending  NEEDS model zero offload comm base)
 zoff_room(transfer NEEDS lending model config zero offload cpu_adam accel comm base)
 zoff_room(agreement NEEDS transfer model zero offload cpu_adam comm base)
+zoff_room(features NEEDS aio comm accel cpu_adam base)
 zoff_room(engine   NEEDS agreement transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
 
 include(isa)      # the kernel tables of cpu_adam, one per instruction set

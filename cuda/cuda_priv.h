@@ -52,6 +52,7 @@ static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
 
 /* device.c */
 zoff_status zoff_cuda_open(int index, zoff_accel **out);
+zoff_status zoff_cuda_probe(char *out, size_t bytes);
 /* What a call of CUDA has returned, as a status: OK; ERR_NO_MEMORY; ERR_DEVICE, for ever where the device is lost. */
 zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call);
 void zoff_cuda_lose(zoff_cuda_accel *a, const char *format, ...)

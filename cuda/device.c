@@ -364,6 +364,17 @@ static zoff_status load_kernels(zoff_cuda_accel *a, const struct cudaDeviceProp 
     return zoff_cuda_check(a, error, "loading the kernels");
 }
 
+zoff_status zoff_cuda_probe(char *out, size_t bytes)
+{
+    struct cudaDeviceProp about;
+    int count = 0;
+    ZOFF_TRY(check_driver(0));
+    ZOFF_FAIL_IF(cudaGetDeviceCount(&count) != cudaSuccess || cudaGetDeviceProperties(&about, 0) != cudaSuccess,
+                 ZOFF_ERR_UNSUPPORTED, "CUDA does not describe its device 0");
+    snprintf(out, bytes, "%d device%s, device 0 is %s", count, count == 1 ? "" : "s", about.name);
+    return ZOFF_OK;
+}
+
 zoff_status zoff_cuda_open(int index, zoff_accel **out)
 {
     struct cudaDeviceProp about;

@@ -5,7 +5,9 @@
 
 #include "try.h"
 
+#include "plugin_built_in.h"
 #include <cuda_runtime_api.h>
+
 #include <zoff/plugin.h>
 
 /* Keep the table.  @return false for an abi or a version that the plug-in was not built with */

@@ -1,6 +1,8 @@
 /* nccl_plugin.c: the entry of libzoff_nccl.so, and how errors of CUDA and of NCCL get back. */
 #include "nccl_priv.h"
 
+#include <stdio.h>
+
 zoff_status zoff_nccl_check_cuda(const zoff_nccl *n, cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
@@ -34,12 +36,27 @@ zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl)
     return ZOFF_OK;
 }
 
+static zoff_status probe(char *out, size_t bytes)
+{
+    int count = 0, version = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    (void)cudaGetLastError();
+    ZOFF_FAIL_IF(error != cudaSuccess || count == 0, ZOFF_ERR_UNSUPPORTED, "libzoff_nccl.so loads, but there is no GPU: %s",
+                 error == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(error));
+    (void)ncclGetVersion(&version);
+    snprintf(out, bytes, "NCCL %d.%d.%d, %d device%s", version / 10000, version / 100 % 100, version % 100, count,
+             count == 1 ? "" : "s");
+    return ZOFF_OK;
+}
+
+static const zoff_plugin_built_in BUILT_IN = {.open_comm = zoff_nccl_open, .probe = probe};
+
 ZOFF_API int zoff_plugin_init(unsigned abi, const zoff_plugin_host *host, zoff_plugin *out);
 
 int zoff_plugin_init(unsigned abi, const zoff_plugin_host *host, zoff_plugin *out)
 {
     if (!zoff_cuda_host_take(abi, host))
         return -1;
-    out->open_comm = zoff_nccl_open;
+    out->built_in = &BUILT_IN;
     return 0;
 }

@@ -107,8 +107,7 @@ static double measure_update(const plan_options *o, const char *optimizer, unsig
     zoff_engine *e = NULL;
     void *value = calloc(COUNT, element), *grad = calloc(COUNT, element);
     double best = 0;
-    if (value && grad && zoff_config_parse("{}", 2, "plan", &config) == 0 &&
-        zoff_config_set(config, "optimizer.type", optimizer) == 0) {
+    if (value && grad && zoff_config_open(NULL, &config) == 0 && zoff_config_set(config, "optimizer.type", optimizer) == 0) {
         zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .threads = threads};
         zoff_param_desc desc = {
             .struct_size = sizeof desc, .count = COUNT, .dtype = o->dtype, .value = value, .grad = grad, .name = "sample"};
@@ -117,8 +116,8 @@ static double measure_update(const plan_options *o, const char *optimizer, unsig
             zoff_engine_create(&opts, &e) == 0 && zoff_engine_add_param(e, &desc, NULL) == 0 && zoff_engine_seal(e) == 0;
         for (int i = 0; works && i < STEPS; i++) {
             works = zoff_step(e, NULL, &info) == 0;
-            if (works && i > 0 && info.seconds > 0 && COUNT / info.seconds > best)
-                best = COUNT / info.seconds;
+            if (works && i > 0 && info.seconds.total > 0 && COUNT / info.seconds.total > best)
+                best = COUNT / info.seconds.total;
         }
         zoff_engine_destroy(e);
     }

@@ -42,7 +42,7 @@ static int set_key(zoff_config *config, char *argument)
 int open_config(const char *path, char **sets, int set_count, zoff_config **out)
 {
     zoff_config *config;
-    if (zoff_config_parse("{}", 2, "defaults", &config) < 0)
+    if (zoff_config_open(NULL, &config) < 0)
         return library_error();
     int result = EXIT_DONE;
     for (int i = 0; i < set_count && result == EXIT_DONE; i++)

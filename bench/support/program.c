@@ -59,11 +59,19 @@ zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices
     return d;
 }
 
+int bench_config(const char *text, zoff_config **out)
+{
+    return bench_told(zoff_config_open(NULL, out)) != 0 ||
+                   bench_told(zoff_config_read_text(*out, text, strlen(text), "the benchmark's configuration")) != 0
+               ? -1
+               : 0;
+}
+
 int bench_engine_open(const char *config, zoff_engine_opts opts, const zoff_param_desc *params, size_t count, zoff_engine **out)
 {
     zoff_config *parsed = NULL;
     *out = NULL;
-    int ret = config ? bench_told(zoff_config_parse(config, strlen(config), "the benchmark's configuration", &parsed)) : 0;
+    int ret = config ? bench_config(config, &parsed) : 0;
     opts.struct_size = sizeof opts;
     opts.config = parsed;
     if (ret == 0)

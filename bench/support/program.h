@@ -61,6 +61,9 @@ int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* 0; or -1 with the library's message, when something of it failed. */
 int bench_told(zoff_status status);
 
+/* A configuration of JSON text.  @return 0; -1 was told */
+int bench_config(const char *text, zoff_config **out);
+
 /* A parameter of `slices` times `count` elements. */
 zoff_param_desc bench_param(void *value, void *grad, size_t count, size_t slices, zoff_dtype dtype);
 

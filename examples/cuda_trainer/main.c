@@ -22,14 +22,13 @@ typedef struct optimizer { zoff_accel *accel; zoff_engine *engine; cudaStream_t 
 
 static zoff_status optimizer_open(const trainer_options *options, const gpt_tensor *t, optimizer *o)
 {
+    zoff_param_desc p[GPT_TENSORS] = {0};
+    for (int i = 0; i < GPT_TENSORS; i++)
+        p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
+                                 .slices = t[i].slices, .dtype = ZOFF_BF16, .name = t[i].name};
     zoff_status status = zoff_accel_open(options->accel, options->device, &o->accel);
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config, .accel = o->accel};
-    status = status < 0 ? status : zoff_engine_create(&opts, &o->engine);
-    for (int i = 0; i < GPT_TENSORS && status >= 0; i++, t++)
-        status = zoff_engine_add_param(o->engine, &(zoff_param_desc){.struct_size = sizeof(zoff_param_desc),
-            .value = t->value, .grad = t->grad, .count = t->count, .slices = t->slices, .dtype = ZOFF_BF16,
-            .name = t->name}, NULL);
-    return status < 0 ? status : zoff_engine_seal(o->engine); /* reads the weights: they are on the device by now */
+    return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights on the device */
 }
 static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* what computes it is in the stream */
 {
@@ -72,12 +71,12 @@ static int train(const trainer_options *options, const gpt_text *text, gpu_model
             result = complain(zoff_last_error());
             break;
         }
-        printf("  step %4zu/%zu  loss %.9f  norm %.9f%s\n", step + 1, options->steps, gpu_model_loss(model), info.grad_norm,
-               info.skipped ? "  skipped: not finite" : "");
+        printf("  step %4zu/%zu  loss %.9f  norm %.9f%s\n", step + 1, options->steps, gpu_model_loss(model),
+               info.numbers.grad_norm, info.skipped ? "  skipped: not finite" : "");
         fflush(stdout);
-        sum->down_bytes += (double)info.device_read_bytes;
-        sum->up_bytes += (double)info.device_write_bytes;
-        sum->step_seconds += info.seconds;
+        sum->down_bytes += (double)info.bytes.device_read;
+        sum->up_bytes += (double)info.bytes.device_written;
+        sum->step_seconds += info.seconds.total;
     }
     sum->seconds = now() - start;
     free(inputs);

@@ -38,11 +38,12 @@ static int optimizer_open(const gpt_options *options, const gpt_model *model, op
     }
     /* clang-format off */
     /* zoff: begin */
+    zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config};
     zoff_param_desc p[GPT_TENSORS] = {0};
     for (int i = 0; i < GPT_TENSORS; i++)
         p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
                                  .slices = t[i].slices, .dtype = t[i].bf16 ? ZOFF_BF16 : ZOFF_F32, .name = t[i].name};
-    if (zoff_engine_open(options->config, p, sizeof p[0], GPT_TENSORS, &o->engine) < 0)
+    if (zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine) < 0)
         return complain(zoff_last_error());
     /* zoff: end */
     /* clang-format on */
@@ -55,7 +56,8 @@ static int optimizer_step(const gpt_options *options, const gpt_model *model, op
         /* zoff: begin */
         return zoff_step(o->engine, NULL, info) < 0 ? complain(zoff_last_error()) : 0;
     /* zoff: end */
-    info->grad_norm = gpt_plain_adamw(&options->hyper, t, model->parameter_count, model->values, model->grads, o->m, o->v);
+    info->numbers.grad_norm =
+        gpt_plain_adamw(&options->hyper, t, model->parameter_count, model->values, model->grads, o->m, o->v);
     return 0;
 }
 
@@ -88,8 +90,9 @@ static int train(const gpt_options *options, const gpt_text *text, gpt_model *mo
         if (step == 0)
             stats->first_seconds = now - start;
         if (options->print_every && (step % options->print_every == 0 || step + 1 == options->steps)) {
-            printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step + 1, options->steps, loss, info.grad_norm,
-                   (double)((step + 1) * batch * context) / (now - start), info.skipped ? "  skipped: not finite" : "");
+            printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step + 1, options->steps, loss,
+                   info.numbers.grad_norm, (double)((step + 1) * batch * context) / (now - start),
+                   info.skipped ? "  skipped: not finite" : "");
             fflush(stdout);
         }
     }

@@ -147,7 +147,7 @@ static void print_step(const job *j, size_t step, double loss, const zoff_step_i
     printf("  step %4zu/%zu  loss %.4f", step + 1, o->steps, loss);
     if (j->ranks > 1)
         printf(" of rank 0's %zu sequences", j->model.shape.batch);
-    printf("  norm %6.3f%s\n", info->grad_norm, info->skipped ? "  skipped: not finite" : "");
+    printf("  norm %6.3f%s\n", info->numbers.grad_norm, info->skipped ? "  skipped: not finite" : "");
     fflush(stdout);
 }
 

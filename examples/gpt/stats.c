@@ -113,10 +113,10 @@ void gpt_stats_step(gpt_stats *stats, double loss, double optimizer_seconds, con
     const uint64_t read_bytes = read_number("/proc/self/io", "read_bytes:", 10);
     const uint64_t write_bytes = read_number("/proc/self/io", "write_bytes:", 10);
     stats->records[stats->count++] = (gpt_record){.loss = loss,
-                                                  .grad_norm = info->grad_norm,
+                                                  .grad_norm = info->numbers.grad_norm,
                                                   .optimizer_seconds = optimizer_seconds,
-                                                  .state_read_bytes = info->nvme_read_bytes,
-                                                  .state_write_bytes = info->nvme_write_bytes,
+                                                  .state_read_bytes = info->bytes.nvme_read,
+                                                  .state_write_bytes = info->bytes.nvme_written,
                                                   .process_read_bytes = read_bytes - stats->process_read_bytes,
                                                   .process_write_bytes = write_bytes - stats->process_write_bytes};
     stats->process_read_bytes = read_bytes;

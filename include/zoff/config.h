@@ -1,4 +1,4 @@
-/* config.h: read a DeepSpeed configuration (ds_config JSON) and see what it comes to. */
+/* config.h: read a DeepSpeed configuration (ds_config JSON), change it, and query it. */
 #ifndef ZOFF_CONFIG_H
 #define ZOFF_CONFIG_H
 
@@ -8,46 +8,45 @@
 extern "C" {
 #endif
 
-/** Read and check the configuration file at `path`. Comments and trailing commas are allowed.
+/** Open a configuration.
+ *  @param path a ds_config file, with or without comments and trailing commas; NULL: every key has its default
  *  @owns caller; zoff_config_close()  @threads one at a time per handle  @blocks for the read
- *  @return ERR_INVALID with `file:line:column`, the JSON path, what was expected and the nearest known key;
- *  ERR_UNSUPPORTED for a key that would change the result and is not there yet; ERR_IO when it can't be read */
+ *  @return ERR_INVALID with `file:line:column`, the JSON path, the expected value and the nearest known key; ERR_UNSUPPORTED
+ *  for a key that would change the result and is not implemented; ERR_IO when the file cannot be read */
 ZOFF_API zoff_status zoff_config_open(const char *path, zoff_config **out);
 
-/** The same for text in memory; `name` stands for the file in messages. `{}` gives the defaults. */
-ZOFF_API zoff_status zoff_config_parse(const char *text, size_t bytes, const char *name, zoff_config **out);
-
-/** Read a file into a configuration that is there, in place of what it was opened with. What zoff_config_set() has set wins
- *  already while the file is checked: so "zoff.strict" set to false lets its unknown keys pass, and a value of the file that
- *  would be refused passes where the program sets another. Start from `zoff_config_parse("{}", 2, NULL, &config)`.
- *  @return as zoff_config_open(); after an error the configuration is as before */
+/** Replace what `config` was opened with by the contents of a file. Values of zoff_config_set() stay, and win already while
+ *  the file is checked: with "zoff.strict" set to false, unknown keys of the file pass.
+ *  @return as zoff_config_open(); after an error the configuration is unchanged */
 ZOFF_API zoff_status zoff_config_read(zoff_config *config, const char *path);
 
-/** The same for text in memory, as zoff_config_parse(). */
+/** Replace it by `bytes` of JSON text; otherwise like zoff_config_read().
+ *  @param name stands for the file in messages; NULL: "configuration" */
 ZOFF_API zoff_status zoff_config_read_text(zoff_config *config, const char *text, size_t bytes, const char *name);
 
-/** Set one key from the program, as if it stood in the file ("optimizer.params.lr", "3e-4"). Wins over the file.
- *  @return as zoff_config_open() */
+/** Set one key, as if it stood in the file: ("optimizer.params.lr", "3e-4"). Wins over the file.
+ *  @return as zoff_config_open(); after an error the configuration is unchanged */
 ZOFF_API zoff_status zoff_config_set(zoff_config *config, const char *key, const char *value);
 
-/** Settle what depends on other keys and on the number of ranks: "auto" values, the batch triangle, old names.
- *  zoff_engine_create() does this with the size of its communicator; a second call with another size starts afresh.
- *  @return ERR_INVALID when the values contradict each other, naming each value and where it came from */
+/** Settle values that depend on other keys and on the number of ranks: "auto", batch sizes, old key names.
+ *  zoff_engine_create() does this with the size of its communicator. A call with another size starts afresh.
+ *  @return ERR_INVALID when values contradict each other, with each value and its place */
 ZOFF_API zoff_status zoff_config_resolve(zoff_config *config, unsigned world_size);
 
-/** Read one value of a resolved configuration ("train_micro_batch_size_per_gpu", "optimizer.params.lr"). Booleans are 0 and 1.
- *  @return ERR_INVALID for a key that is not in the schema or is not a number */
+/** Read one number of a resolved configuration, such as "optimizer.params.lr". Booleans are 0 and 1.
+ *  @return ERR_INVALID for an unknown key, or one that is not a number */
 ZOFF_API zoff_status zoff_config_number(const zoff_config *config, const char *key, double *out);
 
-/** The same for text values; NULL in *out where the key is null or not set.  @owns the configuration */
+/** Read one text of a resolved configuration. *out is NULL where the key is null or not set.
+ *  @owns the configuration  @return ERR_INVALID for an unknown key, or one that is not a text */
 ZOFF_API zoff_status zoff_config_string(const zoff_config *config, const char *key, const char **out);
 
-/** Write the effective configuration as text, one key a line: value, and where it came from (file:line, default, api,
- * computed).
- *  @return OK; *out_bytes is the full length without the final 0, whatever fitted into dst_bytes */
+/** Write the effective configuration, one key a line: its value, and where that comes from (file:line:column, default, api,
+ *  computed).
+ *  @return OK; *out_bytes is the length of the whole text without the final 0, also where `dst` is shorter */
 ZOFF_API zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_bytes, size_t *out_bytes);
 
-/** Write the reference of every key, made from the schema that parses them, as Markdown; otherwise as zoff_config_dump(). */
+/** Write the reference of all keys as Markdown, generated from the schema that parses them; sizes as zoff_config_dump(). */
 ZOFF_API zoff_status zoff_config_reference(char *dst, size_t dst_bytes, size_t *out_bytes);
 
 /** Free. NULL is allowed. */

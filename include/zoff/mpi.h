@@ -1,13 +1,14 @@
-/* mpi.h: a communicator over the MPI of the program that includes this. MPI has no binary interface that all of them share, so
- * it is compiled there, and libzoff needs no MPI. Not part of zoff.h.
+/* mpi.h: make a communicator over the MPI of the program that includes this header. Not part of zoff.h.
  *
- * zoff calls MPI inside zoff calls only, on the thread that makes them, or, where zoff_engine_opts.progress_thread asks for it,
- * on a thread of the engine's. With MPI_THREAD_MULTIPLE that may be any thread; below
- * it, no other thread of the program may be in MPI meanwhile, and with MPI_THREAD_FUNNELED or _SINGLE it is the main thread. */
+ * MPIs have no common binary interface, so this code is compiled into the program and libzoff needs no MPI.
+ *
+ * zoff calls MPI only inside zoff calls, on the thread that makes them. With zoff_engine_opts.progress_thread a thread of the
+ * engine calls it, too. The thread level decides what the program must keep to: with MPI_THREAD_MULTIPLE nothing; below it, no
+ * other thread may be in MPI during a zoff call; with MPI_THREAD_FUNNELED or _SINGLE the main thread makes the zoff calls. */
 #ifndef ZOFF_MPI_H
 #define ZOFF_MPI_H
 
-/* The C++ classes that old MPIs bring along would have to be linked. */
+/* Leave out the C++ classes of old MPIs: a program would have to link them. */
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -31,14 +32,14 @@ extern "C" {
 #define ZOFF_MPI_CAST(type, value) ((type)(value))
 #endif
 
-/* What follows is not called by programs, down to zoff_comm_from_mpi(). */
+/* Programs call zoff_comm_from_mpi() only, at the end of this file. */
 
 typedef struct zoff_mpi_context {
-    MPI_Comm comm; /* of zoff alone */
+    MPI_Comm comm; /* a duplicate that only zoff uses */
     char words[MPI_MAX_ERROR_STRING + 128];
 } zoff_mpi_context;
 
-/* A request of zoff has room for a pointer. */
+/* zoff stores a request in a pointer. */
 typedef char zoff_mpi_request_fits[sizeof(MPI_Request) <= sizeof(void *) ? 1 : -1];
 
 /* Whether MPI may be called. */
@@ -51,7 +52,7 @@ static inline int zoff_mpi_is_up(void)
     return initialised && !finalised;
 }
 
-/* 0, or -1 with the words. */
+/* 0, or -1 with a message. */
 static inline int zoff_mpi_check(zoff_mpi_context *c, const char *call, int ret)
 {
     int length = 0;
@@ -170,7 +171,7 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
         free(c);
         return;
     }
-    /* MPI's own answer to an error is the end of the program. */
+    /* By default MPI ends the program on an error. */
     MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(c->comm, &rank);
     MPI_Comm_size(c->comm, &size);
@@ -189,12 +190,13 @@ static inline void zoff_mpi_connect(MPI_Comm comm, zoff_comm_transport *out)
     out->close = zoff_mpi_close;
 }
 
-/** Make a communicator of the ranks of an MPI communicator, which may be part of all. zoff works on a duplicate: `comm` stays
- *  the caller's, and nothing of the two is mixed up. opts->backend is not read; opts may be NULL.
- *  @owns caller; zoff_comm_close() before MPI_Finalize(), on all ranks at about the same time: it waits up to 2 s for the
- *        others, and where they do not come leaves the duplicate to MPI_Finalize()
+/** Make a communicator of the ranks of an MPI communicator. zoff works on a duplicate, so its messages never mix with those of
+ *  `comm`, which stays the caller's.
+ *  @param comm all ranks or some  @param opts its backend is not read; may be NULL
+ *  @owns caller; zoff_comm_close() before MPI_Finalize(), on all ranks at about the same time. Closing waits up to 2 s for the
+ *        others; the duplicate of a rank that others left waiting is freed by MPI_Finalize()
  *  @blocks until all ranks of `comm` have called
- *  @return ERR_UNSUPPORTED where MPI is not initialised, or not for this thread */
+ *  @return ERR_UNSUPPORTED when MPI is not initialised, or may not be called by this thread */
 static inline zoff_status zoff_comm_from_mpi(MPI_Comm comm, const zoff_comm_opts *opts, zoff_comm **out)
 {
     zoff_comm_transport transport;

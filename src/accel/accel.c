@@ -2,6 +2,7 @@
 #include "accel.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -42,14 +43,13 @@ void zoff_accel_close(zoff_accel *accel)
 zoff_status zoff_accel_get_info(const zoff_accel *accel, zoff_accel_info *out)
 {
     ZOFF_FAIL_IF(!accel || !out, ZOFF_ERR_INVALID, "zoff_accel_get_info: accel and out must not be NULL");
-    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_accel_get_info: out->struct_size is 0; set it to sizeof(zoff_accel_info)");
-    zoff_accel_info info = {.struct_size = out->struct_size};
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_accel_info", "ZOFF_ACCEL_INFO_INIT", out));
+    zoff_accel_info info = ZOFF_ACCEL_INFO_INIT;
     accel->ops->get_info(accel, &info);
     info.backend = accel->ops->name;
     info.index = accel->index;
     info.numa_node = accel->ops->numa_node(accel);
-    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }
 

@@ -81,6 +81,8 @@ extern const zoff_accel_ops zoff_accel_host_ops;
 extern const zoff_accel_ops zoff_accel_emulated_ops;
 /* That of the plug-in for CUDA. */
 zoff_status zoff_accel_plugins_cuda(int index, zoff_accel **out);
+/* Describe its device without opening it.  @return ERR_UNSUPPORTED with the reason why there is none */
+zoff_status zoff_accel_plugins_cuda_probe(char *out, size_t bytes);
 
 const char *zoff_accel_name(const zoff_accel *accel);
 bool zoff_accel_in_place(const zoff_accel *accel);

@@ -89,9 +89,9 @@ zoff_status zoff_agreement_facts_add_text(zoff_facts *f, const char *value, cons
     __attribute__((format(printf, 3, 4)));
 zoff_status zoff_agreement_facts_add_count(zoff_facts *f, uint64_t value, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The hyper-parameters of a group, by the names of zoff_adam_hyper. One word each. */
+/* The hyper-parameters of a group, by the names of zoff_optimizer_hyper. One word each. */
 size_t zoff_agreement_facts_hyper_count(void);
-void zoff_agreement_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out);
+void zoff_agreement_facts_hyper_words(const zoff_optimizer_hyper *h, uint64_t *out);
 /* Write a value as text; return the name of field number `field`. */
 const char *zoff_agreement_facts_hyper_print(size_t field, uint64_t word, char *dst, size_t dst_bytes);
 /* Ranks that fulfil `is_one`, as "rank 1" or "ranks 1, 2 and 4". */
@@ -119,8 +119,8 @@ typedef struct zoff_step_terms {
     int64_t t;
     double clip_norm, grad_scale, loss_scale;
     unsigned flags;
-    double weight;                /* of all micro-batches on all ranks; 0 where nothing is trained */
-    const zoff_adam_hyper *hyper; /* per group, after the schedule */
+    double weight;                     /* of all micro-batches on all ranks; 0 where nothing is trained */
+    const zoff_optimizer_hyper *hyper; /* per group, after the schedule */
 } zoff_step_terms;
 
 zoff_status zoff_agreement_terms_open(zoff_agreement *a);

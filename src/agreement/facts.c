@@ -83,7 +83,7 @@ static const struct {
 } FIELDS[] = {
 #define FIELD(name_, kind_)                                                                                                    \
     {                                                                                                                          \
-#name_, offsetof(zoff_adam_hyper, name_), kind_                                                                        \
+#name_, offsetof(zoff_optimizer_hyper, name_), kind_                                                                   \
     }
     FIELD(lr, NUMBER),     FIELD(beta1, NUMBER),        FIELD(beta2, NUMBER),        FIELD(eps, NUMBER),
     FIELD(decay, DECAY),   FIELD(momentum, NUMBER),     FIELD(dampening, NUMBER),    FIELD(lr_decay, NUMBER),
@@ -91,7 +91,7 @@ static const struct {
 #undef FIELD
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
-_Static_assert(sizeof(zoff_adam_hyper) == offsetof(zoff_adam_hyper, flags) + sizeof(uint64_t),
+_Static_assert(sizeof(zoff_optimizer_hyper) == offsetof(zoff_optimizer_hyper, flags) + sizeof(uint64_t),
                "a new field goes into the list");
 
 size_t zoff_agreement_facts_hyper_count(void)
@@ -99,7 +99,7 @@ size_t zoff_agreement_facts_hyper_count(void)
     return FIELD_COUNT;
 }
 
-void zoff_agreement_facts_hyper_words(const zoff_adam_hyper *h, uint64_t *out)
+void zoff_agreement_facts_hyper_words(const zoff_optimizer_hyper *h, uint64_t *out)
 {
     for (size_t i = 0; i < FIELD_COUNT; i++) {
         const char *field = (const char *)h + FIELDS[i].offset;

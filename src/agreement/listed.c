@@ -79,8 +79,8 @@ static zoff_status add_group(const zoff_agreement *a, size_t group, zoff_facts *
     for (size_t i = 0; i < count; i++) {
         char value[64];
         const char *name = zoff_agreement_facts_hyper_print(i, words[i], value, sizeof value);
-        ZOFF_TRY(zoff_agreement_facts_add_text(out, value, "zoff_adam_hyper.%s of group %zu (zoff_engine_set_group())", name,
-                                               group));
+        ZOFF_TRY(zoff_agreement_facts_add_text(out, value, "zoff_optimizer_hyper.%s of group %zu (zoff_engine_set_group())",
+                                               name, group));
     }
     return ZOFF_OK;
 }

@@ -138,7 +138,7 @@ static void print_name(size_t index, char *dst, size_t dst_bytes)
     if (index < TERMS)
         snprintf(dst, dst_bytes, "%s", NAMES[index].name);
     else
-        snprintf(dst, dst_bytes, "zoff_adam_hyper.%s of group %zu, after the schedule,",
+        snprintf(dst, dst_bytes, "zoff_optimizer_hyper.%s of group %zu, after the schedule,",
                  zoff_agreement_facts_hyper_print(field, 0, ignored, sizeof ignored), group);
 }
 

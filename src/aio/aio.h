@@ -5,6 +5,9 @@
 
 #include <zoff/aio.h>
 
+/* Whether a back-end ("io_uring") works here.  @return ERR_UNSUPPORTED with the reason */
+zoff_status zoff_aio_backend_probe(const char *name);
+
 /* zoff_aio_open() on a file that the caller has open as `held`. Symbolic links are not followed, and a file that has taken the
  * name meanwhile is refused. An empty file counts as the caller's own: O_DIRECT is tried by a write. */
 zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);

@@ -2,11 +2,16 @@
  * is to be had, with a warning at each step down that says why and what it costs. */
 #include "backend_priv.h"
 
+#include "aio.h"
+
 #include "env.h"
 #include "log.h"
 #include "try.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* From the best down. */
 static const zoff_aio_backend *const BACKENDS[] = {&zoff_aio_uring_backend, &zoff_aio_threads_backend, &zoff_aio_posix_backend};
@@ -29,6 +34,20 @@ static const zoff_aio_backend *find(const char *name)
             return BACKENDS[i];
     }
     return NULL;
+}
+
+zoff_status zoff_aio_backend_probe(const char *name)
+{
+    void *self;
+    const zoff_aio_backend *named = find(name);
+    ZOFF_FAIL_IF(!named, ZOFF_ERR_UNSUPPORTED, "there is no back-end %s", name);
+    const int fd = memfd_create("zoff", MFD_CLOEXEC);
+    ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_UNSUPPORTED, "memfd_create(): %s", zoff_base_status_errno(errno));
+    const zoff_status status = named->open(fd, 1, &self);
+    if (status == ZOFF_OK)
+        named->close(self, false);
+    close(fd);
+    return status;
 }
 
 zoff_status zoff_aio_backend_choose(const char *wanted, int fd, unsigned depth, const zoff_aio_backend **out_backend,

@@ -4,6 +4,7 @@
 #include "bits.h"
 #include "clock.h"
 #include "log.h"
+#include "structs.h"
 #include "try.h"
 
 #include <errno.h>
@@ -18,17 +19,12 @@ enum {
     REQUESTS_AT_FIRST = 64
 };
 
-/* Copies what the caller's version of the struct has; what only ours has is 0, what only theirs has must be 0. */
 static zoff_status read_opts(const zoff_aio_opts *opts, zoff_aio_opts *out)
 {
-    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID, "zoff_aio_open: opts is NULL; pass a zeroed zoff_aio_opts with struct_size set");
-    ZOFF_FAIL_IF(opts->struct_size < sizeof opts->struct_size, ZOFF_ERR_INVALID,
-                 "zoff_aio_open: opts.struct_size is %zu; set it to sizeof(zoff_aio_opts)", opts->struct_size);
-    for (size_t i = sizeof *opts; i < opts->struct_size; i++)
-        ZOFF_FAIL_IF(((const char *)opts)[i], ZOFF_ERR_UNSUPPORTED,
-                     "zoff_aio_open: opts has settings of a newer version of the library than %u", zoff_version());
-    memset(out, 0, sizeof *out);
-    memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID,
+                 "zoff_aio_open: opts is NULL; pass a zoff_aio_opts that starts from ZOFF_AIO_OPTS_INIT");
+    *out = (zoff_aio_opts)ZOFF_AIO_OPTS_INIT;
+    ZOFF_TRY(zoff_base_structs_read("zoff_aio_opts", "ZOFF_AIO_OPTS_INIT", opts, out, sizeof *out));
     if (!out->block_bytes)
         out->block_bytes = BLOCK_DEFAULT;
     if (!out->depth)
@@ -394,9 +390,8 @@ zoff_status zoff_aio_wait_any(zoff_aio *q)
 zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out)
 {
     ZOFF_FAIL_IF(!q || !out, ZOFF_ERR_INVALID, "zoff_aio_get_info: %s is NULL", q ? "out" : "the queue");
-    ZOFF_FAIL_IF(out->struct_size < sizeof out->struct_size, ZOFF_ERR_INVALID,
-                 "zoff_aio_get_info: out.struct_size is %zu; set it to sizeof(zoff_aio_info)", out->struct_size);
-    zoff_aio_info info = {.struct_size = out->struct_size,
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_aio_info", "ZOFF_AIO_INFO_INIT", out));
+    zoff_aio_info info = {.struct_size = sizeof info,
                           .backend = q->backend->name,
                           .direct = q->file.direct,
                           .registered = q->registered,
@@ -405,6 +400,6 @@ zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out)
                           .write_bytes = q->counts.write_bytes,
                           .bounce_bytes = q->counts.bounce_bytes,
                           .resumed_pieces = q->counts.resumed_pieces};
-    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }

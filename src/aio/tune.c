@@ -14,6 +14,7 @@
 #include "map.h"
 #include "mem.h"
 #include "queue_priv.h"
+#include "structs.h"
 #include "try.h"
 
 #include <errno.h>
@@ -67,14 +68,10 @@ static double median(rates r)
 
 static zoff_status read_opts(const zoff_aio_tune_opts *opts, zoff_aio_tune_opts *out)
 {
-    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID, "zoff_aio_tune: opts is NULL; pass a zeroed zoff_aio_tune_opts with struct_size set");
-    ZOFF_FAIL_IF(opts->struct_size < sizeof opts->struct_size, ZOFF_ERR_INVALID,
-                 "zoff_aio_tune: opts.struct_size is %zu; set it to sizeof(zoff_aio_tune_opts)", opts->struct_size);
-    for (size_t i = sizeof *opts; i < opts->struct_size; i++)
-        ZOFF_FAIL_IF(((const char *)opts)[i], ZOFF_ERR_UNSUPPORTED,
-                     "zoff_aio_tune: opts has settings of a newer version of the library than %u", zoff_version());
-    memset(out, 0, sizeof *out);
-    memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+    ZOFF_FAIL_IF(!opts, ZOFF_ERR_INVALID,
+                 "zoff_aio_tune: opts is NULL; pass a zoff_aio_tune_opts that starts from ZOFF_AIO_TUNE_OPTS_INIT");
+    *out = (zoff_aio_tune_opts)ZOFF_AIO_TUNE_OPTS_INIT;
+    ZOFF_TRY(zoff_base_structs_read("zoff_aio_tune_opts", "ZOFF_AIO_TUNE_OPTS_INIT", opts, out, sizeof *out));
     if (out->seconds == 0)
         out->seconds = SECONDS_DEFAULT;
     ZOFF_FAIL_IF(!(out->seconds > 0 && out->seconds <= SECONDS_MOST), ZOFF_ERR_INVALID,
@@ -294,8 +291,7 @@ zoff_status zoff_aio_tune(const char *folder, const zoff_aio_tune_opts *opts, zo
     zoff_aio_tune_result result;
     zoff_aio_tuner tuner = {0};
     ZOFF_FAIL_IF(!folder || !*folder || !out, ZOFF_ERR_INVALID, "zoff_aio_tune: %s", out ? "name a folder" : "out is NULL");
-    ZOFF_FAIL_IF(out->struct_size < sizeof out->struct_size, ZOFF_ERR_INVALID,
-                 "zoff_aio_tune: out.struct_size is %zu; set it to sizeof(zoff_aio_tune_result)", out->struct_size);
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_aio_tune_result", "ZOFF_AIO_TUNE_RESULT_INIT", out));
     ZOFF_TRY(read_opts(opts, &chosen));
     ZOFF_TRY(lock_folder(folder, chosen.seconds, &lock));
     ZOFF_TRY_OR(close_lock, open_scratch(folder, &chosen, &tuner.q));
@@ -304,8 +300,7 @@ zoff_status zoff_aio_tune(const char *folder, const zoff_aio_tune_opts *opts, zo
         ZOFF_TRY_OR(close_queue, measure(folder, &tuner, chosen.seconds, &result));
         zoff_aio_tune_keep_store(folder, &result);
     }
-    result.struct_size = out->struct_size;
-    memcpy(out, &result, zoff_base_bits_min(out->struct_size, sizeof result));
+    zoff_base_structs_write(&result, sizeof result, out);
 
 close_queue:
     zoff_aio_close(tuner.q);

@@ -89,6 +89,17 @@ size_t zoff_base_map_huge_bytes(const zoff_map *map)
     return zoff_base_bits_min(total, map->bytes);
 }
 
+unsigned zoff_base_map_nodes(void)
+{
+    if (numa_available() < 0)
+        return 1;
+    struct bitmask *allowed = numa_get_mems_allowed();
+    const unsigned nodes = allowed ? numa_bitmask_weight(allowed) : 1;
+    if (allowed)
+        numa_bitmask_free(allowed);
+    return nodes;
+}
+
 const char *zoff_base_map_huge_pages_off_under(const char *root)
 {
     char path[PATH_BYTES], line[LINE_BYTES] = "";

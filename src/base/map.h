@@ -27,6 +27,9 @@ void zoff_base_map_free(zoff_map *map); /* a zeroed map is allowed */
  * never more than the map has. 0 where the kernel does not tell. It walks the page tables: not for every step. */
 size_t zoff_base_map_huge_bytes(const zoff_map *map);
 
+/* Nodes whose memory this process may use; 1 where the kernel does not tell. */
+unsigned zoff_base_map_nodes(void);
+
 /* The file that switches huge pages off for everybody, or NULL where they can be had; under another root for tests. */
 const char *zoff_base_map_huge_pages_off(void);
 const char *zoff_base_map_huge_pages_off_under(const char *root);

@@ -2,6 +2,7 @@
 #include "comm.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -67,15 +68,13 @@ unsigned zoff_comm_size(const zoff_comm *comm)
 zoff_status zoff_comm_get_info(const zoff_comm *comm, zoff_comm_info *out)
 {
     ZOFF_FAIL_IF(!comm || !out, ZOFF_ERR_INVALID, "zoff_comm_get_info: comm and out must not be NULL");
-    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_comm_get_info: out->struct_size is 0; set it to sizeof(zoff_comm_info)");
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_comm_info", "ZOFF_COMM_INFO_INIT", out));
     zoff_comm_lock((zoff_comm *)(uintptr_t)comm);
     zoff_comm_info info = comm->info;
     zoff_comm_unlock((zoff_comm *)(uintptr_t)comm);
-    info.struct_size = out->struct_size;
     info.backend = comm->info.backend ? comm->info.backend : comm->ops->name;
     info.rank = comm->rank;
     info.size = comm->size;
-    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }

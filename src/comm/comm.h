@@ -186,10 +186,14 @@ zoff_status zoff_comm_threads_open(const zoff_comm_opts *opts, unsigned size, zo
 zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out);
 /* What the plug-in for MPI connects to. */
 zoff_status zoff_comm_plugins_mpi(const zoff_comm_opts *opts, zoff_comm **out);
+/* Load the plug-in for MPI, without joining anybody.  @return ERR_UNSUPPORTED with the reason why it does not load */
+zoff_status zoff_comm_plugins_mpi_find(void);
 /* The ranks and the place to meet that the launcher's variables tell. */
 zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out);
 /* Whether the plug-in for NCCL can be loaded: OK, or why not. */
 zoff_status zoff_comm_nccl_find(void);
+/* Describe NCCL and its devices.  @return ERR_UNSUPPORTED with the reason why ranks cannot use it here */
+zoff_status zoff_comm_nccl_probe(char *out, size_t bytes);
 /* What the launcher of this process means by its variables: "self", "mpi" or "nccl"; the error says what it lacks for each.
  * `mpi_is_up`: as zoff_comm_discover_mpi() tells. */
 zoff_status zoff_comm_discover(bool mpi_is_up, const char **out);
@@ -319,6 +323,7 @@ typedef struct zoff_comm_tools {
 } zoff_comm_tools;
 
 /* What zoff_plugin.open_comm gets; all of it stays until that returns, the tools for ever. */
+typedef struct zoff_comm_join zoff_comm_join;
 struct zoff_comm_join {
     const zoff_comm_tools *tools;
     zoff_nccl_opts opts;  /* whole, with the timeout that holds */

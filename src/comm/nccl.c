@@ -4,6 +4,8 @@
 #include "bits.h"
 #include "env.h"
 #include "plugin.h"
+#include "plugin_built_in.h"
+#include "structs.h"
 #include "try.h"
 
 #include <errno.h>
@@ -20,34 +22,43 @@ static const zoff_comm_tools TOOLS = {.name = zoff_comm_call_name,
                                       .heard = zoff_comm_heard,
                                       .visits = zoff_comm_get_visits};
 
-static zoff_status load(zoff_plugin *out)
+static zoff_status load(const zoff_plugin_built_in **out)
 {
     const zoff_plugin_wish wish = {
         .name = "nccl",
         .what = "the communicator \"nccl\"",
         .advice = "Build zoff where CUDA and NCCL from 2.18 on are installed (NCCL_ROOT tells CMake where), "
                   "put the folders of libcudart and libnccl into LD_LIBRARY_PATH"};
-    ZOFF_TRY(zoff_base_plugin_load(&wish, out));
-    ZOFF_FAIL_IF(!out->open_comm, ZOFF_ERR_UNSUPPORTED,
+    zoff_plugin plugin;
+    ZOFF_TRY(zoff_base_plugin_load(&wish, &plugin));
+    *out = plugin.built_in;
+    ZOFF_FAIL_IF(!*out || !(*out)->open_comm, ZOFF_ERR_UNSUPPORTED,
                  "libzoff_nccl.so has no communicator: install it together with libzoff");
     return ZOFF_OK;
 }
 
 zoff_status zoff_comm_nccl_find(void)
 {
-    zoff_plugin plugin;
+    const zoff_plugin_built_in *plugin;
     return load(&plugin);
+}
+
+zoff_status zoff_comm_nccl_probe(char *out, size_t bytes)
+{
+    const zoff_plugin_built_in *plugin;
+    ZOFF_TRY(load(&plugin));
+    return plugin->probe(out, bytes);
 }
 
 static zoff_status join(zoff_comm_join *with, zoff_comm **out)
 {
-    zoff_plugin plugin;
+    const zoff_plugin_built_in *plugin;
     ZOFF_TRY(load(&plugin));
     with->tools = &TOOLS;
     if (with->opts.timeout_seconds == 0)
         with->opts.timeout_seconds = ZOFF_COMM_TIMEOUT_SECONDS;
     zoff_comm *made;
-    ZOFF_TRY(plugin.open_comm(with, &made));
+    ZOFF_TRY(plugin->open_comm(with, &made));
     const zoff_status status = zoff_comm_prepare(made);
     if (status < 0)
         made->ops->close(made);
@@ -63,9 +74,7 @@ zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
     zoff_comm_join with = {.meet_at = NULL};
     zoff_nccl_opts *o = &with.opts;
     ZOFF_FAIL_IF(!opts || !out, ZOFF_ERR_INVALID, "zoff_comm_open_nccl: opts and out must not be NULL");
-    ZOFF_FAIL_IF(opts->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_nccl: opts->struct_size is 0; set it to sizeof(zoff_nccl_opts)");
-    memcpy(o, opts, zoff_base_bits_min(opts->struct_size, sizeof *o));
+    ZOFF_TRY(zoff_base_structs_read("zoff_nccl_opts", "ZOFF_NCCL_OPTS_INIT", opts, o, sizeof *o));
     ZOFF_FAIL_IF(isnan(o->timeout_seconds), ZOFF_ERR_INVALID, "zoff_comm_open_nccl: timeout_seconds is not a number");
     ZOFF_FAIL_IF(!o->nccl_comm && !o->broadcast, ZOFF_ERR_INVALID,
                  "zoff_comm_open_nccl: neither nccl_comm nor broadcast is set: give it a communicator of the program, or a "

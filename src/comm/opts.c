@@ -2,6 +2,7 @@
 #include "comm.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <math.h>
@@ -9,11 +10,9 @@
 
 zoff_status zoff_comm_opts_take(const zoff_comm_opts *opts, const char *call, zoff_comm_opts *out)
 {
-    *out = (zoff_comm_opts){.struct_size = sizeof *out};
-    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
-                 "%s: opts->struct_size is 0; set it to sizeof(zoff_comm_opts)", call);
+    *out = (zoff_comm_opts)ZOFF_COMM_OPTS_INIT;
     if (opts)
-        memcpy(out, opts, zoff_base_bits_min(opts->struct_size, sizeof *out));
+        ZOFF_TRY(zoff_base_structs_read("zoff_comm_opts", "ZOFF_COMM_OPTS_INIT", opts, out, sizeof *out));
     ZOFF_FAIL_IF(isnan(out->timeout_seconds), ZOFF_ERR_INVALID, "%s: timeout_seconds is not a number", call);
     out->timeout_seconds = out->timeout_seconds == 0 ? ZOFF_COMM_TIMEOUT_SECONDS : out->timeout_seconds;
     return ZOFF_OK;

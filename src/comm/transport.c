@@ -2,6 +2,7 @@
 #include "comm.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -9,12 +10,10 @@
 zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm_transport *transport, zoff_comm **out)
 {
     zoff_comm_opts known;
-    zoff_comm_transport t = {.struct_size = sizeof t};
+    zoff_comm_transport t = ZOFF_COMM_TRANSPORT_INIT;
     ZOFF_FAIL_IF(!out || !transport, ZOFF_ERR_INVALID, "zoff_comm_open_transport: transport and out must not be NULL");
-    ZOFF_FAIL_IF(transport->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_transport: transport->struct_size is 0; set it to sizeof(zoff_comm_transport)");
     ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open_transport", &known));
-    memcpy(&t, transport, zoff_base_bits_min(transport->struct_size, sizeof t));
+    ZOFF_TRY(zoff_base_structs_read("zoff_comm_transport", "ZOFF_COMM_TRANSPORT_INIT", transport, &t, sizeof t));
     ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
     ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
                  "zoff_comm_open_transport: a function or the name is missing in the transport");

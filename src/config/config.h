@@ -70,7 +70,7 @@ typedef struct zoff_weight_values {
 } zoff_weight_values;
 
 typedef struct zoff_config_values {
-    zoff_adam_hyper hyper;         /* optimizer.* */
+    zoff_optimizer_hyper hyper;    /* optimizer.* */
     double initial_accumulator;    /* Adagrad: initial_accumulator_value */
     zoff_schedule_values schedule; /* scheduler.* */
     double clip_norm;              /* gradient_clipping; 0: none */

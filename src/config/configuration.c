@@ -167,18 +167,10 @@ static zoff_status hand_out(zoff_config *config, zoff_status status, zoff_config
 
 zoff_status zoff_config_open(const char *path, zoff_config **out)
 {
-    ZOFF_FAIL_IF(!path || !out, ZOFF_ERR_INVALID, "zoff_config_open: path and out must not be NULL");
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_config_open: out must not be NULL");
     zoff_config *config;
-    ZOFF_TRY(create(path, &config));
-    return hand_out(config, read_path(config, path), out);
-}
-
-zoff_status zoff_config_parse(const char *text, size_t bytes, const char *name, zoff_config **out)
-{
-    ZOFF_FAIL_IF((!text && bytes) || !out, ZOFF_ERR_INVALID, "zoff_config_parse: text and out must not be NULL");
-    zoff_config *config;
-    ZOFF_TRY(create(name ? name : "configuration", &config));
-    return hand_out(config, read_text(config, text, bytes, config->name), out);
+    ZOFF_TRY(create(path ? path : "defaults", &config));
+    return hand_out(config, path ? read_path(config, path) : read_text(config, "{}", 2, "defaults"), out);
 }
 
 zoff_status zoff_config_read(zoff_config *config, const char *path)

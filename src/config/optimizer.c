@@ -68,13 +68,13 @@ static void set_default(const zoff_config *config, const char *path, double numb
         cell->number = number;
 }
 
-/* Those of DeepSpeed, which are zoff_adam_hyper_init_for()'s, but for Lion: its lr and betas are Adam's there. */
+/* Those of DeepSpeed, which are zoff_optimizer_hyper_init()'s, but for Lion: its lr and betas are Adam's there. */
 static void set_defaults(const zoff_config *config)
 {
     const zoff_optimizer type = zoff_config_optimizer_type(config);
-    zoff_adam_hyper hyper, adam;
-    zoff_adam_hyper_init(&adam);
-    zoff_adam_hyper_init_for(&hyper, type);
+    zoff_optimizer_hyper hyper, adam;
+    zoff_optimizer_hyper_init(&adam, ZOFF_OPTIMIZER_ADAM);
+    zoff_optimizer_hyper_init(&hyper, type);
     if (type == ZOFF_OPTIMIZER_LION) {
         hyper.lr = adam.lr;
         hyper.beta1 = adam.beta1;

@@ -64,7 +64,7 @@ HONOUR("train_micro_batch_size_per_gpu", INTEGER, "auto", RANGE(1, 4294967295.0)
 HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
        .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 when nothing says otherwise"),
 HONOUR("gradient_clipping", NUMBER, "1.0",
-       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. -1 (ZOFF_CLIP_OFF) does so in zoff_step_args.clip_norm too, where 0 takes this key's value"),
+       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. -1 (ZOFF_OFF) does so in zoff_step_args.clip_norm too, where 0 takes this key's value"),
 HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
        DIFFERS, .help = "One log line of progress every so many updates; 0 or null: never"),
 

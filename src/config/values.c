@@ -49,11 +49,11 @@ static bool is_text(const zoff_config *config, const char *path, const char *wan
 
 #define BIAS_CORRECTION "optimizer.params.bias_correction"
 
-static void fill_hyper(const zoff_config *config, zoff_adam_hyper *out)
+static void fill_hyper(const zoff_config *config, zoff_optimizer_hyper *out)
 {
     const zoff_config_cell *betas = zoff_config_cells_find(config, "optimizer.params.betas");
     bool l2 = is_text(config, "optimizer.type", "Adam") && !integer(config, "optimizer.params.adam_w_mode");
-    zoff_adam_hyper_init_for(out, zoff_config_optimizer_type(config));
+    zoff_optimizer_hyper_init(out, zoff_config_optimizer_type(config));
     out->lr = number(config, "optimizer.params.lr");
     out->beta1 = betas->numbers[0];
     out->beta2 = betas->numbers[1];

@@ -4,7 +4,7 @@
 #ifndef ZOFF_CPU_ADAM_H
 #define ZOFF_CPU_ADAM_H
 
-#include <zoff/adam.h>
+#include <zoff/optimizer.h>
 
 /* Elements of a block of the square sum: block k of a piece is elements [k*B, (k+1)*B) of it. Who cuts a tensor into pieces
  * cuts at multiples of this, and the sums of the blocks are the same. */
@@ -47,11 +47,15 @@ typedef struct zoff_adam_consts {
 } zoff_adam_consts;
 
 /* ERR_INVALID for a value out of range, or t < 1. */
-zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t);
-void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
+zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
+
+/* Whether kernels for an instruction set ("avx2") are in this build and run on this CPU.  @return ERR_UNSUPPORTED with the
+ * reason */
+zoff_status zoff_adam_dispatch_probe(const char *isa);
+void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
 /* The states that a step by a rule, or with these hyper-parameters, reads and writes. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
-zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper);
+zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
 
 /* Fewer elements than SMALL are updated before a thread that sleeps is awake; LARGE are worth waking it, in between it depends.
  */

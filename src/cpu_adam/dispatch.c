@@ -7,6 +7,7 @@
 #include "env.h"
 #include "log.h"
 #include "team.h"
+#include "try.h"
 #include "worth.h"
 
 #include <pthread.h>
@@ -134,6 +135,17 @@ const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa)
             return TABLES[i].kernels;
     }
     return NULL;
+}
+
+zoff_status zoff_adam_dispatch_probe(const char *isa)
+{
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (strcmp(isa, TABLES[i].kernels->name) != 0)
+            continue;
+        ZOFF_FAIL_IF(!TABLES[i].usable(), ZOFF_ERR_UNSUPPORTED, "this CPU lacks %s", TABLES[i].needs);
+        return ZOFF_OK;
+    }
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "this build is for another architecture");
 }
 
 const char *zoff_isa(void)

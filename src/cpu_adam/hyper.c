@@ -3,6 +3,7 @@
 
 #include "bits.h"
 #include "cpu.h"
+#include "structs.h"
 #include "try.h"
 
 #include <float.h>
@@ -12,9 +13,9 @@
 /* Bytes of the struct when it was first published: no caller has less. Fields appended later get their default when the
  * caller's struct ends before them. */
 enum { FIRST_BYTES = 56 };
-_Static_assert(sizeof(zoff_adam_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_optimizer_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
-static const zoff_adam_hyper DEFAULTS[] = {
+static const zoff_optimizer_hyper DEFAULTS[] = {
     [ZOFF_OPTIMIZER_ADAM] = {.optimizer = ZOFF_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
     [ZOFF_OPTIMIZER_ADAGRAD] = {.optimizer = ZOFF_OPTIMIZER_ADAGRAD, .lr = 1e-2, .eps = 1e-10},
     [ZOFF_OPTIMIZER_LION] = {.optimizer = ZOFF_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
@@ -22,25 +23,20 @@ static const zoff_adam_hyper DEFAULTS[] = {
 };
 enum { OPTIMIZER_COUNT = sizeof DEFAULTS / sizeof DEFAULTS[0] };
 
-void zoff_adam_hyper_init_for_sized(zoff_adam_hyper *h, size_t struct_size, zoff_optimizer optimizer)
+void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size, zoff_optimizer optimizer)
 {
     if (!h || struct_size < sizeof h->struct_size)
         return;
     const bool known = (unsigned)optimizer < OPTIMIZER_COUNT;
-    zoff_adam_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
+    zoff_optimizer_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
     filled.optimizer = optimizer; /* one that does not exist is refused where the struct is used */
     filled.struct_size = struct_size;
     memset(h, 0, struct_size); /* a newer caller's fields: zero is their default */
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
-void zoff_adam_hyper_init_sized(zoff_adam_hyper *h, size_t struct_size)
-{
-    zoff_adam_hyper_init_for_sized(h, struct_size, ZOFF_OPTIMIZER_ADAM);
-}
-
 /* The caller's struct; where it is an older one, a copy with the defaults behind its end. */
-static const zoff_adam_hyper *complete(const zoff_adam_hyper *hyper, zoff_adam_hyper *copy)
+static const zoff_optimizer_hyper *complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy)
 {
     if (hyper->struct_size >= sizeof *copy)
         return hyper;
@@ -64,20 +60,20 @@ static bool is_zero(double x)
     return bits << 1 == 0;
 }
 
-static zoff_status check_betas(const zoff_adam_hyper *h)
+static zoff_status check_betas(const zoff_optimizer_hyper *h)
 {
     ZOFF_FAIL_IF(!(h->beta1 >= 0 && h->beta1 < 1), ZOFF_ERR_INVALID, "beta1 is %.17g; it must lie in [0, 1)", h->beta1);
     ZOFF_FAIL_IF(!(h->beta2 >= 0 && h->beta2 < 1), ZOFF_ERR_INVALID, "beta2 is %.17g; it must lie in [0, 1)", h->beta2);
     return ZOFF_OK;
 }
 
-static zoff_status check_eps(const zoff_adam_hyper *h)
+static zoff_status check_eps(const zoff_optimizer_hyper *h)
 {
     ZOFF_FAIL_IF(!is_magnitude(h->eps), ZOFF_ERR_INVALID, "eps is %g; it must be finite and 0 or more", h->eps);
     return ZOFF_OK;
 }
 
-static zoff_status check_sgd(const zoff_adam_hyper *h)
+static zoff_status check_sgd(const zoff_optimizer_hyper *h)
 {
     ZOFF_FAIL_IF(!is_magnitude(h->momentum), ZOFF_ERR_INVALID, "momentum is %g; it must be finite and 0 or more", h->momentum);
     ZOFF_FAIL_IF(!(fabs(h->dampening) <= (double)FLT_MAX), ZOFF_ERR_INVALID, "dampening is %g; it must be finite",
@@ -87,20 +83,30 @@ static zoff_status check_sgd(const zoff_adam_hyper *h)
     return ZOFF_OK;
 }
 
-zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
+/* A struct of which nobody has set more than struct_size: Adam with lr, betas and eps of 0, which nobody means. */
+static bool is_empty(const zoff_optimizer_hyper *h)
 {
-    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_adam_hyper_init()");
+    return h->optimizer == ZOFF_OPTIMIZER_ADAM && h->lr == 0 && h->beta1 == 0 && h->beta2 == 0 && h->eps == 0;
+}
+
+zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t)
+{
+    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "hyper-parameters are NULL; pass a struct filled by zoff_optimizer_hyper_init()");
     ZOFF_FAIL_IF(hyper->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
-                 "zoff_adam_hyper.struct_size is %zu; fill the struct with zoff_adam_hyper_init() first", hyper->struct_size);
-    zoff_adam_hyper copy;
-    const zoff_adam_hyper *h = complete(hyper, &copy);
+                 "zoff_optimizer_hyper.struct_size is %zu; fill the struct with zoff_optimizer_hyper_init() first",
+                 hyper->struct_size);
+    ZOFF_TRY(zoff_base_structs_check("zoff_optimizer_hyper", "zoff_optimizer_hyper_init()", hyper, sizeof *hyper));
+    zoff_optimizer_hyper copy;
+    const zoff_optimizer_hyper *h = complete(hyper, &copy);
+    ZOFF_FAIL_IF(is_empty(h), ZOFF_ERR_INVALID,
+                 "the hyper-parameters are all zero; fill the struct with zoff_optimizer_hyper_init() first");
     ZOFF_FAIL_IF(!is_magnitude(h->lr), ZOFF_ERR_INVALID, "lr is %g; it must be finite and 0 or more", h->lr);
     ZOFF_FAIL_IF(!is_magnitude(h->weight_decay), ZOFF_ERR_INVALID, "weight_decay is %g; it must be finite and 0 or more",
                  h->weight_decay);
     ZOFF_FAIL_IF(!is_magnitude(h->lr * h->weight_decay), ZOFF_ERR_INVALID, "lr * weight_decay is %g; it must be finite in fp32",
                  h->lr * h->weight_decay);
     ZOFF_FAIL_IF(h->flags & ~(uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION, ZOFF_ERR_INVALID,
-                 "flags are %#llx; use ZOFF_HYPER_*, and zoff_adam_hyper_init() to fill the struct",
+                 "flags are %#llx; use ZOFF_HYPER_*, and zoff_optimizer_hyper_init() to fill the struct",
                  (unsigned long long)h->flags);
     ZOFF_FAIL_IF(t < 1, ZOFF_ERR_INVALID, "step number t is %lld; the first step is 1", (long long)t);
     switch (h->optimizer) {
@@ -121,7 +127,7 @@ zoff_status zoff_adam_hyper_check(const zoff_adam_hyper *hyper, int64_t t)
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "optimizer is %d; use one of ZOFF_OPTIMIZER_*", (int)h->optimizer);
 }
 
-static zoff_adam_rule rule_of(const zoff_adam_hyper *h)
+static zoff_adam_rule rule_of(const zoff_optimizer_hyper *h)
 {
     const bool decays = !is_zero(h->weight_decay);
     switch (h->optimizer) {
@@ -152,9 +158,9 @@ zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule)
     };
 }
 
-zoff_adam_states zoff_adam_hyper_states(const zoff_adam_hyper *hyper)
+zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper)
 {
-    zoff_adam_hyper copy;
+    zoff_optimizer_hyper copy;
     return zoff_adam_hyper_rule_states(rule_of(complete(hyper, &copy)));
 }
 
@@ -185,12 +191,12 @@ static void blend(double keep, double rest, float *out_keep, float *out_rest)
     *out_rest = (float)rest;
 }
 
-void zoff_adam_hyper_consts(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out)
+void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out)
 {
     /* The caller's thread may flush subnormals or round upwards: constants must not depend on that either. */
     const unsigned saved = zoff_base_cpu_float_enter();
-    zoff_adam_hyper copy;
-    const zoff_adam_hyper *h = complete(hyper, &copy);
+    zoff_optimizer_hyper copy;
+    const zoff_optimizer_hyper *h = complete(hyper, &copy);
     zoff_adam_consts k = {.rule = rule_of(h), .grad_scale = (float)grad_scale, .eps = (float)h->eps};
     double step_size = -h->lr;
     blend(h->beta1, 1.0 - h->beta1, &k.beta1, &k.one_minus_beta1);

@@ -3,6 +3,7 @@
 
 #include "bits.h"
 #include "mem.h"
+#include "structs.h"
 #include "team.h"
 #include "try.h"
 
@@ -13,14 +14,14 @@
 
 /* Bytes of the struct when it was first published: no caller has less. Zero is the default of every field. */
 enum { FIRST_BYTES = 72 };
-_Static_assert(sizeof(zoff_adam_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
+_Static_assert(sizeof(zoff_optimizer_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
 
 /* The same of the hyper-parameters: no array of them has a smaller stride. */
-enum { FIRST_HYPER_BYTES = offsetof(zoff_adam_hyper, momentum) };
+enum { FIRST_HYPER_BYTES = offsetof(zoff_optimizer_hyper, momentum) };
 
 /* A list of tensors, in messages "tensor" or "tensors[7]", and the constants of each. */
 typedef struct step_list {
-    const zoff_adam_tensor *tensors;
+    const zoff_optimizer_tensor *tensors;
     size_t stride, count;
     const char *name; /* of the call */
     const zoff_adam_consts *consts;
@@ -28,7 +29,7 @@ typedef struct step_list {
     bool stream;
 } step_list;
 
-static const zoff_adam_tensor *tensor_at(const step_list *list, size_t index)
+static const zoff_optimizer_tensor *tensor_at(const step_list *list, size_t index)
 {
     return (const void *)((const char *)list->tensors + index * list->stride);
 }
@@ -38,7 +39,7 @@ static size_t index_of(const step_list *list, const void *tensor)
     return (size_t)((const char *)tensor - (const char *)list->tensors) / list->stride;
 }
 
-static zoff_adam_piece make_piece(const zoff_adam_tensor *tensor, const zoff_adam_consts *consts, bool stream)
+static zoff_adam_piece make_piece(const zoff_optimizer_tensor *tensor, const zoff_adam_consts *consts, bool stream)
 {
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts->rule);
     return (zoff_adam_piece){
@@ -56,14 +57,14 @@ static zoff_adam_piece make_piece(const zoff_adam_tensor *tensor, const zoff_ada
     };
 }
 
-static const zoff_adam_consts *consts_of(const step_list *list, const zoff_adam_tensor *tensor)
+static const zoff_adam_consts *consts_of(const step_list *list, const zoff_optimizer_tensor *tensor)
 {
     return list->consts_step ? &list->consts[index_of(list, tensor)] : list->consts;
 }
 
 static size_t cost(const void *ctx, const void *pointer)
 {
-    const zoff_adam_tensor *tensor = pointer;
+    const zoff_optimizer_tensor *tensor = pointer;
     const zoff_adam_states states = zoff_adam_hyper_rule_states(consts_of(ctx, tensor)->rule);
     return zoff_adam_update_bytes(tensor->master_dtype, tensor->grad_dtype, states, tensor->copy_out);
 }
@@ -104,10 +105,13 @@ static zoff_status refuse_dtype(const step_list *list, size_t index, const char 
 
 static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_states states)
 {
-    const zoff_adam_tensor *tensor = tensor_at(list, index);
+    const zoff_optimizer_tensor *tensor = tensor_at(list, index);
     ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
-                 "%s.struct_size is %zu; set it to sizeof(zoff_adam_tensor)", name_tensor(list, index).text,
-                 tensor->struct_size);
+                 "%s.struct_size is %zu; start from ZOFF_OPTIMIZER_TENSOR_INIT, which sets it to sizeof(zoff_optimizer_tensor)",
+                 name_tensor(list, index).text, tensor->struct_size);
+    zoff_status status = zoff_base_structs_check("zoff_optimizer_tensor", "ZOFF_OPTIMIZER_TENSOR_INIT", tensor, sizeof *tensor);
+    if (status < 0)
+        return zoff_base_status_prefix(status, "%s: ", name_tensor(list, index).text);
     const struct {
         const char *name;
         const void *array;
@@ -144,7 +148,7 @@ static void run(step_list *list)
 {
     zoff_adam_walk walk = {.pieces = list->tensors,
                            .stride = list->stride,
-                           .count_at = offsetof(zoff_adam_tensor, count),
+                           .count_at = offsetof(zoff_optimizer_tensor, count),
                            .count = list->count,
                            .fn = update,
                            .cost = cost,
@@ -155,7 +159,7 @@ static void run(step_list *list)
 }
 
 /* One set of hyper-parameters for all. */
-static zoff_status step_alike(step_list *list, const zoff_adam_hyper *hyper, int64_t t, double grad_scale)
+static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale)
 {
     zoff_adam_consts consts;
     ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
@@ -169,14 +173,14 @@ static zoff_status step_alike(step_list *list, const zoff_adam_hyper *hyper, int
 }
 
 /* The same constants come of both, as far as can be seen from the fields that this library knows. */
-static bool are_alike(const zoff_adam_hyper *a, const zoff_adam_hyper *b)
+static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper *b)
 {
     return a->struct_size == b->struct_size && memcmp(a, b, zoff_base_bits_min(a->struct_size, sizeof *a)) == 0;
 }
 
 /* Checks one tensor's hyper-parameters and makes its constants; neighbours often share theirs, and a power is dear. */
-static zoff_status make_consts(const step_list *list, size_t index, const zoff_adam_hyper *hyper, const zoff_adam_hyper *before,
-                               int64_t t, double grad_scale, zoff_adam_consts *consts)
+static zoff_status make_consts(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper,
+                               const zoff_optimizer_hyper *before, int64_t t, double grad_scale, zoff_adam_consts *consts)
 {
     if (before && are_alike(hyper, before)) {
         consts[index] = consts[index - 1];
@@ -190,14 +194,15 @@ static zoff_status make_consts(const step_list *list, size_t index, const zoff_a
 }
 
 /* Each tensor has its own. */
-static zoff_status step_each(step_list *list, const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale)
+static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper, size_t hyper_stride, int64_t t,
+                             double grad_scale)
 {
     zoff_status status = ZOFF_OK;
     zoff_adam_consts *consts;
     ZOFF_TRY(zoff_base_mem_alloc(list->count, sizeof *consts, "the constants of a list of tensors", &consts));
-    const zoff_adam_hyper *before = NULL;
+    const zoff_optimizer_hyper *before = NULL;
     for (size_t i = 0; i < list->count && status == ZOFF_OK; i++) {
-        const zoff_adam_hyper *own = (const void *)((const char *)hyper + i * hyper_stride);
+        const zoff_optimizer_hyper *own = (const void *)((const char *)hyper + i * hyper_stride);
         status = make_consts(list, i, own, before, t, grad_scale, consts);
         before = own;
     }
@@ -232,12 +237,13 @@ static void run_share(void *ctx, unsigned thread, unsigned threads)
     s->kernels->update(&s->piece, begin, lone_share(s->piece.count, thread + 1, threads) - begin);
 }
 
-zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor)
+zoff_status zoff_optimizer_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale,
+                                const zoff_optimizer_tensor *tensor)
 {
-    const step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_adam_step"};
+    const step_list list = {.tensors = tensor, .stride = sizeof *tensor, .count = 1, .name = "zoff_optimizer_step"};
     lone_step step;
     ZOFF_TRY(check_scale(grad_scale));
-    ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_adam_step: tensor is NULL");
+    ZOFF_FAIL_IF(!tensor, ZOFF_ERR_INVALID, "zoff_optimizer_step: tensor is NULL");
     ZOFF_TRY(zoff_adam_hyper_check(hyper, t));
     ZOFF_TRY(check_tensor(&list, 0, zoff_adam_hyper_states(hyper)));
     if (!tensor->count)
@@ -251,18 +257,18 @@ zoff_status zoff_adam_step(const zoff_adam_hyper *hyper, int64_t t, double grad_
     return ZOFF_OK;
 }
 
-zoff_status zoff_adam_step_list(const zoff_adam_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,
-                                const zoff_adam_tensor *tensors, size_t tensor_stride, size_t count)
+zoff_status zoff_optimizer_step_list(const zoff_optimizer_hyper *hyper, size_t hyper_stride, int64_t t, double grad_scale,
+                                     const zoff_optimizer_tensor *tensors, size_t tensor_stride, size_t count)
 {
-    step_list list = {.tensors = tensors, .stride = tensor_stride, .count = count, .name = "zoff_adam_step_list"};
+    step_list list = {.tensors = tensors, .stride = tensor_stride, .count = count, .name = "zoff_optimizer_step_list"};
     ZOFF_TRY(check_scale(grad_scale));
-    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "zoff_adam_step_list: hyper is NULL");
-    ZOFF_FAIL_IF(!tensors && count, ZOFF_ERR_INVALID, "zoff_adam_step_list: tensors is NULL, but count is %zu", count);
-    ZOFF_FAIL_IF(count && (tensor_stride < FIRST_BYTES || tensor_stride % _Alignof(zoff_adam_tensor)), ZOFF_ERR_INVALID,
-                 "zoff_adam_step_list: tensor_stride is %zu; pass sizeof(zoff_adam_tensor)", tensor_stride);
-    ZOFF_FAIL_IF(hyper_stride && (hyper_stride < FIRST_HYPER_BYTES || hyper_stride % _Alignof(zoff_adam_hyper)),
-                 ZOFF_ERR_INVALID,
-                 "zoff_adam_step_list: hyper_stride is %zu; pass sizeof(zoff_adam_hyper), or 0 where all tensors share one",
-                 hyper_stride);
+    ZOFF_FAIL_IF(!hyper, ZOFF_ERR_INVALID, "zoff_optimizer_step_list: hyper is NULL");
+    ZOFF_FAIL_IF(!tensors && count, ZOFF_ERR_INVALID, "zoff_optimizer_step_list: tensors is NULL, but count is %zu", count);
+    ZOFF_FAIL_IF(count && (tensor_stride < FIRST_BYTES || tensor_stride % _Alignof(zoff_optimizer_tensor)), ZOFF_ERR_INVALID,
+                 "zoff_optimizer_step_list: tensor_stride is %zu; pass sizeof(zoff_optimizer_tensor)", tensor_stride);
+    ZOFF_FAIL_IF(
+        hyper_stride && (hyper_stride < FIRST_HYPER_BYTES || hyper_stride % _Alignof(zoff_optimizer_hyper)), ZOFF_ERR_INVALID,
+        "zoff_optimizer_step_list: hyper_stride is %zu; pass sizeof(zoff_optimizer_hyper), or 0 where all tensors share one",
+        hyper_stride);
     return hyper_stride ? step_each(&list, hyper, hyper_stride, t, grad_scale) : step_alike(&list, hyper, t, grad_scale);
 }

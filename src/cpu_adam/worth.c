@@ -33,9 +33,9 @@ static void measure(void *ctx, unsigned thread, unsigned threads)
 static double element_seconds(const struct zoff_kernels *kernels)
 {
     float p[SAMPLE], m[SAMPLE], v[SAMPLE], g[SAMPLE];
-    zoff_adam_hyper hyper;
+    zoff_optimizer_hyper hyper;
     zoff_adam_consts consts;
-    zoff_adam_hyper_init(&hyper);
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_ADAM);
     hyper.weight_decay = 0.01;
     zoff_adam_hyper_consts(&hyper, 1, 1, &consts);
     for (size_t i = 0; i < SAMPLE; i++) {

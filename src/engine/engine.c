@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "fork.h"
 #include "log.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -28,20 +29,24 @@ destroy:
     return status;
 }
 
-zoff_status zoff_engine_open(const char *config_path, const zoff_param_desc *params, size_t param_stride, size_t count,
-                             zoff_engine **out)
+zoff_status zoff_engine_open_sized(const zoff_engine_opts *opts, const zoff_param_desc *params, size_t param_stride,
+                                   size_t count, zoff_engine **out)
 {
     zoff_status status;
     zoff_engine *e;
-    zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = config_path};
     ZOFF_FAIL_IF(!out || (count && !params), ZOFF_ERR_INVALID, "zoff_engine_open: params and out must not be NULL");
     ZOFF_FAIL_IF(count && param_stride == 0, ZOFF_ERR_INVALID, "zoff_engine_open: param_stride is 0; pass sizeof params[0]");
-    ZOFF_TRY(zoff_engine_create(&opts, &e));
+    ZOFF_TRY(zoff_engine_create(opts, &e));
     for (size_t i = 0; i < count; i++) {
         /* A caller that knows fewer fields than we do has a shorter struct; ours may be longer, so copy it out. */
         zoff_param_desc desc = {0};
-        memcpy(&desc, (const char *)params + i * param_stride, zoff_base_bits_min(param_stride, sizeof desc));
-        desc.struct_size = desc.struct_size ? desc.struct_size : param_stride;
+        const void *given = (const char *)params + i * param_stride;
+        memcpy(&desc, given, zoff_base_bits_min(param_stride, sizeof desc));
+        if (desc.struct_size == 0)
+            desc.struct_size = zoff_base_bits_min(param_stride, sizeof desc);
+        else
+            ZOFF_TRY_OR(destroy, zoff_base_structs_check("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", given, sizeof desc));
+        desc.struct_size = zoff_base_bits_min(desc.struct_size, sizeof desc);
         ZOFF_TRY_OR(destroy, zoff_engine_add_param(e, &desc, NULL));
     }
     ZOFF_TRY_OR(destroy, zoff_engine_seal(e));
@@ -65,8 +70,7 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     zoff_plan plan;
     zoff_plan_info info;
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_plan: engine and out must not be NULL");
-    ZOFF_FAIL_IF(out->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_plan: out->struct_size is 0; set it to sizeof(zoff_plan_info)");
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_plan_info", "ZOFF_PLAN_INFO_INIT", out));
     zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* as long as it is built: what seal would find, and nothing of it stays */
     const bool is_building = e->life.phase == ZOFF_PHASE_BUILDING;
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
@@ -75,8 +79,7 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
         zoff_model_ties_dissolve(&own->model);
     ZOFF_TRY(status);
     zoff_zero_plan_free(&plan);
-    info.struct_size = out->struct_size;
-    memcpy(out, &info, zoff_base_bits_min(out->struct_size, sizeof info));
+    zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }
 

@@ -66,7 +66,7 @@ typedef struct zoff_step_talks {
 /* One step, from begin to the end of wait. */
 typedef struct zoff_step_run {
     int64_t t;
-    double clip_norm, grad_scale; /* grad_scale: the caller's; beside it info.loss_scale */
+    double clip_norm, grad_scale; /* grad_scale: the caller's; beside it info.numbers.loss_scale */
     double factor;                /* that the gate multiplies gradients by, without its sign: scales and clipping */
     unsigned flags;
     bool looks; /* at gradients before they are used: to clip, or to skip */
@@ -143,7 +143,7 @@ typedef struct zoff_engine_threads {
 typedef struct zoff_engine_gate {
     zoff_vote *votes; /* by rank */
     size_t *vote_bytes;
-    zoff_adam_hyper *hyper; /* per group, of the current step */
+    zoff_optimizer_hyper *hyper; /* per group, of the current step */
 } zoff_engine_gate;
 
 /* What buckets walk by. */

@@ -32,15 +32,15 @@ void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes)
 {
     const zoff_vote *poison = e->run.looks ? first_poison(e) : NULL;
     char whose[48] = "";
-    if (!poison && e->run.looks && !(e->run.info.grad_norm <= FLT_MAX)) {
-        snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.grad_norm);
+    if (!poison && e->run.looks && !(e->run.info.numbers.grad_norm <= FLT_MAX)) {
+        snprintf(dst, dst_bytes, "the norm of the gradients, %g, is beyond fp32", e->run.info.numbers.grad_norm);
         return;
     }
     if (!poison) {
         snprintf(dst, dst_bytes,
                  "the gradients have to be multiplied by %g, which is below the normal numbers of fp32 (their norm is %g, "
                  "clip_norm %g, grad_scale %g)",
-                 e->run.factor, e->run.info.grad_norm, e->run.clip_norm, e->run.grad_scale);
+                 e->run.factor, e->run.info.numbers.grad_norm, e->run.clip_norm, e->run.grad_scale);
         return;
     }
     const zoff_model_param *p = &e->model.params[poison->param];
@@ -68,9 +68,9 @@ static void skip(zoff_engine *e)
     run->info.skipped = true;
     run->gate = ZOFF_GATE_SKIP;
     if (poison) {
-        run->info.nonfinite_param = poison->param;
-        run->info.nonfinite_slice = poison->slice;
-        run->info.nonfinite_rank = poison->rank;
+        run->info.culprit.param = poison->param;
+        run->info.culprit.slice = poison->slice;
+        run->info.culprit.rank = poison->rank;
     }
     log_skip(e);
 }
@@ -91,9 +91,9 @@ static zoff_status decide(zoff_engine *e)
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
                  "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
-    double scale = run->grad_scale / run->info.loss_scale / (weight > 0 ? weight : 1);
+    double scale = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
-    run->info.grad_norm = run->looks ? norm : NAN; /* unknown, or only of what was measured early */
+    run->info.numbers.grad_norm = run->looks ? norm : NAN; /* unknown, or only of what was measured early */
     /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_: it is below 1 for a norm just below the limit, too. */
     const double clip = run->clip_norm > 0 ? fmin(run->clip_norm / (norm + 1e-6), 1.0) : 1.0;
     run->factor = fabs(scale * clip);
@@ -102,9 +102,10 @@ static zoff_status decide(zoff_engine *e)
         skip(e);
         return ZOFF_OK;
     }
-    run->info.clip_factor = clip;
+    run->info.numbers.clip_factor = clip;
     for (size_t g = 0; g < e->model.group_count; g++)
-        zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.clip_factor, &e->transfer.scratch.consts[g]);
+        zoff_adam_hyper_consts(&e->gate.hyper[g], run->t, scale * run->info.numbers.clip_factor,
+                               &e->transfer.scratch.consts[g]);
     run->gate = ZOFF_GATE_OPEN;
     return ZOFF_OK;
 }
@@ -116,7 +117,7 @@ static uint64_t digest_terms(zoff_engine *e)
     const zoff_step_terms terms = {.t = run->t,
                                    .clip_norm = run->clip_norm,
                                    .grad_scale = run->grad_scale,
-                                   .loss_scale = run->info.loss_scale,
+                                   .loss_scale = run->info.numbers.loss_scale,
                                    .flags = run->flags,
                                    .weight = e->plan.run_count ? weight : 0,
                                    .hyper = e->gate.hyper};

@@ -1,6 +1,7 @@
 /* options.c: what the program says and what the configuration says, merged; the program wins. */
 #include "engine_priv.h"
 
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -9,13 +10,17 @@
 static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opts)
 {
     e->settings.owns_accel = !opts->accel;
+    ZOFF_FAIL_IF(
+        opts->comm && opts->ranks, ZOFF_ERR_INVALID,
+        "zoff_engine_opts has both comm and ranks (\"%s\"): pass the communicator that you have, or let the engine join",
+        opts->ranks);
     e->settings.owns_comm = !opts->comm;
     e->accel = opts->accel;
     e->comm = opts->comm;
     if (e->settings.owns_accel)
         ZOFF_TRY(zoff_accel_open("host", 0, &e->accel));
     if (e->settings.owns_comm)
-        ZOFF_TRY(zoff_comm_open(NULL, &e->comm));
+        ZOFF_TRY(zoff_comm_open(&(zoff_comm_opts){.struct_size = sizeof(zoff_comm_opts), .backend = opts->ranks}, &e->comm));
     e->settings.progress_thread = opts->progress_thread;
     zoff_engine_rooms_attach(e);
     ZOFF_TRY(zoff_engine_progress_thread_check(e));
@@ -106,17 +111,13 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
 
 zoff_status zoff_engine_options_merge(zoff_engine *e, const zoff_engine_opts *opts)
 {
-    zoff_engine_opts known = {.struct_size = sizeof known};
-    ZOFF_FAIL_IF(opts && opts->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_create: opts->struct_size is 0; set it to sizeof(zoff_engine_opts)");
+    zoff_engine_opts known = ZOFF_ENGINE_OPTS_INIT;
     if (opts)
-        memcpy(&known, opts, opts->struct_size < sizeof known ? opts->struct_size : sizeof known);
+        ZOFF_TRY(zoff_base_structs_read("zoff_engine_opts", "ZOFF_ENGINE_OPTS_INIT", opts, &known, sizeof known));
     ZOFF_TRY(open_surroundings(e, &known));
     zoff_config *config = known.config;
-    if (!config && known.config_path)
-        ZOFF_TRY(zoff_config_open(known.config_path, &config));
     if (!config)
-        ZOFF_TRY(zoff_config_parse("{}", 2, "defaults", &config));
+        ZOFF_TRY(zoff_config_open(known.config_path, &config));
     zoff_status status = merge(e, config, &known);
     if (config != known.config)
         zoff_config_close(config);

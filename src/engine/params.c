@@ -2,6 +2,7 @@
 #include "engine_priv.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
@@ -12,10 +13,8 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
     ZOFF_FAIL_IF(!e || !desc, ZOFF_ERR_INVALID, "zoff_engine_add_param: engine and desc must not be NULL");
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE,
                  "zoff_engine_add_param: the engine is sealed; add all parameters before zoff_engine_seal()");
-    ZOFF_FAIL_IF(desc->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_add_param: desc->struct_size is 0; set it to sizeof(zoff_param_desc)");
-    zoff_param_desc known = {0};
-    memcpy(&known, desc, zoff_base_bits_min(desc->struct_size, sizeof known));
+    zoff_param_desc known = ZOFF_PARAM_DESC_INIT;
+    ZOFF_TRY(zoff_base_structs_read("zoff_param_desc", "ZOFF_PARAM_DESC_INIT", desc, &known, sizeof known));
     ZOFF_FAIL_IF(known.engine_owned && !e->model.in_place, ZOFF_ERR_UNSUPPORTED,
                  "%s: weights on accelerator \"%s\" are the program's; engine_owned is for the host",
                  known.name ? known.name : "zoff_engine_add_param", zoff_accel_name(e->accel));
@@ -25,16 +24,26 @@ zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, z
     return ZOFF_OK;
 }
 
-zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_adam_hyper *hyper)
+zoff_status zoff_engine_set_group(zoff_engine *e, unsigned group, const zoff_optimizer_hyper *hyper)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !hyper, ZOFF_ERR_INVALID, "zoff_engine_set_group: engine and hyper must not be NULL");
     ZOFF_FAIL_IF(e->life.phase > ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_engine_set_group: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_IDLE && group >= e->model.group_count, ZOFF_ERR_INVALID,
                  "zoff_engine_set_group: no parameter is in group %u", group);
-    ZOFF_FAIL_IF(hyper->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_engine_set_group: hyper->struct_size is 0; use zoff_adam_hyper_init()");
     return zoff_model_groups_set(&e->model, group, hyper, "zoff_engine_set_group");
+}
+
+zoff_status zoff_engine_get_group(const zoff_engine *e, unsigned group, int64_t t, zoff_optimizer_hyper *out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_get_group: engine and out must not be NULL");
+    return zoff_model_groups_get(&e->model, group, t, out);
+}
+
+zoff_comm *zoff_engine_comm(const zoff_engine *e)
+{
+    return e ? e->comm : NULL;
 }
 
 zoff_status zoff_loss_scale(const zoff_engine *e, double *out)
@@ -49,11 +58,8 @@ zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_loss_scaler_get: engine and out must not be NULL");
-    const size_t size = out->struct_size;
-    ZOFF_FAIL_IF(size == 0, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_get: out->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
-    memcpy(out, &e->model.scaler, zoff_base_bits_min(size, sizeof e->model.scaler));
-    out->struct_size = size;
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", out));
+    zoff_base_structs_write(&e->model.scaler, sizeof e->model.scaler, out);
     return ZOFF_OK;
 }
 
@@ -61,8 +67,6 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || !scaler, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: engine and scaler must not be NULL");
-    ZOFF_FAIL_IF(scaler->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_set: scaler->struct_size is 0; set it to sizeof(zoff_loss_scaler)");
     if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
     return zoff_model_loss_scale_set(&e->model, scaler);

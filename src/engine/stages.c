@@ -40,11 +40,11 @@ zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run)
                                     .dtype = p->grad_dtype,
                                     .first = first,
                                     .weights = e->transfer.batch.weight == 1 ? NULL : &e->transfer.batch.weight};
-        e->run.info.host_read_bytes += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
-        e->run.info.host_write_bytes += pieces[i].count * sizeof(float);
+        e->run.info.bytes.host_read += pieces[i].count * (zoff_adam_dtype_bytes(p->grad_dtype) + (first ? 0 : sizeof(float)));
+        e->run.info.bytes.host_written += pieces[i].count * sizeof(float);
     }
     zoff_adam_accumulate_run(e->settings.threads, e->transfer.scratch.accumulate_pieces, used, between, e);
-    e->run.info.measure_seconds += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    e->run.info.seconds.measure += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
 }
 
@@ -56,8 +56,8 @@ zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run)
         e->transfer.measure.buckets++;
         return ZOFF_OK;
     }
-    zoff_transfer_measure_bucket(&e->transfer, run->chunk, e->transfer.owner.feed, &info->measure_seconds,
-                                 &info->host_read_bytes);
+    zoff_transfer_measure_bucket(&e->transfer, run->chunk, e->transfer.owner.feed, &info->seconds.measure,
+                                 &info->bytes.host_read);
     return ZOFF_OK;
 }
 

@@ -13,18 +13,18 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->micro_steps++;
     t->steps += e->run.last && !info->skipped;
     t->skipped += info->skipped;
-    t->host_read_bytes += info->host_read_bytes;
-    t->host_write_bytes += info->host_write_bytes;
-    t->nvme_read_bytes += info->nvme_read_bytes;
-    t->nvme_write_bytes += info->nvme_write_bytes;
-    t->nvme_ahead_bytes += info->nvme_ahead_bytes;
-    t->device_read_bytes += info->device_read_bytes;
-    t->device_write_bytes += info->device_write_bytes;
-    t->check_seconds += info->check_seconds;
-    t->seconds += info->seconds;
-    t->measure_seconds += info->measure_seconds;
-    t->update_seconds += info->update_seconds;
-    t->io_wait_seconds += info->io_wait_seconds;
+    t->host_read_bytes += info->bytes.host_read;
+    t->host_write_bytes += info->bytes.host_written;
+    t->nvme_read_bytes += info->bytes.nvme_read;
+    t->nvme_write_bytes += info->bytes.nvme_written;
+    t->nvme_ahead_bytes += info->bytes.nvme_read_ahead;
+    t->device_read_bytes += info->bytes.device_read;
+    t->device_write_bytes += info->bytes.device_written;
+    t->check_seconds += info->seconds.checksum;
+    t->seconds += info->seconds.total;
+    t->measure_seconds += info->seconds.measure;
+    t->update_seconds += info->seconds.update;
+    t->io_wait_seconds += info->seconds.io_wait;
 }
 
 /* What of the machine and the environment makes the step other than it could be. */
@@ -155,10 +155,11 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
     ZOFF_ASKED(
         "step %lld, lr %.6g, norm %.6g, clip %.4g, DRAM %s read %s written, NVMe %s read %s written (%s in all), %.3f s: "
         "measure %.3f update %.3f checksums %.3f wait for disk %.3f",
-        (long long)info->t, info->lr, info->grad_norm, info->clip_factor, zoff_base_words_bytes(info->host_read_bytes),
-        zoff_base_words_bytes(info->host_write_bytes), zoff_base_words_bytes(info->nvme_read_bytes),
-        zoff_base_words_bytes(info->nvme_write_bytes), zoff_base_words_bytes(lifetime_bytes(e)), info->seconds,
-        info->measure_seconds, info->update_seconds, info->check_seconds, info->io_wait_seconds);
+        (long long)info->t, info->numbers.lr, info->numbers.grad_norm, info->numbers.clip_factor,
+        zoff_base_words_bytes(info->bytes.host_read), zoff_base_words_bytes(info->bytes.host_written),
+        zoff_base_words_bytes(info->bytes.nvme_read), zoff_base_words_bytes(info->bytes.nvme_written),
+        zoff_base_words_bytes(lifetime_bytes(e)), info->seconds.total, info->seconds.measure, info->seconds.update,
+        info->seconds.checksum, info->seconds.io_wait);
 }
 
 zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)

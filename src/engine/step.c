@@ -4,6 +4,7 @@
 #include "bits.h"
 #include "clock.h"
 #include "log.h"
+#include "structs.h"
 #include "try.h"
 
 #include <float.h>
@@ -13,12 +14,10 @@
 /* The caller's struct, which may be shorter or longer than ours. */
 static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
 {
-    *out = (zoff_step_args){.struct_size = sizeof *out};
+    *out = (zoff_step_args)ZOFF_STEP_ARGS_INIT;
     if (!args)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(args->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_step: args->struct_size is 0; set it to sizeof(zoff_step_args), or pass NULL for args");
-    memcpy(out, args, zoff_base_bits_min(args->struct_size, sizeof *out));
+    ZOFF_TRY(zoff_base_structs_read("zoff_step_args", "ZOFF_STEP_ARGS_INIT", args, out, sizeof *out));
     /* The engine counts on from t: the step after it must have a number, too. */
     ZOFF_FAIL_IF(out->t < 0 || out->t == INT64_MAX, ZOFF_ERR_INVALID,
                  "zoff_step: t is %lld; steps are numbered from 1 and below 2^63 - 1, 0 lets the engine count",
@@ -75,10 +74,10 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     run.info = (zoff_step_info){.micro_step = e->transfer.batch.micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
-                                .lr = e->model.group_count ? e->gate.hyper[0].lr : 0,
-                                .clip_factor = 1,
-                                .loss_scale = e->model.scaler.scale,
-                                .elements_owned = e->plan.elements};
+                                .numbers = {.lr = e->model.group_count ? e->gate.hyper[0].lr : 0,
+                                            .clip_factor = 1,
+                                            .loss_scale = e->model.scaler.scale,
+                                            .elements_owned = e->plan.elements}};
     run.looks = run.clip_norm > 0 || e->settings.values.skip_nonfinite;
     e->run = run;
     e->transfer.batch.updated = e->transfer.batch.spread = 0;
@@ -135,28 +134,25 @@ static void complete_info(zoff_engine *e)
     zoff_step_info *info = &e->run.info;
     zoff_store_stats now;
     zoff_engine_stores_stats(e, &now);
-    info->nvme_read_bytes = now.read_bytes - e->run.before.read_bytes;
-    info->nvme_write_bytes = now.write_bytes - e->run.before.write_bytes;
-    info->nvme_ahead_bytes = now.ahead_bytes - e->run.before.ahead_bytes;
-    info->io_wait_seconds = now.wait_seconds - e->run.before.wait_seconds;
-    info->check_seconds = now.check_seconds - e->run.before.check_seconds;
-    info->seconds = zoff_base_clock_seconds() - e->run.began;
+    info->bytes.nvme_read = now.read_bytes - e->run.before.read_bytes;
+    info->bytes.nvme_written = now.write_bytes - e->run.before.write_bytes;
+    info->bytes.nvme_read_ahead = now.ahead_bytes - e->run.before.ahead_bytes;
+    info->seconds.io_wait = now.wait_seconds - e->run.before.wait_seconds;
+    info->seconds.checksum = now.check_seconds - e->run.before.check_seconds;
+    info->seconds.total = zoff_base_clock_seconds() - e->run.began;
     zoff_transfer_ranks_count(&e->transfer, info);
-    info->device_read_bytes = e->transfer.device.read_bytes;
-    info->device_write_bytes = e->transfer.device.write_bytes;
-    info->measure_seconds += e->transfer.batch.early.measure_seconds;
-    info->host_read_bytes += e->transfer.batch.early.read_bytes;
-    info->host_write_bytes += e->transfer.batch.early.write_bytes;
+    info->bytes.device_read = e->transfer.device.read_bytes;
+    info->bytes.device_written = e->transfer.device.write_bytes;
+    info->seconds.measure += e->transfer.batch.early.measure_seconds;
+    info->bytes.host_read += e->transfer.batch.early.read_bytes;
+    info->bytes.host_written += e->transfer.batch.early.write_bytes;
     e->transfer.batch.early = (zoff_early){.read_bytes = 0};
 }
 
 static void give_info(const zoff_step_info *info, zoff_step_info *out)
 {
-    if (!out)
-        return;
-    size_t size = out->struct_size;
-    memcpy(out, info, zoff_base_bits_min(size, sizeof *info));
-    out->struct_size = size;
+    if (out)
+        zoff_base_structs_write(info, sizeof *info, out);
 }
 
 /* Flags after a micro-step: what was handed over is in the accumulator; after the last one the list starts afresh. */
@@ -187,9 +183,9 @@ static zoff_status finish(zoff_engine *e)
 {
     zoff_step_info *info = &e->run.info;
     ZOFF_FAIL_IF(
-        e->run.last && !info->skipped && info->elements_updated != e->run.expected, ZOFF_ERR_STATE,
+        e->run.last && !info->skipped && info->numbers.elements_updated != e->run.expected, ZOFF_ERR_STATE,
         "coverage: %llu elements were updated where %llu have gradients; this is a defect of the library, please report it",
-        (unsigned long long)info->elements_updated, (unsigned long long)e->run.expected);
+        (unsigned long long)info->numbers.elements_updated, (unsigned long long)e->run.expected);
     if (e->run.last && !info->skipped)
         warn_of_nothing(e);
     e->transfer.route.link->recorded(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS);
@@ -215,9 +211,7 @@ static zoff_status finish(zoff_engine *e)
 
 static zoff_status check_info(const zoff_step_info *info)
 {
-    ZOFF_FAIL_IF(info && info->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_step: info->struct_size is 0; set it to sizeof(zoff_step_info), or pass NULL for info");
-    return ZOFF_OK;
+    return info ? zoff_base_structs_check_out("zoff_step_info", "ZOFF_STEP_INFO_INIT", info) : ZOFF_OK;
 }
 
 static zoff_status turn_scale(zoff_engine *e)

@@ -50,8 +50,8 @@ void zoff_engine_threads_learn(zoff_engine *e)
     if (!zoff_offload_store_overlaps(e->store) || info->outcome != ZOFF_OUTCOME_AFTER)
         return;
     if (zoff_engine_threads_of_update(e) < e->settings.threads)
-        zoff_engine_threads_choose(&e->threads.measure, info->measure_seconds);
-    e->threads.update = zoff_engine_threads_enough(info->update_seconds + info->check_seconds, info->io_wait_seconds,
+        zoff_engine_threads_choose(&e->threads.measure, info->seconds.measure);
+    e->threads.update = zoff_engine_threads_enough(info->seconds.update + info->seconds.checksum, info->seconds.io_wait,
                                                    zoff_engine_threads_of_update(e), e->settings.threads);
     zoff_offload_store_set_threads(e->store, e->threads.update);
     if (e->lending.store)

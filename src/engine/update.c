@@ -27,8 +27,8 @@ typedef struct tiling {
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
     const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
-    info->host_read_bytes += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
-    info->host_write_bytes += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
+    info->bytes.host_read += a->count * (weights + states + zoff_adam_dtype_bytes(a->grad_dtype));
+    info->bytes.host_written += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
 }
 
 /* A piece of the bucket as the kernels take it in this step. */
@@ -86,7 +86,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
     const zoff_plan_tensor tensor = zoff_model_params_tensor(&e->model, &e->model.params[piece->param]);
     const zoff_adam_piece a = takes_part ? make_piece(e, t->run, t->chunk, piece) : (zoff_adam_piece){0};
     if (takes_part) {
-        e->run.info.elements_updated += a.count;
+        e->run.info.numbers.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
     for (size_t at = 0; at < piece->count;) {
@@ -128,7 +128,7 @@ static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_c
             continue;
         const zoff_adam_piece a = make_piece(e, run, chunk, &pieces[i]);
         e->transfer.scratch.adam_pieces[used++] = a;
-        e->run.info.elements_updated += a.count;
+        e->run.info.numbers.elements_updated += a.count;
         count_bytes(&e->run.info, &a);
     }
     zoff_adam_update_run(zoff_engine_threads_of_update(e), e->transfer.scratch.adam_pieces, used, between, e);
@@ -157,6 +157,6 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
     zoff_engine_states_keep_weights(e, run->chunk, (zoff_chunk_memory){run->states.base, run->weights.base}, false);
     zoff_lending_param_cache_refresh(&e->lending, run->chunk, run->weights.base, false);
     e->transfer.batch.updated++;
-    e->run.info.update_seconds += zoff_transfer_measure_worked(&e->transfer, from, &before);
+    e->run.info.seconds.update += zoff_transfer_measure_worked(&e->transfer, from, &before);
     return ZOFF_OK;
 }

@@ -4,9 +4,13 @@
 
 #include "array.h"
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <string.h>
+
+/* What a struct of hyper-parameters is called, and filled with, in messages. */
+#define HYPER "zoff_optimizer_hyper", "zoff_optimizer_hyper_init()"
 
 zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group)
 {
@@ -20,7 +24,7 @@ zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group)
     return ZOFF_OK;
 }
 
-const zoff_adam_hyper *zoff_model_groups_own(const zoff_model *m, size_t group)
+const zoff_optimizer_hyper *zoff_model_groups_own(const zoff_model *m, size_t group)
 {
     return m->groups[group].set ? &m->groups[group].hyper : &m->values->hyper;
 }
@@ -33,7 +37,7 @@ zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group)
 void zoff_model_groups_fix(zoff_model *m)
 {
     for (size_t i = 0; i < m->group_count; i++) {
-        const zoff_adam_hyper *own = zoff_model_groups_own(m, i);
+        const zoff_optimizer_hyper *own = zoff_model_groups_own(m, i);
         m->groups[i].optimizer = own->optimizer;
         m->groups[i].states = zoff_adam_hyper_states(own);
     }
@@ -56,7 +60,7 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
 }
 
 /* Whether a sealed group has the states that a step with these hyper-parameters would change. */
-static zoff_status check_states(const zoff_model *m, const char *call, size_t group, const zoff_adam_hyper *h)
+static zoff_status check_states(const zoff_model *m, const char *call, size_t group, const zoff_optimizer_hyper *h)
 {
     const zoff_model_group *g = &m->groups[group];
     if (!g->used)
@@ -68,19 +72,18 @@ static zoff_status check_states(const zoff_model *m, const char *call, size_t gr
         "%s: group %zu was sealed for %s and has no states for %s; an optimizer is chosen before zoff_engine_seal(), by "
         "optimizer.type and optimizer.params or with zoff_engine_set_group()%s",
         call, group, zoff_model_groups_optimizer(g->optimizer, g->states), zoff_model_groups_optimizer(h->optimizer, wanted),
-        h->optimizer == g->optimizer ? "" : " (zoff_adam_hyper_init_for() fills in hyper-parameters of each)");
+        h->optimizer == g->optimizer ? "" : " (zoff_optimizer_hyper_init() fills in hyper-parameters of each)");
     return ZOFF_OK;
 }
 
-zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_adam_hyper *hyper, const char *call)
+zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_optimizer_hyper *hyper, const char *call)
 {
-    zoff_adam_hyper known;
-    zoff_adam_hyper_init(&known);
-    memcpy(&known, hyper, zoff_base_bits_min(hyper->struct_size, sizeof known));
+    zoff_optimizer_hyper known;
+    zoff_optimizer_hyper_init(&known, ZOFF_OPTIMIZER_ADAM);
+    ZOFF_TRY(zoff_base_structs_read(HYPER, hyper, &known, sizeof known));
     zoff_status status = zoff_adam_hyper_check(&known, 1);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: group %u: ", call, group);
-    known.struct_size = sizeof known;
     ZOFF_TRY(zoff_model_groups_reserve(m, group));
     if (m->is_sealed)
         ZOFF_TRY(check_states(m, call, group, &known));
@@ -89,31 +92,44 @@ zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_adam
     return ZOFF_OK;
 }
 
+zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t, zoff_optimizer_hyper *out)
+{
+    ZOFF_TRY(zoff_base_structs_check_out(HYPER, out));
+    ZOFF_FAIL_IF(group >= m->group_count, ZOFF_ERR_INVALID, "zoff_engine_get_group: no parameter is in group %u", group);
+    ZOFF_FAIL_IF(t < 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_get_group: t is %lld; steps are numbered from 1, and 0 leaves the schedule out", (long long)t);
+    zoff_optimizer_hyper h = *zoff_model_groups_own(m, group);
+    if (t > 0)
+        zoff_model_lr_schedule_apply(&m->values->schedule, t, &h);
+    zoff_base_structs_write(&h, sizeof h, out);
+    return ZOFF_OK;
+}
+
 /* Hyper-parameters that the call gives for a group. */
-static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_adam_hyper *out)
+static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_optimizer_hyper *out)
 {
     size_t index = args->hyper_count == 1 ? 0 : group;
+    ZOFF_FAIL_IF(args->hyper_count == 0, ZOFF_ERR_INVALID,
+                 "zoff_step_args.hyper is set and hyper_count is 0: set it to 1 for all groups, or to the number of groups");
     ZOFF_FAIL_IF(index >= args->hyper_count, ZOFF_ERR_INVALID,
                  "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu", args->hyper_count,
                  group);
     const size_t bytes = args->hyper->struct_size, stride = args->hyper_stride ? args->hyper_stride : bytes;
     ZOFF_FAIL_IF(
-        index && (stride < bytes || stride % _Alignof(zoff_adam_hyper)), ZOFF_ERR_INVALID,
+        index && (stride < bytes || stride % _Alignof(zoff_optimizer_hyper)), ZOFF_ERR_INVALID,
         "zoff_step: hyper_stride is %zu, but hyper[0] has %zu bytes; pass the distance from one to the next, aligned as "
         "they are, or 0",
         stride, bytes);
-    const zoff_adam_hyper *given = (const void *)((const char *)args->hyper + index * stride);
-    ZOFF_FAIL_IF(given->struct_size == 0, ZOFF_ERR_INVALID,
-                 "zoff_step: hyper[%zu].struct_size is 0; use zoff_adam_hyper_init()", index);
-    zoff_adam_hyper_init(out);
-    memcpy(out, given, zoff_base_bits_min(given->struct_size, sizeof *out));
-    return ZOFF_OK;
+    const zoff_optimizer_hyper *given = (const void *)((const char *)args->hyper + index * stride);
+    zoff_optimizer_hyper_init(out, ZOFF_OPTIMIZER_ADAM);
+    zoff_status status = zoff_base_structs_read(HYPER, given, out, sizeof *out);
+    return status < 0 ? zoff_base_status_prefix(status, "zoff_step: hyper[%zu]: ", index) : ZOFF_OK;
 }
 
 zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
-                                      zoff_adam_hyper *out)
+                                      zoff_optimizer_hyper *out)
 {
-    zoff_adam_hyper h;
+    zoff_optimizer_hyper h;
     const zoff_schedule_values *schedule = &m->values->schedule;
     /* Hyper-parameters of the call are for groups that have parameters. */
     const bool is_given = args->hyper && m->groups[group].used;

@@ -3,6 +3,7 @@
 #include "zoff_model.h"
 
 #include "bits.h"
+#include "structs.h"
 #include "try.h"
 
 #include <float.h>
@@ -117,9 +118,8 @@ zoff_status zoff_model_loss_scale_set(zoff_model *m, const zoff_loss_scaler *sca
     ZOFF_FAIL_IF(!v->enabled, ZOFF_ERR_STATE,
                  "zoff_loss_scaler_set: fp16.enabled is false: gradients are not divided by a loss scale");
     zoff_loss_scaler known = m->scaler;
-    memcpy(&known, scaler, zoff_base_bits_min(scaler->struct_size, sizeof known));
+    ZOFF_TRY(zoff_base_structs_read("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", scaler, &known, sizeof known));
     ZOFF_TRY(check_scaler(v, &known));
-    known.struct_size = sizeof known;
     m->scaler = known;
     return ZOFF_OK;
 }

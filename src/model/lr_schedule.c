@@ -54,7 +54,7 @@ static double decay(const zoff_cycle_values *c, double rate, int64_t i)
     return c->decay_step == 0 ? 1.0 : 1.0 + rate * (((double)i - (c->first + c->second) + 1.0) / c->decay_step);
 }
 
-static void cycle(const zoff_cycle_values *c, int64_t i, zoff_adam_hyper *h)
+static void cycle(const zoff_cycle_values *c, int64_t i, zoff_optimizer_hyper *h)
 {
     const bool is_over = (double)i >= c->first + c->second;
     const double up = is_over ? 0.0 : height(c, i);
@@ -73,7 +73,7 @@ static double range_test(const zoff_range_test_values *r, int64_t i)
     return r->min_lr * (1.0 + r->rate * (r->stairs ? floor(intervals) : intervals));
 }
 
-void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h)
+void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h)
 {
     const int64_t i = t - 2;
     switch (schedule->type) {

@@ -63,7 +63,7 @@ typedef struct zoff_ties {
 typedef struct zoff_model_group {
     bool used; /* by a parameter that is trained */
     bool set;
-    zoff_adam_hyper hyper;
+    zoff_optimizer_hyper hyper;
     zoff_optimizer optimizer; /* from seal on */
     zoff_adam_states states;  /* likewise */
 } zoff_model_group;
@@ -148,9 +148,11 @@ void zoff_model_ties_bind(zoff_model *m, zoff_param p, void *value, void *grad);
 zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group);
 /* Set the hyper-parameters of a group. `call` begins an error.  @return ERR_INVALID for values out of range; ERR_STATE when the
  * model is sealed and the group has no states for them */
-zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_adam_hyper *hyper, const char *call);
+zoff_status zoff_model_groups_set(zoff_model *m, unsigned group, const zoff_optimizer_hyper *hyper, const char *call);
+/* Fill an output struct with the hyper-parameters of a group: at t 0 without the schedule, otherwise as step t uses them. */
+zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t, zoff_optimizer_hyper *out);
 /* The hyper-parameters of a group outside of a call: the program's, else those of the configuration. */
-const zoff_adam_hyper *zoff_model_groups_own(const zoff_model *m, size_t group);
+const zoff_optimizer_hyper *zoff_model_groups_own(const zoff_model *m, size_t group);
 /* The states that a group's parameters have: once sealed those that were laid out, before that those of its hyper-parameters.
  */
 zoff_adam_states zoff_model_groups_states(const zoff_model *m, size_t group);
@@ -160,10 +162,10 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
 /* The hyper-parameters of a group in step `t`: those of the call if it gives any, else the group's own with the scheduled lr.
  */
 zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args *args, size_t group, int64_t t,
-                                      zoff_adam_hyper *out);
+                                      zoff_optimizer_hyper *out);
 
 /* lr_schedule.c: what the schedule makes of a group's own hyper-parameters in update number t (from 1) */
-void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_adam_hyper *h);
+void zoff_model_lr_schedule_apply(const zoff_schedule_values *schedule, int64_t t, zoff_optimizer_hyper *h);
 
 /* loss_scale.c */
 void zoff_model_loss_scale_start(zoff_model *m);

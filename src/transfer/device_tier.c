@@ -237,8 +237,8 @@ zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run)
         ZOFF_TRY(t->accel->ops->kernels.update(t->accel, t->device.compute, t->scratch.adam_pieces, used));
         run->updates = true;
         t->batch.updated++;
-        t->info->elements_updated += elements;
-        t->info->elements_on_device += elements;
+        t->info->numbers.elements_updated += elements;
+        t->info->numbers.elements_on_device += elements;
     }
     for (size_t i = 0, n = 0; i < count; i++) {
         if (*zoff_model_params_flag(t->model, &pieces[i]))

@@ -143,10 +143,10 @@ static uint64_t sent_gradients(const zoff_transfer *t)
 
 void zoff_transfer_ranks_count(const zoff_transfer *t, zoff_step_info *info)
 {
-    info->sent_bytes = t->channel->sent_bytes - t->ranks.before.sent;
-    info->received_bytes = t->channel->received_bytes - t->ranks.before.received;
-    info->sent_gradient_bytes = sent_gradients(t) - t->ranks.before.gradients;
-    info->sent_weight_bytes = sent_weights(t) - t->ranks.before.weights;
+    info->bytes.sent = t->channel->sent_bytes - t->ranks.before.sent;
+    info->bytes.received = t->channel->received_bytes - t->ranks.before.received;
+    info->bytes.sent_gradients = sent_gradients(t) - t->ranks.before.gradients;
+    info->bytes.sent_weights = sent_weights(t) - t->ranks.before.weights;
 }
 
 void zoff_transfer_ranks_count_anew(zoff_transfer *t)

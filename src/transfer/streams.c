@@ -57,7 +57,7 @@ void zoff_transfer_streams_watch(zoff_transfer *t)
                                       .overdue = say_what_stands,
                                       .ctx = t,
                                       .timeout_seconds = t->comm->timeout_seconds,
-                                      .waited = &t->info->device_wait_seconds};
+                                      .waited = &t->info->seconds.device_wait};
     zoff_base_progress_add(t->progress, &t->pollers.device);
 }
 

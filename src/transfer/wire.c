@@ -107,7 +107,7 @@ static bool is_busy(void *ctx)
 void zoff_transfer_wire_watch(zoff_transfer *t)
 {
     t->pollers.ranks =
-        (zoff_poller){.pump = pump, .is_busy = is_busy, .ctx = t, .timeout_seconds = -1, .waited = &t->info->comm_wait_seconds};
+        (zoff_poller){.pump = pump, .is_busy = is_busy, .ctx = t, .timeout_seconds = -1, .waited = &t->info->seconds.comm_wait};
     zoff_base_progress_add(t->progress, &t->pollers.ranks);
 }
 

@@ -57,6 +57,18 @@ def check_exports(shared, include):
             yield f"{name} is exported as '{have[name]}', not as a function"
 
 
+def check_map(shared, include):
+    """Every symbol belongs to a node of src/libzoff.map."""
+    want = promised(include)
+    versioned = {}
+    for line in output("readelf", "--dyn-syms", "--wide", shared).splitlines():
+        match = re.search(r"\b(zoff_\w+)@@?(ZOFF_[0-9.]+)$", line.strip())
+        if match:
+            versioned[match.group(1)] = match.group(2)
+    for name in sorted(want - set(versioned)):
+        yield f"{name} has no version: add it to src/libzoff.map"
+
+
 def check_plugin(plugin):
     """One function goes out of a plug-in, and nothing of zoff comes in: it is built for any version of the same ABI."""
     have = sorted(exported(plugin))
@@ -109,7 +121,7 @@ def main():
     parser.add_argument("--plugin", action="append", default=[])
     a = parser.parse_args()
     complaints = [c for plugin in a.plugin for c in check_plugin(plugin)]
-    complaints += [*check_exports(a.shared, a.include), *check_calls(a.shared), *check_stderr(a.static), *check_state(a.static, STATE)]
+    complaints += [*check_exports(a.shared, a.include), *check_map(a.shared, a.include), *check_calls(a.shared), *check_stderr(a.static), *check_state(a.static, STATE)]
     print("\n".join(complaints) or f"{len(promised(a.include))} functions exported, none too many; no exit, no print, no state")
     return 1 if complaints else 0
 

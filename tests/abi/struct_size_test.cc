@@ -2,6 +2,7 @@
 #include "zoff_test.h"
 
 #include <stddef.h>
+#include <zoff/plugin.h>
 
 namespace
 {
@@ -20,8 +21,8 @@ namespace
 TEST(struct_size, pinned_on_64_bit)
 {
     ASSERT_EQ(8u, sizeof(void *)) << "the table is for machines of 64 bits";
-    SIZE_OF(zoff_adam_hyper, 96, flags);
-    SIZE_OF(zoff_adam_tensor, 72, master_dtype);
+    SIZE_OF(zoff_optimizer_hyper, 96, flags);
+    SIZE_OF(zoff_optimizer_tensor, 72, master_dtype);
     SIZE_OF(zoff_aio_opts, 40, create);
     SIZE_OF(zoff_aio_info, 64, resumed_pieces);
     SIZE_OF(zoff_aio_tune_opts, 32, fresh);
@@ -32,11 +33,11 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_comm_info, 48, received_bytes);
     SIZE_OF(zoff_comm_transport, 112, any_thread);
     SIZE_OF(zoff_plugin_host, 32, warn);
-    SIZE_OF(zoff_plugin, 32, open_comm);
-    SIZE_OF(zoff_engine_opts, 80, progress_thread);
+    SIZE_OF(zoff_plugin, 24, built_in);
+    SIZE_OF(zoff_engine_opts, 88, progress_thread);
     SIZE_OF(zoff_param_desc, 88, engine_owned);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 256, device_wait_seconds);
+    SIZE_OF(zoff_step_info, 360, culprit);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 168, memory_free_bytes);
 }

@@ -15,7 +15,7 @@ struct saying {
     std::vector<std::pair<std::string, std::string>> sets; // zoff_config_set()
     zoff_engine_opts opts = {};
     std::vector<zoff_param_desc> params;
-    std::vector<zoff_adam_hyper> groups; // zoff_engine_set_group() before seal; empty: the configuration's
+    std::vector<zoff_optimizer_hyper> groups; // zoff_engine_set_group() before seal; empty: the configuration's
     zoff_step_args args = {};
     std::function<void(zoff_engine *)> after_seal;
 };
@@ -101,7 +101,7 @@ struct outcome {
 inline zoff_status make(const saying &s, zoff_comm *ranks, zoff_engine **out)
 {
     zoff_config *parsed = nullptr;
-    zoff_status status = zoff_config_parse(s.json.data(), s.json.size(), "test.json", &parsed);
+    zoff_status status = zoff_test::config_from_text(s.json.data(), s.json.size(), "test.json", &parsed);
     for (const auto &[key, value] : s.sets)
         status = status < 0 ? status : zoff_config_set(parsed, key.c_str(), value.c_str());
     zoff_engine_opts opts = s.opts;

@@ -73,7 +73,7 @@ std::string effective(const std::string &base, const zoff_config_key &row, const
 {
     char text[1024] = "";
     zoff_config *c = nullptr;
-    if (zoff_config_parse(base.data(), base.size(), "test.json", &c) == ZOFF_OK &&
+    if (zoff_test::config_from_text(base.data(), base.size(), "test.json", &c) == ZOFF_OK &&
         (!value || zoff_config_set(c, row.path, value->c_str()) == ZOFF_OK) && zoff_config_resolve(c, 2) == ZOFF_OK)
         zoff_config_value_print(&row, &c->effective[zoff_config_schema_index(&row)], text, sizeof text);
     zoff_config_close(c);

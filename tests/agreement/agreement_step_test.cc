@@ -12,7 +12,7 @@ namespace
 struct difference {
     const char *name;  // what the message must say; NULL: it has no effect
     const char *shown; // and of its values; NULL: nothing
-    std::function<void(zoff_step_args &, std::vector<zoff_adam_hyper> &)> args;
+    std::function<void(zoff_step_args &, std::vector<zoff_optimizer_hyper> &)> args;
     std::function<void(zoff_engine *, bool back)> engine;
 };
 
@@ -26,7 +26,7 @@ zoff_loss_scaler scaler_of(const zoff_engine *e)
 
 std::vector<difference> differences()
 {
-    using h = zoff_adam_hyper;
+    using h = zoff_optimizer_hyper;
     const auto hyper = [](const char *name, auto field, auto value) {
         return difference{name, nullptr,
                           [=](zoff_step_args &a, std::vector<h> &groups) {
@@ -66,21 +66,22 @@ std::vector<difference> differences()
              a.hyper_count = 1;
          },
          nullptr},
-        hyper("zoff_adam_hyper.lr of group 1, after the schedule, is 0.001", &h::lr, 0.5),
-        hyper("zoff_adam_hyper.beta1 of group 1", &h::beta1, 0.5),
-        hyper("zoff_adam_hyper.beta2 of group 1", &h::beta2, 0.5),
-        hyper("zoff_adam_hyper.eps of group 1", &h::eps, 0.5),
-        hyper("zoff_adam_hyper.weight_decay of group 1", &h::weight_decay, 0.5),
-        hyper("zoff_adam_hyper.decay of group 1, after the schedule, is decoupled on rank 0 and L2", &h::decay, ZOFF_DECAY_L2),
-        hyper("zoff_adam_hyper.momentum of group 1", &h::momentum, 0.5),
-        hyper("zoff_adam_hyper.dampening of group 1", &h::dampening, 0.5),
-        hyper("zoff_adam_hyper.lr_decay of group 1", &h::lr_decay, 0.5),
-        hyper("zoff_adam_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1", &h::flags,
+        hyper("zoff_optimizer_hyper.lr of group 1, after the schedule, is 0.001", &h::lr, 0.5),
+        hyper("zoff_optimizer_hyper.beta1 of group 1", &h::beta1, 0.5),
+        hyper("zoff_optimizer_hyper.beta2 of group 1", &h::beta2, 0.5),
+        hyper("zoff_optimizer_hyper.eps of group 1", &h::eps, 0.5),
+        hyper("zoff_optimizer_hyper.weight_decay of group 1", &h::weight_decay, 0.5),
+        hyper("zoff_optimizer_hyper.decay of group 1, after the schedule, is decoupled on rank 0 and L2", &h::decay,
+              ZOFF_DECAY_L2),
+        hyper("zoff_optimizer_hyper.momentum of group 1", &h::momentum, 0.5),
+        hyper("zoff_optimizer_hyper.dampening of group 1", &h::dampening, 0.5),
+        hyper("zoff_optimizer_hyper.lr_decay of group 1", &h::lr_decay, 0.5),
+        hyper("zoff_optimizer_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1", &h::flags,
               (uint64_t)ZOFF_HYPER_NO_BIAS_CORRECTION),
-        {"zoff_adam_hyper.lr of group 0", nullptr, nullptr,
+        {"zoff_optimizer_hyper.lr of group 0", nullptr, nullptr,
          [](zoff_engine *e, bool back) {
-             zoff_adam_hyper own;
-             zoff_adam_hyper_init(&own);
+             zoff_optimizer_hyper own;
+             zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_ADAM);
              own.lr = back ? own.lr : 0.25;
              EXPECT_ZOFF_OK(zoff_engine_set_group(e, 0, &own));
          }},
@@ -122,9 +123,9 @@ std::vector<life> live(unsigned ranks, const std::string &json, const difference
         EXPECT_ZOFF_OK(zoff_step(e, nullptr, nullptr));
         m.new_gradients(100 + rank);
         const std::vector<char> before = m.bytes();
-        std::vector<zoff_adam_hyper> groups(2);
+        std::vector<zoff_optimizer_hyper> groups(2);
         for (auto &h : groups)
-            zoff_adam_hyper_init(&h);
+            zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         zoff_step_args args = {};
         args.struct_size = sizeof args;
         zoff_step_info info = new_info();

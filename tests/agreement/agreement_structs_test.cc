@@ -261,7 +261,7 @@ TEST(Agreement, AFrozenWeightIsThereOnAllRanksOrOnNone)
 std::vector<mutation> hyper_list()
 {
     const auto set = [](auto field, auto value) { return [=](saying &s) { s.groups[1].*field = value; }; };
-    using h = zoff_adam_hyper;
+    using h = zoff_optimizer_hyper;
     return {
         harmless(FIELD(h, struct_size), [](saying &s) { s.groups[1].struct_size = offsetof(h, optimizer); }),
         refused(FIELD(h, lr), set(&h::lr, 0.5)),
@@ -287,11 +287,11 @@ TEST(Agreement, EveryHyperParameterOfAGroup)
 {
     quiet log;
     const std::vector<mutation> list = hyper_list();
-    expect_covered(list, sizeof(zoff_adam_hyper));
-    report("zoff_adam_hyper at seal", try_all(list, BASE, [](saying &s) {
+    expect_covered(list, sizeof(zoff_optimizer_hyper));
+    report("zoff_optimizer_hyper at seal", try_all(list, BASE, [](saying &s) {
                s.groups.resize(2);
                for (auto &h : s.groups)
-                   zoff_adam_hyper_init(&h);
+                   zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
            }));
 }
 } // namespace

@@ -1,7 +1,7 @@
 // life.cc: a training in small, through every kind of call that moves weights or states.
 #include "life.h"
 
-#include <zoff/config.h>
+#include "config_text.h"
 
 namespace combinations
 {
@@ -43,7 +43,7 @@ bool life::open()
     const std::string text = c.config(folder);
     zoff_config *config = nullptr;
     refused = true; // whatever fails until it is sealed
-    if (fails(zoff_config_parse(text.data(), text.size(), "cell.json", &config), "configuration"))
+    if (fails(zoff_test::config_from_text(text.data(), text.size(), "cell.json", &config), "configuration"))
         return false;
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
@@ -136,8 +136,8 @@ bool life::micro_step(unsigned step, unsigned micro)
     sum.add(info.t);
     sum.add(info.skipped);
     if (!info.accumulated) {
-        sum.add(info.grad_norm);
-        sum.add(info.clip_factor);
+        sum.add(info.numbers.grad_norm);
+        sum.add(info.numbers.clip_factor);
     }
     return true;
 }

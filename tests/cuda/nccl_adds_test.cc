@@ -109,8 +109,8 @@ TEST_P(NcclAdds, SumsThatAreExactHaveTheBitsOfTheReference)
         const reference::result want = all.step(config_groups(), step, 2.0);
         for (unsigned rank = 0; rank < c.world; rank++) {
             if (job.is_here(rank)) {
-                EXPECT_EQ(want.norm, infos[rank].grad_norm);
-                EXPECT_EQ(want.clip, infos[rank].clip_factor);
+                EXPECT_EQ(want.norm, infos[rank].numbers.grad_norm);
+                EXPECT_EQ(want.clip, infos[rank].numbers.clip_factor);
                 EXPECT_EQ(step, infos[rank].t);
             }
         }
@@ -234,8 +234,8 @@ TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
             EXPECT_EQ(poisoned, infos[rank].skipped);
             EXPECT_EQ(poisoned ? ZOFF_OUTCOME_BEFORE : ZOFF_OUTCOME_AFTER, infos[rank].outcome);
             if (poisoned) {
-                EXPECT_EQ(1u, infos[rank].nonfinite_param);
-                EXPECT_EQ(1u, infos[rank].nonfinite_slice);
+                EXPECT_EQ(1u, infos[rank].culprit.param);
+                EXPECT_EQ(1u, infos[rank].culprit.slice);
             }
         });
         // Of two terms there is one sum, and with weights of 1 no product is rounded: the bits of the reference.

@@ -26,8 +26,8 @@ class life
         t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
         t.add(2500, 1, ZOFF_F32, ZOFF_F16, 2); // no states at all: a chunk of it is never borrowed
         t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
-        zoff_adam_hyper_init_for(&groups[1], ZOFF_OPTIMIZER_LION);
-        zoff_adam_hyper_init_for(&groups[2], ZOFF_OPTIMIZER_SGD);
+        zoff_optimizer_hyper_init(&groups[1], ZOFF_OPTIMIZER_LION);
+        zoff_optimizer_hyper_init(&groups[2], ZOFF_OPTIMIZER_SGD);
         for (size_t i = 0; is_owned && i < t.tensors.size(); i++)
             t.give_away(i);
     }
@@ -101,7 +101,7 @@ class life
         std::string text = config_text(folder, 2, ", \"zoff\": {\"io_backend\": \"" + backend + "\"}");
         if (is_owned)
             text = with_offloaded_weights(text, folder);
-        if (!ok(zoff_config_parse(text.data(), text.size(), "fault.json", &config)))
+        if (!ok(zoff_test::config_from_text(text.data(), text.size(), "fault.json", &config)))
             return false;
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
@@ -160,7 +160,7 @@ class life
     std::string folder;
     std::string backend;
     bool is_owned; // weights are the engine's, and in files too
-    std::vector<zoff_adam_hyper> groups = config_groups(3);
+    std::vector<zoff_optimizer_hyper> groups = config_groups(3);
     engine e;
     trainer t;
 };
@@ -455,7 +455,7 @@ TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)
     fault.result = nullptr;
     ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
     EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
-    EXPECT_EQ(20000u, info.elements_updated);
+    EXPECT_EQ(20000u, info.numbers.elements_updated);
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));

@@ -63,7 +63,7 @@ class FetchMemory : public testing::Test
                                  more + "}}";
         zoff_config *settings = nullptr;
         zoff_engine *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = settings;

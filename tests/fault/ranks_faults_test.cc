@@ -467,9 +467,9 @@ TEST_P(RanksNonFinite, OneRankIsNamedAndAllSkip)
             EXPECT_EQ(poisoned ? ZOFF_OUTCOME_BEFORE : ZOFF_OUTCOME_AFTER, info.outcome);
             EXPECT_EQ((int64_t)round / 2 + 1, info.t - (poisoned ? 1 : 0));
             if (poisoned) {
-                EXPECT_EQ(3u, info.nonfinite_param);
-                EXPECT_EQ(1u, info.nonfinite_slice);
-                EXPECT_EQ(culprit, info.nonfinite_rank);
+                EXPECT_EQ(3u, info.culprit.param);
+                EXPECT_EQ(1u, info.culprit.slice);
+                EXPECT_EQ(culprit, info.culprit.rank);
             }
             const std::vector<reference::tensor> &want = poisoned ? before : all.want.tensors;
             expect_weights_of_either(*all.trainers[rank], want, want);

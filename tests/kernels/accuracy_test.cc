@@ -20,7 +20,7 @@ struct tally {
 };
 
 // One tensor of `n` elements over some steps.
-void compare(zoff_adam_hyper h, int steps, size_t n, double scale, bool extreme, tally *out)
+void compare(zoff_optimizer_hyper h, int steps, size_t n, double scale, bool extreme, tally *out)
 {
     random_source random(n + 1);
     std::vector<float> p(n), m(n), v(n), g(n), first;
@@ -33,7 +33,7 @@ void compare(zoff_adam_hyper h, int steps, size_t n, double scale, bool extreme,
         size[i] = extreme ? __builtin_pow(10.0, (double)(i % 25) - 20) : 0.01 * (double)(1 + i % 80);
     }
     first = p;
-    zoff_adam_tensor tensor = {};
+    zoff_optimizer_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = n;
     tensor.master = p.data();
@@ -45,7 +45,7 @@ void compare(zoff_adam_hyper h, int steps, size_t n, double scale, bool extreme,
             g[i] = i % 7 == 3 && t % 3 ? 0.0f : (float)(size[i] * random.unit()); // sparse ones too
             exact::step(h, t, scale, g[i], &exacts[i], &undecided[i]);
         }
-        ASSERT_ZOFF_OK(zoff_adam_step(&h, t, scale, &tensor));
+        ASSERT_ZOFF_OK(zoff_optimizer_step(&h, t, scale, &tensor));
     }
     for (size_t i = 0; i < n; i++) {
         const real slack = 1.0001L; // terms of second order that the bound leaves out
@@ -67,7 +67,7 @@ void compare(zoff_adam_hyper h, int steps, size_t n, double scale, bool extreme,
     }
 }
 
-tally compare_sizes(const std::vector<size_t> &sizes, zoff_adam_hyper h, int steps, double scale, bool extreme)
+tally compare_sizes(const std::vector<size_t> &sizes, zoff_optimizer_hyper h, int steps, double scale, bool extreme)
 {
     tally all;
     for (size_t i = 0; i < sizes.size() && !::testing::Test::HasFatalFailure(); i++)
@@ -80,7 +80,7 @@ tally compare_sizes(const std::vector<size_t> &sizes, zoff_adam_hyper h, int ste
     return all;
 }
 
-tally compare_all_sizes(zoff_adam_hyper h, double scale, bool extreme)
+tally compare_all_sizes(zoff_optimizer_hyper h, double scale, bool extreme)
 {
     std::vector<size_t> sizes;
     for (size_t n = 0; n <= 130; n++)
@@ -93,10 +93,10 @@ tally compare_all_sizes(zoff_adam_hyper h, double scale, bool extreme)
     return all;
 }
 
-zoff_adam_hyper hyper(double weight_decay, zoff_decay decay)
+zoff_optimizer_hyper hyper(double weight_decay, zoff_decay decay)
 {
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init(&h);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
     h.weight_decay = weight_decay;
     h.decay = decay;
     return h;
@@ -116,7 +116,7 @@ TEST(accuracy, plain_adam_with_unscaled_gradients)
 
 TEST(accuracy, l2_within_the_running_error_bound)
 {
-    zoff_adam_hyper h = hyper(0.01, ZOFF_DECAY_L2);
+    zoff_optimizer_hyper h = hyper(0.01, ZOFF_DECAY_L2);
     h.eps = 1e-4; // large enough that its place in the formula is visible
     const tally all = compare_all_sizes(h, 1.0, false);
     EXPECT_LT(all.loosest, 1e-3L);
@@ -124,7 +124,7 @@ TEST(accuracy, l2_within_the_running_error_bound)
 
 TEST(accuracy, other_betas)
 {
-    zoff_adam_hyper h = hyper(0.1, ZOFF_DECAY_DECOUPLED);
+    zoff_optimizer_hyper h = hyper(0.1, ZOFF_DECAY_DECOUPLED);
     h.beta1 = 0.8;
     h.beta2 = 0.95;
     h.lr = 0.01;
@@ -145,7 +145,7 @@ TEST(accuracy, every_rule_over_a_thousand_steps)
     for (const auto &rule : every_rule()) {
         SCOPED_TRACE(rule.name);
         printf("%-18s", rule.name);
-        zoff_adam_hyper h = rule.hyper;
+        zoff_optimizer_hyper h = rule.hyper;
         const zoff_optimizer optimizer = h.optimizer;
         h.lr = optimizer == ZOFF_OPTIMIZER_LION ? 1e-4 : optimizer == ZOFF_OPTIMIZER_ADAGRAD ? 1e-2 : 1e-3;
         h.weight_decay /= optimizer == ZOFF_OPTIMIZER_ADAM ? 10 : 1;

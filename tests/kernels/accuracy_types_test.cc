@@ -77,10 +77,10 @@ struct source {
     }
 };
 
-zoff_adam_hyper adamw(double weight_decay)
+zoff_optimizer_hyper adamw(double weight_decay)
 {
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init(&h);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
     h.weight_decay = weight_decay;
     return h;
 }
@@ -97,9 +97,9 @@ figures run(inputs kind, double weight_decay, const types &c)
         start[i] = oracle_load(p.data(), c.master, i);
         ep[i] = start[i];
     }
-    const zoff_adam_hyper h = adamw(weight_decay);
+    const zoff_optimizer_hyper h = adamw(weight_decay);
     const real beta1 = h.beta1, beta2 = h.beta2, lr = h.lr, eps = h.eps;
-    zoff_adam_tensor tensor = {};
+    zoff_optimizer_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = N;
     tensor.master = p.data();
@@ -123,7 +123,7 @@ figures run(inputs kind, double weight_decay, const types &c)
             bound[i] += half;
             noise[i] += half * half / 4 / 3; // the variance of what is evenly spread over a unit
         }
-        EXPECT_ZOFF_OK(zoff_adam_step(&h, t, 1 / c.loss_scale, &tensor));
+        EXPECT_ZOFF_OK(zoff_optimizer_step(&h, t, 1 / c.loss_scale, &tensor));
     }
     real errors = 0, squares = 0, noises = 0, updates = 0, relative = 0, worst = 0;
     size_t counted = 0;

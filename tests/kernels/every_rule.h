@@ -11,14 +11,14 @@ extern "C" {
 struct rule_case {
     zoff_adam_rule rule;
     const char *name;
-    zoff_adam_hyper hyper;
+    zoff_optimizer_hyper hyper;
     zoff_adam_states states; // by the header, not by the library
 };
 
 inline rule_case make_rule(zoff_adam_rule rule, const char *name, zoff_optimizer optimizer, double weight_decay, bool m, bool v)
 {
     rule_case c = {rule, name, {}, {m, v}};
-    zoff_adam_hyper_init_for(&c.hyper, optimizer);
+    zoff_optimizer_hyper_init(&c.hyper, optimizer);
     c.hyper.lr = 0.0123;
     c.hyper.weight_decay = weight_decay;
     c.hyper.lr_decay = optimizer == ZOFF_OPTIMIZER_ADAGRAD ? 0.03 : 0;

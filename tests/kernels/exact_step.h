@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <zoff/adam.h>
+#include <zoff/optimizer.h>
 
 namespace exact
 {
@@ -70,7 +70,7 @@ inline bounded blend(real keep, bounded m, real rest, bounded g)
     return rounded(sum(product(constant(rest), g), rounded(product(constant(keep), m))));
 }
 
-inline bounded adam_update(const zoff_adam_hyper &h, int64_t t, bounded g, element *e)
+inline bounded adam_update(const zoff_optimizer_hyper &h, int64_t t, bounded g, element *e)
 {
     const bounded inv_root =
         h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION ? bounded{1, 0} : constant(1 / sqrtl(1 - powl(h.beta2, (real)t)));
@@ -80,7 +80,7 @@ inline bounded adam_update(const zoff_adam_hyper &h, int64_t t, bounded g, eleme
     return rounded(quotient(e->m, rounded(sum(product(rounded(root(e->v)), inv_root), constant(h.eps)))));
 }
 
-inline bounded sgd_update(const zoff_adam_hyper &h, int64_t t, bounded g, element *e)
+inline bounded sgd_update(const zoff_optimizer_hyper &h, int64_t t, bounded g, element *e)
 {
     if (h.momentum == 0)
         return g;
@@ -89,7 +89,7 @@ inline bounded sgd_update(const zoff_adam_hyper &h, int64_t t, bounded g, elemen
 }
 
 // Step `t` on one element. `undecided` counts signs that no arithmetic of fp32 can be blamed for.
-inline void step(const zoff_adam_hyper &h, int64_t t, double scale, real grad, element *e, size_t *undecided)
+inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real grad, element *e, size_t *undecided)
 {
     const bool shrinks = h.optimizer == ZOFF_OPTIMIZER_LION || (h.optimizer == ZOFF_OPTIMIZER_ADAM && h.decay != ZOFF_DECAY_L2);
     bounded g = rounded(product({grad, 0}, constant(scale)));

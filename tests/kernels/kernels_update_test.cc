@@ -65,7 +65,7 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
         std::fill(m, m + n, 0.0f);
     const zoff_adam_states states = c.rule->states;
     const bool spare = n % 2; // states that the rule does not have: given and left alone, or NULL
-    zoff_adam_tensor expected = {};
+    zoff_optimizer_tensor expected = {};
     expected.count = n;
     expected.master = half_p ? (void *)twin(a.p16_2, p16, n) : (void *)twin(a.p32_2, p32, n);
     expected.m = twin(a.m_2, m, n);
@@ -76,7 +76,7 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     expected.copy_dtype = c.weights.copy;
     expected.master_dtype = c.weights.master;
 
-    zoff_adam_hyper hyper = c.rule->hyper;
+    zoff_optimizer_hyper hyper = c.rule->hyper;
     if (n % 5 == 4)
         hyper.lr = 0;
     const int64_t t = first ? 1 : 2 + (int64_t)(n * 7 % 1000) * (shift ? 1 : 5);

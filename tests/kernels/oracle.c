@@ -123,7 +123,7 @@ static double weights_of(float rest, float beta, int64_t t)
     return rest * (1 - pow(beta, (double)t)) / (1 - (double)beta);
 }
 
-static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
+static struct constants constants_of(const zoff_optimizer_hyper *h, int64_t t)
 {
     struct constants c = {
         .beta1 = (float)h->beta1,
@@ -149,7 +149,7 @@ static struct constants constants_of(const zoff_adam_hyper *h, int64_t t)
     return c;
 }
 
-static float adam(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m, float *v)
+static float adam(const zoff_optimizer_hyper *h, const struct constants *c, float p, float g, float *m, float *v)
 {
     if (h->weight_decay != 0 && h->decay == ZOFF_DECAY_L2)
         g = fmaf(c->weight_decay, p, g);
@@ -162,7 +162,7 @@ static float adam(const zoff_adam_hyper *h, const struct constants *c, float p, 
     return fmaf(c->rate, u, p);
 }
 
-static float adagrad(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *v)
+static float adagrad(const zoff_optimizer_hyper *h, const struct constants *c, float p, float g, float *v)
 {
     if (h->weight_decay != 0)
         g = fmaf(c->weight_decay, p, g);
@@ -177,7 +177,7 @@ static float sign_of(float x)
     return (float)((x > 0) - (x < 0));
 }
 
-static float lion(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m)
+static float lion(const zoff_optimizer_hyper *h, const struct constants *c, float p, float g, float *m)
 {
     const float u = sign_of(fmaf(c->rest1, g, c->beta1 * *m));
     *m = fmaf(c->rest2, g, c->beta2 * *m);
@@ -186,7 +186,7 @@ static float lion(const zoff_adam_hyper *h, const struct constants *c, float p, 
     return fmaf(c->rate, u, p);
 }
 
-static float sgd(const zoff_adam_hyper *h, const struct constants *c, float p, float g, float *m)
+static float sgd(const zoff_optimizer_hyper *h, const struct constants *c, float p, float g, float *m)
 {
     if (h->weight_decay != 0)
         g = fmaf(c->weight_decay, p, g);
@@ -198,7 +198,7 @@ static float sgd(const zoff_adam_hyper *h, const struct constants *c, float p, f
     return fmaf(c->rate, u, p);
 }
 
-void oracle_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor)
+void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, const zoff_optimizer_tensor *tensor)
 {
     const struct constants c = constants_of(hyper, t);
     const zoff_dtype copy_dtype = tensor->copy_dtype ? tensor->copy_dtype : ZOFF_BF16;

@@ -1,11 +1,11 @@
-/* oracle.h: what every kernel must compute, as plain loops over plain arrays, written from the formulas of <zoff/adam.h> and
- * shared with nothing in src/. Slow and obvious on purpose. */
+/* oracle.h: what every kernel must compute, as plain loops over plain arrays, written from the formulas of <zoff/optimizer.h>
+ * and shared with nothing in src/. Slow and obvious on purpose. */
 #ifndef ZOFF_TESTS_ORACLE_H
 #define ZOFF_TESTS_ORACLE_H
 
 #include <stddef.h>
 #include <stdint.h>
-#include <zoff/adam.h>
+#include <zoff/optimizer.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,8 +23,8 @@ uint16_t oracle_to_f16(float x);
 float oracle_load(const void *array, zoff_dtype dtype, size_t i);
 void oracle_store(void *array, zoff_dtype dtype, size_t i, float x);
 
-/* Step `t` of any optimizer on one tensor, as zoff_adam_step() promises it. */
-void oracle_step(const zoff_adam_hyper *hyper, int64_t t, double grad_scale, const zoff_adam_tensor *tensor);
+/* Step `t` of any optimizer on one tensor, as zoff_optimizer_step() promises it. */
+void oracle_step(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, const zoff_optimizer_tensor *tensor);
 
 /* Sum of squares of a block of at most 1024 elements, from element `begin` on. */
 double oracle_square_sum(const void *grad, zoff_dtype dtype, size_t begin, size_t count);

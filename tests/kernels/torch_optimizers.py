@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch_optimizers.py: 100 steps of PyTorch's own optimizers in fp32 judge zoff_adam_step(), element by element: Adam, AdamW,
+"""torch_optimizers.py: 100 steps of PyTorch's own optimizers in fp32 judge zoff_optimizer_step(), element by element: Adam, AdamW,
 Adagrad, SGD; and Lion, which PyTorch has not, written here with its tensors.
 
 torch_optimizers.py TORCH_SIDE VENV_DIR

@@ -1,5 +1,5 @@
 // torch_side.cc: zoff's side of torch_optimizers.py: reads weights and gradients from a raw file, does the steps with
-// zoff_adam_step(), and writes the weights and states to another.
+// zoff_optimizer_step(), and writes the weights and states to another.
 //
 // In:  double[14] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay, nesterov,
 //      flags;
@@ -21,8 +21,8 @@ int main(int argc, char **argv)
     }
     const size_t count = (size_t)head[0];
     std::vector<float> p(count), m(count), v(count), g(count);
-    zoff_adam_hyper hyper;
-    zoff_adam_hyper_init_for(&hyper, (zoff_optimizer)(int)head[2]);
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_hyper_init(&hyper, (zoff_optimizer)(int)head[2]);
     hyper.lr = head[3];
     hyper.beta1 = head[4];
     hyper.beta2 = head[5];
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     hyper.lr_decay = head[11];
     hyper.nesterov = head[12] != 0;
     hyper.flags = (uint64_t)head[13];
-    zoff_adam_tensor tensor = {};
+    zoff_optimizer_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = count;
     tensor.master = p.data();
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     bool good = fread(p.data(), sizeof(float), count, in) == count;
     for (int64_t t = 1; good && t <= (int64_t)head[1]; t++) {
         good = fread(g.data(), sizeof(float), count, in) == count;
-        if (good && zoff_adam_step(&hyper, t, 1.0, &tensor) != ZOFF_OK) {
+        if (good && zoff_optimizer_step(&hyper, t, 1.0, &tensor) != ZOFF_OK) {
             fprintf(stderr, "step %lld: %s\n", (long long)t, zoff_last_error());
             return 1;
         }

@@ -25,7 +25,7 @@ class sequence
             text.replace(text.find("\"gradient_clipping\": 0"), 22, "\"gradient_clipping\": 0.5");
         zoff_config *config = nullptr;
         zoff_engine *made = nullptr;
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "model.json", &config));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "model.json", &config));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = config;
@@ -229,10 +229,10 @@ class sequence
         auto want = reference::step(t.tensors, groups, updates + 1, 1, accumulation, clip);
         t.next_step();
         EXPECT_EQ(want.skipped, info.skipped);
-        EXPECT_EQ(want.updated, info.elements_updated);
+        EXPECT_EQ(want.updated, info.numbers.elements_updated);
         if (!want.skipped) {
-            EXPECT_EQ(want.norm, info.grad_norm);
-            EXPECT_EQ(want.clip, info.clip_factor);
+            EXPECT_EQ(want.norm, info.numbers.grad_norm);
+            EXPECT_EQ(want.clip, info.numbers.clip_factor);
             updates++;
         }
         int64_t count = -1;
@@ -373,7 +373,7 @@ class sequence
             return ZOFF_ERR_STATE;
         if (p >= added || t.tensors[p].frozen || count > total - first)
             return ZOFF_ERR_INVALID;
-        const zoff_adam_hyper &h = sealed[t.tensors[p].group];
+        const zoff_optimizer_hyper &h = sealed[t.tensors[p].group];
         bool kept = kind == ZOFF_STATE_MASTER || (kind == ZOFF_STATE_M ? reference::keeps_m(h) : reference::keeps_v(h));
         return kept ? ZOFF_OK : ZOFF_ERR_INVALID;
     }
@@ -409,10 +409,10 @@ class sequence
             push();
     }
 
-    zoff_adam_hyper new_hyper(zoff_optimizer optimizer)
+    zoff_optimizer_hyper new_hyper(zoff_optimizer optimizer)
     {
-        zoff_adam_hyper h;
-        zoff_adam_hyper_init_for(&h, optimizer);
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, optimizer);
         h.lr = 0.001 * (random() % 10);
         h.weight_decay = 0.1 * (random() % 2);
         h.decay = random() % 2 ? ZOFF_DECAY_L2 : ZOFF_DECAY_DECOUPLED;
@@ -427,7 +427,7 @@ class sequence
     void set_group()
     {
         unsigned g = random() % 3;
-        zoff_adam_hyper h = new_hyper(random() % 3 ? groups[g].optimizer : (zoff_optimizer)(random() % 4));
+        zoff_optimizer_hyper h = new_hyper(random() % 3 ? groups[g].optimizer : (zoff_optimizer)(random() % 4));
         bool bad = random() % 6 == 0;
         if (bad)
             h.lr = -1;
@@ -452,8 +452,8 @@ class sequence
     std::mt19937 random;
     trainer t;
     engine e;
-    std::vector<zoff_adam_hyper> groups, sealed; // of now; of when it was sealed
-    std::vector<unsigned> set;                   // groups named by set_group
+    std::vector<zoff_optimizer_hyper> groups, sealed; // of now; of when it was sealed
+    std::vector<unsigned> set;                        // groups named by set_group
     std::vector<std::vector<bool>> ready;
     std::vector<std::vector<int>> lent; // times
     std::string history;

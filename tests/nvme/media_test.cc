@@ -195,14 +195,14 @@ class Media : public testing::TestWithParam<const char *>
             EXPECT_EQ(ZOFF_ERR_IO, zoff_step_retry(e.get(), &info)) << "still broken: " << zoff_last_error();
             expect_told(file, place);
         }
-        EXPECT_LT(info.elements_updated, ELEMENTS);
+        EXPECT_LT(info.numbers.elements_updated, ELEMENTS);
         float x;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, &x));
 
         d.become(WELL);
         ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
         EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
-        EXPECT_EQ(ELEMENTS, info.elements_updated);
+        EXPECT_EQ(ELEMENTS, info.numbers.elements_updated);
         ASSERT_NO_FATAL_FAILURE(expect_step(2));
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
         ASSERT_NO_FATAL_FAILURE(expect_step(3));

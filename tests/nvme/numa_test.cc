@@ -182,7 +182,7 @@ class counted
     {
         zoff_config *parsed = nullptr;
         const std::string text = config_text(folder);
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "numa.json", &parsed));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "numa.json", &parsed));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;
@@ -205,8 +205,8 @@ class counted
         d.dtype = ZOFF_BF16;
         d.grad_dtype = ZOFF_F32;
         EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
-        zoff_adam_hyper h;
-        zoff_adam_hyper_init(&h);
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         h.lr = 0; // masters stay as they are
         h.beta1 = h.beta2 = 0.5;
         EXPECT_ZOFF_OK(zoff_engine_set_group(made, 0, &h));

@@ -145,7 +145,7 @@ void rank_trainers::backward(unsigned round, float scale, double leave_out)
     }
 }
 
-reference::result rank_trainers::step(const std::vector<zoff_adam_hyper> &groups, int64_t t, double clip)
+reference::result rank_trainers::step(const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double clip)
 {
     const reference::result r = reference::step(want.tensors, groups, t, 1.0, weight_sum, clip);
     forget();

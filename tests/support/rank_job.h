@@ -70,7 +70,7 @@ class rank_trainers
     void backward(unsigned round, float scale, double leave_out = 0);
 
     // The update with what was added up.
-    reference::result step(const std::vector<zoff_adam_hyper> &groups, int64_t t, double clip);
+    reference::result step(const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double clip);
 
     // What was added up is not wanted.
     void forget();

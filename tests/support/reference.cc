@@ -78,21 +78,21 @@ double weights_of(double beta, int64_t t)
 
 // The rules take element x from its gradient g, in step t. Constants are made in double and rounded once.
 struct rule {
-    rule(const zoff_adam_hyper &h_, int64_t t_) : h(h_), t(t_)
+    rule(const zoff_optimizer_hyper &h_, int64_t t_) : h(h_), t(t_)
     {
         if (h.optimizer == ZOFF_OPTIMIZER_ADAM && !(h.flags & ZOFF_HYPER_NO_BIAS_CORRECTION)) {
             c1 = weights_of(h.beta1, t);
             c2 = weights_of(h.beta2, t);
         }
     }
-    const zoff_adam_hyper &h;
+    const zoff_optimizer_hyper &h;
     const int64_t t;
     double c1 = 1, c2 = 1; // Adam's
 };
 
 static void adam(const rule &r, float g, element &x)
 {
-    const zoff_adam_hyper &h = r.h;
+    const zoff_optimizer_hyper &h = r.h;
     const bool decays = h.weight_decay != 0;
     if (decays && h.decay == ZOFF_DECAY_L2)
         g = fmaf((float)h.weight_decay, x.p, g);
@@ -105,7 +105,7 @@ static void adam(const rule &r, float g, element &x)
 
 static void adagrad(const rule &r, float g, element &x)
 {
-    const zoff_adam_hyper &h = r.h;
+    const zoff_optimizer_hyper &h = r.h;
     if (h.weight_decay != 0)
         g = fmaf((float)h.weight_decay, x.p, g);
     x.v = fmaf(g, g, x.v);
@@ -114,7 +114,7 @@ static void adagrad(const rule &r, float g, element &x)
 
 static void lion(const rule &r, float g, element &x)
 {
-    const zoff_adam_hyper &h = r.h;
+    const zoff_optimizer_hyper &h = r.h;
     const float blend = fmaf((float)(1 - h.beta1), g, (float)h.beta1 * x.m);
     const float u = blend > 0 ? 1.0f : blend < 0 ? -1.0f : blend; // 0 and NaN stay
     x.m = fmaf((float)(1 - h.beta2), g, (float)h.beta2 * x.m);
@@ -124,7 +124,7 @@ static void lion(const rule &r, float g, element &x)
 
 static void sgd(const rule &r, float g, element &x)
 {
-    const zoff_adam_hyper &h = r.h;
+    const zoff_optimizer_hyper &h = r.h;
     float u = h.weight_decay != 0 ? fmaf((float)h.weight_decay, x.p, g) : g;
     if (h.momentum != 0) {
         const double keep = r.t == 1 ? 0 : h.momentum, take = r.t == 1 ? 1 : 1 - h.dampening;
@@ -148,12 +148,12 @@ static void update(const rule &r, float g, element &x)
     }
 }
 
-void update(const zoff_adam_hyper &h, int64_t t, float g, element &x)
+void update(const zoff_optimizer_hyper &h, int64_t t, float g, element &x)
 {
     update(rule(h, t), g, x);
 }
 
-result step(std::vector<tensor> &tensors, const std::vector<zoff_adam_hyper> &groups, int64_t t, double grad_scale,
+result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double grad_scale,
             double accumulation, double clip_norm)
 {
     double squares = square_sum(tensors);

@@ -75,16 +75,16 @@ struct element {
 double weights_of(double beta, int64_t t);
 
 // Take element x from its gradient g, in step t.
-void update(const zoff_adam_hyper &h, int64_t t, float g, element &x);
+void update(const zoff_optimizer_hyper &h, int64_t t, float g, element &x);
 
 // The states that a rule keeps from step to step.
-inline bool keeps_m(const zoff_adam_hyper &h)
+inline bool keeps_m(const zoff_optimizer_hyper &h)
 {
     return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_LION ||
            (h.optimizer == ZOFF_OPTIMIZER_SGD && h.momentum != 0);
 }
 
-inline bool keeps_v(const zoff_adam_hyper &h)
+inline bool keeps_v(const zoff_optimizer_hyper &h)
 {
     return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_ADAGRAD;
 }
@@ -96,7 +96,7 @@ struct result {
 };
 
 // One update with the gradients in `sum`, added up over `accumulation` micro-steps.
-result step(std::vector<tensor> &tensors, const std::vector<zoff_adam_hyper> &groups, int64_t t, double grad_scale,
+result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double grad_scale,
             double accumulation, double clip_norm);
 } // namespace reference
 

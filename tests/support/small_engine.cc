@@ -24,7 +24,7 @@ engine plan_one(uint64_t count, const std::string &text, zoff_accel *device, zof
     zoff_engine_opts opts = {};
     zoff_engine *made = nullptr;
     zoff_config *settings = nullptr;
-    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
+    EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
     opts.struct_size = sizeof opts;
     opts.config = settings;
     opts.accel = device;
@@ -68,11 +68,11 @@ std::string with_offloaded_weights(std::string text, const std::string &folder)
                             folder + "\", \"buffer_count\": 2, \"max_in_cpu\": 0}");
 }
 
-std::vector<zoff_adam_hyper> config_groups(unsigned count)
+std::vector<zoff_optimizer_hyper> config_groups(unsigned count)
 {
-    std::vector<zoff_adam_hyper> groups(count);
+    std::vector<zoff_optimizer_hyper> groups(count);
     for (auto &h : groups) {
-        zoff_adam_hyper_init(&h);
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         h.lr = 0.01;
     }
     return groups;
@@ -94,7 +94,7 @@ engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements,
 {
     zoff_config *parsed = nullptr;
     zoff_engine *made = nullptr;
-    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+    EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = parsed;

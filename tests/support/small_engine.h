@@ -23,7 +23,7 @@ std::string with_ratio(std::string text, double ratio);
 std::string with_offloaded_weights(std::string text, const std::string &folder);
 
 // The groups that go with config_text().
-std::vector<zoff_adam_hyper> config_groups(unsigned count = 2);
+std::vector<zoff_optimizer_hyper> config_groups(unsigned count = 2);
 
 // Ranks that are threads of one process share its processors.
 unsigned threads_of_rank();

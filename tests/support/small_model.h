@@ -24,7 +24,7 @@ inline zoff_param_desc describe(const char *name, size_t count, size_t slices = 
 struct small_model {
     small_model()
     {
-        zoff_adam_hyper_init(&values.hyper);
+        zoff_optimizer_hyper_init(&values.hyper, ZOFF_OPTIMIZER_ADAM);
         m.values = &values;
         m.in_place = true;
     }

@@ -227,7 +227,7 @@ void trainer::expect_weights()
     }
 }
 
-void trainer::expect_states(zoff_engine *e, const std::vector<zoff_adam_hyper> &groups)
+void trainer::expect_states(zoff_engine *e, const std::vector<zoff_optimizer_hyper> &groups)
 {
     for (size_t i = 0; i < tensors.size(); i++) {
         auto &t = tensors[i];

@@ -73,7 +73,7 @@ class trainer
 
     // The engine's states are the reference's; what the optimizers of the groups do not keep (none given: Adam) it does not
     // have.
-    void expect_states(zoff_engine *e, const std::vector<zoff_adam_hyper> &groups = {});
+    void expect_states(zoff_engine *e, const std::vector<zoff_optimizer_hyper> &groups = {});
 
     size_t place(size_t i, size_t k) const { return k / tensors[i].count * stores[i].stride + k % tensors[i].count; }
     static size_t size(zoff_dtype dtype) { return dtype == ZOFF_F32 ? 4 : 2; }

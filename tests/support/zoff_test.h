@@ -2,6 +2,8 @@
 #ifndef ZOFF_TEST_H
 #define ZOFF_TEST_H
 
+#include "config_text.h"
+
 #include <sys/stat.h>
 
 #include <gtest/gtest.h>

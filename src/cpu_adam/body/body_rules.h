@@ -1,4 +1,5 @@
-/* body_rules.h: the formulas of <zoff/adam.h> on one register of elements, over whatever vocabulary was included before. */
+/* body_rules.h: the formulas of <zoff/optimizer.h> on one register of elements, over whatever vocabulary was included before.
+ */
 #ifndef ZOFF_BODY_RULES_H
 #define ZOFF_BODY_RULES_H
 

@@ -9,7 +9,7 @@ static int step_with_engine(void)
     float weight = 1.0f, grad = 0.5f;
     const zoff_param_desc desc = {.struct_size = sizeof desc, .value = &weight, .grad = &grad, .count = 1};
     zoff_engine *engine;
-    if (zoff_engine_open(NULL, &desc, sizeof desc, 1, &engine) != ZOFF_OK)
+    if (zoff_engine_open(NULL, &desc, 1, &engine) != ZOFF_OK)
         return -1;
     const zoff_status status = zoff_step(engine, NULL, NULL);
     zoff_engine_destroy(engine);
@@ -19,11 +19,12 @@ static int step_with_engine(void)
 int main(void)
 {
     float weight = 1.0f, m = 0.0f, v = 0.0f, grad = 0.5f;
-    zoff_adam_hyper hyper;
-    zoff_adam_tensor tensor = {.struct_size = sizeof tensor, .count = 1, .master = &weight, .m = &m, .v = &v, .grad = &grad};
-    zoff_adam_hyper_init(&hyper);
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_tensor tensor = {
+        .struct_size = sizeof tensor, .count = 1, .master = &weight, .m = &m, .v = &v, .grad = &grad};
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_ADAM);
     hyper.lr = 0.125;
-    if (zoff_adam_step(&hyper, 1, 1.0, &tensor) != ZOFF_OK || step_with_engine() != 0) {
+    if (zoff_optimizer_step(&hyper, 1, 1.0, &tensor) != ZOFF_OK || step_with_engine() != 0) {
         fprintf(stderr, "zoff: %s\n", zoff_last_error());
         return 1;
     }

@@ -140,7 +140,7 @@ TEST_P(Delays, NeverChangeABit)
         }
         const reference::result want = all.step(config_groups(), step, 2.0);
         job.on_each([&](unsigned rank) {
-            EXPECT_EQ(want.norm, infos[rank].grad_norm);
+            EXPECT_EQ(want.norm, infos[rank].numbers.grad_norm);
             trainer &t = *all.trainers[rank];
             t.tensors = all.want.tensors;
             t.expect_weights();

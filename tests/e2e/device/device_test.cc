@@ -55,8 +55,8 @@ TEST_F(Device, MovesEachGradientDownAndEachWeightUpOnce)
     build(ZOFF_BF16, config_text(""));
     for (int64_t i = 1; i <= 3; i++) {
         ASSERT_NO_FATAL_FAILURE(step(i));
-        EXPECT_EQ(2 * trained(), info.device_read_bytes) << "the first weights are not the step's";
-        EXPECT_EQ(2 * trained(), info.device_write_bytes);
+        EXPECT_EQ(2 * trained(), info.bytes.device_read) << "the first weights are not the step's";
+        EXPECT_EQ(2 * trained(), info.bytes.device_written);
     }
     t.expect_states(e.get());
     char text[1024];
@@ -174,8 +174,8 @@ TEST_F(Device, AddsUpMicroBatches)
             info = new_info();
             ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
             ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-            EXPECT_EQ(2 * trained(), info.device_read_bytes);
-            EXPECT_EQ(micro == 3 ? 2 * trained() : 0, info.device_write_bytes);
+            EXPECT_EQ(2 * trained(), info.bytes.device_read);
+            EXPECT_EQ(micro == 3 ? 2 * trained() : 0, info.bytes.device_written);
         }
         reference::step(t.tensors, config_groups(), number, 1.0, 3.0, 0);
         t.next_step();
@@ -194,8 +194,8 @@ TEST_F(Device, LeavesOutWhatHasNoGradient)
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
     reference::step(t.tensors, config_groups(), 1, 1.0, 1.0, 0);
     t.expect_weights();
-    EXPECT_EQ(2u * (33333 + 2111), info.device_read_bytes);
-    EXPECT_EQ(2u * (33333 + 2111), info.device_write_bytes);
+    EXPECT_EQ(2u * (33333 + 2111), info.bytes.device_read);
+    EXPECT_EQ(2u * (33333 + 2111), info.bytes.device_written);
 }
 
 TEST_F(Device, ASkippedStepChangesNothing)
@@ -207,8 +207,8 @@ TEST_F(Device, ASkippedStepChangesNothing)
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
     EXPECT_TRUE(info.skipped);
-    EXPECT_EQ(8u, info.nonfinite_param);
-    EXPECT_EQ(0u, info.device_write_bytes);
+    EXPECT_EQ(8u, info.culprit.param);
+    EXPECT_EQ(0u, info.bytes.device_written);
     t.next_step();
     t.expect_weights();
     ASSERT_NO_FATAL_FAILURE(step(1));

@@ -114,19 +114,19 @@ TEST_P(Kept, TheBitsAreThoseOfNone)
     t.expect_states(e.get());
 
     ASSERT_NO_FATAL_FAILURE(step(false));
-    const double there = (double)info.elements_on_device, all = (double)trained();
-    EXPECT_EQ(trained(), info.elements_updated);
+    const double there = (double)info.numbers.elements_on_device, all = (double)trained();
+    EXPECT_EQ(trained(), info.numbers.elements_updated);
     EXPECT_GE(1500.0, std::abs(there - (1 - c.ratio) * all)) << "the share is honoured to half a chunk of 3000";
     if (c.ratio == 1 || c.ratio == 0) {
         EXPECT_EQ(c.ratio == 1 ? 0 : all, there);
     }
     /* Of what is updated on the device neither gradients come down nor weights go up; but of the slice in which the border is.
      */
-    EXPECT_LE(bytes * (trained() - info.elements_on_device), info.device_read_bytes);
+    EXPECT_LE(bytes * (trained() - info.numbers.elements_on_device), info.bytes.device_read);
     if (c.accumulation == 1) {
-        EXPECT_GE(bytes * (trained() - info.elements_on_device) + bytes * 33333, info.device_read_bytes);
+        EXPECT_GE(bytes * (trained() - info.numbers.elements_on_device) + bytes * 33333, info.bytes.device_read);
     }
-    EXPECT_EQ(bytes * (trained() - info.elements_on_device), info.device_write_bytes);
+    EXPECT_EQ(bytes * (trained() - info.numbers.elements_on_device), info.bytes.device_written);
     /* Masters, two moments, the sum where micro-batches are added up; 8 bytes a block that is measured there; with padding. */
     const double measured = c.accumulation > 1 ? there : all;
     const double documented = there * (12 + (c.accumulation > 1 ? 4 : 0)) + measured * 8.0 / 1024;
@@ -202,7 +202,7 @@ TEST_F(KeptOnce, IsForADeviceWithMemoryOfItsOwn)
     zoff_engine_opts opts = {};
     zoff_config *settings = nullptr;
     const std::string text = with_ratio(config_text(""), 0.25);
-    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "ds.json", &settings));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "ds.json", &settings));
     const config closes(settings);
     opts.struct_size = sizeof opts;
     opts.config = settings;
@@ -263,8 +263,8 @@ TEST_F(KeptOnce, WhatStaysOnTheDeviceTakesNoPlaceInDram)
         zoff_step_info info = new_info();
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
-        EXPECT_EQ(0u, info.nvme_read_bytes);
-        EXPECT_EQ(0u, info.nvme_write_bytes);
+        EXPECT_EQ(0u, info.bytes.nvme_read);
+        EXPECT_EQ(0u, info.bytes.nvme_written);
         reference::step(t.tensors, config_groups(), number, 1.0, 1.0, 0);
         t.next_step();
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());

@@ -102,7 +102,7 @@ TEST(Window, MemoryIsThatOfTheBudgetWhateverTheModel)
         desc.dtype = desc.grad_dtype = ZOFF_BF16;
         const std::string text = config_text(folder.path);
         zoff_config *config = nullptr;
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &config));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &config));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = config;

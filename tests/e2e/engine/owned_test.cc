@@ -346,7 +346,7 @@ TEST(OwnedFolders, TheProgramsWordCounts)
     std::string without = text;
     without.erase(without.find(empty), empty.size());
     zoff_config *config = nullptr;
-    ASSERT_ZOFF_OK(zoff_config_parse(without.data(), without.size(), "folders.json", &config));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(without.data(), without.size(), "folders.json", &config));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = config;
@@ -410,7 +410,7 @@ TEST(OwnedFrozen, IsReadAndNeverWritten)
         ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        EXPECT_EQ(plan.step_write_bytes, info.nvme_write_bytes);
+        EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written);
         reference::step(t.tensors, config_groups(), step, 1.0, 1, 0);
     }
 }
@@ -448,13 +448,13 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
         ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
         t.backward_all(0.1f);
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        EXPECT_EQ(plan.weight_nvme_bytes, info.nvme_write_bytes);
-        EXPECT_EQ(plan.weight_nvme_bytes, info.nvme_read_bytes);
+        EXPECT_EQ(plan.weight_nvme_bytes, info.bytes.nvme_written);
+        EXPECT_EQ(plan.weight_nvme_bytes, info.bytes.nvme_read);
         // In the first pass nobody knows which slice comes next.
         if (pass == 0 && chunk >= slice) {
-            EXPECT_EQ(0u, info.nvme_ahead_bytes);
+            EXPECT_EQ(0u, info.bytes.nvme_read_ahead);
         } else if (pass) {
-            EXPECT_GE(info.nvme_ahead_bytes, plan.weight_nvme_bytes / 2);
+            EXPECT_GE(info.bytes.nvme_read_ahead, plan.weight_nvme_bytes / 2);
         }
         reference::step(t.tensors, config_groups(1), pass + 1, 1.0, 1, 0);
     }

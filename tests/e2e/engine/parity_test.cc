@@ -12,14 +12,14 @@ namespace
 struct recipe {
     const char *name;
     std::string optimizer; // of the configuration
-    std::vector<zoff_adam_hyper> groups;
+    std::vector<zoff_optimizer_hyper> groups;
     float initial_v = 0;
 };
 
-zoff_adam_hyper hyper_of(zoff_optimizer optimizer, double lr)
+zoff_optimizer_hyper hyper_of(zoff_optimizer optimizer, double lr)
 {
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init_for(&h, optimizer);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, optimizer);
     h.lr = lr;
     return h;
 }
@@ -152,7 +152,7 @@ class Parity : public testing::TestWithParam<cell>
     {
         zoff_config *parsed = nullptr;
         std::string text = config_text();
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "parity.json", &parsed));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "parity.json", &parsed));
         config.reset(parsed);
         const cell &c = GetParam();
         uint64_t budget = 0;
@@ -206,15 +206,15 @@ class Parity : public testing::TestWithParam<cell>
         uint64_t read = 0, written = 0;
         const bool accumulates = GetParam().accumulation > 1;
         for (const auto &x : t.tensors) {
-            const zoff_adam_hyper &h = used.groups[x.group];
+            const zoff_optimizer_hyper &h = used.groups[x.group];
             const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
             const uint64_t states = 4 * (1u + reference::keeps_m(h) + reference::keeps_v(h));
             // Measured and used; with an accumulator, which is fp32, added to it before: read, read, written.
             read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
             written += elements * (states + (x.dtype == ZOFF_F32 ? 0 : 2) + (accumulates ? 4 : 0));
         }
-        EXPECT_EQ(read, info.host_read_bytes);
-        EXPECT_EQ(written, info.host_write_bytes);
+        EXPECT_EQ(read, info.bytes.host_read);
+        EXPECT_EQ(written, info.bytes.host_written);
     }
 
     scratch_folder folders[2];
@@ -245,10 +245,10 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             ASSERT_EQ(micro < c.accumulation, info.accumulated);
         }
         auto want = reference::step(t.tensors, used.groups, step, 1.0, c.accumulation, 2.0);
-        EXPECT_EQ(want.norm, info.grad_norm);
-        EXPECT_EQ(want.clip, info.clip_factor);
+        EXPECT_EQ(want.norm, info.numbers.grad_norm);
+        EXPECT_EQ(want.clip, info.numbers.clip_factor);
         EXPECT_EQ(want.clip < 1, step % 2 == 1);
-        EXPECT_EQ(want.updated, info.elements_updated);
+        EXPECT_EQ(want.updated, info.numbers.elements_updated);
         EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
         EXPECT_EQ(step, info.t);
         expect_bytes(t, info);
@@ -256,20 +256,20 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             zoff_plan_info plan = {};
             plan.struct_size = sizeof plan;
             ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
-            EXPECT_EQ(plan.step_write_bytes, info.nvme_write_bytes);
-            EXPECT_EQ(plan.nvme_bytes, (c.persist ? 2 : 1) * info.nvme_write_bytes);
+            EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written);
+            EXPECT_EQ(plan.nvme_bytes, (c.persist ? 2 : 1) * info.bytes.nvme_written);
             // In the first step states are fresh and only masters are read, and what Adagrad starts with.
             const bool all =
                 step > 1 || used.initial_v != 0 || (!reference::keeps_m(used.groups[0]) && !reference::keeps_v(used.groups[0]));
             // expect_states() leaves the chunk that it read last in its slot, so the next step need not read it.
             if (step == 2) {
-                EXPECT_LE(info.nvme_read_bytes, plan.step_read_bytes);
+                EXPECT_LE(info.bytes.nvme_read, plan.step_read_bytes);
             } else if (step > 1 || !c.persist) {
-                EXPECT_EQ(all, plan.step_read_bytes == info.nvme_read_bytes)
-                    << "step " << step << ": " << info.nvme_read_bytes << " of " << plan.step_read_bytes;
+                EXPECT_EQ(all, plan.step_read_bytes == info.bytes.nvme_read)
+                    << "step " << step << ": " << info.bytes.nvme_read << " of " << plan.step_read_bytes;
             }
         } else {
-            EXPECT_EQ(0u, info.nvme_read_bytes + info.nvme_write_bytes);
+            EXPECT_EQ(0u, info.bytes.nvme_read + info.bytes.nvme_written);
         }
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         if (step == 1 || step == 5) {

@@ -137,8 +137,8 @@ TEST_F(Persist, AnotherModelIsRefused)
     engine refused = make_engine(other, text(), 2048);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "/zoff-r0.states' holds the states of another model", zoff_engine_seal(refused.get()));
     // Another optimizer has other states, also where they have the same sizes.
-    zoff_adam_hyper lion;
-    zoff_adam_hyper_init_for(&lion, ZOFF_OPTIMIZER_LION);
+    zoff_optimizer_hyper lion;
+    zoff_optimizer_hyper_init(&lion, ZOFF_OPTIMIZER_LION);
     refused = make_engine(t, text(), 2048);
     ASSERT_ZOFF_OK(zoff_engine_set_group(refused.get(), 1, &lion));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of another model", zoff_engine_seal(refused.get()));
@@ -168,7 +168,7 @@ TEST_F(Persist, StatesInDramDoNotPersist)
 {
     zoff_config *config = nullptr;
     const std::string json = "{\"zoff\": {\"persist\": true}}";
-    ASSERT_ZOFF_OK(zoff_config_parse(json.data(), json.size(), "test.json", &config));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(json.data(), json.size(), "test.json", &config));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = config;
@@ -189,7 +189,7 @@ TEST_F(Persist, ASkippedStepCommitsNothing)
     log.expect("step 2 skipped");
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     EXPECT_TRUE(info.skipped);
-    EXPECT_EQ(0u, info.nvme_write_bytes);
+    EXPECT_EQ(0u, info.bytes.nvme_written);
     t.scramble();
     open();
     EXPECT_EQ(1, count());
@@ -248,8 +248,8 @@ TEST(ReadAhead, BeginsBeforeTheStepIsAskedFor)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         reference::step(t.tensors, config_groups(), k, 1, 1, 0);
     }
-    EXPECT_EQ(plan.slots * plan.chunk_bytes, info.nvme_ahead_bytes) << "as many as there are slots";
-    EXPECT_EQ(plan.nvme_bytes, info.nvme_read_bytes) << "and nothing is read twice";
+    EXPECT_EQ(plan.slots * plan.chunk_bytes, info.bytes.nvme_read_ahead) << "as many as there are slots";
+    EXPECT_EQ(plan.nvme_bytes, info.bytes.nvme_read) << "and nothing is read twice";
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())); // which needs slots, too
     // A step that leaves the first chunks out gives their slots to others.
     trainer two(4);

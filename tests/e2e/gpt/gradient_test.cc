@@ -244,15 +244,15 @@ TEST(plain_adamw, takes_the_step_of_zoff_adam_step)
             squares += static_cast<double>(grads[i]) * grads[i];
         }
         const double norm = std::sqrt(squares);
-        zoff_adam_hyper h;
-        zoff_adam_hyper_init(&h);
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         h.lr = hyper.lr, h.beta2 = hyper.beta2, h.weight_decay = hyper.weight_decay;
-        zoff_adam_tensor tensor = {};
+        zoff_optimizer_tensor tensor = {};
         tensor.struct_size = sizeof tensor;
         tensor.count = count;
         tensor.master = expected.data(), tensor.m = expected_m.data(), tensor.v = expected_v.data();
         tensor.grad = grads.data();
-        ASSERT_ZOFF_OK(zoff_adam_step(&h, t, norm > 2.0 ? 2.0 / (norm + 1e-6) : 1.0, &tensor));
+        ASSERT_ZOFF_OK(zoff_optimizer_step(&h, t, norm > 2.0 ? 2.0 / (norm + 1e-6) : 1.0, &tensor));
         EXPECT_NEAR(norm, gpt_plain_adamw(&hyper, t, count, weights.data(), grads.data(), m.data(), v.data()), 1e-12);
         for (size_t i = 0; i < count; i++)
             ASSERT_NEAR(expected[i], weights[i], 2e-6) << t << " " << i;

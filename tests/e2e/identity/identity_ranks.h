@@ -101,7 +101,7 @@ class tiny_engine
     zoff_status create(zoff_comm *ranks)
     {
         zoff_config *parsed = nullptr;
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test", &parsed));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test", &parsed));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;

@@ -78,7 +78,8 @@ int main(int argc, char **argv)
         params[i] = (zoff_param_desc){
             .value = weights[i], .grad = grads[i], .count = SHAPES[i].count, .dtype = SHAPES[i].dtype, .grad_dtype = ZOFF_F32};
     }
-    if (zoff_engine_open(argv[1], params, sizeof params[0], TENSORS, &e) != ZOFF_OK)
+    const zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = argv[1]};
+    if (zoff_engine_open(&opts, params, TENSORS, &e) != ZOFF_OK)
         fail("zoff_engine_open");
     if (zoff_step_count(e, &t) != ZOFF_OK || (t > 0 && zoff_params_push(e) != ZOFF_OK))
         fail("zoff_params_push");

@@ -34,7 +34,7 @@ TEST(ProgressThread, GradientsTravelWhileNobodyCalls)
         opts.progress_thread = true;
         zoff_config *parsed = nullptr;
         const std::string text = "{\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 4096}}";
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
         opts.config = parsed;
         zoff_engine *made = nullptr;
         EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));

@@ -42,11 +42,11 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
                         t.hand_over(all.engines[rank].get(), i, slice);
                 }
                 EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &infos[rank]));
-                each[rank].gradients += infos[rank].sent_gradient_bytes;
-                each[rank].weights += infos[rank].sent_weight_bytes;
-                each[rank].all += infos[rank].sent_bytes;
-                each[rank].down += infos[rank].device_read_bytes;
-                each[rank].up += infos[rank].device_write_bytes;
+                each[rank].gradients += infos[rank].bytes.sent_gradients;
+                each[rank].weights += infos[rank].bytes.sent_weights;
+                each[rank].all += infos[rank].bytes.sent;
+                each[rank].down += infos[rank].bytes.device_read;
+                each[rank].up += infos[rank].bytes.device_written;
             });
         }
         totals sum;

@@ -81,11 +81,11 @@ TEST_P(RanksDeviceTier, MovesAndTakesWhatIsDocumented)
     for (const auto &t : all.want.tensors)
         trained += t.frozen ? 0 : t.total();
     for (unsigned rank = 0; rank < world; rank++) {
-        there += infos[rank].elements_on_device;
-        updated += infos[rank].elements_updated;
-        down += infos[rank].device_read_bytes;
-        up += infos[rank].device_write_bytes;
-        const double kept = (double)infos[rank].elements_on_device;
+        there += infos[rank].numbers.elements_on_device;
+        updated += infos[rank].numbers.elements_updated;
+        down += infos[rank].bytes.device_read;
+        up += infos[rank].bytes.device_written;
+        const double kept = (double)infos[rank].numbers.elements_on_device;
         const double states = (double)plans[rank].device_bytes - (double)without[rank].device_bytes;
         EXPECT_LE(kept * (12 + 8.0 / 1024), states) << "masters, two moments, and 8 bytes a block";
         EXPECT_GE(kept * (12 + 8.0 / 1024) * 1.02 + (kept > 0 ? 12 * 4096 * 10 + 8 * 30 : 0), states) << "and padding";
@@ -181,8 +181,8 @@ TEST_P(RanksDeviceTier, WhoseGradientIsNotFiniteIsNamed)
             EXPECT_ZOFF_OK(zoff_step_begin(all.engines[rank].get(), nullptr));
             EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
             EXPECT_TRUE(info.skipped);
-            EXPECT_EQ(slice, info.nonfinite_slice);
-            EXPECT_EQ(1u, info.nonfinite_rank);
+            EXPECT_EQ(slice, info.culprit.slice);
+            EXPECT_EQ(1u, info.culprit.rank);
         });
         EXPECT_NE(0u, log.count("slice " + std::to_string(slice) +
                                 ", has an inf or nan between its elements 2048 and 3071 on rank 1"));

@@ -224,8 +224,8 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
         for (unsigned rank = 0; rank < c.world; rank++) {
             if (!job.is_here(rank))
                 continue;
-            EXPECT_EQ(want.norm, infos[rank].grad_norm);
-            EXPECT_EQ(want.clip, infos[rank].clip_factor);
+            EXPECT_EQ(want.norm, infos[rank].numbers.grad_norm);
+            EXPECT_EQ(want.clip, infos[rank].numbers.clip_factor);
             EXPECT_EQ(step, infos[rank].t);
         }
         job.on_each([&](unsigned rank) {

@@ -46,7 +46,7 @@ result first_step(unsigned world, bool in_turns, zoff_dtype dtype)
             EXPECT_ZOFF_OK(zoff_grad_weight(all.engines[rank].get(), weight_of(batch)));
             EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, &info));
             if (rank == 0)
-                r.norm = info.grad_norm;
+                r.norm = info.numbers.grad_norm;
         });
     }
     r.moments.resize(all.want.tensors.size());

@@ -67,7 +67,8 @@ static zoff_engine *open_engine(zoff_comm *comm, float *weights, float *grads)
                                "\"zero_optimization\": {\"stage\": 2, \"reduce_bucket_size\": 4096}}";
     zoff_config *config;
     zoff_engine *e;
-    check(zoff_config_parse(TEXT, sizeof TEXT - 1, "step_fault_rank", &config));
+    check(zoff_config_open(NULL, &config));
+    check(zoff_config_read_text(config, TEXT, sizeof TEXT - 1, "step_fault_rank"));
     const zoff_engine_opts opts = {.struct_size = sizeof opts, .config = config, .comm = comm, .threads = 1};
     check(zoff_engine_create(&opts, &e));
     zoff_config_close(config);

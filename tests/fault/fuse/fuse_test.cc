@@ -129,7 +129,7 @@ class Fuse : public testing::TestWithParam<kind>
                 ADD_FAILURE() << transfer << " number " << n << " " << what << ": " << words;
                 break;
             }
-            if (untouched && info.nvme_read_bytes && n > 40)
+            if (untouched && info.bytes.nvme_read && n > 40)
                 break;
         }
         t.expect_states(e.get());

@@ -169,7 +169,7 @@ class Deadlines : public testing::TestWithParam<where>
             "\"}}, \"zoff\": {\"io_backend\": \"threads\", \"persist\": true}}";
         zoff_config *parsed = nullptr;
         zoff_engine *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;

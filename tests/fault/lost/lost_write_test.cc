@@ -133,7 +133,7 @@ class LostWrite : public testing::TestWithParam<kind>
         zoff_config *parsed = nullptr;
         zoff_engine *made = nullptr;
         const std::string text = configuration();
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &parsed));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &parsed));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = parsed;

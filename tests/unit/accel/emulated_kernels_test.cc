@@ -46,8 +46,8 @@ struct lists {
     explicit lists(numbers &n)
     {
         memset(static_cast<void *>(this), 0, sizeof *this);
-        zoff_adam_hyper hyper;
-        zoff_adam_hyper_init(&hyper);
+        zoff_optimizer_hyper hyper;
+        zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_ADAM);
         for (size_t i = 0; i < PIECES; i++) {
             const size_t at = i * (COUNT / PIECES), count = COUNT / PIECES;
             hyper.lr = 0.1 / static_cast<double>(i + 1);

@@ -255,34 +255,34 @@ TEST(FactsPrintRanks, StopsWhereThereIsNoRoom)
 
 struct field {
     const char *name, *value;
-    void (*set)(zoff_adam_hyper &h);
+    void (*set)(zoff_optimizer_hyper &h);
 };
 
 const field FIELDS[] = {
-    {"lr", "0.25", [](zoff_adam_hyper &h) { h.lr = 0.25; }},
-    {"beta1", "0.5", [](zoff_adam_hyper &h) { h.beta1 = 0.5; }},
-    {"beta2", "0.75", [](zoff_adam_hyper &h) { h.beta2 = 0.75; }},
-    {"eps", "0.10000000000000001", [](zoff_adam_hyper &h) { h.eps = 0.1; }},
-    {"decay", "L2", [](zoff_adam_hyper &h) { h.decay = ZOFF_DECAY_L2; }},
-    {"momentum", "3", [](zoff_adam_hyper &h) { h.momentum = 3; }},
-    {"dampening", "2", [](zoff_adam_hyper &h) { h.dampening = 2; }},
-    {"lr_decay", "-0.5", [](zoff_adam_hyper &h) { h.lr_decay = -0.5; }},
-    {"nesterov", "true", [](zoff_adam_hyper &h) { h.nesterov = true; }},
-    {"optimizer", "Lion", [](zoff_adam_hyper &h) { h.optimizer = ZOFF_OPTIMIZER_LION; }},
-    {"weight_decay", "0.125", [](zoff_adam_hyper &h) { h.weight_decay = 0.125; }},
-    {"flags", "0x11", [](zoff_adam_hyper &h) { h.flags = 0x11; }},
+    {"lr", "0.25", [](zoff_optimizer_hyper &h) { h.lr = 0.25; }},
+    {"beta1", "0.5", [](zoff_optimizer_hyper &h) { h.beta1 = 0.5; }},
+    {"beta2", "0.75", [](zoff_optimizer_hyper &h) { h.beta2 = 0.75; }},
+    {"eps", "0.10000000000000001", [](zoff_optimizer_hyper &h) { h.eps = 0.1; }},
+    {"decay", "L2", [](zoff_optimizer_hyper &h) { h.decay = ZOFF_DECAY_L2; }},
+    {"momentum", "3", [](zoff_optimizer_hyper &h) { h.momentum = 3; }},
+    {"dampening", "2", [](zoff_optimizer_hyper &h) { h.dampening = 2; }},
+    {"lr_decay", "-0.5", [](zoff_optimizer_hyper &h) { h.lr_decay = -0.5; }},
+    {"nesterov", "true", [](zoff_optimizer_hyper &h) { h.nesterov = true; }},
+    {"optimizer", "Lion", [](zoff_optimizer_hyper &h) { h.optimizer = ZOFF_OPTIMIZER_LION; }},
+    {"weight_decay", "0.125", [](zoff_optimizer_hyper &h) { h.weight_decay = 0.125; }},
+    {"flags", "0x11", [](zoff_optimizer_hyper &h) { h.flags = 0x11; }},
 };
 
 TEST(FactsHyper, EachFieldHasAWordAndAName)
 {
     const size_t count = zoff_agreement_facts_hyper_count();
     ASSERT_EQ(sizeof FIELDS / sizeof FIELDS[0], count);
-    zoff_adam_hyper usual;
-    zoff_adam_hyper_init(&usual);
+    zoff_optimizer_hyper usual;
+    zoff_optimizer_hyper_init(&usual, ZOFF_OPTIMIZER_ADAM);
     std::vector<uint64_t> before(count), after(count);
     zoff_agreement_facts_hyper_words(&usual, before.data());
     for (const field &f : FIELDS) {
-        zoff_adam_hyper other = usual;
+        zoff_optimizer_hyper other = usual;
         f.set(other);
         zoff_agreement_facts_hyper_words(&other, after.data());
         std::vector<std::string> changed;

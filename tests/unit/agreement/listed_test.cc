@@ -16,7 +16,7 @@ struct saying {
     zoff_listed_settings settings = {};
     std::vector<float> whole = std::vector<float>(40), fixed = std::vector<float>(60), owned = std::vector<float>(60);
     std::vector<zoff_param_desc> params;
-    std::vector<std::pair<unsigned, zoff_adam_hyper>> groups;
+    std::vector<std::pair<unsigned, zoff_optimizer_hyper>> groups;
 
     saying()
     {
@@ -29,10 +29,10 @@ struct saying {
         params[2].engine_owned = true;
         params[2].group = 1;
     }
-    zoff_adam_hyper &group(unsigned number)
+    zoff_optimizer_hyper &group(unsigned number)
     {
-        zoff_adam_hyper usual;
-        zoff_adam_hyper_init(&usual);
+        zoff_optimizer_hyper usual;
+        zoff_optimizer_hyper_init(&usual, ZOFF_OPTIMIZER_ADAM);
         groups.emplace_back(number, usual);
         return groups.back().second;
     }
@@ -98,9 +98,9 @@ const change CHANGES[] = {
      [](saying &s, small_agreement &) { s.params[1].value = nullptr; }},
     {"engine_owned", "zoff_param_desc.engine_owned of parameter 0 (whole) is false on rank 0 and true on rank 1",
      [](saying &s, small_agreement &) { s.params[0].engine_owned = true; }},
-    {"hyper", "zoff_adam_hyper.eps of group 1 (zoff_engine_set_group()) is 1e-08 on rank 0 and 0.5 on rank 1. ",
+    {"hyper", "zoff_optimizer_hyper.eps of group 1 (zoff_engine_set_group()) is 1e-08 on rank 0 and 0.5 on rank 1. ",
      [](saying &s, small_agreement &) { s.group(1).eps = 0.5; }},
-    {"default_hyper", "zoff_adam_hyper.lr of group 0 (zoff_engine_set_group()) is 0.001 on rank 0 and 0.25 on rank 1",
+    {"default_hyper", "zoff_optimizer_hyper.lr of group 0 (zoff_engine_set_group()) is 0.001 on rank 0 and 0.25 on rank 1",
      [](saying &, small_agreement &self) { self.parts.values.hyper.lr = 0.25; }},
     {"owned_value", "", [](saying &s, small_agreement &) { s.params[2].value = nullptr; }},
     {"stride", "",

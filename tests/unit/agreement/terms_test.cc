@@ -17,7 +17,7 @@ struct stepping : small_agreement {
             parts.add(d);
         }
         for (auto &h : hyper)
-            zoff_adam_hyper_init(&h);
+            zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         step.t = 7;
         step.clip_norm = 1.5;
         step.grad_scale = 64;
@@ -48,7 +48,7 @@ struct stepping : small_agreement {
         return zoff_agreement_terms_compare(&a, votes.data());
     }
 
-    std::vector<zoff_adam_hyper> hyper;
+    std::vector<zoff_optimizer_hyper> hyper;
     zoff_step_terms step = {};
 };
 
@@ -70,7 +70,7 @@ const change CHANGES[] = {
     {"nothing", "", [](stepping &) {}},
     {"t", "zoff_step_args.t (or the number of updates made) is 7 on rank 0 and 8 on rank 2 (", [](stepping &s) { s.step.t++; }},
     {"clip_norm", "zoff_step_args.clip_norm (or gradient_clipping) is 1.5 on rank 0 and 0 on rank 2 (",
-     [](stepping &s) { s.step.clip_norm = ZOFF_CLIP_OFF; }},
+     [](stepping &s) { s.step.clip_norm = ZOFF_OFF; }},
     {"grad_scale", "zoff_step_args.grad_scale is 64 on rank 0 and 0.5 on rank 2 (",
      [](stepping &s) { s.step.grad_scale = 0.5; }},
     {"flags", "zoff_step_args.flags is 1 on rank 0 and 0 on rank 2 (", [](stepping &s) { s.step.flags = 0; }},
@@ -83,11 +83,11 @@ const change CHANGES[] = {
      [](stepping &s) { s.parts.m.scaler.hysteresis = 2; }},
     {"weight", "the sum of the weights of all micro-batches (zoff_grad_weight()) is 4 on rank 0 and 4.5 on rank 2 (",
      [](stepping &s) { s.step.weight = 4.5; }},
-    {"lr", "zoff_adam_hyper.lr of group 0, after the schedule, is 0.001 on rank 0 and 0.25 on rank 2 (",
+    {"lr", "zoff_optimizer_hyper.lr of group 0, after the schedule, is 0.001 on rank 0 and 0.25 on rank 2 (",
      [](stepping &s) { s.hyper[0].lr = 0.25; }},
-    {"decay", "zoff_adam_hyper.decay of group 3, after the schedule, is decoupled on rank 0 and L2 on rank 2 (",
+    {"decay", "zoff_optimizer_hyper.decay of group 3, after the schedule, is decoupled on rank 0 and L2 on rank 2 (",
      [](stepping &s) { s.hyper[3].decay = ZOFF_DECAY_L2; }},
-    {"hyper_flags", "zoff_adam_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1 on rank 2 (",
+    {"hyper_flags", "zoff_optimizer_hyper.flags of group 1, after the schedule, is 0 on rank 0 and 0x1 on rank 2 (",
      [](stepping &s) { s.hyper[1].flags = ZOFF_HYPER_NO_BIAS_CORRECTION; }},
     {"constants", "the constants of group 1 differ on ranks 0 and 2 (",
      [](stepping &s) { s.a.step_terms[9 + 2 * (zoff_agreement_facts_hyper_count() + 1) - 1]++; }},
@@ -157,7 +157,7 @@ TEST(TermsThatDiffer, AreSixAtMost)
                                      &self.hyper[1].lr, &self.hyper[1].beta1, &self.hyper[1].beta2, &self.hyper[1].eps};
             for (unsigned i = 0; i < count; i++)
                 *terms[i] *= rank ? 0.5 : 1;
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_hyper.beta1 of group 1, after the schedule, is 0.9",
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_hyper.beta1 of group 1, after the schedule, is 0.9",
                               self.compare(self.digest()));
             const std::string words = zoff_last_error();
             EXPECT_EQ(std::string::npos, words.find("beta2 of group 1")) << words;

@@ -222,7 +222,7 @@ TEST_F(AioTuneKeep, PrintsASectionThatAConfigurationTakes)
 {
     const std::string text = aio_tune_text(found);
     zoff_config *raw = nullptr;
-    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "tuned", &raw));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "tuned", &raw));
     const config parsed(raw);
     double block = 0, depth = 0;
     ASSERT_ZOFF_OK(zoff_config_resolve(raw, 1));

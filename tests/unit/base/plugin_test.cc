@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "plugin.h"
+#include "plugin_built_in.h"
 }
 
 using zoff_test::log_catcher;
@@ -42,9 +43,11 @@ TEST_F(plugin, beside_the_library_is_found_without_a_path)
     log.expect("the plug-in was loaded, 100 %s");
     ASSERT_ZOFF_OK(load("test_beside"));
     EXPECT_TRUE(was_filled());
-    EXPECT_NE(nullptr, loaded.open_accel);
     EXPECT_EQ(nullptr, loaded.connect) << "what it does not have";
-    EXPECT_EQ(nullptr, loaded.open_comm);
+    ASSERT_NE(nullptr, loaded.built_in);
+    const auto *own = static_cast<const zoff_plugin_built_in *>(loaded.built_in);
+    EXPECT_NE(nullptr, own->open_accel);
+    EXPECT_EQ(nullptr, own->open_comm);
 }
 
 TEST_F(plugin, the_folders_of_the_path_are_tried_in_turn)
@@ -54,8 +57,9 @@ TEST_F(plugin, the_folders_of_the_path_are_tried_in_turn)
     look_in("::/nowhere/at/all:" + FOLDER + "::");
     ASSERT_ZOFF_OK(load("test_full"));
     zoff_accel *accel = nullptr;
-    ASSERT_NE(nullptr, loaded.open_accel);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "device 7 says %s%n", loaded.open_accel(7, &accel));
+    ASSERT_NE(nullptr, loaded.built_in);
+    const auto *own = static_cast<const zoff_plugin_built_in *>(loaded.built_in);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "device 7 says %s%n", own->open_accel(7, &accel));
 }
 
 TEST_F(plugin, all_that_was_tried_is_told)

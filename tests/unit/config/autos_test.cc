@@ -158,7 +158,7 @@ struct one_weight {
         zoff_step_info info = {};
         info.struct_size = sizeof info;
         EXPECT_ZOFF_OK(zoff_step(e, &args, &info));
-        return info.clip_factor;
+        return info.numbers.clip_factor;
     }
 };
 
@@ -170,8 +170,8 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
                                                    "scheduler.type null (default), gradient_clipping 1 (default)\n"))
         << plain.said();
     one_weight given("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}, \"gradient_clipping\": -1}");
-    zoff_adam_hyper own;
-    zoff_adam_hyper_init_for(&own, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper own;
+    zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_SGD);
     ASSERT_ZOFF_OK(zoff_engine_set_group(given.e, 0, &own));
     ASSERT_ZOFF_OK(zoff_engine_seal(given.e));
     EXPECT_NE(std::string::npos,
@@ -184,7 +184,7 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
 // -1 means the same in both places; 0 is off in the file and "as the file says" in a step.
 TEST(config_autos, clipping_has_one_word_for_off)
 {
-    const double off = ZOFF_CLIP_OFF, two = 2, as_configured = 0;
+    const double off = ZOFF_OFF, two = 2, as_configured = 0;
     for (const char *key : {"-1", "0", "\"-1\""}) {
         one_weight w("{\"gradient_clipping\": " + std::string(key) + "}");
         ASSERT_ZOFF_OK(zoff_engine_seal(w.e));

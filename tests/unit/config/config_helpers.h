@@ -17,7 +17,7 @@ namespace config_test
 inline zoff_test::config parse(const std::string &text, zoff_status *status = nullptr, std::string *words = nullptr)
 {
     zoff_config *config = nullptr;
-    zoff_status result = zoff_config_parse(text.data(), text.size(), "ds.json", &config);
+    zoff_status result = zoff_test::config_from_text(text.data(), text.size(), "ds.json", &config);
     if (status)
         *status = result;
     else

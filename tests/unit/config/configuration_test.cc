@@ -45,8 +45,8 @@ TEST(config_open, refuses_null)
     zoff_config *config = nullptr;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open(nullptr, &config));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open("x", nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_parse(nullptr, 1, "x", &config));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x:1:1: the file is empty", zoff_config_parse(nullptr, 0, "x", &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_test::config_from_text(nullptr, 1, "x", &config));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x:1:1: the file is empty", zoff_test::config_from_text(nullptr, 0, "x", &config));
 }
 
 TEST(config_set, wins_over_the_file_and_says_so)

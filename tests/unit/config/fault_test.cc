@@ -26,7 +26,7 @@ const char TEXT[] = R"({"train_batch_size": "8", "optimizer": {"type": "AdamW", 
 zoff_status live()
 {
     zoff_config *config = nullptr;
-    zoff_status status = zoff_config_parse(TEXT, sizeof TEXT - 1, "ds.json", &config);
+    zoff_status status = zoff_test::config_from_text(TEXT, sizeof TEXT - 1, "ds.json", &config);
     if (status < 0) {
         EXPECT_EQ(nullptr, config);
         return status;

@@ -26,7 +26,7 @@ const char *const SEEDS[] = {
 void use(const std::string &text)
 {
     zoff_config *raw = nullptr;
-    zoff_status status = zoff_config_parse(text.data(), text.size(), "ds.json", &raw);
+    zoff_status status = zoff_test::config_from_text(text.data(), text.size(), "ds.json", &raw);
     if (status != ZOFF_OK) {
         ASSERT_TRUE(status == ZOFF_ERR_INVALID || status == ZOFF_ERR_UNSUPPORTED) << status;
         ASSERT_EQ(0, strncmp(zoff_last_error(), "ds.json:", 8)) << zoff_last_error();

@@ -29,7 +29,7 @@ TEST(config_optimizer, decay_of_adam_and_adamw)
 }
 
 // What each optimizer takes when the file leaves it open is what DeepSpeed takes, which is what the program gets from
-// zoff_adam_hyper_init_for(), but for Lion.
+// zoff_optimizer_hyper_init(), but for Lion.
 TEST(config_optimizer, defaults_are_those_of_the_optimizer)
 {
     struct {
@@ -46,8 +46,8 @@ TEST(config_optimizer, defaults_are_those_of_the_optimizer)
         SCOPED_TRACE(c.type);
         for (const char *params : {"{}", "{\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": null}"}) {
             auto config = resolved("{\"optimizer\": {\"type\": \"" + std::string(c.type) + "\", \"params\": " + params + "}}");
-            zoff_adam_hyper want;
-            zoff_adam_hyper_init_for(&want, c.optimizer);
+            zoff_optimizer_hyper want;
+            zoff_optimizer_hyper_init(&want, c.optimizer);
             if (c.optimizer == ZOFF_OPTIMIZER_LION) {
                 want.lr = 1e-3;
                 want.beta2 = 0.999;

@@ -13,14 +13,14 @@ extern "C" {
 
 namespace
 {
-zoff_adam_hyper defaults(zoff_optimizer optimizer = ZOFF_OPTIMIZER_ADAM)
+zoff_optimizer_hyper defaults(zoff_optimizer optimizer = ZOFF_OPTIMIZER_ADAM)
 {
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init_for(&h, optimizer);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, optimizer);
     return h;
 }
 
-zoff_adam_consts constants(const zoff_adam_hyper &h, int64_t t, double grad_scale = 1)
+zoff_adam_consts constants(const zoff_optimizer_hyper &h, int64_t t, double grad_scale = 1)
 {
     zoff_adam_consts c;
     zoff_adam_hyper_consts(&h, t, grad_scale, &c);
@@ -29,9 +29,9 @@ zoff_adam_consts constants(const zoff_adam_hyper &h, int64_t t, double grad_scal
 
 TEST(hyper, defaults_are_those_of_the_header)
 {
-    zoff_adam_hyper h;
+    zoff_optimizer_hyper h;
     memset(&h, 0xA5, sizeof h);
-    zoff_adam_hyper_init(&h);
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
     EXPECT_EQ(h.struct_size, sizeof h);
     EXPECT_EQ(h.lr, 1e-3);
     EXPECT_EQ(h.beta1, 0.9);
@@ -41,8 +41,8 @@ TEST(hyper, defaults_are_those_of_the_header)
     EXPECT_EQ(h.decay, ZOFF_DECAY_DECOUPLED);
     EXPECT_EQ(h.optimizer, ZOFF_OPTIMIZER_ADAM);
 
-    const zoff_adam_hyper adagrad = defaults(ZOFF_OPTIMIZER_ADAGRAD), lion = defaults(ZOFF_OPTIMIZER_LION),
-                          sgd = defaults(ZOFF_OPTIMIZER_SGD);
+    const zoff_optimizer_hyper adagrad = defaults(ZOFF_OPTIMIZER_ADAGRAD), lion = defaults(ZOFF_OPTIMIZER_LION),
+                               sgd = defaults(ZOFF_OPTIMIZER_SGD);
     EXPECT_EQ(adagrad.lr, 1e-2);
     EXPECT_EQ(adagrad.eps, 1e-10);
     EXPECT_EQ(adagrad.lr_decay, 0);
@@ -54,7 +54,7 @@ TEST(hyper, defaults_are_those_of_the_header)
     EXPECT_EQ(sgd.dampening, 0);
     EXPECT_FALSE(sgd.nesterov);
     for (zoff_optimizer optimizer : {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_ADAGRAD, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD}) {
-        const zoff_adam_hyper any = defaults(optimizer);
+        const zoff_optimizer_hyper any = defaults(optimizer);
         EXPECT_EQ(any.struct_size, sizeof any);
         EXPECT_EQ(any.optimizer, optimizer);
         EXPECT_EQ(any.weight_decay, 0);
@@ -65,7 +65,7 @@ TEST(hyper, defaults_are_those_of_the_header)
 // A struct that ends before a field has that field's default.
 TEST(hyper, what_an_older_struct_lacks_has_its_default)
 {
-    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
     h.momentum = 0.9;
     h.weight_decay = 0.1;
     h.struct_size = 56; // behind `decay`; the rest is another struct's
@@ -94,7 +94,7 @@ TEST(hyper, each_rule_is_reached_and_has_its_states)
 
 TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
 {
-    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_ADAM);
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_ADAM);
     h.lr = 0.01;
     h.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
     for (int64_t t : {1, 2, 1000}) {
@@ -102,7 +102,7 @@ TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
         EXPECT_EQ(-0.01f, constants(h, t).step_size);
     }
     // The constants of a step so late that the correction is 1 are the same.
-    zoff_adam_hyper late = h;
+    zoff_optimizer_hyper late = h;
     late.flags = 0;
     const zoff_adam_consts a = constants(h, 3), b = constants(late, 1000000000);
     EXPECT_NEAR(a.step_size, b.step_size, 1e-8);
@@ -116,10 +116,10 @@ TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
 
 TEST(hyper, init_writes_no_byte_beyond_the_size_it_was_given)
 {
-    unsigned char bytes[sizeof(zoff_adam_hyper) + 64];
+    unsigned char bytes[sizeof(zoff_optimizer_hyper) + 64];
     for (size_t size = 0; size <= sizeof bytes; size++) {
         memset(bytes, 0xA5, sizeof bytes);
-        zoff_adam_hyper_init_sized(reinterpret_cast<zoff_adam_hyper *>(bytes), size);
+        zoff_optimizer_hyper_init_sized(reinterpret_cast<zoff_optimizer_hyper *>(bytes), size, ZOFF_OPTIMIZER_ADAM);
         for (size_t i = size < sizeof(size_t) ? 0 : size; i < sizeof bytes; i++)
             ASSERT_EQ(bytes[i], 0xA5) << "byte " << i << " of a struct of " << size;
         if (size >= sizeof(size_t)) {
@@ -128,9 +128,9 @@ TEST(hyper, init_writes_no_byte_beyond_the_size_it_was_given)
             EXPECT_EQ(said, size);
         }
     }
-    for (size_t i = sizeof(zoff_adam_hyper); i < sizeof bytes; i++)
+    for (size_t i = sizeof(zoff_optimizer_hyper); i < sizeof bytes; i++)
         EXPECT_EQ(bytes[i], 0) << "a newer caller's field at byte " << i << " was not zeroed";
-    zoff_adam_hyper_init_sized(nullptr, sizeof(zoff_adam_hyper));
+    zoff_optimizer_hyper_init_sized(nullptr, sizeof(zoff_optimizer_hyper), ZOFF_OPTIMIZER_ADAM);
 }
 
 TEST(hyper, each_value_out_of_range_is_named)
@@ -139,19 +139,19 @@ TEST(hyper, each_value_out_of_range_is_named)
     const auto adam = ZOFF_OPTIMIZER_ADAM, adagrad = ZOFF_OPTIMIZER_ADAGRAD, lion = ZOFF_OPTIMIZER_LION,
                sgd = ZOFF_OPTIMIZER_SGD;
     struct {
-        double zoff_adam_hyper::*field;
+        double zoff_optimizer_hyper::*field;
         const char *name;
         std::vector<zoff_optimizer> optimizers; // those that read it
         std::vector<double> bad, good;
     } cases[] = {
-        {&zoff_adam_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
-        {&zoff_adam_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd}, {-0.01, nan, inf}, {0, 0.1}},
-        {&zoff_adam_hyper::beta1, "beta1", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_adam_hyper::beta2, "beta2", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
-        {&zoff_adam_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf}, {0, 1}},
-        {&zoff_adam_hyper::lr_decay, "lr_decay", {adagrad}, {-1e-8, nan, inf, 1e39}, {0, 1}},
-        {&zoff_adam_hyper::momentum, "momentum", {sgd}, {-0.1, nan, inf, 1e39}, {0, 0.9, 1, 2}},
-        {&zoff_adam_hyper::dampening, "dampening", {sgd}, {nan, inf, -inf, 1e39}, {-1, 0, 0.5, 2}},
+        {&zoff_optimizer_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
+        {&zoff_optimizer_hyper::weight_decay, "weight_decay", {adam, adagrad, lion, sgd}, {-0.01, nan, inf}, {0, 0.1}},
+        {&zoff_optimizer_hyper::beta1, "beta1", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_optimizer_hyper::beta2, "beta2", {adam, lion}, {-0.1, 1, 1.5, nan}, {0, 0.9999999999999999}},
+        {&zoff_optimizer_hyper::eps, "eps", {adam, adagrad}, {-1e-8, nan, inf}, {0, 1}},
+        {&zoff_optimizer_hyper::lr_decay, "lr_decay", {adagrad}, {-1e-8, nan, inf, 1e39}, {0, 1}},
+        {&zoff_optimizer_hyper::momentum, "momentum", {sgd}, {-0.1, nan, inf, 1e39}, {0, 0.9, 1, 2}},
+        {&zoff_optimizer_hyper::dampening, "dampening", {sgd}, {nan, inf, -inf, 1e39}, {-1, 0, 0.5, 2}},
     };
     for (const auto &c : cases) {
         for (zoff_optimizer optimizer : {adam, adagrad, lion, sgd}) {
@@ -159,7 +159,7 @@ TEST(hyper, each_value_out_of_range_is_named)
             bool reads = false;
             for (zoff_optimizer one : c.optimizers)
                 reads = reads || one == optimizer;
-            zoff_adam_hyper h = defaults(optimizer);
+            zoff_optimizer_hyper h = defaults(optimizer);
             for (double value : c.bad) {
                 h.*c.field = value;
                 if (reads)
@@ -177,7 +177,7 @@ TEST(hyper, each_value_out_of_range_is_named)
 
 TEST(hyper, choices_and_their_combinations)
 {
-    zoff_adam_hyper h = defaults();
+    zoff_optimizer_hyper h = defaults();
     h.decay = (zoff_decay)7;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "decay is 7", zoff_adam_hyper_check(&h, 1));
     h = defaults((zoff_optimizer)9);
@@ -197,7 +197,7 @@ TEST(hyper, choices_and_their_combinations)
     h.struct_size = 0;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "struct_size is 0", zoff_adam_hyper_check(&h, 1));
     h.struct_size = 48;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_hyper_init", zoff_adam_hyper_check(&h, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_hyper_init", zoff_adam_hyper_check(&h, 1));
 }
 
 // (1 - beta) * beta^k for t gradients, added up.
@@ -211,7 +211,7 @@ static long double weights_of(float beta, float rest, int64_t t)
 
 TEST(hyper, a_beta_that_fp32_rounds_to_1_keeps_a_sum)
 {
-    zoff_adam_hyper h = defaults();
+    zoff_optimizer_hyper h = defaults();
     h.beta1 = h.beta2 = 1 - 0x1p-40;
     for (int64_t t : {1, 2, 1000}) {
         zoff_adam_consts c;
@@ -225,7 +225,7 @@ TEST(hyper, a_beta_that_fp32_rounds_to_1_keeps_a_sum)
 
 TEST(hyper, a_decay_that_fp32_cannot_hold_is_refused)
 {
-    zoff_adam_hyper h = defaults();
+    zoff_optimizer_hyper h = defaults();
     h.lr = h.weight_decay = 1e30;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lr * weight_decay is 1e+60", zoff_adam_hyper_check(&h, 1));
     h.weight_decay = 0;
@@ -234,7 +234,7 @@ TEST(hyper, a_decay_that_fp32_cannot_hold_is_refused)
 
 TEST(hyper, constants_are_made_in_double_and_rounded_once)
 {
-    zoff_adam_hyper h = defaults();
+    zoff_optimizer_hyper h = defaults();
     h.lr = 3e-4;
     h.weight_decay = 0.1;
     for (int64_t t : {(int64_t)1, (int64_t)2, (int64_t)1000, (int64_t)1 << 40}) {
@@ -267,7 +267,7 @@ TEST(hyper, constants_are_made_in_double_and_rounded_once)
 
 TEST(hyper, constants_of_the_other_optimizers)
 {
-    zoff_adam_hyper h = defaults(ZOFF_OPTIMIZER_ADAGRAD);
+    zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_ADAGRAD);
     h.lr_decay = 0.1;
     h.weight_decay = 0.2;
     EXPECT_EQ(constants(h, 1).step_size, (float)-1e-2);

@@ -82,11 +82,11 @@ TEST(step_large, more_than_two_to_the_31_elements)
         expected[i] = oracle_to_bf16(0 - 0.5f * oracle_from_bf16(grad[i]));
     }
 
-    zoff_adam_hyper sgd;
-    zoff_adam_hyper_init_for(&sgd, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper sgd;
+    zoff_optimizer_hyper_init(&sgd, ZOFF_OPTIMIZER_SGD);
     sgd.lr = 0.5;
     uint16_t last_weight = 0, last_grad = gradient_at(7);
-    zoff_adam_tensor tensors[2] = {};
+    zoff_optimizer_tensor tensors[2] = {};
     for (auto &t : tensors) {
         t.struct_size = sizeof t;
         t.grad_dtype = t.master_dtype = ZOFF_BF16;
@@ -97,7 +97,7 @@ TEST(step_large, more_than_two_to_the_31_elements)
     tensors[1].count = 1; // behind it in the list
     tensors[1].master = &last_weight;
     tensors[1].grad = &last_grad;
-    ASSERT_ZOFF_OK(zoff_adam_step_list(&sgd, 0, 1, 1, tensors, sizeof tensors[0], 2));
+    ASSERT_ZOFF_OK(zoff_optimizer_step_list(&sgd, 0, 1, 1, tensors, sizeof tensors[0], 2));
 
     for (size_t at : {(size_t)0, ((size_t)1 << 30) - 1, (size_t)1 << 30, ((size_t)1 << 31) - 1, (size_t)1 << 31,
                       ((size_t)1 << 31) + 1, COUNT - 1})

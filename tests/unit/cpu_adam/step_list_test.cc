@@ -12,9 +12,9 @@ namespace
 {
 const std::vector<size_t> MIXED = {0, 1, 15, 130, 1024, 1025, 3000, 7, 0, 40000};
 
-std::vector<zoff_adam_tensor> tensors_of(std::vector<owned_tensor> &owned)
+std::vector<zoff_optimizer_tensor> tensors_of(std::vector<owned_tensor> &owned)
 {
-    std::vector<zoff_adam_tensor> all;
+    std::vector<zoff_optimizer_tensor> all;
     for (auto &t : owned)
         all.push_back(t.tensor());
     return all;
@@ -24,8 +24,8 @@ std::vector<zoff_adam_tensor> tensors_of(std::vector<owned_tensor> &owned)
 void step_one_by_one(std::vector<owned_tensor> &owned, int64_t t, double grad_scale)
 {
     for (auto &one : owned) {
-        const zoff_adam_tensor tensor = one.tensor();
-        ASSERT_ZOFF_OK(zoff_adam_step(&one.rule.hyper, t, grad_scale, &tensor)) << one.name();
+        const zoff_optimizer_tensor tensor = one.tensor();
+        ASSERT_ZOFF_OK(zoff_optimizer_step(&one.rule.hyper, t, grad_scale, &tensor)) << one.name();
     }
 }
 
@@ -41,13 +41,13 @@ void expect_all_same(const std::vector<owned_tensor> &expected, const std::vecto
 TEST(step_list, every_rule_and_type_in_one_list_equals_single_calls)
 {
     std::vector<owned_tensor> expected = every_tensor(MIXED, true), actual = expected;
-    std::vector<zoff_adam_hyper> hypers;
+    std::vector<zoff_optimizer_hyper> hypers;
     for (const auto &t : actual)
         hypers.push_back(t.rule.hyper);
-    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
     for (int64_t t = 1; t <= 3; t++) {
-        ASSERT_ZOFF_OK(
-            zoff_adam_step_list(hypers.data(), sizeof hypers[0], t, 0.7, tensors.data(), sizeof tensors[0], tensors.size()));
+        ASSERT_ZOFF_OK(zoff_optimizer_step_list(hypers.data(), sizeof hypers[0], t, 0.7, tensors.data(), sizeof tensors[0],
+                                                tensors.size()));
         step_one_by_one(expected, t, 0.7);
     }
     expect_all_same(expected, actual);
@@ -64,8 +64,8 @@ TEST(step_list, tensors_that_share_hyper_parameters_equal_single_calls)
             }
         }
         std::vector<owned_tensor> actual = expected;
-        const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
-        ASSERT_ZOFF_OK(zoff_adam_step_list(&rule.hyper, 0, 5, 0.7, tensors.data(), sizeof tensors[0], tensors.size()));
+        const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
+        ASSERT_ZOFF_OK(zoff_optimizer_step_list(&rule.hyper, 0, 5, 0.7, tensors.data(), sizeof tensors[0], tensors.size()));
         step_one_by_one(expected, 5, 0.7);
         expect_all_same(expected, actual);
     }
@@ -78,8 +78,8 @@ TEST(step_list, ten_thousand_small_tensors)
     for (size_t i = 0; i < 10000; i++)
         expected.emplace_back(adamw, i % 2 ? ZOFF_BF16 : ZOFF_F32, every_weights_kind()[i % 5], i * 7 % 61, false);
     std::vector<owned_tensor> actual = expected;
-    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
-    ASSERT_ZOFF_OK(zoff_adam_step_list(&adamw.hyper, 0, 1, 1, tensors.data(), sizeof tensors[0], tensors.size()));
+    const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
+    ASSERT_ZOFF_OK(zoff_optimizer_step_list(&adamw.hyper, 0, 1, 1, tensors.data(), sizeof tensors[0], tensors.size()));
     for (auto &one : expected)
         one.step_by_oracle(1, 1);
     expect_all_same(expected, actual);
@@ -89,11 +89,11 @@ TEST(step_list, ten_thousand_small_tensors)
 TEST(step_list, strides_may_be_larger_than_the_structs)
 {
     struct layer {
-        zoff_adam_tensor tensor;
+        zoff_optimizer_tensor tensor;
         char name[40];
     };
     struct group {
-        zoff_adam_hyper hyper;
+        zoff_optimizer_hyper hyper;
         char newer[24];
     };
     std::vector<owned_tensor> expected = every_tensor({10, 0, 77}, true), actual = expected;
@@ -104,7 +104,8 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
         groups.push_back({t.rule.hyper, {}});
         groups.back().hyper.struct_size = sizeof(group); // of a newer library, read as far as this one knows it
     }
-    ASSERT_ZOFF_OK(zoff_adam_step_list(&groups[0].hyper, sizeof(group), 4, 1, &layers[0].tensor, sizeof(layer), layers.size()));
+    ASSERT_ZOFF_OK(
+        zoff_optimizer_step_list(&groups[0].hyper, sizeof(group), 4, 1, &layers[0].tensor, sizeof(layer), layers.size()));
     step_one_by_one(expected, 4, 1);
     expect_all_same(expected, actual);
 }
@@ -112,21 +113,21 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
 // Neighbours that are equal are not looked at beyond the fields that are known here: a page follows that may not be touched.
 TEST(step_list, hyper_parameters_are_read_no_further_than_they_are_known)
 {
-    fenced<zoff_adam_hyper> memory(2);
+    fenced<zoff_optimizer_hyper> memory(2);
     const rule_case rule = every_rule()[ZOFF_RULE_ADAM_DECOUPLED];
-    zoff_adam_hyper *hypers = memory.place(2, 0);
+    zoff_optimizer_hyper *hypers = memory.place(2, 0);
     hypers[0] = hypers[1] = rule.hyper;
-    hypers[0].struct_size = hypers[1].struct_size = 4 * sizeof(zoff_adam_hyper);
+    hypers[0].struct_size = hypers[1].struct_size = 4 * sizeof(zoff_optimizer_hyper);
     std::vector<owned_tensor> expected = {{rule, ZOFF_F32, every_weights_kind()[0], 100, true}};
     expected.push_back(expected[0]);
     std::vector<owned_tensor> actual = expected;
-    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
-    ASSERT_ZOFF_OK(zoff_adam_step_list(hypers, sizeof *hypers, 4, 1, tensors.data(), sizeof tensors[0], tensors.size()));
+    const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
+    ASSERT_ZOFF_OK(zoff_optimizer_step_list(hypers, sizeof *hypers, 4, 1, tensors.data(), sizeof tensors[0], tensors.size()));
     step_one_by_one(expected, 4, 1);
     expect_all_same(expected, actual);
 }
 
-// What a program hands over that was built when zoff_adam_hyper ended after `decay`.
+// What a program hands over that was built when zoff_optimizer_hyper ended after `decay`.
 TEST(step_list, older_hyper_parameters_are_those_of_adam)
 {
     struct old_hyper {
@@ -145,51 +146,51 @@ TEST(step_list, older_hyper_parameters_are_those_of_adam)
         memcpy(&old[i], &expected[i].rule.hyper, sizeof old[i]);
         old[i].struct_size = sizeof old[i];
     }
-    const std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
-    ASSERT_ZOFF_OK(zoff_adam_step_list(reinterpret_cast<const zoff_adam_hyper *>(old.data()), sizeof old[0], 4, 1,
-                                       tensors.data(), sizeof tensors[0], tensors.size()));
+    const std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
+    ASSERT_ZOFF_OK(zoff_optimizer_step_list(reinterpret_cast<const zoff_optimizer_hyper *>(old.data()), sizeof old[0], 4, 1,
+                                            tensors.data(), sizeof tensors[0], tensors.size()));
     step_one_by_one(expected, 4, 1);
     expect_all_same(expected, actual);
 }
 
 TEST(step_list, nothing_to_do_is_legal)
 {
-    zoff_adam_hyper hypers[3];
-    zoff_adam_tensor tensors[3] = {};
+    zoff_optimizer_hyper hypers[3];
+    zoff_optimizer_tensor tensors[3] = {};
     for (size_t i = 0; i < 3; i++) {
-        zoff_adam_hyper_init_for(&hypers[i], ZOFF_OPTIMIZER_ADAGRAD);
+        zoff_optimizer_hyper_init(&hypers[i], ZOFF_OPTIMIZER_ADAGRAD);
         tensors[i].struct_size = sizeof tensors[i];
     }
     for (size_t hyper_stride : {(size_t)0, sizeof hypers[0]}) {
-        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, nullptr, 0, 0));
-        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 0));
-        EXPECT_ZOFF_OK(zoff_adam_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 3));
+        EXPECT_ZOFF_OK(zoff_optimizer_step_list(hypers, hyper_stride, 1, 1, nullptr, 0, 0));
+        EXPECT_ZOFF_OK(zoff_optimizer_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 0));
+        EXPECT_ZOFF_OK(zoff_optimizer_step_list(hypers, hyper_stride, 1, 1, tensors, sizeof tensors[0], 3));
     }
 }
 
 TEST(step_list, errors_of_the_call_itself)
 {
     owned_tensor one(every_rule()[0], ZOFF_F32, every_weights_kind()[0], 10, false), before = one;
-    const zoff_adam_tensor tensor = one.tensor();
-    const zoff_adam_hyper hyper = one.rule.hyper;
+    const zoff_optimizer_tensor tensor = one.tensor();
+    const zoff_optimizer_hyper hyper = one.rule.hyper;
     const size_t stride = sizeof tensor;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper is NULL", zoff_adam_step_list(nullptr, 0, 1, 1, &tensor, stride, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper is NULL", zoff_optimizer_step_list(nullptr, 0, 1, 1, &tensor, stride, 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensors is NULL, but count is 7",
-                      zoff_adam_step_list(&hyper, 0, 1, 1, nullptr, stride, 7));
+                      zoff_optimizer_step_list(&hyper, 0, 1, 1, nullptr, stride, 7));
     for (size_t odd : {(size_t)8, stride + 1}) // the structs behind the first would not be aligned
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor_stride is " + std::to_string(odd),
-                          zoff_adam_step_list(&hyper, 0, 1, 1, &tensor, odd, 1));
+                          zoff_optimizer_step_list(&hyper, 0, 1, 1, &tensor, odd, 1));
     for (size_t hyper_stride :
          {(size_t)1, sizeof hyper.struct_size, (size_t)55, sizeof hyper + 4}) // the smallest struct that ever was has 56
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper_stride is " + std::to_string(hyper_stride),
-                          zoff_adam_step_list(&hyper, hyper_stride, 1, 1, &tensor, stride, 1));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_adam_step_list(&hyper, 0, 1, NAN, &tensor, stride, 1));
+                          zoff_optimizer_step_list(&hyper, hyper_stride, 1, 1, &tensor, stride, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_optimizer_step_list(&hyper, 0, 1, NAN, &tensor, stride, 1));
     for (size_t hyper_stride : {(size_t)0, sizeof hyper})
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1",
-                          zoff_adam_step_list(&hyper, hyper_stride, 0, 1, &tensor, stride, 1));
+                          zoff_optimizer_step_list(&hyper, hyper_stride, 0, 1, &tensor, stride, 1));
     // Constants for more tensors than there is memory: refused before a tensor is looked at.
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "constants of a list",
-                      zoff_adam_step_list(&hyper, sizeof hyper, 1, 1, &tensor, stride, SIZE_MAX / 8));
+                      zoff_optimizer_step_list(&hyper, sizeof hyper, 1, 1, &tensor, stride, SIZE_MAX / 8));
     expect_same(before, one);
 }
 
@@ -200,15 +201,15 @@ TEST(step_list, the_last_of_a_thousand_is_wrong_and_none_is_changed)
     for (size_t i = 0; i < 1000; i++)
         expected.emplace_back(adamw, ZOFF_BF16, every_weights_kind()[1], 40 + i % 9, true);
     std::vector<owned_tensor> actual = expected;
-    std::vector<zoff_adam_hyper> hypers(1000, adamw.hyper);
-    std::vector<zoff_adam_tensor> tensors = tensors_of(actual);
+    std::vector<zoff_optimizer_hyper> hypers(1000, adamw.hyper);
+    std::vector<zoff_optimizer_tensor> tensors = tensors_of(actual);
     auto list = [&](size_t hyper_stride) {
-        return zoff_adam_step_list(hypers.data(), hyper_stride, 1, 1, tensors.data(), sizeof tensors[0], tensors.size());
+        return zoff_optimizer_step_list(hypers.data(), hyper_stride, 1, 1, tensors.data(), sizeof tensors[0], tensors.size());
     };
-    for (size_t hyper_stride : {(size_t)0, sizeof(zoff_adam_hyper)}) {
-        const zoff_adam_tensor good = tensors.back();
+    for (size_t hyper_stride : {(size_t)0, sizeof(zoff_optimizer_hyper)}) {
+        const zoff_optimizer_tensor good = tensors.back();
         tensors.back().grad = nullptr;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_step_list: tensors[999].grad is NULL", list(hyper_stride));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_step_list: tensors[999].grad is NULL", list(hyper_stride));
         tensors.back() = good;
         tensors.back().struct_size = 3;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensors[999].struct_size is 3", list(hyper_stride));
@@ -218,15 +219,15 @@ TEST(step_list, the_last_of_a_thousand_is_wrong_and_none_is_changed)
         tensors.back() = good;
     }
     hypers.back().eps = -1;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[999]: eps is -1", list(sizeof(zoff_adam_hyper)));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[999]: eps is -1", list(sizeof(zoff_optimizer_hyper)));
     hypers.back() = adamw.hyper;
     hypers[17].struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[17]: zoff_adam_hyper.struct_size is 0",
-                      list(sizeof(zoff_adam_hyper)));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters of tensors[17]: zoff_optimizer_hyper.struct_size is 0",
+                      list(sizeof(zoff_optimizer_hyper)));
     hypers[17] = adamw.hyper;
     expect_all_same(expected, actual);
 
-    ASSERT_ZOFF_OK(list(sizeof(zoff_adam_hyper))); // and with everything right, all are
+    ASSERT_ZOFF_OK(list(sizeof(zoff_optimizer_hyper))); // and with everything right, all are
     step_one_by_one(expected, 1, 1);
     expect_all_same(expected, actual);
 }
@@ -235,9 +236,9 @@ TEST(step_list, the_last_of_a_thousand_is_wrong_and_none_is_changed)
 TEST(step_list, a_list_of_one_names_the_tensor)
 {
     owned_tensor one(every_rule()[ZOFF_RULE_LION], ZOFF_F32, every_weights_kind()[0], 10, false);
-    zoff_adam_tensor tensor = one.tensor();
+    zoff_optimizer_tensor tensor = one.tensor();
     tensor.m = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_step_list: tensor.m is NULL, but count is 10",
-                      zoff_adam_step_list(&one.rule.hyper, 0, 1, 1, &tensor, sizeof tensor, 1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_step_list: tensor.m is NULL, but count is 10",
+                      zoff_optimizer_step_list(&one.rule.hyper, 0, 1, 1, &tensor, sizeof tensor, 1));
 }
 } // namespace

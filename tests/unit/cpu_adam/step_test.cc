@@ -29,9 +29,9 @@ TEST(step, five_steps_of_every_rule_and_type_equal_the_oracle)
 {
     for (auto &actual : every_tensor({1, 1000, 130, 33000}, false)) { // the largest needs the team
         owned_tensor expected = actual;
-        const zoff_adam_tensor tensor = actual.tensor();
+        const zoff_optimizer_tensor tensor = actual.tensor();
         for (int t = 1; t <= 5; t++) {
-            ASSERT_ZOFF_OK(zoff_adam_step(&actual.rule.hyper, t, 0.5, &tensor));
+            ASSERT_ZOFF_OK(zoff_optimizer_step(&actual.rule.hyper, t, 0.5, &tensor));
             expected.step_by_oracle(t, 0.5);
         }
         expect_same(expected, actual);
@@ -41,9 +41,9 @@ TEST(step, five_steps_of_every_rule_and_type_equal_the_oracle)
 TEST(step, zero_means_fp32_and_a_bf16_copy)
 {
     owned_tensor actual(every_rule()[ZOFF_RULE_LION], ZOFF_F32, every_weights_kind()[1], 1000, false), expected = actual;
-    zoff_adam_tensor tensor = actual.tensor();
+    zoff_optimizer_tensor tensor = actual.tensor();
     tensor.master_dtype = tensor.grad_dtype = tensor.copy_dtype = ZOFF_DTYPE_DEFAULT;
-    ASSERT_ZOFF_OK(zoff_adam_step(&actual.rule.hyper, 1, 1, &tensor));
+    ASSERT_ZOFF_OK(zoff_optimizer_step(&actual.rule.hyper, 1, 1, &tensor));
     expected.step_by_oracle(1, 1);
     expect_same(expected, actual);
 }
@@ -54,10 +54,10 @@ TEST(step, states_of_other_rules_are_not_touched)
     for (const auto &rule : every_rule()) {
         owned_tensor actual(rule, ZOFF_F32, every_weights_kind()[0], 100, false), expected = actual;
         std::vector<float> spare(100, 7.0f);
-        zoff_adam_tensor tensor = actual.tensor();
+        zoff_optimizer_tensor tensor = actual.tensor();
         for (float **state : {&tensor.m, &tensor.v})
             *state = *state ? *state : spare.data();
-        ASSERT_ZOFF_OK(zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+        ASSERT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
         expected.step_by_oracle(1, 1);
         expect_same(expected, actual);
         for (float x : spare)
@@ -78,8 +78,8 @@ TEST(step, the_first_momentum_is_the_gradient)
             oracle_store(actual.master.data(), ZOFF_F32, i, i % 2 ? -0.0f : 0.0f);
         }
         expected = actual;
-        const zoff_adam_tensor tensor = actual.tensor();
-        ASSERT_ZOFF_OK(zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+        const zoff_optimizer_tensor tensor = actual.tensor();
+        ASSERT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
         EXPECT_EQ(memcmp(actual.m.data(), actual.grad.data(), n * sizeof(float)), 0) << rule.name;
         expected.step_by_oracle(1, 1);
         expect_same(expected, actual);
@@ -92,8 +92,8 @@ TEST(step, any_finite_grad_scale)
     for (double scale : {-1.0, 0.0, -0.0, 1e-45, 1e-300, -3e38}) {
         for (const auto &rule : every_rule()) {
             owned_tensor actual(rule, ZOFF_F32, every_weights_kind()[1], 100, true), expected = actual;
-            const zoff_adam_tensor tensor = actual.tensor();
-            ASSERT_ZOFF_OK(zoff_adam_step(&rule.hyper, 2, scale, &tensor));
+            const zoff_optimizer_tensor tensor = actual.tensor();
+            ASSERT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 2, scale, &tensor));
             expected.step_by_oracle(2, scale);
             const auto floats = [](const owned_tensor &t) { return (const float *)(const void *)t.master.data(); };
             EXPECT_TRUE(same_bits(floats(expected), floats(actual), 100)) << rule.name << ", " << scale;
@@ -109,10 +109,10 @@ TEST(step, any_finite_grad_scale)
 void step_all(std::vector<owned_tensor> &own)
 {
     for (size_t i = 0; i < own.size(); i++) {
-        const zoff_adam_tensor tensor = own[i].tensor();
-        const zoff_adam_hyper *hyper = &own[i].rule.hyper;
-        EXPECT_ZOFF_OK(i % 2 ? zoff_adam_step(hyper, 3, 0.5, &tensor)
-                             : zoff_adam_step_list(hyper, 0, 3, 0.5, &tensor, sizeof tensor, 1));
+        const zoff_optimizer_tensor tensor = own[i].tensor();
+        const zoff_optimizer_hyper *hyper = &own[i].rule.hyper;
+        EXPECT_ZOFF_OK(i % 2 ? zoff_optimizer_step(hyper, 3, 0.5, &tensor)
+                             : zoff_optimizer_step_list(hyper, 0, 3, 0.5, &tensor, sizeof tensor, 1));
     }
 }
 
@@ -145,37 +145,38 @@ TEST(step, callers_on_several_threads_and_in_regions_of_their_own)
 TEST(step, each_error_names_its_cause)
 {
     owned_tensor f = adamw(10), before = f;
-    zoff_adam_hyper hyper = f.rule.hyper;
-    const zoff_adam_tensor good = f.tensor();
+    zoff_optimizer_hyper hyper = f.rule.hyper;
+    const zoff_optimizer_tensor good = f.tensor();
     std::vector<uint16_t> copy(10);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters are NULL", zoff_adam_step(nullptr, 1, 1, &good));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_adam_step: tensor is NULL", zoff_adam_step(&hyper, 1, 1, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1", zoff_adam_step(&hyper, 0, 1, &good));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper-parameters are NULL", zoff_optimizer_step(nullptr, 1, 1, &good));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_step: tensor is NULL", zoff_optimizer_step(&hyper, 1, 1, nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1", zoff_optimizer_step(&hyper, 0, 1, &good));
     for (double scale : {(double)NAN, (double)INFINITY, 1e39})
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_adam_step(&hyper, 1, scale, &good));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_optimizer_step(&hyper, 1, scale, &good));
     hyper.beta2 = 1;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta2 is 1", zoff_adam_step(&hyper, 1, 1, &good));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "beta2 is 1", zoff_optimizer_step(&hyper, 1, 1, &good));
     hyper.beta2 = 0.999;
 
     auto fails_with = [&](const char *words, auto change) {
-        zoff_adam_tensor bad = good;
+        zoff_optimizer_tensor bad = good;
         change(bad);
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, zoff_adam_step(&hyper, 1, 1, &bad));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, zoff_optimizer_step(&hyper, 1, 1, &bad));
     };
-    fails_with("zoff_adam_step: tensor.struct_size is 0", [](zoff_adam_tensor &t) { t.struct_size = 0; });
-    fails_with("sizeof(zoff_adam_tensor)", [](zoff_adam_tensor &t) { t.struct_size = sizeof t - 1; });
-    fails_with("zoff_adam_step: tensor.master is NULL, but count is 10", [](zoff_adam_tensor &t) { t.master = nullptr; });
-    fails_with("tensor.m is NULL", [](zoff_adam_tensor &t) { t.m = nullptr; });
-    fails_with("tensor.v is NULL", [](zoff_adam_tensor &t) { t.v = nullptr; });
-    fails_with("tensor.grad is NULL", [](zoff_adam_tensor &t) { t.grad = nullptr; });
-    fails_with("more elements than memory", [](zoff_adam_tensor &t) { t.count = SIZE_MAX / 2; });
-    fails_with("tensor.grad_dtype is 99 (unknown)", [](zoff_adam_tensor &t) { t.grad_dtype = (zoff_dtype)99; });
-    fails_with("tensor.master_dtype is -1 (unknown)", [](zoff_adam_tensor &t) { t.master_dtype = (zoff_dtype)-1; });
-    fails_with("tensor.copy_dtype is 1 (fp32); use ZOFF_BF16 or ZOFF_F16", [&](zoff_adam_tensor &t) {
+    fails_with("zoff_optimizer_step: tensor.struct_size is 0", [](zoff_optimizer_tensor &t) { t.struct_size = 0; });
+    fails_with("sizeof(zoff_optimizer_tensor)", [](zoff_optimizer_tensor &t) { t.struct_size = sizeof t - 1; });
+    fails_with("zoff_optimizer_step: tensor.master is NULL, but count is 10",
+               [](zoff_optimizer_tensor &t) { t.master = nullptr; });
+    fails_with("tensor.m is NULL", [](zoff_optimizer_tensor &t) { t.m = nullptr; });
+    fails_with("tensor.v is NULL", [](zoff_optimizer_tensor &t) { t.v = nullptr; });
+    fails_with("tensor.grad is NULL", [](zoff_optimizer_tensor &t) { t.grad = nullptr; });
+    fails_with("more elements than memory", [](zoff_optimizer_tensor &t) { t.count = SIZE_MAX / 2; });
+    fails_with("tensor.grad_dtype is 99 (unknown)", [](zoff_optimizer_tensor &t) { t.grad_dtype = (zoff_dtype)99; });
+    fails_with("tensor.master_dtype is -1 (unknown)", [](zoff_optimizer_tensor &t) { t.master_dtype = (zoff_dtype)-1; });
+    fails_with("tensor.copy_dtype is 1 (fp32); use ZOFF_BF16 or ZOFF_F16", [&](zoff_optimizer_tensor &t) {
         t.copy_out = copy.data();
         t.copy_dtype = ZOFF_F32;
     });
-    fails_with("tensor.copy_out is given, but master is bf16", [&](zoff_adam_tensor &t) {
+    fails_with("tensor.copy_out is given, but master is bf16", [&](zoff_optimizer_tensor &t) {
         t.copy_out = copy.data();
         t.master_dtype = ZOFF_BF16;
     });
@@ -187,36 +188,36 @@ TEST(step, each_rule_asks_for_its_own_states)
 {
     for (const auto &rule : every_rule()) {
         owned_tensor f(rule, ZOFF_F32, every_weights_kind()[0], 10, false);
-        zoff_adam_tensor tensor = f.tensor();
+        zoff_optimizer_tensor tensor = f.tensor();
         tensor.m = nullptr;
         if (rule.states.m)
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.m is NULL", zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.m is NULL", zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
         tensor = f.tensor();
         tensor.v = nullptr;
         if (rule.states.v)
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.v is NULL", zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.v is NULL", zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
         tensor = f.tensor(); // with NULL for what it does not have
-        EXPECT_ZOFF_OK(zoff_adam_step(&rule.hyper, 1, 1, &tensor));
+        EXPECT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
     }
 }
 
 TEST(step, empty_tensor_is_legal)
 {
-    zoff_adam_tensor nothing = {};
+    zoff_optimizer_tensor nothing = {};
     nothing.struct_size = sizeof nothing;
     for (const auto &rule : every_rule())
-        EXPECT_ZOFF_OK(zoff_adam_step(&rule.hyper, 1, 1, &nothing));
+        EXPECT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &nothing));
 }
 
 TEST(step, larger_structs_of_newer_callers_are_accepted)
 {
     owned_tensor actual = adamw(100), expected = actual;
     struct {
-        zoff_adam_tensor tensor;
+        zoff_optimizer_tensor tensor;
         char newer[16];
     } grown = {actual.tensor(), {}};
     grown.tensor.struct_size = sizeof grown;
-    ASSERT_ZOFF_OK(zoff_adam_step(&actual.rule.hyper, 1, 1, &grown.tensor));
+    ASSERT_ZOFF_OK(zoff_optimizer_step(&actual.rule.hyper, 1, 1, &grown.tensor));
     expected.step_by_oracle(1, 1);
     expect_same(expected, actual);
 }
@@ -225,11 +226,11 @@ TEST(step, larger_structs_of_newer_callers_are_accepted)
 // One step with flush to zero, denormals are zero and rounding towards zero set by the process.
 void step_strangely(owned_tensor &actual)
 {
-    const zoff_adam_tensor tensor = actual.tensor();
+    const zoff_optimizer_tensor tensor = actual.tensor();
     const unsigned before = _mm_getcsr();
     const unsigned strange = 0x8040 | 0x6000 | 0x1f80;
     _mm_setcsr(strange);
-    const zoff_status status = zoff_adam_step(&actual.rule.hyper, 2, 0.5, &tensor);
+    const zoff_status status = zoff_optimizer_step(&actual.rule.hyper, 2, 0.5, &tensor);
     const unsigned after = _mm_getcsr();
     _mm_setcsr(before);
     ASSERT_EQ(status, ZOFF_OK) << zoff_last_error();
@@ -277,18 +278,18 @@ TEST(step, flush_to_zero_of_the_process_changes_nothing_and_stays_as_it_was)
 TEST(step, a_subnormal_momentum_asks_for_its_state_whatever_the_process_has_set)
 {
 #if defined(__x86_64__)
-    zoff_adam_hyper hyper;
-    zoff_adam_hyper_init_for(&hyper, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper hyper;
+    zoff_optimizer_hyper_init(&hyper, ZOFF_OPTIMIZER_SGD);
     hyper.momentum = 1e-310;
     float weight = 1, grad = 1;
-    zoff_adam_tensor tensor = {};
+    zoff_optimizer_tensor tensor = {};
     tensor.struct_size = sizeof tensor;
     tensor.count = 1;
     tensor.master = &weight;
     tensor.grad = &grad;
     const unsigned before = _mm_getcsr();
     _mm_setcsr(0x8040 | 0x1f80);
-    const zoff_status status = zoff_adam_step(&hyper, 1, 1, &tensor);
+    const zoff_status status = zoff_optimizer_step(&hyper, 1, 1, &tensor);
     _mm_setcsr(before);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.m is NULL", status);
     EXPECT_EQ(weight, 1);

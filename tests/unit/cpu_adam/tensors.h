@@ -33,9 +33,9 @@ struct owned_tensor {
         }
     }
 
-    zoff_adam_tensor tensor()
+    zoff_optimizer_tensor tensor()
     {
-        zoff_adam_tensor t = {};
+        zoff_optimizer_tensor t = {};
         t.struct_size = sizeof t;
         t.count = count;
         t.master = master.data();
@@ -51,13 +51,13 @@ struct owned_tensor {
 
     zoff_adam_piece piece(const zoff_adam_consts *consts)
     {
-        const zoff_adam_tensor t = tensor();
+        const zoff_optimizer_tensor t = tensor();
         return {t.count, t.master, t.m, t.v, t.grad, t.copy_out, t.grad_dtype, t.copy_dtype, consts, t.master_dtype, false};
     }
 
     void step_by_oracle(int64_t t, double grad_scale)
     {
-        const zoff_adam_tensor view = tensor();
+        const zoff_optimizer_tensor view = tensor();
         oracle_step(&rule.hyper, t, grad_scale, &view);
     }
 

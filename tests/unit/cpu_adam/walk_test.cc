@@ -66,7 +66,7 @@ struct tensors {
     void expect()
     {
         for (size_t k = 0; k < counts.size(); k++) {
-            zoff_adam_tensor tensor = {};
+            zoff_optimizer_tensor tensor = {};
             tensor.count = counts[k];
             tensor.master = p[k].data();
             tensor.m = m[k].data();

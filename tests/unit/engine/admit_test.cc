@@ -121,7 +121,7 @@ TEST_F(Admit, WhatWasReadAheadAndIsNotNeededIsDropped)
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
     reference::step(t.tensors, config_groups(), 1, 1, 1, 0);
-    EXPECT_EQ(10000u, info.elements_updated);
+    EXPECT_EQ(10000u, info.numbers.elements_updated);
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 } // namespace

@@ -18,13 +18,13 @@ TEST(Engine, AnEmptyEngineSteps)
     log_catcher log;
     engine e;
     zoff_engine *made = nullptr;
-    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, nullptr, 0, 0, &made));
+    ASSERT_ZOFF_OK(zoff_engine_open_sized(nullptr, nullptr, 0, 0, &made));
     e.reset(made);
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info));
-    EXPECT_EQ(0, info.grad_norm);
-    EXPECT_EQ(1, info.clip_factor);
-    EXPECT_EQ(0u, info.elements_updated);
+    EXPECT_EQ(0, info.numbers.grad_norm);
+    EXPECT_EQ(1, info.numbers.clip_factor);
+    EXPECT_EQ(0u, info.numbers.elements_updated);
     EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
     EXPECT_EQ(1, info.t);
 }
@@ -38,7 +38,7 @@ TEST(Engine, OpenNeedsNoStructSizeInItsArray)
     desc[0].grad = grad;
     desc[0].count = 4;
     zoff_engine *made = nullptr;
-    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, desc, sizeof desc[0], 1, &made));
+    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, desc, 1, &made));
     engine e(made);
     ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
     EXPECT_LT(value[0], 1);
@@ -55,7 +55,7 @@ TEST(Engine, AShortStructOfAnOlderCallerIsEnough)
         size_t count;
     } desc[2] = {{0, value, grad, 1}, {0, value + 1, grad + 1, 1}};
     zoff_engine *made = nullptr;
-    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, (const zoff_param_desc *)(void *)desc, sizeof desc[0], 2, &made));
+    ASSERT_ZOFF_OK(zoff_engine_open_sized(nullptr, (const zoff_param_desc *)(void *)desc, sizeof desc[0], 2, &made));
     engine e(made);
     ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
     EXPECT_LT(value[0], 1);
@@ -113,7 +113,7 @@ TEST(Engine, AGroupForEachOfManyParameters)
     zoff_engine *made = nullptr;
     const char *text = "{\"optimizer\": {\"type\": \"SGD\"}, \"gradient_clipping\": 0}";
     zoff_config *config = nullptr;
-    ASSERT_ZOFF_OK(zoff_config_parse(text, strlen(text), "groups.json", &config));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(text, strlen(text), "groups.json", &config));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = config;
@@ -131,8 +131,8 @@ TEST(Engine, AGroupForEachOfManyParameters)
         ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init_for(&h, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_SGD);
     h.lr = 0.5;
     ASSERT_ZOFF_OK(zoff_engine_set_group(made, MANY - 1, &h));
     ASSERT_ZOFF_OK(zoff_engine_seal(made));
@@ -240,7 +240,7 @@ TEST(Engine, CreateAndOpenWithoutMemoryLeaveNothing)
             {
                 memory_fault fault;
                 fault.fail_allocation = n;
-                status = opens ? zoff_engine_open(nullptr, &d, sizeof d, 1, &made) : zoff_engine_create(nullptr, &made);
+                status = opens ? zoff_engine_open(nullptr, &d, 1, &made) : zoff_engine_create(nullptr, &made);
                 fails = fault.allocations >= n;
             }
             failures[opens] += status < 0;

@@ -29,7 +29,7 @@ TEST_F(Gate, TheClipFactorIsPyTorchsAlsoJustBelowTheLimit)
             ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
             ASSERT_ZOFF_OK(step(&info, clip));
             const double want = std::min(1.0, clip / ((double)norm + 1e-6));
-            EXPECT_EQ(want, info.clip_factor) << norm << " clipped to " << clip;
+            EXPECT_EQ(want, info.numbers.clip_factor) << norm << " clipped to " << clip;
             EXPECT_EQ(-(norm * (float)want), w) << norm << " clipped to " << clip;
         }
     }
@@ -61,7 +61,7 @@ TEST_F(Gate, WhatFp32DoesNotHoldIsSkipped)
             log.expect(c.words);
         ASSERT_ZOFF_OK(step(&info, c.clip, c.scale));
         EXPECT_EQ(c.words != nullptr, info.skipped) << c.gradient << " " << c.clip << " " << c.scale;
-        const float factor = (float)(c.scale * info.clip_factor);
+        const float factor = (float)(c.scale * info.numbers.clip_factor);
         EXPECT_EQ(c.words ? 0 : -(c.gradient * factor), w[0]);
         EXPECT_TRUE(c.words || factor >= FLT_MIN);
     }
@@ -80,13 +80,13 @@ TEST_F(Gate, TheFirstPoisonOfTheListIsNamed)
     log.expect("the gradient of first, slice 0, has an inf or nan between its elements 2048 and 2599; weights");
     ASSERT_ZOFF_OK(step(&info));
     EXPECT_TRUE(info.skipped);
-    EXPECT_EQ(0u, info.nonfinite_param);
+    EXPECT_EQ(0u, info.culprit.param);
     g[2500] = 1;
     log.expect("the gradient of second, slice 0, has an inf or nan between its elements 0 and 9; weights");
     ASSERT_ZOFF_OK(step(&info));
-    EXPECT_EQ(1u, info.nonfinite_param);
+    EXPECT_EQ(1u, info.culprit.param);
     EXPECT_EQ(0, w[0]);
-    EXPECT_EQ(0, info.elements_updated);
+    EXPECT_EQ(0, info.numbers.elements_updated);
 }
 
 // The norm is that of all parameters together, and each is multiplied by the one factor.
@@ -101,13 +101,13 @@ TEST_F(Gate, OneFactorForAllParameters)
     add(v.data(), h.data(), v.size(), "v");
     ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
     ASSERT_ZOFF_OK(step(&info, 1));
-    EXPECT_EQ(5, info.grad_norm);
-    EXPECT_EQ(1 / (5 + 1e-6), info.clip_factor);
-    EXPECT_EQ(-3 * (float)info.clip_factor, w);
-    EXPECT_EQ(-4 * (float)info.clip_factor, v[2999]);
-    ASSERT_ZOFF_OK(step(&info, ZOFF_CLIP_OFF, 0.5));
-    EXPECT_EQ(2.5, info.grad_norm) << "after scaling";
-    EXPECT_EQ(1, info.clip_factor);
+    EXPECT_EQ(5, info.numbers.grad_norm);
+    EXPECT_EQ(1 / (5 + 1e-6), info.numbers.clip_factor);
+    EXPECT_EQ(-3 * (float)info.numbers.clip_factor, w);
+    EXPECT_EQ(-4 * (float)info.numbers.clip_factor, v[2999]);
+    ASSERT_ZOFF_OK(step(&info, ZOFF_OFF, 0.5));
+    EXPECT_EQ(2.5, info.numbers.grad_norm) << "after scaling";
+    EXPECT_EQ(1, info.numbers.clip_factor);
 }
 
 // Of several ranks each votes with the first poison it has met; the first of the list is named, whoever it comes from.

@@ -64,7 +64,7 @@ TEST(LossScale, IsOneWithoutFp16)
     EXPECT_EQ(1, scale);
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-    EXPECT_EQ(1, info.loss_scale);
+    EXPECT_EQ(1, info.numbers.loss_scale);
     // An overflow is none of a scale that is not there.
     trainer::put(t.grad(0), ZOFF_F32, 0, NAN);
     log.expect("weights and states are unchanged");
@@ -110,7 +110,7 @@ TEST(LossScale, MovesByTheRules)
                             doubled += m.scale > before;
                             ASSERT_EQ(gives_up ? ZOFF_ERR_OVERFLOW : ZOFF_OK, status) << "step " << step;
                             EXPECT_EQ(overflow, info.skipped);
-                            EXPECT_EQ(before, info.loss_scale);
+                            EXPECT_EQ(before, info.numbers.loss_scale);
                             auto s = engine.scaler();
                             ASSERT_EQ(m.scale, s.scale) << "step " << step;
                             ASSERT_EQ(m.left, s.hysteresis) << "step " << step;
@@ -179,8 +179,8 @@ TEST(LossScale, AtTheFloorTheTrainerDecides)
         EXPECT_NE(std::string(zoff_last_error()).find("fp16.min_loss_scale may be as low as 1"), std::string::npos);
         EXPECT_TRUE(info.skipped);
         EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
-        EXPECT_EQ(0u, info.nonfinite_param);
-        EXPECT_EQ(4, info.loss_scale);
+        EXPECT_EQ(0u, info.culprit.param);
+        EXPECT_EQ(4, info.numbers.loss_scale);
         EXPECT_EQ(0, memcmp(weights.data(), engine.t.value(0), weights.size()));
         // The step is over: nothing to retry, nothing to drop.
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no step has failed", zoff_step_retry(engine.e.get(), nullptr));
@@ -208,7 +208,7 @@ TEST(LossScale, AStaticOneNeverMoves)
         auto info = new_info();
         ASSERT_ZOFF_OK(engine.step(step % 3 != 0, &info));
         EXPECT_EQ(step % 3 != 0, info.skipped);
-        EXPECT_EQ(3, info.loss_scale);
+        EXPECT_EQ(3, info.numbers.loss_scale);
         EXPECT_EQ(3, engine.scale());
     }
     EXPECT_EQ(50, engine.scaler().iterations);
@@ -267,13 +267,13 @@ TEST(LossScale, LeavesNoTraceInTheNumbers)
                     ASSERT_ZOFF_OK(zoff_step(a.get(), &args, &x));
                     ASSERT_ZOFF_OK(zoff_step(b.get(), &args, &y));
                     EXPECT_EQ(micro + 1 < accumulation, y.accumulated);
-                    EXPECT_EQ(of_step, y.loss_scale);
+                    EXPECT_EQ(of_step, y.numbers.loss_scale);
                 }
-                EXPECT_EQ(x.grad_norm, y.grad_norm);
-                EXPECT_EQ(x.clip_factor, y.clip_factor);
-                EXPECT_LT(y.clip_factor, 1);
+                EXPECT_EQ(x.numbers.grad_norm, y.numbers.grad_norm);
+                EXPECT_EQ(x.numbers.clip_factor, y.numbers.clip_factor);
+                EXPECT_LT(y.numbers.clip_factor, 1);
                 auto r = reference::step(plain.tensors, config_groups(), step, 0.75, accumulation, 0.5);
-                EXPECT_EQ(r.norm, y.grad_norm);
+                EXPECT_EQ(r.norm, y.numbers.grad_norm);
                 scaled.tensors[0].master = plain.tensors[0].master;
                 scaled.tensors[0].m = plain.tensors[0].m;
                 scaled.tensors[0].v = plain.tensors[0].v;

@@ -16,7 +16,7 @@ TEST(Options, AnOverflowThatNobodySkipsBesideALossScale)
     zoff_engine *made = nullptr;
     zoff_config *config = nullptr;
     const std::string text = R"({"fp16": {"enabled": true}, "zoff": {"skip_nonfinite": false}})";
-    ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &config));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &config));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = config;
@@ -57,7 +57,9 @@ TEST(Options, AConfigurationWithAnError)
     fputs("{\n  \"gradient_cliping\": 1.0\n}\n", f);
     fclose(f);
     zoff_engine *made = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, path + ":2:3: ", zoff_engine_open(path.c_str(), nullptr, 0, 0, &made));
+    zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+    opts.config_path = path.c_str();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, path + ":2:3: ", zoff_engine_open_sized(&opts, nullptr, 0, 0, &made));
     EXPECT_NE(std::string(zoff_last_error()).find("gradient_clipping"), std::string::npos);
     EXPECT_EQ(nullptr, made);
 }
@@ -76,7 +78,7 @@ class Merge : public testing::Test
     void configure(const std::string &text)
     {
         zoff_config *made = nullptr;
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &made));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &made));
         parsed.reset(made);
         opts.config = made;
     }

@@ -84,8 +84,8 @@ TEST_F(Lent, NumbersAreGivenInOrderAndAShortDescriptionIsEnough)
 TEST_F(Lent, GroupsAreSetUntilAStepIsOpen)
 {
     float w[2] = {0, 0}, g[2] = {1, 1};
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init_for(&h, ZOFF_OPTIMIZER_SGD);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_SGD);
     make();
     zoff_param_desc d = described(&w[0], 1);
     d.grad = &g[0];

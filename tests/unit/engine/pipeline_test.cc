@@ -123,7 +123,7 @@ TEST_F(Pipeline, AnErrorNamesItsPlaceAndTheRetryGoesOnFromThere)
         EXPECT_EQ(row == std::string("measure") ? ZOFF_OUTCOME_BEFORE : ZOFF_OUTCOME_TORN, info.outcome);
         ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
         EXPECT_EQ(all(), sorted(done)) << "nothing is done twice";
-        EXPECT_EQ(5000u, info.elements_updated);
+        EXPECT_EQ(5000u, info.numbers.elements_updated);
         reference::step(t.tensors, config_groups(), number, 1, 1, 0);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }

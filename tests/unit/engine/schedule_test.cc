@@ -22,8 +22,8 @@ TEST(Schedule, GroupsKeepTheirOwnRate)
         t,
         "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.5}}, \"gradient_clipping\": 0, \"scheduler\": {\"type\": "
         "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}");
-    zoff_adam_hyper second;
-    zoff_adam_hyper_init(&second);
+    zoff_optimizer_hyper second;
+    zoff_optimizer_hyper_init(&second, ZOFF_OPTIMIZER_ADAM);
     second.lr = 0.25;
     ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &second));
     auto groups = config_groups();
@@ -56,8 +56,8 @@ TEST(Schedule, ActsOnEveryOptimizer)
         engine e = seal_engine(t, "{\"optimizer\": {\"type\": \"" + std::string(c.first) + "\", \"params\": {" + params +
                                       "}}, \"gradient_clipping\": 0, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
                                       "{\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}");
-        zoff_adam_hyper h;
-        zoff_adam_hyper_init_for(&h, c.second);
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, c.second);
         h.lr_decay = params.empty() ? 0 : 0.5;
         if (c.second == ZOFF_OPTIMIZER_LION) { // a file without them means DeepSpeed's
             h.lr = 1e-3;
@@ -70,7 +70,7 @@ TEST(Schedule, ActsOnEveryOptimizer)
             auto info = new_info();
             ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
             h.lr = top * (step < 2 ? 0 : fmin(1, (step - 2) / 4.0));
-            EXPECT_EQ(h.lr, info.lr);
+            EXPECT_EQ(h.lr, info.numbers.lr);
             reference::step(t.tensors, {h}, step, 1, 1, 0);
             ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         }
@@ -93,8 +93,8 @@ TEST(Schedule, OneCycleMovesBetas)
                                              : *type == 'L'            ? ZOFF_OPTIMIZER_LION
                                              : strstr(type, "Adagrad") ? ZOFF_OPTIMIZER_ADAGRAD
                                                                        : ZOFF_OPTIMIZER_ADAM;
-            zoff_adam_hyper h;
-            zoff_adam_hyper_init_for(&h, optimizer);
+            zoff_optimizer_hyper h;
+            zoff_optimizer_hyper_init(&h, optimizer);
             h.beta2 = optimizer == ZOFF_OPTIMIZER_LION ? 0.999 : h.beta2; // a file without them means DeepSpeed's
             h.momentum = optimizer == ZOFF_OPTIMIZER_SGD ? 0.625 : 0;
             const bool has_betas = optimizer == ZOFF_OPTIMIZER_ADAM || optimizer == ZOFF_OPTIMIZER_LION;
@@ -115,7 +115,7 @@ TEST(Schedule, OneCycleMovesBetas)
                 t.next_step();
                 t.backward_all(0.1f);
                 ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-                zoff_adam_hyper scheduled = h;
+                zoff_optimizer_hyper scheduled = h;
                 schedule.cycle.moves_momentum = moves;
                 zoff_model_lr_schedule_apply(&schedule, update, &scheduled);
                 reference::step(t.tensors, {scheduled}, update, 1, 1, 0);
@@ -137,8 +137,8 @@ TEST(Schedule, AMomentumOfOneIsAnError)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, as the scheduler has it: beta1 is 1.35",
                       zoff_step(e.get(), nullptr, nullptr));
     // Hyper-parameters of the call are a way out.
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init(&h);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
     zoff_step_args args = {};
     args.struct_size = sizeof args;
     args.hyper = &h;
@@ -173,8 +173,8 @@ TEST(Schedule, HyperParametersOfTheCallAreTakenAsTheyAre)
         trainer t(1);
         t.add(3, 1, ZOFF_F32, ZOFF_F32);
         engine e = seal_engine(t, "{\"gradient_clipping\": 0, \"scheduler\": {\"type\": " + std::string(scheduler) + "}}");
-        zoff_adam_hyper h;
-        zoff_adam_hyper_init(&h);
+        zoff_optimizer_hyper h;
+        zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
         h.lr = 0.125;
         h.beta1 = 0.625;
         zoff_step_args args = {};
@@ -186,7 +186,7 @@ TEST(Schedule, HyperParametersOfTheCallAreTakenAsTheyAre)
             t.next_step();
             t.backward_all(0.1f);
             ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
-            EXPECT_EQ(0.125, info.lr);
+            EXPECT_EQ(0.125, info.numbers.lr);
             reference::step(t.tensors, {h}, update, 1, 1, 0);
             ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         }

@@ -38,7 +38,7 @@ class sgd_engine : public testing::Test
         zoff_engine *e = nullptr;
         zoff_engine_opts opts = {};
         const std::string text = SGD + more + "}";
-        ASSERT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
+        ASSERT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
         opts.struct_size = sizeof opts;
         opts.config = settings;
         opts.threads = 1;

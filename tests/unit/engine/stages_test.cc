@@ -49,17 +49,17 @@ TEST_P(Stages, AccumulateSetsTheSumAndThenAddsToIt)
     const float *sum = zoff_transfer_pieces_sum(&e->transfer, &e->plan.pieces[0]);
     ASSERT_ZOFF_OK(zoff_engine_stages_accumulate(e.get(), run(0)));
     EXPECT_EQ(first, std::vector<float>(sum, sum + first.size()));
-    EXPECT_EQ(1024u * 2, e->run.info.host_read_bytes);
-    EXPECT_EQ(1024u * 4, e->run.info.host_write_bytes);
+    EXPECT_EQ(1024u * 2, e->run.info.bytes.host_read);
+    EXPECT_EQ(1024u * 4, e->run.info.bytes.host_written);
     ASSERT_ZOFF_OK(zoff_engine_stages_accumulate(e.get(), run(1)));
-    EXPECT_EQ(1024u * 2, e->run.info.host_read_bytes) << "a slice without a gradient is left out";
+    EXPECT_EQ(1024u * 2, e->run.info.bytes.host_read) << "a slice without a gradient is left out";
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
     t.backward(0, 0, 0.1f);
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_engine_stages_accumulate(e.get(), run(0)));
     EXPECT_EQ(t.tensors[0].sum, std::vector<float>(sum, sum + first.size()));
-    EXPECT_EQ(1024u * (2 + 4), e->run.info.host_read_bytes) << "the sum so far is read, too";
+    EXPECT_EQ(1024u * (2 + 4), e->run.info.bytes.host_read) << "the sum so far is read, too";
 }
 
 TEST_P(Stages, MeasureCountsBucketsAndReadsGradientsOnlyWhereSomebodyLooks)
@@ -72,7 +72,7 @@ TEST_P(Stages, MeasureCountsBucketsAndReadsGradientsOnlyWhereSomebodyLooks)
         ASSERT_ZOFF_OK(zoff_engine_stages_measure(e.get(), run(0)));
         ASSERT_ZOFF_OK(zoff_engine_stages_measure(e.get(), run(1)));
         EXPECT_EQ(2u, e->transfer.measure.buckets);
-        EXPECT_EQ(looks ? 1024u * 2 : 0, e->run.info.host_read_bytes);
+        EXPECT_EQ(looks ? 1024u * 2 : 0, e->run.info.bytes.host_read);
         double want = 0;
         for (size_t k = 0; k < 1024; k++)
             want += (double)t.tensors[0].sum[k] * (double)t.tensors[0].sum[k];

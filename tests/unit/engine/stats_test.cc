@@ -37,12 +37,12 @@ TEST_P(Stats, TheStatisticsAddUp)
     uint64_t read = 0, written = 0;
     for (int step = 0; step < 3; step++) {
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-        read += info.nvme_read_bytes;
-        written += info.nvme_write_bytes;
+        read += info.bytes.nvme_read;
+        written += info.bytes.nvme_written;
         // Norm: 2 bytes a gradient; update: gradient, master, m and v in; master, m, v and weight out.
-        EXPECT_EQ(4096u * (2 + 2 + 12), info.host_read_bytes);
-        EXPECT_EQ(4096u * (12 + 2), info.host_write_bytes);
-        EXPECT_GE(info.seconds, info.update_seconds);
+        EXPECT_EQ(4096u * (2 + 2 + 12), info.bytes.host_read);
+        EXPECT_EQ(4096u * (12 + 2), info.bytes.host_written);
+        EXPECT_GE(info.seconds.total, info.seconds.update);
     }
     EXPECT_EQ(GetParam(), written > 0);
     char json[1024];
@@ -86,7 +86,7 @@ TEST_P(Stats, TheStartIsSaid)
     EXPECT_EQ(GetParam(), log.contains("(3 slots"));
     EXPECT_TRUE(log.contains("trains by optimizer.type \"AdamW\"")) << "the optimizer of the configuration";
     EXPECT_FALSE(log.contains("hyper-parameters of their own"));
-    zoff_adam_hyper h = config_groups(1)[0];
+    zoff_optimizer_hyper h = config_groups(1)[0];
     engine own = make_engine(t, text(), 1024);
     ASSERT_ZOFF_OK(zoff_engine_set_group(own.get(), 0, &h));
     ASSERT_ZOFF_OK(zoff_engine_seal(own.get()));
@@ -99,9 +99,9 @@ TEST_P(Stats, EachStepIsAddedToWhatItIs)
     t.add(10, 1, ZOFF_BF16, ZOFF_BF16);
     engine e = seal_engine(t, text());
     zoff_step_info info = new_info();
-    info.host_read_bytes = 5;
-    info.device_write_bytes = 7;
-    info.seconds = 1.25;
+    info.bytes.host_read = 5;
+    info.bytes.device_written = 7;
+    info.seconds.total = 1.25;
     e->run.last = false; // a micro-step
     zoff_engine_stats_add(e.get(), &info);
     e->run.last = true;

@@ -39,9 +39,9 @@ TEST_P(Step, OnlyWhatIsReadyTakesPart)
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
         ASSERT_ZOFF_OK(zoff_step_wait(e.get(), &info));
         auto r = reference::step(t.tensors, config_groups(), step, 1, 1, 0);
-        EXPECT_EQ(want, info.elements_updated);
-        EXPECT_EQ(r.norm, info.grad_norm);
-        EXPECT_EQ(12100u, info.elements_owned);
+        EXPECT_EQ(want, info.numbers.elements_updated);
+        EXPECT_EQ(r.norm, info.numbers.grad_norm);
+        EXPECT_EQ(12100u, info.numbers.elements_owned);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
@@ -91,11 +91,11 @@ TEST_P(Step, ANonFiniteGradientChangesNothing)
         auto info = new_info();
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         EXPECT_TRUE(info.skipped);
-        EXPECT_FALSE(isfinite(info.grad_norm));
+        EXPECT_FALSE(isfinite(info.numbers.grad_norm));
         EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
-        EXPECT_EQ(0u, info.elements_updated);
-        EXPECT_EQ(1u, info.nonfinite_param);
-        EXPECT_EQ(1u, info.nonfinite_slice);
+        EXPECT_EQ(0u, info.numbers.elements_updated);
+        EXPECT_EQ(1u, info.culprit.param);
+        EXPECT_EQ(1u, info.culprit.slice);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
         // A skipped step is not counted: the next one is number 2.
@@ -124,14 +124,14 @@ TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
         for (int step = 1; step <= 2; step++) {
             t.backward_all(0.1f);
             ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-            EXPECT_EQ(elements, info.elements_updated);
-            EXPECT_EQ(*more == 0, isfinite(info.grad_norm));
+            EXPECT_EQ(elements, info.numbers.elements_updated);
+            EXPECT_EQ(*more == 0, isfinite(info.numbers.grad_norm));
             reference::step(t.tensors, config_groups(), step, 1, 1, 0);
             ASSERT_NO_FATAL_FAILURE(t.expect_weights());
             t.next_step();
         }
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-        bytes.push_back(info.host_read_bytes);
+        bytes.push_back(info.bytes.host_read);
         // Who clips looks, whatever the key says.
         zoff_step_args clip = {};
         clip.struct_size = sizeof clip;
@@ -141,7 +141,7 @@ TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
         log.expect("step 3 skipped: the gradient of param1, slice 1, has an inf or nan");
         ASSERT_ZOFF_OK(zoff_step(e.get(), &clip, &info));
         EXPECT_TRUE(info.skipped);
-        EXPECT_EQ(1u, info.nonfinite_param);
+        EXPECT_EQ(1u, info.culprit.param);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
         if (!*more)
             continue;
@@ -150,7 +150,7 @@ TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
         poisoned(t);
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         EXPECT_FALSE(info.skipped);
-        EXPECT_EQ(1, info.clip_factor);
+        EXPECT_EQ(1, info.numbers.clip_factor);
         EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
         size_t wrong = 0;
         for (size_t k = 0; k < 8000; k++)
@@ -170,7 +170,7 @@ TEST_P(Step, HugeFiniteGradientsAreNotAnOverflow)
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     EXPECT_FALSE(info.skipped);
-    EXPECT_GT(info.grad_norm, 1e37);
+    EXPECT_GT(info.numbers.grad_norm, 1e37);
 }
 
 TEST_P(Step, ArgumentsOfTheCallWin)
@@ -199,10 +199,10 @@ TEST_P(Step, ArgumentsOfTheCallWin)
         auto info = new_info();
         ASSERT_ZOFF_OK(zoff_step(e.get(), &args, &info));
         auto r = reference::step(t.tensors, groups, t_of_step, 0.125, 1, 0.5);
-        EXPECT_EQ(r.norm, info.grad_norm);
-        EXPECT_EQ(r.clip, info.clip_factor);
+        EXPECT_EQ(r.norm, info.numbers.grad_norm);
+        EXPECT_EQ(r.clip, info.numbers.clip_factor);
         EXPECT_LT(r.clip, 1);
-        EXPECT_EQ(0.1, info.lr);
+        EXPECT_EQ(0.1, info.numbers.lr);
         EXPECT_EQ(t_of_step, info.t);
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
@@ -239,7 +239,7 @@ TEST_P(Step, BuffersMayComeLateAndMove)
     engine e;
     zoff_config *c = nullptr;
     std::string config = text();
-    ASSERT_ZOFF_OK(zoff_config_parse(config.data(), config.size(), "late.json", &c));
+    ASSERT_ZOFF_OK(zoff_test::config_from_text(config.data(), config.size(), "late.json", &c));
     zoff_engine_opts opts = {};
     opts.struct_size = sizeof opts;
     opts.config = c;
@@ -255,7 +255,7 @@ TEST_P(Step, BuffersMayComeLateAndMove)
     auto info = new_info();
     log.expect("step 1 updates nothing: no parameter has a gradient");
     ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info)); // nobody takes part
-    EXPECT_EQ(0u, info.elements_updated);
+    EXPECT_EQ(0u, info.numbers.elements_updated);
     ASSERT_ZOFF_OK(zoff_param_bind(made, 0, nullptr, t.grad(0)));
     t.backward_all(0.1f);
     ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info));
@@ -318,12 +318,12 @@ TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsSaid)
     for (int i = 0; i < 3; i++)
         ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
     EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
-    EXPECT_EQ(0u, info.elements_updated);
+    EXPECT_EQ(0u, info.numbers.elements_updated);
     ASSERT_ZOFF_OK(zoff_step_count(made.get(), &t));
     EXPECT_EQ(3, t);
     ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, &g));
     ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
-    EXPECT_EQ(0.5, info.lr); // of step 4, whoever took part in those before it
+    EXPECT_EQ(0.5, info.numbers.lr); // of step 4, whoever took part in those before it
     EXPECT_EQ(-0.5f, w);
 }
 
@@ -339,7 +339,7 @@ TEST(LateGradient, MovesByTheRatioOfTheBetas)
         d[i].grad = &g[i];
         d[i].count = 1;
     }
-    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, d, sizeof d[0], 2, &e));
+    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, d, 2, &e));
     engine owner(e);
     ASSERT_ZOFF_OK(zoff_step_count_set(e, 100000));
     ASSERT_ZOFF_OK(zoff_grad_ready(e, 1, 0, nullptr));

@@ -52,7 +52,7 @@ struct model {
         t.add(elements, 1, ZOFF_F32, ZOFF_F32);
         zoff_config *config = nullptr;
         const std::string text = R"({"zoff": {"threads": 8}})";
-        EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "refused.json", &config));
+        EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "refused.json", &config));
         zoff_engine_opts opts = {};
         opts.struct_size = sizeof opts;
         opts.config = config;

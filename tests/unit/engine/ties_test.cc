@@ -78,7 +78,7 @@ engine make(const std::string &text, zoff_comm *ranks, zoff_accel *accel, uint64
     zoff_config *settings = nullptr;
     zoff_engine *made = nullptr;
     zoff_engine_opts opts = {};
-    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "test.json", &settings));
+    EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "test.json", &settings));
     opts.struct_size = sizeof opts;
     opts.config = settings;
     opts.threads = 1;
@@ -157,7 +157,7 @@ outcome reference_of(const cell &c)
                 EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
             }
         }
-        out.norm = info.grad_norm;
+        out.norm = info.numbers.grad_norm;
     }
     read_states(e.get(), 0, &out);
     out.weights = w.get();
@@ -249,9 +249,9 @@ outcome live(const cell &c, unsigned rank, zoff_comm *ranks, const std::string &
                 EXPECT_EQ(is_used && step == 1, zeros == g->get());
             }
         }
-        out.norm = info.grad_norm;
+        out.norm = info.numbers.grad_norm;
         if (ranks == nullptr) {
-            EXPECT_EQ((uint64_t)COUNT * SLICES + OTHER, info.elements_updated) << "each weight once";
+            EXPECT_EQ((uint64_t)COUNT * SLICES + OTHER, info.numbers.elements_updated) << "each weight once";
         }
     }
     outcome same;
@@ -385,7 +385,7 @@ TEST_F(Overlap, TiedWeightsMoveTogether)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 0 of lm_head was handed over", zoff_param_bind(e.get(), 1, nullptr, g + 400));
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-    EXPECT_EQ(10.0, info.grad_norm);
+    EXPECT_EQ(10.0, info.numbers.grad_norm);
     EXPECT_EQ(0, w[0]);
     EXPECT_GT(0, w[300]);
 }
@@ -426,7 +426,7 @@ TEST_F(Overlap, TiedGradientsAreDroppedAndSkipped)
     EXPECT_EQ(0, w[0]);
     g[150] = 1;
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
-    EXPECT_EQ(20.0, info.grad_norm);
+    EXPECT_EQ(20.0, info.numbers.grad_norm);
 }
 
 TEST(TiesOfRanks, AreTheSameOnAll)

@@ -18,9 +18,9 @@ TEST(Tiles, AreHashedAsTheyAreWritten)
         t.add(300000, 1, ZOFF_F16, ZOFF_F32, 1);
         t.add(400, 1, ZOFF_BF16, ZOFF_BF16, 2);
         t.add(1024, 1, ZOFF_F32, ZOFF_F32);
-        std::vector<zoff_adam_hyper> groups = config_groups(3);
-        zoff_adam_hyper_init_for(&groups[1], ZOFF_OPTIMIZER_LION);
-        zoff_adam_hyper_init_for(&groups[2], ZOFF_OPTIMIZER_SGD);
+        std::vector<zoff_optimizer_hyper> groups = config_groups(3);
+        zoff_optimizer_hyper_init(&groups[1], ZOFF_OPTIMIZER_LION);
+        zoff_optimizer_hyper_init(&groups[2], ZOFF_OPTIMIZER_SGD);
         const std::string text = config_text(folder.path, 1, std::string(", \"zoff\": {") + more + "}");
         engine e = make_engine(t, text);
         for (unsigned group : {1, 2})
@@ -73,9 +73,9 @@ TEST(Tiles, StatesInFilesAreThoseInDramAroundATile)
             auto a = new_info(), b = new_info();
             ASSERT_ZOFF_OK(zoff_step(files.get(), nullptr, &a));
             ASSERT_ZOFF_OK(zoff_step(dram.get(), nullptr, &b));
-            EXPECT_EQ(b.elements_updated, a.elements_updated);
-            EXPECT_EQ(b.host_read_bytes, a.host_read_bytes);
-            EXPECT_EQ(b.host_write_bytes, a.host_write_bytes);
+            EXPECT_EQ(b.numbers.elements_updated, a.numbers.elements_updated);
+            EXPECT_EQ(b.bytes.host_read, a.bytes.host_read);
+            EXPECT_EQ(b.bytes.host_written, a.bytes.host_written);
         }
         for (zoff_param p = 0; p < counts.size(); p++) {
             EXPECT_EQ(0, memcmp(in_dram.value(p), in_files.value(p), 2 * counts[p]));

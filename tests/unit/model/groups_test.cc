@@ -9,10 +9,10 @@ using namespace zoff_test;
 
 namespace
 {
-zoff_adam_hyper hyper_of(zoff_optimizer optimizer, double lr = 0.25, double momentum = 0)
+zoff_optimizer_hyper hyper_of(zoff_optimizer optimizer, double lr = 0.25, double momentum = 0)
 {
-    zoff_adam_hyper h;
-    zoff_adam_hyper_init_for(&h, optimizer);
+    zoff_optimizer_hyper h;
+    zoff_optimizer_hyper_init(&h, optimizer);
     h.lr = lr;
     h.momentum = momentum;
     return h;
@@ -28,11 +28,11 @@ class Groups : public testing::Test
         for (d.group = 0; d.group < count; d.group++)
             parts.add(d);
     }
-    zoff_status set(unsigned group, const zoff_adam_hyper &h) { return zoff_model_groups_set(m, group, &h, "set"); }
+    zoff_status set(unsigned group, const zoff_optimizer_hyper &h) { return zoff_model_groups_set(m, group, &h, "set"); }
     // The lr of a group in step `t`; negative: an error.
     double lr_of(const zoff_step_args &args, size_t group, int64_t t = 1)
     {
-        zoff_adam_hyper h = {};
+        zoff_optimizer_hyper h = {};
         return zoff_model_groups_of_step(m, &args, group, t, &h) == ZOFF_OK ? h.lr : -1;
     }
 
@@ -66,8 +66,8 @@ TEST_F(Groups, HaveTheHyperParametersOfTheConfigurationUntilTheyAreSet)
 TEST_F(Groups, FieldsThatACallerDoesNotKnowAreDefaults)
 {
     use(1);
-    zoff_adam_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM, 0.125);
-    h.struct_size = offsetof(zoff_adam_hyper, flags);
+    zoff_optimizer_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM, 0.125);
+    h.struct_size = offsetof(zoff_optimizer_hyper, flags);
     h.flags = 12345;
     ASSERT_ZOFF_OK(set(0, h));
     EXPECT_EQ(0.125, m->groups[0].hyper.lr);
@@ -78,7 +78,7 @@ TEST_F(Groups, FieldsThatACallerDoesNotKnowAreDefaults)
 TEST_F(Groups, ValuesOutOfRangeAreRefusedByGroupAndNothingChanges)
 {
     use(1);
-    zoff_adam_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM);
+    zoff_optimizer_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM);
     h.beta1 = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "set: group 7: beta1 is 1; it must lie in [0, 1)", set(7, h));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "set: group 0: beta1 is 1", set(0, h));
@@ -90,7 +90,7 @@ TEST_F(Groups, WithoutMemoryNothingIsSet)
 {
     const int failures = fail_each_allocation([&] {
         small_model own;
-        const zoff_adam_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM);
+        const zoff_optimizer_hyper h = hyper_of(ZOFF_OPTIMIZER_ADAM);
         const zoff_status status = zoff_model_groups_set(&own.m, 3, &h, "set");
         EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
         EXPECT_EQ(status == ZOFF_OK ? 4u : 0u, own.m.group_count);
@@ -122,19 +122,19 @@ TEST_F(Groups, WhatNeedsOtherStatesIsRefusedOnceTheyAreLaidOut)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
                       "set: group 0 was sealed for SGD without momentum and has no states for SGD with momentum; an optimizer",
                       set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.25, 0.5)));
-    EXPECT_EQ(std::string::npos, std::string(zoff_last_error()).find("zoff_adam_hyper_init_for"));
+    EXPECT_EQ(std::string::npos, std::string(zoff_last_error()).find("zoff_optimizer_hyper_init"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "set: group 1 was sealed for Adam and has no states for Adagrad; an optimizer",
                       set(1, hyper_of(ZOFF_OPTIMIZER_ADAGRAD)));
-    EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_adam_hyper_init_for() fills in"));
+    EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_optimizer_hyper_init() fills in"));
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr);
     EXPECT_FALSE(m->groups[1].set);
     EXPECT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_ADAM))) << "nothing of it is trained";
     // The same where a call gives them.
-    const zoff_adam_hyper lion = hyper_of(ZOFF_OPTIMIZER_LION);
+    const zoff_optimizer_hyper lion = hyper_of(ZOFF_OPTIMIZER_LION);
     zoff_step_args args = {};
     args.hyper = &lion;
     args.hyper_count = 1;
-    zoff_adam_hyper h = {};
+    zoff_optimizer_hyper h = {};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_step: group 1 was sealed for Adam and has no states for Lion",
                       zoff_model_groups_of_step(m, &args, 1, 1, &h));
     EXPECT_EQ(0u, h.struct_size) << "nothing was written";
@@ -154,8 +154,8 @@ TEST_F(Groups, AStepTakesWhatTheCallGives)
     use(3);
     ASSERT_ZOFF_OK(set(3, hyper_of(ZOFF_OPTIMIZER_ADAM, 0.875))); // of no parameter
     zoff_model_groups_fix(m);
-    const zoff_adam_hyper each[] = {hyper_of(ZOFF_OPTIMIZER_ADAM, 0.25), hyper_of(ZOFF_OPTIMIZER_ADAM, 0.5),
-                                    hyper_of(ZOFF_OPTIMIZER_ADAM, 0.75)};
+    const zoff_optimizer_hyper each[] = {hyper_of(ZOFF_OPTIMIZER_ADAM, 0.25), hyper_of(ZOFF_OPTIMIZER_ADAM, 0.5),
+                                         hyper_of(ZOFF_OPTIMIZER_ADAM, 0.75)};
     zoff_step_args args = {};
     args.hyper = each;
     args.hyper_count = 3;
@@ -174,7 +174,7 @@ TEST_F(Groups, WhatACallGivesIsLookedAt)
 {
     use(2);
     zoff_model_groups_fix(m);
-    zoff_adam_hyper each[] = {hyper_of(ZOFF_OPTIMIZER_ADAM), hyper_of(ZOFF_OPTIMIZER_ADAM)}, out = {};
+    zoff_optimizer_hyper each[] = {hyper_of(ZOFF_OPTIMIZER_ADAM), hyper_of(ZOFF_OPTIMIZER_ADAM)}, out = {};
     zoff_step_args args = {};
     const auto of_step = [&](size_t group) { return zoff_model_groups_of_step(m, &args, group, 1, &out); };
     args.hyper = each;
@@ -188,7 +188,7 @@ TEST_F(Groups, WhatACallGivesIsLookedAt)
     }
     args.hyper_stride = 0;
     each[1].struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: hyper[1].struct_size is 0; use zoff_adam_hyper_init()", of_step(1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: hyper[1].struct_size is 0; use zoff_optimizer_hyper_init()", of_step(1));
     each[1] = hyper_of(ZOFF_OPTIMIZER_ADAM, NAN);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 1: lr is nan", of_step(1));
     EXPECT_EQ(0.25, lr_of(args, 0));
@@ -204,14 +204,14 @@ TEST_F(Groups, TheScheduleActsOnAGroupsOwn)
     parts.values.schedule.linear = true;
     zoff_model_groups_fix(m);
     EXPECT_EQ(0.25, lr_of(no_args, 0, 4));
-    const zoff_adam_hyper given = hyper_of(ZOFF_OPTIMIZER_ADAM, 0.75);
+    const zoff_optimizer_hyper given = hyper_of(ZOFF_OPTIMIZER_ADAM, 0.75);
     zoff_step_args args = {};
     args.hyper = &given;
     args.hyper_count = 1;
     EXPECT_EQ(0.75, lr_of(args, 0, 4)) << "and not on what the call gives";
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr) << "and changes none of it";
     // An error says whose number it is.
-    zoff_adam_hyper out = {};
+    zoff_optimizer_hyper out = {};
     parts.values.schedule.min_lr = -4;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, as the scheduler has it: lr is -4",
                       zoff_model_groups_of_step(m, &no_args, 0, 1, &out));

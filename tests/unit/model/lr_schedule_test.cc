@@ -13,15 +13,16 @@ using namespace zoff_test;
 namespace
 {
 // What a scheduler of a configuration makes of hyper-parameters in the given updates.
-std::vector<zoff_adam_hyper> scheduled(const std::string &scheduler, const std::vector<int64_t> &updates, zoff_adam_hyper own)
+std::vector<zoff_optimizer_hyper> scheduled(const std::string &scheduler, const std::vector<int64_t> &updates,
+                                            zoff_optimizer_hyper own)
 {
     const std::string text = "{\"scheduler\": " + scheduler + "}";
     zoff_config *made = nullptr;
     zoff_config_values values = {};
-    EXPECT_ZOFF_OK(zoff_config_parse(text.data(), text.size(), "ds.json", &made));
+    EXPECT_ZOFF_OK(zoff_test::config_from_text(text.data(), text.size(), "ds.json", &made));
     const config keeper(made);
     EXPECT_ZOFF_OK(zoff_config_values_get(made, 1, &values));
-    std::vector<zoff_adam_hyper> all;
+    std::vector<zoff_optimizer_hyper> all;
     for (int64_t update : updates) {
         all.push_back(own);
         zoff_model_lr_schedule_apply(&values.schedule, update, &all.back());
@@ -32,11 +33,11 @@ std::vector<zoff_adam_hyper> scheduled(const std::string &scheduler, const std::
 // The rates where the group's own is 0.5.
 std::vector<double> rates_at(const std::string &scheduler, const std::vector<int64_t> &updates)
 {
-    zoff_adam_hyper own;
-    zoff_adam_hyper_init(&own);
+    zoff_optimizer_hyper own;
+    zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_ADAM);
     own.lr = 0.5;
     std::vector<double> lr;
-    for (const zoff_adam_hyper &h : scheduled(scheduler, updates, own))
+    for (const zoff_optimizer_hyper &h : scheduled(scheduler, updates, own))
         lr.push_back(h.lr);
     return lr;
 }
@@ -212,8 +213,8 @@ TEST(LrSchedule, OneCycleMovesBetasOfOptimizersThatHaveThem)
          {ZOFF_OPTIMIZER_ADAM, ZOFF_OPTIMIZER_LION, ZOFF_OPTIMIZER_SGD, ZOFF_OPTIMIZER_ADAGRAD}) {
         for (const char *moves : {"true", "false"}) {
             SCOPED_TRACE(testing::Message() << "optimizer " << optimizer << ", cycle_momentum " << moves);
-            zoff_adam_hyper own;
-            zoff_adam_hyper_init_for(&own, optimizer);
+            zoff_optimizer_hyper own;
+            zoff_optimizer_hyper_init(&own, optimizer);
             log_catcher log;
             const std::vector<int64_t> updates = first_updates(24);
             const auto all = scheduled("{\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.25, \"cycle_max_lr\": 2, "
@@ -255,9 +256,9 @@ TEST(LrSchedule, NoneLeavesEverythingAsItIs)
 {
     zoff_schedule_values none = {};
     none.max_lr = 2;
-    zoff_adam_hyper own;
-    zoff_adam_hyper_init(&own);
-    const zoff_adam_hyper before = own;
+    zoff_optimizer_hyper own;
+    zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_ADAM);
+    const zoff_optimizer_hyper before = own;
     zoff_model_lr_schedule_apply(&none, 5, &own);
     EXPECT_EQ(before.lr, own.lr);
     EXPECT_EQ(before.beta1, own.beta1);

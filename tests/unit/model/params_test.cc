@@ -188,7 +188,7 @@ TEST_F(Params, ThePlanSeesTheStatesThatAParameterHas)
     EXPECT_TRUE(of(1).frozen);
     EXPECT_EQ(2u, of(1).weight_bytes);
     EXPECT_FALSE(of(1).has[ZOFF_STREAM_MASTER] || of(1).has[ZOFF_STREAM_M] || of(1).has[ZOFF_STREAM_V]);
-    zoff_adam_hyper_init_for(&parts.values.hyper, ZOFF_OPTIMIZER_LION);
+    zoff_optimizer_hyper_init(&parts.values.hyper, ZOFF_OPTIMIZER_LION);
     EXPECT_TRUE(of(0).has[ZOFF_STREAM_M]);
     EXPECT_FALSE(of(0).has[ZOFF_STREAM_V]);
 }

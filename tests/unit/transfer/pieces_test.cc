@@ -73,7 +73,7 @@ TEST_P(PiecesOfUpdate, HaveTheStatesOfTheirOptimizer)
     const kind &k = GetParam();
     for (const uint32_t accumulation : {1u, 4u}) {
         small_transfer self;
-        zoff_adam_hyper_init_for(&self.values.hyper, k.optimizer);
+        zoff_optimizer_hyper_init(&self.values.hyper, k.optimizer);
         self.values.hyper.momentum = k.momentum;
         self.values.accumulation = accumulation;
         self.add(40, 2, k.dtype, ZOFF_F16);

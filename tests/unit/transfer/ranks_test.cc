@@ -118,17 +118,17 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
             }
             ASSERT_ZOFF_OK(zoff_transfer_all_gather_finish(&self.t));
             zoff_transfer_ranks_count(&self.t, &self.info);
-            EXPECT_EQ(gradients + (replicated ? gathered : 0), self.info.sent_gradient_bytes);
-            EXPECT_EQ(replicated ? 0 : gathered, self.info.sent_weight_bytes);
-            EXPECT_LE(gradients + gathered, self.info.sent_bytes) << "the order and weights of the micro-batch, too";
-            EXPECT_LT(0u, self.info.received_bytes);
+            EXPECT_EQ(gradients + (replicated ? gathered : 0), self.info.bytes.sent_gradients);
+            EXPECT_EQ(replicated ? 0 : gathered, self.info.bytes.sent_weights);
+            EXPECT_LE(gradients + gathered, self.info.bytes.sent) << "the order and weights of the micro-batch, too";
+            EXPECT_LT(0u, self.info.bytes.received);
             self.t.batch.micro = 0;
             memset(self.parts.m.flags, 0, self.parts.m.slice_count);
         }
         zoff_transfer_ranks_count_anew(&self.t);
         zoff_transfer_ranks_count(&self.t, &self.info);
-        EXPECT_EQ(0u, self.info.sent_bytes + self.info.received_bytes + self.info.sent_gradient_bytes +
-                          self.info.sent_weight_bytes);
+        EXPECT_EQ(0u, self.info.bytes.sent + self.info.bytes.received + self.info.bytes.sent_gradients +
+                          self.info.bytes.sent_weights);
     });
 }
 

@@ -98,7 +98,7 @@ TEST_F(Streams, ThatStandStillAreAnErrorWhenTheTimeIsOver)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "neither moved nor failed for 0.05 s",
                       zoff_transfer_streams_sync(&self.t, self.t.device.compute));
     EXPECT_TRUE(self.t.pollers.device.is_overdue);
-    EXPECT_LT(0.0, self.info.device_wait_seconds);
+    EXPECT_LT(0.0, self.info.seconds.device_wait);
     self.t.device.norm.waits = 0;
     self.let_go = true;
     self.t.pollers.device.timeout_seconds = 20;

@@ -188,7 +188,7 @@ TEST(WireWait, IsForOtherRanksOrForAVote)
     const auto until = [](void *ctx) { return ++*(int *)ctx < 3 ? ZOFF_PENDING : ZOFF_OK; };
     ASSERT_ZOFF_OK(zoff_transfer_wire_wait_until(&self.t, until, &asked));
     EXPECT_EQ(3, asked);
-    EXPECT_LT(0.0, self.info.comm_wait_seconds);
+    EXPECT_LT(0.0, self.info.seconds.comm_wait);
     zoff_transfer_wire_unwatch(&self.t);
     EXPECT_EQ(nullptr, self.progress.first);
     each_rank<small_transfer>(2, [](small_transfer &two, unsigned) {

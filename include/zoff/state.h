@@ -1,0 +1,110 @@
+/* state.h: read and write optimizer states, weights that the engine owns, and the loss scale. */
+#ifndef ZOFF_STATE_H
+#define ZOFF_STATE_H
+
+#include <zoff/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A state of a parameter. */
+typedef enum zoff_state_kind {
+    ZOFF_STATE_MASTER = 0, /**< fp32 weights; for an fp32 parameter the weights themselves */
+    ZOFF_STATE_M = 1,      /**< first moment: Adam, Lion, SGD with momentum */
+    ZOFF_STATE_V = 2       /**< second moment: Adam; sum of squares: Adagrad */
+} zoff_state_kind;
+
+/** The dynamic loss scale of fp16 training, complete: a checkpoint that keeps these numbers continues with the same scales.
+ * They are cur_scale, cur_iter, last_overflow_iter and cur_hysteresis of DeepSpeed's checkpoints. */
+typedef struct zoff_loss_scaler {
+    size_t struct_size;    /**< set by ZOFF_LOSS_SCALER_INIT */
+    double scale;          /**< the trainer multiplies its loss by this */
+    int64_t iterations;    /**< steps taken, including skipped ones */
+    int64_t last_overflow; /**< the latest skipped step, counted from 0; -1: none */
+    uint64_t hysteresis;   /**< overflows until the scale is halved; 1: the next one */
+} zoff_loss_scaler;
+#define ZOFF_LOSS_SCALER_INIT ZOFF_SIZED(zoff_loss_scaler)
+
+/** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
+ *
+ *  This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
+ *  zoff_loss_scaler_set() are for the time between two updates, because gradients in flight are in no state.
+ *  @blocks yes
+ *  @return ERR_STATE between the micro-steps of an update, and after a gradient of the next step was handed over: finish the
+ *  update, or call zoff_grads_drop() */
+ZOFF_API zoff_status zoff_params_pull(zoff_engine *e);
+
+/** Write the masters to the weights, rounded as a step rounds them, after states were loaded. Collective over the ranks.
+ *  @blocks yes  @return ERR_STATE as zoff_params_pull() */
+ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
+
+/** Copy a range of a parameter's state. Its slices are counted as one array, one after the other. Collective over the ranks.
+ *
+ *  Three orders read all states once: parameter by parameter; one kind of all parameters before the next kind; or all kinds of
+ *  one range before the next range, with ranges of at most half of zoff_plan_info.chunk_bytes. The same holds for writing. On
+ *  the NVMe tier the states of one kind in one chunk move together and stay in a slot until another chunk needs it. A small
+ *  range in order therefore costs a copy, and a range in random order costs one kind of a chunk.
+ *  The first call stops reading ahead for the next step; the next step starts it again.
+ *  @units first and count: elements  @blocks yes; on the NVMe tier for a chunk that is in no slot
+ *  @return ERR_INVALID when the range is not inside slices * count, the parameter is frozen, or its optimizer has no such
+ *  state; ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again */
+ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
+                                     float *dst);
+
+/** Set a range of a parameter's state; otherwise like zoff_state_read(). Call zoff_params_push() after masters were set.
+ *  The states have it at once. With zoff.persist the files get all ranges or none, at the next zoff_state_flush(),
+ *  zoff_step_count_set(), step, or zoff_engine_destroy(). */
+ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
+                                      const float *src);
+
+/** Write the ranges that zoff_state_write() and zoff_param_write() have put off, and make them durable with zoff.persist. Does
+ *  nothing without such ranges. Collective over the ranks.
+ *  @blocks for the disk
+ *  @return ERR_IO or ERR_NO_SPACE: the files hold what they held before; call it again. An error of one rank is an error of all
+ */
+ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
+
+/** Borrow the weights of one slice of an engine-owned parameter: contiguous, aligned to 64 bytes, read-only, as the last step
+ *  left them. Change them with zoff_param_write(). A slice may be lent several times. Collective over the ranks.
+ *
+ *  The engine learns the order of these calls. In the next pass, from one step to the next, it reads slices ahead by
+ *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay in DRAM for their next use.
+ *  @param native_stream NULL: engine-owned weights are for the host
+ *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for what was not read ahead
+ *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free;
+ *  ERR_STATE while a step is open; ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
+ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
+
+/** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent
+ *  during a micro-step that only accumulates.
+ *  @return ERR_STATE while a step is open */
+ZOFF_API zoff_status zoff_param_release(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Set a range of the weights of an engine-owned parameter, and its masters. Its slices are counted as one array, one after the
+ *  other. Moments stay. No part of the range may be lent. Durable as zoff_state_write() is.
+ *  @units first and count: elements; src: the parameter's type  @blocks yes */
+ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t count, const void *src);
+
+/** Copy a range of the weights of an engine-owned parameter; otherwise like zoff_param_write(). Collective over the ranks. */
+ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
+
+/** Read the factor that the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in
+ *  all micro-steps of an update. The engine divides the gradients by it before it takes their norm.
+ *  @return ERR_INVALID only */
+ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
+
+/** Read the loss scale and its counters, for a checkpoint.
+ *  @return ERR_INVALID only */
+ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out);
+
+/** Set them, from a checkpoint. No file of the engine holds the loss scale: a new engine starts at the configuration's, also
+ * one that continues with the states of an earlier run (zoff.persist). Fields that a shorter struct lacks stay as they are.
+ *  @return ERR_INVALID for a scale out of range, or one that differs from a static scale of the configuration; ERR_STATE
+ * without fp16.enabled, and in the middle of an update (see zoff_params_pull()) */
+ZOFF_API zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,197 @@
+/* step.h: hand over gradients, take the step, and read what it did.
+ *
+ *  A step has three forms:
+ *
+ *      zoff_step(engine, NULL, &info);                             all gradients are ready
+ *
+ *      zoff_grad_ready(engine, p, slice, NULL); ...                hand over each gradient as the backward pass computes it,
+ *      zoff_step(engine, NULL, &info);                             so that it is sent or downloaded meanwhile
+ *
+ *      zoff_grad_ready(...); ...                                   the same, and the caller's thread is free
+ *      zoff_step_begin(engine, NULL); ...                          between begin and wait
+ *      zoff_step_wait(engine, &info);
+ */
+#ifndef ZOFF_STEP_H
+#define ZOFF_STEP_H
+
+#include <zoff/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Flags of zoff_step_args. */
+enum {
+    ZOFF_STEP_ZERO_GRADS = 1u << 0 /**< set the gradients to zero once they are used, also when the step is skipped */
+};
+
+/** Arguments of a step. NULL in its place, or all zero: everything as the configuration says. */
+typedef struct zoff_step_args {
+    size_t struct_size; /**< set by ZOFF_STEP_ARGS_INIT */
+    int64_t t; /**< number of this step, from 1, for bias correction and schedule; 0: one more than zoff_step_count() */
+    const zoff_optimizer_hyper *hyper; /**< hyper_count structs, one for each group, of the optimizer that the group was sealed
+                                            for; a single one serves all groups. NULL: configuration and schedule */
+    size_t hyper_stride;               /**< bytes from one struct to the next; 0: sizeof(zoff_optimizer_hyper) of the caller */
+    size_t hyper_count;                /**< structs in `hyper`; must not be 0 beside it */
+    double clip_norm;  /**< clip the global norm to this; 0: gradient_clipping; ZOFF_OFF: do not clip. Clipping multiplies the
+                            gradients by clip_norm / (norm + 1e-6) if that is below 1, like PyTorch's clip_grad_norm_ */
+    double grad_scale; /**< multiplies each gradient before anything else, such as 1 / loss scale; 0 means 1. The same in all
+                            micro-steps of an update. Comes on top of 1 / zoff_loss_scale() with fp16.enabled */
+    unsigned flags;    /**< ZOFF_STEP_* */
+} zoff_step_args;
+#define ZOFF_STEP_ARGS_INIT ZOFF_SIZED(zoff_step_args)
+
+/** State of the weights and optimizer states when a call on a step returns. */
+typedef enum zoff_outcome {
+    ZOFF_OUTCOME_BEFORE = 0, /**< as before the step */
+    ZOFF_OUTCOME_AFTER = 1,  /**< the step is complete */
+    ZOFF_OUTCOME_TORN = 2    /**< the step failed half way. zoff_step_retry() finishes it; with zoff.persist zoff_grads_drop()
+                                  undoes it */
+} zoff_outcome;
+
+/** Numbers of a step. With several ranks they are those of all ranks, except the elements, which are this rank's. */
+typedef struct zoff_step_numbers {
+    double lr;                   /**< learning rate of group 0 */
+    double loss_scale;           /**< of the gradients of this step; 1 without fp16.enabled */
+    double grad_norm;            /**< L2 norm of all gradients after scaling, before clipping. NAN where nothing needs it:
+                                      zoff.skip_nonfinite is false and nothing is clipped */
+    double clip_factor;          /**< that clipping multiplied the gradients by; 1: not clipped */
+    uint64_t elements_owned;     /**< elements with states on this rank */
+    uint64_t elements_updated;   /**< of these, elements with a gradient */
+    uint64_t elements_on_device; /**< of these, elements that the device updated (offload_optimizer.ratio) */
+    uint64_t reserved[4];        /**< zero */
+} zoff_step_numbers;
+
+/** Bytes that this rank moved. Transfers of NVMe-tier weights, of the device and to other ranks count since the step before. */
+typedef struct zoff_step_bytes {
+    uint64_t host_read;       /**< states, weights and gradients that kernels read from DRAM */
+    uint64_t host_written;    /**< states and weights that kernels wrote to DRAM */
+    uint64_t nvme_read;       /**< states and engine-owned weights read from files */
+    uint64_t nvme_read_ahead; /**< part of nvme_read whose reading began before the step was asked for */
+    uint64_t nvme_written;    /**< states and engine-owned weights written to files */
+    uint64_t device_read;     /**< downloads: gradients, and weights for zoff_params_pull() */
+    uint64_t device_written;  /**< uploads: weights */
+    uint64_t sent;            /**< to other ranks: gradients, weights, control messages */
+    uint64_t sent_gradients;  /**< part of sent: (N - 1) / N of the gradients over N ranks; at stage 0 also their fp32 sums */
+    uint64_t sent_weights;    /**< part of sent: weights that all ranks have whole, and fetched weights */
+    uint64_t received;        /**< from other ranks */
+    uint64_t reserved[5];     /**< zero */
+} zoff_step_bytes;
+
+/** Seconds of a step on this rank. The waits are those of the calling thread. */
+typedef struct zoff_step_seconds {
+    double total;       /**< from zoff_step_begin() to the end of zoff_step_wait() */
+    double measure;     /**< accumulation, norm, and the check for inf and nan */
+    double update;      /**< kernels of the update */
+    double checksum;    /**< checksums of data read from files and written to them */
+    double io_wait;     /**< on the disk: submit, copy, wait */
+    double device_wait; /**< on the device: the rest of the backward pass, and copies */
+    double comm_wait;   /**< on other ranks */
+    double reserved[5]; /**< zero */
+} zoff_step_seconds;
+
+/** The first gradient that was not finite. Valid when the step was skipped for it. */
+typedef struct zoff_step_culprit {
+    zoff_param param; /**< the parameter */
+    unsigned rank;    /**< the rank whose gradient it was, where that is known; otherwise the rank that added it up */
+    size_t slice;     /**< the slice of the parameter */
+} zoff_step_culprit;
+
+/** What a step did. */
+typedef struct zoff_step_info {
+    size_t struct_size;   /**< set by ZOFF_STEP_INFO_INIT */
+    zoff_outcome outcome; /**< also set by a call that returns an error */
+    bool skipped;         /**< a gradient, the norm, or the factor that scales and clips is not finite in fp32: no weight and no
+                               state has changed */
+    bool accumulated;     /**< gradients were added up; a later micro-step updates */
+    uint32_t micro_step;  /**< 1 .. micro_steps */
+    uint32_t micro_steps; /**< gradient_accumulation_steps */
+    int64_t t;            /**< number of this step */
+    zoff_step_numbers numbers;
+    zoff_step_bytes bytes;
+    zoff_step_seconds seconds;
+    zoff_step_culprit culprit; /**< the gradient that made the engine skip the step */
+} zoff_step_info;
+#define ZOFF_STEP_INFO_INIT ZOFF_SIZED(zoff_step_info)
+
+/** Declare the gradient of one slice final for this micro-step. Do not touch it until zoff_step_wait() returns.
+ *
+ *  On a device the gradient is downloaded behind the work that is in the stream now. New weights are uploaded behind the work
+ *  that each stream held at the last call that named it, also for frozen parameters. So enqueue work that reads weights before
+ *  that call, or finish it before zoff_step_begin().
+ *  @param native_stream device stream that computes the gradient; NULL on the host, and for a gradient that is complete
+ *  @blocks never, except: for reads of the "posix" I/O back-end; as zoff_grad_acquire() on a device from stage 2 on; as
+ *  zoff_state_flush() after ranges were written
+ *  @return ERR_STATE before seal, for a gradient that was declared twice, or without a gradient buffer */
+ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *native_stream);
+
+/** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,
+ *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory.
+ *
+ *  With several ranks from stage 2 on, and with gradient accumulation, the memory serves another slice as soon as the gradient
+ *  has been sent or added up, so that no rank holds all gradients at a time.
+ *  @param native_stream device stream that will write it; NULL on the host
+ *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step
+ *  @blocks for gradients of other slices in flight, where that frees memory
+ *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over */
+ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
+
+/** Set the weight of this rank's micro-batch in the mean over all micro-batches of all ranks in the update: the number of its
+ *  tokens, for example, when its gradients are those of a mean over tokens. Call it before the first zoff_grad_ready() of the
+ *  micro-batch. Without a call the weight is 1. A weight of 0 means no work: the gradients count as zeros, also inf and nan.
+ *  Without other ranks and without accumulation the call changes nothing.
+ *  @return ERR_INVALID for a negative number or one that is not finite in fp32; ERR_STATE after the first zoff_grad_ready() */
+ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
+
+/** Take a step: declare every slice that has a gradient buffer ready, begin, and wait.
+ *  @param args NULL: everything as the configuration says  @param info may be NULL
+ *  @blocks until done or failed  @return as zoff_step_begin() and zoff_step_wait() */
+ZOFF_API zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info *info);
+
+/** Begin the step with the gradients that were declared ready. From here to zoff_step_wait() weights and gradients are the
+ *  engine's.
+ *
+ *  Weights and states of a slice without a gradient stay as they are. The step still counts for it, also when no slice has a
+ *  gradient: bias correction and schedule use one count of updates for the whole engine, as DeepSpeed's ZeRO does. (So Adam
+ *  moves a weight whose first gradient comes late by up to (1 - beta1) / sqrt(1 - beta2) times lr: 3.2 times with the default
+ *  betas. torch.optim counts for each parameter.)
+ *  @blocks never, except: for reads of the "posix" I/O back-end; for reads in flight of engine-owned weights; as
+ *  zoff_state_flush() after ranges were written
+ *  @return ERR_INVALID, ERR_STATE, or what zoff_state_flush() returns: nothing has begun */
+ZOFF_API zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args);
+
+/** Finish the step: all weights are new and all states are stored, or, when the step is skipped, nothing has changed. With
+ *  gradient_accumulation_steps = k only every k-th call updates, with the mean of the k gradients, added up in fp32.
+ *  @param info may be NULL  @blocks until done or failed
+ *  @return OK, also for a skipped step (info->skipped). ERR_OVERFLOW with fp16.enabled and a dynamic loss scale that cannot
+ *  become less: the step is skipped and over, nothing has changed, and the trainer decides whether to go on. Any other error
+ *  leaves the step open: info->outcome tells how far it came. Then zoff_step_retry() continues it, and zoff_grads_drop() gives
+ *  up a step that has changed nothing */
+ZOFF_API zoff_status zoff_step_wait(zoff_engine *e, zoff_step_info *info);
+
+/** Continue a step that failed, without repeating what is done. Weights and gradients must be as the failed call left them.
+ *  After a flush of the drive failed (zoff.persist), everything that the step had written is written again; where the drive has
+ *  lost some of it the call refuses, and only zoff_grads_drop() is left.
+ *  @blocks, @return as zoff_step_wait(); ERR_STATE when no step has failed */
+ZOFF_API zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info);
+
+/** Drop the gradients of this step and of all its micro-steps so far, without an update. Also ends a failed step that has
+ *  changed nothing (ZOFF_OUTCOME_BEFORE). With zoff.persist it undoes a torn step: states and weights are those before it.
+ * After a flush of the drive failed it also undoes states set since the last commit. Collective over the ranks.
+ *  @return ERR_STATE for a torn step where states do not persist; ERR_IO: not undone, call it again */
+ZOFF_API zoff_status zoff_grads_drop(zoff_engine *e);
+
+/** Read the number of updates made so far.
+ *  @return ERR_INVALID only */
+ZOFF_API zoff_status zoff_step_count(const zoff_engine *e, int64_t *out);
+
+/** Set it, after states were loaded: the next step is number `t` + 1. Flushes like zoff_state_flush(). With zoff.persist the
+ *  files record it. Once a step or a count other than 0 was recorded, the next engine continues with these states, also after
+ *  `t` was set back to 0.
+ *  @return an error leaves count and files as they were; call it again */
+ZOFF_API zoff_status zoff_step_count_set(zoff_engine *e, int64_t t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

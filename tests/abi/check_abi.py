@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""check_abi.py: the types and functions of the public headers, compared with those recorded for the release.
+
+A library is made whose variables are pointers to the public functions, so its debug information has every public type. abidw
+writes that down, abidiff compares it with the record: a field that has moved, a type that has changed, or a function that is gone
+is a difference, a new function is none. --record writes the record anew, for a struct that has grown at its end; the reason goes
+into CHANGELOG.md. Exits 77, which ctest counts as skipped, without abidiff."""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+HEADERS = ("zoff/zoff.h", "zoff/plugin.h")
+
+
+def functions(symbols):
+    """The names that the linker script exports."""
+    with open(symbols, encoding="utf-8") as file:
+        return re.findall(r"^\s+(zoff_\w+);", file.read(), re.M)
+
+
+def describe(args, folder):
+    """Write the surface of the headers as abidw sees it; the path of the description."""
+    source, library, out = "surface.c", "surface.so", os.path.join(folder, "surface.abi")
+    with open(os.path.join(folder, source), "w", encoding="utf-8") as file:
+        file.write("".join(f"#include <{header}>\n" for header in HEADERS))
+        for name in functions(args.symbols):
+            file.write(f"extern __typeof__({name}) *const surface_{name};\n__typeof__({name}) *const surface_{name} = 0;\n")
+        file.write("extern zoff_plugin_init_fn surface_plugin_init;\nzoff_plugin_init_fn surface_plugin_init = 0;\n")
+    subprocess.run([args.cc, "-std=c11", "-g", "-O0", "-fPIC", "-shared", f"-I{os.path.abspath(args.include)}",
+                    source, "-o", library], check=True, cwd=folder)
+    subprocess.run(["abidw", "--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--type-id-style", "hash", "--out-file",
+                    out, library], check=True, cwd=folder)
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cc", default="cc")
+    parser.add_argument("--include", required=True)
+    parser.add_argument("--symbols", required=True)
+    parser.add_argument("--against", required=True)
+    parser.add_argument("--record", action="store_true")
+    args = parser.parse_args()
+    if not shutil.which("abidiff"):
+        print("abidiff is missing: apt-get install abigail-tools")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as folder:
+        made = describe(args, folder)
+        if args.record:
+            shutil.copyfile(made, args.against)
+            return 0
+        found = subprocess.run(["abidiff", "--no-added-syms", "--harmless", "--no-architecture", args.against, made], capture_output=True, text=True)
+        print(found.stdout + found.stderr or f"as recorded in {os.path.basename(args.against)}")
+        return 1 if found.returncode else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
