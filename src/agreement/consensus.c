@@ -11,8 +11,8 @@ zoff_status zoff_agreement_consensus_open(zoff_agreement *a)
     zoff_consensus *c = &a->consensus;
     const unsigned ranks = zoff_comm_size(a->comm);
     if (!c->results)
-        ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *c->results, "what ranks must agree on", &c->results));
-    return c->each ? ZOFF_OK : zoff_base_mem_alloc(ranks, sizeof *c->each, "what ranks must agree on", &c->each);
+        ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *c->results, "values of ranks", &c->results));
+    return c->each ? ZOFF_OK : zoff_base_mem_alloc(ranks, sizeof *c->each, "values of ranks", &c->each);
 }
 
 void zoff_agreement_consensus_close(zoff_agreement *a)
@@ -39,7 +39,7 @@ zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t
     return zoff_comm_wait(a->comm, &work);
 }
 
-/* With its own words where it is this rank that failed. */
+/* If this rank failed, its own error message is kept. */
 zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own)
 {
     const unsigned ranks = zoff_comm_size(a->comm), rank = zoff_comm_rank(a->comm);

@@ -1,4 +1,4 @@
-/* facts.c: compare a list between ranks. One checksum of each rank goes to all. Only where they differ do two ranks send their
+/* facts.c: compares a list between ranks. Each rank sends one checksum to all. Only if checksums differ do two ranks send their
  * lists, so that the error can name the items, their values and the ranks. */
 #include "agreement.h"
 
@@ -18,7 +18,7 @@ enum { NAME_BYTES = 512 };
 static zoff_status add_word(zoff_facts *f, uint64_t word)
 {
     ZOFF_TRY(zoff_base_array_reserve(&f->words, f->word_count, &f->word_capacity, f->word_count + 1, sizeof *f->words,
-                                     "what ranks compare"));
+                                     "values of ranks"));
     f->words[f->word_count++] = word;
     return ZOFF_OK;
 }
@@ -26,8 +26,7 @@ static zoff_status add_word(zoff_facts *f, uint64_t word)
 static zoff_status add_string(zoff_facts *f, const char *text)
 {
     const size_t bytes = strlen(text) + 1;
-    ZOFF_TRY(
-        zoff_base_array_reserve(&f->text, f->text_bytes, &f->text_capacity, f->text_bytes + bytes, 1, "what ranks compare"));
+    ZOFF_TRY(zoff_base_array_reserve(&f->text, f->text_bytes, &f->text_capacity, f->text_bytes + bytes, 1, "values of ranks"));
     memcpy(f->text + f->text_bytes, text, bytes);
     f->text_bytes += bytes;
     return ZOFF_OK;
@@ -92,7 +91,7 @@ static const struct {
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
 _Static_assert(sizeof(zoff_optimizer_hyper) == offsetof(zoff_optimizer_hyper, flags) + sizeof(uint64_t),
-               "a new field goes into the list");
+               "add the new field to the list");
 
 size_t zoff_agreement_facts_hyper_count(void)
 {
@@ -161,7 +160,7 @@ void zoff_agreement_facts_print_ranks(unsigned ranks, bool (*is_one)(const void 
     }
 }
 
-/* The ranks whose checksum is that of one of them. */
+/* Selects the ranks that have the same checksum as `rank`. */
 typedef struct like {
     const head *heads;
     unsigned rank;
@@ -173,16 +172,16 @@ static bool is_like(const void *ctx, unsigned rank)
     return of->heads[rank].digest == of->heads[of->rank].digest;
 }
 
-/* Values can be long: a name that the program gave, a list. */
+/* Values can be long: names given by the program, or lists. */
 enum { SHOWN_MAX = 8, VALUE_CHARS = 120, MORE_BYTES = 32 };
 
-/* Every item that differs, as many as an error has room for. */
+/* Name the items that differ, as many as fit into an error. */
 static zoff_status name_differences(const char *ours, size_t our_bytes, const char *theirs, size_t their_bytes,
                                     const char *our_ranks, const char *their_ranks, const char *call, const char *advice)
 {
     const char *our_end = ours + our_bytes, *their_end = theirs + their_bytes;
     char text[1700];
-    const size_t most = sizeof text - MORE_BYTES; /* what is behind it says how many are not shown */
+    const size_t most = sizeof text - MORE_BYTES; /* the rest is for the number of items that are not shown */
     size_t used = 0;
     unsigned shown = 0, more = 0;
     text[0] = 0;
@@ -192,7 +191,7 @@ static zoff_status name_differences(const char *ours, size_t our_bytes, const ch
         if (differs && shown < SHOWN_MAX && used < most - 400) {
             used += (size_t)snprintf(text + used, most - used, "%s%s is %.*s on %s and %.*s on %s", shown ? "; " : "", name,
                                      VALUE_CHARS, our_value, our_ranks, VALUE_CHARS, their_value, their_ranks);
-            used = zoff_base_bits_min(used, most - 1); /* the last one may have been cut */
+            used = zoff_base_bits_min(used, most - 1); /* the last item may have been cut */
             shown++;
         } else {
             more += differs;
@@ -200,15 +199,17 @@ static zoff_status name_differences(const char *ours, size_t our_bytes, const ch
         ours = our_value + strlen(our_value) + 1;
         theirs = their_value + strlen(their_value) + 1;
     }
-    if (shown == 0) /* items of which one list has none: other versions of the library */
-        snprintf(text, sizeof text, "%s compare \"%s\" where %s compare \"%s\"", our_ranks, ours < our_end ? ours : "nothing",
-                 their_ranks, theirs < their_end ? theirs : "nothing");
+    /* One list has an item that the other lacks: the ranks have different versions of the library. */
+    if (shown == 0)
+        snprintf(text, sizeof text,
+                 "the list of %s has \"%s\" where that of %s has \"%s\": all ranks need the same version of zoff", our_ranks,
+                 ours < our_end ? ours : "nothing", their_ranks, theirs < their_end ? theirs : "nothing");
     else if (more)
         snprintf(text + used, sizeof text - used, "; and %u more", more);
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s: %s. %s", call, text, advice);
 }
 
-/* The list of one rank, to all. */
+/* Send the list of one rank to all. */
 static zoff_status send(zoff_agreement *a, unsigned root, const zoff_facts *own, char *text, size_t bytes)
 {
     zoff_comm_work work = {.active = false};
@@ -224,7 +225,7 @@ static zoff_status send(zoff_agreement *a, unsigned root, const zoff_facts *own,
     return zoff_comm_wait(a->comm, &work);
 }
 
-/* Checksums differ, first on rank `other`. */
+/* Checksums differ, first on rank `other`: exchange the lists and fail. */
 static zoff_status explain(zoff_agreement *a, const head *heads, unsigned other, const zoff_facts *own, const char *call,
                            const char *advice)
 {
@@ -232,9 +233,9 @@ static zoff_status explain(zoff_agreement *a, const head *heads, unsigned other,
     char *first = NULL, *second = NULL, our_ranks[128], their_ranks[128];
     const unsigned ranks = zoff_comm_size(a->comm);
     const size_t first_bytes = heads[0].text_bytes, second_bytes = heads[other].text_bytes;
-    status = zoff_base_mem_alloc(first_bytes + 1, 1, "what ranks compare", &first);
+    status = zoff_base_mem_alloc(first_bytes + 1, 1, "values of ranks", &first);
     if (status == ZOFF_OK)
-        status = zoff_base_mem_alloc(second_bytes + 1, 1, "what ranks compare", &second);
+        status = zoff_base_mem_alloc(second_bytes + 1, 1, "values of ranks", &second);
     ZOFF_TRY_OR(free_texts, zoff_agreement_consensus_success(a, status));
     ZOFF_TRY_OR(free_texts, send(a, 0, own, first, first_bytes));
     ZOFF_TRY_OR(free_texts, send(a, other, own, second, second_bytes));
@@ -247,7 +248,7 @@ free_texts:
     return status;
 }
 
-/* The first rank that differs from rank 0; `ranks`: none. */
+/* The first rank that differs from rank 0; `ranks` if none does. */
 static unsigned first_other(const head *heads, unsigned ranks)
 {
     unsigned rank = 1;
@@ -256,7 +257,7 @@ static unsigned first_other(const head *heads, unsigned ranks)
     return rank;
 }
 
-/* Every rank has made its list. */
+/* Compare checksums, after every rank has made its list. */
 static zoff_status compare(zoff_agreement *a, zoff_facts_list list, const void *ctx, zoff_facts *own, head *heads,
                            const char *call, const char *advice)
 {
@@ -280,7 +281,7 @@ zoff_status zoff_agreement_facts_compare(zoff_agreement *a, zoff_facts_list list
     head *heads = NULL;
     if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *heads, "what ranks compare", &heads);
+    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *heads, "values of ranks", &heads);
     if (status == ZOFF_OK)
         status = list(ctx, &own);
     status = zoff_agreement_consensus_success(a, status);

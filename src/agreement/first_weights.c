@@ -1,5 +1,5 @@
-/* first_weights.c: all ranks start from the same weights. Those in the program's memory, frozen ones too, become rank 0's.
- * Those that the engine keeps are compared: their first values may be memory that cannot be written. */
+/* first_weights.c: makes all ranks start from the same weights. Weights in the program's memory, frozen ones too, are
+ * overwritten by those of rank 0. Initial values of engine-owned weights are only compared: their memory may be read-only. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -7,7 +7,7 @@
 
 enum { WIRE_BYTES = 4 << 20, RUNS_MAX = 256 };
 
-/* What goes to the other ranks at a time: runs of slices, packed. */
+/* One broadcast: runs of slices, packed. */
 typedef struct batch {
     zoff_agreement *agreement;
     char *wire;
@@ -70,7 +70,7 @@ static zoff_status send_all(batch *b)
     const zoff_agreement *a = b->agreement;
     for (size_t i = 0; i < a->model->param_count; i++) {
         const zoff_model_param *p = &a->model->params[i];
-        const bool is_sent = zoff_model_params_owner(a->model, (zoff_param)i) != i; /* by another name */
+        const bool is_sent = zoff_model_params_owner(a->model, (zoff_param)i) != i; /* a tied parameter: its owner is sent */
         for (size_t slice = 0; p->value && !p->engine_owned && !is_sent && slice < p->slices; slice++)
             ZOFF_TRY(add_slice(b, p, slice));
     }

@@ -1,5 +1,5 @@
-/* hosts.c: ranks that share the memory of a host. Each plans for itself, and finds that it fits; whether all of them do is
- * known when each knows of the others. What ranks share is the machine, and each cgroup that is above several of them. */
+/* hosts.c: checks that ranks fit into the memory of their host together. Each rank has checked only its own need. Ranks share
+ * the machine, and each cgroup that contains several of them. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -8,13 +8,13 @@
 
 #include <stdio.h>
 
-/* What a rank tells the others. */
+/* Message of a rank to the others: its need, and its memory limits. */
 typedef struct share {
     uint64_t need, levels;
     zoff_budget_level level[ZOFF_BUDGET_LEVELS];
 } share;
 
-/* What all ranks of a level need, and what the level has. */
+/* The need of all ranks that share a memory limit, and the available memory. */
 typedef struct total {
     uint64_t need, have;
     unsigned ranks;
@@ -74,7 +74,7 @@ static zoff_status compare(const zoff_agreement *a, const share *all, const char
     for (size_t i = 0; i < own->levels; i++) {
         const total t = add_up(all, ranks, own->level[i].id);
         if (t.ranks < 2 || t.need <= t.have)
-            continue; /* what one alone needs was compared before */
+            continue; /* the need of a single rank was checked before */
         list_ranks(all, ranks, own->level[i].id, list, sizeof list);
         return zoff_base_status_fail(
             ZOFF_ERR_NO_MEMORY,
@@ -91,7 +91,7 @@ zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, c
     share *all = NULL;
     if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *all, "what ranks take of their host", &all);
+    zoff_status status = zoff_base_mem_alloc(zoff_comm_size(a->comm), sizeof *all, "memory needs of ranks", &all);
     status = zoff_agreement_consensus_success(a, status);
     if (status < 0) {
         zoff_base_mem_free(all);
@@ -102,7 +102,7 @@ zoff_status zoff_agreement_hosts_check(zoff_agreement *a, uint64_t need_bytes, c
     own->levels = zoff_base_budget_levels(own->level);
     status = zoff_agreement_consensus_gather(a, all, sizeof *all);
     if (status == ZOFF_OK)
-        status = zoff_agreement_consensus_success(a, compare(a, all, advice)); /* other hosts hear of it */
+        status = zoff_agreement_consensus_success(a, compare(a, all, advice)); /* ranks on other hosts must learn of it */
     zoff_base_mem_free(all);
     return status;
 }

@@ -1,5 +1,5 @@
-/* identity.c: who an engine is to other ranks: its channel of the communicator, which it may share with other engines; and in
- * which of its calls the program waits for other ranks, so that they can compare that with what they do. */
+/* identity.c: identifies an engine to other ranks by its channel of the communicator, which it may share with other engines. It
+ * also records in which call the program waits for other ranks, so that those can compare it with their own calls. */
 #include "agreement.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ void zoff_agreement_identity_leave(zoff_agreement *a)
         zoff_comm_channel_leave(a->comm, a->channel);
 }
 
-/* Two engines are told apart by the names and sizes of their parameters. */
+/* Names and sizes of the parameters distinguish two engines. */
 void zoff_agreement_identity_add(zoff_agreement *a, const char *name, size_t count)
 {
     const uint64_t words[] = {a->channel->hash, zoff_offload_layout(name, strlen(name)), count};

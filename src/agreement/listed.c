@@ -1,5 +1,5 @@
-/* listed.c: what is compared between ranks at seal: all of the configuration and of the public structs that decides a number.
- */
+/* listed.c: the items that ranks compare at seal: every part of the configuration and of the public structs that affects a
+ * result. */
 #include "agreement.h"
 
 #include "try.h"
@@ -21,7 +21,7 @@ typedef struct seal_list {
     const zoff_listed_settings *settings;
 } seal_list;
 
-/* Every key that the schema does not let differ, from when the engine was created. */
+/* Every key that the schema requires to be equal, with its value at the creation of the engine. */
 static zoff_status add_configuration(const zoff_listed_settings *s, zoff_facts *out)
 {
     for (size_t at = 0; at < s->key_bytes;) {
@@ -32,17 +32,17 @@ static zoff_status add_configuration(const zoff_listed_settings *s, zoff_facts *
     return ZOFF_OK;
 }
 
-/* threads, host_bytes, nvme_path and progress_thread may differ, as the keys that they stand for. */
+/* threads, host_bytes, nvme_path and progress_thread may differ, as the keys that they override. */
 static zoff_status add_options(const seal_list *l, zoff_facts *out)
 {
     ZOFF_TRY(zoff_agreement_facts_add_text(out, l->settings->states_in_files ? "ZOFF_TIER_NVME" : "ZOFF_TIER_HOST",
                                            "zoff_engine_opts.state_tier"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, l->settings->chunk_elements, "zoff_engine_opts.chunk_elements"));
     return zoff_agreement_facts_add_text(out, bool_word(l->agreement->transfer->route.reaches),
-                                         "whether zoff_engine_opts.comm reaches the memory of zoff_engine_opts.accel");
+                                         "whether zoff_engine_opts.comm accesses the memory of zoff_engine_opts.accel");
 }
 
-/* A weight that is not there on one rank cannot become that of rank 0. Trained ones are always there. */
+/* Frozen weights: if a rank has no memory for them, it cannot receive those of rank 0. Trained weights are always present. */
 static zoff_status add_frozen(const zoff_model_param *p, size_t i, zoff_facts *out)
 {
     if (!p->frozen || p->engine_owned || !p->count)
@@ -69,7 +69,7 @@ static zoff_status add_param(const zoff_agreement *a, size_t i, zoff_facts *out)
                                          "zoff_param_desc.engine_owned of parameter %zu (%.100s)", i, p->name);
 }
 
-/* Those of a group that has a parameter to train. */
+/* Hyper-parameters of a group that has a trained parameter. */
 static zoff_status add_group(const zoff_agreement *a, size_t group, zoff_facts *out)
 {
     enum { FIELDS_MAX = 32 };
@@ -102,7 +102,7 @@ static zoff_status list_settings(const void *ctx, zoff_facts *out)
     return ZOFF_OK;
 }
 
-/* Each rank finds for itself which parameters have the same weights. */
+/* Each rank finds tied parameters on its own, so the results are compared. */
 static zoff_status add_ties(const zoff_agreement *a, zoff_facts *out)
 {
     zoff_param *owners;
@@ -112,10 +112,10 @@ static zoff_status add_ties(const zoff_agreement *a, zoff_facts *out)
     const uint64_t checksum = zoff_offload_layout(owners, a->model->param_count * sizeof *owners);
     zoff_base_mem_free(owners);
     return zoff_agreement_facts_add_count(
-        out, checksum, "the list of parameters that are tied, by having the same zoff_param_desc.value (as a checksum)");
+        out, checksum, "the list of tied parameters, which have the same zoff_param_desc.value (as a checksum)");
 }
 
-/* Budgets may differ as long as they cut alike. */
+/* Memory budgets may differ if they lead to the same plan. */
 static zoff_status list_plan(const void *ctx, zoff_facts *out)
 {
     const zoff_agreement *a = ctx;
@@ -137,7 +137,7 @@ static zoff_status add_slice(const zoff_model_param *p, size_t i, size_t slice, 
     return zoff_agreement_facts_add_count(out, checksum, FORMAT, i, p->name, slice);
 }
 
-/* The first weights of what the engine keeps: each rank takes its part of them, and all parts are one model. */
+/* The initial values of engine-owned weights. Each rank stores only its part, and the parts must be of one model. */
 static zoff_status list_weights(const void *ctx, zoff_facts *out)
 {
     const zoff_agreement *a = ctx;

@@ -1,4 +1,4 @@
-/* presence.c: the slices that take part in a step, on all ranks: those that have a gradient on any of them. */
+/* presence.c: finds the slices that take part in a step: those with a gradient on any rank. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -13,8 +13,8 @@ zoff_status zoff_agreement_presence_open(zoff_agreement *a)
     const size_t bytes = zoff_base_bits_ceil_div(a->model->slice_count, 64) * sizeof(uint64_t);
     if (ranks == 1)
         return ZOFF_OK;
-    ZOFF_TRY(zoff_base_mem_alloc(bytes * ranks, 1, "the ranks' slices", &p->bits));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *p->bits_bytes, "the ranks' slices", &p->bits_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(bytes * ranks, 1, "slices of ranks", &p->bits));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *p->bits_bytes, "slices of ranks", &p->bits_bytes));
     for (unsigned rank = 0; rank < ranks; rank++)
         p->bits_bytes[rank] = bytes;
     return ZOFF_OK;
@@ -46,7 +46,7 @@ static zoff_status ask_presence(zoff_agreement *a)
     return ZOFF_OK;
 }
 
-/* Rank by rank, so that a word of all ranks is not met at a distance of a cache page each. */
+/* The loop goes rank by rank, because reading one word of all ranks in turn would touch a different memory page each time. */
 void zoff_agreement_presence_join(uint64_t *bits, size_t words, unsigned ranks)
 {
     for (unsigned rank = 1; rank < ranks; rank++) {

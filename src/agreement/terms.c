@@ -1,6 +1,6 @@
-/* terms.c: what the update of a step uses beside gradients and states, compared between ranks. Its checksum rides in the vote,
- * so a step of ranks that agree has no other operation. Ranks that differ send their words, and the error names what differs.
- * It comes before anything is updated. */
+/* terms.c: compares the inputs of a step's update, other than gradients and states, between ranks. Each vote contains their
+ * checksum, so a step of ranks that agree needs no extra operation. If checksums differ the ranks exchange the words, and the
+ * error names the differences, before anything is updated. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of the step, before those of the groups. */
+/* Words of the step, which precede those of the groups. */
 enum { T, CLIP, GRAD_SCALE, FLAGS, LOSS_SCALE, ITERATIONS, LAST_OVERFLOW, HYSTERESIS, WEIGHTS, TERMS };
 static const struct {
     const char *name;
-    bool is_number; /* a double; else an integer */
+    bool is_number; /* a double; otherwise an integer */
 } NAMES[TERMS] = {
     {"zoff_step_args.t (or the number of updates made)", false},
     {"zoff_step_args.clip_norm (or gradient_clipping)", true},
@@ -33,7 +33,8 @@ static uint64_t word_of(double number)
     return word;
 }
 
-/* Hyper-parameters, and a checksum of the constants that come of them: it catches a field that has no name here. */
+/* One word per hyper-parameter, and a checksum of the constants computed from them. The checksum catches a difference in a
+ * field that is missing in the list. */
 static size_t words_of_group(void)
 {
     return zoff_agreement_facts_hyper_count() + 1;
@@ -48,7 +49,7 @@ static void add_group(const zoff_agreement *a, const zoff_step_terms *step, size
 {
     zoff_adam_consts consts;
     memset(out, 0, words_of_group() * sizeof *out);
-    if (!a->model->groups[group].used) /* nothing is updated with it */
+    if (!a->model->groups[group].used) /* no parameter is updated with it */
         return;
     memset(&consts, 0, sizeof consts);
     zoff_adam_hyper_consts(&step->hyper[group], step->t, 1.0, &consts);
@@ -60,7 +61,7 @@ zoff_status zoff_agreement_terms_open(zoff_agreement *a)
 {
     if (zoff_comm_size(a->comm) == 1)
         return ZOFF_OK;
-    return zoff_base_mem_alloc(3 * count_words(a), sizeof *a->step_terms, "what ranks compare", &a->step_terms);
+    return zoff_base_mem_alloc(3 * count_words(a), sizeof *a->step_terms, "values of ranks", &a->step_terms);
 }
 
 void zoff_agreement_terms_close(zoff_agreement *a)
@@ -73,10 +74,10 @@ uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *s
 {
     const zoff_loss_scaler *s = &a->model->scaler;
     uint64_t *words = a->step_terms;
-    if (!words) /* one rank alone */
+    if (!words) /* a single rank */
         return 0;
     words[T] = (uint64_t)step->t;
-    words[CLIP] = word_of(step->clip_norm > 0 ? step->clip_norm : 0); /* negative and 0: not clipped */
+    words[CLIP] = word_of(step->clip_norm > 0 ? step->clip_norm : 0); /* negative and 0 both mean: no clipping */
     words[GRAD_SCALE] = word_of(step->grad_scale);
     words[FLAGS] = step->flags;
     words[LOSS_SCALE] = word_of(step->loss_scale);
@@ -89,7 +90,7 @@ uint64_t zoff_agreement_terms_digest(zoff_agreement *a, const zoff_step_terms *s
     return zoff_offload_layout(words, count_words(a) * sizeof *words);
 }
 
-/* ---- where they differ ---- */
+/* ---- differences ---- */
 
 static bool is_like_first(const void *ctx, unsigned rank)
 {
@@ -102,7 +103,7 @@ static bool is_other(const void *ctx, unsigned rank)
     return !is_like_first(ctx, rank);
 }
 
-/* The words of one rank, to all. */
+/* Send the words of one rank to all. */
 static zoff_status send(zoff_agreement *a, unsigned root, uint64_t *words)
 {
     zoff_comm_work work = {.active = false};
@@ -179,12 +180,12 @@ static zoff_status name_differences(const zoff_agreement *a, const zoff_vote *vo
         snprintf(text + used, sizeof text - used, "; and %u more", more);
     return zoff_base_status_fail(
         ZOFF_ERR_INVALID,
-        "ranks take different steps: %s (%s against %s). Call zoff_grads_drop() on every rank, and take the step again "
+        "ranks take different steps: %s (%s against %s). Call zoff_grads_drop() on every rank, and repeat the step "
         "with the same values",
         text, like, others);
 }
 
-/* Every rank has all votes, so all of them come here or none does. */
+/* Every rank has the same votes, so either all ranks exchange their words or none does. */
 zoff_status zoff_agreement_terms_compare(zoff_agreement *a, const zoff_vote *votes)
 {
     const unsigned ranks = zoff_comm_size(a->comm);

@@ -1,10 +1,10 @@
-/* together.c: ranks open their stores side by side. Each compares what it found before any of them writes, and nobody commits
- * the first states before all have written them. Writing takes as long as the drive takes, so a rank says between two chunks
- * that it is at work: only a rank that says nothing for timeout_seconds has stopped.
+/* together.c: ranks open their stores at the same time. They compare the states that they found before any rank writes, and no
+ * rank commits the first states before all ranks have written them. Writing takes as long as the drive takes, so a rank reports
+ * between two chunks that it is at work. Only a rank that is silent for timeout_seconds counts as stopped.
  *
- * All of it goes in rounds: every rank tells every other one how far it is. A rank that waits begins the next round at once;
- * one that works takes part when it has written a chunk. So whoever fails is known to all in the same round, and then nobody
- * begins another one. */
+ * The ranks communicate in rounds, in which every rank tells all others its phase. A rank that waits begins the next round at
+ * once; a rank that works takes part when it has written a chunk. So all ranks learn of a failure in the same round, and no
+ * rank begins another one. */
 #include "agreement.h"
 
 #include "bits.h"
@@ -46,7 +46,7 @@ static zoff_status begin_round(zoff_agreement *a)
     return zoff_comm_start(a->comm, &call, &g->work);
 }
 
-/* To the end, beginning with one that is under way: that one tells of where this rank was before. */
+/* Finish a round that is in progress, then run another: the former contains this rank's previous phase. */
 static zoff_status finish_round(zoff_agreement *a)
 {
     zoff_together *g = &a->together;
@@ -75,8 +75,8 @@ zoff_status zoff_agreement_together_open(zoff_agreement *a)
 {
     zoff_together *g = &a->together;
     const unsigned ranks = zoff_comm_size(a->comm);
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "what ranks have found", &g->all));
-    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "what ranks have found", &g->each));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->all, "states found by ranks", &g->all));
+    ZOFF_TRY(zoff_base_mem_alloc(ranks, sizeof *g->each, "states found by ranks", &g->each));
     for (unsigned rank = 0; rank < ranks; rank++)
         g->each[rank] = sizeof *g->all;
     return ZOFF_OK;
@@ -91,15 +91,15 @@ void zoff_agreement_together_pulse(zoff_agreement *a)
         return;
     zoff_base_status_save(&saved);
     if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
-        (void)begin_round(a); /* what fails is met again by whoever waits for the round */
+        (void)begin_round(a); /* the next wait for a round reports an error */
     if (g->work.active && zoff_comm_poll(a->comm, &g->work) == ZOFF_OK)
         (void)judge_round(a);
     zoff_base_status_restore(&saved);
 }
 
-/* With which commit all ranks go on, from what each has found; 0: all start anew. The same on all ranks. One that has never
- * committed a step starts with its program's weights, and where others have committed the very first one they do so, too. Where
- * one died before it could commit what others have, these go back. */
+/* Choose the commit that all ranks continue from, given what each has found; 0: all start anew. The result is the same on all
+ * ranks. A rank that never committed a step starts with the program's weights; if others have committed only the very first
+ * step, they start anew, too. If a rank died before it could commit what others have, those go back to the commit before. */
 static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all, uint64_t *out_generation)
 {
     const unsigned ranks = zoff_comm_size(a->comm);
@@ -115,13 +115,13 @@ static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all
     if (!last->reopened)
         return ZOFF_OK;
     ZOFF_FAIL_IF(fresh < ranks && (first->reopened || ahead != 1), ZOFF_ERR_CORRUPT,
-                 "zoff_engine_seal: rank %u has the states after step %lld, and rank %u has none in its nvme_path; give each "
-                 "rank the folders that it had, or go back to a checkpoint and remove the files to start anew",
+                 "zoff_engine_seal: rank %u has the states after step %lld, but rank %u has none in its nvme_path. Give each "
+                 "rank its former folders, or remove the files and restart from a checkpoint",
                  newest, (long long)last->t, fresh);
     ZOFF_FAIL_IF(
         ahead > 1, ZOFF_ERR_CORRUPT,
         "zoff_engine_seal: rank %u has the states after step %lld (generation %llu), and rank %u those after step %lld "
-        "(generation %llu): there is none that both have; go back to a checkpoint, and remove the files to start anew",
+        "(generation %llu): no generation is on both. Remove the files and restart from a checkpoint",
         newest, (long long)last->t, (unsigned long long)last->generation, oldest, (long long)first->t,
         (unsigned long long)first->generation);
     return ZOFF_OK;
@@ -139,7 +139,7 @@ zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_f
     zoff_status status = judge_found(a, g->all, out_generation);
     if (status == ZOFF_OK && *out_generation == 0)
         status = zoff_agreement_listed_compare_weights(a);
-    g->over = status < 0; /* on every rank */
+    g->over = status < 0; /* the same on every rank */
     return status;
 }
 

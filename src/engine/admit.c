@@ -1,4 +1,4 @@
-/* admit.c: which buckets of the walk may borrow states and weights, and borrowing them. */
+/* admit.c: decides which buckets of the walk may borrow states and weights, and borrows them. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -10,7 +10,7 @@ static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_
     return &e->plan.pieces[chunk->first_piece];
 }
 
-/* Buckets of the second part of the walk have their states on the device: they borrow none. */
+/* Buckets of the second part of the walk have their states on the device and borrow none. */
 static bool is_stored(const zoff_engine *e, size_t position)
 {
     return position < zoff_transfer_walk_host_count(&e->transfer);
@@ -27,7 +27,7 @@ static bool borrows_weights(const zoff_engine *e, const zoff_bucket_run *run)
     return e->plan.chunks[run->chunk].weight_bytes && zoff_transfer_pieces_take_part(&e->transfer, run->chunk);
 }
 
-/* Whether the step writes all the weights of the bucket and reads none: each has a master, and a gradient. */
+/* Whether the step overwrites all weights of the bucket without reading them: each has a master and a gradient. */
 static bool writes_all_weights(const zoff_engine *e, const zoff_bucket_run *run)
 {
     size_t count;
@@ -45,7 +45,7 @@ static bool is_wanted(const zoff_loan *loan)
     return !loan->base && !loan->done;
 }
 
-/* An error leaves nothing borrowed. */
+/* After an error nothing is borrowed. */
 static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_loan *loan)
 {
     void *base;
@@ -55,7 +55,7 @@ static zoff_status ask(zoff_store *store, size_t chunk, bool as_a_whole, zoff_lo
     return status;
 }
 
-/* Both are asked for before either is waited for. */
+/* Request both states and weights before waiting for either. */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run)
 {
     zoff_status states = ZOFF_OK, weights = ZOFF_OK;
@@ -108,9 +108,9 @@ static size_t streamed_from(const zoff_engine *e, size_t first)
     return low;
 }
 
-/* The walk may borrow the buckets before this position, once those before `first` are through: a store lends no more chunks
- * than it has slots, and any number of those that are in DRAM anyway. The search looks at streamed buckets only, so its cost
- * depends on the slots and not on the chunks: kernels call it every 64 Ki elements. */
+/* The first walk position that may not borrow yet, if the buckets before `first` are done. A store lends at most as many
+ * streamed chunks as it has slots, and any number of chunks that are in DRAM anyway. The search visits only streamed buckets,
+ * so its cost depends on the number of slots: kernels call it every 64 Ki elements. */
 size_t zoff_engine_admit_until(const zoff_engine *e, size_t first)
 {
     const zoff_config_values *values = &e->settings.values;
@@ -133,7 +133,8 @@ bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run)
     return !is_stored(e, position) || position < zoff_engine_admit_until(e, e->run.first);
 }
 
-/* While the last step is written, and while the trainer makes its gradients. An error comes again when the step asks. */
+/* Read while the last step is still being written, and while the trainer computes gradients. An error is reported again when
+ * the step requests the chunk. */
 void zoff_engine_admit_ahead(zoff_engine *e)
 {
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
@@ -141,7 +142,7 @@ void zoff_engine_admit_ahead(zoff_engine *e)
         (void)zoff_offload_store_ahead(e->store, zoff_transfer_walk_bucket(&e->transfer, e->walk.streamed[k]));
 }
 
-/* It would keep slots from the others. */
+/* A prefetched bucket without a gradient would only occupy a slot that others need. */
 void zoff_engine_admit_drop_useless(zoff_engine *e)
 {
     const size_t end = zoff_base_bits_min(zoff_engine_admit_until(e, 0), zoff_transfer_walk_host_count(&e->transfer));
@@ -157,7 +158,7 @@ void zoff_engine_admit_feed(zoff_engine *e)
     zoff_base_progress_pump(&e->progress);
     if (!e->run.last)
         return;
-    /* A bucket in DRAM is borrowed when its turn comes: there is nothing to start for it. */
+    /* A bucket in DRAM is borrowed in its turn: no read has to be started for it. */
     const size_t end = zoff_engine_admit_until(e, e->run.first);
     for (size_t k = streamed_from(e, e->run.first); k < e->walk.streamed_count && e->walk.streamed[k] < end; k++)
         zoff_base_progress_keep(

@@ -1,5 +1,5 @@
-/* budget.c: what an engine takes, computed before anything is allocated, and whether it fits. Seal allocates from the same
- * plan that zoff_engine_plan() shows. */
+/* budget.c: computes the memory that an engine needs before anything is allocated, and checks that it fits. Seal allocates from
+ * the same plan that zoff_engine_plan() shows. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -10,7 +10,7 @@
 
 /* ---- chunks that stay in DRAM on the NVMe tier ---- */
 
-/* Chunks that have states in a store of the host. */
+/* How many chunks have states in a host store. */
 size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan)
 {
     size_t count = 0;
@@ -19,7 +19,7 @@ size_t zoff_engine_budget_stored(const zoff_engine *e, const zoff_plan *plan)
     return count;
 }
 
-/* Chunks that have weights of the engine. */
+/* How many chunks have engine-owned weights. */
 size_t zoff_engine_budget_weights_stored(const zoff_plan *plan)
 {
     size_t count = 0;
@@ -50,11 +50,11 @@ size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
 
 /* ---- files of an earlier process ---- */
 
-/* Words of each parameter and of each chunk. */
+/* Words per parameter and per chunk. */
 enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
 
-/* Two models have the same layout when each state of one lies where that of the other lies, and means the same: then names,
- * sizes, order and optimizers are equal. Hyper-parameters, types of weights, threads and budgets may differ. */
+/* Two models have the same layout if each state of one has the same place and meaning in the other. Names, sizes, order and
+ * optimizers are then equal. Hyper-parameters, weight types, threads and budgets may differ. */
 zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out)
 {
     uint64_t *words, used = 0;
@@ -79,7 +79,7 @@ zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *pla
     return ZOFF_OK;
 }
 
-/* States that are there already keep their cut: the budget then decides how many chunks are in DRAM, not how large they are. */
+/* Existing states keep their chunk sizes. The budget then decides only how many chunks stay in DRAM. */
 void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements)
 {
     const zoff_settings *s = &e->settings;
@@ -95,11 +95,11 @@ void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t
 /* Elements of the plan's unit; see cpu_adam.h. */
 static const size_t UNIT = ZOFF_NORM_BLOCK;
 
-/* Elements that ranks exchange at a time, or that go to a device: more of them make no link faster, fewer let a bucket leave
- * sooner. */
+/* The most elements in an exchange between ranks, or in a bucket of a device. More would make no link faster; fewer let a
+ * bucket leave sooner. */
 enum { BUCKET_MOST = 8 * 1024 * 1024 };
 
-/* What 0 means for the keys that limit chunks and buckets. */
+/* In the keys that limit chunks and buckets, 0 means the largest slice. */
 static size_t or_largest_slice(const zoff_engine *e, size_t elements)
 {
     size_t most = UNIT;
@@ -108,7 +108,7 @@ static size_t or_largest_slice(const zoff_engine *e, size_t elements)
     return elements ? elements : most;
 }
 
-/* A plan takes memory and time for each chunk: a budget of a few MiB for a model of petabytes is told at once. */
+/* A plan needs memory and time for each chunk. Fail early if a budget of a few MiB meets a model of petabytes. */
 static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *tensors, const zoff_plan_opts *opts)
 {
     const uint64_t most = 4 << 20;
@@ -121,7 +121,7 @@ static zoff_status check_count(const zoff_engine *e, const zoff_plan_tensor *ten
     }
     ZOFF_FAIL_IF(chunks > (double)most, ZOFF_ERR_INVALID,
                  "the states would be cut into %.3g chunks, and a plan has at most %llu: raise %s or "
-                 "zero_optimization.sub_group_size, or take more ranks",
+                 "zero_optimization.sub_group_size, or use more ranks",
                  chunks, (unsigned long long)most, e->settings.host_bytes_key);
     return ZOFF_OK;
 }
@@ -149,8 +149,8 @@ static zoff_status make_plan(const zoff_engine *e, size_t chunk_bytes, size_t ch
     return status;
 }
 
-/* Chunks of weights are small enough for several to be in flight, and for little to be read that is not wanted; those of a
- * device, for several to be under way at a time without much memory. */
+/* The most elements in a chunk. Chunks of weights are small, so that several are in flight and few unneeded weights are read.
+ * Chunks of a device are small, so that several are in flight without much memory. */
 static size_t chunk_elements_of(const zoff_engine *e)
 {
     enum { WEIGHTS_MOST = 2 * 1024 * 1024 };
@@ -162,7 +162,7 @@ static size_t chunk_elements_of(const zoff_engine *e)
     return zoff_base_bits_min(zoff_base_bits_min(elements, values->chunk_count), WEIGHTS_MOST);
 }
 
-/* Whether a step writes the weights of a chunk without reading them: see stages.c. */
+/* Whether a step overwrites the weights of a chunk without reading them: see stages.c. */
 static bool writes_all_weights(const zoff_engine *e, const zoff_plan *plan, const zoff_plan_chunk *chunk)
 {
     for (size_t i = 0; i < chunk->piece_count; i++) {
@@ -294,8 +294,8 @@ zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info 
     const uint64_t need = zoff_engine_budget_need(info);
     uint64_t have = zoff_base_budget_memory(&source);
     ZOFF_FAIL_IF(need > have, ZOFF_ERR_NO_MEMORY,
-                 "not enough DRAM: need %s (states %s, gradient sums %s, weights of the engine %s, what goes to other ranks or "
-                 "to a device %s), have %s (%s); %s",
+                 "not enough DRAM: need %s (states %s, gradient sums %s, engine-owned weights %s, buffers for other ranks or "
+                 "a device %s), have %s (%s); %s",
                  zoff_base_words_bytes(need), zoff_base_words_bytes(info->host_bytes),
                  zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->weight_host_bytes),
                  zoff_base_words_bytes(info->exchange_bytes + info->device_host_bytes), zoff_base_words_bytes(have), source,

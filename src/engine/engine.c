@@ -1,5 +1,4 @@
-/* engine.c: the life of an engine: create, add, seal, destroy. Seal is all or nothing: after an error the engine is as it was.
- */
+/* engine.c: the life of an engine: create, add parameters, seal, destroy. If seal fails, the engine is as before. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -38,7 +37,7 @@ zoff_status zoff_engine_open_sized(const zoff_engine_opts *opts, const zoff_para
     ZOFF_FAIL_IF(count && param_stride == 0, ZOFF_ERR_INVALID, "zoff_engine_open: param_stride is 0; pass sizeof params[0]");
     ZOFF_TRY(zoff_engine_create(opts, &e));
     for (size_t i = 0; i < count; i++) {
-        /* A caller that knows fewer fields than we do has a shorter struct; ours may be longer, so copy it out. */
+        /* The caller's struct may be shorter or longer than this version's, so copy the common part. */
         zoff_param_desc desc = {0};
         const void *given = (const char *)params + i * param_stride;
         memcpy(&desc, given, zoff_base_bits_min(param_stride, sizeof desc));
@@ -71,7 +70,7 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     zoff_plan_info info;
     ZOFF_FAIL_IF(!e || !out, ZOFF_ERR_INVALID, "zoff_engine_plan: engine and out must not be NULL");
     ZOFF_TRY(zoff_base_structs_check_out("zoff_plan_info", "ZOFF_PLAN_INFO_INIT", out));
-    zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* as long as it is built: what seal would find, and nothing of it stays */
+    zoff_engine *own = (zoff_engine *)(uintptr_t)e; /* before seal: ties are found as seal does, then dissolved */
     const bool is_building = e->life.phase == ZOFF_PHASE_BUILDING;
     ZOFF_TRY(is_building ? find_ties(own) : ZOFF_OK);
     const zoff_status status = zoff_engine_budget_plan(e, &plan, &info);
@@ -83,23 +82,24 @@ zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
     return ZOFF_OK;
 }
 
-/* What seal allocates, apart from the store. */
+/* Allocate all memory of seal except for the stores. */
 static zoff_status allocate(zoff_engine *e)
 {
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "the buckets", &e->walk.streamed));
-    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "the groups' hyper-parameters", &e->gate.hyper));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "the ranks' votes", &e->gate.votes));
-    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.vote_bytes, "the ranks' votes", &e->gate.vote_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.chunk_count, sizeof *e->walk.streamed, "buckets", &e->walk.streamed));
+    ZOFF_TRY(zoff_base_mem_alloc(e->model.group_count, sizeof *e->gate.hyper, "hyper-parameters of groups", &e->gate.hyper));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.votes, "votes of ranks", &e->gate.votes));
+    ZOFF_TRY(zoff_base_mem_alloc(zoff_comm_size(e->comm), sizeof *e->gate.vote_bytes, "votes of ranks", &e->gate.vote_bytes));
     ZOFF_TRY(zoff_model_slices_open(&e->model, &e->plan));
     ZOFF_TRY(zoff_agreement_presence_open(&e->agreement));
     ZOFF_TRY(zoff_agreement_terms_open(&e->agreement));
     return zoff_transfer_pieces_open(&e->transfer);
 }
 
-/* After a group has broken a message may still be on its way that nobody can call back: what it is read from stays. */
+/* After the communicator broke, a message may still be in flight that cannot be cancelled. Memory that it reads is not
+ * freed. */
 static void leave_to_messages(zoff_engine *e)
 {
-    /* Others read it while it is in flight. */
+    /* Other ranks may read these while they are in flight. */
     zoff_comm_abandon(e->comm, &e->run.talks.vote);
     zoff_comm_abandon(e->comm, &e->agreement.presence.work);
     zoff_comm_abandon(e->comm, &e->run.talks.commit);
@@ -108,7 +108,7 @@ static void leave_to_messages(zoff_engine *e)
     zoff_lending_param_gather_close(&e->lending);
     if (!e->comm || zoff_comm_lets_go(e->comm))
         return;
-    ZOFF_WARN("rank %u: a message to a rank that has stopped is still under way: %s of memory cannot be freed",
+    ZOFF_WARN("rank %u: a message to a rank that has stopped is still in flight: %s of memory cannot be freed",
               zoff_comm_rank(e->comm),
               zoff_base_words_bytes(e->transfer.ranks.staging.bytes + e->transfer.accumulator.map.bytes +
                                     e->lending.cache.arena.bytes));
@@ -118,8 +118,8 @@ static void leave_to_messages(zoff_engine *e)
     e->gate.votes = NULL;
 }
 
-/* Go on with what other ranks wait for, too, and will go on with: weights that were read ahead for a pass that does not come,
- * and the order of buckets.  @return PENDING: something of it is in flight */
+/* Advance operations that other ranks also wait for, and will also complete: prefetched weights of a pass that will not take
+ * place, and the order of buckets.  @return PENDING: some are in flight */
 static zoff_status finish_one_turn(zoff_engine *e)
 {
     zoff_status reducing = ZOFF_OK, assembling = zoff_lending_param_gather_go_on(&e->lending);
@@ -141,8 +141,8 @@ static zoff_status finish_in_time(void *ctx)
     return zoff_base_clock_seconds() < w->until ? finish_one_turn(w->engine) : ZOFF_OK;
 }
 
-/* To give it up would be the end of the communicator, which other engines may use. A rank that has stopped is not waited for
- * long. */
+/* Abandoning these operations would break the communicator, which other engines may use. A rank that has stopped is waited for
+ * only briefly. */
 static void finish_messages(zoff_engine *e)
 {
     enum { PATIENCE_SECONDS = 2 };
@@ -155,18 +155,17 @@ static void finish_messages(zoff_engine *e)
     zoff_base_status_restore(&saved);
 }
 
-/* The same of a device that neither moves nor fails. */
+/* The same for a device that makes no progress and reports no error: its memory is not freed. */
 static void leave_to_device(zoff_engine *e)
 {
     if (zoff_transfer_streams_end(&e->transfer))
         return;
-    ZOFF_WARN(
-        "accelerator \"%s\" does not come to the end of what it was given: %s of memory and its streams cannot be freed, and "
-        "gradients and weights of the program may still be read and written. Look at what is in the program's stream",
-        zoff_accel_name(e->accel),
-        zoff_base_words_bytes(e->transfer.grads.bytes + e->transfer.device.staging.memory.bytes +
-                              e->transfer.accumulator.map.bytes + e->transfer.ranks.staging.bytes +
-                              e->lending.cache.arena.bytes));
+    ZOFF_WARN("accelerator \"%s\" does not finish its work: %s of memory and its streams cannot be freed, and "
+              "it may still read and write gradients and weights of the program. Check the work in the program's stream",
+              zoff_accel_name(e->accel),
+              zoff_base_words_bytes(e->transfer.grads.bytes + e->transfer.device.staging.memory.bytes +
+                                    e->transfer.accumulator.map.bytes + e->transfer.ranks.staging.bytes +
+                                    e->lending.cache.arena.bytes));
     e->transfer.accumulator.map = e->lending.cache.arena = e->transfer.ranks.staging = (zoff_map){.base = NULL};
     e->transfer.device = (zoff_device){.down = NULL};
     e->transfer.grads.count = 0;
@@ -176,7 +175,7 @@ static void leave_to_device(zoff_engine *e)
 static void deallocate(zoff_engine *e)
 {
     finish_messages(e);
-    leave_to_messages(e); /* first: what frees memory of a device may wait for all that it does */
+    leave_to_messages(e); /* first: freeing device memory may wait for all work of the device */
     leave_to_device(e);
     zoff_agreement_identity_close(&e->agreement);
     zoff_transfer_device_close(&e->transfer);
@@ -202,7 +201,7 @@ static void deallocate(zoff_engine *e)
     e->walk.streamed = NULL;
 }
 
-/* Every parameter that has states must have weights to start them from. */
+/* Every parameter that has states needs weights to initialize them. */
 static zoff_status check_values(const zoff_engine *e)
 {
     for (size_t i = 0; i < e->model.param_count; i++) {
@@ -213,7 +212,7 @@ static zoff_status check_values(const zoff_engine *e)
     return ZOFF_OK;
 }
 
-/* They are in the store now, and the caller may free them. */
+/* The weights are in the store now, and the caller may free the initial ones. */
 static void forget_first_weights(zoff_engine *e)
 {
     for (size_t i = 0; i < e->model.param_count; i++) {
@@ -222,13 +221,13 @@ static void forget_first_weights(zoff_engine *e)
     }
 }
 
-/* A small engine stays on the thread that steps: waking others takes longer, and disturbs the trainer's. */
+/* A small engine uses only the thread that calls the step: waking others takes longer, and disturbs the trainer's threads. */
 static void choose_team(zoff_engine *e)
 {
     zoff_settings *s = &e->settings;
     if (s->threads > 1 && !s->threads_asked && e->plan.elements < ZOFF_ADAM_SMALL) {
         s->threads = 1;
-        s->threads_why = "more would not make so small a model faster";
+        s->threads_why = "a model this small is not faster with more";
     }
     e->transfer.owner.threads = s->threads;
     e->threads.holds_team = s->threads > 1 && e->plan.elements >= (s->threads_asked ? ZOFF_ADAM_SMALL : ZOFF_ADAM_LARGE);
@@ -264,7 +263,7 @@ static zoff_status make_room(zoff_engine *e)
     return zoff_lending_param_cache_open(&e->lending);
 }
 
-/* They are filled from the weights, which may have to come from a device first. */
+/* The stores are filled from the weights, which may have to be downloaded from a device first. */
 static zoff_status open_stores(void *ctx)
 {
     zoff_engine *e = ctx;
@@ -272,10 +271,10 @@ static zoff_status open_stores(void *ctx)
     return e->transfer.device.fault;
 }
 
-/* How a rank can need less of its host's memory, for an error. */
+/* How a rank can use less memory of its host, for an error message. */
 static const char *less_memory(const zoff_engine *e)
 {
-    return e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which is for each of them"
+    return e->settings.tier == ZOFF_TIER_NVME ? "or lower zoff.host_memory, which each rank uses"
                                               : "set offload_optimizer.device to \"nvme\", or raise the limit";
 }
 
@@ -288,7 +287,7 @@ static zoff_status seal(zoff_engine *e)
                                            .states_in_files = e->settings.tier == ZOFF_TIER_NVME,
                                            .chunk_elements = e->settings.chunk_elements};
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
-    /* After each stretch of its own a rank hears whether others have come as far. */
+    /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_plan(e, &need)));
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_plan(&e->agreement));
@@ -296,13 +295,13 @@ static zoff_status seal(zoff_engine *e)
     ZOFF_TRY_OR(undo, zoff_agreement_consensus_success(&e->agreement, make_room(e)));
     ZOFF_TRY_OR(undo, zoff_transfer_device_direct_connect(&e->transfer));
     ZOFF_TRY_OR(undo, zoff_agreement_first_weights_send(&e->agreement));
-    if (!e->settings.values.persist) /* otherwise once it is known whether they count */
+    if (!e->settings.values.persist) /* with persist, only if no states are reopened */
         ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_weights(&e->agreement));
     ZOFF_TRY_OR(undo, zoff_agreement_together_run(&e->agreement, open_stores, e));
     zoff_engine_admit_open(e);
     ZOFF_TRY_OR(undo, zoff_lending_sources_open(&e->lending));
     if (e->lending.store && e->lending.source->takes_all)
-        ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* small slices are whole everywhere */
+        ZOFF_TRY_OR(undo, zoff_transfer_all_gather_all(&e->transfer)); /* fills the persistent slices on all ranks */
     forget_first_weights(e);
     zoff_model_groups_fix(&e->model);
     e->life.phase = ZOFF_PHASE_IDLE;

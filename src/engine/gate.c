@@ -1,5 +1,5 @@
-/* gate.c: nothing is updated before all gradients are measured: one norm, one clip factor, one decision to skip, the same on
- * every rank. */
+/* gate.c: updates wait until all gradients are measured: one norm, one clip factor, and one decision to skip, the same on every
+ * rank. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Of all ranks' poison the first in the list of parameters. */
+/* Whether a block that is not finite precedes another in the list of parameters. */
 static bool is_before(const zoff_vote *a, const zoff_vote *b)
 {
     if (a->param != b->param)
@@ -55,7 +55,7 @@ static void log_skip(const zoff_engine *e)
 {
     char why[512], scale[128];
     if (zoff_comm_rank(e->comm) != 0)
-        return; /* all ranks would say the same */
+        return; /* all ranks would log the same */
     zoff_engine_gate_explain(e, why, sizeof why);
     zoff_model_loss_scale_describe(&e->model, scale, sizeof scale);
     ZOFF_WARN("step %lld skipped: %s; weights and states are unchanged%s", (long long)e->run.t, why, scale);
@@ -75,13 +75,13 @@ static void skip(zoff_engine *e)
     log_skip(e);
 }
 
-/* Below the normal numbers fp32 has fewer bits; powers of two, as loss scales are, it still holds. */
+/* Subnormal fp32 numbers have fewer bits. Powers of two, such as loss scales, are still exact. */
 static bool loses_bits(double factor)
 {
     return factor < FLT_MIN && (float)factor != factor;
 }
 
-/* All ranks have voted: clip, or skip, and make the constants of each group. */
+/* All ranks have voted: decide on clipping or skipping, and compute the constants of each group. */
 static zoff_status decide(zoff_engine *e)
 {
     zoff_step_run *run = &e->run;
@@ -90,14 +90,15 @@ static zoff_status decide(zoff_engine *e)
         zoff_base_exact_join(&squares, &e->gate.votes[rank].squares);
     const double weight = e->transfer.batch.weight_sum + zoff_transfer_reduce_scatter_total_weight(&e->transfer);
     ZOFF_FAIL_IF(e->plan.run_count && !(weight > 0), ZOFF_ERR_INVALID,
-                 "all micro-batches of this step weigh 0: there is no mean of their gradients; see zoff_grad_weight()");
+                 "all micro-batches of this step have weight 0, so their gradients have no mean; see zoff_grad_weight()");
     double scale = run->grad_scale / run->info.numbers.loss_scale / (weight > 0 ? weight : 1);
     double norm = first_poison(e) ? NAN : sqrt(zoff_base_exact_value(&squares)) * fabs(scale);
-    run->info.numbers.grad_norm = run->looks ? norm : NAN; /* unknown, or only of what was measured early */
-    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_: it is below 1 for a norm just below the limit, too. */
+    run->info.numbers.grad_norm = run->looks ? norm : NAN; /* otherwise unknown, or incomplete */
+    /* The factor of DeepSpeed and torch.nn.utils.clip_grad_norm_. Because of 1e-6 it is below 1 even for a norm just below the
+     * limit. */
     const double clip = run->clip_norm > 0 ? fmin(run->clip_norm / (norm + 1e-6), 1.0) : 1.0;
     run->factor = fabs(scale * clip);
-    /* No element is larger than the norm: a norm that fp32 holds keeps each of them finite when it is scaled. */
+    /* No element is larger than the norm. So if the norm fits into fp32, every scaled element is finite. */
     if ((run->looks && !(norm <= FLT_MAX)) || loses_bits(run->factor)) {
         skip(e);
         return ZOFF_OK;
@@ -124,7 +125,7 @@ static uint64_t digest_terms(zoff_engine *e)
     return zoff_agreement_terms_digest(&e->agreement, &terms);
 }
 
-/* Everybody's vote to everybody. */
+/* Send this rank's vote to all, and receive theirs. */
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);

@@ -1,4 +1,4 @@
-/* handover.c: gradients on their way from the program to the engine: where they are, and which ones were handed over. */
+/* handover.c: hands gradients over from the program to the engine: where they are, and which ones are ready. */
 #include "engine_priv.h"
 
 #include "try.h"
@@ -20,7 +20,8 @@ zoff_status zoff_engine_handover_all(zoff_engine *e)
     return zoff_transfer_intake_settle(&e->transfer, true);
 }
 
-/* A gradient that was handed over is read from where it was then, and one that is lent is in memory of the engine. */
+/* A gradient that was handed over is read from its present buffer, and a lent one is in engine memory: neither may be
+ * rebound. */
 static zoff_status check_unused(const zoff_engine *e, const zoff_model_param *p)
 {
     for (size_t slice = 0; e->life.phase == ZOFF_PHASE_IDLE && slice < p->slices; slice++) {
@@ -52,10 +53,10 @@ zoff_status zoff_param_bind(zoff_engine *e, zoff_param p, void *value, void *gra
     ZOFF_FAIL_IF((size_t)value % zoff_adam_dtype_bytes(param->dtype) || (size_t)grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", param->name);
     ZOFF_FAIL_IF(value && param->engine_owned, ZOFF_ERR_INVALID,
-                 "zoff_param_bind: the weights of %s are the engine's; zoff_param_write() sets them", param->name);
+                 "zoff_param_bind: the weights of %s are engine-owned; set them with zoff_param_write()", param->name);
     const bool moves = (value && value != param->value) || (grad && grad != own_grad);
     ZOFF_TRY(moves ? check_unused(e, param) : ZOFF_OK);
-    e->model.ties.rebound = e->model.ties.rebound || moves; /* whether they overlap is seen when all have moved */
+    e->model.ties.rebound = e->model.ties.rebound || moves; /* overlaps are checked later, when all buffers are bound */
     if (param->tie) {
         zoff_model_ties_bind(&e->model, p, value, grad);
         return ZOFF_OK;
@@ -92,7 +93,7 @@ zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice, void *na
     e->transfer.batch.handed_over = true;
     if (!param->tie)
         e->transfer.route.link->taken(&e->transfer, p, slice);
-    zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
+    zoff_base_progress_pump(&e->progress); /* the step reports errors */
     return ZOFF_OK;
 }
 
@@ -133,7 +134,7 @@ zoff_status zoff_grad_weight(zoff_engine *e, double weight)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_grad_weight: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_IDLE, ZOFF_ERR_STATE, "zoff_grad_weight: %s", zoff_engine_phase_words(e));
     ZOFF_FAIL_IF(!(weight >= 0 && weight <= FLT_MAX), ZOFF_ERR_INVALID,
-                 "zoff_grad_weight: %g is not a finite fp32 number from 0 on", weight);
+                 "zoff_grad_weight: %g is not a finite fp32 number of at least 0", weight);
     ZOFF_FAIL_IF(e->transfer.batch.handed_over, ZOFF_ERR_STATE,
                  "zoff_grad_weight: gradients of this micro-batch were handed over already; call it before zoff_grad_ready()");
     zoff_transfer_reduce_scatter_weigh(&e->transfer, weight);

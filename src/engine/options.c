@@ -1,4 +1,4 @@
-/* options.c: what the program says and what the configuration says, merged; the program wins. */
+/* options.c: merges the program's options with the configuration; the program's have priority. */
 #include "engine_priv.h"
 
 #include "structs.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The engine's own host and self where the program brings none. */
+/* Without an accelerator or communicator of the program, open "host" and "self". */
 static zoff_status open_surroundings(zoff_engine *e, const zoff_engine_opts *opts)
 {
     e->settings.owns_accel = !opts->accel;
@@ -53,23 +53,23 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
         ZOFF_TRY(copy_paths(&opts->nvme_path, 1, &s->paths, &s->path_count));
     else
         ZOFF_TRY(copy_paths(s->values.nvme_paths, s->values.nvme_path_count, &s->paths, &s->path_count));
-    /* Without a folder of their own weights go where the states go. */
+    /* Without a folder of their own, weights go to the folders of the states. */
     const zoff_weight_values *weights = &s->values.weights;
     if (weights->path_count)
         ZOFF_TRY(copy_paths(weights->paths, weights->path_count, &s->weight_paths, &s->weight_path_count));
     else
         ZOFF_TRY(copy_paths((const char *const *)s->paths, s->path_count, &s->weight_paths, &s->weight_path_count));
     ZOFF_FAIL_IF(weights->tier == ZOFF_TIER_NVME && s->weight_path_count == 0, ZOFF_ERR_INVALID,
-                 "weights are to live on NVMe, but no folder is named: set zero_optimization.offload_param.nvme_path");
+                 "the weights go to NVMe, but no folder is given: set zero_optimization.offload_param.nvme_path");
     ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
-                 "zoff.persist keeps states in files, but they are to live in DRAM: set "
+                 "zoff.persist keeps states in files, but the states are in DRAM: set "
                  "zero_optimization.offload_optimizer.device to \"nvme\", or persist to false");
     ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->path_count == 0, ZOFF_ERR_INVALID,
-                 "states are to live on NVMe, but no folder is named: set zero_optimization.offload_optimizer.nvme_path");
+                 "the states go to NVMe, but no folder is given: set zero_optimization.offload_optimizer.nvme_path");
     return ZOFF_OK;
 }
 
-/* Everything that is needed after the configuration is closed. */
+/* Copy everything that is needed after the configuration is closed. */
 static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_opts *opts)
 {
     zoff_settings *s = &e->settings;
@@ -87,7 +87,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
         ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));
     const char *half = s->values.fp16.enabled ? "fp16.enabled" : "bf16.enabled";
     ZOFF_TRY(zoff_base_mem_copy_text(zoff_config_source(config, half), &s->half_source));
-    /* A depth that nobody has chosen is one that the ranks of a host may share. */
+    /* Ranks of a host may share a default queue depth; 0 says so. */
     if (strcmp(zoff_config_source(config, "aio.queue_depth"), "default") == 0)
         s->values.aio_depth = 0;
     s->values.nvme_paths = NULL;

@@ -1,4 +1,4 @@
-/* params.c: what the program says about its parameters, their groups and the loss scale; and weights that are lent to it. */
+/* params.c: public calls about parameters, their groups and the loss scale; and lending engine-owned weights. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -72,7 +72,7 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     return zoff_model_loss_scale_set(&e->model, scaler);
 }
 
-/* ---- weights that the engine keeps ---- */
+/* ---- engine-owned weights ---- */
 
 static zoff_status check_call(const zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const char *call)
 {

@@ -1,4 +1,4 @@
-/* phase.c: in which phase of an engine a call is allowed, and the words for the error if it is not. */
+/* phase.c: the phase of an engine in which a call is allowed, and the text of the error if it is not. */
 #include "engine_priv.h"
 
 #include "try.h"
@@ -24,19 +24,20 @@ zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call)
     return ZOFF_OK;
 }
 
-/* One rule for every call that reads states, or changes states, weights or the number of the step: a checkpoint that is made,
- * or loaded, in the middle of an update loses the gradients that are on their way, for they are in no state. */
+/* One rule for every call that reads states, or changes states, weights or the step number. No state contains the gradients of
+ * an update in progress, so a checkpoint saved or loaded then would lose them. */
 zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call)
 {
     ZOFF_TRY(zoff_engine_phase_check_idle(e, call));
-    ZOFF_FAIL_IF(e->transfer.batch.micro, ZOFF_ERR_STATE,
-                 "%s: %u of %u micro-steps of the next update are done, and the sum of their gradients is in no state; finish "
-                 "the update, or give its gradients up with zoff_grads_drop()",
-                 call, e->transfer.batch.micro, e->settings.values.accumulation);
+    ZOFF_FAIL_IF(
+        e->transfer.batch.micro, ZOFF_ERR_STATE,
+        "%s: %u of %u micro-steps of the next update are done, and no state contains the sum of their gradients; finish "
+        "the update, or discard its gradients with zoff_grads_drop()",
+        call, e->transfer.batch.micro, e->settings.values.accumulation);
     ZOFF_FAIL_IF(
         e->transfer.batch.handed_over, ZOFF_ERR_STATE,
-        "%s: gradients of the next step were handed over (zoff_grad_ready()), and they are in no state; take the step, "
-        "or give them up with zoff_grads_drop()",
+        "%s: gradients of the next step were handed over (zoff_grad_ready()), and no state contains them; finish the step, "
+        "or discard them with zoff_grads_drop()",
         call);
     return ZOFF_OK;
 }
@@ -44,7 +45,7 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)
 {
     ZOFF_FAIL_IF(e->life.awaits_weights, ZOFF_ERR_STATE,
-                 "%s: the states are those after step %lld and the weights are not; call zoff_params_push() first", call,
+                 "%s: the states are those after step %lld, but the weights are not; call zoff_params_push() first", call,
                  (long long)e->t);
     return ZOFF_OK;
 }

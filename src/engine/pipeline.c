@@ -1,5 +1,5 @@
-/* pipeline.c: buckets walk through their rows (rows.c). Buckets at different rows are the overlap: while one is updated, later
- * ones are being read and earlier ones written. */
+/* pipeline.c: takes buckets through their rows (rows.c). Buckets at different rows overlap: while one is updated, later ones
+ * are read and earlier ones are written. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -12,7 +12,7 @@ void zoff_engine_pipeline_begin(zoff_engine *e)
     e->run.first = 0;
     e->transfer.device.staging.next = 0;
     e->transfer.device.norm.waits = 0;
-    /* Files are read ahead in the order in which the next step is expected to want them: that one stays. */
+    /* Files are prefetched in the order that the next step is expected to use, so that order is kept. */
     zoff_transfer_walk_begin(&e->transfer, e->settings.tier != ZOFF_TIER_HOST);
     if (e->run.last)
         zoff_lending_param_cache_clear(&e->lending);
@@ -36,7 +36,7 @@ void zoff_engine_pipeline_release(zoff_engine *e)
     }
 }
 
-/* Take a bucket as far as it goes without waiting. */
+/* Advance a bucket until it would have to wait. */
 static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
 {
     const zoff_rows *rows = zoff_engine_rows_of(e, run);
@@ -55,7 +55,7 @@ static zoff_status advance(zoff_engine *e, zoff_bucket_run *run, bool *moved)
     return ZOFF_OK;
 }
 
-/* Likewise of a part of the walk. */
+/* The same for a part of the walk. */
 static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *moved)
 {
     for (size_t i = from; i < to && e->run.gate != ZOFF_GATE_SKIP; i++)
@@ -63,8 +63,8 @@ static zoff_status advance_all(zoff_engine *e, size_t from, size_t to, bool *mov
     return ZOFF_OK;
 }
 
-/* What is a device's first: it borrows nothing, and is at work while the CPU is. Of the others each gets its turn before the
- * gate, and behind it only those that can be borrowed. */
+/* Advance device buckets first: they borrow nothing, and the device works in parallel with the CPU. Then the others: all of
+ * them before the gate opens, and after it only those that can borrow. */
 static zoff_status take_turn(zoff_engine *e, bool *moved)
 {
     const size_t first = e->run.first, host = zoff_transfer_walk_host_count(&e->transfer);
@@ -102,7 +102,7 @@ static bool has_opened(const zoff_engine *e)
     return e->run.gate == ZOFF_GATE_OPEN || e->run.gate == ZOFF_GATE_SKIP;
 }
 
-/* A rank without buckets votes here: ranks compare their steps all the same. */
+/* A rank without buckets votes here, because every rank must take part in comparing the step. */
 static zoff_status vote_alone(void *ctx)
 {
     zoff_engine *e = ctx;
@@ -113,7 +113,7 @@ static zoff_status vote_alone(void *ctx)
     return has_opened(e) ? ZOFF_OK : ZOFF_PENDING;
 }
 
-/* Other ranks need what this one has, whatever becomes of its own buckets. */
+/* Other ranks need data from this one, even when its own buckets are finished. */
 static zoff_status finish_together(zoff_engine *e)
 {
     ZOFF_TRY(zoff_transfer_reduce_scatter_finish(&e->transfer));
@@ -125,7 +125,7 @@ static bool is_through(const zoff_engine *e, const zoff_bucket_run *run)
     return run->row == zoff_engine_rows_of(e, run)->count;
 }
 
-/* One turn: take each bucket as far as it goes without waiting. */
+/* One turn: advance each bucket until it would have to wait. */
 static zoff_status walk(void *ctx)
 {
     zoff_engine *e = ctx;
@@ -150,6 +150,6 @@ zoff_status zoff_engine_pipeline_run(zoff_engine *e)
     ZOFF_TRY(zoff_base_progress_wait(&e->progress, NULL, walk, e));
     ZOFF_TRY(finish_together(e));
     ZOFF_TRY(e->transfer.route.link->finish(&e->transfer, e->run.flags & ZOFF_STEP_ZERO_GRADS));
-    ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* behind the last bucket no stage takes it */
+    ZOFF_TRY(zoff_engine_stores_take_fault(e)); /* after the last bucket no stage reports it */
     return e->run.last ? drain(e) : ZOFF_OK;
 }

@@ -1,9 +1,10 @@
-/* progress_thread.c: a thread that lets an engine go on while its program computes: gradients come down and go to other ranks,
- * are added up and measured, states and weights are read. It does what zoff_engine_progress() does, and nothing else.
+/* progress_thread.c: a thread that advances an engine while its program computes. Gradients are downloaded, sent to other
+ * ranks, summed and measured; states and weights are read. The thread does the same as zoff_engine_progress(), and nothing
+ * else.
  *
  * An engine has one owner at a time. Every public call holds the engine's lock from its first statement to its return, and the
- * progress thread while it looks; so no code of an engine knows of it, and what is computed cannot depend on it. The lock is
- * taken again by calls that use others. Where there is no progress thread there is no lock either. */
+ * thread holds it during each poll. So no other code has to consider the thread, and it cannot affect results. The lock is
+ * recursive, for calls that use other calls. Without a progress thread there is no lock. */
 #include "engine_priv.h"
 
 #include "fork.h"
@@ -16,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAP_NS = 200000 }; /* between two looks, while something is on its way */
+enum { NAP_NS = 200000 }; /* between two polls, while something is in flight */
 
 struct zoff_progress_thread {
-    pid_t process; /* that has its thread */
+    pid_t process; /* the process in which the thread runs */
     zoff_engine *engine;
     zoff_status (*progress)(zoff_engine *e);
     pthread_t thread;
@@ -28,18 +29,17 @@ struct zoff_progress_thread {
     bool stopping, sleeps;
 };
 
-/* A thread of the program may end inside a call, where the ranks of a test are threads that die: then its lock is free, and the
- * engine can still be destroyed. */
+/* A thread of the program may end inside a call, for example in tests where ranks are threads that die. The lock is then
+ * recovered, and the engine can still be destroyed. */
 static void heal(zoff_progress_thread *c, int error)
 {
     if (error != EOWNERDEAD)
         return;
     pthread_mutex_consistent(&c->lock);
-    c->stopping = true; /* nothing goes on that it has left half done */
+    c->stopping = true; /* a call was interrupted, so nothing may be continued */
 }
 
-/* A child of fork() has a copy, and no thread; whoever held the lock holds it in the copy. It can destroy the engine, no more.
- */
+/* A child of fork() has a copy of the lock, which may be held forever, and no thread. It can only destroy the engine. */
 static bool is_inherited(const zoff_progress_thread *c)
 {
     return c->process != getpid();
@@ -58,7 +58,7 @@ zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e)
     return (zoff_engine *)(uintptr_t)e;
 }
 
-/* A call may have put something on its way. */
+/* The call may have started operations: wake the thread. */
 void zoff_engine_progress_thread_leave(zoff_engine **entered)
 {
     if (!*entered)
@@ -74,7 +74,7 @@ unsigned zoff_engine_progress_thread_threads(const zoff_engine *e)
     return e->threads.in_progress ? 1 : e->settings.threads;
 }
 
-/* With the lock. A step that has failed stays as it is until the program decides.  @return whether something is on its way */
+/* Call with the lock held. A failed step is left alone until the program decides.  @return whether something is in flight */
 static bool look(zoff_engine *e)
 {
     if (e->life.phase == ZOFF_PHASE_FAILED)
@@ -119,7 +119,7 @@ static void free_thread(zoff_progress_thread *c)
     zoff_base_mem_free(c);
 }
 
-/* Nobody waits with more than one hold of the lock: the progress thread, which never takes it twice. */
+/* Only the progress thread waits on the condition, and it never holds the lock twice. So a recursive lock is safe here. */
 static zoff_status make(zoff_engine *e, zoff_status (*progress)(zoff_engine *e), zoff_progress_thread **out)
 {
     zoff_progress_thread *c;
@@ -148,10 +148,10 @@ zoff_status zoff_engine_progress_thread_check(const zoff_engine *e)
 
 static void say_that_there_is_none(const char *why)
 {
-    ZOFF_WARN("a thread for progress is not to be had: %s; what goes on does so inside of calls", why);
+    ZOFF_WARN("the progress thread could not be started: %s; the engine advances only inside calls", why);
 }
 
-/* The engine is sealed, also on other ranks: it goes without. */
+/* Start the thread. If that fails, the engine goes on without it: it is sealed already, also on other ranks. */
 void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(zoff_engine *e))
 {
     sigset_t all, before;
@@ -162,8 +162,8 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
         say_that_there_is_none(zoff_last_error());
         return;
     }
-    e->threads.progress = c; /* before the thread looks for it */
-    /* Signals are for the threads of the program: ours takes none. */
+    e->threads.progress = c; /* the thread reads it at once */
+    /* Signals are for the program's threads, so the progress thread blocks all. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&c->thread, NULL, conduct, c);

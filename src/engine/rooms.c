@@ -1,8 +1,8 @@
-/* rooms.c: what the rooms below borrow of the engine, and what they call of it. Nothing there names the engine. */
+/* rooms.c: connects other rooms to the fields and functions of the engine that they use. Those rooms do not know the engine. */
 #include "engine_priv.h"
 
-/* Another rank may send its weights only after it has memory for gradients, and it has that only after this rank has taken
- * some. */
+/* Receive gradients while weights are awaited. Another rank may send its weights only after it has memory for gradients, and
+ * it gets that memory only after this rank has received some. */
 static void take_gradients(void *ctx)
 {
     zoff_engine *e = ctx;

@@ -1,16 +1,16 @@
-/* rows.c: the life of a bucket, as data. A bucket is one chunk of states with the gradients and weights that belong to it; it
- * walks the rows of a table from top to bottom (pipeline.c). Which rows a bucket has goes by where weights and gradients are,
- * by the number of ranks and by the tier of its states; it is decided here, at seal, and asked nowhere else. */
+/* rows.c: the rows of a bucket, as tables. A bucket is one chunk of states with its gradients and weights; it passes the rows
+ * of a table from top to bottom (pipeline.c). The place of weights and gradients, the number of ranks and the tier of the
+ * states decide which rows a bucket has. That is decided only here, at seal. */
 #include "engine_priv.h"
 
 /* Conditions of a row. A bucket has the row if all of them hold. */
 enum {
     ALONE = 1 << 0, /* one rank */
     SEVERAL = 1 << 1,
-    STAGED = 1 << 2,  /* weights and gradients are on a device; gradients that the host needs come down, new weights go up */
-    SUMS = 1 << 3,    /* micro-batches are added up */
-    NO_SUMS = 1 << 4, /* gradients are used where they come to be */
-    WHOLE = 1 << 5,   /* a rank's own updates are all of the new weights that it has */
+    STAGED = 1 << 2,  /* weights and gradients are on a device: the host downloads gradients and uploads weights */
+    SUMS = 1 << 3,    /* gradients are summed over micro-batches or ranks */
+    NO_SUMS = 1 << 4, /* gradients are used where the program computed them */
+    WHOLE = 1 << 5,   /* a rank gets no updated weights from other ranks */
     PARTITIONED = 1 << 6,
     REPLICATED = 1 << 7, /* every rank has all states */
     HOST = 1 << 8,       /* the tier of the bucket: DRAM or files */
@@ -28,18 +28,18 @@ typedef struct conditional_row {
     unsigned when;
 } conditional_row;
 
-/* Every micro-step but the last one of a step. */
+/* The rows in every micro-step but the last of a step. */
 static const conditional_row ADD[] = {
-    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | HOST}, /* device: its gradients have come down */
+    {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | HOST}, /* device: its gradients are downloaded */
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | DEVICE},
     {"unload", zoff_transfer_device_unload_all, TRANSFER, SEVERAL | STAGED},
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER,
-     SEVERAL}, /* zero: all ranks' gradients to their owner, who adds them up */
+     SEVERAL}, /* zero: sends gradients to their owner, who sums them */
     {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | HOST}, /* cpu_adam: into fp32 */
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | DEVICE},
 };
 
-/* The last micro-step. Of several ranks gradients may have left, and be added up and measured, before it was asked for. */
+/* The rows in the last micro-step. With several ranks, gradients may be sent, summed and measured before zoff_step_begin(). */
 static const conditional_row STEP[] = {
     {"unload", zoff_transfer_device_unload, TRANSFER, ALONE | STAGED | SUMS | HOST},
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | SUMS | DEVICE},
@@ -47,21 +47,22 @@ static const conditional_row STEP[] = {
     {"reduce", zoff_transfer_reduce_scatter_bucket, TRANSFER, SEVERAL},
     {"accumulate", zoff_engine_stages_accumulate, ENGINE, ALONE | SUMS | HOST},
     {"accumulate", zoff_transfer_device_tier_accumulate, TRANSFER, ALONE | SUMS | DEVICE},
-    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: square sums, finite or not */
+    {"measure", zoff_engine_stages_measure, ENGINE, ALONE | HERE}, /* cpu_adam: sums of squares */
     {"measure", zoff_transfer_device_norm_measure, TRANSFER, ALONE | THERE},
-    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: on the slices that take part */
-    {"gate", zoff_engine_stages_gate, ENGINE, 0},         /* engine: opens when all are measured and the ranks have voted */
+    {"agree", zoff_engine_stages_agree, ENGINE, SEVERAL}, /* comm: finds the slices that take part */
+    {"gate", zoff_engine_stages_gate, ENGINE, 0}, /* engine: opens when all buckets are measured and all ranks have voted */
     {"unload", zoff_transfer_device_unload, TRANSFER,
-     ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for what comes down */
+     ALONE | STAGED | NO_SUMS | HOST}, /* the gate does not wait for downloads */
     {"unload", zoff_transfer_device_unload_none, TRANSFER, ALONE | STAGED | NO_SUMS | DEVICE},
-    {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: those of other ranks */
-    {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: starts for later buckets while this one is updated */
-    {"stage", zoff_transfer_device_stage, TRANSFER, STAGED | HOST}, /* device: where its new weights will be */
+    {"sums", zoff_transfer_all_gather_sums, TRANSFER, SEVERAL | REPLICATED}, /* zero: gets the gradient sums of other ranks */
+    {"fetch", zoff_engine_stages_fetch, ENGINE, 0}, /* offload: reads for later buckets start while this one is updated */
+    {"stage", zoff_transfer_device_stage, TRANSFER, STAGED | HOST}, /* device: gets a slot for its updated weights */
     {"update", zoff_engine_update_run, ENGINE, HOST},               /* cpu_adam, on the team; pumps I/O in between */
     {"update", zoff_transfer_device_tier_update, TRANSFER, DEVICE},
-    {"flush", zoff_engine_stages_flush, ENGINE, 0}, /* offload: write-behind, never waited for here */
-    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: likewise */
-    {"gather", zoff_transfer_all_gather_weights, TRANSFER, PARTITIONED}, /* zero: to all ranks, a few buckets at a time */
+    {"flush", zoff_engine_stages_flush, ENGINE, 0}, /* offload: starts the write, and does not wait for it */
+    {"upload", zoff_transfer_device_upload_bucket, TRANSFER, STAGED | WHOLE | HOST}, /* device: starts the upload */
+    {"gather", zoff_transfer_all_gather_weights, TRANSFER,
+     PARTITIONED}, /* zero: sends weights to all ranks, a few buckets at a time */
 };
 
 static unsigned either(bool is_so, unsigned then, unsigned otherwise)
@@ -89,9 +90,9 @@ static void choose(zoff_engine *e, zoff_rows *rows, const conditional_row *all, 
     }
 }
 
-_Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "room for all rows");
+_Static_assert(sizeof STEP / sizeof STEP[0] <= ZOFF_ROWS_MAX, "ZOFF_ROWS_MAX is too small");
 
-/* Of several ranks it is known which slices take part when they have agreed on it: zoff_engine_stages_agree(). */
+/* With several ranks, the slices that take part are known only after zoff_engine_stages_agree(). */
 static void begun_together(zoff_engine *e)
 {
     (void)e;

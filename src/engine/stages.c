@@ -1,5 +1,5 @@
-/* stages.c: what happens to a bucket in each row of the pipeline. A stage makes a list for the kernels or asks the store;
- * whatever part of the bucket has no gradient in this step is left out. */
+/* stages.c: the work on a bucket in each row of the pipeline. A stage builds a list for the kernels, or calls the store. Parts
+ * of the bucket without a gradient in this step are left out. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -13,7 +13,7 @@ static const zoff_plan_piece *pieces_of(const zoff_engine *e, const zoff_bucket_
     return &e->plan.pieces[chunk->first_piece];
 }
 
-/* Called by the kernels in between. */
+/* The kernels call this between two pieces. */
 static void between(void *ctx)
 {
     zoff_engine_admit_feed(ctx);
@@ -79,11 +79,12 @@ zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run)
 {
     zoff_engine *e = ctx;
     zoff_status status = zoff_engine_gate_vote(e);
-    /* Behind the gate is what can be borrowed: a bucket further back would take a slot from one that needs it first. */
+    /* After the gate, only buckets that can borrow may continue: one further back would take a slot from one that needs it
+     * first. */
     return status == ZOFF_OK && !zoff_engine_admit_reaches(e, run) ? ZOFF_PENDING : status;
 }
 
-/* Nothing of a chunk is used before all of it is known to be what was written. */
+/* Compare the checksum of the whole chunk before any of it is used. */
 static zoff_status check(zoff_store *store, size_t chunk, zoff_loan *loan)
 {
     if (loan->checked || !loan->base)

@@ -1,9 +1,9 @@
-/* state_range.c: a part of one parameter, read or written by the caller: one of its states, or the weights that the engine
- * keeps. A range goes through the slices of the parameter, one after the other.
+/* state_range.c: a part of one parameter, read or written by the caller: one of its states, or its engine-owned weights. A
+ * range goes through the slices of the parameter, one after the other.
  *
- * Ranges come in rows: a checkpoint is read or written part by part, and one chunk holds the states of many parts. So a range
- * leaves its chunk in the store's slot, and what it writes is put off: see zoff_offload_store_keep(). It reads and writes only
- * the stream of its kind. */
+ * Ranges usually come in series: a checkpoint is read or written part by part, and one chunk has the states of many parts. So a
+ * range leaves its chunk in the store's slot and delays its writes: see zoff_offload_store_keep(). It reads and writes only the
+ * stream of its kind. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -14,17 +14,17 @@
 
 _Static_assert((int)ZOFF_STATE_MASTER == (int)ZOFF_STREAM_MASTER && (int)ZOFF_STATE_M == (int)ZOFF_STREAM_M &&
                    (int)ZOFF_STATE_V == (int)ZOFF_STREAM_V,
-               "a state is the stream of its number");
+               "states and streams have the same numbers");
 
-/* Elements [first, first + count) of a parameter, cut at slices and pieces. */
+/* Elements [first, first + count) of a parameter, divided at slices and pieces. */
 typedef struct state_range {
     zoff_param param;
-    bool is_weights; /* in the type of the parameter; otherwise a state, in fp32 */
+    bool is_weights; /* weights in the parameter's type; otherwise a state in fp32 */
     zoff_state_kind kind;
     size_t first, count;
     bool write;
-    const char *src; /* to write */
-    char *dst;       /* to read into */
+    const char *src; /* when writing */
+    char *dst;       /* when reading */
 } state_range;
 
 /* ---- checks ---- */
@@ -63,7 +63,7 @@ static zoff_status check_state(const zoff_engine *e, const state_range *w, const
     ZOFF_FAIL_IF(!has, ZOFF_ERR_INVALID, "%s: the optimizer of %s is %s, which has no %s", call, p->name,
                  zoff_model_groups_optimizer(e->model.groups[p->group].optimizer, states),
                  w->kind == ZOFF_STATE_M ? "first moment (ZOFF_STATE_M)" : "second moment (ZOFF_STATE_V)");
-    /* Of fp32 weights the one in use is read, and that is not there yet. */
+    /* fp32 weights that are their own masters are read from the weights in use, which may not be valid yet. */
     if (!w->write && p->engine_owned && is_own_master(e, w))
         return zoff_engine_phase_check_weights(e, call);
     return ZOFF_OK;
@@ -80,9 +80,9 @@ static zoff_status check_weights(const zoff_engine *e, const state_range *w, con
     return w->write ? zoff_lending_param_cache_check(&e->lending, w->param, 1, call) : ZOFF_OK;
 }
 
-/* ---- what a range touches ---- */
+/* ---- the memory of a range ---- */
 
-/* Of fp32 weights the file has a copy where it is to persist. */
+/* Persistent files hold a copy of fp32 weights that are their own masters. */
 static zoff_pass pass_of(const zoff_engine *e, const state_range *w)
 {
     const zoff_model_param *p = &e->model.params[w->param];
@@ -98,7 +98,7 @@ static zoff_pass pass_of(const zoff_engine *e, const state_range *w)
     return pass;
 }
 
-/* Where the elements of a piece are: weights, or a state in its chunk. */
+/* The address of a piece's elements: weights, or a state in its chunk. */
 static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
                          zoff_chunk_memory memory)
 {
@@ -107,7 +107,7 @@ static char *elements_of(const zoff_engine *e, const state_range *w, const zoff_
     return (char *)zoff_transfer_pieces_state(chunk, piece, memory.states, (zoff_plan_stream)w->kind);
 }
 
-/* Weights that were set become masters. */
+/* After weights were set, set their masters. */
 static void follow(zoff_engine *e, const state_range *w, const zoff_plan_piece *piece, const zoff_plan_chunk *chunk,
                    zoff_chunk_memory memory, const char *weights, size_t skip, size_t count)
 {
@@ -126,14 +126,14 @@ static size_t element_bytes_of(const zoff_engine *e, const state_range *w)
     return w->is_weights ? zoff_adam_dtype_bytes(e->model.params[w->param].dtype) : sizeof(float);
 }
 
-/* The part of the range that lies in one bucket: elements of one run. Each chunk is borrowed once, and what each rank has of
- * the range is one run of it. */
+/* The part of a range that lies in one bucket: elements of one run. Each chunk is borrowed once, and each rank's part of the
+ * stretch is contiguous. */
 typedef struct stretch {
     const zoff_plan_piece *run;
     size_t at, count; /* elements of the range */
 } stretch;
 
-/* Where an element of the range is in its slice. */
+/* Index of an element of the range within its slice. */
 static size_t in_slice(const zoff_engine *e, const state_range *w, size_t at)
 {
     return at % e->model.params[w->param].count;
@@ -147,7 +147,7 @@ static stretch stretch_from(const zoff_engine *e, const state_range *w, size_t a
     return (stretch){.run = run, .at = at, .count = count};
 }
 
-/* What this rank owns of a stretch.  @return the first piece of it; NULL: nothing */
+/* This rank's part of a stretch.  @return its first piece; NULL: none */
 static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range *w, stretch s)
 {
     size_t from = in_slice(e, w, s.at), first = from;
@@ -159,13 +159,13 @@ static const zoff_plan_piece *first_own(const zoff_engine *e, const state_range 
     return &e->plan.pieces[zoff_zero_plan_find(&e->plan, w->param, s.run->slice, zoff_base_bits_max(first, from))];
 }
 
-/* Whether the program's memory has what the range is about, whole on every rank. */
+/* Whether the range is in the program's memory, whole on every rank. */
 static bool is_program(const zoff_engine *e, const state_range *w)
 {
     return !e->model.params[w->param].engine_owned && is_own_master(e, w);
 }
 
-/* Of weights that are at hand on every rank each has a copy. */
+/* Every rank has a copy of persistent slices: update this rank's. */
 static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t skip = in_slice(e, w, s.at) - s.run->first, bytes = element_bytes_of(e, w);
@@ -175,7 +175,7 @@ static void follow_persistent(zoff_engine *e, const state_range *w, stretch s)
                s.count * bytes);
 }
 
-/* Copy what a stretch has of a piece, or of its whole run. */
+/* Copy the elements that a stretch and a piece, or its whole run, have in common. */
 static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zoff_plan_piece *piece, zoff_chunk_memory memory)
 {
     const zoff_plan_chunk *chunk = &e->plan.chunks[piece->bucket];
@@ -192,15 +192,15 @@ static void copy_piece(zoff_engine *e, const state_range *w, stretch s, const zo
         follow(e, w, piece, chunk, memory, elements, first - piece->first, count);
 }
 
-/* ---- over the list ---- */
+/* ---- moving a range ---- */
 
-/* Whether every rank has a part of what is read, so that all must read it. */
+/* Whether every rank has a part of the range, so that all ranks must take part in reading it. */
 static bool is_gathered(const zoff_engine *e, const state_range *w)
 {
     return !w->write && e->transfer.route.peers->has_parts && (e->model.params[w->param].engine_owned || !is_own_master(e, w));
 }
 
-/* Elements of the range from `at` on, for other ranks to compare. */
+/* Describe the elements of the range from `at` on, for other ranks to compare. */
 static zoff_comm_item item_from(const state_range *w, size_t at)
 {
     return (zoff_comm_item){.about = w->is_weights ? ZOFF_COMM_ABOUT_ELEMENTS : ZOFF_COMM_ABOUT_MASTER + (uint32_t)w->kind,
@@ -209,16 +209,16 @@ static zoff_comm_item item_from(const state_range *w, size_t at)
                             .extra = w->first + w->count - at};
 }
 
-/* What other ranks have of it. */
+/* Gather the parts of other ranks. */
 static zoff_status gather(zoff_engine *e, const state_range *w, stretch s)
 {
     const size_t bytes = element_bytes_of(e, w);
     size_t *each, before = 0;
     const zoff_comm_item item = item_from(w, s.at);
-    if (!is_gathered(e, w)) /* then there may be no memory for it either */
+    if (!is_gathered(e, w)) /* w->dst may be NULL then */
         return ZOFF_OK;
     char *out = w->dst + (s.at - w->first) * bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a range over the ranks", &each));
+    ZOFF_TRY(zoff_base_mem_alloc(e->plan.ranks, sizeof *each, "a range of all ranks", &each));
     const size_t from = in_slice(e, w, s.at), end = from + s.count;
     const unsigned last = zoff_zero_plan_rank_of(&e->plan, s.run, end - 1);
     for (unsigned rank = zoff_zero_plan_rank_of(&e->plan, s.run, from); rank <= last; rank++) {
@@ -246,7 +246,7 @@ static void copy_stretch(zoff_engine *e, const state_range *w, stretch s, const 
     if (w->write)
         follow_persistent(e, w, s);
     if (is_program(e, w) && e->plan.ranks > 1)
-        copy_piece(e, w, s, s.run, memory); /* other ranks' pieces, too */
+        copy_piece(e, w, s, s.run, memory); /* also the pieces of other ranks */
     for (; own && own < end && own->param == w->param && own->slice == s.run->slice && own->first < stop; own++)
         copy_piece(e, w, s, own, memory);
 }
@@ -289,7 +289,7 @@ static zoff_status write_all(zoff_engine *e)
     return zoff_engine_stores_drain(e);
 }
 
-/* All ranks hear what has become of it on each: they ask again together, or not at all. */
+/* All ranks learn the result of each, so that all retry or none does. */
 static zoff_status record_alike(zoff_engine *e)
 {
     return zoff_agreement_consensus_success(&e->agreement, zoff_engine_stores_commit_pass(e, write_all(e)));
@@ -330,14 +330,15 @@ void zoff_engine_state_range_end(zoff_engine *e)
         return;
     zoff_base_status_save(&saved);
     if (zoff_engine_state_range_commit(e) < 0)
-        ZOFF_WARN("zoff_engine_destroy: what zoff_state_write() and zoff_param_write() wrote since the last commit is lost "
-                  "(%s); the files hold the "
-                  "states of that commit. Call zoff_state_flush() before, which returns the error",
-                  zoff_last_error());
+        ZOFF_WARN(
+            "zoff_engine_destroy: data that zoff_state_write() and zoff_param_write() wrote since the last commit is lost "
+            "(%s); the files hold the "
+            "states of that commit. Call zoff_state_flush() first: it returns the error",
+            zoff_last_error());
     zoff_base_status_restore(&saved);
 }
 
-/* A range of which all ranks have a part, or whose change all of them commit. */
+/* Move a range that all ranks have a part of, or whose change all ranks commit. */
 static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned call)
 {
     const bool commits = w->write && zoff_engine_stores_commit_together(e);
@@ -347,7 +348,7 @@ static zoff_status move_alike(zoff_engine *e, const state_range *w, unsigned cal
     return zoff_agreement_identity_exit(&e->agreement, move(e, w));
 }
 
-/* ---- the caller's calls ---- */
+/* ---- public calls ---- */
 
 zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count, float *dst)
 {

@@ -1,4 +1,5 @@
-/* states.c: states from outside a step: their first values, and passes over all of them, weights to masters and back. */
+/* states.c: states outside of a step: their initial values, and passes over all of them that convert between weights and
+ * masters. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -6,18 +7,19 @@
 
 #include <string.h>
 
-/* What has the states of a bucket: the store, or the device. */
+/* Access to the states of a bucket: in the store, or on the device. */
 typedef struct states_place {
-    /* Memory for the first values: `base`, a store's, or another. And what makes them the bucket's.  @blocks */
+    /* Begin: returns memory for the initial values: `base`, which is the store's, or another. End: stores them as the bucket's
+     * states.  @blocks */
     char *(*begin_fill)(zoff_engine *e, size_t chunk, char *base);
     zoff_status (*end_fill)(zoff_engine *e, size_t chunk);
-    /* Of what the pass is about, and back. `base` NULL: nothing was borrowed.  @blocks */
+    /* Borrow the states of a pass, and give them back. `base` NULL: nothing was borrowed.  @blocks */
     zoff_status (*borrow)(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out);
     zoff_status (*give_back)(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base);
 } states_place;
 
-/* A cast of one piece between weights and masters; false for a piece without a master of its own, or without weights yet. Of
- * fp32 weights, which are their own masters, files that persist have a copy. */
+/* Make the cast of one piece between weights and masters. False for a piece without a separate master, or without weights yet.
+ * Persistent files hold a copy of fp32 weights that are their own masters, so those are cast, too. */
 static bool make_cast(const zoff_engine *e, const zoff_plan_chunk *chunk, const zoff_plan_piece *piece,
                       zoff_chunk_memory memory, bool to_master, zoff_cast_piece *out)
 {
@@ -59,7 +61,7 @@ void zoff_engine_states_keep_weights(zoff_engine *e, size_t chunk, zoff_chunk_me
     zoff_adam_cast_run(e->settings.threads, e->transfer.scratch.cast_pieces, used);
 }
 
-/* What the sums of squares of Adagrad start with, where that is not zero. */
+/* Set the initial accumulators of Adagrad, if they are not zero. */
 static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, char *base)
 {
     const float first = (float)e->settings.values.initial_accumulator;
@@ -75,14 +77,15 @@ static void fill_accumulators(const zoff_engine *e, const zoff_plan_chunk *c, ch
 
 static const states_place *place_of(const zoff_engine *e, size_t chunk);
 
-/* The pieces as an update of the whole chunk sees them, so that its shares are the same. */
+/* The pieces are listed as for an update of the whole chunk, so that each thread first touches the memory that it later
+ * updates. */
 void zoff_engine_states_fill(void *ctx, size_t chunk, void *base)
 {
     zoff_engine *e = ctx;
     const zoff_plan_chunk *c = &e->plan.chunks[chunk];
     size_t used = 0;
     if (!e->transfer.device.fault)
-        e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* told by seal */
+        e->transfer.device.fault = e->transfer.route.link->lend(&e->transfer, chunk, true); /* seal reports it */
     if (e->transfer.device.fault)
         return;
     base = place_of(e, chunk)->begin_fill(e, chunk, base);
@@ -115,7 +118,7 @@ void zoff_engine_states_fill_weights(void *ctx, size_t chunk, void *base)
 
 /* ---- passes over the chunks ---- */
 
-/* A wait for a chunk of a store. `arrays` 0: the caller rewrites the whole chunk, so nothing is read. */
+/* A wait for a chunk of a store. `arrays` 0: the caller overwrites the whole chunk, so nothing is read. */
 typedef struct chunk_wait {
     zoff_store *store;
     size_t chunk;
@@ -131,7 +134,7 @@ static zoff_status fetch_or_claim(void *ctx)
     return status == ZOFF_OK ? zoff_offload_store_check(w->store, w->chunk) : status;
 }
 
-/* Bring a chunk in and wait for it. */
+/* Borrow a chunk, and wait for it. */
 static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsigned arrays, char **out)
 {
     zoff_saved_error saved;
@@ -139,7 +142,7 @@ static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsign
     zoff_poller *poller = store == e->store ? &e->io.states : &e->io.weights;
     const zoff_status status = zoff_base_progress_wait(&e->progress, poller, fetch_or_claim, &w);
     if (status < 0) {
-        /* A step that comes later must not find a read of ours on its way. */
+        /* A later step must not meet a read of this pass in flight. */
         zoff_base_status_save(&saved);
         zoff_offload_store_forget(store);
         zoff_base_status_restore(&saved);
@@ -149,19 +152,19 @@ static zoff_status bring(zoff_engine *e, zoff_store *store, size_t chunk, unsign
     return ZOFF_OK;
 }
 
-/* Whether all weights of a chunk that the engine keeps have a master in it. */
+/* Whether all engine-owned weights of a chunk have a master in it. */
 static bool has_all_masters(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     for (size_t i = 0; i < c->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[e->plan.pieces[c->first_piece + i].param];
-        const bool has_copy = !p->frozen && e->settings.values.persist; /* of fp32 weights */
+        const bool has_copy = !p->frozen && e->settings.values.persist; /* persistent files hold a copy */
         if (p->engine_owned && !zoff_model_params_remade(p) && !has_copy)
             return false;
     }
     return true;
 }
 
-/* The streams that a pass is about, as arrays of the store. */
+/* The streams of a pass, as arrays of the store. */
 static unsigned streams_of(const zoff_pass *pass)
 {
     return pass->streams ? pass->streams : ZOFF_STORE_ALL;
@@ -259,7 +262,7 @@ zoff_status zoff_engine_states_borrow(zoff_engine *e, const zoff_pass *pass, siz
     return ZOFF_OK;
 }
 
-/* Both, also when the first cannot be written: then it is kept, and written again by the next pass or step. */
+/* Give back both, even if the first cannot be written: it then stays in its slot, and the next pass or step writes it again. */
 zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, zoff_chunk_memory memory)
 {
     zoff_saved_error saved;
@@ -273,7 +276,7 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
     return status;
 }
 
-/* The slots are for the call: what was read ahead for the next step is read again after it. */
+/* A pass uses all slots: chunks prefetched for the next step are dropped, and read again afterwards. */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
     if (pass->changes_weights)
@@ -286,7 +289,7 @@ zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
     return zoff_engine_stores_retry(e);
 }
 
-/* After an error, too, nothing of the pass is left in flight. The first error counts. */
+/* After an error, too, no operation of the pass stays in flight. The first error is returned. */
 zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, zoff_status status)
 {
     zoff_saved_error saved;
@@ -319,12 +322,12 @@ static zoff_status cast_one(zoff_engine *e, const zoff_pass *pass, size_t chunk,
     if (status == ZOFF_OK)
         return zoff_engine_states_give_back(e, pass, chunk, memory);
     zoff_base_status_save(&saved);
-    (void)zoff_engine_states_give_back(e, pass, chunk, memory); /* the store keeps its error */
+    (void)zoff_engine_states_give_back(e, pass, chunk, memory); /* the store reports its error later */
     zoff_base_status_restore(&saved);
     return status;
 }
 
-/* Uploads read staging slots and write the caller's weights: also after an error none is left on its way. */
+/* Uploads read staging slots and write the caller's weights, so none may stay in flight, even after an error. */
 static zoff_status settle(zoff_engine *e, zoff_status status)
 {
     zoff_saved_error saved;
@@ -367,15 +370,16 @@ zoff_status zoff_params_pull(zoff_engine *e)
     ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_params_pull"));
     ZOFF_TRY(zoff_lending_param_cache_check(&e->lending, 0, e->model.param_count, "zoff_params_pull"));
     ZOFF_FAIL_IF(e->life.awaits_weights && e->lending.store, ZOFF_ERR_STATE,
-                 "zoff_params_pull: the states are those after step %lld, and the weights that the engine keeps are not there "
-                 "yet; call zoff_params_push(), which makes them of the states",
+                 "zoff_params_pull: the states are those after step %lld, but the engine-owned weights do not exist "
+                 "yet; call zoff_params_push(), which computes them from the states",
                  (long long)e->t);
     if (e->settings.values.persist)
         zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PULL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
     zoff_status status = cast_all(e, true);
     if (e->settings.values.persist)
         (void)zoff_agreement_identity_exit(&e->agreement, status);
-    /* After an error some masters are new and others are not: a step waits until a pull or a push makes all of them one. */
+    /* After an error, some masters are new and others are not. Steps are refused until a pull or push makes all of them
+     * consistent. */
     e->life.awaits_weights = status < 0 && (e->life.awaits_weights || !e->lending.store);
     return status;
 }

@@ -1,4 +1,4 @@
-/* stats.c: what was done and what it took, in the log and as JSON. */
+/* stats.c: statistics of the work done and the time it took, for the log and as JSON. */
 #include "engine_priv.h"
 
 #include "env.h"
@@ -27,18 +27,18 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->io_wait_seconds += info->seconds.io_wait;
 }
 
-/* What of the machine and the environment makes the step other than it could be. */
+/* Log conditions of the machine and the environment that affect the speed of a step. */
 static void log_surroundings(void)
 {
     zoff_env_ranks ranks;
     const char *off = zoff_base_map_huge_pages_off();
     zoff_base_env_ranks(&ranks);
     if (ranks.count > 1)
-        ZOFF_INFO(
-            "rank %u of %u on this host (by the variables of %s): zoff.threads left open is this rank's share of the cores",
-            ranks.index, ranks.count, ranks.launcher);
+        ZOFF_INFO("rank %u of %u on this host (by the variables of %s): the default of zoff.threads is this rank's share of "
+                  "the cores",
+                  ranks.index, ranks.count, ranks.launcher);
     if (off)
-        ZOFF_INFO("huge pages are switched off: %s says never; the step is up to 5 %% slower than with madvise there", off);
+        ZOFF_INFO("huge pages are disabled: %s is \"never\"; steps are up to 5 %% slower than with \"madvise\"", off);
 }
 
 static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
@@ -48,15 +48,15 @@ static void log_weights(const zoff_engine *e, const zoff_plan_info *info)
         ZOFF_WARN(
             "offload_param.device is \"nvme\", but no parameter is engine_owned: all weights stay in the program's memory");
     else if (e->lending.store && streams)
-        ZOFF_INFO("weights of %s are the engine's: %s in files under %s%s, %s of DRAM for what is read, cached and lent",
+        ZOFF_INFO("%s of weights are engine-owned: %s in files under %s%s, %s of DRAM for buffers, cached and lent weights",
                   zoff_base_words_bytes(info->weight_bytes), zoff_base_words_bytes(info->weight_nvme_bytes),
                   e->settings.weight_paths[0], e->settings.weight_path_count > 1 ? " and others" : "",
                   zoff_base_words_bytes(info->weight_host_bytes));
     else if (e->lending.store)
-        ZOFF_INFO("weights of %s are the engine's, in DRAM", zoff_base_words_bytes(info->weight_bytes));
+        ZOFF_INFO("%s of weights are engine-owned, in DRAM", zoff_base_words_bytes(info->weight_bytes));
 }
 
-/* Types are named as the sections of the configuration are. */
+/* Types are named like the sections of the configuration. */
 static void warn_types(const zoff_engine *e)
 {
     const zoff_config_values *v = &e->settings.values;
@@ -64,31 +64,29 @@ static void warn_types(const zoff_engine *e)
     for (size_t i = 0; (v->fp16.enabled || v->wants_bf16) && i < e->model.param_count; i++) {
         if (e->model.params[i].dtype == wanted || e->model.params[i].frozen)
             continue;
-        ZOFF_WARN("%s.enabled is true (%s), but %s is %s: the type of weights is what the program registers",
+        ZOFF_WARN("%s.enabled is true (%s), but %s is %s: the program sets the type of weights in zoff_param_desc.dtype",
                   zoff_adam_dtype_name(wanted), e->settings.half_source, e->model.params[i].name,
                   zoff_adam_dtype_name(e->model.params[i].dtype));
         break;
     }
 }
 
-/* Who of several ranks has what. */
+/* With several ranks: what rank 0 has. */
 static void log_ranks(const zoff_engine *e, const zoff_plan_info *info)
 {
     if (!e->transfer.ranks.reduce)
         return;
-    ZOFF_INFO(
-        "rank 0 of %u (%s), ZeRO stage %u: %llu of its own elements are trained here; %s of DRAM for gradient sums, %s for "
-        "what goes to other ranks",
-        zoff_comm_size(e->comm), e->comm->ops->name, e->settings.values.zero_stage, (unsigned long long)info->elements,
-        zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->exchange_bytes));
+    ZOFF_INFO("rank 0 of %u (%s), ZeRO stage %u: this rank updates %llu elements; %s of DRAM for gradient sums, %s for "
+              "buffers of the exchange",
+              zoff_comm_size(e->comm), e->comm->ops->name, e->settings.values.zero_stage, (unsigned long long)info->elements,
+              zoff_base_words_bytes(info->accumulator_bytes), zoff_base_words_bytes(info->exchange_bytes));
 }
 
 static void log_device(const zoff_engine *e, const zoff_plan_info *info)
 {
     if (e->transfer.device.down)
-        ZOFF_INFO(
-            "weights and gradients are on accelerator \"%s\"; %s of DRAM for gradients that came down and weights that go up",
-            zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));
+        ZOFF_INFO("weights and gradients are on accelerator \"%s\"; %s of DRAM for downloaded gradients and uploads of weights",
+                  zoff_accel_name(e->accel), zoff_base_words_bytes(info->device_host_bytes));
     if (e->transfer.device.tier.count)
         ZOFF_INFO("the states of %zu of %zu chunks stay on accelerator \"%s\", in %s of its memory",
                   e->transfer.device.tier.count, e->plan.chunk_count, zoff_accel_name(e->accel),
@@ -101,13 +99,13 @@ static void log_training(const zoff_engine *e)
     for (size_t i = 0; i < e->model.group_count; i++)
         own += e->model.groups[i].set;
     if (own)
-        ZOFF_INFO("trains by %s; %zu of %zu groups have hyper-parameters of their own, by zoff_engine_set_group()",
+        ZOFF_INFO("training: %s; %zu of %zu groups have hyper-parameters of their own (zoff_engine_set_group())",
                   e->settings.training_words, own, e->model.group_count);
     else
-        ZOFF_INFO("trains by %s", e->settings.training_words);
+        ZOFF_INFO("training: %s", e->settings.training_words);
 }
 
-/* Rank 0 speaks for all. */
+/* Rank 0 logs for all ranks. */
 void zoff_engine_stats_log_start(const zoff_engine *e)
 {
     zoff_plan plan;
@@ -137,7 +135,7 @@ void zoff_engine_stats_log_start(const zoff_engine *e)
     warn_types(e);
 }
 
-/* Bytes written to the drive so far: by all runs where the files persist, for that is what wears it. */
+/* Bytes written to the drive so far. With persistent files, all runs count, because all of them wear the drive. */
 static uint64_t lifetime_bytes(const zoff_engine *e)
 {
     zoff_store_stats now;
@@ -170,7 +168,7 @@ zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, 
     const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds, t->check_seconds};
     enum { SPENT = sizeof spent / sizeof spent[0] };
     char seconds[SPENT][32];
-    /* By integers: a program may have set a locale with a decimal comma, which is no JSON. */
+    /* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
     for (int i = 0; i < SPENT; i++)
         snprintf(seconds[i], sizeof seconds[i], "%llu.%06llu", (unsigned long long)spent[i],
                  (unsigned long long)((spent[i] - (double)(unsigned long long)spent[i]) * 1e6));

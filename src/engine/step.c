@@ -1,4 +1,4 @@
-/* step.c: one step as the caller sees it: begin, wait, and what to do when wait fails. */
+/* step.c: one step as the caller sees it: begin, wait, and recovery after a failed wait. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -11,16 +11,16 @@
 #include <math.h>
 #include <string.h>
 
-/* The caller's struct, which may be shorter or longer than ours. */
+/* Copy the caller's struct, which may be shorter or longer than this version's. */
 static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
 {
     *out = (zoff_step_args)ZOFF_STEP_ARGS_INIT;
     if (!args)
         return ZOFF_OK;
     ZOFF_TRY(zoff_base_structs_read("zoff_step_args", "ZOFF_STEP_ARGS_INIT", args, out, sizeof *out));
-    /* The engine counts on from t: the step after it must have a number, too. */
+    /* The engine counts on from t, so the next step must have a number, too. */
     ZOFF_FAIL_IF(out->t < 0 || out->t == INT64_MAX, ZOFF_ERR_INVALID,
-                 "zoff_step: t is %lld; steps are numbered from 1 and below 2^63 - 1, 0 lets the engine count",
+                 "zoff_step: t is %lld; expected a number from 1 to below 2^63 - 1, or 0 to let the engine count",
                  (long long)out->t);
     ZOFF_FAIL_IF(!(fabs(out->grad_scale) <= FLT_MAX), ZOFF_ERR_INVALID, "zoff_step: grad_scale %g is not a finite fp32 number",
                  out->grad_scale);
@@ -29,7 +29,7 @@ static zoff_status known_args(const zoff_step_args *args, zoff_step_args *out)
     return ZOFF_OK;
 }
 
-/* Elements that this step must update, counted from the list of parameters and not from the plan: the two must agree. */
+/* Elements that this step must update. They are counted from the list of parameters, and not from the plan: both must agree. */
 static uint64_t count_expected(const zoff_engine *e)
 {
     uint64_t expected = 0;
@@ -41,15 +41,15 @@ static uint64_t count_expected(const zoff_engine *e)
     return expected;
 }
 
-/* All that can be wrong with a call is found here, before anything is started. */
+/* Find all errors of a call here, before anything is started. */
 static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 {
     zoff_step_args known;
     ZOFF_TRY(known_args(args, &known));
     ZOFF_FAIL_IF(
         e->life.awaits_weights, ZOFF_ERR_STATE,
-        "zoff_step: the states are those after step %lld and the weights may be others; call zoff_params_push() to make "
-        "the weights theirs, or zoff_params_pull() to take the weights as new masters",
+        "zoff_step: the states are those after step %lld, but the weights may be others; call zoff_params_push() to compute "
+        "the weights from the states, or zoff_params_pull() to set the masters from the weights",
         (long long)e->t);
     uint32_t micro_steps = e->settings.values.accumulation;
     zoff_step_run run = {.t = known.t ? known.t : e->t + 1,
@@ -58,9 +58,10 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
                          .flags = known.flags,
                          .last = e->transfer.batch.micro + 1 == micro_steps,
                          .began = zoff_base_clock_seconds()};
-    ZOFF_FAIL_IF(e->transfer.batch.micro && run.grad_scale != e->transfer.batch.micro_scale, ZOFF_ERR_INVALID,
-                 "zoff_step: grad_scale is %g, but %g in the micro-steps before it: the sum of gradients has one scale",
-                 run.grad_scale, e->transfer.batch.micro_scale);
+    ZOFF_FAIL_IF(
+        e->transfer.batch.micro && run.grad_scale != e->transfer.batch.micro_scale, ZOFF_ERR_INVALID,
+        "zoff_step: grad_scale is %g, but %g in the micro-steps before it: all micro-steps of a step need the same scale",
+        run.grad_scale, e->transfer.batch.micro_scale);
     ZOFF_TRY(zoff_model_loss_scale_check(&e->model, run.grad_scale));
     ZOFF_TRY(zoff_model_ties_check(&e->model));
     for (size_t group = 0; group < e->model.group_count; group++)
@@ -89,7 +90,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
 
 static void start(zoff_engine *e)
 {
-    e->run.expected = count_expected(e); /* of several ranks: when they have agreed on it */
+    e->run.expected = count_expected(e); /* with several ranks, set again once they have agreed */
     e->transfer.route.link->begun(&e->transfer);
     e->life.phase = ZOFF_PHASE_OPEN;
     zoff_engine_pipeline_begin(e);
@@ -100,8 +101,8 @@ zoff_status zoff_engine_progress(zoff_engine *e)
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_engine_progress: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_BUILDING, ZOFF_ERR_STATE, "zoff_engine_progress: %s", zoff_engine_phase_words(e));
-    zoff_base_progress_pump(&e->progress); /* keeps errors for the step */
-    /* Nothing comes from a device that has failed: the step tells of it. */
+    zoff_base_progress_pump(&e->progress); /* the step reports errors */
+    /* If the device failed, nothing is in flight: the step reports the error. */
     const bool moves = zoff_transfer_download_poll(&e->transfer) == ZOFF_PENDING || zoff_transfer_streams_upload(&e->transfer);
     const bool exchanges = zoff_transfer_reduce_scatter_go_on(&e->transfer);
     const bool assembles = zoff_lending_param_gather_go_on(&e->lending) != ZOFF_OK;
@@ -117,18 +118,19 @@ zoff_status zoff_step_begin(zoff_engine *e, const zoff_step_args *args)
 {
     ZOFF_ENTER(e);
     ZOFF_TRY(zoff_engine_phase_check(e, ZOFF_PHASE_IDLE, "zoff_step_begin"));
-    ZOFF_TRY(zoff_engine_state_range_close(e)); /* a step that is undone goes back to the last commit: ranges are before it */
+    /* Undoing a step goes back to the last commit, so ranges are committed before it. */
+    ZOFF_TRY(zoff_engine_state_range_close(e));
     enter(e, ZOFF_COMM_IN_STEP_BEGIN);
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_transfer_intake_settle(&e->transfer, false);
     if (status < 0)
-        zoff_comm_uncount(e->comm); /* it begins again */
+        zoff_comm_uncount(e->comm); /* the program repeats the call */
     ZOFF_TRY(status);
     start(e);
     return ZOFF_OK;
 }
 
-/* The figures that are known when the walk ends, well or not. */
+/* The statistics that are known when the walk ends, with or without an error. */
 static void complete_info(zoff_engine *e)
 {
     zoff_step_info *info = &e->run.info;
@@ -155,15 +157,15 @@ static void give_info(const zoff_step_info *info, zoff_step_info *out)
         zoff_base_structs_write(info, sizeof *info, out);
 }
 
-/* Flags after a micro-step: what was handed over is in the accumulator; after the last one the list starts afresh. */
+/* Set the flags after a micro-step: gradients that were handed over are in the accumulator. After the last micro-step all flags
+ * are cleared. */
 static void turn_flags(zoff_engine *e)
 {
     for (size_t i = 0; i < e->model.slice_count; i++)
         e->model.flags[i] = e->run.last || !e->model.flags[i] ? 0 : ZOFF_SLICE_PRESENT;
 }
 
-/* An update in which nothing is trained is more often a trainer's mistake than its plan. Once: it would be said in each step.
- */
+/* An update without any gradient is usually a mistake in the trainer. Warn only once, because it would repeat in each step. */
 static void warn_of_nothing(zoff_engine *e)
 {
     bool trains = false, present = false;
@@ -174,9 +176,10 @@ static void warn_of_nothing(zoff_engine *e)
     if (!trains || present || e->totals.warned_of_nothing || zoff_comm_rank(e->comm) != 0)
         return;
     e->totals.warned_of_nothing = true;
-    ZOFF_WARN("step %lld updates nothing: no parameter has a gradient. Name gradient buffers in zoff_param_desc.grad or with "
-              "zoff_param_bind(), or hand gradients over with zoff_grad_ready(). The step counts, and the schedule goes on",
-              (long long)e->run.t);
+    ZOFF_WARN(
+        "step %lld updates nothing: no parameter has a gradient. Set gradient buffers in zoff_param_desc.grad or with "
+        "zoff_param_bind(), or hand gradients over with zoff_grad_ready(). The step is counted, and the schedule advances",
+        (long long)e->run.t);
 }
 
 static zoff_status finish(zoff_engine *e)
@@ -222,10 +225,10 @@ static zoff_status turn_scale(zoff_engine *e)
     return zoff_model_loss_scale_turn(&e->model, e->run.t, e->run.info.skipped, why);
 }
 
-/* Walk from where the buckets are. */
+/* Continue the walk from the present rows of the buckets. */
 static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
 {
-    zoff_base_team_hold(e->threads.holds_team); /* until the step ends: between steps no thread of ours spins */
+    zoff_base_team_hold(e->threads.holds_team); /* released at the end of the step: threads do not spin between steps */
     zoff_status status = zoff_engine_pipeline_run(e);
     zoff_base_team_hold(false);
     if (status == ZOFF_OK && e->run.last && e->run.gate != ZOFF_GATE_SKIP)
@@ -241,7 +244,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     if (status < 0) {
         zoff_saved_error first;
         zoff_base_status_save(&first);
-        (void)zoff_engine_stores_drain(e); /* the store keeps what else fails until retry */
+        (void)zoff_engine_stores_drain(e); /* other errors stay in the store until a retry */
         zoff_base_status_restore(&first);
         bool torn = e->transfer.batch.updated > 0;
         e->life.phase = ZOFF_PHASE_FAILED;
@@ -255,7 +258,7 @@ static zoff_status go_on(zoff_engine *e, zoff_step_info *out)
     give_info(&e->run.info, out);
     if (status == ZOFF_OK)
         zoff_engine_stats_log_step(e, &e->run.info);
-    /* Only now: an error of the scale is about a step that is over. */
+    /* Update the scale last: its error is about a step that is over. */
     return status == ZOFF_OK && e->run.last ? turn_scale(e) : status;
 }
 
@@ -274,7 +277,7 @@ zoff_status zoff_step_retry(zoff_engine *e, zoff_step_info *info)
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_retry: engine must not be NULL");
     ZOFF_FAIL_IF(e->life.phase != ZOFF_PHASE_FAILED, ZOFF_ERR_STATE, "zoff_step_retry: no step has failed");
     ZOFF_FAIL_IF(e->run.undone, ZOFF_ERR_STATE,
-                 "zoff_step_retry: step %lld is half taken back and cannot go on; call zoff_grads_drop() again",
+                 "zoff_step_retry: step %lld is being undone and cannot be retried; call zoff_grads_drop() again",
                  (long long)e->run.t);
     ZOFF_TRY(check_info(info));
     zoff_status status = zoff_engine_stores_retry(e);
@@ -296,14 +299,14 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
     ZOFF_TRY(zoff_agreement_identity_exit(&e->agreement, prepare(e, args)));
     const zoff_status status = zoff_engine_handover_all(e);
     if (status < 0)
-        zoff_comm_uncount(e->comm); /* it begins again */
+        zoff_comm_uncount(e->comm); /* the program repeats the call */
     ZOFF_TRY(status);
     start(e);
     enter(e, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_STEP);
     return zoff_agreement_identity_exit(&e->agreement, go_on(e, info));
 }
 
-/* States and weights as they were before a step that is half done. */
+/* Restore states and weights from before a step that is half done. */
 static zoff_status undo(zoff_engine *e)
 {
     e->run.undone = true;
@@ -314,15 +317,16 @@ static zoff_status undo(zoff_engine *e)
     return ZOFF_OK;
 }
 
-/* Other ranks may have gradients of this rank under way, and votes: what has begun is brought to its end. */
+/* Other ranks may be receiving gradients and votes of this rank, so complete the operations that have begun. */
 static zoff_status drop_together(zoff_engine *e)
 {
     zoff_transfer *t = &e->transfer;
     if (!t->ranks.reduce || zoff_comm_is_broken(e->comm))
         return ZOFF_OK;
-    ZOFF_FAIL_IF(e->life.phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
-                 "zoff_grads_drop: other ranks have taken step %lld and wait for this one; zoff_step_retry() can finish it",
-                 (long long)e->run.t);
+    ZOFF_FAIL_IF(
+        e->life.phase == ZOFF_PHASE_FAILED && e->run.gate == ZOFF_GATE_OPEN, ZOFF_ERR_STATE,
+        "zoff_grads_drop: other ranks are updating in step %lld and wait for this one; zoff_step_retry() can finish it",
+        (long long)e->run.t);
     if (e->life.phase == ZOFF_PHASE_IDLE && !t->route.peers->leaves_early(t))
         return ZOFF_OK;
     zoff_transfer_reduce_scatter_close(t);
@@ -362,7 +366,7 @@ zoff_status zoff_grads_drop(zoff_engine *e)
     ZOFF_FAIL_IF(torn && zoff_comm_is_broken(e->comm), ZOFF_ERR_STATE,
                  "zoff_grads_drop: step %lld is half done, and other ranks have parts of it: %s; open the engine again",
                  (long long)e->run.t, e->comm->words);
-    /* These gradients are dropped, whatever became of them; but not while they may still come. */
+    /* Errors of these downloads do not matter, because the gradients are dropped. But no download may stay in flight. */
     zoff_status ended = zoff_transfer_download_finish(&e->transfer);
     if (ended < 0 && e->transfer.pollers.device.is_overdue)
         return ended;
@@ -382,8 +386,8 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "zoff_step_count_set: engine must not be NULL");
-    ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID, "zoff_step_count_set: t is %lld; it is the number of updates made",
-                 (long long)t);
+    ZOFF_FAIL_IF(t < 0 || t == INT64_MAX, ZOFF_ERR_INVALID,
+                 "zoff_step_count_set: t is %lld; expected the number of updates made", (long long)t);
     if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;

@@ -1,37 +1,37 @@
-/* step_priv.h: gradients from the program, and the rows that a bucket walks in a step; part of engine_priv.h. */
+/* step_priv.h: handing over gradients, and the rows of a bucket in a step; part of engine_priv.h. */
 #ifndef ZOFF_STEP_PRIV_H
 #define ZOFF_STEP_PRIV_H
 
 /* handover.c */
-zoff_status zoff_engine_handover_all(zoff_engine *e); /* every slice that has a gradient buffer */
+zoff_status zoff_engine_handover_all(zoff_engine *e); /* take every slice that has a gradient buffer */
 
 /* admit.c: which buckets may borrow */
-void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are open: the buckets that take a slot */
-/* The first position of the walk that may not borrow yet, if the buckets before `first` are done. */
+void zoff_engine_admit_open(zoff_engine *e); /* at seal, once the stores are open: list the buckets that take a slot */
+/* The first walk position that may not borrow yet, if all buckets before `first` are done. */
 size_t zoff_engine_admit_until(const zoff_engine *e, size_t first);
 bool zoff_engine_admit_reaches(const zoff_engine *e, const zoff_bucket_run *run); /* whether a bucket may borrow now */
-/* Whether a slice of the bucket has a gradient in this step, and the bucket has states in a store of the host. */
+/* Whether a slice of the bucket has a gradient in this step, and the bucket's states are in a host store. */
 bool zoff_engine_admit_needs_states(const zoff_engine *e, const zoff_bucket_run *run);
-/* Ask the stores for states and weights of a bucket, without waiting.  @return PENDING: not all is there yet */
+/* Request states and weights of a bucket from the stores, without waiting.  @return PENDING: not all have arrived */
 zoff_status zoff_engine_admit_borrow(zoff_engine *e, zoff_bucket_run *run);
-/* Between two pieces of a kernel: pump, and ask for the next buckets. Errors are kept. */
+/* Call between two pieces of a kernel: pump I/O, and request the next buckets. Errors are stored. */
 void zoff_engine_admit_feed(zoff_engine *e);
-void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop what was read ahead for buckets without a gradient */
+void zoff_engine_admit_drop_useless(zoff_engine *e); /* drop prefetched buckets that have no gradient */
 void zoff_engine_admit_ahead(zoff_engine *e);        /* between steps: start the first reads of the next one */
 
 /* rows.c: the rows of a bucket */
 void zoff_engine_rows_choose(zoff_engine *e);                                           /* at seal */
 const zoff_rows *zoff_engine_rows_of(const zoff_engine *e, const zoff_bucket_run *run); /* in this micro-step */
 
-/* pipeline.c: walk all buckets through their rows */
+/* pipeline.c: run all buckets through their rows */
 void zoff_engine_pipeline_begin(zoff_engine *e);
 zoff_status zoff_engine_pipeline_run(zoff_engine *e);
-void zoff_engine_pipeline_release(zoff_engine *e); /* give back what is borrowed, unchanged */
+void zoff_engine_pipeline_release(zoff_engine *e); /* give back all borrowed chunks, unchanged */
 
-/* stages.c: one function a row; OK goes to the next row, PENDING asks again, an error stops the step */
+/* stages.c: one function per row. OK: go on to the next row; PENDING: call again; an error stops the step. */
 zoff_status zoff_engine_stages_accumulate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_measure(void *ctx, zoff_bucket_run *run);
-zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* on the slices that have a gradient on any rank */
+zoff_status zoff_engine_stages_agree(void *ctx, zoff_bucket_run *run); /* find the slices that have a gradient on any rank */
 zoff_status zoff_engine_stages_gate(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_fetch(void *ctx, zoff_bucket_run *run);
 zoff_status zoff_engine_stages_flush(void *ctx, zoff_bucket_run *run);
@@ -42,15 +42,15 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run);
 /* threads.c: how many threads work on a bucket */
 unsigned zoff_engine_threads_of_update(const zoff_engine *e);
 unsigned zoff_engine_threads_of_measure(const zoff_engine *e);
-void zoff_engine_threads_learn(zoff_engine *e); /* from a step that is over, for the next one */
-/* Take note of how long measuring took, and choose for the next step. */
+void zoff_engine_threads_learn(zoff_engine *e); /* learn from a step that is over, for the next one */
+/* Record how long measuring took, and choose the threads for the next step. */
 void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds);
-/* How many of `most` are enough where `used` have worked and waited for the disk so many seconds. */
+/* How many of `most` threads are enough, if `used` threads worked for so many seconds and waited for the disk for so many. */
 unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used, unsigned most);
 
 /* gate.c */
 zoff_status zoff_engine_gate_vote(zoff_engine *e);
-/* Why a step is skipped, as the beginning of a sentence. */
+/* The reason why a step is skipped, as the beginning of a sentence. */
 void zoff_engine_gate_explain(const zoff_engine *e, char *dst, size_t dst_bytes);
 
 #endif

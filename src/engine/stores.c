@@ -1,12 +1,12 @@
-/* stores.c: the store of the states and that of the weights that the engine keeps, as one: opened side by side with the same
- * chunks, pumped, waited for and committed together. Weights can be made again from the masters, so their files never persist.
- */
+/* stores.c: the stores of states and engine-owned weights, used together: opened with the same chunks, pumped, waited for and
+ * committed. Weights can be computed again from the masters, so their files never persist. */
 #include "engine_priv.h"
 
 #include "bits.h"
 #include "try.h"
 
-/* How much of a chunk may be other than zero in the beginning: the masters; and what Adagrad starts with lies at the end. */
+/* How many bytes at the start of a chunk may initially be nonzero: the masters; or all, if Adagrad's accumulators start
+ * nonzero. */
 static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
 {
     enum { PAGE = 4096 };
@@ -15,7 +15,7 @@ static size_t first_bytes(const zoff_engine *e, const zoff_plan_chunk *c)
     return zoff_base_bits_align(c->lengths[ZOFF_STREAM_MASTER] * sizeof(float), PAGE);
 }
 
-/* A stream is an array of the store. It ends where the next one starts, so what is between them belongs to it. */
+/* A stream is an array of the store. It ends where the next one starts, so the padding between them belongs to it. */
 _Static_assert((int)ZOFF_STORE_ARRAYS == (int)ZOFF_STREAM_COUNT, "an array for each stream");
 
 static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk *c)
@@ -29,7 +29,7 @@ static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk 
     return chunk;
 }
 
-/* For the store, whose calls get the engine: ranks open their stores side by side. */
+/* Callbacks for the store, which passes the engine: ranks open their stores at the same time. */
 static void between(void *ctx)
 {
     zoff_engine *e = ctx;
@@ -48,7 +48,7 @@ static zoff_status written(void *ctx)
     return zoff_agreement_together_written(&e->agreement);
 }
 
-/* What both have in common. */
+/* Options that both stores share. */
 static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk *chunks)
 {
     const zoff_settings *s = &e->settings;
@@ -73,7 +73,7 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     const zoff_settings *s = &e->settings;
     const size_t first_of_host = e->transfer.device.tier.count;
     for (size_t i = 0; i < first_of_host; i++)
-        chunks[i] = (zoff_store_chunk){.bytes = 0}; /* it is filled, and that is all */
+        chunks[i] = (zoff_store_chunk){.bytes = 0}; /* states on the device: the store only fills them */
     for (size_t i = first_of_host; i < e->plan.chunk_count; i++)
         chunks[i] = store_chunk(e, &e->plan.chunks[i]);
     zoff_store_opts opts = common_opts(e, chunks);
@@ -127,14 +127,14 @@ static zoff_status park(void *store)
     return zoff_offload_store_wait(store);
 }
 
-/* The store has a deadline for each disk, and counts its waits itself. */
+/* The store has a deadline for each disk, and counts its own waits. */
 static void watch(zoff_engine *e, zoff_store *store, zoff_poller *poller)
 {
     *poller = (zoff_poller){.pump = pump, .park = park, .is_busy = is_busy, .ctx = store, .timeout_seconds = -1};
     zoff_base_progress_add(&e->progress, poller);
 }
 
-/* The states first: what ranks have found of them is compared before anything is written. */
+/* Open the states first: ranks compare what they found before anything is written. */
 zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill *weights)
 {
     zoff_store_chunk *chunks;
@@ -161,7 +161,7 @@ void zoff_engine_stores_close(zoff_engine *e)
     e->lending.store = NULL;
 }
 
-/* Do it to both, whatever comes of the first; its error counts. */
+/* Call a function for both stores, even if the first fails. The first error is returned. */
 static zoff_status to_both(zoff_engine *e, zoff_status (*call)(zoff_store *store))
 {
     zoff_saved_error saved;
@@ -195,7 +195,7 @@ zoff_status zoff_engine_stores_retry(zoff_engine *e)
     return to_both(e, zoff_offload_store_retry);
 }
 
-/* The states last: they are what counts, and weights are made of them. */
+/* Commit the states last: they are authoritative, and weights can be computed from them. */
 zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
 {
     if (e->lending.store)
@@ -216,7 +216,7 @@ bool zoff_engine_stores_busy(const zoff_engine *e, bool writes_only)
            (e->lending.store && zoff_offload_store_busy(e->lending.store, writes_only));
 }
 
-/* What was read of the weights since the last step was read for this one: its trainer has fetched it. */
+/* Weights read since the last step count for this one: the trainer fetched them for it. */
 void zoff_engine_stores_begin_count(const zoff_engine *e, zoff_store_stats *out)
 {
     zoff_store_stats weights;
@@ -251,7 +251,7 @@ void zoff_engine_stores_stats(const zoff_engine *e, zoff_store_stats *out)
 
 /* ---- commits ---- */
 
-/* States that persist are recorded after a step or a pass. With several ranks no one records before all have written. */
+/* Persistent states are recorded after a step or a pass. With several ranks, no rank records before all have written. */
 bool zoff_engine_stores_commit_together(const zoff_engine *e)
 {
     return e->io.commits_together;

@@ -1,8 +1,8 @@
 /* threads.c: how many threads work on a bucket.
  *
- * Where the disk is what a step waits for, more threads than it takes to keep up with it make nothing faster. They make it
- * slower: each bucket finds them asleep, for the caller has waited in between, or spinning on the very CPU that the caller was
- * woken on by the disk's interrupt. So an update has as many as the last step had work for. */
+ * If a step waits for the disk, more threads than needed to keep up with it make nothing faster. They make it slower. Each
+ * bucket finds them asleep, because the caller has waited in between. Or they spin on the CPU on which the disk's interrupt
+ * woke the caller. So an update uses as many threads as the last step had work for. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -14,7 +14,7 @@ unsigned zoff_engine_threads_of_update(const zoff_engine *e)
 
 unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used, unsigned most)
 {
-    const double busy = 2.0 / 3; /* of the time that is not the trainer's: so much work still hides behind the disk */
+    const double busy = 2.0 / 3; /* share of the step's time: so much work still overlaps with the disk */
     const double room = busy * (worked + waited);
     if (!(room > 0))
         return used;
@@ -22,8 +22,8 @@ unsigned zoff_engine_threads_enough(double worked, double waited, unsigned used,
     return wanted < most ? 1 + (unsigned)wanted : most;
 }
 
-/* Nothing hides it: the step waits for the last gradient before it uses the first state. On many cores all of them are
- * quicker; on two, where the update is one thread's, the other has to be woken for each bucket, and five times slower was seen.
+/* Measuring overlaps with nothing: the step waits for the last gradient before it uses the first state. With many cores, all
+ * threads are faster. With two, where one thread updates, the other must be woken for each bucket; that was five times slower.
  * So both are tried, and the slower one again from time to time. */
 void zoff_engine_threads_choose(zoff_measure_threads *m, double seconds)
 {

@@ -1,7 +1,7 @@
-/* update.c: the row of the pipeline where weights and states become new.
+/* update.c: the row of the pipeline that updates weights and states.
  *
- * States that go to a file are known there by a checksum, and to read them once more for it, from DRAM, would cost half as much
- * as the update itself. So a bucket is updated tile by tile, and what a tile has made final is hashed while a cache has it.
+ * States in files have checksums. Reading the states again from DRAM to compute the checksums would cost half as much as the
+ * update itself. So a bucket is updated tile by tile, and the final data of a tile is hashed while it is in the cache.
  */
 #include "engine_priv.h"
 
@@ -10,20 +10,20 @@
 
 #include <string.h>
 
-enum { TILE = 256 * 1024 }; /* elements: 3 MiB of states and a little more */
-_Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "kernels start at block borders");
+enum { TILE = 256 * 1024 }; /* elements: a little more than 3 MiB of states */
+_Static_assert(TILE % ZOFF_NORM_BLOCK == 0, "a tile must consist of whole blocks");
 
-/* A bucket on its way through its tiles. */
+/* The progress of a bucket through its tiles. */
 typedef struct tiling {
     zoff_engine *engine;
     zoff_bucket_run *run;
     const zoff_plan_chunk *chunk;
-    size_t used, elements;               /* of the tile: pieces, and elements of them */
-    size_t final_end[ZOFF_STREAM_COUNT]; /* elements of each stream that are as they will be flushed */
+    size_t used, elements;               /* pieces and elements in the present tile */
+    size_t final_end[ZOFF_STREAM_COUNT]; /* by stream: elements that have their final value */
     bool settles[ZOFF_STREAM_COUNT];
 } tiling;
 
-/* Bytes that the kernels move for a piece are those of the streams that it names. */
+/* The kernels move the bytes of the streams that a piece names. */
 static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
 {
     const size_t states = sizeof(float) * (size_t)((a->m != NULL) + (a->v != NULL)), weights = sizeof(float);
@@ -31,7 +31,7 @@ static void count_bytes(zoff_step_info *info, const zoff_adam_piece *a)
     info->bytes.host_written += a->count * (weights + states + (a->copy_out ? zoff_adam_dtype_bytes(a->copy_dtype) : 0));
 }
 
-/* A piece of the bucket as the kernels take it in this step. */
+/* The update of one piece, with the states that this step's rule uses. */
 static zoff_adam_piece make_piece(const zoff_engine *e, const zoff_bucket_run *run, const zoff_plan_chunk *chunk,
                                   const zoff_plan_piece *piece)
 {
@@ -59,7 +59,7 @@ static zoff_adam_piece part_of(const zoff_adam_piece *a, size_t first, size_t co
     return part;
 }
 
-/* Called by the kernels in between. */
+/* The kernels call this between two pieces. */
 static void between(void *ctx)
 {
     zoff_engine_admit_feed(ctx);
@@ -78,7 +78,7 @@ static void run_tile(tiling *t)
     t->elements = 0;
 }
 
-/* A piece goes into as many tiles as it takes; one that has no gradient only passes: it is as it was, and so it is final. */
+/* Add a piece to as many tiles as it needs. A piece without a gradient is unchanged, and so its data is final at once. */
 static void add_piece(tiling *t, const zoff_plan_piece *piece)
 {
     zoff_engine *e = t->engine;
@@ -106,7 +106,7 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
     }
 }
 
-/* Which streams are final as soon as they are updated: copies of fp32 weights are not, they are made after it. */
+/* Find the streams that are final after the update of a tile. Copies of fp32 weights are not: they are made later. */
 static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
 {
     const zoff_engine *e = t->engine;
@@ -119,7 +119,7 @@ static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
     }
 }
 
-/* All of it at once, where nobody wants checksums. */
+/* Update the bucket without tiles, if no checksums are needed. */
 static void update_whole(zoff_engine *e, zoff_bucket_run *run, const zoff_plan_chunk *chunk, const zoff_plan_piece *pieces)
 {
     size_t used = 0;

@@ -1,4 +1,4 @@
-/* fetch.c: a slice of weights is lent and taken back. */
+/* fetch.c: lends a slice of weights, and takes it back. */
 #include "lending.h"
 
 #include "try.h"

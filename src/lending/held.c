@@ -1,4 +1,4 @@
-/* held.c: chunks of weights that are borrowed for a while, so that many small slices of one chunk are one read. */
+/* held.c: chunks of weights that stay borrowed for a while, so that many small slices of one chunk need only one read. */
 #include "lending.h"
 
 #include "bits.h"
@@ -12,11 +12,11 @@ void zoff_lending_held_read_ahead(zoff_lending *l, size_t piece, size_t count)
     for (size_t done = 0; done < count; done += l->plan->pieces[piece++].count) {
         while (piece >= l->plan->chunks[chunk].first_piece + l->plan->chunks[chunk].piece_count)
             chunk++;
-        (void)zoff_offload_store_ahead(l->store, chunk); /* what fails is told by the fetch */
+        (void)zoff_offload_store_ahead(l->store, chunk); /* fetch reports errors */
     }
 }
 
-/* Chunks that stay borrowed, so that many small slices of one are one read; the other half of the slots reads ahead. */
+/* How many chunks stay borrowed. The other half of the slots is for prefetches. */
 static unsigned held_most(const zoff_lending *l)
 {
     return (unsigned)zoff_base_bits_min(zoff_base_bits_max(l->values->slots / 2, 1), ZOFF_HELD_MAX);
@@ -35,10 +35,10 @@ static zoff_status fetch_chunk(void *ctx)
     const zoff_status status = zoff_offload_store_fetch(l->store, w->chunk, &w->base);
     if (status != ZOFF_PENDING)
         return status;
-    zoff_lending_held_read_ahead(l, w->piece, w->count); /* what comes after it, while it is on its way */
+    zoff_lending_held_read_ahead(l, w->piece, w->count); /* read the following chunks meanwhile */
     if (zoff_offload_store_busy(l->store, false))
         return ZOFF_PENDING;
-    /* Slots are full of what was read ahead and is not what is asked for, or of what could not be written. */
+    /* No read is in flight, so all slots hold other prefetched chunks, or chunks whose write failed. */
     zoff_offload_store_forget(l->store);
     ZOFF_TRY(zoff_offload_store_retry(l->store));
     zoff_base_progress_moved(l->progress);
@@ -48,7 +48,7 @@ static zoff_status fetch_chunk(void *ctx)
 static zoff_status borrow_chunk(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
     chunk_wait w = {.lending = l, .chunk = chunk, .piece = piece, .count = count};
-    zoff_base_progress_forget(l->reads); /* an error of a prefetch: the fetch reads again */
+    zoff_base_progress_forget(l->reads); /* drop the error of a prefetch: the fetch reads the chunk again */
     ZOFF_TRY(zoff_base_progress_wait(l->progress, l->reads, fetch_chunk, &w));
     ZOFF_TRY(zoff_offload_store_check(l->store, chunk));
     *out = w.base;
@@ -75,7 +75,7 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
         release_last(l);
     zoff_status status = zoff_offload_store_fetch(l->store, chunk, &base);
     if (status == ZOFF_PENDING && !zoff_offload_store_busy(l->store, false)) {
-        /* Slots are full of what is not asked for, or could not be written. */
+        /* All slots hold other prefetched chunks, or chunks whose write failed. */
         zoff_offload_store_forget(l->store);
         ZOFF_TRY(zoff_offload_store_retry(l->store));
     }
@@ -89,7 +89,7 @@ zoff_status zoff_lending_held_borrow(zoff_lending *l, size_t chunk, char **out)
     return ZOFF_OK;
 }
 
-/* Bring a chunk to the front of those that are held: the one of a piece, from which on `count` elements are wanted. */
+/* Borrow the chunk of a piece, or move it to the front of the borrowed chunks. `count`: elements wanted from the piece on. */
 static zoff_status hold(zoff_lending *l, size_t chunk, size_t piece, size_t count, char **out)
 {
     zoff_param_cache *cache = &l->cache;
@@ -127,7 +127,7 @@ zoff_status zoff_lending_held_copy(zoff_lending *l, const zoff_cached_slice *s, 
     return ZOFF_OK;
 }
 
-/* ---- for the rest of the room ---- */
+/* ---- releasing ---- */
 
 void zoff_lending_held_let_go(zoff_lending *l)
 {

@@ -1,13 +1,13 @@
-/* param_cache.c: weights that the engine keeps, made whole for the caller slice by slice.
+/* param_cache.c: engine-owned weights, made whole for the caller slice by slice.
  *
- * Where a slice lies in one piece in the DRAM of its store it is lent there. Any other is copied together into an arena,
+ * A slice that is one piece in the DRAM of its store is lent directly from there. Any other is assembled in an arena:
  *
  *      | persistent slices | the others, first fit ............ |
  *                      ^ no more than stage3_max_live_parameters elements
  *
- * and stays there after it is given back, until its room is needed: the one that was asked for longest ago goes first.
- * Persistent slices, the small ones, are there from seal on and are brought up to date by each step; all others are gone when a
- * step changes the weights. */
+ * After its release a slice stays there until its room is needed; the least recently used slice is evicted first. Small slices
+ * are persistent: they are in the arena from seal on, and each step updates them. All others are dropped when a step changes
+ * the weights. */
 #include "lending.h"
 
 #include "bits.h"
@@ -17,7 +17,7 @@
 
 enum { ALIGN = 64, NONE = UINT32_MAX };
 
-/* ---- what there is ---- */
+/* ---- sizes ---- */
 
 static bool is_persistent(const zoff_lending *l, const zoff_cached_slice *s, size_t persistent_elements)
 {
@@ -25,7 +25,7 @@ static bool is_persistent(const zoff_lending *l, const zoff_cached_slice *s, siz
     return s->direct || (s->count <= values->persistent_slice && persistent_elements + s->count <= values->persistent_count);
 }
 
-/* One slice as the plan cuts it. */
+/* Describe one slice, as the plan divides it. */
 static zoff_cached_slice describe(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice)
 {
     const zoff_model_param *p = &l->model->params[param];
@@ -39,8 +39,8 @@ static zoff_cached_slice describe(const zoff_lending *l, const zoff_plan *plan, 
     return s;
 }
 
-/* Elements that may be whole at a time: stage3_max_live_parameters; of 0 one slice of each parameter, which is what a pass
- * holds that goes layer by layer. */
+/* Elements that may be whole at a time: stage3_max_live_parameters. If that is 0: one slice of each parameter, which is enough
+ * for a pass that goes layer by layer. */
 uint64_t zoff_lending_param_cache_most(const zoff_lending *l)
 {
     uint64_t most = l->values->live_count;
@@ -51,13 +51,14 @@ uint64_t zoff_lending_param_cache_most(const zoff_lending *l)
     return most;
 }
 
-/* Sums over all slices; those of `out` where it is given. */
+/* Sums over all slices. */
 typedef struct room {
     size_t persistent_elements, persistent_bytes;
-    uint64_t other_bytes, other_count; /* slices */
-    size_t element_bytes;              /* the largest */
+    uint64_t other_bytes, other_count; /* slices that are not persistent */
+    size_t element_bytes;              /* of the widest element */
 } room;
 
+/* Add up all slices, and store each one's description in `out` unless NULL. */
 static room measure(const zoff_lending *l, const zoff_plan *plan, zoff_cached_slice *out)
 {
     room r = {.element_bytes = 0};
@@ -77,7 +78,7 @@ static room measure(const zoff_lending *l, const zoff_plan *plan, zoff_cached_sl
     return r;
 }
 
-/* Of the others no more than what may be cache at a time, each with its padding. */
+/* Bytes of the arena: all persistent slices, and as many of the others as may be whole at a time, each with padding. */
 static uint64_t arena_bytes(const zoff_lending *l, const room *r)
 {
     const uint64_t cache = zoff_lending_param_cache_most(l);
@@ -94,7 +95,7 @@ uint64_t zoff_lending_param_cache_room(const zoff_lending *l, const zoff_plan *p
     return arena_bytes(l, &r);
 }
 
-/* A slice that can never be lent is found before the work of hours begins. */
+/* Fail at seal, and not after hours of work, if a slice can never be lent. */
 static zoff_status check_largest(const zoff_lending *l)
 {
     const uint64_t most = zoff_lending_param_cache_most(l);
@@ -118,14 +119,14 @@ zoff_status zoff_lending_param_cache_open(zoff_lending *l)
     if (!zoff_model_params_any_owned(l->model))
         return ZOFF_OK;
     ZOFF_FAIL_IF(l->model->slice_count >= NONE, ZOFF_ERR_INVALID,
-                 "%zu slices are more than the %u that an engine may have when it keeps weights", l->model->slice_count,
+                 "%zu slices are more than the %u that an engine with engine_owned weights may have", l->model->slice_count,
                  NONE - 1);
     ZOFF_TRY(zoff_base_mem_alloc(l->model->slice_count, sizeof *cache->slices, "the table of slices", &cache->slices));
     const room r = measure(l, l->plan, cache->slices);
     ZOFF_TRY(check_largest(l));
     const uint64_t bytes = arena_bytes(l, &r);
     if (bytes)
-        ZOFF_TRY(zoff_base_map_alloc(bytes, "weights that are whole", ZOFF_MAP_INTERLEAVED, &cache->arena));
+        ZOFF_TRY(zoff_base_map_alloc(bytes, "fetched weights", ZOFF_MAP_INTERLEAVED, &cache->arena));
     for (size_t i = 0; i < l->model->slice_count; i++) {
         zoff_cached_slice *s = &cache->slices[i];
         if (!s->persistent || s->direct)
@@ -144,7 +145,7 @@ void zoff_lending_param_cache_attach(zoff_lending *l)
         if (!s->direct)
             continue;
         const size_t chunk = l->plan->pieces[s->first_piece].bucket;
-        if (zoff_offload_store_fetch(l->store, chunk, &base) == ZOFF_OK) /* which in DRAM it always is */
+        if (zoff_offload_store_fetch(l->store, chunk, &base) == ZOFF_OK) /* in DRAM the fetch never has to wait */
             s->at = (char *)base + l->plan->pieces[s->first_piece].weight_offset;
         zoff_offload_store_release(l->store, chunk);
     }
@@ -162,7 +163,8 @@ void zoff_lending_param_cache_close(zoff_lending *l)
 
 /* ---- the arena ---- */
 
-/* Between two neighbours, or before the first, or behind the last; from above `below` on. */
+/* Place a slice in the first gap that is large enough: between two neighbours, before the first, or after the last. The search
+ * starts above `below`. */
 static bool place_above(zoff_param_cache *cache, uint32_t number, uint32_t below)
 {
     zoff_cached_slice *s = &cache->slices[number];
@@ -188,7 +190,7 @@ static bool place_above(zoff_param_cache *cache, uint32_t number, uint32_t below
     return true;
 }
 
-/* A pass fills the arena from one end to the other: room is most often behind what was placed last. */
+/* A pass fills the arena from one end to the other, so the gap after the latest slice is tried first. */
 bool zoff_lending_param_cache_place(zoff_param_cache *cache, uint32_t number)
 {
     return (cache->latest != NONE && place_above(cache, number, cache->latest)) || place_above(cache, number, NONE);
@@ -206,7 +208,7 @@ void zoff_lending_param_cache_remove(zoff_param_cache *cache, zoff_cached_slice 
     s->ahead = false;
 }
 
-/* The one that nobody has and that was asked for longest ago; or also one that was brought in advance. */
+/* The least recently used slice that is not lent; prefetched slices count only with `also_ahead`. */
 zoff_cached_slice *zoff_lending_param_cache_oldest_idle(zoff_param_cache *cache, bool also_ahead)
 {
     zoff_cached_slice *oldest = NULL;

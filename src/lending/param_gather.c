@@ -1,9 +1,9 @@
-/* param_gather.c: weights of the engine that are sharded, made whole on every rank. A slice lies in one bucket or in several;
- * in each of them the ranks' parts of it follow one another, so what is gathered of a bucket goes straight to its place in the
- * slice.
+/* param_gather.c: gathers engine-owned weights that are partitioned, so that they are whole on every rank. A slice lies in one
+ * bucket or in several. In each bucket the ranks' parts of a slice follow one another, so the gathered parts go directly to
+ * their place in the slice.
  *
- * All ranks gather the same in the same order: what is planned depends on nothing but the calls of the trainer, which are the
- * same everywhere, and never on what has arrived. When a part leaves depends on the disk. */
+ * All ranks gather the same slices in the same order. The plan depends only on the calls of the trainer, which are the same on
+ * every rank, and never on which parts have arrived. The time at which a part is sent depends on the disk. */
 #include "lending.h"
 
 #include "bits.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { SLOTS = 4 }; /* parts of slices under way */
+enum { SLOTS = 4 }; /* parts of slices in flight */
 
 static zoff_cached_slice *slice_of(const zoff_lending *l, size_t number)
 {
@@ -80,7 +80,7 @@ static zoff_status end(void *ctx, size_t item, unsigned slot, const char *parts)
     return ZOFF_OK;
 }
 
-/* What this rank has of it to its place: one piece.  @return PENDING: it is being read */
+/* Copy this rank's piece of a part to its place.  @return PENDING: the chunk is being read */
 static zoff_status put_own(zoff_lending *l, zoff_assembly_part part)
 {
     const zoff_plan_piece *run = run_of(l, part);
@@ -98,7 +98,7 @@ static zoff_status put_own(zoff_lending *l, zoff_assembly_part part)
 
 /* ---- the queue ---- */
 
-/* The part of a slice that is a run, of which `done` elements lie before it; both go on behind it. */
+/* Take the part of a slice that is the run `*run`. `*done` counts the elements of the runs before it. Both advance. */
 static zoff_assembly_part take_part(const zoff_lending *l, uint32_t number, size_t *run, size_t *done)
 {
     const zoff_assembly_part part = {.slice = number, .run = *run};
@@ -114,8 +114,8 @@ static size_t count_parts(const zoff_lending *l, uint32_t number)
     return count;
 }
 
-/* Numbers of parts go on for ever; the ring has room for those that are not done. It is made once and for two passes: a rank
- * that had no memory for a part in the middle of one would plan another order than all others. */
+/* Part numbers grow without limit; the ring holds the parts that are not done. It is allocated once, for two passes: a rank
+ * that ran out of memory during a pass would plan another order than the others. */
 zoff_status zoff_lending_param_gather_open(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;
@@ -131,7 +131,7 @@ zoff_status zoff_lending_param_gather_open(zoff_lending *l)
     size_t parts = 1;
     for (size_t i = 0; i < l->model->slice_count; i++)
         parts += slice_of(l, i)->count ? count_parts(l, (uint32_t)i) : 0;
-    ZOFF_TRY(zoff_base_mem_alloc(2 * parts, sizeof *a->parts, "weights on their way", &a->parts));
+    ZOFF_TRY(zoff_base_mem_alloc(2 * parts, sizeof *a->parts, "weights in flight", &a->parts));
     a->capacity = 2 * parts;
     return zoff_zero_gather_open(&opts, &a->gather);
 }
@@ -151,7 +151,7 @@ void zoff_lending_param_gather_plan(zoff_lending *l, uint32_t number)
         a->parts[a->planned++ % a->capacity] = take_part(l, number, &run, &done);
 }
 
-/* While one part is read from files, those after it may be. */
+/* While one part is read from files, start reading those after it. */
 static void read_ahead(zoff_lending *l)
 {
     enum { FURTHEST = 8 };
@@ -161,11 +161,11 @@ static void read_ahead(zoff_lending *l)
         const zoff_plan_piece *run = run_of(l, part_of(l, i));
         size_t first;
         if (zoff_zero_plan_share(l->plan, run, l->plan->rank, &first))
-            (void)zoff_offload_store_ahead(l->store, run->bucket); /* what fails is told by the fetch */
+            (void)zoff_offload_store_ahead(l->store, run->bucket); /* fetch reports errors */
     }
 }
 
-/* Start what can be started, in order. */
+/* Start parts in order, as far as possible. */
 static zoff_status start(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;
@@ -215,7 +215,7 @@ static bool is_enough(const assemble_wait *w)
 
 static zoff_status go_on(zoff_lending *l)
 {
-    ZOFF_TRY(zoff_base_progress_take(l->reads)); /* else a chunk that cannot be read is read again for ever */
+    ZOFF_TRY(zoff_base_progress_take(l->reads)); /* without this, a chunk that cannot be read would be retried endlessly */
     const zoff_status status = zoff_lending_param_gather_go_on(l);
     if (status == ZOFF_PENDING)
         l->go_on(l->ctx);
@@ -245,7 +245,7 @@ zoff_status zoff_lending_param_gather_make_room(zoff_lending *l, uint32_t number
                                    &(assemble_wait){.lending = l, .parts = count_parts(l, number)});
 }
 
-/* Nothing of it will come any more. */
+/* The communicator is broken, so the missing parts will never arrive: drop them. */
 static void abandon(zoff_lending *l)
 {
     zoff_assembly *a = &l->cache.assembly;

@@ -1,6 +1,6 @@
-/* prefetch.c: in which order the caller uses weights, learned in one pass and read ahead in the next. A pass is what lies
- * between two calls of zoff_step(). When a pass takes another way than the one before, what it asks for is looked for further
- * on. */
+/* prefetch.c: learns the order in which the caller uses weights in one pass, and prefetches in that order in the next. A pass
+ * is the time between two calls of zoff_step(). When a use is out of order, the search for it continues further along the
+ * previous order. */
 #include "lending.h"
 
 #include "array.h"
@@ -8,8 +8,8 @@
 #include "try.h"
 
 enum {
-    LONGEST = 1 << 20, /* uses of a pass: 4 MiB; a longer one is read ahead as far as it is known */
-    FURTHEST = 4096    /* uses that are looked through for one that came out of its turn */
+    LONGEST = 1 << 20, /* uses recorded in a pass: 4 MiB; of a longer pass only this beginning is prefetched */
+    FURTHEST = 4096    /* how many uses are searched for one that is out of order */
 };
 
 zoff_status zoff_lending_prefetch_reserve(zoff_lending *l)
@@ -20,10 +20,10 @@ zoff_status zoff_lending_prefetch_reserve(zoff_lending *l)
         return ZOFF_OK;
     zoff_base_status_save(&saved);
     zoff_status status = zoff_base_array_reserve(&now->slices, now->count, &now->capacity, now->count + 1, sizeof *now->slices,
-                                                 "the order of weights");
+                                                 "the order of weight fetches");
     if (status == ZOFF_OK || l->source->needs_order)
         return status;
-    zoff_base_status_restore(&saved); /* of one rank alone it is only for speed */
+    zoff_base_status_restore(&saved); /* with one rank, a missing entry only costs time */
     return ZOFF_OK;
 }
 
@@ -42,7 +42,8 @@ void zoff_lending_prefetch_note(zoff_lending *l, uint32_t slice)
     }
 }
 
-/* What is brought in advance is brought by all ranks, and stays for its use. Nothing here may depend on what has arrived. */
+/* All ranks prefetch the same slices, and a prefetched slice stays until its use. So nothing here may depend on which parts
+ * have arrived. */
 void zoff_lending_prefetch_gathered(zoff_lending *l)
 {
     zoff_param_cache *cache = &l->cache;
@@ -55,10 +56,10 @@ void zoff_lending_prefetch_gathered(zoff_lending *l)
                 break;
             zoff_lending_param_gather_plan(l, number);
         }
-        s->used = ++cache->clock; /* what comes next is given up last */
+        s->used = ++cache->clock; /* so that slices needed next are evicted last */
         left -= zoff_base_bits_min(left, s->count);
     }
-    (void)zoff_lending_param_gather_go_on(l); /* what fails is told by the fetch */
+    (void)zoff_lending_param_gather_go_on(l); /* fetch reports errors */
 }
 
 void zoff_lending_prefetch_own(zoff_lending *l)
@@ -67,7 +68,7 @@ void zoff_lending_prefetch_own(zoff_lending *l)
     uint64_t left = l->values->ahead_count;
     if (l->values->tier != ZOFF_TIER_NVME)
         return;
-    zoff_base_progress_pump(l->progress); /* keeps errors for the step */
+    zoff_base_progress_pump(l->progress); /* the step reports errors */
     for (size_t i = cache->next; left && i < cache->before.count; i++) {
         const zoff_cached_slice *s = &cache->slices[cache->before.slices[i]];
         if (!s->at)

@@ -1,10 +1,10 @@
-/* room.c: room in the arena for a slice of weights. Slices that nobody uses give theirs up, the one first that was used longest
- * ago. */
+/* room.c: makes room in the arena for a slice of weights, by evicting slices that are not lent, the least recently used
+ * first. */
 #include "lending.h"
 
 #include "try.h"
 
-/* Of several ranks all give up the same slices: what is still on its way is waited for. */
+/* Evict a slice. All ranks must evict the same slices, so one whose parts are in flight is waited for. */
 static zoff_status give_up(zoff_lending *l, zoff_cached_slice *idle)
 {
     if (idle->missing)
@@ -37,7 +37,7 @@ zoff_status zoff_lending_room_find(zoff_lending *l, uint32_t number, const char 
     while (cache->elements + count > most || !zoff_lending_param_cache_place(cache, number)) {
         zoff_cached_slice *idle = zoff_lending_param_cache_oldest_idle(cache, true);
         ZOFF_FAIL_IF(!idle, ZOFF_ERR_NO_MEMORY,
-                     "%zu elements of %s do not fit%s beside the %zu that are lent: release what is not in use, or raise "
+                     "%zu elements of %s do not fit%s beside the %zu that are lent: release unused slices, or raise "
                      "stage3_max_live_parameters, which is %llu",
                      count, name, cache->elements + count > most ? "" : " in one piece", cache->elements,
                      (unsigned long long)most);

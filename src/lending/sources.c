@@ -1,5 +1,5 @@
-/* sources.c: where a slice of weights comes from that is not whole. One rank, or ranks that each have all weights, copy it from
- * their own chunks. Ranks that each have a part gather the parts, all of them in the same order. */
+/* sources.c: where the weights of a slice come from that is not whole in DRAM. A single rank, and ranks that each have all
+ * weights, copy it from their own chunks. Ranks that each have a part gather the parts, all of them in the same order. */
 #include "lending.h"
 
 #include "try.h"
@@ -16,7 +16,7 @@ static zoff_status name_param(const zoff_lending *l, zoff_param p, zoff_status s
 
 /* ---- own chunks ---- */
 
-/* A slice of one piece can be lent where it lies, unless its chunk comes and goes. */
+/* A slice of one piece can be lent directly from its chunk, unless the chunk is only in DRAM while it is borrowed. */
 static void own_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
 {
     out->first_piece = zoff_zero_plan_find(plan, (uint32_t)param, slice, 0);
@@ -33,7 +33,7 @@ static zoff_status own_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
     const uint32_t number = number_of(l, p, slice);
     zoff_cached_slice *s = &l->cache.slices[number];
-    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* before anything has changed */
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
     if (s->at || !s->count)
         return ZOFF_OK;
     ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
@@ -49,7 +49,7 @@ static const zoff_weight_source OWN = {
 
 /* ---- parts of all ranks ---- */
 
-/* No rank has it as a whole, also where the cut leaves one to it: all of them do the same with a slice. */
+/* A slice is always gathered, even if the partition gives all of it to one rank: all ranks must do the same with a slice. */
 static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t param, size_t slice, zoff_cached_slice *out)
 {
     (void)l;
@@ -62,18 +62,18 @@ static void gathered_locate(const zoff_lending *l, const zoff_plan *plan, size_t
 static zoff_status gather(zoff_lending *l, zoff_param p, uint32_t number)
 {
     const zoff_cached_slice *s = &l->cache.slices[number];
-    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* before anything has changed */
+    ZOFF_TRY(zoff_lending_prefetch_reserve(l)); /* must come first: its failure leaves everything unchanged */
     if (!s->at && s->count) {
         ZOFF_TRY(zoff_lending_param_gather_make_room(l, number));
         ZOFF_TRY(zoff_lending_room_find(l, number, l->model->params[p].name));
-        zoff_lending_param_gather_plan(l, number); /* cannot fail: what has a place is either planned or whole */
+        zoff_lending_param_gather_plan(l, number); /* cannot fail: a slice with a place in the arena must be planned or whole */
     }
     const zoff_status status = s->missing ? zoff_lending_param_gather_wait(l, number) : ZOFF_OK;
     return status < 0 ? name_param(l, p, status) : ZOFF_OK;
 }
 
-/* Whether a slice takes other ranks is the same on all of them; whether a rank waits for them is not. So each of them says
- * that it is in this call. */
+/* All ranks agree on whether a slice needs other ranks, but not on whether one has to wait. So each announces that it is in
+ * this call. */
 static zoff_status gathered_fetch(zoff_lending *l, zoff_param p, size_t slice)
 {
     const uint32_t number = number_of(l, p, slice);
@@ -95,7 +95,7 @@ static const zoff_weight_source GATHERED = {.name = "parts of all ranks",
                                             .ahead = zoff_lending_prefetch_gathered,
                                             .needs_order = true};
 
-/* ---- the choice ---- */
+/* ---- choosing ---- */
 
 void zoff_lending_sources_choose(zoff_lending *l, bool has_parts)
 {

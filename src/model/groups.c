@@ -1,5 +1,5 @@
-/* groups.c: hyper-parameters by group: whose they are in a step, and which states they need. The optimizer of a group and its
- * states are fixed at seal, when the states are laid out; numbers may change from step to step. */
+/* groups.c: hyper-parameters by group: where they come from in a step, and which states they need. The optimizer of a group and
+ * its states are fixed at seal, when the states are laid out. Numbers may change from step to step. */
 #include "zoff_model.h"
 
 #include "array.h"
@@ -59,7 +59,7 @@ const char *zoff_model_groups_optimizer(zoff_optimizer optimizer, zoff_adam_stat
     return "Adam";
 }
 
-/* Whether a sealed group has the states that a step with these hyper-parameters would change. */
+/* Check that a sealed group has the states that these hyper-parameters would change. */
 static zoff_status check_states(const zoff_model *m, const char *call, size_t group, const zoff_optimizer_hyper *h)
 {
     const zoff_model_group *g = &m->groups[group];
@@ -69,10 +69,10 @@ static zoff_status check_states(const zoff_model *m, const char *call, size_t gr
     const bool fits = h->optimizer == g->optimizer && wanted.m <= g->states.m && wanted.v <= g->states.v;
     ZOFF_FAIL_IF(
         !fits, ZOFF_ERR_STATE,
-        "%s: group %zu was sealed for %s and has no states for %s; an optimizer is chosen before zoff_engine_seal(), by "
-        "optimizer.type and optimizer.params or with zoff_engine_set_group()%s",
+        "%s: group %zu was sealed for %s and has no states for %s; choose the optimizer before zoff_engine_seal(), with "
+        "optimizer.type and optimizer.params or zoff_engine_set_group()%s",
         call, group, zoff_model_groups_optimizer(g->optimizer, g->states), zoff_model_groups_optimizer(h->optimizer, wanted),
-        h->optimizer == g->optimizer ? "" : " (zoff_optimizer_hyper_init() fills in hyper-parameters of each)");
+        h->optimizer == g->optimizer ? "" : " (zoff_optimizer_hyper_init() fills in the defaults of each optimizer)");
     return ZOFF_OK;
 }
 
@@ -105,7 +105,7 @@ zoff_status zoff_model_groups_get(const zoff_model *m, unsigned group, int64_t t
     return ZOFF_OK;
 }
 
-/* Hyper-parameters that the call gives for a group. */
+/* Copy the hyper-parameters that the call gives for a group. */
 static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_optimizer_hyper *out)
 {
     size_t index = args->hyper_count == 1 ? 0 : group;
@@ -115,11 +115,10 @@ static zoff_status given_hyper(const zoff_step_args *args, size_t group, zoff_op
                  "zoff_step: hyper-parameters for %zu groups were given, but a parameter is in group %zu", args->hyper_count,
                  group);
     const size_t bytes = args->hyper->struct_size, stride = args->hyper_stride ? args->hyper_stride : bytes;
-    ZOFF_FAIL_IF(
-        index && (stride < bytes || stride % _Alignof(zoff_optimizer_hyper)), ZOFF_ERR_INVALID,
-        "zoff_step: hyper_stride is %zu, but hyper[0] has %zu bytes; pass the distance from one to the next, aligned as "
-        "they are, or 0",
-        stride, bytes);
+    ZOFF_FAIL_IF(index && (stride < bytes || stride % _Alignof(zoff_optimizer_hyper)), ZOFF_ERR_INVALID,
+                 "zoff_step: hyper_stride is %zu, but hyper[0] has %zu bytes; pass the distance in bytes between two entries, "
+                 "aligned like the struct, or 0",
+                 stride, bytes);
     const zoff_optimizer_hyper *given = (const void *)((const char *)args->hyper + index * stride);
     zoff_optimizer_hyper_init(out, ZOFF_OPTIMIZER_ADAM);
     zoff_status status = zoff_base_structs_read(HYPER, given, out, sizeof *out);
@@ -131,7 +130,7 @@ zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args 
 {
     zoff_optimizer_hyper h;
     const zoff_schedule_values *schedule = &m->values->schedule;
-    /* Hyper-parameters of the call are for groups that have parameters. */
+    /* Hyper-parameters of the call apply only to groups that have trained parameters. */
     const bool is_given = args->hyper && m->groups[group].used;
     if (is_given) {
         ZOFF_TRY(given_hyper(args, group, &h));
@@ -142,7 +141,7 @@ zoff_status zoff_model_groups_of_step(const zoff_model *m, const zoff_step_args 
     zoff_status status = zoff_adam_hyper_check(&h, t);
     if (status < 0)
         return zoff_base_status_prefix(status, "zoff_step: group %zu%s: ", group,
-                                       is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", as the scheduler has it");
+                                       is_given || schedule->type == ZOFF_SCHEDULE_NONE ? "" : ", values of the scheduler");
     h.struct_size = sizeof h;
     ZOFF_TRY(check_states(m, "zoff_step", group, &h));
     *out = h;

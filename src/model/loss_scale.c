@@ -1,5 +1,5 @@
-/* loss_scale.c: the loss scale of fp16: what the trainer multiplies its loss by, and how an overflow or a good step moves it.
- * The steps are those of DeepSpeed; every rank takes the same ones, for a step is skipped on all of them or on none. */
+/* loss_scale.c: the fp16 loss scale, by which the trainer multiplies its loss, and how overflows and good steps change it. The
+ * rules are those of DeepSpeed. A step is skipped on all ranks or on none, so all ranks have the same scale. */
 #include "zoff_model.h"
 
 #include "bits.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LARGEST 0x1p127 /* of the powers of two in fp32: a trainer could not multiply by more */
+#define LARGEST 0x1p127 /* the largest power of two in fp32: a trainer cannot multiply by more */
 
 void zoff_model_loss_scale_start(zoff_model *m)
 {
@@ -22,8 +22,8 @@ void zoff_model_loss_scale_start(zoff_model *m)
                                    .hysteresis = v->enabled && v->dynamic ? v->hysteresis : 1};
 }
 
-/* Returns false where the scale should fall and is the least already. Then the overflow counts all the same: a trainer that
- * goes on waits for a whole window before the scale is doubled. */
+/* Apply an overflow. Returns false if the scale has to be halved but is at its minimum. The overflow is recorded even then: the
+ * scale is doubled only after a whole window of good steps. */
 static bool overflow_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
 {
     const bool is_least = s->scale == v->min_scale, is_due = v->hysteresis == 1 || s->hysteresis == 1;
@@ -63,9 +63,9 @@ zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, 
         return ZOFF_OK;
     return zoff_base_status_fail(
         ZOFF_ERR_OVERFLOW,
-        "step %lld was skipped: %s, and the loss scale is %.10g already, the least that fp16.min_loss_scale allows. Weights "
+        "step %lld was skipped: %s, and the loss scale is %.10g, the minimum (fp16.min_loss_scale). Weights "
         "and "
-        "states are unchanged and the next step may be taken; if it overflows too, the loss itself has grown too large: lower "
+        "states are unchanged, and training can go on. If the next step overflows too, the loss itself is too large: lower "
         "the learning rate, go back to a checkpoint, or train in bf16%s",
         (long long)t, why, s->scale, s->scale > 1 ? " (fp16.min_loss_scale may be as low as 1)" : "");
 }
@@ -83,32 +83,32 @@ void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_b
     else if (!overflow_on(v, &next))
         snprintf(dst, dst_bytes, "; the loss scale stays %.10g: fp16.min_loss_scale", old);
     else if (next.scale == old)
-        snprintf(dst, dst_bytes, "; the loss scale stays %.10g (fp16.hysteresis): overflow number %llu from here on halves it",
-                 old, (unsigned long long)next.hysteresis);
+        snprintf(dst, dst_bytes, "; the loss scale stays %.10g (fp16.hysteresis): overflows until it is halved: %llu", old,
+                 (unsigned long long)next.hysteresis);
     else
-        snprintf(dst, dst_bytes, "; the loss scale was %.10g and is %.10g from here on", old, next.scale);
+        snprintf(dst, dst_bytes, "; the loss scale changes from %.10g to %.10g for the next step", old, next.scale);
 }
 
 zoff_status zoff_model_loss_scale_check(const zoff_model *m, double grad_scale)
 {
     ZOFF_FAIL_IF(!(fabs(grad_scale / m->scaler.scale) <= (double)FLT_MAX), ZOFF_ERR_INVALID,
-                 "zoff_step: grad_scale %g over the loss scale, %g, is not a finite fp32 number", grad_scale, m->scaler.scale);
+                 "zoff_step: grad_scale %g divided by the loss scale %g is not a finite fp32 number", grad_scale,
+                 m->scaler.scale);
     return ZOFF_OK;
 }
 
 static zoff_status check_scaler(const zoff_fp16_values *v, const zoff_loss_scaler *s)
 {
     ZOFF_FAIL_IF(!v->dynamic && s->scale != v->scale, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_set: scale is %.10g, but fp16.loss_scale is %.10g: a static one is the configuration's",
+                 "zoff_loss_scaler_set: scale is %.10g, but fp16.loss_scale is %.10g: a static scale cannot be changed",
                  s->scale, v->scale);
     ZOFF_FAIL_IF(!(s->scale >= (double)FLT_MIN && s->scale <= (double)FLT_MAX), ZOFF_ERR_INVALID,
                  "zoff_loss_scaler_set: scale is %g; expected a positive fp32 number", s->scale);
-    ZOFF_FAIL_IF(
-        s->iterations < 0 || s->last_overflow < -1 || s->last_overflow >= s->iterations, ZOFF_ERR_INVALID,
-        "zoff_loss_scaler_set: iterations is %lld and last_overflow %lld; expected a count, and -1 or a number below it",
-        (long long)s->iterations, (long long)s->last_overflow);
-    ZOFF_FAIL_IF(s->hysteresis == 0, ZOFF_ERR_INVALID,
-                 "zoff_loss_scaler_set: hysteresis is 0; expected 1, for the next overflow, or more");
+    ZOFF_FAIL_IF(s->iterations < 0 || s->last_overflow < -1 || s->last_overflow >= s->iterations, ZOFF_ERR_INVALID,
+                 "zoff_loss_scaler_set: iterations is %lld and last_overflow %lld; expected iterations >= 0 and -1 <= "
+                 "last_overflow < iterations",
+                 (long long)s->iterations, (long long)s->last_overflow);
+    ZOFF_FAIL_IF(s->hysteresis == 0, ZOFF_ERR_INVALID, "zoff_loss_scaler_set: hysteresis is 0; expected 1 or more");
     return ZOFF_OK;
 }
 

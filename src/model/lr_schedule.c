@@ -1,10 +1,10 @@
-/* lr_schedule.c: the schedules of DeepSpeed, with its formulas. Its schedulers are stepped after each update and start before
- * the first one, so update number t sees iteration t - 2, and the first one the value "before the start". */
+/* lr_schedule.c: learning-rate schedules with the formulas of DeepSpeed. Its schedulers begin at iteration -1 and advance after
+ * each update, so update number t uses iteration t - 2. Iteration -1 has the value "before the start". */
 #include "zoff_model.h"
 
 #include <math.h>
 
-/* Share of the warm-up that is done at iteration i < warmup: 0 .. 1. */
+/* Fraction of the warm-up that is done at iteration i < warmup, from 0 to 1. */
 static double warmup_share(const zoff_schedule_values *s, double i)
 {
     return s->linear ? i / (double)s->warmup : log(i + 1.0) * (1.0 / log((double)s->warmup));
@@ -34,7 +34,7 @@ static double cosine(const zoff_schedule_values *s, double group_lr, int64_t i)
     return group_lr * fmax(0.0, ratio);
 }
 
-/* How far up the cycle is at iteration i: 0 at both ends, 1 at the top. */
+/* Position in the cycle at iteration i: 0 at both ends, 1 at the top. */
 static double height(const zoff_cycle_values *c, int64_t i)
 {
     const double steps = (double)(i + 1), length = c->first + c->second, ratio = c->first / length;
@@ -43,12 +43,12 @@ static double height(const zoff_cycle_values *c, int64_t i)
     const double stairs = rises ? c->first_stairs : c->second_stairs;
     if (stairs == 0)
         return rises ? x / ratio : (x - 1.0) / (ratio - 1.0);
-    /* Stairs are counted in whole steps: a share may fall short of one by its last bit. */
+    /* Stairs are computed from whole steps: a quotient could be rounded to just below an integer. */
     const double at = fmod(steps, length);
     return floor(at <= c->first ? at * stairs / c->first : (length - at) * stairs / c->second) / stairs;
 }
 
-/* 1 + rate for each interval since the cycle was over; 1: no decay. */
+/* 1 + rate per interval since the end of the cycle; 1: no decay. */
 static double decay(const zoff_cycle_values *c, double rate, int64_t i)
 {
     return c->decay_step == 0 ? 1.0 : 1.0 + rate * (((double)i - (c->first + c->second) + 1.0) / c->decay_step);

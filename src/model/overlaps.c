@@ -1,5 +1,5 @@
-/* overlaps.c: buffers of parameters that overlap in memory. Weights that overlap would be updated twice, by masters that know
- * nothing of each other. Two parameters with exactly the same weights are tied instead: see ties.c. */
+/* overlaps.c: finds parameters whose buffers overlap in memory. Overlapping weights would be updated twice, from different
+ * master weights. Two parameters with exactly the same weights are tied instead: see ties.c. */
 #include "zoff_model.h"
 
 #include "array.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Memory of one parameter, or of one slice where there are gaps between them. */
+/* Memory of one parameter; of one slice, if there are gaps between slices. */
 typedef struct region {
     uintptr_t from, to;
     uint32_t param;
@@ -50,21 +50,24 @@ static zoff_status fail_overlap(const zoff_model *m, const char *call, const cha
                                      "(zoff_param_desc.grad, zoff_param_bind()), or none and use zoff_grad_acquire()",
                                      call, first->name, second->name);
     if (first->frozen != second->frozen)
-        return zoff_base_status_fail(ZOFF_ERR_INVALID,
-                                     "%s: the weights of %s and %s overlap in memory, and only %s is frozen: it would change "
-                                     "all the same; freeze both or none",
-                                     call, first->name, second->name, first->frozen ? first->name : second->name);
+        return zoff_base_status_fail(
+            ZOFF_ERR_INVALID,
+            "%s: the weights of %s and %s overlap in memory, but only %s is frozen, and its weights would "
+            "change, too; freeze both or none",
+            call, first->name, second->name, first->frozen ? first->name : second->name);
     return zoff_base_status_fail(
         ZOFF_ERR_INVALID,
-        "%s: the weights of %s and %s overlap in memory: each would be updated by masters of its own. Register them once; or, "
+        "%s: the weights of %s and %s overlap in memory: each would be updated from its own master weights. Register them "
+        "once; or, "
         "if they are tied, register both before zoff_engine_seal() with the same value, count, slices, value_stride and dtype",
         call, first->name, second->name);
 }
 
-/* Memory that nobody writes may be shared: two frozen parameters may overlap. */
+/* Frozen memory is never written, so two frozen parameters may overlap. */
 static zoff_status check_regions(const zoff_model *m, const char *call, const char *what, regions *r)
 {
-    region end[2] = {{.to = 0}, {.to = 0}}; /* of the trained ones so far, and of the frozen ones, the one that goes furthest */
+    /* The region that ends last: of the trained parameters so far, and of the frozen ones. */
+    region end[2] = {{.to = 0}, {.to = 0}};
     if (r->count)
         qsort(r->all, r->count, sizeof *r->all, by_place);
     for (size_t i = 0; i < r->count; i++) {
@@ -85,7 +88,7 @@ static bool is_name_only(const zoff_model *m, size_t i)
     return zoff_model_params_owner(m, (zoff_param)i) != i;
 }
 
-/* The gradient of one that is tied may be another's: a backward pass that has added them up itself. */
+/* Tied parameters may pass the same gradient buffer, when the backward pass sums their gradients itself. */
 static bool shares_gradient(const zoff_model *m, size_t i)
 {
     const zoff_given own = zoff_model_params_given(m, i);
@@ -106,7 +109,8 @@ static zoff_status list_regions(const zoff_model *m, bool gradients, regions *r)
         const bool is_tied = p->tie != 0;
         if (gradients && (is_tied || !p->frozen) && !shares_gradient(m, i))
             ZOFF_TRY(add(r, (uint32_t)i, given.grad, p->count * zoff_adam_dtype_bytes(given.dtype), given.stride, p->slices));
-        if (!gradients && !p->engine_owned && !is_name_only(m, i)) /* which only starts from there */
+        /* Engine-owned weights are only copied from `value` at seal. */
+        if (!gradients && !p->engine_owned && !is_name_only(m, i))
             ZOFF_TRY(add(r, (uint32_t)i, p->value, p->count * zoff_adam_dtype_bytes(p->dtype), p->value_stride, p->slices));
     }
     return ZOFF_OK;

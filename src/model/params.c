@@ -1,4 +1,4 @@
-/* params.c: the list of parameters, and where the program keeps their weights and gradients. */
+/* params.c: the list of parameters, and the addresses of their weights and gradients in the program. */
 #include "zoff_model.h"
 
 #include "array.h"
@@ -60,7 +60,8 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
     ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
-    const zoff_status status = zoff_model_groups_reserve(m, d->group); /* last: a list of groups does not shrink again */
+    /* Last, because a list of groups cannot shrink again after an error. */
+    const zoff_status status = zoff_model_groups_reserve(m, d->group);
     if (status < 0) {
         zoff_base_mem_free(p.name);
         return status;
@@ -100,7 +101,7 @@ zoff_plan_tensor zoff_model_params_tensor(const zoff_model *m, const zoff_model_
                                .weight_bytes = p->engine_owned ? zoff_adam_dtype_bytes(p->dtype) : 0};
     if (p->frozen)
         return tensor;
-    /* fp32 weights are their own masters; files that persist hold a copy of them. */
+    /* fp32 weights are their own masters, but persistent files also hold a copy of them. */
     tensor.has[ZOFF_STREAM_MASTER] = zoff_model_params_has_master(m, p) || m->values->persist;
     tensor.has[ZOFF_STREAM_M] = states.m;
     tensor.has[ZOFF_STREAM_V] = states.v;
@@ -129,7 +130,7 @@ const char *zoff_model_params_there(const zoff_model *m, const zoff_plan_piece *
     return p->grad + piece->slice * p->grad_stride + piece->first * zoff_adam_dtype_bytes(p->grad_dtype);
 }
 
-/* Gradients as the program gave them. */
+/* Gradient buffers as the program passed them. */
 zoff_given zoff_model_params_given(const zoff_model *m, size_t i)
 {
     const zoff_model_param *p = &m->params[i];

@@ -1,4 +1,4 @@
-/* slices.c: the buckets that a slice is in, found once: a gradient that the program hands over needs no search. */
+/* slices.c: the buckets of each slice, found once at seal, so that zoff_grad_ready() needs no search. */
 #include "zoff_model.h"
 
 #include "mem.h"
@@ -19,7 +19,7 @@ static zoff_slice_buckets find(const zoff_model *m, const zoff_plan *plan, size_
 zoff_status zoff_model_slices_open(zoff_model *m, const zoff_plan *plan)
 {
     ZOFF_TRY(zoff_base_mem_alloc(m->slice_count, sizeof *m->flags, "the flags of slices", &m->flags));
-    ZOFF_TRY(zoff_base_mem_alloc(m->slice_count, sizeof *m->slice_buckets, "the slices' buckets", &m->slice_buckets));
+    ZOFF_TRY(zoff_base_mem_alloc(m->slice_count, sizeof *m->slice_buckets, "the buckets of slices", &m->slice_buckets));
     for (size_t i = 0; i < m->param_count; i++) {
         for (size_t slice = 0; slice < m->params[i].slices; slice++)
             m->slice_buckets[m->params[i].first_flag + slice] = find(m, plan, i, slice);

@@ -1,9 +1,8 @@
-/* ties.c: parameters that share their weights. Two that have exactly the same weights are tied, as the embedding and the head
- * of a language model often are: the first one registered owns the weights and their only states, the others are names for it.
+/* ties.c: parameters that share their weights. Parameters with exactly the same weights are tied; the embedding and the head of
+ * a language model often are. The first one registered owns the weights and the only states; the others are names for it.
  *
- * Each of them may have a gradient. The engine adds those of one micro-batch up in fp32, in the order in which the parameters
- * were registered. The sum is the owner's gradient for all that comes after it: accumulation, other ranks, the norm, the
- * update.
+ * Each of them may have a gradient. The engine sums those of one micro-batch in fp32, in the order in which the parameters were
+ * registered. Accumulation, reduction over ranks, norm and update then use the sum as the owner's gradient.
  *
  *      grad of wte      bf16 --.
  *                              +-- sum, fp32 --- the gradient of wte
@@ -17,12 +16,12 @@
 
 #include <stdlib.h>
 
-/* What has to be the same. */
+/* Fields that tied parameters have in common, and the parameter. */
 typedef struct identity {
     uintptr_t value;
     size_t count, slices, stride;
     unsigned dtype;
-    uint32_t param; /* last */
+    uint32_t param; /* not compared */
 } identity;
 
 static int compare_weights(const identity *a, const identity *b)
@@ -66,8 +65,8 @@ static zoff_status tie(zoff_model *m, const identity *same, size_t count)
     for (size_t i = 1; i < count; i++) {
         const zoff_model_param *p = &m->params[same[i].param];
         ZOFF_FAIL_IF(p->group != owner->group, ZOFF_ERR_INVALID,
-                     "zoff_engine_seal: %s and %s are tied, for they have the same weights, but their groups are %u and %u: "
-                     "one master has one set of hyper-parameters; give both the same group",
+                     "zoff_engine_seal: %s and %s share their weights, but their groups are %u and %u: "
+                     "shared weights need one set of hyper-parameters; give both the same group",
                      owner->name, p->name, owner->group, p->group);
     }
     ZOFF_TRY(zoff_base_array_reserve(&t->all, t->count, &t->capacity, t->count + 1, sizeof *t->all, "tied weights"));
@@ -81,7 +80,7 @@ static zoff_status tie(zoff_model *m, const identity *same, size_t count)
         zoff_model_param *p = &m->params[same[i].param];
         t->members[t->member_count++] = same[i].param;
         p->tie = (uint32_t)t->count;
-        p->frozen = i > 0; /* to all other files: nothing of it is trained but by its owner */
+        p->frozen = i > 0; /* other files treat it as frozen: only the owner is trained */
     }
     owner->grad_dtype = ZOFF_F32;
     owner->grad_stride = owner->count * sizeof(float);

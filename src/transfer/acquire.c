@@ -1,4 +1,4 @@
-/* acquire.c: memory for the gradient of a slice; it may wait until another gradient has left its own. */
+/* acquire.c: gets memory for the gradient of a slice; may wait until another gradient has left its buffer. */
 #include "transfer.h"
 
 #include "clock.h"
@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-/* How long to wait for a buffer that is on its way, before another one is made: see is_enough(). */
+/* Seconds to wait for a buffer in use, before another one is allocated: see is_enough(). */
 static const double WAIT_SECONDS = 1, SHARED_WAIT_SECONDS = 0.05;
 
-/* Another rank may hand its gradients over only after a call that waits for this rank: a range of states of the same engine, a
- * step of another one on the same communicator. To wait on would be to wait for ever. */
+/* Whether to stop waiting. Another rank may hand its gradients over only after a call that waits for this rank: a range of
+ * states of the same engine, or a step of another engine on the same communicator. Waiting longer would deadlock. */
 static bool is_enough(const zoff_transfer *t, double from)
 {
     return zoff_base_clock_seconds() - from > (zoff_comm_channel_is_shared(t->comm) ? SHARED_WAIT_SECONDS : WAIT_SECONDS);
@@ -33,13 +33,13 @@ static zoff_status find_or_make(void *ctx)
     const bool comes_down = t->route.peers->leaves_early(t) && zoff_transfer_download_poll(t) == ZOFF_PENDING;
     if (!(zoff_transfer_reduce_scatter_go_on(t) || comes_down) || zoff_comm_is_broken(t->comm) || is_enough(t, w->from))
         return zoff_transfer_grads_make(t, w->bytes, &w->found);
-    /* Another rank may hand its gradients over only after weights that it waits for; what fails is told by the fetch. */
+    /* Gather weights, too: another rank may need them before it hands its gradients over. The fetch reports errors. */
     (void)zoff_lending_param_gather_go_on(t->lending);
     w->found = zoff_transfer_grads_find_free(&t->grads, w->bytes);
     return w->found ? ZOFF_OK : ZOFF_PENDING;
 }
 
-/* While others are on their way it is better to wait for one of them than to have ever more. */
+/* Wait for a buffer in use rather than allocate more and more of them. */
 static zoff_status get_buffer(zoff_transfer *t, size_t bytes, zoff_grad_buffer **out)
 {
     buffer_wait w = {.transfer = t, .bytes = bytes, .from = zoff_base_clock_seconds()};

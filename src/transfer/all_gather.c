@@ -1,6 +1,6 @@
-/* all_gather.c: from the owner to all ranks. Where states are sharded these are the weights that it has updated, of those that
- * every rank has whole: the caller's, and small ones of the engine. Where states are replicated nobody needs another's weights,
- * but everybody the sums of gradients that another has made: they go from accumulator to accumulator. */
+/* all_gather.c: sends data from its owner to all ranks. With partitioned states, each owner sends its updated weights, if every
+ * rank has the whole of them: the caller's weights, and small engine-owned ones. With replicated states no rank needs weights
+ * from another; the owners send sums of gradients, from accumulator to accumulator. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -25,7 +25,7 @@ size_t zoff_transfer_all_gather_place(const zoff_transfer *t, const zoff_plan_pi
     return start;
 }
 
-/* A part on the wire is its pieces, each aligned to its element. */
+/* Bytes of a part on the wire: its pieces, each aligned to its element. */
 static size_t weight_bytes(const zoff_transfer *t, zoff_plan_cursor part, bool all)
 {
     zoff_plan_piece piece;
@@ -34,10 +34,10 @@ static size_t weight_bytes(const zoff_transfer *t, zoff_plan_cursor part, bool a
         if (zoff_transfer_wire_takes(t, &piece, all))
             (void)zoff_transfer_all_gather_place(t, &piece, &at);
     }
-    return zoff_base_bits_align(at, t->ranks.widest_weight); /* what follows may be wider */
+    return zoff_base_bits_align(at, t->ranks.widest_weight); /* the next part may have wider elements */
 }
 
-/* Of the accumulator, with padding. */
+/* Bytes of a part of the accumulator, with padding. */
 static size_t sum_bytes(const zoff_transfer *t, zoff_plan_cursor part)
 {
     zoff_plan_piece piece;
@@ -64,7 +64,7 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
     size_t most = 0;
     for (size_t b = 0; b < plan->chunk_count; b++) {
         const zoff_plan_chunk *c = &plan->chunks[b];
-        size_t bytes = plan->ranks * sizeof(float); /* to align the pieces that parts cut */
+        size_t bytes = plan->ranks * sizeof(float); /* for the alignment of pieces that a part boundary cuts */
         for (size_t i = c->first_run; i < c->first_run + c->run_count; i++) {
             const zoff_model_param *p = &t->model->params[plan->runs[i].param];
             bytes += p->frozen ? 0 : plan->runs[i].count * zoff_adam_dtype_bytes(p->dtype) + sizeof(float);
@@ -74,7 +74,7 @@ size_t zoff_transfer_all_gather_most(const zoff_transfer *t, const zoff_plan *pl
     return zoff_base_bits_align(most, 64);
 }
 
-/* Weights between where they are whole and the wire, of one rank's part. */
+/* List the copies between the weights and one rank's part on the wire. Appends to `used` entries; returns their new number. */
 static size_t move_part(zoff_transfer *t, zoff_plan_cursor part, char *wire, bool from_wire, size_t used)
 {
     zoff_plan_piece piece;
@@ -120,8 +120,8 @@ zoff_status zoff_transfer_all_gather_end(void *ctx, size_t bucket, unsigned slot
         wire += zoff_transfer_all_gather_part_bytes(t, bucket, rank);
     }
     zoff_adam_cast_run(t->owner.threads_now(t->owner.ctx), t->ranks.moves, used);
-    (void)zoff_transfer_device_upload(t, bucket, false); /* what fails is done, and told, by the end of the step */
-    t->batch.updated++;                                  /* also where nothing of it is this rank's */
+    (void)zoff_transfer_device_upload(t, bucket, false); /* the end of the step uploads it again, and reports the error */
+    t->batch.updated++;                                  /* also where this rank owns nothing of the bucket */
     return ZOFF_OK;
 }
 
@@ -147,7 +147,7 @@ static zoff_comm_item about_sums(void *ctx, size_t bucket)
     return (zoff_comm_item){.about = ZOFF_COMM_ABOUT_SUMS, .index = bucket};
 }
 
-/* They are gathered where they are used. */
+/* Sums are gathered in place, where they are used. */
 static zoff_status begin_sums(void *ctx, size_t bucket, unsigned slot, char **out)
 {
     const zoff_transfer *t = ctx;
@@ -176,7 +176,8 @@ void zoff_transfer_all_gather_of_sums(const zoff_transfer *t, zoff_gather_opts *
 
 /* ---- rows ---- */
 
-/* All ranks start buckets in the order of their walk. What stays on the devices goes last: the CPU does not wait for it. */
+/* All ranks start buckets in the order of their walk. Buckets of the devices go last, because the CPU does not wait for
+ * them. */
 static zoff_status start(zoff_transfer *t, size_t bucket)
 {
     if (zoff_transfer_walk_position(t, bucket) != t->batch.spread)
@@ -231,7 +232,7 @@ static zoff_status try_to_start(void *ctx)
     const start_wait *w = ctx;
     const zoff_status status = zoff_zero_gather_start(w->transfer->ranks.gather, w->bucket);
     if (status == ZOFF_PENDING)
-        ZOFF_TRY(poll(w->transfer)); /* others leave their slots */
+        ZOFF_TRY(poll(w->transfer)); /* others release their slots */
     return status;
 }
 

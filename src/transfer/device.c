@@ -1,6 +1,6 @@
-/* device.c: weights and gradients in memory that the CPU does not reach. Gradients come down as they are handed over, slice by
- * slice, to memory of the engine's (grads.c); from there on they are like any others. Weights of a bucket are made new in a
- * staging slot, a piece of host memory that it has for that long, and go up from it.
+/* device.c: weights and gradients in device memory. Each gradient slice is downloaded to engine memory (grads.c) when it is
+ * handed over; from then on it is treated as any other. The weights of a bucket are updated in a staging slot of host memory,
+ * and uploaded from there; the bucket has the slot only for that time.
  *
  *      trainer's stream   ... backward of 3 | of 2 | of 1 ...
  *                                       \ event \      \
@@ -8,7 +8,7 @@
  *      CPU                                          measure, ..., update bucket 0 | update bucket 1 | ...
  *      up                                                                         copy 0 | copy 1 | ...
  *
- * Both streams are the engine's own: nothing is ever put into the trainer's but an event. */
+ * The streams down and up belong to the engine. In the trainer's stream the engine only records an event. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -21,14 +21,14 @@
 
 /* ---- memory ---- */
 
-/* Weights that go through staging slots: all that are trained. */
+/* Bytes of the weights that go through staging slots: all trained weights. */
 static size_t bytes_of(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
     return p->frozen ? 0 : piece->count * zoff_adam_dtype_bytes(p->dtype);
 }
 
-/* Bytes of the largest bucket, of all ranks; `offsets`, where it is not NULL, is where each run is in its staging slot. */
+/* Bytes of the largest bucket, over all ranks. `offsets`, unless NULL, receives the offset of each run in its staging slot. */
 static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *offsets)
 {
     size_t most = 0;
@@ -45,7 +45,7 @@ static size_t lay_out(const zoff_transfer *t, const zoff_plan *plan, size_t *off
     return most;
 }
 
-/* Of buckets whose states stay on the device, gradients do, too. */
+/* Bytes of gradients that stay on the device, because the states of their buckets do. */
 static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *plan)
 {
     const size_t buckets = zoff_transfer_device_tier_buckets(t, plan);
@@ -57,7 +57,7 @@ static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *pla
         for (size_t i = 0; i < plan->chunks[b].piece_count; i++) {
             const zoff_plan_piece *piece = &plan->pieces[plan->chunks[b].first_piece + i];
             const zoff_model_param *p = &t->model->params[piece->param];
-            /* A slice that is cut between the two comes down as a whole. */
+            /* A slice that the boundary cuts is downloaded as a whole. */
             const bool is_it = is_cut && piece->param == last->param && piece->slice == last->slice;
             bytes += p->frozen || is_it ? 0 : piece->count * zoff_adam_dtype_bytes(p->grad_dtype);
         }
@@ -65,7 +65,8 @@ static uint64_t gradients_that_stay(const zoff_transfer *t, const zoff_plan *pla
     return bytes;
 }
 
-/* Gradients that come down. Those that leave early need no room of their own for long; how much depends on the trainer. */
+/* Bytes of DRAM for downloaded gradients. Not counted are gradients that are sent early: they need memory only for a short
+ * time, and how much depends on the trainer. */
 static uint64_t gradients_here(const zoff_transfer *t, const zoff_plan *plan)
 {
     uint64_t bytes = 0;
@@ -116,28 +117,27 @@ static void close_event(zoff_transfer *t, void *event)
 zoff_status zoff_transfer_device_open(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
-    ZOFF_TRY(zoff_base_mem_alloc(t->plan->run_count, sizeof *d->staging.offsets, "the staging slots of a device",
-                                 &d->staging.offsets));
-    ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.queue, "gradients that come down",
-                                 &d->downloads.queue));
-    ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradients that come down",
-                                 &d->downloads.events));
+    ZOFF_TRY(
+        zoff_base_mem_alloc(t->plan->run_count, sizeof *d->staging.offsets, "staging slots of a device", &d->staging.offsets));
+    ZOFF_TRY(zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.queue, "gradient downloads", &d->downloads.queue));
+    ZOFF_TRY(
+        zoff_base_mem_alloc(t->model->slice_count, sizeof *d->downloads.events, "gradient downloads", &d->downloads.events));
     d->first_bucket = SIZE_MAX;
     d->turns = d->descends = t->route.peers->any_order;
     d->staging.slot_bytes = lay_out(t, t->plan, d->staging.offsets);
     if (d->staging.slot_bytes)
-        ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weights that go up", ZOFF_MAP_INTERLEAVED,
+        ZOFF_TRY(zoff_base_map_alloc(ZOFF_STAGING_SLOTS * d->staging.slot_bytes, "weight uploads", ZOFF_MAP_INTERLEAVED,
                                      &d->staging.memory));
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS && d->staging.slot_bytes; i++)
         d->staging.slots[i].base = (char *)d->staging.memory.base + i * d->staging.slot_bytes;
     ZOFF_TRY(pin(t, &d->staging.memory, &d->staging.pinned));
-    ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the first weights go to other ranks from there */
+    ZOFF_TRY(pin(t, &t->ranks.staging, &d->wire_pinned)); /* the initial weights are sent to other ranks from it */
     ZOFF_TRY(open_streams(t));
     ZOFF_TRY(zoff_transfer_device_norm_open(t));
     return zoff_transfer_device_tier_open(t);
 }
 
-/* Streams first: what is in them uses the rest. */
+/* Close the streams first: work in them uses the rest. */
 void zoff_transfer_device_close(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
@@ -165,11 +165,12 @@ void zoff_transfer_device_close(zoff_transfer *t)
     zoff_base_mem_free(d->staging.offsets);
     zoff_base_mem_free(d->downloads.queue);
     zoff_base_mem_free(d->downloads.events);
-    const zoff_device_direct direct = d->direct; /* what other ranks may still use is freed behind them */
+    /* Other ranks may still use it; zoff_transfer_device_direct_close() frees it. */
+    const zoff_device_direct direct = d->direct;
     *d = (zoff_device){.direct = direct};
 }
 
-/* ---- gradients, down ---- */
+/* ---- downloads of gradients ---- */
 
 static zoff_status landing(zoff_transfer *t, size_t number, void **out)
 {
@@ -180,14 +181,14 @@ static zoff_status landing(zoff_transfer *t, size_t number, void **out)
     return ZOFF_OK;
 }
 
-/* By the bucket that has its last element. */
+/* The bucket with the last element of a slice decides whether it is downloaded. */
 static bool comes_down(const zoff_transfer *t, size_t number)
 {
     return !zoff_model_slices_has(t->model, number) ||
            zoff_transfer_use_of(t, t->model->slice_buckets[number].last)->comes_down;
 }
 
-/* Remember from which end of the list gradients come: the walk starts there. */
+/* Remember the order in which gradients arrive; the next walk follows it. */
 static void note_order(zoff_transfer *t, size_t number)
 {
     zoff_device *d = &t->device;
@@ -221,7 +222,7 @@ zoff_status zoff_transfer_device_download(zoff_transfer *t, zoff_param p, size_t
     if (status == ZOFF_OK)
         status = ops->event_record(t->accel, event, d->down);
     if (status < 0) {
-        /* It is the program's again: nothing may read it any more. */
+        /* The gradient belongs to the program again, so no copy may read it any more. */
         zoff_saved_error saved;
         zoff_base_status_save(&saved);
         (void)zoff_transfer_streams_sync(t, d->down);
@@ -242,7 +243,7 @@ zoff_status zoff_transfer_device_stay(zoff_transfer *t, zoff_param p, size_t sli
     return ZOFF_OK;
 }
 
-/* Of one rank alone a bucket needs no more than its own. */
+/* With a single rank, a bucket needs only its own gradients. */
 static bool is_down(const zoff_transfer *t, const zoff_bucket_run *run)
 {
     const zoff_plan_chunk *chunk = &t->plan->chunks[run->chunk];
@@ -281,7 +282,7 @@ zoff_status zoff_transfer_device_unload_all(void *ctx, zoff_bucket_run *run)
 
 /* ---- staging slots ---- */
 
-/* Of a bucket this rank's pieces, or the runs of all ranks. */
+/* This rank's pieces of a bucket, or the runs of all ranks. */
 static const zoff_plan_piece *pieces_of(const zoff_transfer *t, size_t bucket, bool own, size_t *out_count)
 {
     const zoff_plan_chunk *chunk = &t->plan->chunks[bucket];
@@ -289,7 +290,7 @@ static const zoff_plan_piece *pieces_of(const zoff_transfer *t, size_t bucket, b
     return own ? &t->plan->pieces[chunk->first_piece] : &t->plan->runs[chunk->first_run];
 }
 
-/* Copies of the weights of a bucket, in one direction. */
+/* Enqueue copies of the weights of a bucket, up or down. */
 static zoff_status put_copies(zoff_transfer *t, size_t bucket, bool own, bool up)
 {
     size_t count;
@@ -332,7 +333,7 @@ zoff_status zoff_transfer_device_lend(zoff_transfer *t, size_t bucket, bool load
     return status;
 }
 
-/* Nobody reads the old weights any more: `up` waits for each stream that was handed over (see above). */
+/* `up` waits for the stream of every gradient that was handed over, so no work reads the old weights any more. */
 zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool own)
 {
     const zoff_accel_ops *ops = t->accel->ops;
@@ -348,7 +349,7 @@ zoff_status zoff_transfer_device_upload(zoff_transfer *t, size_t bucket, bool ow
 
 /* ---- rows ---- */
 
-/* Whether weights of a bucket become new on this rank's device in this step. */
+/* Whether this step updates any weights of the bucket on this rank's device. */
 static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
 {
     size_t count;
@@ -360,7 +361,7 @@ static bool wants_slot(const zoff_transfer *t, const zoff_bucket_run *run)
     return false;
 }
 
-/* Buckets whose weights have come from all ranks, and could not be sent up then. */
+/* Retry buckets whose weights have arrived from all ranks, and whose upload failed. */
 static zoff_status upload_again(zoff_transfer *t)
 {
     for (size_t b = 0; b < t->plan->chunk_count; b++) {
@@ -370,7 +371,7 @@ static zoff_status upload_again(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* In order: with all staging slots at buckets that wait for one without, nothing would ever move. */
+/* Give slots in walk order. Otherwise buckets that wait for another one could hold all slots while that one has none. */
 zoff_status zoff_transfer_device_stage(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;
@@ -408,7 +409,7 @@ static zoff_status zero_gradients(zoff_transfer *t)
 
 zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
 {
-    /* Of a step that is skipped they may still come down; and what is computed reads gradients, too. */
+    /* Downloads may be in flight after a skipped step, and kernels also read gradients: wait for both before clearing them. */
     if (t->device.downloads.first != t->device.downloads.end)
         ZOFF_TRY(zoff_transfer_download_finish(t));
     ZOFF_TRY(zoff_transfer_streams_compute_settle(t));
@@ -419,7 +420,7 @@ zoff_status zoff_transfer_device_finish(zoff_transfer *t, bool zeroes_gradients)
 
 zoff_status zoff_transfer_device_settle(zoff_transfer *t)
 {
-    /* What could not be sent up when it was its turn. */
+    /* Retry uploads that failed in their turn. */
     for (size_t b = 0; b < t->plan->chunk_count; b++)
         ZOFF_TRY(zoff_transfer_device_upload(t, b, false));
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {

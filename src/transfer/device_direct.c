@@ -1,16 +1,16 @@
-/* device_direct.c: several ranks whose communicator reaches the memory of their devices. Then gradients are packed, exchanged
- * and added up there, in the order of ranks and with the bits of the host, and new weights go from device to device:
+/* device_direct.c: several ranks whose communicator accesses the memory of their devices. Gradients are packed, exchanged and
+ * summed on the device, in rank order and with the same bits as on the host. Updated weights go from device to device:
  *
  *      device   pack | exchange | add up |                              lift -> gather | scatter
  *      host                               | sum of this rank's part | update
  *
- * Over the link to the host go 4 bytes down of each gradient that this rank owns the sum of, and 2 up of each weight that it
- * updates; with a communicator of the host all gradients come down and all weights go up. Nothing is started before what it
- * reads is there: the host asks.
- * Buckets whose states stay on the device (device_tier.c) send nothing over it but sums of squares.
+ * The link to the host carries 4 bytes down for each gradient whose sum this rank owns, and 2 bytes up for each weight that
+ * this rank updates. With a communicator of the host it would carry all gradients and all weights. The host starts each
+ * operation only when its polls show that the input is complete.
+ * Buckets whose states stay on the device (device_tier.c) send only sums of squares to the host.
  *
- * With zoff.reduce_scatter "nccl" what is packed are gradients times their weight, in fp32, and the communicator adds them up
- * in an order of its own: only the sum over ranks comes, which is added to that of the micro-batches before. */
+ * With zoff.reduce_scatter "nccl", the wire carries gradients in fp32, multiplied by their weight. The communicator sums them
+ * in an order of its own. Only the sum over ranks arrives; it is added to the sum of the earlier micro-batches. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -26,7 +26,8 @@ static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void *
 {
     *out = NULL;
     const zoff_status status = bytes ? t->accel->ops->alloc(t->accel, bytes, out) : ZOFF_OK;
-    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of the device: ", what, zoff_base_words_bytes(bytes)) : status;
+    return status < 0 ? zoff_base_status_prefix(status, "%s, %s of device memory: ", what, zoff_base_words_bytes(bytes))
+                      : status;
 }
 
 zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
@@ -34,9 +35,10 @@ zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
     zoff_device_direct *r = &t->device.direct;
     const zoff_accel_ops *ops = t->accel->ops;
     void *memory;
-    ZOFF_TRY(take(t, t->ranks.staging.bytes, "what goes to other ranks (reduce_bucket_size makes it less)", &memory));
+    ZOFF_TRY(take(t, t->ranks.staging.bytes,
+                  "buffers for the exchange between ranks (a smaller reduce_bucket_size reduces them)", &memory));
     r->slots = memory;
-    ZOFF_TRY(take(t, t->plan->owned_elements * sizeof(float), "sums of gradients (more ranks make them less)", &memory));
+    ZOFF_TRY(take(t, t->plan->owned_elements * sizeof(float), "sums of gradients (more ranks reduce them)", &memory));
     r->sums = memory;
     for (unsigned i = 0; i < ZOFF_DIRECT_SLOTS; i++)
         ZOFF_TRY(ops->event_open(t->accel, &r->moved[i]));
@@ -46,7 +48,7 @@ zoff_status zoff_transfer_device_direct_open(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* What is added up is whatever is there, and nobody looks at it. */
+/* Exchange one sum. Its content is uninitialized and never read. */
 static zoff_status add_up_once(zoff_transfer *t, size_t part_bytes)
 {
     size_t *bytes;
@@ -69,8 +71,8 @@ static zoff_status add_up_once(zoff_transfer *t, size_t part_bytes)
     return status;
 }
 
-/* NCCL connects ranks for a sum when the first one goes, and allocates for it: so one goes now, while nothing of ours is on the
- * device that waits for a rank. How it adds up it chooses by the size, so it gets the largest and the smallest. */
+/* NCCL connects the ranks, and allocates memory, in the first sum. That sum is made here, while no work of the engine on the
+ * device waits for another rank. NCCL chooses its algorithm by size, so the largest and the smallest size are both used. */
 zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t)
 {
     size_t most = 0, least = SIZE_MAX;
@@ -86,7 +88,7 @@ zoff_status zoff_transfer_device_direct_connect(zoff_transfer *t)
     return most > least ? add_up_once(t, least) : ZOFF_OK;
 }
 
-/* Nothing is in a stream any more. What other ranks may still read or write stays. */
+/* Call when no work is in a stream. Memory that other ranks may still read or write is left alone. */
 void zoff_transfer_device_direct_close(zoff_transfer *t)
 {
     zoff_device_direct *r = &t->device.direct;
@@ -106,7 +108,7 @@ void zoff_transfer_device_direct_close(zoff_transfer *t)
     *r = (zoff_device_direct){.slots = NULL};
 }
 
-/* Whether what was put into a stream for a slot, and marked, is done. */
+/* Poll the work that was enqueued and marked for a slot. */
 static zoff_status finish(zoff_transfer *t, unsigned slot)
 {
     zoff_device_direct *r = &t->device.direct;
@@ -154,15 +156,15 @@ zoff_status zoff_transfer_device_direct_bring_down(zoff_transfer *t, const zoff_
     return t->accel->ops->copy(t->accel, t->device.down, to, first->sum, count * sizeof(float));
 }
 
-/* What has come is there, and the host knows; so sums need not stand behind the trainer's later gradients, which the stream for
- * packing waits for: `down` has nothing else to do. */
+/* The received parts are complete, and the host knows it. The additions go into `down`, which is idle, and not into the stream
+ * that packs: that one waits for the trainer's later gradients. */
 static zoff_status put_sums(zoff_transfer *t, size_t bucket, unsigned slot, const char *parts, const float *weights)
 {
     const size_t used = zoff_transfer_reduce_scatter_list_sums(t, bucket, parts, weights);
     const zoff_accumulate_piece *pieces = t->scratch.accumulate_pieces;
     if (!t->device.direct.added[slot])
         ZOFF_TRY(t->accel->ops->kernels.accumulate(t->accel, t->device.down, pieces, used));
-    t->device.direct.added[slot] = true; /* once, whatever fails behind it */
+    t->device.direct.added[slot] = true; /* set before anything else can fail: a retry must not add twice */
     if (used == 0 || t->batch.micro + 1 < t->values->accumulation)
         return ZOFF_OK;
     return zoff_transfer_use_of(t, bucket)->bring(t, bucket, pieces, pieces + used - 1);
@@ -183,13 +185,13 @@ zoff_status zoff_transfer_device_direct_sum(void *ctx, size_t bucket, unsigned s
 
 /* ---- weights ---- */
 
-/* Slots of gathers stand behind those of reductions in the lists of this file. */
+/* In the lists of this file, slots of gathers follow those of reductions. */
 static unsigned number_of(unsigned slot)
 {
     return ZOFF_DIRECT_SLOTS / 2 + slot;
 }
 
-/* A bucket of which nothing is this rank's, or whose states are on the device, has no staging slot. */
+/* A bucket has no staging slot if this rank owns nothing of it, or if its states are on the device. */
 static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
 {
     const zoff_plan_span part = zoff_zero_plan_own(t->plan, bucket);
@@ -201,7 +203,7 @@ static zoff_status put_own(zoff_transfer *t, size_t bucket, char *own)
             continue;
         const size_t start = zoff_transfer_all_gather_place(t, piece, &at);
         const char *whole = zoff_transfer_staging_weights(t, piece, NULL);
-        /* Frozen ones are on the device, and in no staging slot. */
+        /* Frozen weights are on the device, never in a staging slot. */
         const bool uploads = whole && !t->model->params[piece->param].frozen;
         const char *from = uploads ? whole : zoff_model_params_value(t->model, piece, NULL);
         t->device.write_bytes += uploads ? at - start : 0;
@@ -254,7 +256,8 @@ static zoff_status scatter(zoff_transfer *t, size_t bucket, unsigned slot, const
     zoff_device_direct *r = &t->device.direct;
     if (!r->moves[number_of(slot)]) {
         ZOFF_TRY(put_weights(t, bucket, parts));
-        t->batch.updated += !r->counted[slot]; /* from here on weights are new, also where nothing of it is this rank's */
+        /* The weights are new from here on, also where this rank owns nothing of the bucket. */
+        t->batch.updated += !r->counted[slot];
         r->counted[slot] = true;
         ZOFF_TRY(mark(t, number_of(slot), t->device.up));
     }

@@ -1,9 +1,9 @@
-/* device_norm.c: gradients measured where they are: by the device, in a stream of the engine's. The gate waits for nothing but
- * the sums of their squares, 8 bytes for each block of 1024, and so opens as soon as the backward pass is over: what comes
- * down, what is updated and what goes up then run side by side, bucket behind bucket.
+/* device_norm.c: gradients that the device measures, in a stream of the engine. The gate waits only for the sums of squares, 8
+ * bytes per block of 1024 elements, so it opens as soon as the backward pass is over. After it, downloads, updates and uploads
+ * run in parallel, bucket after bucket.
  *
- * Micro-batches that are added up on the host are measured there, when all have come; of several ranks so are sums of which the
- * update is the host's. */
+ * The host measures micro-batches that it sums itself, when all have arrived. With several ranks it also measures the sums of
+ * buckets that it updates. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -35,16 +35,16 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     if (bytes == 0)
         return ZOFF_OK;
     const size_t count = t->route.gradients->measured_there(t, t->plan);
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares of a device", &n->at));
-    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares of a device", &n->measured));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->at, "sums of squares on the device", &n->at));
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *n->measured, "sums of squares on the device", &n->measured));
     n->count = count;
-    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares that come from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
+    ZOFF_TRY(zoff_base_map_alloc(bytes, "sums of squares copied from the device", ZOFF_MAP_INTERLEAVED, &n->landing));
     ZOFF_TRY(zoff_transfer_streams_pin(t, &n->landing));
     n->pinned = true;
     const zoff_status status = ops->alloc(t->accel, bytes, &there);
     if (status < 0)
         return zoff_base_status_prefix(status,
-                                       "sums of squares of gradients, %s of the device: ", zoff_base_words_bytes(bytes));
+                                       "sums of squares of gradients, %s of device memory: ", zoff_base_words_bytes(bytes));
     n->there = there;
     for (size_t b = 0; b < count; b++) {
         n->at[b] = blocks;
@@ -54,7 +54,7 @@ zoff_status zoff_transfer_device_norm_open(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* Nothing is in a stream any more. */
+/* Call when no work is in a stream. */
 void zoff_transfer_device_norm_close(zoff_transfer *t)
 {
     zoff_device_norm *n = &t->device.norm;
@@ -75,7 +75,7 @@ void zoff_transfer_device_norm_close(zoff_transfer *t)
     *n = (zoff_device_norm){.count = 0};
 }
 
-/* Of several ranks each measures its part, whoever of them has the gradients. */
+/* With several ranks, each measures its own part, no matter which rank has the gradients. */
 static zoff_plan_span part_of(const zoff_transfer *t, size_t bucket)
 {
     return zoff_zero_plan_own(t->plan, bucket);
@@ -116,7 +116,7 @@ void zoff_transfer_device_norm_take(zoff_transfer *t, size_t bucket)
     t->measure.buckets++;
 }
 
-/* The sums of a bucket, on their way. */
+/* Enqueue the measurement of a bucket. */
 static zoff_status start(zoff_transfer *t, zoff_bucket_run *run)
 {
     zoff_device_norm *n = &t->device.norm;

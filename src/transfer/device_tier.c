@@ -1,16 +1,16 @@
-/* device_tier.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). The same rows do the same to them,
- * with the same bits, but by kernels of the device, in a stream of the engine's beside those of down and up:
+/* device_tier.c: buckets whose states stay on the device (offload_optimizer.ratio below 1). They pass through the same rows as
+ * other buckets, with the same bits; kernels of the device do the work, in an engine stream beside those for down and up:
  *
  *      compute  accumulate, measure | gate | update 0 | update 1 | update 2
  *      down     gradients of the others ...
  *      CPU                                 | update 9      | update 8 ...
  *
- * They are the first ones of the list: their gradients come last in a backward pass, so what is behind it is on its way down
- * already. Of their gradients only sums of squares ever leave the device. What looks at states from outside of a step finds
- * them in a copy on the host, one bucket at a time.
+ * These are the first buckets of the plan. Their gradients come last in a backward pass, when the downloads for the other
+ * buckets are already in flight. The device keeps their gradients and sends only sums of squares. Code that reads their states
+ * outside of a step gets a copy on the host, one bucket at a time.
  *
- * Several ranks have such buckets where their communicator reaches the device: the sums of gradients are there then
- * (device_direct.c), and each rank keeps its own part of the states of the same buckets. */
+ * With several ranks, such buckets need a communicator that accesses the device: the gradient sums are then on the device
+ * (device_direct.c). Each rank keeps its own part of the states of the same buckets. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -30,11 +30,11 @@ static uint64_t elements_of(const zoff_transfer *t, const zoff_plan *plan, size_
     return elements;
 }
 
-/* As near to the share as whole buckets come; nothing and everything are meant so. */
+/* The number of whole buckets whose elements come nearest to the share 1 - ratio. Ratios 1 and 0 mean exactly none and all. */
 size_t zoff_transfer_device_tier_buckets(const zoff_transfer *t, const zoff_plan *plan)
 {
     double wanted = 0, before = 0;
-    if (t->values->ratio == 1) /* links.c refuses any other where there is no device */
+    if (t->values->ratio == 1) /* links.c rejects any other ratio where there is no device */
         return 0;
     if (t->values->ratio == 0)
         return plan->chunk_count;
@@ -59,7 +59,7 @@ size_t zoff_transfer_device_tier_sums_of(const zoff_plan *plan, size_t buckets)
     return next < plan->piece_count ? plan->pieces[next].owned_offset : plan->owned_elements;
 }
 
-/* All of their states, and those of the largest; by bucket where they are, where `at` is not NULL. */
+/* Bytes of the states of these buckets, and of the largest bucket. `at`, unless NULL, receives the offset of each bucket. */
 static size_t lay_out(const zoff_plan *plan, size_t buckets, size_t *at, size_t *out_most)
 {
     size_t bytes = 0, most = 0;
@@ -89,7 +89,7 @@ static zoff_status take(zoff_transfer *t, size_t bytes, const char *what, void *
     if (bytes) {
         zoff_status status = t->accel->ops->alloc(t->accel, bytes, &memory);
         if (status < 0)
-            return zoff_base_status_prefix(status, "offload_optimizer.ratio is %g, which takes %s of the device for %s: ",
+            return zoff_base_status_prefix(status, "offload_optimizer.ratio is %g, which needs %s of device memory for %s: ",
                                            t->values->ratio, zoff_base_words_bytes(bytes), what);
     }
     memcpy(out, &memory, sizeof memory);
@@ -106,7 +106,7 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     ZOFF_TRY(t->accel->ops->event_open(t->accel, &k->updated));
     const size_t bytes = lay_out(t->plan, k->count, k->at, &most);
     if (most) {
-        ZOFF_TRY(zoff_base_map_alloc(most, "states that come from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
+        ZOFF_TRY(zoff_base_map_alloc(most, "states copied from the device", ZOFF_MAP_INTERLEAVED, &k->landing));
         ZOFF_TRY(zoff_transfer_streams_pin(t, &k->landing));
         k->pinned = true;
     }
@@ -114,7 +114,7 @@ zoff_status zoff_transfer_device_tier_open(zoff_transfer *t)
     return take(t, t->route.gradients->device_sums(t, t->accumulator.device_sums), "sums of gradients", &k->sums);
 }
 
-/* Nothing is in a stream any more. */
+/* Call when no work is in a stream. */
 void zoff_transfer_device_tier_close(zoff_transfer *t)
 {
     zoff_device_tier *k = &t->device.tier;
@@ -132,7 +132,7 @@ void zoff_transfer_device_tier_close(zoff_transfer *t)
     *k = (zoff_device_tier){.count = 0};
 }
 
-/* ---- from outside of a step ---- */
+/* ---- outside of a step ---- */
 
 static zoff_status copy_states(zoff_transfer *t, size_t bucket, bool up)
 {
@@ -191,7 +191,7 @@ zoff_status zoff_transfer_device_tier_accumulate(void *ctx, zoff_bucket_run *run
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->scratch.accumulate_pieces, used);
 }
 
-/* States, gradients and weights of a piece, all in memory of the device. */
+/* The update of a piece: states, gradients and weights, all in device memory. */
 static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run *run, const zoff_plan_piece *piece)
 {
     const zoff_device_tier *k = &t->device.tier;
@@ -207,7 +207,7 @@ static zoff_adam_piece make_piece(const zoff_transfer *t, const zoff_bucket_run 
     return a;
 }
 
-/* fp32 weights are copies of their masters. A copy may be made again. */
+/* fp32 weights are copies of the master weights. Repeating the copy is harmless. */
 static zoff_status copy_weights(zoff_transfer *t, const zoff_plan_piece *piece, const zoff_adam_piece *a)
 {
     if (t->model->params[piece->param].dtype != ZOFF_F32)
@@ -216,8 +216,8 @@ static zoff_status copy_weights(zoff_transfer *t, const zoff_plan_piece *piece, 
                                a->count * sizeof(float));
 }
 
-/* The trainer may have used the old weights in its stream up to where it handed its gradients over. What fails here leaves the
- * states as they were, or has lost the device. */
+/* The update waits for the trainer's streams, because their work up to the hand-over of gradients may read the old weights. An
+ * error either leaves the states unchanged, or means that the device is lost. */
 zoff_status zoff_transfer_device_tier_update(void *ctx, zoff_bucket_run *run)
 {
     zoff_transfer *t = ctx;

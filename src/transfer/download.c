@@ -1,9 +1,9 @@
-/* download.c: gradients on their way from a device. */
+/* download.c: gradients that are being downloaded from a device. */
 #include "transfer.h"
 
 #include "try.h"
 
-/* They come down in order, for they are all in one stream. */
+/* Downloads complete in order: they share one stream. */
 zoff_status zoff_transfer_download_poll(zoff_transfer *t)
 {
     zoff_device *d = &t->device;
@@ -14,7 +14,7 @@ zoff_status zoff_transfer_download_poll(zoff_transfer *t)
         const zoff_download download = d->downloads.queue[d->downloads.first % t->model->slice_count];
         zoff_status status = t->accel->ops->event_poll(t->accel, d->downloads.events[download.number]);
         if (status < 0)
-            return zoff_base_status_prefix(status, "gradient %zu of %s, on its way from accelerator \"%s\": ", download.slice,
+            return zoff_base_status_prefix(status, "download of gradient %zu of %s from accelerator \"%s\": ", download.slice,
                                            t->model->params[download.param].name, zoff_accel_name(t->accel));
         if (status == ZOFF_PENDING)
             return ZOFF_PENDING;

@@ -1,6 +1,6 @@
-/* grads.c: gradients in memory of the engine, slice by slice, for parameters whose program has none for them. A slice is lent
- * until it is handed over, and its memory goes to another slice as soon as its gradient has gone where it is needed: over the
- * wire to the ranks that add it up, into the sum of micro-batches, or, where there is neither, into the update. */
+/* grads.c: engine memory for gradients, slice by slice, for parameters without a gradient buffer of the program. A slice is
+ * lent until its gradient is handed over. Its memory is reused once the gradient is sent to the ranks that sum it, or is added
+ * to the sum of micro-batches. Without either, the memory is reused after the update. */
 #include "transfer.h"
 
 #include "array.h"
@@ -12,7 +12,7 @@
 
 /* ---- buffers ---- */
 
-/* The smallest that is free and not much too large. */
+/* The smallest free buffer that is at most twice as large as needed. */
 zoff_grad_buffer *zoff_transfer_grads_find_free(zoff_grads *g, size_t bytes)
 {
     zoff_grad_buffer *best = NULL;
@@ -31,7 +31,7 @@ static void free_buffer(zoff_transfer *t, zoff_grad_buffer *buffer)
     zoff_base_map_free(&buffer->map);
 }
 
-/* A buffer that nobody has used for long may be of a size that does not come again. */
+/* Free an unused buffer: its size may never be needed again. */
 static void free_one(zoff_transfer *t)
 {
     zoff_grads *g = &t->grads;
@@ -53,8 +53,8 @@ zoff_status zoff_transfer_grads_make(zoff_transfer *t, size_t bytes, zoff_grad_b
     while (i < g->count && g->buffers[i].map.base)
         i++;
     if (i == g->count) {
-        ZOFF_TRY(zoff_base_array_reserve(&g->buffers, g->count, &g->capacity, g->count + 1, sizeof *g->buffers,
-                                         "the gradients' buffers"));
+        ZOFF_TRY(
+            zoff_base_array_reserve(&g->buffers, g->count, &g->capacity, g->count + 1, sizeof *g->buffers, "gradient buffers"));
         g->buffers[g->count++] = (zoff_grad_buffer){.used = false};
     }
     zoff_map map;
@@ -86,7 +86,7 @@ static void let_go(zoff_transfer *t, zoff_grad_slot *slot)
 
 zoff_status zoff_transfer_grads_open(zoff_transfer *t)
 {
-    return zoff_base_mem_alloc(t->model->slice_count, sizeof *t->grads.slots, "the gradients' slices", &t->grads.slots);
+    return zoff_base_mem_alloc(t->model->slice_count, sizeof *t->grads.slots, "gradient slices", &t->grads.slots);
 }
 
 void zoff_transfer_grads_close(zoff_transfer *t)

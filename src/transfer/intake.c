@@ -1,6 +1,6 @@
-/* intake.c: a complete gradient of a slice starts its way. Gradients of parameters that share their weights are added up first,
- * in fp32, in the order in which the parameters were registered. The sum is the gradient of the parameter that owns the
- * weights: see model/ties.c. */
+/* intake.c: takes the complete gradient of a slice. Gradients of parameters that share weights are first summed in fp32, in the
+ * order in which the parameters were registered. The sum is the gradient of the parameter that owns the weights: see
+ * model/ties.c. */
 #include "transfer.h"
 
 #include "try.h"
@@ -42,7 +42,7 @@ static bool is_given(const zoff_model *m, uint32_t member, size_t slice)
     return m->flags[m->params[member].first_flag + slice] & ZOFF_SLICE_GIVEN;
 }
 
-/* Another of them may have brought the same gradient: it is one. */
+/* Several tied parameters may name the same gradient buffer: count it once. */
 static bool is_counted(const zoff_model *m, const zoff_tie *one, size_t end, size_t slice, const char *grad)
 {
     zoff_dtype dtype;
@@ -54,7 +54,7 @@ static bool is_counted(const zoff_model *m, const zoff_tie *one, size_t end, siz
     return false;
 }
 
-/* Add up what was handed over of a slice: it is the owner's gradient from here on. */
+/* Sum the gradients of a slice that were handed over; the result is the owner's gradient from here on. */
 static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
 {
     const zoff_model *m = t->model;
@@ -69,7 +69,7 @@ static zoff_status add_up(zoff_transfer *t, const zoff_tie *one, size_t slice)
             continue;
         piece.grad = own ? own : zoff_transfer_grads_at(t, number);
         piece.sum = (float *)(void *)(owner->grad + slice * owner->grad_stride);
-        ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* by whoever has the memory */
+        ZOFF_TRY(t->route.link->sums.add(t, &piece)); /* runs where the memory is: on the CPU, or in a device stream */
         first = false;
     }
     for (size_t k = 0; k < one->count; k++)
@@ -94,7 +94,7 @@ zoff_status zoff_transfer_intake_take_tied(zoff_transfer *t, zoff_param p, size_
     ZOFF_TRY(t->route.link->sums.follow(t));
     *flag |= ZOFF_SLICE_GIVEN;
     if (count_given(m, one, slice) < one->count)
-        return ZOFF_OK; /* the others may still come */
+        return ZOFF_OK; /* others may still be handed over */
     zoff_status status = add_up(t, one, slice);
     if (status < 0)
         *flag = (uint8_t)(*flag & ~ZOFF_SLICE_GIVEN);

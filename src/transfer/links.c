@@ -1,7 +1,7 @@
-/* links.c: how gradients come from the program, and new weights go to it. In place: the CPU works on the program's memory.
- * Staged: that is memory of a device; gradients come down to memory of the engine, weights go up from staging slots. Reached:
- * the same, but what several ranks exchange stays on their devices, and so do gradients. One of them is chosen here, and what
- * cannot be had with it is refused here. */
+/* links.c: how gradients reach the engine, and how updated weights reach the program. In place: the CPU works on the program's
+ * memory. Staged: the program's memory is on a device; gradients are downloaded to engine memory, and weights are uploaded from
+ * staging slots. Reached: like staged, but ranks exchange data from device to device, so gradients stay there. This file
+ * chooses the link, and rejects configurations that it does not support. */
 #include "transfer.h"
 
 #include "clock.h"
@@ -53,7 +53,7 @@ static zoff_status in_place_take(zoff_transfer *t, zoff_param p, size_t slice, v
     return ZOFF_OK;
 }
 
-/* Memory that was lent, or the program's own. */
+/* Memory lent by the engine, or the program's own. */
 static const char *in_place_gradient(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return t->model->params[piece->param].grad ? zoff_model_params_there(t->model, piece) : zoff_transfer_grads_of(t, piece);
@@ -115,7 +115,7 @@ static zoff_status in_place_finish(zoff_transfer *t, bool zeroes)
     return ZOFF_OK;
 }
 
-/* Not before: after an error the program may hand the same gradients over again. */
+/* Gradients are cleared only now: after an error the program may hand the same gradients over again. */
 static void in_place_recorded(zoff_transfer *t, bool zeroes)
 {
     for (size_t i = 0; zeroes && i < t->model->param_count; i++) {
@@ -166,7 +166,7 @@ const zoff_link zoff_transfer_links_in_place = {
 
 /* ---- staged ---- */
 
-/* It is marked when it has come down; what fails is told by the step. */
+/* The gradient is marked when its download is complete. The step reports errors. */
 static void staged_taken(zoff_transfer *t, zoff_param p, size_t slice)
 {
     (void)p;
@@ -179,7 +179,7 @@ static zoff_status staged_add(zoff_transfer *t, const zoff_accumulate_piece *pie
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, piece, 1);
 }
 
-/* Gradients of the program are on the device: none is in memory that the engine has lent. */
+/* The program's gradients are on the device, so no lent memory has to be released. */
 static void staged_added(zoff_transfer *t, size_t number)
 {
     (void)t;
@@ -198,7 +198,8 @@ static void staged_sums_plan(zoff_plan_info *info, uint64_t bytes)
     info->device_bytes += bytes;
 }
 
-/* Gradients may still come down: a row closes the micro-batch when all have. Without buckets there is no such row. */
+/* Downloads may still be in flight: a row closes the micro-batch when all are complete. Without buckets there is no such
+ * row. */
 static void staged_begun(zoff_transfer *t)
 {
     if (t->plan->chunk_count == 0)
@@ -219,7 +220,7 @@ static void staged_range(zoff_transfer *t, const char *row, size_t bucket)
         t->accel->ops->ranges.end(t->accel);
 }
 
-/* Elements: 32 MiB of fp32 at a time. */
+/* Elements of a bucket: 32 MiB in fp32. */
 enum { DEVICE_BUCKET_MOST = 8 * 1024 * 1024 };
 
 #define STAGED                                                                                                                 \
@@ -245,36 +246,36 @@ const zoff_link zoff_transfer_links_staged = {
 const zoff_link zoff_transfer_links_reached = {
     .name = "reached", .take = zoff_transfer_device_stay, .taken = zoff_transfer_reduce_scatter_mark, STAGED};
 
-/* ---- the choice, and what cannot be had ---- */
+/* ---- choosing a link, and rejecting configurations ---- */
 
-/* Whether the communicator reaches the memory of the device. */
+/* Find out whether the communicator accesses the memory of the device. */
 static zoff_status find_reach(zoff_transfer *t)
 {
     const char *reaches = t->comm->reaches;
     t->route.reaches = zoff_transfer_ranks_several(t) && zoff_transfer_device_is(t) && reaches &&
                        strcmp(reaches, zoff_accel_name(t->accel)) == 0;
-    ZOFF_FAIL_IF(t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
-                 "rank %u: its communicator is on device %d of \"%s\", its accelerator is device %d: open both on the same one",
-                 zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
+    ZOFF_FAIL_IF(
+        t->route.reaches && t->comm->device != t->accel->index, ZOFF_ERR_INVALID,
+        "rank %u: the communicator is on device %d of \"%s\", but the accelerator is device %d: open both on the same device",
+        zoff_comm_rank(t->comm), t->comm->device, reaches, t->accel->index);
     return ZOFF_OK;
 }
 
-/* One rank alone hears of it, too: what it asks for must not depend on how many it is started with. */
+/* A single rank is checked, too: whether a configuration is valid must not depend on the number of ranks. */
 zoff_status zoff_transfer_links_check(const zoff_transfer *t)
 {
     const zoff_config_values *values = t->values;
     const char *reaches = t->comm->reaches;
     if (!values->nccl_adds)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(
-        !t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
-        ZOFF_ERR_UNSUPPORTED,
-        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"%s\" does not do that "
-        "in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
-        t->comm->ops->name, zoff_accel_name(t->accel));
+    ZOFF_FAIL_IF(!t->comm->adds || !reaches || !zoff_transfer_device_is(t) || strcmp(reaches, zoff_accel_name(t->accel)) != 0,
+                 ZOFF_ERR_UNSUPPORTED,
+                 "zoff.reduce_scatter is \"nccl\": the communicator has to sum gradients, and \"%s\" cannot "
+                 "do so in memory of accelerator \"%s\". Open \"nccl\" and \"cuda\", or set it to \"ordered\"",
+                 t->comm->ops->name, zoff_accel_name(t->accel));
     ZOFF_FAIL_IF(
         values->wire_dtype && values->wire_dtype != ZOFF_F32, ZOFF_ERR_INVALID,
-        "zoff.reduce_scatter is \"nccl\", which adds up in fp32, and communication_data_type is \"%s\": leave that out, or "
+        "zoff.reduce_scatter is \"nccl\", which sums in fp32, and communication_data_type is \"%s\": remove that key, or "
         "set zoff.reduce_scatter to \"ordered\"",
         zoff_adam_dtype_name(values->wire_dtype));
     return ZOFF_OK;

@@ -1,4 +1,4 @@
-/* measure.c: sums of squares of gradients, for the norm of the gate; and what the time of a step was spent on. */
+/* measure.c: sums of squares of gradients, for the gradient norm; and the time that a step spends on work. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -12,7 +12,7 @@ void zoff_transfer_measure_begin(zoff_transfer *t)
     t->measure.buckets = 0;
 }
 
-/* Block sums are added exactly: how the list is cut, and who adds what, does not matter. */
+/* Block sums are added exactly, so the result depends neither on the partition of the list nor on which rank adds what. */
 void zoff_transfer_measure_add(zoff_transfer *t, const zoff_plan_piece *piece, const double *block_sums)
 {
     zoff_vote *own = &t->measure.vote;

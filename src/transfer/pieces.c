@@ -7,14 +7,14 @@ zoff_status zoff_transfer_pieces_open(zoff_transfer *t)
 {
     zoff_scratch *s = &t->scratch;
     const size_t pieces = t->plan->most.pieces, sums = t->plan->owned_elements - t->accumulator.device_sums;
-    ZOFF_TRY(zoff_base_mem_alloc(t->plan->chunk_count, sizeof *t->runs, "the buckets", &t->runs));
-    ZOFF_TRY(zoff_base_mem_alloc(t->plan->most.blocks, sizeof *s->block_sums, "the norm's blocks", &s->block_sums));
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->chunk_count, sizeof *t->runs, "buckets", &t->runs));
+    ZOFF_TRY(zoff_base_mem_alloc(t->plan->most.blocks, sizeof *s->block_sums, "blocks of the norm", &s->block_sums));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->adam_pieces, "a bucket's pieces", &s->adam_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_pieces, "a bucket's pieces", &s->norm_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->norm_index, "a bucket's pieces", &s->norm_index));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->accumulate_pieces, "a bucket's pieces", &s->accumulate_pieces));
     ZOFF_TRY(zoff_base_mem_alloc(pieces, sizeof *s->cast_pieces, "a bucket's pieces", &s->cast_pieces));
-    ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "the groups' constants", &s->consts));
+    ZOFF_TRY(zoff_base_mem_alloc(t->model->group_count, sizeof *s->consts, "constants of the groups", &s->consts));
     const size_t bytes = t->route.gradients->bytes(sums);
     return bytes ? zoff_base_map_alloc(bytes, "gradient accumulation", ZOFF_MAP_FIRST_TOUCH, &t->accumulator.map) : ZOFF_OK;
 }

@@ -1,21 +1,22 @@
-/* ranks.c: what an engine has beside others: slots for what goes over the wire, and waiting for them. One rank alone has none
- * of it. */
+/* ranks.c: communication state of an engine with several ranks: slots for the exchange, and waiting for them. A single rank
+ * needs none. */
 #include "transfer.h"
 
 #include "bits.h"
 #include "try.h"
 
-/* Buckets under way at a time: one that is packed or added up, and others on the wire. */
+/* Buckets in flight at a time: one that is being packed or summed, and others on the wire. */
 enum { REDUCE_SLOTS = 3, SPREAD_SLOTS = 3 };
 _Static_assert(ZOFF_DIRECT_SLOTS == REDUCE_SLOTS + SPREAD_SLOTS && REDUCE_SLOTS == SPREAD_SLOTS,
-               "the slots of device_direct.c");
+               "device_direct.c needs one event for each slot");
 
 static size_t part_bytes_of(void *ctx, size_t bucket, unsigned rank)
 {
     return zoff_transfer_wire_parts(ctx, bucket)[rank];
 }
 
-/* Of a slot: the largest bucket, and the largest of this rank's parts, without a look at every part of every rank. */
+/* Size of a slot: the largest bucket, and the largest part of this rank. Upper bounds, to avoid a loop over all parts of all
+ * ranks. */
 static zoff_reduce_opts reduce_opts(const zoff_transfer *t, const zoff_plan *plan)
 {
     zoff_reduce_opts opts = {.plan = plan, .adds = t->route.rule->adds};
@@ -45,7 +46,7 @@ uint64_t zoff_transfer_ranks_bytes(const zoff_transfer *t, const zoff_plan *plan
     return t->route.peers->bytes(t, plan);
 }
 
-/* Slices that are trained, by the buckets that have a part of them. */
+/* For each bucket, count the trained slices that have a part in it. */
 static void count_missing(zoff_transfer *t)
 {
     for (size_t i = 0; i < t->model->param_count; i++) {
@@ -59,7 +60,7 @@ static void count_missing(zoff_transfer *t)
     }
 }
 
-/* Of all ranks, in one bucket: parts cut its runs. */
+/* Upper bound for the pieces of all ranks in one bucket: part boundaries cut its runs. */
 static size_t most_pieces(const zoff_plan *plan)
 {
     return plan->most.runs + plan->ranks;
@@ -69,9 +70,9 @@ static zoff_status allocate(zoff_transfer *t)
 {
     zoff_ranks *r = &t->ranks;
     const zoff_plan *plan = t->plan;
-    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "the ranks' parts", &r->part_bytes));
-    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "the ranks' parts", &r->part_rows));
-    ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "the ranks' buckets", &r->missing));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS * plan->ranks, sizeof *r->part_bytes, "parts of the ranks", &r->part_bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_PART_ROWS, sizeof *r->part_rows, "parts of the ranks", &r->part_rows));
+    ZOFF_TRY(zoff_base_mem_alloc(plan->chunk_count, sizeof *r->missing, "buckets of the ranks", &r->missing));
     ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->moves, "a bucket's pieces", &r->moves));
     if (t->route.rule->adds)
         ZOFF_TRY(zoff_base_mem_alloc(most_pieces(plan), sizeof *r->terms, "a bucket's pieces", &r->terms));
@@ -79,7 +80,8 @@ static zoff_status allocate(zoff_transfer *t)
         r->part_rows[row] = SIZE_MAX;
     r->spread_bytes = t->route.peers->gather_most(t, plan);
     const size_t bytes = staging_bytes(t, plan);
-    return bytes ? zoff_base_map_alloc(bytes, "what goes to other ranks", ZOFF_MAP_INTERLEAVED, &r->staging) : ZOFF_OK;
+    return bytes ? zoff_base_map_alloc(bytes, "buffers for the exchange between ranks", ZOFF_MAP_INTERLEAVED, &r->staging)
+                 : ZOFF_OK;
 }
 
 static zoff_status open_exchanges(zoff_transfer *t)
@@ -134,7 +136,7 @@ static uint64_t sent_weights(const zoff_transfer *t)
     return spread + zoff_zero_gather_sent_bytes(t->lending->cache.assembly.gather);
 }
 
-/* Of replicated states the sums of gradients travel twice. */
+/* With replicated states, the sums of gradients are sent a second time. */
 static uint64_t sent_gradients(const zoff_transfer *t)
 {
     const uint64_t sums = t->route.peers->replicates ? zoff_zero_gather_sent_bytes(t->ranks.gather) : 0;
@@ -185,7 +187,7 @@ static void alone_gather(const zoff_transfer *t, zoff_gather_opts *opts)
     (void)opts;
 }
 
-/* It waits only for its own vote. */
+/* A single rank waits only for its own vote. */
 static bool alone_is_awaited(const zoff_transfer *t)
 {
     return t->owner.is_voting(t->owner.ctx);
@@ -233,7 +235,7 @@ static bool several_are_awaited(const zoff_transfer *t)
     return true;
 }
 
-/* Another rank may have the gradient that this one lacks. */
+/* Another rank may have a gradient that this one lacks. */
 static bool several_measure(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return !t->model->params[piece->param].frozen;
@@ -254,7 +256,7 @@ const zoff_peers zoff_transfer_ranks_partitioned = {.name = "partitioned",
                                                     .measures = several_measure,
                                                     .leaves_early = partitioned_leaves_early};
 
-/* Sums of gradients go from accumulator to accumulator. */
+/* Sums of gradients are gathered from accumulator to accumulator. */
 const zoff_peers zoff_transfer_ranks_replicated = {.name = "replicated",
                                                    .replicates = true,
                                                    .open = several_open,

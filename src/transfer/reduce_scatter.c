@@ -1,11 +1,11 @@
-/* reduce_scatter.c: gradients of all ranks on their way to the rank that owns their sum. The rule is one for all stages, tiers
- * and numbers of micro-batches: each micro-batch of each rank is added in fp32, multiplied by its weight, micro-batch by
- * micro-batch and in the order of ranks. A gradient that a rank does not have counts as zeros.
+/* reduce_scatter.c: sends the gradients of all ranks to the rank that owns their sum. One rule holds for all stages, tiers and
+ * numbers of micro-batches. Each gradient is multiplied by the weight of its micro-batch and added in fp32, micro-batch by
+ * micro-batch and, within each, in rank order. A gradient that a rank does not have counts as zeros.
  *
- * On the wire a bucket is the parts of the ranks, one after the other, and a part its pieces, each aligned to its element.
+ * On the wire, a bucket is the parts of the ranks in rank order. A part is its pieces, each aligned to its element.
  *
- * Where the communicator adds them up (sum_rules.c) weights come before the wire and the order is its own; that is the one case
- * that the rule does not hold for. */
+ * One case is different: where the communicator sums (sum_rules.c), ranks apply the weights before sending, and the
+ * communicator adds in an order of its own. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -17,7 +17,7 @@ static const size_t *part_bytes(const zoff_transfer *t, size_t bucket)
     return zoff_transfer_wire_parts(t, bucket);
 }
 
-/* Gradients that lie in memory of the engine are packed now, so their memory is free for others. */
+/* Gradients in engine memory are packed now: release their memory. */
 static void forget_packed(zoff_transfer *t, size_t bucket)
 {
     const zoff_plan_chunk *c = &t->plan->chunks[bucket];
@@ -93,7 +93,7 @@ size_t zoff_transfer_reduce_scatter_list_sums(zoff_transfer *t, size_t bucket, c
     return used;
 }
 
-/* On the host, into the accumulator. */
+/* Add the received parts to the accumulator, on the host. */
 static void add_up(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
 {
     const double from = zoff_base_clock_seconds();
@@ -157,7 +157,7 @@ void zoff_transfer_reduce_scatter_mark(zoff_transfer *t, zoff_param p, size_t sl
     (void)zoff_transfer_reduce_scatter_go_on(t);
 }
 
-/* Errors are kept; the step returns them. */
+/* Errors are stored; the step returns them. */
 bool zoff_transfer_reduce_scatter_go_on(zoff_transfer *t)
 {
     return t->ranks.reduce && zoff_zero_reduce_poll(t->ranks.reduce) != ZOFF_OK;

@@ -1,9 +1,9 @@
-/* staging.c: staging slots of host memory for the weights of a bucket on their way to a device. */
+/* staging.c: slots of host memory for updated weights, from which they are uploaded. */
 #include "transfer.h"
 
 #include "try.h"
 
-/* Where a piece is in the staging slot of its bucket: staging slots are laid out by runs, and a piece is a part of one. */
+/* Slots are laid out by runs, and a piece is a part of a run. */
 size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     const size_t run = zoff_zero_plan_find_run(t->plan, piece->param, piece->slice, piece->first);
@@ -14,12 +14,12 @@ size_t zoff_transfer_staging_offset(const zoff_transfer *t, const zoff_plan_piec
 char *zoff_transfer_staging_weights(const zoff_transfer *t, const zoff_plan_piece *piece, char *weights)
 {
     const zoff_staging_slot *slot;
-    (void)weights; /* none are the engine's */
+    (void)weights; /* with a device no weights are engine-owned */
     slot = t->runs[piece->bucket].staging;
     return slot ? slot->base + zoff_transfer_staging_offset(t, piece) : NULL;
 }
 
-/* One that nobody has, and nothing leaves any more.  @return PENDING when all are in use */
+/* Find a slot that no bucket has, and whose upload is complete.  @return PENDING: all are in use */
 static zoff_status find_free(zoff_transfer *t, zoff_staging_slot **out)
 {
     for (unsigned i = 0; i < ZOFF_STAGING_SLOTS; i++) {

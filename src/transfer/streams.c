@@ -1,6 +1,6 @@
-/* streams.c: pinned memory, copies, the order of a device's streams, and waiting for them. A device that has failed says so.
- * One that neither moves nor fails, as behind a collective of the trainer's whose peer is dead, is an error when the
- * communicator's timeout_seconds are over. */
+/* streams.c: pinned memory, copies, the order of a device's streams, and waiting for them. A device that fails reports it. A
+ * device may also stop without failing, for example behind a collective of the trainer whose peer is dead. That is an error
+ * after the communicator's timeout_seconds. */
 #include "transfer.h"
 
 #include "clock.h"
@@ -35,18 +35,18 @@ static zoff_status say_what_stands(void *ctx, double seconds)
     const zoff_device *d = &t->device;
     const zoff_download *download =
         d->downloads.first != d->downloads.end ? &d->downloads.queue[d->downloads.first % t->model->slice_count] : NULL;
-    char words[256] = "work of the engine";
+    char words[256] = "its own work on the device";
     if (download)
-        snprintf(words, sizeof words, "gradient %zu of %.160s on its way down", download->slice,
+        snprintf(words, sizeof words, "the download of gradient %zu of %.160s", download->slice,
                  t->model->params[download->param].name);
     else if (zoff_transfer_streams_upload(t))
-        snprintf(words, sizeof words, "weights on their way up");
+        snprintf(words, sizeof words, "the upload of weights");
     else if (d->norm.waits)
-        snprintf(words, sizeof words, "gradients that are measured");
+        snprintf(words, sizeof words, "the measurement of gradients");
     return zoff_base_status_fail(
         ZOFF_ERR_DEVICE,
-        "accelerator \"%s\" has neither moved nor failed for %g s (timeout_seconds), and is waited for: "
-        "%s. Look at what is in the program's stream before it; try again when it moves, or destroy the "
+        "accelerator \"%s\" made no progress and reported no error for %g s (timeout_seconds). The engine waits for "
+        "%s. Check the work before it in the program's stream; retry when the device moves again, or destroy the "
         "engine",
         zoff_accel_name(t->accel), seconds, words);
 }
@@ -99,14 +99,14 @@ static zoff_status poll_event_in_time(void *ctx)
     return status;
 }
 
-/* Behind all that is in a stream. False: it does not come there in time. */
+/* Wait until all work in a stream is done. False: it is not done within `seconds`. */
 static bool is_through(zoff_transfer *t, void *stream, double seconds)
 {
     event_wait w = {.accel = t->accel, .event = t->device.synced, .until = zoff_base_clock_seconds() + seconds};
     if (!stream || w.accel->ops->event_record(w.accel, w.event, stream) < 0)
         return true;
     (void)zoff_transfer_streams_wait(t, poll_event_in_time, &w);
-    return poll_event(&w) != ZOFF_PENDING; /* also where the device has failed: nothing is done there any more */
+    return poll_event(&w) != ZOFF_PENDING; /* a device that has failed counts as done: it runs no work any more */
 }
 
 bool zoff_transfer_streams_end(zoff_transfer *t)
@@ -151,8 +151,8 @@ zoff_status zoff_transfer_streams_copy(zoff_transfer *t, const zoff_cast_piece *
     return zoff_transfer_streams_sync(t, stream);
 }
 
-/* The event is recorded anew by the next call, for a stream that may be another: so whoever is to wait is told here. What goes
- * up overwrites weights that each of these streams may still read. */
+/* The next call records the event again, perhaps in another stream, so every waiting stream must await it now. Uploads
+ * overwrite weights that the work in each of these streams may still read. */
 zoff_status zoff_transfer_streams_follow(zoff_transfer *t, void *native_stream)
 {
     ZOFF_TRY(t->accel->ops->event_record(t->accel, t->device.handed_over, native_stream));

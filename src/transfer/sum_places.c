@@ -1,6 +1,6 @@
-/* sum_places.c: where the gradients of all ranks are packed and added up: on the host, or on the devices, where the
- * communicator reaches their memory. And what norm and update read: gradients as they were handed over, or sums; of a bucket
- * whose states are on the host, or on the device. */
+/* sum_places.c: where the gradients of all ranks are packed and summed: on the host, or on the devices if the communicator
+ * accesses their memory. Also what norm and update read: gradients as handed over, or sums; for buckets whose states are on the
+ * host, or on the device. */
 #include "transfer.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ static zoff_status host_open(zoff_transfer *t)
     return ZOFF_OK;
 }
 
-/* One rank alone: device_tier.c adds up micro-batches. */
+/* Only a single rank uses this: device_tier.c sums its micro-batches. */
 static float *host_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece)
 {
     return t->device.tier.sums + piece->owned_offset;
@@ -106,7 +106,7 @@ static char *device_slots(const zoff_transfer *t)
     return t->device.direct.slots;
 }
 
-/* They are among the sums of all buckets. */
+/* These sums are part of the sums of all buckets, so they need no memory of their own. */
 static size_t device_device_sums_apart(size_t elements)
 {
     (void)elements;
@@ -154,7 +154,7 @@ static size_t given_measured_there(const zoff_transfer *t, const zoff_plan *plan
     return plan->chunk_count;
 }
 
-/* It is taken as it is. */
+/* A single gradient is used as it is, without a weight. */
 static double given_weight(const zoff_transfer *t)
 {
     (void)t;
@@ -248,7 +248,7 @@ static float *by_device_sum(const zoff_transfer *t, const zoff_plan_piece *piece
     return t->route.place->device_sum(t, piece);
 }
 
-/* Gradients stay where they are: only sums of their squares go to the host. */
+/* Gradients stay on the device: only sums of their squares go to the host. */
 static zoff_status by_device_bring(zoff_transfer *t, size_t bucket, const zoff_accumulate_piece *first,
                                    const zoff_accumulate_piece *last)
 {

@@ -1,6 +1,6 @@
-/* sum_rules.c: who adds up the gradients of all ranks. "ordered": the rank that owns the sum, term by term in the order of
- * ranks; the wire has what each rank has. "communicator", zoff.reduce_scatter "nccl": the communicator, on the way and in an
- * order of its own; the wire has gradients times their weight, in fp32. */
+/* sum_rules.c: who sums the gradients of all ranks. "ordered": the rank that owns the sum, term by term in rank order; the wire
+ * carries each rank's gradients. "communicator" (zoff.reduce_scatter "nccl"): the communicator, during the exchange and in an
+ * order of its own; the wire carries fp32 gradients multiplied by their weight. */
 #include "transfer.h"
 
 #include "bits.h"
@@ -14,7 +14,7 @@ static zoff_dtype ordered_dtype(const zoff_transfer *t, const zoff_model_param *
     return t->values->wire_dtype ? t->values->wire_dtype : p->grad_dtype;
 }
 
-/* What follows a part may be wider, and a device does not read that anywhere. */
+/* The next part may have wider elements, and a device cannot read those unaligned. */
 static size_t ordered_align(const zoff_transfer *t)
 {
     return zoff_base_bits_max(t->ranks.widest_gradient, 1);
@@ -47,7 +47,7 @@ static zoff_status ordered_put(zoff_transfer *t, size_t count)
     return t->accel->ops->kernels.cast(t->accel, t->device.compute, t->ranks.moves, count);
 }
 
-/* Nobody looks at what is behind a part. */
+/* The padding behind a part is never read. */
 static zoff_status ordered_pad(zoff_transfer *t, char *to, size_t bytes)
 {
     (void)t;
@@ -62,7 +62,7 @@ static void ordered_terms(const zoff_transfer *t, const float *weights, zoff_acc
     out->weights = weights;
 }
 
-/* Whether a piece's gradient of one rank is finite around an element. */
+/* Whether one rank's gradient of a piece is finite in the block of an element. */
 static bool is_finite_at(zoff_transfer *t, const zoff_plan_piece *piece, const char *wire, size_t first)
 {
     const zoff_dtype dtype = t->route.rule->dtype(t, &t->model->params[piece->param]);
@@ -72,13 +72,13 @@ static bool is_finite_at(zoff_transfer *t, const zoff_plan_piece *piece, const c
     float copy[ZOFF_NORM_BLOCK];
     const void *grad = t->route.place->look(t, wire + from * zoff_adam_dtype_bytes(dtype), count, dtype, copy);
     if (!grad)
-        return true; /* then it is not known whose it was */
+        return true; /* the copy failed, so the rank stays unknown */
     const zoff_norm_piece block = {.count = count, .grad = grad, .dtype = dtype, .block_sums = &sum};
     zoff_adam_norm_run(1, &block, 1, NULL, NULL);
     return isfinite(sum);
 }
 
-/* Find whose gradient it is that made a sum over ranks not finite. */
+/* Find the rank whose gradient made a sum over ranks not finite. */
 static void find_culprit(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
 {
     zoff_vote *vote = &t->measure.vote;
@@ -120,14 +120,14 @@ static zoff_dtype added_dtype(const zoff_transfer *t, const zoff_model_param *p)
     return ZOFF_F32;
 }
 
-/* It is fastest where parts start at 16 bytes. */
+/* The communicator is fastest if parts start at multiples of 16 bytes. */
 static size_t added_align(const zoff_transfer *t)
 {
     (void)t;
     return 16;
 }
 
-/* All parts are as long as the longest. */
+/* The communicator needs parts of equal length: use that of the longest. */
 static void added_level(size_t *bytes, unsigned ranks)
 {
     size_t most = 0;
@@ -137,7 +137,7 @@ static void added_level(size_t *bytes, unsigned ranks)
         bytes[rank] = most;
 }
 
-/* All are fp32, and have the same number of blocks but for one. */
+/* All elements are fp32, and the ranks' numbers of blocks differ by at most one. */
 static void added_most(const zoff_transfer *t, const zoff_plan *plan, size_t bucket, size_t *out_part, size_t *out_all)
 {
     const zoff_plan_chunk *c = &plan->chunks[bucket];
@@ -163,7 +163,7 @@ static zoff_status added_put(zoff_transfer *t, size_t count)
     return t->accel->ops->kernels.accumulate(t->accel, t->device.compute, t->ranks.terms, count);
 }
 
-/* What is behind a part is added up like the rest. */
+/* The communicator also sums the padding: clear it. */
 static zoff_status added_pad(zoff_transfer *t, char *to, size_t bytes)
 {
     return bytes ? t->route.place->zero(t, to, bytes) : ZOFF_OK;
@@ -177,7 +177,7 @@ static void added_terms(const zoff_transfer *t, const float *weights, zoff_accum
     out->weights = NULL;
 }
 
-/* Of a sum that came as one nobody knows. */
+/* The communicator returns only the sum, so the rank stays unknown. */
 static void added_blame(zoff_transfer *t, size_t bucket, const char *parts, const float *weights)
 {
     (void)t;

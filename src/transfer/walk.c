@@ -1,14 +1,14 @@
 /* walk.c: the order in which a step goes over the buckets. */
 #include "transfer.h"
 
-/* The first buckets of the plan may keep their states on the device; they come last in the walk. */
+/* The first buckets of the plan may keep their states on the device; those come last in the walk. */
 size_t zoff_transfer_walk_host_count(const zoff_transfer *t)
 {
     return t->plan->chunk_count - t->device.tier.count;
 }
 
-/* With a device those buckets come first whose gradients are downloaded first: of the last layers, unless the program hands
- * over in ascending order. */
+/* With a device, the buckets whose gradients are downloaded first come first. These are the last layers, unless the program
+ * hands gradients over in ascending order. */
 void zoff_transfer_walk_begin(zoff_transfer *t, bool reads_ahead)
 {
     zoff_device *d = &t->device;

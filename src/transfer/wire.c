@@ -1,10 +1,10 @@
-/* wire.c: what goes over the wire between ranks: which elements, in which type, and where in the part of a rank; and waiting
- * for it. */
+/* wire.c: which elements go over the wire between ranks, in which type, and where in a rank's part; and waiting for other
+ * ranks. */
 #include "transfer.h"
 
 #include "bits.h"
 
-/* Where a piece goes in its part; `at` is where the one before it has ended. */
+/* Byte offset of a piece in its part. `at` is the end of the previous piece. */
 size_t zoff_transfer_wire_place(size_t *at, size_t count, size_t element_bytes)
 {
     const size_t start = zoff_base_bits_align(*at, element_bytes);
@@ -47,7 +47,7 @@ size_t zoff_transfer_wire_bucket_most(const zoff_transfer *t, const zoff_plan *p
             continue;
         const size_t element = zoff_adam_dtype_bytes(t->route.rule->dtype(t, p));
         bytes += plan->runs[i].count * element;
-        gaps += element < t->ranks.widest_gradient; /* what comes next may be aligned to more */
+        gaps += element < t->ranks.widest_gradient; /* the next run may need a wider alignment */
     }
     return bytes + (gaps ? gaps + plan->ranks : 0) * t->ranks.widest_gradient;
 }
@@ -70,7 +70,7 @@ const size_t *zoff_transfer_wire_parts(const zoff_transfer *t, size_t bucket)
     return bytes;
 }
 
-/* The same of all weights, outside of a step. */
+/* Outside of a step, `all` selects all weights. */
 bool zoff_transfer_wire_takes(const zoff_transfer *t, const zoff_plan_piece *piece, bool all)
 {
     const zoff_model_param *p = &t->model->params[piece->param];
@@ -103,7 +103,7 @@ static bool is_busy(void *ctx)
     return t->route.peers->is_awaited(t);
 }
 
-/* No deadline here: the communicator has one for each operation. */
+/* No deadline here: the communicator has a timeout for each operation. */
 void zoff_transfer_wire_watch(zoff_transfer *t)
 {
     t->pollers.ranks =

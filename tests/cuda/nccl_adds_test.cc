@@ -321,7 +321,7 @@ TEST(NcclAddsFaults, WhatCannotBeHadIsRefusedAtSeal_world2_)
     const std::string text = ONE_BUCKET;
     job.on_each([&](unsigned rank) {
         engine on_host = make_engine(*all.trainers[rank], text, 0, 0, job.comm_of(rank));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"nccl\" does not do that in memory of accelerator \"host\"",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"nccl\" cannot do so in memory of accelerator \"host\"",
                           zoff_engine_seal(on_host.get()));
     });
     all.use_devices(0);
@@ -332,7 +332,7 @@ TEST(NcclAddsFaults, WhatCannotBeHadIsRefusedAtSeal_world2_)
             if (std::string(type) == "fp32")
                 EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
             else
-                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "adds up in fp32, and communication_data_type is \"" + std::string(type),
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sums in fp32, and communication_data_type is \"" + std::string(type),
                                   zoff_engine_seal(e.get()));
         });
     }

@@ -224,7 +224,7 @@ TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step(e.get(), nullptr, nullptr));
     }
     // What is half taken back would be finished wrongly.
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is half taken back and cannot go on; call zoff_grads_drop() again",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being undone and cannot be retried; call zoff_grads_drop() again",
                       zoff_step_retry(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());

@@ -503,7 +503,7 @@ TEST(RanksWeight, WhatIsNoWeightIsRefused)
     job.on_each([&](unsigned rank) {
         zoff_engine *e = all.engines[rank].get();
         for (double weight : {-1.0, (double)NAN, (double)INFINITY, 1e39})
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is not a finite fp32 number from 0 on", zoff_grad_weight(e, weight));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is not a finite fp32 number of at least 0", zoff_grad_weight(e, weight));
         EXPECT_ZOFF_OK(zoff_grad_weight(e, 3));
         EXPECT_ZOFF_OK(zoff_grad_ready(e, 0, 0, nullptr));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "were handed over already", zoff_grad_weight(e, 2));
@@ -528,7 +528,7 @@ TEST(RanksWeight, NothingWeighsAnything)
             zoff_engine *e = all.engines[rank].get();
             zoff_step_info info = new_info();
             EXPECT_ZOFF_OK(zoff_grad_weight(e, 0));
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "all micro-batches of this step weigh 0", zoff_step(e, nullptr, &info));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "all micro-batches of this step have weight 0", zoff_step(e, nullptr, &info));
             EXPECT_EQ(ZOFF_OUTCOME_BEFORE, info.outcome);
             EXPECT_ZOFF_OK(zoff_grads_drop(e));
             expect_weights_of_either(*all.trainers[rank], before, before);

@@ -161,7 +161,7 @@ TEST_P(StateRangeFaults, DestroyMakesThemDurable)
 TEST_P(StateRangeFaults, DestroySaysWhatItCouldNotWrite)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
-    log.expect("what zoff_state_write() and zoff_param_write() wrote since the last commit is lost");
+    log.expect("data that zoff_state_write() and zoff_param_write() wrote since the last commit is lost");
     {
         aio_fault fault;
         fault.result = [&](int, int res, bool writes, uint64_t, size_t) { return writes ? -ENOSPC : res; };

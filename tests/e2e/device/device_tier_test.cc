@@ -237,7 +237,7 @@ TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)
     opts.comm = ranks[1];
     ranks[1]->reaches = accel_under_test();
     ranks[1]->device = 3;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 1: its communicator is on device 3 of ", zoff_engine_create(&opts, &made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 1: the communicator is on device 3 of ", zoff_engine_create(&opts, &made));
     for (zoff_comm *rank : ranks)
         zoff_comm_close(rank);
 }

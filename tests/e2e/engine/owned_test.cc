@@ -218,7 +218,7 @@ TEST(OwnedRefusals, EachNamesTheWayOut)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_param_fetch(e.get(), 0, 0, &a, &a));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine_owned is false", zoff_param_fetch(e.get(), 1, 0, nullptr, &a));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is not lent", zoff_param_release(e.get(), 0, 0, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_param_write() sets them", zoff_param_bind(e.get(), 0, t.value(0), nullptr));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "set them with zoff_param_write()", zoff_param_bind(e.get(), 0, t.value(0), nullptr));
     // 34,000 elements may be live: one slice of 20,000.
     ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &a));
     ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &again));
@@ -326,7 +326,7 @@ TEST(OwnedPersist, MastersOfFp32AreThoseOfTheFile)
     t.scramble();
     e = seal_engine(t, text, 4096);
     float x = 5;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_state_read: the states are those after step 1 and the weights are not",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_state_read: the states are those after step 1, but the weights are not",
                       zoff_state_read(e.get(), 0, ZOFF_STATE_MASTER, 0, 1, &x));
     ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_MASTER, 7, 1, &x));
     t.tensors[0].master[7] = 5;

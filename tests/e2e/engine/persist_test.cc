@@ -85,7 +85,7 @@ TEST_F(Persist, WeightsAreMadeEqualOneWayOrTheOther)
     t.scramble();
     open();
     EXPECT_TRUE(log.contains("the states are those after step 1"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the states are those after step 1 and the weights may be others",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "the states are those after step 1, but the weights may be others",
                       zoff_step_begin(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
@@ -173,7 +173,7 @@ TEST_F(Persist, StatesInDramDoNotPersist)
     opts.struct_size = sizeof opts;
     opts.config = config;
     zoff_engine *made = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.persist keeps states in files, but they are to live in DRAM",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff.persist keeps states in files, but the states are in DRAM",
                       zoff_engine_create(&opts, &made));
     zoff_config_close(config);
 }

@@ -101,13 +101,13 @@ TEST(RanksLife, OnlyWhoCanAddUpIsAskedTo)
     job.on_each([&](unsigned rank) {
         engine e = make_engine(*all.trainers[rank], text("nccl"), 0, 0, job.comm_of(rank));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED,
-                          "does not do that in memory of accelerator \"host\". Open \"nccl\" and \"cuda\", or",
+                          "cannot do so in memory of accelerator \"host\". Open \"nccl\" and \"cuda\", or",
                           zoff_engine_seal(e.get()));
         e = make_engine(*all.trainers[rank], text("ordered"), 0, 0, job.comm_of(rank));
         EXPECT_ZOFF_OK(zoff_engine_seal(e.get()));
     });
     engine alone = make_engine(*all.trainers[0], text("nccl"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"self\" does not do that in memory of accelerator \"host\"",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "\"self\" cannot do so in memory of accelerator \"host\"",
                       zoff_engine_seal(alone.get()));
 }
 } // namespace

@@ -181,7 +181,7 @@ TEST_P(RanksPersist, RanksWithNothingInCommonAreNamed)
     restore(1);
     expect_refused("rank 0 has the states after step 3 (generation 4), and rank 1 those after step 1 (generation 2)");
     EXPECT_EQ(0, unlink(folder.file(file_of(1)).c_str()));
-    expect_refused("rank 0 has the states after step 3, and rank 1 has none in its nvme_path");
+    expect_refused("rank 0 has the states after step 3, but rank 1 has none in its nvme_path");
 }
 
 // A rank dies when it has written all, and before it hears that the others have: nobody commits.
@@ -251,7 +251,7 @@ TEST_P(RanksPersist, AWrongFolderStaysEmptyAndCostsNoStep)
             if (rank == 1)
                 text.replace(text.find(folder.path), folder.path.size(), wrong.path);
             all->engines[rank] = make_engine(*all->trainers[rank], text, 2048, 0, job->comm_of(rank));
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "rank 0 has the states after step 1, and rank 1 has none in its nvme_path",
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "rank 0 has the states after step 1, but rank 1 has none in its nvme_path",
                               zoff_engine_seal(all->engines[rank].get()));
         });
         EXPECT_TRUE(std::filesystem::is_empty(wrong.path));

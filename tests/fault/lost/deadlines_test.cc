@@ -96,7 +96,7 @@ const char *words_for(where place)
     return place == AT_WRITES                               ? "the write of chunk"
            : place == AT_RECORDS                            ? "a commit record of"
            : place == AT_READS || place == AT_READS_OF_BOTH ? "the read of chunk"
-                                                            : "gradient 0 of layer on its way down";
+                                                            : "the download of gradient 0 of layer";
 }
 
 class Deadlines : public testing::TestWithParam<where>
@@ -344,7 +344,7 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
 {
     EXPECT_EQ("", in_child([&]() -> std::string {
                   zoff_step_info info;
-                  log.expect(GetParam() == ON_THE_DEVICE ? "does not come to the end of what it was given" : "cannot be freed");
+                  log.expect(GetParam() == ON_THE_DEVICE ? "does not finish its work" : "cannot be freed");
                   open();
                   if (!e || step(&info) < 0)
                       return zoff_last_error();
@@ -356,7 +356,7 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
                   const double took = now() - from;
                   if (took > 20 * limit)
                       return "destroy took " + std::to_string(took) + " s";
-                  if (!log.contains(GetParam() == ON_THE_DEVICE ? "does not come to the end" : "stays open and locked"))
+                  if (!log.contains(GetParam() == ON_THE_DEVICE ? "does not finish its work" : "stays open and locked"))
                       return "nothing was said about it";
                   the_gate.open(); // it moves again, in memory that is still there
                   usleep(100000);

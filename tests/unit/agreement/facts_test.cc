@@ -140,10 +140,14 @@ TEST(FactsThatDiffer, MayHaveLongNames)
 
 TEST(FactsOfOtherItems, AreNamed)
 {
-    EXPECT_EQ("the call: rank 0 compare \"a\" where ranks 1 and 2 compare \"b\". Do better", said(3, [](unsigned rank) {
+    EXPECT_EQ("the call: the list of rank 0 has \"a\" where that of ranks 1 and 2 has \"b\": all ranks need the same version "
+              "of zoff. Do better",
+              said(3, [](unsigned rank) {
                   return std::vector<item>{{"same", "x"}, {rank ? "b" : "a", "", rank > 0}};
               }));
-    EXPECT_EQ("the call: rank 0 compare \"more\" where rank 1 compare \"nothing\". Do better", said(2, [](unsigned rank) {
+    EXPECT_EQ("the call: the list of rank 0 has \"more\" where that of rank 1 has \"nothing\": all ranks need the same version "
+              "of zoff. Do better",
+              said(2, [](unsigned rank) {
                   std::vector<item> list{{"same", "x"}, {"more", "y"}};
                   list.resize(2 - rank);
                   return list;
@@ -209,7 +213,7 @@ TEST(FactsWithoutMemory, LeaveTheListAsItWas)
             status = zoff_agreement_facts_add_count(&facts, 5, "n");
             allocations_left = -1;
         }
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "what ranks compare", status);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "values of ranks", status);
         if (!as_text) {
             EXPECT_EQ(filled, facts.word_count);
         }

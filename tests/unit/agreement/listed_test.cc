@@ -65,14 +65,14 @@ const change CHANGES[] = {
     {"nothing", "", [](saying &, small_agreement &) {}},
     {"key", "train_batch_size is 8 on rank 0 and 9 on rank 1. ", [](saying &s, small_agreement &) { s.keys[17] = '9'; }},
     {"last_key", "zoff.chunk is 64 on rank 0 and 65 on rank 1. ", [](saying &s, small_agreement &) { s.keys[31] = '5'; }},
-    {"fewer_keys", "rank 0 compare \"zoff.chunk\" where rank 1 compare \"zoff_engine_opts.state_tier\"",
+    {"fewer_keys", "the list of rank 0 has \"zoff.chunk\" where that of rank 1 has \"zoff_engine_opts.state_tier\"",
      [](saying &s, small_agreement &) { s.keys.resize(19); }},
     {"tier", "zoff_engine_opts.state_tier is ZOFF_TIER_HOST on rank 0 and ZOFF_TIER_NVME on rank 1. ",
      [](saying &s, small_agreement &) { s.settings.states_in_files = true; }},
     {"chunk", "zoff_engine_opts.chunk_elements is 64 on rank 0 and 65 on rank 1. ",
      [](saying &s, small_agreement &) { s.settings.chunk_elements++; }},
     {"reaches",
-     "whether zoff_engine_opts.comm reaches the memory of zoff_engine_opts.accel is false on rank 0 and true on rank 1. ",
+     "whether zoff_engine_opts.comm accesses the memory of zoff_engine_opts.accel is false on rank 0 and true on rank 1. ",
      [](saying &, small_agreement &self) { self.transfer.route.reaches = true; }},
     {"more_params", "the number of parameters is 3 on rank 0 and 4 on rank 1. ",
      [](saying &s, small_agreement &) { s.params.push_back(s.params[1]); }},
@@ -194,7 +194,7 @@ TEST(ListedPlan, HasTheSameTies)
         ASSERT_ZOFF_OK(zoff_model_ties_find(&self.parts.m));
         ASSERT_NO_FATAL_FAILURE(self.plan(64));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
-                          "the list of parameters that are tied, by having the same zoff_param_desc.value (as a checksum) is",
+                          "the list of tied parameters, which have the same zoff_param_desc.value (as a checksum) is",
                           zoff_agreement_listed_compare_plan(&self.a));
         EXPECT_EQ(nullptr, strstr(zoff_last_error(), "the number of")) << zoff_last_error();
     });

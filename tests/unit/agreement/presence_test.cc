@@ -153,7 +153,7 @@ TEST(PresenceOpen, LeavesNothingBehindWithoutMemory)
         EXPECT_EQ(2, fail_each_allocation([&self] {
                       const zoff_status status = zoff_agreement_presence_open(&self.a);
                       if (status != ZOFF_OK) {
-                          EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the ranks' slices", status);
+                          EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "slices of ranks", status);
                       }
                       zoff_agreement_presence_close(&self.a);
                       EXPECT_EQ(nullptr, self.a.presence.bits);

@@ -117,7 +117,7 @@ TEST_P(Terms, AreTheSameOrAreNamed)
         }
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, std::string("ranks take different steps: ") + c.words, self.compare(digest));
         EXPECT_NE(nullptr, strstr(zoff_last_error(), "(ranks 0, 1 and 3 against rank 2). Call zoff_grads_drop() on every rank, "
-                                                     "and take the step again with the same values"))
+                                                     "and repeat the step with the same values"))
             << zoff_last_error();
     });
 }
@@ -186,7 +186,7 @@ TEST(TermsOpen, ReservesWordsForThreeRanksWhereThereAreSeveral)
 {
     each_rank<stepping>(2, [](stepping &self, unsigned) {
         allocations_left = 0;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 183 x 8 bytes for what ranks compare",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "out of memory: 183 x 8 bytes for values of ranks",
                           zoff_agreement_terms_open(&self.a));
         allocations_left = -1;
         EXPECT_EQ(nullptr, self.a.step_terms);

@@ -89,14 +89,14 @@ TEST(TogetherDecides, ThatCommitsTooFarApartAreCorrupt)
 {
     decide({{5, 4, true}, {7, 6, true}, {6, 5, true}}, 0,
            "zoff_engine_seal: rank 1 has the states after step 6 (generation 7), and rank 0 those after step 4 (generation 5): "
-           "there is none that both have; go back to a checkpoint, and remove the files to start anew");
+           "no generation is on both. Remove the files and restart from a checkpoint");
 }
 
 TEST(TogetherDecides, ThatARankWithoutStatesIsCorrupt)
 {
     const std::string words =
-        "zoff_engine_seal: rank 2 has the states after step 6, and rank 1 has none in its nvme_path; give "
-        "each rank the folders that it had";
+        "zoff_engine_seal: rank 2 has the states after step 6, but rank 1 has none in its nvme_path. Give "
+        "each rank its former folders";
     decide({{7, 6, true}, NEW, {8, 6, true}}, 0, words);
     decide({{7, 6, true}, BEGINNING, {8, 6, true}}, 0, words);
     decide({{1, 6, true}, BEGINNING, {2, 6, true}}, 0, words);
@@ -230,7 +230,7 @@ TEST(TogetherOpen, LeavesNothingBehindWithoutMemory)
         EXPECT_EQ(2, fail_each_allocation([&self] {
                       const zoff_status status = zoff_agreement_together_open(&self.a);
                       if (status != ZOFF_OK) {
-                          EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "what ranks have found", status);
+                          EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "states found by ranks", status);
                       }
                       zoff_agreement_together_close(&self.a);
                       EXPECT_EQ(nullptr, self.a.together.all);

@@ -149,9 +149,9 @@ TEST(LossScale, TheLogSaysOldAndNew)
     log_catcher log;
     tiny engine(fp16_text("\"initial_scale_power\": 1"));
     log.expect("step 1 skipped: the gradient of param0, slice 0, has an inf or nan between its elements 0 and 2; weights and "
-               "states are unchanged; the loss scale stays 2 (fp16.hysteresis): overflow number 1 from here on halves it");
+               "states are unchanged; the loss scale stays 2 (fp16.hysteresis): overflows until it is halved: 1");
     ASSERT_ZOFF_OK(engine.step(true));
-    log.expect("unchanged; the loss scale was 2 and is 1 from here on");
+    log.expect("unchanged; the loss scale changes from 2 to 1");
     ASSERT_ZOFF_OK(engine.step(true));
     log.expect("unchanged; the loss scale stays 1: fp16.min_loss_scale");
     EXPECT_EQ(ZOFF_ERR_OVERFLOW, engine.step(true));
@@ -174,7 +174,7 @@ TEST(LossScale, AtTheFloorTheTrainerDecides)
         EXPECT_ZOFF_FAILS(
             ZOFF_ERR_OVERFLOW,
             "step 1 was skipped: the gradient of param0, slice 0, has an inf or nan between its elements 0 and 2, and "
-            "the loss scale is 4 already, the least that fp16.min_loss_scale allows. Weights and states are unchanged",
+            "the loss scale is 4, the minimum (fp16.min_loss_scale). Weights and states are unchanged",
             zoff_step_wait(engine.e.get(), &info));
         EXPECT_NE(std::string(zoff_last_error()).find("fp16.min_loss_scale may be as low as 1"), std::string::npos);
         EXPECT_TRUE(info.skipped);
@@ -292,7 +292,7 @@ TEST(LossScale, LeavesNoTraceInTheNumbers)
 TEST(LossScale, AnUpdateIsOneStepOfTheScale)
 {
     log_catcher log;
-    log.expect("the loss scale was 65536 and is 32768 from here on");
+    log.expect("the loss scale changes from 65536 to 32768");
     tiny engine(fp16_text("\"hysteresis\": 1", 3));
     for (int micro = 0; micro < 3; micro++) {
         EXPECT_EQ(65536, engine.scale());
@@ -346,7 +346,7 @@ TEST(LossScale, BothScalesTogetherMustBeAnFp32Number)
     zoff_step_args args = {};
     args.struct_size = sizeof args;
     args.grad_scale = 1e20;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale 1e+20 over the loss scale, 1e-20, is not a finite fp32 number",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale 1e+20 divided by the loss scale 1e-20 is not a finite fp32 number",
                       zoff_step(engine.e.get(), &args, nullptr));
     EXPECT_ZOFF_OK(zoff_step(engine.e.get(), nullptr, nullptr));
 }
@@ -359,7 +359,7 @@ TEST(LossScale, WeightsOfAnotherTypeAreTold)
     t.add(10, 1, ZOFF_F32, ZOFF_F32, 0, true); // frozen: nobody's business
     t.add(10, 1, ZOFF_BF16, ZOFF_F16);
     log.expect("fp16.enabled is true (test.json:1:");
-    log.expect("), but param2 is bf16: the type of weights is what the program registers");
+    log.expect("), but param2 is bf16: the program sets the type of weights in zoff_param_desc.dtype");
     engine e = seal_engine(t, fp16_text(""));
     EXPECT_EQ(1u, log.warnings.size());
 }

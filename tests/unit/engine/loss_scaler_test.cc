@@ -84,7 +84,8 @@ TEST(LossScaler, WhatCannotBeSet)
         bad = good;
         bad.iterations = c.first;
         bad.last_overflow = c.second;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "expected a count, and -1 or a number below it", zoff_loss_scaler_set(e, &bad));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "expected iterations >= 0 and -1 <= last_overflow < iterations",
+                          zoff_loss_scaler_set(e, &bad));
     }
     bad = good;
     bad.struct_size = 0;

@@ -184,8 +184,8 @@ TEST_P(Optimizers, AnotherOptimizerAfterSealIsRefused)
     engine e = seal_engine(t, text("Lion", "\"lr\": 1e-4, \"betas\": [0.9, 0.99]"));
     zoff_optimizer_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), sgd = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
-                      "zoff_engine_set_group: group 0 was sealed for Lion and has no states for Adam; an optimizer is chosen "
-                      "before zoff_engine_seal(), by optimizer.type and optimizer.params or with zoff_engine_set_group()",
+                      "zoff_engine_set_group: group 0 was sealed for Lion and has no states for Adam; choose the optimizer "
+                      "before zoff_engine_seal(), with optimizer.type and optimizer.params or zoff_engine_set_group()",
                       zoff_engine_set_group(e.get(), 0, &adam));
     // The states of SGD with momentum would fit, but Lion's are not those.
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "group 0 was sealed for Lion and has no states for SGD with momentum",
@@ -381,7 +381,7 @@ TEST_P(Optimizers, WeightsInFp16AreToldWhereTheConfigurationSaysBf16)
     trainer t(10);
     t.add(10, 1, ZOFF_F16, ZOFF_BF16);
     log.expect("bf16.enabled is true (test.json:1:");
-    log.expect("), but param0 is fp16: the type of weights is what the program registers");
+    log.expect("), but param0 is fp16: the program sets the type of weights in zoff_param_desc.dtype");
     std::string with = text("AdamW");
     with.insert(1, "\"bf16\": {\"enabled\": true}, ");
     engine e = seal_engine(t, with);

@@ -134,7 +134,7 @@ TEST(Schedule, AMomentumOfOneIsAnError)
                               "\"cycle_first_step_size\": 1, \"decay_step_size\": 1, \"decay_mom_rate\": 0.5}}}");
     for (int i = 0; i < 3; i++)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, as the scheduler has it: beta1 is 1.35",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, values of the scheduler: beta1 is 1.35",
                       zoff_step(e.get(), nullptr, nullptr));
     // Hyper-parameters of the call are a way out.
     zoff_optimizer_hyper h;
@@ -159,7 +159,7 @@ TEST(Schedule, RatesThatAreNoneAreErrors)
         zoff_step_args args = {};
         args.struct_size = sizeof args;
         args.t = 10;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, as the scheduler has it: lr is ",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, values of the scheduler: lr is ",
                           zoff_step(e.get(), &args, nullptr));
     }
 }

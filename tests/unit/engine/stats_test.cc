@@ -84,7 +84,7 @@ TEST_P(Stats, TheStartIsSaid)
     EXPECT_TRUE(log.contains("1 parameters, 4096 elements; states of 48.0 KiB in " +
                              (GetParam() ? "files under " + folder.path : "DRAM")));
     EXPECT_EQ(GetParam(), log.contains("(3 slots"));
-    EXPECT_TRUE(log.contains("trains by optimizer.type \"AdamW\"")) << "the optimizer of the configuration";
+    EXPECT_TRUE(log.contains("training: optimizer.type \"AdamW\"")) << "the optimizer of the configuration";
     EXPECT_FALSE(log.contains("hyper-parameters of their own"));
     zoff_optimizer_hyper h = config_groups(1)[0];
     engine own = make_engine(t, text(), 1024);

@@ -443,7 +443,7 @@ TEST(TiesOfRanks, AreTheSameOnAll)
             d.count = 100;
             ASSERT_ZOFF_OK(zoff_engine_add_param(e.get(), &d, nullptr));
         }
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the list of parameters that are tied", zoff_engine_seal(e.get()));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the list of tied parameters", zoff_engine_seal(e.get()));
     });
 }
 } // namespace

@@ -119,7 +119,7 @@ TEST_F(Files, MemoryForTheOrderIsNeededWhereOthersLearnTheSame)
     strict.needs_order = true;
     t.l.source = &strict;
     allocations_left = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weights", zoff_lending_prefetch_reserve(&t.l));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weight fetches", zoff_lending_prefetch_reserve(&t.l));
     EXPECT_ZOFF_OK(zoff_lending_prefetch_reserve(&t.l));
 }
 

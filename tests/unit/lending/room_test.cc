@@ -87,7 +87,7 @@ TEST_F(Room, OfWhatIsLentIsNeverGivenUp)
     EXPECT_EQ((numbers{0, 1, 3}), placed());
     t.slice(3).lent = 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
-                      "100 elements of name do not fit beside the 300 that are lent: release what is not in use, or raise "
+                      "100 elements of name do not fit beside the 300 that are lent: release unused slices, or raise "
                       "stage3_max_live_parameters, which is 300",
                       find(4));
     EXPECT_EQ((numbers{0, 1, 3}), placed());

@@ -98,7 +98,7 @@ TEST(Sources, WithoutMemoryForTheOrderNothingIsPlanned)
         const void *lent = nullptr;
         allocations_left = rank == 0 ? 0 : -1;
         if (rank == 0) {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weights", zoff_lending_fetch_slice(&t.l, 0, 0, &lent));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the order of weight fetches", zoff_lending_fetch_slice(&t.l, 0, 0, &lent));
         }
         EXPECT_EQ(0u, t.l.cache.assembly.planned);
         EXPECT_EQ(nullptr, t.slice(0).at);

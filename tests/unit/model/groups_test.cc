@@ -119,11 +119,12 @@ TEST_F(Groups, WhatNeedsOtherStatesIsRefusedOnceTheyAreLaidOut)
     ASSERT_ZOFF_OK(set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.5)));
     ASSERT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_LION))); // of no parameter
     zoff_model_groups_fix(m);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
-                      "set: group 0 was sealed for SGD without momentum and has no states for SGD with momentum; an optimizer",
-                      set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.25, 0.5)));
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_STATE,
+        "set: group 0 was sealed for SGD without momentum and has no states for SGD with momentum; choose the optimizer",
+        set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.25, 0.5)));
     EXPECT_EQ(std::string::npos, std::string(zoff_last_error()).find("zoff_optimizer_hyper_init"));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "set: group 1 was sealed for Adam and has no states for Adagrad; an optimizer",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "set: group 1 was sealed for Adam and has no states for Adagrad; choose the optimizer",
                       set(1, hyper_of(ZOFF_OPTIMIZER_ADAGRAD)));
     EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("zoff_optimizer_hyper_init() fills in"));
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr);
@@ -213,7 +214,7 @@ TEST_F(Groups, TheScheduleActsOnAGroupsOwn)
     // An error says whose number it is.
     zoff_optimizer_hyper out = {};
     parts.values.schedule.min_lr = -4;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, as the scheduler has it: lr is -4",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, values of the scheduler: lr is -4",
                       zoff_model_groups_of_step(m, &no_args, 0, 1, &out));
     parts.values.schedule.type = ZOFF_SCHEDULE_NONE;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0: step number t is 0",

@@ -91,11 +91,11 @@ TEST_F(Scaler, SaysWhatAnOverflowWillDo)
         } else if (now.scale < before) {
             halved++;
             EXPECT_EQ(before / 2, now.scale);
-            EXPECT_NE(std::string::npos, said.find("and is " + std::to_string((int)now.scale) + " from here on")) << said;
+            EXPECT_NE(std::string::npos, said.find(" to " + std::to_string((int)now.scale) + " for the next step")) << said;
         } else {
             waited++;
             EXPECT_EQ(left - 1, now.hysteresis);
-            EXPECT_NE(std::string::npos, said.find("overflow number " + std::to_string(now.hysteresis))) << said;
+            EXPECT_NE(std::string::npos, said.find("overflows until it is halved: " + std::to_string(now.hysteresis))) << said;
         }
     }
     EXPECT_LT(0u, halved);

@@ -46,7 +46,7 @@ TEST_F(Overlaps, WeightsAreNamedInTheOrderOfTheList)
     add(at("high", 99, 0));
     add(at("far", 500, 500));
     add(at("low", 0, 200));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the call: the weights of high and low overlap in memory: each would be updated by",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the call: the weights of high and low overlap in memory: each would be updated from",
                       check());
     parts.m.params[0].value = (char *)(w + 100);
     EXPECT_ZOFF_OK(check());
@@ -114,10 +114,10 @@ TEST_F(Overlaps, AFrozenOneMayNotChange)
     still.frozen = true;
     add(at("wte", 0, 0));
     add(still);
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of wte and still overlap in memory, and only still is frozen", check());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of wte and still overlap in memory, but only still is frozen", check());
     parts.m.params[0].frozen = true;
     parts.m.params[1].frozen = false;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte and still overlap in memory, and only wte is frozen", check());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "wte and still overlap in memory, but only wte is frozen", check());
 }
 
 TEST_F(Overlaps, ALongFrozenOneIsSeenBehindAShortOne)
@@ -127,7 +127,7 @@ TEST_F(Overlaps, ALongFrozenOneIsSeenBehindAShortOne)
     add(lengthy);
     add(brief);
     add(at("wte", 100, 0));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and wte overlap in memory, and only long is frozen", check());
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and wte overlap in memory, but only long is frozen", check());
 }
 
 TEST_F(Overlaps, WhatIsNotThereDoesNot)

@@ -42,11 +42,12 @@ TEST(DeviceDirectFind, WantsSeveralRanksAndTheirDevices)
             EXPECT_EQ(reaches && reaches[0] == 'e', self.t.route.reaches);
         }
         self.wire.ranks->device = 3;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
-                          "rank " + std::to_string(rank) +
-                              ": its communicator is on device 3 of \"emulated\", its accelerator is device 0: open both on "
-                              "the same one",
-                          zoff_transfer_links_choose(&self.t));
+        EXPECT_ZOFF_FAILS(
+            ZOFF_ERR_INVALID,
+            "rank " + std::to_string(rank) +
+                ": the communicator is on device 3 of \"emulated\", but the accelerator is device 0: open both on "
+                "the same device",
+            zoff_transfer_links_choose(&self.t));
         self.t.route.reaches = false;
         small_transfer host(self.wire.ranks);
         ASSERT_ZOFF_OK(zoff_transfer_links_choose(&host.t));
@@ -60,10 +61,9 @@ TEST(DeviceDirectCheck, RefusesSumsThatTheCommunicatorDoesNotMake)
     zoff_comm *ranks = self.wire.ranks;
     ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
     self.values.nccl_adds = true;
-    const std::string words =
-        "zoff.reduce_scatter is \"nccl\": gradients would be added up by the communicator, and \"threads\" "
-        "does not do that in memory of accelerator \"emulated\". Open \"nccl\" and \"cuda\", or set it to "
-        "\"ordered\"";
+    const std::string words = "zoff.reduce_scatter is \"nccl\": the communicator has to sum gradients, and \"threads\" "
+                              "cannot do so in memory of accelerator \"emulated\". Open \"nccl\" and \"cuda\", or set it to "
+                              "\"ordered\"";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
     ranks->adds = true;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, words, zoff_transfer_links_check(&self.t));
@@ -74,7 +74,7 @@ TEST(DeviceDirectCheck, RefusesSumsThatTheCommunicatorDoesNotMake)
     self.values.wire_dtype = ZOFF_F32;
     ASSERT_ZOFF_OK(zoff_transfer_links_check(&self.t));
     self.values.wire_dtype = ZOFF_BF16;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which adds up in fp32, and communication_data_type is \"bf16\": leave that out",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "which sums in fp32, and communication_data_type is \"bf16\": remove that key",
                       zoff_transfer_links_check(&self.t));
     ranks->adds = false;
     ranks->reaches = nullptr;
@@ -109,9 +109,8 @@ TEST(DeviceDirectOpen, LeavesNothingBehindWhereTheDeviceFails)
             self.device.fail = 0;
             EXPECT_TRUE(status == ZOFF_OK || status == ZOFF_ERR_DEVICE);
             if (n == 1) {
-                EXPECT_NE(nullptr,
-                          strstr(zoff_last_error(),
-                                 "what goes to other ranks (reduce_bucket_size makes it less), 640 bytes of the device: "))
+                EXPECT_NE(nullptr, strstr(zoff_last_error(), "buffers for the exchange between ranks (a smaller "
+                                                             "reduce_bucket_size reduces them), 640 bytes of device memory: "))
                     << zoff_last_error();
             }
             zoff_transfer_device_direct_close(&self.t);

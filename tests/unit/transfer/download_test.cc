@@ -81,7 +81,7 @@ TEST_F(Download, NamesTheGradientThatFails)
     self.device.fails_polls = true;
     self.device.calls = 0;
     self.device.fail = 2;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "gradient 1 of p, on its way from accelerator \"emulated\": event_poll failed",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "download of gradient 1 of p from accelerator \"emulated\": event_poll failed",
                       zoff_transfer_download_poll(&self.t));
     EXPECT_EQ((marks{true, false, false}), down());
     EXPECT_EQ(1u, under_way()) << "it is asked again";
@@ -95,7 +95,7 @@ TEST_F(Download, IsForgottenWhereTheDeviceHasFailed)
     ASSERT_NO_FATAL_FAILURE(take(1));
     self.device.fails_polls = self.device.fails_for_ever = true;
     self.device.fail = 1;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "gradient 0 of p, on its way", zoff_transfer_download_finish(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "download of gradient 0 of p from", zoff_transfer_download_finish(&self.t));
     EXPECT_EQ(0u, under_way());
     EXPECT_EQ((marks{false, false, false}), down());
     self.device.fail = 0;
@@ -106,7 +106,7 @@ TEST_F(Download, StaysWhereTheDeviceStandsStill)
     ASSERT_NO_FATAL_FAILURE(self.hold(self.device.stream));
     ASSERT_NO_FATAL_FAILURE(take(1));
     self.t.pollers.device.timeout_seconds = 0.05;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "is waited for: gradient 1 of p on its way down",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "The engine waits for the download of gradient 1 of p",
                       zoff_transfer_download_finish(&self.t));
     EXPECT_EQ(1u, under_way()) << "it may still come";
     self.let_go = true;

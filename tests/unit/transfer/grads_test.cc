@@ -187,7 +187,7 @@ TEST_F(Grads, NeedMemoryForTheirSlices)
 {
     zoff_transfer_grads_close(&self.t);
     allocations_left = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "the gradients' slices", zoff_transfer_grads_open(&self.t));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "gradient slices", zoff_transfer_grads_open(&self.t));
     allocations_left = -1;
     EXPECT_EQ(nullptr, self.t.grads.slots);
     ASSERT_ZOFF_OK(zoff_transfer_grads_open(&self.t));

@@ -60,16 +60,16 @@ TEST_F(Streams, SayWhatStandsStill)
         return std::string(zoff_last_error());
     };
     const std::string begin =
-        "accelerator \"emulated\" has neither moved nor failed for 2.5 s (timeout_seconds), and is waited "
-        "for: ";
-    EXPECT_EQ(0u, said().find(begin + "work of the engine. Look at what is in the program's stream before it"));
+        "accelerator \"emulated\" made no progress and reported no error for 2.5 s (timeout_seconds). The engine "
+        "waits for ";
+    EXPECT_EQ(0u, said().find(begin + "its own work on the device. Check the work before it in the program's stream"));
     d.norm.waits = 1;
-    EXPECT_EQ(0u, said().find(begin + "gradients that are measured."));
+    EXPECT_EQ(0u, said().find(begin + "the measurement of gradients."));
     d.staging.slots[2].uploads = true;
-    EXPECT_EQ(0u, said().find(begin + "weights on their way up."));
+    EXPECT_EQ(0u, said().find(begin + "the upload of weights."));
     d.downloads.queue[0].slice = 1;
     d.downloads.end = 1;
-    EXPECT_EQ(0u, said().find(begin + "gradient 1 of p on its way down."));
+    EXPECT_EQ(0u, said().find(begin + "the download of gradient 1 of p."));
     d.downloads.end = d.norm.waits = 0;
     d.staging.slots[2].uploads = false;
 }
@@ -95,7 +95,7 @@ TEST_F(Streams, ThatStandStillAreAnErrorWhenTheTimeIsOver)
     self.t.pollers.device.timeout_seconds = 0.05;
     self.t.device.norm.waits = 1;
     ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.compute));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "neither moved nor failed for 0.05 s",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "made no progress and reported no error for 0.05 s",
                       zoff_transfer_streams_sync(&self.t, self.t.device.compute));
     EXPECT_TRUE(self.t.pollers.device.is_overdue);
     EXPECT_LT(0.0, self.info.seconds.device_wait);
