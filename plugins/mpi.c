@@ -1,19 +1,20 @@
-/* mpi.c: libzoff_mpi.so, the communicator "mpi": MPI_COMM_WORLD of the MPI that zoff was built beside. */
+/* mpi.c: libzoff_mpi.so, the communicator "mpi". It uses MPI_COMM_WORLD of the MPI library that zoff was compiled with. */
 #include <zoff/mpi.h>
 #include <zoff/plugin.h>
 
-/* Of this process, for the plug-in is loaded once. Communicators are opened and closed by one thread at a time. */
-static int open_count, is_ours; /* communicators; whether it was the plug-in that initialised MPI */
+/* Shared by the process, because the plug-in is loaded once. No lock: only one thread at a time opens or closes communicators.
+ */
+static int open_count, is_ours; /* number of open communicators; whether the plug-in has initialised MPI */
 
 static void close_one(void *ctx, int clean)
 {
     zoff_mpi_close(ctx, clean);
-    /* MPI_Finalize waits for all ranks, and those that a broken group misses do not come. */
+    /* After a failure MPI is not finalised: MPI_Finalize waits for all ranks, and a lost rank never comes. */
     if (--open_count == 0 && is_ours && clean && zoff_mpi_is_up())
         MPI_Finalize();
 }
 
-/* NULL, or why the functions that the loader has found are not those that this was compiled for. */
+/* NULL, or an error text if the loaded MPI library is not the kind that this plug-in was compiled for. */
 static const char *find_other_mpi(void)
 {
     static char words[256];
@@ -31,8 +32,8 @@ static const char *find_other_mpi(void)
         return NULL;
     snprintf(
         words, sizeof words,
-        "libzoff_mpi.so was built for %s, and the MPI of this program is %.80s: compile zoff_comm_from_mpi() of zoff/mpi.h "
-        "into the program",
+        "libzoff_mpi.so was built for %s, but this program uses %.80s: compile zoff_comm_from_mpi() of zoff/mpi.h into the "
+        "program",
         wanted, version);
     return words;
 }
@@ -47,7 +48,7 @@ static void connect_world(zoff_comm_transport *out)
         return;
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
-    out->failure = "MPI was finalised, and cannot be initialised again in this process: keep one communicator open, or call "
+    out->failure = "MPI was finalised and cannot be initialised again in this process: keep one communicator open, or call "
                    "MPI_Init_thread() in the program";
     if (finalised)
         return;

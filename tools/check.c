@@ -1,4 +1,4 @@
-/* check.c: `zoff check FILE`: what a configuration comes to, or what is wrong with it. */
+/* check.c: `zoff check FILE`: prints the effective configuration, or the error in it. */
 #include "verbs.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-/* The lines of what nobody has given go. */
+/* Remove the lines of keys that have their default value. */
 static void drop_defaults(char *text)
 {
     static const char END[] = " # default";
@@ -71,14 +71,14 @@ int verb_check(int argc, char **argv)
         } else if (strcmp(argv[i], "--changed") == 0) {
             changed = true;
         } else if (takes_value) {
-            argv[set_count++] = argv[++i]; /* gathered at the front, which has been read */
+            argv[set_count++] = argv[++i]; /* collect the values at the front of argv, which has been read already */
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return usage_error("check: there is no option \"%s\"", argv[i]);
         } else if (path) {
-            return usage_error("check: one file at a time: \"%s\" or \"%s\"", path, argv[i]);
+            return usage_error("check takes one file, not both \"%s\" and \"%s\"", path, argv[i]);
         } else {
             path = argv[i];
         }
     }
-    return path ? check(path, ranks, changed, argv, set_count) : usage_error("check: which file?");
+    return path ? check(path, ranks, changed, argv, set_count) : usage_error("check needs a file");
 }

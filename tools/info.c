@@ -32,7 +32,7 @@ static int print_features(void)
 int verb_info(int argc, char **argv)
 {
     if (argc > 0)
-        return usage_error("info takes no arguments, such as \"%s\"", argv[0]);
+        return usage_error("info takes no arguments, but was given \"%s\"", argv[0]);
     printf("%-14s %u.%u.%u\n", "zoff", zoff_version() / 10000, zoff_version() / 100 % 100, zoff_version() % 100);
     printf("%-14s %s\n", "kernels", zoff_isa());
     printf("%-14s %ld online\n", "CPUs", sysconf(_SC_NPROCESSORS_ONLN));

@@ -1,6 +1,6 @@
-/* plan.c: `zoff plan FILE`: what a model takes by tier under a configuration, whether this machine has it, how long a step
- * takes and how long a drive lasts. The figures are those that an engine would make itself by; nothing of that size is
- * allocated. */
+/* plan.c: `zoff plan FILE`: prints the memory and disk that a model needs under a configuration, whether this machine has them,
+ * the time of a step, and how many steps a drive lasts. The sizes come from an engine's own plan, without the allocation of
+ * such memory. */
 #include "verbs.h"
 
 #include <ctype.h>
@@ -15,10 +15,10 @@
 
 typedef struct plan_options {
     const char *path;
-    double elements, tbw; /* of the model; terabytes that the drive's maker lets be written, 0: not given */
+    double elements, tbw; /* elements of the model; write endurance of the drive in terabytes, 0: not given */
     zoff_dtype dtype;
     unsigned ranks;
-    bool measures; /* the folders, too */
+    bool measures; /* measure the folder as well */
     char **sets;
     int set_count;
 } plan_options;
@@ -33,21 +33,21 @@ static const char *dtype_name(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? "fp32" : dtype == ZOFF_F16 ? "fp16" : "bf16";
 }
 
-/* What an engine takes of each rank, and its sum; host_memory is a limit of the first line only. */
+/* Print the DRAM that an engine uses on each rank, by purpose and in total. zoff.host_memory limits only the first line. */
 static void print_memory(const zoff_plan_info *info)
 {
     print_bytes("DRAM for states", info->host_bytes);
     if (info->tier == ZOFF_TIER_NVME)
-        print_bytes("  of it chunks that stay there", info->resident_bytes);
+        print_bytes("  of these, resident chunks", info->resident_bytes);
     if (info->accumulator_bytes)
         print_bytes("DRAM for gradient accumulation", info->accumulator_bytes);
     if (info->weight_bytes)
         print_bytes("DRAM for weights of the engine", info->weight_host_bytes);
     if (info->exchange_bytes)
-        print_bytes("DRAM for what goes to other ranks", info->exchange_bytes);
+        print_bytes("DRAM for exchange between ranks", info->exchange_bytes);
     if (info->device_host_bytes)
-        print_bytes("DRAM for what goes to a device", info->device_host_bytes);
-    print_bytes("DRAM in all", info->memory_bytes);
+        print_bytes("DRAM for transfers to a device", info->device_host_bytes);
+    print_bytes("DRAM in total", info->memory_bytes);
 }
 
 static void print_files(const zoff_plan_info *info)
@@ -57,7 +57,7 @@ static void print_files(const zoff_plan_info *info)
     if (info->weight_nvme_bytes)
         print_bytes("files of weights", info->weight_nvme_bytes);
     if (info->tier == ZOFF_TIER_NVME)
-        printf("%-34s %12" PRIu64 "  of at most %.1f MiB, %u at a time in DRAM\n", "chunks", info->chunk_count,
+        printf("%-34s %12" PRIu64 "  of at most %.1f MiB, %u of them in DRAM at a time\n", "chunks", info->chunk_count,
                (double)info->chunk_bytes / (1 << 20), info->slots);
     if (info->tier == ZOFF_TIER_NVME || info->step_write_bytes) {
         print_bytes("read from files in a step", info->step_read_bytes);
@@ -74,7 +74,7 @@ static const char *first_folder(const zoff_config *config)
     const char *folder = NULL;
     for (size_t i = 0; i < sizeof KEYS / sizeof KEYS[0] && !folder; i++) {
         if (zoff_config_string(config, KEYS[i], &folder) < 0)
-            folder = NULL; /* a list of folders: their sum is for seal to see */
+            folder = NULL; /* a list of folders: zoff_engine_seal() checks their total, this command does not */
     }
     return folder;
 }
@@ -84,21 +84,22 @@ static void print_machine(const plan_options *o, const zoff_plan_info *info, con
     const double need = (double)info->memory_bytes * o->ranks, have = (double)info->memory_free_bytes;
     const double files = (double)(info->nvme_bytes + info->weight_nvme_bytes) * o->ranks;
     struct statvfs about;
-    printf("\nthis machine%s\n", o->ranks > 1 ? ", with all ranks on it" : "");
-    printf("%-34s %12.3f GiB  of %.3f GiB that are free: %s\n", "DRAM", need / (1 << 30), have / (1 << 30),
+    printf("\nthis machine%s\n", o->ranks > 1 ? ", if all ranks run on it" : "");
+    printf("%-34s %12.3f GiB  of %.3f GiB free: %s\n", "DRAM", need / (1 << 30), have / (1 << 30),
            need <= have ? "enough" : "NOT ENOUGH");
     if (files > 0 && folder && statvfs(folder, &about) == 0) {
         const double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
-        printf("%-34s %12.3f GiB  of %.3f GiB that are free in %s: %s\n", "files", files / (1 << 30), free_bytes / (1 << 30),
-               folder, files <= free_bytes ? "enough" : "NOT ENOUGH");
+        printf("%-34s %12.3f GiB  of %.3f GiB free in %s: %s\n", "files", files / (1 << 30), free_bytes / (1 << 30), folder,
+               files <= free_bytes ? "enough" : "NOT ENOUGH");
     } else if (files > 0) {
-        printf("%-34s %12.3f GiB  %s\n", "files", files / (1 << 30), folder ? "the folder is not here" : "in several folders");
+        printf("%-34s %12.3f GiB  %s\n", "files", files / (1 << 30),
+               folder ? "the folder does not exist" : "in several folders");
     }
 }
 
-/* ---- how long ---- */
+/* ---- time of a step ---- */
 
-/* Elements that an engine of this configuration's optimizer updates in a second, states in DRAM; 0: not measured. */
+/* Measure the elements per second that an engine updates with this optimizer and states in DRAM; 0: not measured. */
 static double measure_update(const plan_options *o, const char *optimizer, unsigned threads)
 {
     enum { COUNT = 4 << 20, STEPS = 5 };
@@ -142,14 +143,14 @@ static void print_seconds(const plan_options *o, const zoff_plan_info *info, con
     zoff_aio_tune_result result = {.struct_size = sizeof result};
     if (!o->measures || !folder) {
         printf("%-34s              not measured: %s\n", "read and write files",
-               folder ? "--measure takes two seconds for it" : "there are several folders");
+               folder ? "--measure does it in two seconds" : "there are several folders");
     } else if (zoff_aio_tune(folder, &opts, &result) < 0) {
         printf("%-34s              not measured: %s\n", "read and write files", zoff_last_error());
     } else {
         disk = bytes / result.mixed_rate;
         printf("%-34s %12.3f s    measured %s: %.2f GB/s in %s\n", "read and write files", disk,
                result.cached ? "before" : "now", result.mixed_rate * 1e-9, folder);
-        printf("%-34s %12.3f s    the longer of the two: they overlap\n", "at least", disk > update ? disk : update);
+        printf("%-34s %12.3f s    the longer of the two, because they overlap\n", "at least", disk > update ? disk : update);
     }
 }
 
@@ -171,14 +172,14 @@ static int print_plan(const plan_options *o, const zoff_config *config, const zo
     print_machine(o, info, folder);
     print_seconds(o, info, optimizer, folder);
     if (o->tbw > 0 && info->step_write_bytes)
-        printf("\na drive that may be written %g TB lasts %.0f steps\n", o->tbw,
+        printf("\na drive with an endurance of %g TB written lasts %.0f steps\n", o->tbw,
                floor(o->tbw * 1e12 / (double)info->step_write_bytes));
     else if (o->tbw > 0)
         printf("\nno step writes to a drive\n");
     return finish_output();
 }
 
-/* An engine that is never sealed: rank 0 of ranks that are not there. */
+/* Plan with an engine that is never sealed. It is rank 0 of a group of threads; the other ranks do nothing. */
 static int make_plan(const plan_options *o, zoff_config *config, bool owned, zoff_plan_info *info)
 {
     zoff_engine *e = NULL;
@@ -201,7 +202,8 @@ static int make_plan(const plan_options *o, zoff_config *config, bool owned, zof
     return result;
 }
 
-/* A plan needs no schedule, and no word on what is trained: only the warnings of the file itself are heard. */
+/* Resolve once for the warnings about the file. Afterwards remove the schedule, which a plan does not need, and drop log lines
+ * about training. */
 static int plan(const plan_options *o, zoff_config *config)
 {
     zoff_plan_info info = {.struct_size = sizeof info};
@@ -233,7 +235,7 @@ static int run(const plan_options *o)
     return result;
 }
 
-/* "7e9", "7000000000" and "7B" alike. */
+/* Read a number such as "7e9", "7000000000" or "7B". */
 static int read_number(const char *option, const char *text, double most, double *out)
 {
     static const char UNITS[] = "kmbt";
@@ -262,7 +264,7 @@ static int read_dtype(const char *text, zoff_dtype *out)
             return EXIT_DONE;
         }
     }
-    return usage_error("--dtype may be bf16, fp16 or fp32, not \"%s\"", text);
+    return usage_error("--dtype must be bf16, fp16 or fp32, not \"%s\"", text);
 }
 
 static int read_option(plan_options *o, const char *option, char *value)
@@ -278,7 +280,7 @@ static int read_option(plan_options *o, const char *option, char *value)
     if (strcmp(option, "--dtype") == 0)
         return read_dtype(value, &o->dtype);
     if (strcmp(option, "--set") == 0) {
-        o->sets[o->set_count++] = value; /* gathered at the front, which has been read */
+        o->sets[o->set_count++] = value; /* collect the values at the front of argv, which has been read already */
         return EXIT_DONE;
     }
     return usage_error("plan: there is no option \"%s\"", option);
@@ -298,12 +300,12 @@ int verb_plan(int argc, char **argv)
                 return result;
             i++;
         } else if (o.path) {
-            return usage_error("plan: one file at a time: \"%s\" or \"%s\"", o.path, argv[i]);
+            return usage_error("plan takes one file, not both \"%s\" and \"%s\"", o.path, argv[i]);
         } else {
             o.path = argv[i];
         }
     }
     if (!o.path)
-        return usage_error("plan: which file?");
-    return o.elements >= 1 ? run(&o) : usage_error("plan: how many parameters? --elements N");
+        return usage_error("plan needs a file");
+    return o.elements >= 1 ? run(&o) : usage_error("plan needs --elements N, the number of parameters");
 }

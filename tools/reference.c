@@ -1,4 +1,4 @@
-/* reference.c: `zoff reference`: the text of docs/CONFIG.md. */
+/* reference.c: `zoff reference`: prints the text of docs/CONFIG.md. */
 #include "verbs.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 int verb_reference(int argc, char **argv)
 {
     if (argc > 0)
-        return usage_error("reference takes no arguments, such as \"%s\"", argv[0]);
+        return usage_error("reference takes no arguments, but was given \"%s\"", argv[0]);
     size_t bytes, fitted;
     char *text = NULL;
     if (zoff_config_reference(NULL, 0, &bytes) < 0 || !(text = malloc(bytes + 1)) ||

@@ -1,4 +1,4 @@
-/* source.c: the configuration that a verb works on: a file or standard input, under what --set says. */
+/* source.c: opens the configuration of a verb: --set values, then a file or standard input. */
 #include "verbs.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zoff/zoff.h>
 
-/* Larger than any configuration: the library refuses less. */
+/* Bytes; more than the library's limit for a configuration, so the library reports a text that is too large. */
 enum { STDIN_MAX = 32 << 20 };
 
 static int read_stdin(zoff_config *config)
@@ -20,7 +20,7 @@ static int read_stdin(zoff_config *config)
     const size_t bytes = fread(text, 1, STDIN_MAX, stdin);
     int result = EXIT_DONE;
     if (ferror(stdin)) {
-        fprintf(stderr, "error: stdin: cannot read it: %s\n", strerror(errno));
+        fprintf(stderr, "error: cannot read standard input: %s\n", strerror(errno));
         result = EXIT_FAILED;
     } else if (zoff_config_read_text(config, text, bytes, "stdin") < 0) {
         result = library_error();
@@ -29,7 +29,7 @@ static int read_stdin(zoff_config *config)
     return result;
 }
 
-/* --set KEY=VALUE; the argument is cut at its "=". */
+/* Apply one --set KEY=VALUE. Cuts the argument at its "=". */
 static int set_key(zoff_config *config, char *argument)
 {
     char *equals = strchr(argument, '=');

@@ -1,4 +1,4 @@
-/* tune.c: `zoff tune FOLDER`: how fast a folder is, and which "aio" section suits it. */
+/* tune.c: `zoff tune FOLDER`: measures how fast a folder is, and prints the best "aio" section for it. */
 #include "verbs.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static int print_table(const char *folder, const zoff_aio_tune_result *result)
     return finish_output();
 }
 
-/* Whoever asks by hand wants to know how it is now; the folder keeps it for those who ask by "aio": "auto". */
+/* Always measures anew (`fresh`). The result is stored in the folder, where "aio": "auto" finds it. */
 int verb_tune(int argc, char **argv)
 {
     const char *folder = NULL;
@@ -40,12 +40,12 @@ int verb_tune(int argc, char **argv)
         else if (argv[i][0] == '-' && argv[i][1])
             return usage_error("tune: there is no option \"%s\"", argv[i]);
         else if (folder)
-            return usage_error("tune: one folder at a time: \"%s\" or \"%s\"", folder, argv[i]);
+            return usage_error("tune takes one folder, not both \"%s\" and \"%s\"", folder, argv[i]);
         else
             folder = argv[i];
     }
     if (!folder)
-        return usage_error("tune: which folder?");
+        return usage_error("tune needs a folder");
     zoff_aio_tune_opts opts = {.struct_size = sizeof opts, .fresh = true};
     zoff_aio_tune_result result = {.struct_size = sizeof result};
     if (zoff_aio_tune(folder, &opts, &result) < 0) {

@@ -1,4 +1,4 @@
-/* zoff.c: the zoff command: a table of verbs and how the words of the command line reach them. */
+/* zoff.c: the zoff command: a table of verbs, their help, and their dispatch. */
 #include "verbs.h"
 
 #include <errno.h>
@@ -13,14 +13,15 @@ static const struct {
     const char *arguments, *help;
 } VERBS[] = {
     {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
-     "read a configuration and print what it comes to, each value with where it is from; with --changed without the defaults"},
-    {"info", verb_info, "", "print the version, the instruction set in use, and what this machine has"},
+     "read a configuration and print its effective values, each with its source; with --changed without the defaults"},
+    {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
-     "print what a model of N parameters (7e9, 7B, 350M) takes by tier on each rank, whether this machine has it, how long a "
-     "step\n      takes by a short measurement of the update (--measure: of the folders, too, for two seconds each), and how "
-     "many steps a drive\n      of so many terabytes written lasts"},
+     "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"
+     "      it. Also print the time of a step, from a short measurement of the update. With --measure, measure the folder,\n"
+     "      too, for two seconds. With --tbw, print how many steps a drive with an endurance of TB terabytes lasts"},
     {"reference", verb_reference, "", "print every configuration key, as Markdown"},
-    {"tune", verb_tune, "FOLDER [--json]", "measure for two seconds how fast a folder is, and which \"aio\" section suits it"},
+    {"tune", verb_tune, "FOLDER [--json]",
+     "measure for two seconds how fast a folder is, and print the best \"aio\" section for it"},
 };
 enum { VERB_COUNT = sizeof VERBS / sizeof VERBS[0] };
 
@@ -31,8 +32,8 @@ static void print_verb(FILE *to, size_t i)
 
 static void print_end(FILE *to)
 {
-    fprintf(to, "\nFILE may be - for standard input. --set counts before the file is checked.\n"
-                "Exit status: 0 done; 1 failed, the reason is on stderr; 2 used wrongly.\n");
+    fprintf(to, "\nFILE may be - for standard input. --set is applied before the file is checked.\n"
+                "Exit status: 0: done; 1: failed, with the reason on stderr; 2: wrong arguments.\n");
 }
 
 static void print_usage(FILE *to)
@@ -48,7 +49,8 @@ static bool is_help(const char *word)
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* `zoff VERB --help`; a file may be called help. */
+/* Print the help of `zoff VERB --help`. The word "help" without dashes is no option there, because a file may have that name.
+ */
 static int help_of(size_t verb)
 {
     printf("usage:\n\n");
@@ -91,7 +93,7 @@ int library_error(void)
     return EXIT_FAILED;
 }
 
-/* The library's log lines, as a command prints them. */
+/* Print a log line of the library in the form of a command's messages. */
 static void print_log(zoff_log_level level, const char *room, const char *line, void *ctx)
 {
     (void)room;

@@ -1,4 +1,4 @@
-/* book.c: the book of a communicator: its life, its lock, and the channels in it by id. */
+/* book.c: makes and frees the book of a communicator, takes its lock, and finds open channels by id. */
 #include "book_priv.h"
 
 #include "mem.h"
@@ -16,12 +16,13 @@ zoff_status zoff_comm_prepare(zoff_comm *comm)
         zoff_base_mem_free(b);
         return status;
     }
-    /* A thread may end inside a call, where the ranks of a test are threads that die; others then go on. */
+    /* The lock is robust: a thread may end inside of a call, as the ranks of some tests do, and others must still get the lock.
+     */
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&b->lock, &kind);
     pthread_mutexattr_destroy(&kind);
-    b->slots = 1; /* that of the common channel */
+    b->slots = 1; /* slot 0 belongs to the common channel */
     comm->book = b;
     comm->common.is_open = true;
     return ZOFF_OK;
@@ -47,7 +48,7 @@ void zoff_comm_unlock(zoff_comm *comm)
     pthread_mutex_unlock(&comm->book->lock);
 }
 
-/* All that are open: they are few. */
+/* A linear search: few channels are open. */
 const zoff_comm_channel *zoff_comm_channel_find(const zoff_comm *comm, uint32_t id)
 {
     const zoff_comm_channel *c = id ? comm->book->open : &comm->common;

@@ -1,5 +1,5 @@
-/* book_priv.h: what a communicator remembers of its users and of the calls in which the program waits for other ranks; one lock
- * for all of it. */
+/* book_priv.h: the records of a communicator: the engines that use it, and the calls in which the program waits for other
+ * ranks. One lock guards all of it. */
 #ifndef ZOFF_COMM_BOOK_PRIV_H
 #define ZOFF_COMM_BOOK_PRIV_H
 
@@ -7,27 +7,27 @@
 
 #include <pthread.h>
 
-enum { ZOFF_COMM_VISITS = 256 }; /* of this rank, that are remembered */
+enum { ZOFF_COMM_VISITS = 256 }; /* this rank remembers its last 256 calls */
 
 typedef struct zoff_comm_book {
     pthread_mutex_t lock;
-    zoff_comm_channel *come; /* without a channel yet */
+    zoff_comm_channel *come; /* registered, not open; in order of registration */
     zoff_comm_channel *open;
     unsigned open_count;
-    uint64_t births, slots;                   /* a bit for each slot in use */
-    uint32_t last;                            /* id */
-    zoff_comm_visit visits[ZOFF_COMM_VISITS]; /* by number */
+    uint64_t births, slots;                   /* registrations so far; one bit for each slot in use */
+    uint32_t last;                            /* last id that was given out */
+    zoff_comm_visit visits[ZOFF_COMM_VISITS]; /* ring, indexed by number */
     uint64_t done;                            /* number of the last call that counted */
-    unsigned depth;                           /* 0: the program is in no call that waits */
-    double since;
-    bool is_told;    /* that call, to the others */
-    bool has_unseen; /* there may be something to compare */
-    double failed;   /* when this call was first seen to have failed on one of two ranks only; 0: it was not */
-    uint64_t chain;  /* checksum of all calls that counted */
+    unsigned depth;                           /* nesting depth of calls; 0: the program is in none */
+    double since;                             /* start time of the current call, in seconds */
+    bool is_told;                             /* this rank has reported the current call */
+    bool has_unseen;                          /* there may be new reports to compare */
+    double failed;  /* time at which the call was first seen to have failed on one of two ranks only; 0: never */
+    uint64_t chain; /* checksum over all calls that counted */
     struct told {
         unsigned count;
         zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
-    } * theirs; /* by rank: what it has told last */
+    } * theirs; /* by rank: its last report */
 } zoff_comm_book;
 
 #endif

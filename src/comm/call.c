@@ -1,5 +1,5 @@
-/* call.c: an operation as its caller sees it, whatever the back-end: arguments, numbers, deadlines, counts, and what becomes of
- * a communicator when one fails. */
+/* call.c: the part of operations that all back-ends share: checks of arguments, numbers, timeouts and statistics. When an
+ * operation fails, it breaks the communicator. */
 #include "comm.h"
 
 #include "clock.h"
@@ -12,7 +12,6 @@
 
 static const char *const STREAMS[] = {"of the step", "of the gradients", "of the weights"};
 
-/* The sum of a list over the ranks. */
 static size_t total(const zoff_comm *comm, const size_t *bytes)
 {
     size_t sum = 0;
@@ -106,7 +105,7 @@ zoff_status zoff_comm_call_compare(const zoff_comm *comm, const zoff_comm_work *
         char name[NAME_BYTES];
         write_name(comm, work, theirs, name);
         return zoff_base_status_fail(ZOFF_ERR_COMM,
-                                     "rank %u calls %s where rank %u calls %s: every rank must make the same calls in the same "
+                                     "rank %u calls %s while rank %u calls %s: every rank must make the same calls in the same "
                                      "order",
                                      other, name, rank, zoff_comm_call_name(comm, work));
     }
@@ -134,7 +133,8 @@ bool zoff_comm_is_broken(zoff_comm *comm)
     return is;
 }
 
-/* From now on nothing goes on here; the first reason stays. Returns ERR_COMM with the words. */
+/* Break the communicator with the current error as the reason, unless it is broken already. Returns ERR_COMM with the first
+ * reason. */
 static zoff_status break_off(zoff_comm *comm)
 {
     if (!comm->is_broken) {
@@ -145,7 +145,8 @@ static zoff_status break_off(zoff_comm *comm)
     return zoff_base_status_fail(ZOFF_ERR_COMM, "%s", comm->words);
 }
 
-/* The ranks that have not come, as "1, 3"; how many they are. `visits`: where the first of them wait instead. */
+/* List the ranks that has_arrived() does not report, as "1, 3". `visits` says in which calls the first of them wait. Returns
+ * the number of ranks. */
 static unsigned list_missing(zoff_comm *comm, const zoff_comm_work *work, char *dst, size_t dst_bytes, char *visits,
                              size_t visits_bytes)
 {
@@ -173,7 +174,7 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
     if (comm->blind)
         return zoff_base_status_fail(
             ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: %s; %s", comm->rank, name, comm->timeout_seconds,
-            work->arrived ? "all ranks arrived, and one does not go on"
+            work->arrived ? "all ranks arrived, but one makes no progress"
                           : "one of the other ranks did not arrive (it is stopped, ended, or calls something else)",
             comm->blind);
     const unsigned missing = list_missing(comm, work, list, sizeof list, visits, sizeof visits);
@@ -187,11 +188,11 @@ static zoff_status expire(zoff_comm *comm, const zoff_comm_work *work)
                                      "rank %u: %s has waited for %g s: rank%s %s of %u did not arrive (they are stopped, "
                                      "ended, or call something else)%s",
                                      comm->rank, name, comm->timeout_seconds, missing > 1 ? "s" : "", list, comm->size, visits);
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, and one does not go on",
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s has waited for %g s: all ranks arrived, but one makes no progress",
                                  comm->rank, name, comm->timeout_seconds);
 }
 
-/* What went to others and came from them. */
+/* Add a completed operation to the statistics. A rank's transfer to itself does not count. */
 static void count(zoff_comm *comm, const zoff_comm_call *call)
 {
     uint64_t sent = 0, received = 0;
@@ -206,16 +207,16 @@ static void count(zoff_comm *comm, const zoff_comm_call *call)
     call->channel->received_bytes += received;
 }
 
-/* A call that adds up, of a back-end that can. */
+/* Check a call with `adds`: the back-end must support it, and all pieces must have one length. */
 static zoff_status check_pieces(const zoff_comm *comm, const zoff_comm_call *call)
 {
-    ZOFF_FAIL_IF(!comm->adds, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" does not add up what it exchanges",
+    ZOFF_FAIL_IF(!comm->adds, ZOFF_ERR_UNSUPPORTED, "the communicator \"%s\" cannot add up pieces while it exchanges them",
                  comm->ops->name);
-    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s does not add up",
+    ZOFF_FAIL_IF(call->kind != ZOFF_COMM_EXCHANGE, ZOFF_ERR_INVALID, "%s cannot add up pieces",
                  zoff_comm_names_kind(call->kind, false));
     for (unsigned rank = 0; rank < comm->size; rank++)
         ZOFF_FAIL_IF(call->send_bytes[rank] != call->send_bytes[0] || call->send_bytes[rank] % sizeof(float), ZOFF_ERR_INVALID,
-                     "%s takes pieces of one length, in fp32: that for rank %u has %zu bytes, that for rank 0 %zu",
+                     "%s needs fp32 pieces of one length: the piece for rank %u has %zu bytes, the piece for rank 0 %zu",
                      zoff_comm_names_kind(call->kind, true), rank, call->send_bytes[rank], call->send_bytes[0]);
     return ZOFF_OK;
 }
@@ -248,8 +249,8 @@ zoff_status zoff_comm_start(zoff_comm *comm, const zoff_comm_call *call, zoff_co
     return status;
 }
 
-/* While a trainer does other things nobody waits, and the others may do the same: a long time between two polls says nothing
- * about them. */
+/* Whether an operation has waited too long. At most a tenth of the timeout counts between two polls: while the trainer does
+ * other work it does not wait, and the other ranks may be doing the same. */
 static bool has_expired(const zoff_comm *comm, zoff_comm_work *work)
 {
     const double now = zoff_base_clock_seconds(), most = comm->timeout_seconds / 10;
@@ -290,7 +291,7 @@ zoff_status zoff_comm_poll(zoff_comm *comm, zoff_comm_work *work)
     return status;
 }
 
-/* Whether all ranks have started it; asked of what is in flight. */
+/* Whether all ranks have started an operation in flight. */
 static bool has_arrived(zoff_comm *comm, const zoff_comm_work *work)
 {
     zoff_comm_lock(comm);
@@ -302,8 +303,8 @@ static bool has_arrived(zoff_comm *comm, const zoff_comm_work *work)
 zoff_status zoff_comm_wait(zoff_comm *comm, zoff_comm_work *work)
 {
     unsigned naps = 0;
-    /* Once all have come bytes are moved by whoever polls, so there is no time to sleep; and a rank that lets others run after
-     * every look gives away whole slices of time on a machine that is busy. */
+    /* Sleep only while a rank is missing: once all ranks have arrived, this thread moves the bytes. Yield only after LOOKS
+     * polls: on a busy machine every yield costs a whole time slice. */
     enum { LOOKS = 128, PATIENCE = 32 * LOOKS };
     for (unsigned turn = 1;; turn++) {
         zoff_status status = zoff_comm_poll(comm, work);
@@ -323,7 +324,7 @@ static void abandon(zoff_comm *comm, zoff_comm_work *work)
                                     zoff_comm_call_name(comm, work));
         (void)break_off(comm);
     }
-    zoff_base_mem_free(work->scratch); /* NULL where the back-end has let go of it */
+    zoff_base_mem_free(work->scratch); /* NULL if the back-end has freed or leaked it */
     *work = (zoff_comm_work){.outcome = ZOFF_ERR_COMM};
 }
 

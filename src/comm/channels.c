@@ -1,8 +1,8 @@
-/* channels.c: who uses a communicator.
+/* channels.c: gives each engine on a communicator a channel of its own.
  *
- *      an engine comes --- all ranks have compared who it is: it gets an id ---> open --- closed: the id is gone for ever
+ *      registered --- all ranks have compared the engine, and agreed on an id ---> open --- closed: the id is never reused
  *
- * Operations of different channels never meet, whatever their timing. */
+ * Operations of different channels never match each other, in whatever order they start. */
 #include "book_priv.h"
 
 #include "mem.h"
@@ -20,7 +20,7 @@ bool zoff_comm_channel_is_shared(zoff_comm *comm)
     return is;
 }
 
-/* In the order of their coming, also one that is closed after a seal that has failed. */
+/* Insert a channel in order of registration. A channel that is closed after a failed seal goes back to its old place. */
 static void put_in(zoff_comm_channel **list, zoff_comm_channel *channel)
 {
     while (*list && (*list)->birth < channel->birth)
@@ -56,12 +56,12 @@ void zoff_comm_channel_leave(zoff_comm *comm, zoff_comm_channel *channel)
     zoff_comm_unlock(comm);
 }
 
-/* What a rank says of the channel that it opens. */
+/* The data that ranks compare when they open a channel. */
 typedef struct record {
     int64_t status;
     uint64_t id, slots;
     uint64_t hash;
-    uint64_t older, same; /* users that came before it and have no channel: in all, and of them those with its hash */
+    uint64_t older, same; /* engines registered earlier and not open: all of them, and those with the same hash */
     char name[sizeof((zoff_comm_channel *)0)->name];
 } record;
 
@@ -85,28 +85,27 @@ static zoff_status judge(const zoff_comm *comm, const record *all, record *out)
         ZOFF_FAIL_IF(other->status < 0, ZOFF_ERR_COMM,
                      "zoff_engine_seal: rank %u has failed where this one has not: its own message says why", rank);
         const bool is_same = other->hash == first->hash;
-        ZOFF_FAIL_IF(!is_same && other->older != first->older, ZOFF_ERR_COMM,
-                     "zoff_engine_seal: rank 0 seals the engine whose first parameter is \"%.63s\" (number %llu of those that "
-                     "are not sealed) where rank %u seals the engine whose first parameter is \"%.63s\" (number %llu): seal "
-                     "engines in the same order on every rank",
-                     first->name, (unsigned long long)first->older + 1, rank, other->name,
-                     (unsigned long long)other->older + 1);
+        ZOFF_FAIL_IF(
+            !is_same && other->older != first->older, ZOFF_ERR_COMM,
+            "zoff_engine_seal: rank 0 seals the engine whose first parameter is \"%.63s\" (number %llu of the unsealed "
+            "ones). Rank %u seals the engine whose first parameter is \"%.63s\" (number %llu). Seal engines in the "
+            "same order on every rank",
+            first->name, (unsigned long long)first->older + 1, rank, other->name, (unsigned long long)other->older + 1);
         ZOFF_FAIL_IF(is_same && other->same != first->same, ZOFF_ERR_COMM,
-                     "zoff_engine_seal: rank 0 seals engine number %llu and rank %u engine number %llu of those with the same "
-                     "parameters (the first is \"%.63s\") that are not sealed: create and seal them in the same order on every "
-                     "rank, or tell them apart by the names of their parameters (zoff_param_desc.name)",
+                     "zoff_engine_seal: rank 0 seals engine number %llu and rank %u seals engine number %llu of the unsealed "
+                     "ones with the same parameters (the first is \"%.63s\"). Create and seal engines in the same order on "
+                     "every rank, or give their parameters different names (zoff_param_desc.name)",
                      (unsigned long long)first->same + 1, rank, (unsigned long long)other->same + 1, first->name);
         out->id = other->id > out->id ? other->id : out->id;
         out->slots |= other->slots;
     }
     ZOFF_FAIL_IF(comm->has_slots && out->slots == UINT64_MAX, ZOFF_ERR_UNSUPPORTED,
-                 "zoff_engine_seal: %d engines on one communicator \"%s\" are the most that it serves at a time; open another "
-                 "communicator",
+                 "zoff_engine_seal: %d engines on one communicator \"%s\" are the most at a time; open another communicator",
                  ZOFF_COMM_SLOTS - 1, comm->ops->name);
     return ZOFF_OK;
 }
 
-/* The records of all ranks, in their order. */
+/* Collect the records of all ranks, in rank order. */
 static zoff_status gather(zoff_comm *comm, record *all)
 {
     size_t *bytes;
@@ -126,7 +125,7 @@ static zoff_status gather(zoff_comm *comm, record *all)
     return status;
 }
 
-/* With the lock. */
+/* With the lock: give the channel the agreed id and the lowest free slot, and open it. */
 static void join(zoff_comm *comm, zoff_comm_channel *channel, const record *agreed)
 {
     book *b = comm->book;
@@ -141,7 +140,8 @@ static void join(zoff_comm *comm, zoff_comm_channel *channel, const record *agre
     comm->ops->join_channel(comm, channel);
 }
 
-/* A rank without memory says so, rather than let the others wait. */
+/* A rank that runs out of memory still takes part in the gather and reports its error, so that the others do not wait for it.
+ */
 zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel)
 {
     record *all = NULL, agreed = {.id = 0};

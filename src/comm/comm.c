@@ -1,4 +1,4 @@
-/* comm.c: the list of communicators, and what all of them share but their operations (call.c). */
+/* comm.c: lists the back-ends, and opens, closes and describes communicators. Operations are in call.c. */
 #include "comm.h"
 
 #include "bits.h"
@@ -30,9 +30,8 @@ zoff_status zoff_comm_open(const zoff_comm_opts *opts, zoff_comm **out)
         if (strcmp(BACKENDS[i].name, name) == 0)
             return BACKENDS[i].open(&known, out);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
-                                 "this build has no communicator \"%s\"; it has: self, threads, mpi and nccl (plug-ins), auto",
-                                 name);
+    return zoff_base_status_fail(
+        ZOFF_ERR_UNSUPPORTED, "zoff_comm_open: there is no communicator \"%s\"; choose self, threads, mpi, nccl or auto", name);
 }
 
 zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zoff_comm **out)
@@ -40,8 +39,8 @@ zoff_status zoff_comm_open_threads(const zoff_comm_opts *opts, unsigned size, zo
     enum { SIZE_MOST = 1024 };
     zoff_comm_opts known;
     ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_comm_open_threads: out must not be NULL");
-    ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: %u ranks; it makes 1 to %d", size,
-                 SIZE_MOST);
+    ZOFF_FAIL_IF(size == 0 || size > SIZE_MOST, ZOFF_ERR_INVALID, "zoff_comm_open_threads: size is %u; it must be 1 to %d",
+                 size, SIZE_MOST);
     ZOFF_TRY(zoff_comm_opts_take(opts, "zoff_comm_open_threads", &known));
     return zoff_comm_threads_open(&known, size, out);
 }
@@ -50,7 +49,7 @@ void zoff_comm_close(zoff_comm *comm)
 {
     if (!comm)
         return;
-    struct zoff_comm_book *book = comm->book; /* which closing still reads */
+    struct zoff_comm_book *book = comm->book; /* the back-end's close still reads it, and frees `comm` */
     comm->ops->close(comm);
     zoff_comm_forget(book);
 }

@@ -1,5 +1,5 @@
-/* discover.c: which group this process belongs to, by what its launcher has left in the environment. Nothing is launched here,
- * and no variable is trusted that may mean something else. */
+/* discover.c: implements the communicator "auto". It chooses a back-end from the environment variables of the launcher.
+ * Variables that could mean something else are not used. */
 #include "comm.h"
 
 #include "env.h"
@@ -10,13 +10,13 @@
 
 bool zoff_comm_discover_mpi(void)
 {
-    /* These two have the same form in every MPI. */
+    /* These two functions have the same signature in every MPI. */
     static const char *const NAMES[] = {"MPI_Initialized", "MPI_Finalized"};
     int flags[2] = {0, 0};
     for (int i = 0; i < 2; i++) {
         int (*ask)(int *) = NULL;
         void *found = dlsym(RTLD_DEFAULT, NAMES[i]);
-        memcpy(&ask, &found, sizeof ask); /* ISO C has no such cast */
+        memcpy(&ask, &found, sizeof ask); /* ISO C forbids casting void * to a function pointer */
         if (ask)
             ask(&flags[i]);
     }
@@ -32,13 +32,13 @@ static zoff_status contradict(const char *a_name, const char *a, const char *b_n
 {
     return zoff_base_status_fail(
         ZOFF_ERR_INVALID,
-        "the environment contradicts itself: %s=%s and %s=%s; unset what another launcher has left, or "
-        "name the communicator (\"self\", \"mpi\") instead of \"auto\"",
+        "communicator \"auto\": the environment contradicts itself: %s=%s and %s=%s. Unset the variables of the wrong "
+        "launcher, or choose the communicator \"self\" or \"mpi\" instead of \"auto\"",
         a_name, a, b_name, b);
 }
 
-/* MPI's own launchers, and torchrun's variables beside them, which scripts set for others: they must mean the same group. Slurm
- * may have started the launchers, so what it counts may be hosts. */
+/* Variables of several launchers may be set: scripts often set torchrun's beside those of an MPI launcher. All must give the
+ * same rank and size. Slurm's are not compared: Slurm may have started one launcher on each host, and then it counts hosts. */
 static zoff_status find_contradiction(void)
 {
     for (int i = 0; i < ZOFF_ENV_WORLD_COUNT; i++) {
@@ -69,9 +69,10 @@ static zoff_status of_torchrun(const zoff_env_place *place, const char **out)
         return ZOFF_OK;
     return zoff_base_status_prefix(
         status,
-        "%s=%s, %s=%s and LOCAL_RANK are torchrun's, from which NCCL can make a group and MPI cannot: "
-        "start the program with mpirun or with srun --mpi=pmix; or say \"self\" for ranks that have "
-        "nothing to do with one another. NCCL is not there: ",
+        "communicator \"auto\": %s=%s, %s=%s and LOCAL_RANK are set as by torchrun. Only NCCL can join such ranks, and it "
+        "cannot "
+        "be loaded. Install it, or start the program with mpirun or srun --mpi=pmix, or choose \"self\" for independent ranks. "
+        "NCCL: ",
         place->rank_name, place->rank ? place->rank : "", place->size_name, place->size ? place->size : "");
 }
 
@@ -92,11 +93,11 @@ zoff_status zoff_comm_discover(bool mpi_is_up, const char **out)
     if (zoff_base_env_world(ZOFF_ENV_WORLD_TORCHRUN, &place) && zoff_base_env_has_local_rank() && !is_alone(&place))
         return of_torchrun(&place, out);
     if (zoff_base_env_world(ZOFF_ENV_WORLD_SLURM, &place) && !is_alone(&place))
-        return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
-                                     "%s=%s and %s=%s: srun has started several ranks, and gave them no way to find each other "
-                                     "(no PMIX_RANK, no PMI_RANK): start them with srun --mpi=pmix (srun --mpi=list tells what "
-                                     "there is), or with mpirun; or say \"self\"",
-                                     place.rank_name, place.rank ? place.rank : "", place.size_name,
-                                     place.size ? place.size : "");
+        return zoff_base_status_fail(
+            ZOFF_ERR_UNSUPPORTED,
+            "communicator \"auto\": srun has started several ranks (%s=%s, %s=%s), but they cannot find "
+            "each other: neither PMIX_RANK nor PMI_RANK is set. Use srun --mpi=pmix (srun --mpi=list "
+            "shows the choices) or mpirun, or choose \"self\" for independent ranks",
+            place.rank_name, place.rank ? place.rank : "", place.size_name, place.size ? place.size : "");
     return ZOFF_OK;
 }

@@ -1,6 +1,6 @@
-/* mailbox.c: the channels of a rank over messages, and headers that come before this rank has a use for them: of operations
- * that it has not started, and of channels that it has not joined, because others have heard a little earlier that all agree.
- */
+/* mailbox.c: channels over messages, and the storage of early headers. A header is early if this rank has not started its
+ * operation yet, or has not joined its channel yet. The latter happens when another rank learns first that all ranks agree on a
+ * channel. */
 #include "messages_priv.h"
 
 #include "mem.h"
@@ -9,12 +9,12 @@
 #include <stddef.h>
 #include <string.h>
 
-/* ---- headers that are kept ---- */
+/* ---- early headers ---- */
 
 static zoff_status copy(const zoff_comm_header *header, zoff_comm_early **out)
 {
     const size_t bytes = offsetof(zoff_comm_header, data) + header->data_bytes;
-    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, header) + bytes, "what another rank has begun", out));
+    ZOFF_TRY(zoff_base_mem_alloc(1, offsetof(zoff_comm_early, header) + bytes, "a header of another rank", out));
     memcpy(&(*out)->header, header, bytes);
     return ZOFF_OK;
 }
@@ -45,7 +45,7 @@ void zoff_comm_mailbox_free(zoff_comm_early *list)
     }
 }
 
-/* Ids only grow: one that is not open here was closed, or comes. */
+/* Ids only grow. So an unknown id up to `last_channel` is of a closed channel; a higher one is of a channel to join. */
 zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_header *header, zoff_comm_port **out)
 {
     const zoff_comm_channel *channel = zoff_comm_channel_find(&m->comm, header->channel);
@@ -134,7 +134,7 @@ zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visit
 {
     zoff_comm_messages *m = (zoff_comm_messages *)comm;
     zoff_comm_header header;
-    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof header.data, "they fit into a header");
+    _Static_assert(ZOFF_COMM_VISITS_TOLD * sizeof *visits <= sizeof header.data, "the visits fit into a header");
     memset(&header, 0, offsetof(zoff_comm_header, data));
     header.says = ZOFF_COMM_WAITS;
     header.count = count;

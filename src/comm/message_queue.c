@@ -1,5 +1,5 @@
-/* message_queue.c: headers and lanes over a transport. Headers of all ranks come in through one ring of receives, however many
- * ranks there are; they are read in the order of the ring, which keeps the order of each rank. */
+/* message_queue.c: headers and lanes over a transport. One ring of receives takes the headers of all ranks, so its size does
+ * not depend on the number of ranks. Headers are read in ring order, which preserves the order in which each rank sent them. */
 #include "message_queue_priv.h"
 
 #include "bits.h"
@@ -11,14 +11,15 @@
 #include <stddef.h>
 #include <string.h>
 
-static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the form of a header */
-static const double CLOSING_SECONDS = 1;  /* how long what is on its way out at the end is waited for */
+static const uint32_t MAGIC = 0x7a6f6632; /* "zof2": the format of a header */
+static const double CLOSING_SECONDS = 1;  /* longest wait at close for sends in flight */
 
 enum { RING = 32, HEADER_TAG = 0, HEAD_BYTES = offsetof(zoff_comm_header, data), MOST_BYTES = 64 << 20 };
 _Static_assert(sizeof(zoff_comm_header) == ZOFF_COMM_HEADER_BYTES, "a header has no padding");
 enum { FLIGHT = sizeof((zoff_comm_lane *)0)->flight / sizeof(zoff_comm_request) };
 
-/* One that is sent has memory for the first `bytes` of its header only: headers without data are by far the most. */
+/* A header with its request. A letter to send has memory for the first `bytes` of the header only, because most headers have no
+ * data. */
 typedef struct letter {
     zoff_comm_request request;
     struct letter *next;
@@ -26,15 +27,15 @@ typedef struct letter {
     zoff_comm_header header;
 } letter;
 
-/* What letters to other ranks have room for. */
+/* The two sizes of letters to send, in bytes of header. */
 enum { SMALL_BYTES = 256, CLASSES = 2 };
 static const size_t ROOM[CLASSES] = {SMALL_BYTES, sizeof(zoff_comm_header)};
 
 struct zoff_comm_message_queue {
     zoff_comm_transport transport;
     letter ring[RING];
-    unsigned next;  /* of the ring: whose header comes next */
-    bool was_taken; /* it has been handed out, and is to be posted again */
+    unsigned next;  /* index in the ring of the next header to read */
+    bool was_taken; /* the caller has that header; the next take posts its receive again */
     letter *outgoing, *spare[CLASSES];
 };
 
@@ -43,7 +44,7 @@ static zoff_status fail(const zoff_comm_message_queue *c)
     const zoff_comm_transport *t = &c->transport;
     const char *words = t->error(t->ctx);
     return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s failed: %s", t->rank, t->name,
-                                 words ? words : "it does not say why");
+                                 words ? words : "it gives no reason");
 }
 
 /* ---- requests ---- */
@@ -103,10 +104,11 @@ zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_
     if (status != ZOFF_OK)
         return status;
     const zoff_comm_header *n = &l->header;
-    ZOFF_FAIL_IF(
-        n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data || n->says > ZOFF_COMM_WAITS ||
-            n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS || n->tag >= ZOFF_COMM_TAGS,
-        ZOFF_ERR_COMM, "rank %u: a message is not from this version of zoff; all ranks must have the same", c->transport.rank);
+    ZOFF_FAIL_IF(n->magic != MAGIC || n->from >= c->transport.size || n->data_bytes > sizeof n->data ||
+                     n->says > ZOFF_COMM_WAITS || n->kind > ZOFF_COMM_BARRIER || n->stream >= ZOFF_COMM_STREAMS ||
+                     n->tag >= ZOFF_COMM_TAGS,
+                 ZOFF_ERR_COMM, "rank %u: a message is not from this version of zoff. All ranks must run the same version",
+                 c->transport.rank);
     c->was_taken = true;
     *out = n;
     return ZOFF_OK;
@@ -123,7 +125,7 @@ static void put_by(zoff_comm_message_queue *c, letter *l)
     *spares_of(c, l) = l;
 }
 
-/* With room for so many bytes. */
+/* Take a spare letter with room for `bytes` of header, or make one. */
 static zoff_status get_letter(zoff_comm_message_queue *c, size_t bytes, letter **out)
 {
     const unsigned class = bytes > SMALL_BYTES;
@@ -137,7 +139,7 @@ static zoff_status get_letter(zoff_comm_message_queue *c, size_t bytes, letter *
     return ZOFF_OK;
 }
 
-/* Put away the letters that have arrived. */
+/* Move letters that were sent from `outgoing` to the spare ones. */
 zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c)
 {
     for (letter **at = &c->outgoing; *at;) {
@@ -227,7 +229,8 @@ void zoff_comm_message_queue_cancel(zoff_comm_message_queue *c, zoff_comm_lane *
 
 /* ---- life ---- */
 
-/* Whether none of the queue's own memory is in use any more. */
+/* Cancel the receives for headers and wait for the sends. Returns whether the transport uses none of the queue's memory any
+ * more. */
 static bool hush(zoff_comm_message_queue *c)
 {
     const zoff_comm_transport *t = &c->transport;

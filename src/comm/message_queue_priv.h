@@ -1,26 +1,27 @@
-/* message_queue_priv.h: what messages.c carries its operations with: headers, which are small and come from memory of the
- * queue, so that nobody waits for them; and lanes, which move the bytes of an operation between this rank and another. */
+/* message_queue_priv.h: headers and lanes, with which messages.c implements operations. A header is a small control message.
+ * The queue copies it into its own memory, so sending one never waits. A lane moves the bytes of one operation between this
+ * rank and one peer, in one direction. */
 #ifndef ZOFF_COMM_MESSAGE_QUEUE_PRIV_H
 #define ZOFF_COMM_MESSAGE_QUEUE_PRIV_H
 
 #include "comm.h"
 
 typedef enum zoff_comm_says {
-    ZOFF_COMM_CALLS,    /* has started an operation */
-    ZOFF_COMM_LEAVES,   /* closes */
-    ZOFF_COMM_GIVES_UP, /* and why, in `data` */
-    ZOFF_COMM_CLOSES,   /* a channel */
-    ZOFF_COMM_WAITS,    /* the program: `count` zoff_comm_visit in `data` */
+    ZOFF_COMM_CALLS,    /* the sender has started an operation */
+    ZOFF_COMM_LEAVES,   /* the sender closes its communicator */
+    ZOFF_COMM_GIVES_UP, /* the sender's communicator is broken; `data` has the reason */
+    ZOFF_COMM_CLOSES,   /* the sender closes a channel */
+    ZOFF_COMM_WAITS,    /* the sender's program waits in a call: `count` zoff_comm_visit in `data` */
 } zoff_comm_says;
 
 enum { ZOFF_COMM_HEADER_BYTES = 2048, ZOFF_COMM_TAGS = 1024 };
 
-/* Pieces that fit into `data` come with the call itself. */
+/* The control message. A piece that fits into `data` is sent inside of the header of its operation. */
 typedef struct zoff_comm_header {
     uint32_t magic, from, says;
-    uint32_t kind, stream, root, channel, tag; /* tag: of the pieces that do not come with it */
+    uint32_t kind, stream, root, channel, tag; /* tag: of a piece that is sent as a message of its own */
     uint64_t number, count, result_bytes;
-    uint64_t sends, expects; /* for the reader, of the reader */
+    uint64_t sends, expects; /* bytes that the sender sends to the receiver, and expects from it */
     uint64_t data_bytes;
     zoff_comm_item item;
     char data[ZOFF_COMM_HEADER_BYTES - 104];
@@ -32,42 +33,43 @@ typedef struct zoff_comm_request {
     bool is_cancelled;
 } zoff_comm_request;
 
-/* Bytes between this rank and `peer`, one way, as messages of at most `most_bytes`, few of them in flight. */
+/* A transfer between this rank and `peer`, in one direction. The lane cuts it into messages of at most
+ * zoff_comm_transport.most_bytes, with at most two in flight. */
 typedef struct zoff_comm_lane {
-    char *at;     /* what was not handed over yet */
-    size_t left;  /* bytes of that */
-    bool is_open; /* may begin */
-    bool sends;
+    char *at;     /* the bytes not passed to the transport yet */
+    size_t left;  /* their number */
+    bool is_open; /* the transfer may begin */
+    bool sends;   /* false: receives */
     unsigned peer;
     int tag;
-    unsigned first, flying; /* of `flight`, a ring */
-    zoff_comm_request flight[2];
+    unsigned first, flying;      /* oldest message in flight, and number of them */
+    zoff_comm_request flight[2]; /* ring of the messages in flight */
 } zoff_comm_lane;
 
 typedef struct zoff_comm_message_queue zoff_comm_message_queue;
 
-/* Listen to all ranks. The transport is the queue's until it is closed; on an error it stays the caller's. */
+/* Post receives for the headers of all ranks. On success the queue owns the transport; on an error the caller keeps it. */
 zoff_status zoff_comm_message_queue_open(const zoff_comm_transport *transport, zoff_comm_message_queue **out);
 
-/* Send the first bytes of a header, copied, to one rank. */
+/* Send a copy of a header, with `data_bytes` of its data, to one rank. */
 zoff_status zoff_comm_message_queue_send(zoff_comm_message_queue *c, unsigned to, const zoff_comm_header *header);
 
-/* Likewise to all others; what fails shows later. */
+/* Send a header to all other ranks. A failed send is ignored here: the transport reports it in later calls. */
 void zoff_comm_message_queue_say(zoff_comm_message_queue *c, const zoff_comm_header *header);
 
-/* The next header that has come, valid until the next call; PENDING when there is none. */
+/* Take the next header that has arrived. It is valid until the next call.  @return PENDING if there is none */
 zoff_status zoff_comm_message_queue_take(zoff_comm_message_queue *c, const zoff_comm_header **out);
 
-/* PENDING while headers are on their way out. */
+/* Recycle the memory of headers that were sent.  @return PENDING while sends of headers are in flight */
 zoff_status zoff_comm_message_queue_flush(zoff_comm_message_queue *c);
 
-/* Go on with a lane; PENDING until all of it is moved. */
+/* Advance a lane without waiting.  @return PENDING until all of its bytes have moved */
 zoff_status zoff_comm_message_queue_move(zoff_comm_message_queue *c, zoff_comm_lane *lane);
 
-/* Call back the receives of a lane that are in flight and that nothing has come for. Going on tells when that is over. */
+/* Cancel the receives of a lane that are in flight. Poll zoff_comm_message_queue_move() to learn when they have ended. */
 void zoff_comm_message_queue_cancel(zoff_comm_message_queue *c, zoff_comm_lane *lane);
 
-/* Stop listening and close the transport. `clean`: no lane holds anything and no rank will send anything more. */
+/* Cancel the receives and close the transport. `clean`: no lane has messages in flight, and no rank will send any more. */
 void zoff_comm_message_queue_close(zoff_comm_message_queue *c, bool clean);
 
 #endif

@@ -1,12 +1,13 @@
-/* messages.c: ranks that send each other messages. Who starts an operation tells every other rank so, with a header: what it
- * calls, what it has for the reader, what it expects of him, and small pieces at once.
+/* messages.c: implements operations over a transport for messages. A rank that starts an operation sends a header to every
+ * other rank. The header says which call it is, how many bytes the rank sends to the receiver, and how many it expects. A small
+ * piece is sent inside of the header.
  *
- *      started: headers sent --- header of rank r has come and agrees: pieces to and from it are handed over --- all have come,
- *                                                                                              all is sent and received: done
+ *      start: send headers --- header of rank r arrives and agrees: transfers to and from r begin --- all headers have arrived,
+ *                                                                                      all transfers have ended: done
  *
- * A header is the permission to send: nobody sends a large piece before he has read that it is expected with just that size. So
- * nothing is cut off, a rank that does not come has nothing of ours in flight, and no third message is needed. Nothing sleeps
- * in here and no thread is made: who polls does the work. */
+ * A header is also the permission to send. A rank sends a large piece only after the receiver's header has said that it expects
+ * this size. So no message is truncated, no transfer to an absent rank is in flight, and no third message is needed. Nothing
+ * here sleeps or makes a thread: the thread that polls does the work. */
 #include "messages_priv.h"
 
 #include "bits.h"
@@ -20,7 +21,7 @@
 #include <string.h>
 
 static const zoff_comm_ops OPS;
-static const double PATIENCE_SECONDS = 1; /* how long what is in flight is waited for at most when it is given up */
+static const double PATIENCE_SECONDS = 1; /* longest wait for transfers in flight when the communicator gives up */
 
 typedef zoff_comm_messages messages_comm;
 typedef zoff_comm_operation operation;
@@ -42,8 +43,8 @@ static bool is_done(const messages_comm *m, const operation *o)
     return o->arrived == m->comm.size && o->moving == 0 && o->has_own;
 }
 
-/* What fails ends everything; each operation in flight says so when it is polled. The first reason stays, but what another rank
- * has given up for is older than what this one then finds. */
+/* End all operations; each one returns the error when it is polled. The first reason stays, with one exception: a reason sent
+ * by another rank replaces a local one, because the other rank's failure came first and caused it. */
 static void end_all(messages_comm *m, const char *words, bool is_told)
 {
     if (!m->is_over || (is_told && !m->is_told))
@@ -52,14 +53,14 @@ static void end_all(messages_comm *m, const char *words, bool is_told)
     m->is_told |= is_told;
 }
 
-/* An error ends everything. */
+/* End all operations if `status` is an error. */
 static void take_note(messages_comm *m, zoff_status status)
 {
     if (status < 0)
         end_all(m, zoff_last_error(), false);
 }
 
-/* Go on with those of `count` lanes that are not done; the others are taken out. */
+/* Advance the lanes in `list`, and remove the finished ones from it. */
 static zoff_status move_lanes(messages_comm *m, operation *o, uint32_t *list, unsigned *count)
 {
     for (unsigned i = 0; i < *count;) {
@@ -83,7 +84,8 @@ static void open_lane(operation *o, unsigned lane, uint32_t *list, unsigned *cou
         list[(*count)++] = lane;
 }
 
-/* Another rank has started it, too. Pieces go when all headers have been read: it may have given up since. */
+/* Handle the header of another rank that has started the same operation: compare it, and open the lanes to and from that rank.
+ * No transfer starts here: all headers must be read first, because the rank may have given up since. */
 static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *header)
 {
     const zoff_comm *comm = &m->comm;
@@ -106,7 +108,8 @@ static zoff_status meet(messages_comm *m, operation *o, const zoff_comm_header *
     return ZOFF_OK;
 }
 
-/* Where the bytes of each rank are, and those for it. Small ones travel in headers and leave nothing to do for their lane. */
+/* Set up the lanes: where the bytes from and to each rank are. Small pieces travel in headers, so their lanes have nothing to
+ * transfer. */
 static zoff_status lay_lanes(messages_comm *m, operation *o)
 {
     const zoff_comm_work *work = o->work;
@@ -133,7 +136,8 @@ static zoff_status lay_lanes(messages_comm *m, operation *o)
     if (!sends_large)
         return ZOFF_OK;
     o->tag = zoff_comm_mailbox_tag(m);
-    ZOFF_FAIL_IF(!o->tag, ZOFF_ERR_STATE, "rank %u: %d operations send at a time, and no more can", me, ZOFF_COMM_TAGS - 1);
+    ZOFF_FAIL_IF(!o->tag, ZOFF_ERR_STATE, "rank %u: at most %d operations can send at a time, and all are in use", me,
+                 ZOFF_COMM_TAGS - 1);
     for (unsigned i = size; i < 2 * size; i++)
         o->lanes[i].tag = o->tag;
     return ZOFF_OK;
@@ -144,7 +148,7 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     const zoff_comm_work *work = o->work;
     const zoff_comm_call *call = &work->call;
     const zoff_comm_lane *lane = &o->lanes[m->comm.size + other];
-    zoff_comm_header header; /* its data are not zeroed */
+    zoff_comm_header header; /* `data` is large, so it is not zeroed */
     memset(&header, 0, offsetof(zoff_comm_header, data));
     header.says = ZOFF_COMM_CALLS;
     header.kind = call->kind;
@@ -164,7 +168,7 @@ static zoff_status tell(messages_comm *m, const operation *o, unsigned other)
     return zoff_comm_message_queue_send(m->queue, other, &header);
 }
 
-/* This rank's own piece of what it gets. */
+/* Copy the piece that this rank sends to itself. */
 static zoff_status take_own(const messages_comm *m, const operation *o)
 {
     const zoff_comm_work *work = o->work;
@@ -173,7 +177,7 @@ static zoff_status take_own(const messages_comm *m, const operation *o)
     const size_t bytes = zoff_comm_call_sends(call, me, me), expected = zoff_comm_call_expects(call, me, me);
     if (call->kind != ZOFF_COMM_EXCHANGE && call->kind != ZOFF_COMM_GATHER)
         return ZOFF_OK;
-    ZOFF_FAIL_IF(bytes != expected, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for itself, and expects %zu",
+    ZOFF_FAIL_IF(bytes != expected, ZOFF_ERR_COMM, "%s: rank %u sends %zu bytes to itself, but expects %zu",
                  zoff_comm_call_name(&m->comm, work), me, bytes, expected);
     const char *from = o->lanes[m->comm.size + me].at;
     char *to = o->lanes[me].at;
@@ -182,7 +186,7 @@ static zoff_status take_own(const messages_comm *m, const operation *o)
     return ZOFF_OK;
 }
 
-/* To the others, beginning with the next one, so that not all write to rank 0 first. */
+/* Send headers to all other ranks, beginning with the next one, so that not all ranks send to rank 0 first. */
 static zoff_status tell_all(messages_comm *m, const operation *o)
 {
     for (unsigned i = 1; i < m->comm.size; i++)
@@ -190,7 +194,7 @@ static zoff_status tell_all(messages_comm *m, const operation *o)
     return ZOFF_OK;
 }
 
-/* ---- what others say ---- */
+/* ---- headers of other ranks ---- */
 
 static void leave(messages_comm *m, unsigned rank)
 {
@@ -198,7 +202,7 @@ static void leave(messages_comm *m, unsigned rank)
     m->has_left[rank] = true;
 }
 
-/* Of a channel. */
+/* Handle a header that belongs to a channel. */
 static zoff_status hear_of_channel(messages_comm *m, const zoff_comm_header *header)
 {
     zoff_comm_port *port;
@@ -221,7 +225,7 @@ static void hear_visits(messages_comm *m, const zoff_comm_header *header)
 {
     zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD];
     if (header->count > ZOFF_COMM_VISITS_TOLD || header->data_bytes != header->count * sizeof *visits)
-        return; /* nothing depends on them */
+        return; /* malformed: ignore them, because no operation depends on visits */
     memcpy(visits, header->data, header->data_bytes);
     zoff_comm_heard(&m->comm, header->from, visits, (unsigned)header->count);
 }
@@ -267,8 +271,9 @@ static void hear_all(messages_comm *m)
     take_note(m, status);
 }
 
-/* Sends are handed over before receives: a network may move all bytes of a piece in the call that finds both sides of it, and
- * the other rank should do the same at the same time. So this rank's own piece comes last, too. */
+/* Advance an operation. Sends start before receives: the network may move a whole piece inside of the call that matches a send
+ * with its receive. If every rank sends first, their transfers run at the same time. For the same reason this rank copies its
+ * own piece last. */
 static zoff_status go_on(messages_comm *m, operation *o)
 {
     const unsigned size = m->comm.size;
@@ -280,7 +285,7 @@ static zoff_status go_on(messages_comm *m, operation *o)
     return take_own(m, o);
 }
 
-/* All that can go on does. */
+/* Advance all operations in flight. */
 static void progress(messages_comm *m)
 {
     hear_all(m);
@@ -313,7 +318,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
 {
     messages_comm *m = (messages_comm *)comm;
     operation *o = operation_of(work);
-    ZOFF_FAIL_IF(o->work, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
+    ZOFF_FAIL_IF(o->work, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and at most %d newer ones may be in flight",
                  comm->rank, (unsigned long long)o->work->number, ZOFF_COMM_DEPTH - 1);
     *o = (operation){.arrived = 1};
     zoff_status status = reserve(m, work, o);
@@ -328,7 +333,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     if (o->next)
         o->next->before = o;
     m->in_flight = o;
-    /* From here on it has begun, and what fails is told by its poll. */
+    /* The operation has begun. From here on its poll returns errors. */
     status = tell_all(m, o);
     zoff_comm_early *early = zoff_comm_mailbox_take(work);
     for (const zoff_comm_early *one = early; one && status >= 0; one = one->next)
@@ -339,7 +344,7 @@ static zoff_status messages_start(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_OK;
 }
 
-/* Row r of the scratch is rank r's, this rank's own is where the sum will be. */
+/* Add up a sum. Row r of the scratch has the numbers of rank r; this rank's own numbers are in `out`, where the sum goes. */
 static void add_up(const zoff_comm *comm, const zoff_comm_work *work)
 {
     const size_t count = work->call.count;
@@ -355,7 +360,7 @@ static void add_up(const zoff_comm *comm, const zoff_comm_work *work)
     }
 }
 
-/* It is no longer in flight. Memory that the network holds stays. */
+/* Remove an operation from the list. `holds`: the network still uses its memory, so that is leaked. */
 static void forget(messages_comm *m, operation *o, bool holds)
 {
     *(o->before ? &o->before->next : &m->in_flight) = o->next;
@@ -370,7 +375,7 @@ static void forget(messages_comm *m, operation *o, bool holds)
     free_operation(o);
 }
 
-/* Of a rank that has not started it: whether it never will. */
+/* Return an error if `rank` has not started the operation and never will. */
 static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, unsigned rank)
 {
     char whose[160];
@@ -382,7 +387,7 @@ static zoff_status look_for(const messages_comm *m, const zoff_comm_work *work, 
     if (!zoff_comm_port_of(work)->members[rank].has_closed)
         return ZOFF_OK;
     zoff_comm_names_channel(&m->comm, work->call.channel->id, whose, sizeof whose);
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or could not seal it",
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or failed to seal it",
                                  me, zoff_comm_call_name(&m->comm, work), rank, whose);
 }
 
@@ -391,7 +396,7 @@ static zoff_status messages_poll(zoff_comm *comm, zoff_comm_work *work)
     messages_comm *m = (messages_comm *)comm;
     operation *o = operation_of(work);
     progress(m);
-    /* What has all it needs is done, whatever has become of the group since. */
+    /* A complete operation succeeds, even if the communicator has failed since. */
     if (is_done(m, o)) {
         if (work->call.kind == ZOFF_COMM_SUM)
             add_up(comm, work);
@@ -425,9 +430,9 @@ static void tell_the_end(messages_comm *m, zoff_comm_says says, const char *word
     zoff_comm_message_queue_say(m->queue, &header);
 }
 
-/* Whether something of the operation is still in flight. A rank that has started it, too, may be sending until it is heard to
- * have given up. What it has sent by then is taken, so that its memory is free as well: there is a receive for everything,
- * called back where the message is not there. */
+/* End the transfers of an operation that is given up. Another rank that has started it may be sending until its header says
+ * that it has given up. Until then this rank keeps receiving, so that the sender's memory becomes free as well. Afterwards it
+ * cancels the receives whose messages have not arrived. Returns whether a transfer is still in flight. */
 static bool recall(messages_comm *m, operation *o, bool is_late)
 {
     const zoff_comm_work *work = o->work;
@@ -449,7 +454,7 @@ static void messages_give_up(zoff_comm *comm, const char *words)
 {
     messages_comm *m = (messages_comm *)comm;
     zoff_saved_error saved;
-    zoff_base_status_save(&saved); /* what fails here fails after what the caller asks about */
+    zoff_base_status_save(&saved); /* errors from cleanup must not replace the caller's error */
     comm->is_broken = true;
     end_all(m, words, true);
     tell_the_end(m, ZOFF_COMM_GIVES_UP, words);
@@ -475,7 +480,8 @@ static void messages_give_up(zoff_comm *comm, const char *words)
     zoff_base_status_restore(&saved);
 }
 
-/* Others may close later than this rank, and what they say then must find somebody: PENDING until all have. */
+/* PENDING until all other ranks have left. They may close later than this rank, and until then their headers need a receiver.
+ */
 static zoff_status hear_the_end(messages_comm *m)
 {
     progress(m);

@@ -1,40 +1,41 @@
-/* messages_priv.h: what messages.c and mailbox.c share: the operations of a rank over messages, and what others have told. */
+/* messages_priv.h: the data that messages.c and mailbox.c share: this rank's operations, and the headers of other ranks. */
 #ifndef ZOFF_COMM_MESSAGES_PRIV_H
 #define ZOFF_COMM_MESSAGES_PRIV_H
 
 #include "message_queue_priv.h"
 
-/* A rank has at most DEPTH operations of a stream in flight, and so may be that many ahead of another, which may have as many
- * that are not done: numbers differ by less than AHEAD. */
+/* A rank has at most DEPTH operations of a stream in flight. So another rank's newest operation can be up to DEPTH ahead of
+ * this rank's newest, which in turn can be DEPTH ahead of this rank's oldest. Numbers in use therefore differ by less than
+ * AHEAD. */
 enum { ZOFF_COMM_DEPTH = 64, ZOFF_COMM_AHEAD = 2 * ZOFF_COMM_DEPTH };
 
 typedef struct zoff_comm_operation {
-    zoff_comm_work *work;  /* NULL: none */
-    unsigned arrived;      /* ranks that have started it, too, with this one */
-    unsigned moving;       /* lanes with something left to do */
-    bool has_own;          /* this rank's own piece is copied */
-    int tag;               /* of all that it sends; 0: nothing goes but in headers */
-    zoff_comm_lane *lanes; /* from rank 0, 1, ..., then to rank 0, 1, ... */
-    uint32_t *open;        /* lanes that may move and are not done: those that send, and `size` further on those that receive */
-    unsigned sending, receiving;
-    struct zoff_comm_operation *next, *before; /* in flight */
+    zoff_comm_work *work;                      /* NULL: this entry is free */
+    unsigned arrived;                          /* ranks that have started the operation, including this one */
+    unsigned moving;                           /* lanes that are not finished */
+    bool has_own;                              /* this rank's own piece has been copied */
+    int tag;                                   /* of all its messages; 0: all pieces to send fit into headers */
+    zoff_comm_lane *lanes;                     /* receives from rank 0, 1, ..., then sends to rank 0, 1, ... */
+    uint32_t *open;                            /* indices of open, unfinished lanes: sends from [0], receives from [size] */
+    unsigned sending, receiving;               /* number of each in `open` */
+    struct zoff_comm_operation *next, *before; /* list of operations in flight */
 } zoff_comm_operation;
 
-/* A header of an operation that this rank has not started. */
+/* A stored header of an operation that this rank has not started yet. */
 typedef struct zoff_comm_early {
     struct zoff_comm_early *next;
-    zoff_comm_header header; /* as far as it has data */
+    zoff_comm_header header; /* allocated only as long as its data */
 } zoff_comm_early;
 
-/* A channel. */
+/* The data of a channel. */
 typedef struct zoff_comm_port {
-    zoff_comm_operation operations[ZOFF_COMM_STREAMS][ZOFF_COMM_DEPTH]; /* by number */
-    zoff_comm_early *early[ZOFF_COMM_STREAMS][ZOFF_COMM_AHEAD];         /* likewise, of any rank */
+    zoff_comm_operation operations[ZOFF_COMM_STREAMS][ZOFF_COMM_DEPTH]; /* by number, modulo DEPTH */
+    zoff_comm_early *early[ZOFF_COMM_STREAMS][ZOFF_COMM_AHEAD];         /* by number, modulo AHEAD; lists over ranks */
     struct {
-        uint64_t started[ZOFF_COMM_STREAMS];
+        uint64_t started[ZOFF_COMM_STREAMS]; /* number of the last operation that it has started */
         bool has_closed;
     } * members;     /* by rank */
-    unsigned closed; /* how many ranks have */
+    unsigned closed; /* number of ranks that have closed the channel */
     bool is_joined;
 } zoff_comm_port;
 
@@ -42,16 +43,16 @@ typedef struct zoff_comm_messages {
     zoff_comm comm;
     zoff_comm_message_queue *queue;
     zoff_comm_operation *in_flight;
-    zoff_comm_early *unknown, **unknown_end; /* of channels that this rank has not joined yet; the oldest first */
-    uint32_t last_channel;                   /* that it has joined */
-    bool tags[ZOFF_COMM_TAGS];               /* in use, of what is sent; 0 is that of headers */
+    zoff_comm_early *unknown, **unknown_end; /* headers of channels not joined here yet; oldest first */
+    uint32_t last_channel;                   /* id of the last channel joined */
+    bool tags[ZOFF_COMM_TAGS];               /* tags in use for sending; tag 0 is for headers */
     unsigned last_tag;
-    double close_seconds, patience_seconds;
-    bool is_over; /* nothing will go on, for the reason in `over` */
-    bool is_told; /* by another rank, or to the others */
+    double close_seconds, patience_seconds; /* longest waits: at close for other ranks; when giving up, for transfers */
+    bool is_over;                           /* no operation will make progress any more; `over` has the reason */
+    bool is_told;                           /* the reason came from another rank, or was sent to the others */
     char over[1024];
     bool *has_left; /* by rank */
-    unsigned left;  /* how many have */
+    unsigned left;  /* number of ranks that have left */
 } zoff_comm_messages;
 
 static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
@@ -59,20 +60,21 @@ static inline zoff_comm_port *zoff_comm_port_of(const zoff_comm_work *work)
     return (zoff_comm_port *)work->call.channel->port; /* the cast is for tests in C++ */
 }
 
-/* mailbox.c: channels, and headers that come before their operation */
+/* mailbox.c: channels, and headers that arrive before this rank starts the operation */
 zoff_status zoff_comm_mailbox_open(zoff_comm *comm, zoff_comm_channel *channel);
-/* @return what others have told of it before, the oldest first: the caller's to hear and to free */
+/* Join a channel.  @return the headers that arrived for it earlier, oldest first. The caller handles and frees them */
 zoff_comm_early *zoff_comm_mailbox_join(zoff_comm *comm, zoff_comm_channel *channel);
 void zoff_comm_mailbox_close(zoff_comm *comm, zoff_comm_channel *channel);
 zoff_status zoff_comm_mailbox_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count);
-/* Keep a header of an operation of a joined channel. */
+/* Store a header of an operation that this rank has not started, on a joined channel. */
 zoff_status zoff_comm_mailbox_keep(zoff_comm_port *port, const zoff_comm_header *header);
-/* Take out those of an operation, a list. */
+/* Remove and return the stored headers of an operation, as a list. */
 zoff_comm_early *zoff_comm_mailbox_take(const zoff_comm_work *work);
-/* A header of a channel: its port; NULL where it was kept, or there is no use for it any more. */
+/* Find the port that a header is for. NULL if the header was stored for a channel not joined yet, or is for a closed one. */
 zoff_status zoff_comm_mailbox_find(zoff_comm_messages *m, const zoff_comm_header *header, zoff_comm_port **out);
 void zoff_comm_mailbox_free(zoff_comm_early *list);
-/* A tag for what an operation sends: one that was not in use for long.  @return 0: there is none */
+/* Reserve a free tag for the messages that an operation sends. Tags are given out in turns, so that none is reused soon.
+ * @return 0: all are in use */
 int zoff_comm_mailbox_tag(zoff_comm_messages *m);
 
 #endif

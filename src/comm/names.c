@@ -1,4 +1,4 @@
-/* names.c: operations, items, channels and calls in words, for errors. */
+/* names.c: describes operations, items, channels and calls in words, for error messages. */
 #include "comm.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 const char *zoff_comm_names_kind(zoff_comm_kind kind, bool adds)
 {
     static const char *const NAMES[] = {"all_to_all", "all_gather", "sum", "broadcast", "barrier"};
-    return adds ? "reduce_scatter" : NAMES[kind]; /* an all_to_all that adds up */
+    return adds ? "reduce_scatter" : NAMES[kind]; /* an all_to_all that adds up is a reduce-scatter */
 }
 
 void zoff_comm_names_channel(const zoff_comm *comm, uint32_t id, char *dst, size_t dst_bytes)
@@ -31,15 +31,16 @@ static void name_param(const zoff_comm *comm, uint32_t channel, uint32_t param, 
 
 static void name_elements(const zoff_comm_item *item, const char *param, char *dst, size_t dst_bytes)
 {
-    static const char *const WHAT[] = {"of the masters of ", "of the first moments of ", "of the second moments of ", "of "};
+    static const char *const WHAT[] = {"of the master weights of ", "of the first moments of ", "of the second moments of ",
+                                       "of "};
     snprintf(dst, dst_bytes, "%llu elements from %llu on %s%s", (unsigned long long)item->extra,
              (unsigned long long)item->index, WHAT[item->about - ZOFF_COMM_ABOUT_MASTER], param);
 }
 
 void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_comm_item *item, char *dst, size_t dst_bytes)
 {
-    static const char *const WORDS[ZOFF_COMM_ABOUTS] = {[ZOFF_COMM_ABOUT_CHANNEL] = "which engine is sealed",
-                                                        [ZOFF_COMM_ABOUT_AGREEMENT] = "what ranks compare",
+    static const char *const WORDS[ZOFF_COMM_ABOUTS] = {[ZOFF_COMM_ABOUT_CHANNEL] = "the engine to seal",
+                                                        [ZOFF_COMM_ABOUT_AGREEMENT] = "values that ranks compare",
                                                         [ZOFF_COMM_ABOUT_FIRST_WEIGHTS] = "first weights of bucket",
                                                         [ZOFF_COMM_ABOUT_GRADIENTS] = "gradients of bucket",
                                                         [ZOFF_COMM_ABOUT_BATCH] = "the weights of micro-batches",
@@ -55,7 +56,7 @@ void zoff_comm_names_item(const zoff_comm *comm, uint32_t channel, const zoff_co
         return;
     name_param(comm, channel, item->param, param, sizeof param);
     if (item->about >= ZOFF_COMM_ABOUTS)
-        snprintf(dst, dst_bytes, "something that this version of zoff does not know");
+        snprintf(dst, dst_bytes, "an item that this version of zoff does not know");
     else if (item->about == ZOFF_COMM_ABOUT_SLICE && item->extra != ZOFF_COMM_ALL)
         snprintf(dst, dst_bytes, "slice %llu of %s in bucket %llu", (unsigned long long)item->index, param,
                  (unsigned long long)item->extra);

@@ -1,4 +1,4 @@
-/* nccl.c: joins ranks over NCCL: what the caller or the launcher's variables say, for the plug-in that does it. */
+/* nccl.c: joins ranks over NCCL. It collects the options of the caller, or the launcher's variables, and calls the plug-in. */
 #include "comm.h"
 
 #include "bits.h"
@@ -67,7 +67,7 @@ static zoff_status join(zoff_comm_join *with, zoff_comm **out)
     return status;
 }
 
-/* ---- who has all ranks together already ---- */
+/* ---- programs that can already communicate between their ranks ---- */
 
 zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
 {
@@ -77,16 +77,16 @@ zoff_status zoff_comm_open_nccl(const zoff_nccl_opts *opts, zoff_comm **out)
     ZOFF_TRY(zoff_base_structs_read("zoff_nccl_opts", "ZOFF_NCCL_OPTS_INIT", opts, o, sizeof *o));
     ZOFF_FAIL_IF(isnan(o->timeout_seconds), ZOFF_ERR_INVALID, "zoff_comm_open_nccl: timeout_seconds is not a number");
     ZOFF_FAIL_IF(!o->nccl_comm && !o->broadcast, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_nccl: neither nccl_comm nor broadcast is set: give it a communicator of the program, or a "
-                 "function that copies from rank 0 to all; ranks that have neither say zoff_comm_open() with \"nccl\"");
-    ZOFF_FAIL_IF(
-        o->nccl_stream && !o->nccl_comm, ZOFF_ERR_INVALID,
-        "zoff_comm_open_nccl: nccl_stream is set and nccl_comm is not: there is nothing in it that zoff would wait for");
+                 "zoff_comm_open_nccl: neither nccl_comm nor broadcast is set. Set nccl_comm to a communicator of the program, "
+                 "or broadcast to a function that copies from rank 0 to all. Programs with neither call zoff_comm_open() with "
+                 "\"nccl\"");
+    ZOFF_FAIL_IF(o->nccl_stream && !o->nccl_comm, ZOFF_ERR_INVALID,
+                 "zoff_comm_open_nccl: nccl_stream is set, but nccl_comm is not: set both, or leave nccl_stream NULL");
     ZOFF_FAIL_IF(!o->nccl_comm && o->rank >= o->size, ZOFF_ERR_INVALID, "zoff_comm_open_nccl: rank %u of %u", o->rank, o->size);
     return join(&with, out);
 }
 
-/* ---- ranks that know their launcher's variables and nothing else ---- */
+/* ---- programs that have only the launcher's environment variables ---- */
 
 static bool read_count(const char *text, unsigned *out)
 {
@@ -106,25 +106,26 @@ static zoff_status find_place(zoff_nccl_opts *out)
         if (!zoff_base_env_world((zoff_env_world)id, &place) || !place.rank || !place.size)
             continue;
         ZOFF_FAIL_IF(!read_count(place.rank, &out->rank) || !read_count(place.size, &out->size) || out->rank >= out->size,
-                     ZOFF_ERR_INVALID, "communicator \"nccl\": %s=%s and %s=%s are no rank of a group", place.rank_name,
+                     ZOFF_ERR_INVALID, "communicator \"nccl\": %s=%s and %s=%s are not a valid rank and size", place.rank_name,
                      place.rank, place.size_name, place.size);
         return ZOFF_OK;
     }
     return zoff_base_status_fail(
-        ZOFF_ERR_UNSUPPORTED, "communicator \"nccl\": no variables say which rank this is: start the program with torchrun, "
-                              "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or call zoff_comm_open_nccl()");
+        ZOFF_ERR_UNSUPPORTED,
+        "communicator \"nccl\": the environment does not say which rank this is: start the program with torchrun, "
+        "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or call zoff_comm_open_nccl()");
 }
 
-/* Rank 0 listens there. Where torchrun's agent does already it is the next port. */
+/* The address where rank 0 listens. If torchrun's agent uses MASTER_PORT itself, take the next port. */
 static zoff_status find_meeting(const zoff_env_meeting *meeting, char *dst, size_t dst_bytes)
 {
     unsigned port;
     ZOFF_FAIL_IF(
         !meeting->address || !meeting->port, ZOFF_ERR_UNSUPPORTED,
-        "communicator \"nccl\": the ranks know no place to meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to "
-        "a free port there, or NCCL_COMM_ID to both as host:port");
+        "communicator \"nccl\": MASTER_ADDR or MASTER_PORT is not set. Set MASTER_ADDR to the host of rank 0 and MASTER_PORT "
+        "to a free port there, or set NCCL_COMM_ID to both as host:port");
     ZOFF_FAIL_IF(!read_count(meeting->port, &port) || port == 0 || port > 65534, ZOFF_ERR_INVALID,
-                 "communicator \"nccl\": MASTER_PORT=%s is no port", meeting->port);
+                 "communicator \"nccl\": MASTER_PORT=%s is not a port number", meeting->port);
     const bool is_v6 = strchr(meeting->address, ':') && meeting->address[0] != '[';
     const int bytes =
         snprintf(dst, dst_bytes, is_v6 ? "[%s]:%u" : "%s:%u", meeting->address, port + (meeting->is_taken ? 1 : 0));
@@ -144,7 +145,7 @@ zoff_status zoff_comm_nccl_open(const zoff_comm_opts *opts, zoff_comm **out)
     zoff_base_env_ranks(&here);
     unsigned local = here.index;
     ZOFF_FAIL_IF(meeting.local_rank && !read_count(meeting.local_rank, &local), ZOFF_ERR_INVALID,
-                 "communicator \"nccl\": LOCAL_RANK=%s is no number", meeting.local_rank);
+                 "communicator \"nccl\": LOCAL_RANK=%s is not a number", meeting.local_rank);
     with.opts.device = (int)local;
     if (!meeting.nccl_comm_id && with.opts.size > 1) {
         ZOFF_TRY(find_meeting(&meeting, place, sizeof place));

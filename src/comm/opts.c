@@ -1,4 +1,5 @@
-/* opts.c: the options of a communicator as the program gave them, in a struct that may be shorter or longer than ours. */
+/* opts.c: reads zoff_comm_opts. The program's struct may be shorter or longer, if it was compiled with another version of zoff.
+ */
 #include "comm.h"
 
 #include "bits.h"

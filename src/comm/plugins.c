@@ -1,4 +1,4 @@
-/* plugins.c: communicators that are shared libraries of their own. */
+/* plugins.c: opens the communicator "mpi", which is a shared library of its own. */
 #include "comm.h"
 
 #include "plugin.h"

@@ -1,4 +1,4 @@
-/* self.c: one rank alone. What it has for itself is copied; every sum is already complete; nobody is waited for. */
+/* self.c: the back-end of a single rank. Its pieces are copied to itself; sums are complete already; nothing waits. */
 #include "comm.h"
 
 #include "mem.h"
@@ -32,7 +32,7 @@ static zoff_status self_start(zoff_comm *comm, zoff_comm_work *work)
     (void)comm;
     const bool moves = call->kind == ZOFF_COMM_EXCHANGE || call->kind == ZOFF_COMM_GATHER;
     ZOFF_FAIL_IF(call->kind == ZOFF_COMM_EXCHANGE && call->send_bytes[0] != call->receive_bytes[0], ZOFF_ERR_INVALID,
-                 "an exchange of one rank with itself: it has %zu bytes and expects %zu", call->send_bytes[0],
+                 "an exchange of a single rank: it sends %zu bytes to itself, but expects %zu", call->send_bytes[0],
                  call->receive_bytes[0]);
     if (moves && call->in != call->out && call->receive_bytes[0])
         memcpy(call->out, call->in, call->receive_bytes[0]);

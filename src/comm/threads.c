@@ -1,11 +1,11 @@
-/* threads.c: ranks that are threads of one process. They meet at a board where each posts what it has started; when all have
- * posted an operation, each takes its part out of the memory of the others, and says so; when all have taken theirs, it is done
- * and everybody may have his memory back.
+/* threads.c: implements a group whose ranks are threads of one process. The ranks share a board, on which each posts the
+ * operations that it starts. Once all ranks have posted an operation, each copies its part out of the other ranks' memory. Once
+ * all have copied, the operation is done, and its memory is free again.
  *
- *      started --- posted on the board ---> all have arrived --- pieces copied ---> taken ---> all have taken: done
+ *      start: posted on the board ---> all have posted --- copy pieces ---> taken ---> all have taken: done
  *
- * Nothing sleeps in here and no thread is made: who polls does the work. The lock guards the board; pieces are read without it,
- * for what is posted does not change until all have taken it. */
+ * Nothing here sleeps or makes a thread: the thread that polls does the work. The lock guards the board. Pieces are read
+ * without the lock, because posted memory does not change until all ranks have taken from it. */
 #include "comm.h"
 
 #include "mem.h"
@@ -17,48 +17,49 @@
 
 static const zoff_comm_ops OPS;
 
-enum { DEPTH = 64 }; /* operations of a stream of a channel that a rank has in flight at a time */
+enum { DEPTH = 64 }; /* most operations in flight for each rank, channel and stream */
 
-/* An operation of one rank, as the others see it. */
+/* An operation of one rank, as the other ranks see it. */
 typedef struct posting {
-    uint64_t number; /* 0: none, or done */
+    uint64_t number; /* 0: unused, or done */
     zoff_comm_call call;
     size_t result_bytes;
-    size_t *starts;       /* EXCHANGE: of the piece for each rank in `in` */
-    zoff_comm_work *work; /* of its rank, for that rank alone */
-    bool taken;
-    struct posting *next, *before; /* of the same rank in flight */
+    size_t *starts;                /* EXCHANGE: offset in `in` of the piece for each rank */
+    zoff_comm_work *work;          /* only the posting rank may use it */
+    bool taken;                    /* the posting rank has copied its part */
+    struct posting *next, *before; /* list of this rank's operations in flight */
 } posting;
 
-/* What one rank has in a channel. */
+/* The data of one rank in a channel. */
 typedef struct port {
-    posting postings[ZOFF_COMM_STREAMS][DEPTH]; /* by number */
-    uint64_t started[ZOFF_COMM_STREAMS];
+    posting postings[ZOFF_COMM_STREAMS][DEPTH]; /* by number, modulo DEPTH */
+    uint64_t started[ZOFF_COMM_STREAMS];        /* number of the last operation started */
     bool has_closed;
-    struct meeting *meeting; /* before the channel is joined its own, and then that of all ranks */
+    struct meeting *meeting; /* before the channel is joined: a private one; afterwards: shared by all ranks */
 } port;
 
 /* A channel on the board. */
 typedef struct meeting {
     uint32_t id;
-    unsigned closed; /* ranks */
+    unsigned closed; /* number of ranks that have closed it */
     struct meeting *next;
-    port **ports; /* by rank; NULL: it has not joined yet */
+    port **ports; /* by rank; NULL: the rank has not joined yet */
 } meeting;
 
+/* A rank on the board. */
 typedef struct member {
-    posting *flying;
-    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD]; /* that it has told last */
+    posting *flying;                               /* its operations in flight */
+    zoff_comm_visit visits[ZOFF_COMM_VISITS_TOLD]; /* its last report */
     unsigned visit_count;
     bool has_left;
 } member;
 
 typedef struct board {
     pthread_mutex_t lock;
-    pthread_cond_t nobody_takes;
-    unsigned size, open; /* ranks; those that have not left */
-    unsigned taking;     /* ranks that copy right now, without the lock */
-    unsigned told;       /* visits, of all ranks */
+    pthread_cond_t nobody_takes; /* signalled when `taking` becomes 0 */
+    unsigned size, open;         /* number of ranks; number of those that have not left */
+    unsigned taking;             /* ranks that are copying right now, without the lock */
+    unsigned told;               /* reports so far, of all ranks */
     bool is_broken;
     char words[1024];
     member *members;
@@ -68,7 +69,7 @@ typedef struct board {
 typedef struct threads_comm {
     zoff_comm comm;
     board *board;
-    unsigned heard; /* of board.told */
+    unsigned heard; /* value of board.told when this rank last read the reports */
 } threads_comm;
 
 static port *port_of(const zoff_comm_work *work, unsigned rank)
@@ -82,7 +83,7 @@ static uint64_t started_by(const zoff_comm_work *work, unsigned rank)
     return p ? p->started[work->call.stream] : 0;
 }
 
-/* Where an operation is posted by a rank that has started it. */
+/* The posting of an operation by `rank`, which must have started it. */
 static posting *posting_of(const zoff_comm_work *work, unsigned rank)
 {
     return &port_of(work, rank)->postings[work->call.stream][work->number % DEPTH];
@@ -98,7 +99,7 @@ static void free_meeting(meeting *m, unsigned size)
     zoff_base_mem_free(m);
 }
 
-/* A meeting for the first who joins. */
+/* Make a meeting. Every rank makes one; the first rank that joins the channel puts its own on the board. */
 static zoff_status make_meeting(unsigned size, meeting **out)
 {
     meeting *m;
@@ -144,7 +145,7 @@ static void threads_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* Others may still look at what has been, so the last one frees it. */
+/* Other ranks may still read this rank's postings, so the last rank to close frees the meeting with all ports. */
 static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     board *b = ((threads_comm *)comm)->board;
@@ -155,7 +156,7 @@ static void threads_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
     const bool is_joined = m->ports[comm->rank] == p;
     p->has_closed = true;
     if (!is_joined)
-        m->ports[comm->rank] = p; /* and it is its own */
+        m->ports[comm->rank] = p; /* the private meeting: free_meeting() below frees the port with it */
     const bool is_last = !is_joined || ++m->closed == b->size;
     while (is_joined && is_last && *at != m)
         at = &(*at)->next;
@@ -177,7 +178,7 @@ static zoff_status threads_tell(zoff_comm *comm, const zoff_comm_visit *visits, 
     return ZOFF_OK;
 }
 
-/* With the lock. */
+/* With the lock: pass new reports of other ranks to zoff_comm_heard(). */
 static void hear(threads_comm *t)
 {
     const board *b = t->board;
@@ -213,7 +214,7 @@ static zoff_status make_board(unsigned size, board **out)
         zoff_base_mem_free(b);
         return status;
     }
-    pthread_mutex_init(&b->lock, NULL); /* of the default kinds, which do not fail */
+    pthread_mutex_init(&b->lock, NULL); /* default attributes: this cannot fail */
     pthread_cond_init(&b->nobody_takes, NULL);
     b->size = b->open = size;
     *out = b;
@@ -258,9 +259,8 @@ undo:
     return status;
 }
 
-/* With the lock. Once it is broken nobody begins to copy, and who has begun is waited for: a copy takes no longer than it
- * takes.
- */
+/* With the lock: mark the board as broken. No rank begins to copy afterwards. Wait for the ranks that are copying: a copy never
+ * blocks, so this wait ends. */
 static void break_board(board *b, const char *words)
 {
     if (!b->is_broken)
@@ -270,7 +270,8 @@ static void break_board(board *b, const char *words)
         pthread_cond_wait(&b->nobody_takes, &b->lock);
 }
 
-/* With the lock, when nobody reads its pieces any more. Its number stays, for those who ask what has become of it. */
+/* With the lock: remove a posting whose pieces no rank reads any more. Its number stays, so that other ranks still see its
+ * state. */
 static void withdraw(member *own, posting *p)
 {
     *(p->before ? &p->before->next : &own->flying) = p->next;
@@ -281,7 +282,7 @@ static void withdraw(member *own, posting *p)
     p->next = p->before = NULL;
 }
 
-/* Of an operation that will not go on: its caller may free it from now on. */
+/* End an operation with an error. Its caller may free the work from now on. */
 static void let_go(posting *p)
 {
     if (!p->work)
@@ -315,7 +316,7 @@ static void threads_close(zoff_comm *comm)
     zoff_base_mem_free(comm);
 }
 
-/* ---- what must agree ---- */
+/* ---- comparing calls ---- */
 
 static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, unsigned other, const posting *p)
 {
@@ -331,7 +332,8 @@ static zoff_status compare(const zoff_comm *comm, const zoff_comm_work *work, un
     return zoff_comm_call_compare(comm, work, other, &told);
 }
 
-/* Of a rank that has not started the operation: OK when it still may. */
+/* Check a rank that has not started the operation.  @return OK if it still may; ERR_COMM if it has left, or closed the channel
+ */
 static zoff_status look_for(const zoff_comm *comm, const board *b, const zoff_comm_work *work, unsigned rank)
 {
     char whose[160];
@@ -341,11 +343,11 @@ static zoff_status look_for(const zoff_comm *comm, const board *b, const zoff_co
     if (!p || !p->has_closed)
         return ZOFF_OK;
     zoff_comm_names_channel(comm, work->call.channel->id, whose, sizeof whose);
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or could not seal it",
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has destroyed %s, or failed to seal it",
                                  comm->rank, zoff_comm_call_name(comm, work), rank, whose);
 }
 
-/* With the lock. */
+/* With the lock: PENDING until all ranks have started the operation; then compare their calls. */
 static zoff_status look_for_all(zoff_comm *comm, const board *b, zoff_comm_work *work)
 {
     ZOFF_FAIL_IF(b->is_broken, ZOFF_ERR_COMM, "rank %u: %s cannot be done: %s", comm->rank, zoff_comm_call_name(comm, work),
@@ -373,7 +375,7 @@ static void take_pieces(const zoff_comm *comm, const zoff_comm_work *work)
         const posting *theirs = posting_of(work, rank);
         const size_t bytes = work->call.receive_bytes[rank];
         if (bytes == 0)
-            continue; /* then there may be no memory at all */
+            continue; /* the pointers may be NULL */
         const char *in = theirs->call.in;
         in += work->call.kind == ZOFF_COMM_EXCHANGE ? theirs->starts[comm->rank] : 0;
         char *out = (char *)work->call.out + done;
@@ -383,7 +385,7 @@ static void take_pieces(const zoff_comm *comm, const zoff_comm_work *work)
     }
 }
 
-/* Beside the numbers of this rank, which others still read. */
+/* Add up into the scratch: other ranks still read this rank's numbers in `out`. */
 static void take_sum(const zoff_comm *comm, const zoff_comm_work *work)
 {
     double *sums = work->scratch;
@@ -405,7 +407,8 @@ static void take(const zoff_comm *comm, const zoff_comm_work *work)
         memcpy(call->out, posting_of(work, call->root)->call.out, call->count);
 }
 
-/* With the lock: whether nobody needs this rank's memory any more. One whose posting is gone has seen that before. */
+/* With the lock: whether no rank reads this rank's memory any more. A rank whose posting is gone has found the same earlier, so
+ * it has taken its part. */
 static bool all_have_taken(const board *b, const zoff_comm_work *work)
 {
     for (unsigned rank = 0; rank < b->size; rank++) {
@@ -418,7 +421,7 @@ static bool all_have_taken(const board *b, const zoff_comm_work *work)
 
 /* ---- the table ---- */
 
-/* Where the piece for each rank starts. */
+/* Compute where the piece for each rank starts in `in`. */
 static zoff_status find_starts(const zoff_comm *comm, const zoff_comm_call *call, size_t **out)
 {
     size_t *starts, sum = 0;
@@ -440,10 +443,11 @@ static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
     member *own = &b->members[comm->rank];
     posting *p = posting_of(work, comm->rank);
     size_t *starts;
-    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE, "rank %u: operation %llu is not done yet, and no more than %d may follow it",
-                 comm->rank, (unsigned long long)p->number, DEPTH - 1);
+    ZOFF_FAIL_IF(p->number, ZOFF_ERR_STATE,
+                 "rank %u: operation %llu is not done yet, and at most %d newer ones may be in flight", comm->rank,
+                 (unsigned long long)p->number, DEPTH - 1);
     ZOFF_TRY(find_starts(comm, &work->call, &starts));
-    if (work->call.kind == ZOFF_COMM_SUM) /* which has no starts */
+    if (work->call.kind == ZOFF_COMM_SUM) /* `starts` is NULL then, so an error leaks nothing */
         ZOFF_TRY(zoff_base_mem_alloc(work->call.count, sizeof(double), "a sum over the ranks", &work->scratch));
     pthread_mutex_lock(&b->lock);
     *p = (posting){.number = work->number,
@@ -460,11 +464,11 @@ static zoff_status threads_start(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_OK;
 }
 
-/* With the lock, which it gives up to copy. */
+/* Advance one operation. Takes and returns with the lock held, but releases it while it copies. */
 static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
 {
     posting *p = posting_of(work, comm->rank);
-    /* What all have taken is done, whatever has become of the group since. */
+    /* An operation that all ranks have taken succeeds, even if the group has failed since. */
     const bool is_over = work->taken && all_have_taken(b, work);
     zoff_status status = is_over ? ZOFF_OK : look_for_all(comm, b, work);
     if (status == ZOFF_OK && !work->taken) {
@@ -481,7 +485,7 @@ static zoff_status go_on(zoff_comm *comm, board *b, zoff_comm_work *work)
     return status;
 }
 
-/* Others may wait for what this rank has started and is not asking for: all of it goes on. */
+/* Advance all operations of this rank: other ranks may wait for one that this rank does not poll. */
 static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
 {
     board *b = ((threads_comm *)comm)->board;
@@ -490,7 +494,7 @@ static zoff_status threads_poll(zoff_comm *comm, zoff_comm_work *work)
     hear((threads_comm *)comm);
     for (posting *p = own->flying; p; p = p->next) {
         if (p->work != work && !p->taken && p->work)
-            (void)go_on(comm, b, p->work); /* what fails is told by its own poll */
+            (void)go_on(comm, b, p->work); /* its own poll returns the error */
     }
     zoff_status status = go_on(comm, b, work);
     if (status == ZOFF_OK) {

@@ -1,4 +1,4 @@
-/* transport.c: a communicator over what the program, or a plug-in, sends messages with. */
+/* transport.c: opens a communicator over the transport of the program or of a plug-in. */
 #include "comm.h"
 
 #include "bits.h"
@@ -16,7 +16,7 @@ zoff_status zoff_comm_open_transport(const zoff_comm_opts *opts, const zoff_comm
     ZOFF_TRY(zoff_base_structs_read("zoff_comm_transport", "ZOFF_COMM_TRANSPORT_INIT", transport, &t, sizeof t));
     ZOFF_FAIL_IF(t.failure, ZOFF_ERR_UNSUPPORTED, "%s", t.failure);
     ZOFF_FAIL_IF(!t.name || !t.send || !t.receive || !t.test || !t.cancel || !t.error || !t.close, ZOFF_ERR_INVALID,
-                 "zoff_comm_open_transport: a function or the name is missing in the transport");
+                 "zoff_comm_open_transport: the transport lacks its name or one of its functions");
     ZOFF_FAIL_IF(t.rank >= t.size, ZOFF_ERR_INVALID, "zoff_comm_open_transport: rank %u of %u", t.rank, t.size);
     return zoff_comm_messages_open(&known, &t, out);
 }

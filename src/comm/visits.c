@@ -1,6 +1,6 @@
-/* visits.c: in which call the program waits for other ranks. Operations of different channels never meet, but two ranks that
- * wait in calls of different engines wait for ever. So ranks number these calls. One that has waited for a while tells the
- * others its number and its call, and each compares that with what it did, or does, under the same number. */
+/* visits.c: detects ranks that wait for each other in different calls. Operations of different channels never match. So two
+ * ranks that wait in calls of different engines would wait for ever. Ranks therefore number these calls. A rank that has waited
+ * for a while reports the number and the call. Every other rank compares the report with its own call of the same number. */
 #include "book_priv.h"
 
 #include "clock.h"
@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double PATIENCE_SECONDS = 0.1; /* before others are told: most waits are shorter, and cost no message */
-static const double FAILURE_SECONDS = 5;    /* for a call to fail on one rank after it has failed on another */
+static const double PATIENCE_SECONDS = 0.1; /* time until a wait is reported; most waits are shorter and cost no message */
+static const double FAILURE_SECONDS = 5;    /* time for a call to fail on this rank after it has failed on another */
 
 enum { VISITS = ZOFF_COMM_VISITS };
 
 typedef zoff_comm_book book;
 
-/* FNV-1a over all that ranks compare of a call, going on from those before it. */
+/* FNV-1a over the fields of a call that ranks compare, seeded with the checksum of all earlier calls. */
 static uint64_t chain_of(const zoff_comm_visit *v)
 {
     const uint64_t words[] = {v->channel, v->call & 0xff, v->item.about, v->item.param, v->item.index, v->item.extra};
@@ -80,7 +80,7 @@ void zoff_comm_heard(zoff_comm *comm, unsigned rank, const zoff_comm_visit *visi
 unsigned zoff_comm_get_visits(const zoff_comm *comm, zoff_comm_visit *out, unsigned most)
 {
     const book *b = comm->book;
-    if (!b || !b->depth) /* while ranks join there is no book yet */
+    if (!b || !b->depth) /* no book: the ranks are still joining */
         return 0;
     const uint64_t last = b->done + 1, count = last < most ? last : most;
     for (uint64_t i = 0; i < count; i++)
@@ -94,30 +94,30 @@ static bool are_same(const zoff_comm_visit *a, const zoff_comm_visit *b)
            a->item.param == b->item.param && a->item.index == b->item.index && a->item.extra == b->item.extra;
 }
 
-static const char ADVICE[] = "calls that wait for other ranks must be made in the same order on every rank, also those of "
+static const char ADVICE[] = "every rank must make the calls that wait for other ranks in the same order, also over "
                              "different engines";
 
-/* A call of another rank, which is not that of this one under the same number. */
+/* The error for two different calls under one number: name the other rank's call and this rank's. */
 static zoff_status name_both(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *theirs, bool is_last,
                              const zoff_comm_visit *ours, bool is_now)
 {
     char their_call[512], our_call[512];
     zoff_comm_names_visit(comm, theirs, their_call, sizeof their_call);
     zoff_comm_names_visit(comm, ours, our_call, sizeof our_call);
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u %s %s where rank %u %s %s: %s", rank, is_last ? "waits in" : "called",
+    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u %s %s while rank %u %s %s: %s", rank, is_last ? "waits in" : "called",
                                  their_call, comm->rank, is_now ? "waits in" : "called", our_call, ADVICE);
 }
 
-/* A call that fails on every rank fails on one of them first. That rank may be in its next call already, under the same number.
- */
+/* Whether two calls differ only because a call has failed on one of the two ranks so far. A call that fails on every rank fails
+ * on one of them first. That rank may already be in its next call, which has the same number. */
 static bool has_failed_on_one(const zoff_comm_visit *ours, bool is_now, const zoff_comm_visit *theirs, bool is_last)
 {
     return (is_now && chain_of(ours) == theirs->failed) || (is_last && chain_of(theirs) == ours->failed);
 }
 
-/* Compare the calls that another rank has told with the calls of this rank under the same numbers. The error names the first
- * pair that differs, if both are still remembered.
- * @param may_fail excuse a call that has failed on one of the two ranks only, and set *out_failed */
+/* Compare the calls that another rank has reported with this rank's calls of the same numbers. The error names the first pair
+ * that differs, if this rank still remembers it.
+ * @param may_fail accept a call that has failed on one of the two ranks only, and set *out_failed */
 static zoff_status compare(const zoff_comm *comm, unsigned rank, const zoff_comm_visit *now, bool may_fail, bool *out_failed)
 {
     const book *b = comm->book;

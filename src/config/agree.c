@@ -1,10 +1,10 @@
-/* agree.c: the keys that must be the same on all ranks. The schema says which may differ; a new key must not, unless its row
- * says so. */
+/* agree.c: lists the keys that must be the same on all ranks. A key may differ only if its row in the schema says so. */
 #include "config_priv.h"
 #include "mem.h"
 #include "try.h"
 
-/* A key that zoff ignores changes no number; one that it refuses passes only with a value that asks for nothing. */
+/* Only keys that zoff acts on are compared: ignored keys change no number, and refused keys pass only with a value that changes
+ * nothing. */
 static bool must_agree(const zoff_config_key *row)
 {
     return row->class_ == ZOFF_CLASS_HONOURED && row->type != ZOFF_KEY_SECTION && !row->may_differ;

@@ -1,12 +1,13 @@
-/* autos.c: what is still "auto" when an engine is created and decides what is trained. A trainer that knows DeepSpeed's files
- * fills such values in; where nobody did, a default is taken with a warning, or there is none to take. */
+/* autos.c: checks the "auto" values that are left when an engine is created and that change the training result. A trainer for
+ * DeepSpeed's files usually sets such values. If it has not, zoff uses the default with a warning, or fails if there is none.
+ */
 #include "config_priv.h"
 #include "log.h"
 #include "try.h"
 
 #include <string.h>
 
-/* Keys beside these sections change where states live and how they move, and no number. */
+/* Keys outside of these sections decide only where states live and how they move: they change no number. */
 static bool decides_training(const char *path)
 {
     static const char *const PREFIXES[] = {"optimizer", "scheduler",         "fp16",
@@ -24,8 +25,8 @@ static bool is_value(const zoff_config_cell *cell)
     return cell && cell->kind == ZOFF_CELL_VALUE;
 }
 
-/* Parameters of other optimizers and schedules have no say, nor has a loss scale that is not in use; both batch sizes decide
- * the accumulation. */
+/* Whether a key has an effect. Parameters of other optimizers or schedules have none, nor has the loss scale without fp16, nor
+ * gradient_accumulation_steps if both batch sizes are given. */
 static bool is_used(const zoff_config *config, const char *path)
 {
     if (strcmp(path, "gradient_accumulation_steps") == 0)
@@ -36,7 +37,7 @@ static bool is_used(const zoff_config *config, const char *path)
     return zoff_config_optimizer_has(config, path) && zoff_config_schedule_has(config, path);
 }
 
-/* What an engine takes. */
+/* Append the value that an engine uses for a key. */
 static void add_taken(const zoff_config *config, const zoff_config_key *row, zoff_config_sink *sink)
 {
     const zoff_config_cell *cell = zoff_config_cells_find(config, row->path);
@@ -66,20 +67,20 @@ zoff_status zoff_config_autos_check(const zoff_config *config, bool warns)
         char expected[64];
         zoff_config_schema_expected(&table[i], expected, sizeof expected);
         ZOFF_FAIL_IF(zoff_config_schedule_needs(config, path), ZOFF_ERR_INVALID,
-                     "%s: %s: \"auto\" leaves it to the trainer, and it cannot be computed from anything; expected %s: call "
-                     "zoff_config_set(config, \"%s\", ...) before zoff_engine_create(), give it in the file, or with --set of "
+                     "%s: %s: \"auto\" leaves this key to the trainer, and zoff cannot compute it; expected %s: call "
+                     "zoff_config_set(config, \"%s\", ...) before zoff_engine_create(), give it in the file, or use --set of "
                      "the zoff command",
                      zoff_config_value_place(given), path, expected, path);
         add_taken(config, &table[i], &sink);
     }
     if (sink.used && warns)
-        ZOFF_WARN("%s: \"auto\" leaves these to the trainer, and nobody has set them; trained with %s: set them with "
+        ZOFF_WARN("%s: \"auto\" leaves these keys to the trainer, which has not set them; training uses %s: set them with "
                   "zoff_config_set() or in the file",
                   config->name, text);
     return ZOFF_OK;
 }
 
-/* ---- what the start of a log says ---- */
+/* ---- text for the start of a log ---- */
 
 static void add_cell(const zoff_config *config, const char *path, zoff_config_sink *sink)
 {

@@ -1,5 +1,5 @@
-/* batch.c: train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks. Whatever of the three
- * is given decides the rest, by whole-number division as in DeepSpeed; then the product must come out. */
+/* batch.c: solves train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks. The given keys
+ * decide the others, by integer division as in DeepSpeed. Afterwards the equation must hold exactly. */
 #include "config_priv.h"
 #include "try.h"
 
@@ -42,13 +42,13 @@ zoff_status zoff_config_batch_solve(zoff_config *config, unsigned world_size)
     else if (count == 0)
         compute(steps, 1);
     if (all == 0 && each == 0)
-        return ZOFF_OK; /* an optimizer does not need to know: samples are the trainer's */
+        return ZOFF_OK; /* the optimizer does not need the batch sizes */
     count = value_of(steps);
     if (each == 0)
         compute(micro, all / world_size / count);
     each = value_of(micro);
 
-    /* Three factors below 2^32 may pass 2^64. */
+    /* The product of three factors below 2^32 may overflow 64 bits. */
     uint64_t product;
     bool too_large = __builtin_mul_overflow(each, count, &product) ||
                      __builtin_mul_overflow(product, (uint64_t)world_size, &product) || product > UINT32_MAX;

@@ -1,4 +1,4 @@
-/* cells.c: the value of a key, by its path: what counts, what was given, and who gave it. */
+/* cells.c: finds the cells of a key by its path: the effective one, and the one that the program or the file gave. */
 #include "config_priv.h"
 
 zoff_config_cell *zoff_config_cells_find(const zoff_config *config, const char *path)

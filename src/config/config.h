@@ -1,4 +1,4 @@
-/* config.h: the door of the config room for the engine: the values of a resolved configuration, typed. */
+/* config.h: the interface of src/config for the engine: the values of a resolved configuration as typed structs. */
 #ifndef ZOFF_CONFIG_DOOR_H
 #define ZOFF_CONFIG_DOOR_H
 
@@ -14,7 +14,7 @@ typedef enum zoff_schedule_type {
     ZOFF_SCHEDULE_RANGE_TEST
 } zoff_schedule_type;
 
-/* OneCycle: cycle_* and decay_*; counts of steps as in its formulas, which are in floating point. */
+/* OneCycle: cycle_* and decay_*. Counts of steps are doubles, because the formulas use floating point. */
 typedef struct zoff_cycle_values {
     double min_lr, max_lr, lr_rate;
     double first, second;               /* cycle_*_step_size */
@@ -34,7 +34,7 @@ typedef struct zoff_range_test_values {
 typedef struct zoff_schedule_values {
     zoff_schedule_type type;
     double min_lr;    /* WarmupLR, WarmupDecayLR: warmup_min_lr */
-    double max_lr;    /* likewise warmup_max_lr; < 0: the group's own lr */
+    double max_lr;    /* WarmupLR, WarmupDecayLR: warmup_max_lr; < 0: the group's own lr */
     double min_ratio; /* WarmupCosineLR: warmup_min_ratio */
     double cos_ratio; /* WarmupCosineLR: cos_min_ratio */
     uint64_t warmup;  /* warmup_num_steps, at least 2 */
@@ -47,18 +47,18 @@ typedef struct zoff_schedule_values {
 /* fp16.* */
 typedef struct zoff_fp16_values {
     bool enabled;
-    bool dynamic;         /* loss_scale is 0; the rest but `scale` is for that */
-    double scale;         /* the first one, or the only one */
+    bool dynamic;         /* loss_scale is 0; all fields after `scale` apply only then */
+    double scale;         /* the first scale if dynamic, else the fixed one */
     double min_scale;     /* min_loss_scale */
     int64_t window;       /* loss_scale_window */
     uint64_t hysteresis;  /* at least 1 */
     bool refills_at_once; /* consecutive_hysteresis */
 } zoff_fp16_values;
 
-/* offload_param.* and stage3_*: of the weights that the engine keeps. Counts are elements. */
+/* offload_param.* and stage3_*: for the weights that the engine stores. Counts are in elements. */
 typedef struct zoff_weight_values {
     zoff_tier tier;           /* offload_param.device; HOST or NVME */
-    const char *const *paths; /* its nvme_path; none: those of the states. Owned by the configuration */
+    const char *const *paths; /* offload_param.nvme_path; NULL: the folders of the states. Owned by the configuration */
     size_t path_count;
     unsigned slots;            /* buffer_count */
     uint64_t chunk_count;      /* buffer_size */
@@ -75,13 +75,13 @@ typedef struct zoff_config_values {
     zoff_schedule_values schedule; /* scheduler.* */
     double clip_norm;              /* gradient_clipping; 0: none */
     uint32_t accumulation;         /* gradient_accumulation_steps */
-    uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0 when the configuration gives no batch key at all */
-    uint32_t train_batch;          /* train_batch_size; likewise */
+    uint32_t micro_batch;          /* train_micro_batch_size_per_gpu; 0: the configuration gives no batch size */
+    uint32_t train_batch;          /* train_batch_size; 0: the configuration gives no batch size */
     unsigned zero_stage;           /* 0 to 3 */
     uint64_t bucket_elements;      /* zero_optimization.reduce_bucket_size; 0: the largest slice */
-    zoff_dtype wire_dtype;         /* communication_data_type; 0: that of each gradient */
+    zoff_dtype wire_dtype;         /* communication_data_type; 0: each gradient's own type */
     bool nccl_adds;                /* zoff.reduce_scatter is "nccl" */
-    double grad_factor;   /* of each gradient before the sum over ranks: prescale_gradients, gradient_predivide_factor */
+    double grad_factor;   /* gradients times this, before the sum over ranks: prescale_gradients, gradient_predivide_factor */
     zoff_tier state_tier; /* offload_optimizer.device; HOST or NVME */
     const char *const *nvme_paths; /* offload_optimizer.nvme_path and zoff.nvme_paths; owned by the configuration */
     size_t nvme_path_count;
@@ -91,7 +91,7 @@ typedef struct zoff_config_values {
     double ratio;             /* offload_optimizer.ratio */
     unsigned threads;         /* zoff.threads; 0: auto */
     bool skip_nonfinite;      /* zoff.skip_nonfinite */
-    bool aio_tune;            /* "aio": "auto": those of the next two that are 0 are what zoff_aio_tune() finds */
+    bool aio_tune;            /* "aio": "auto": zoff_aio_tune() chooses those of the next two that are 0 */
     uint64_t aio_block_bytes; /* aio.block_size */
     unsigned aio_depth;       /* aio.queue_depth */
     int direct;               /* zoff.direct_io, a zoff_aio_direct */
@@ -105,22 +105,22 @@ typedef struct zoff_config_values {
     zoff_weight_values weights;
 } zoff_config_values;
 
-/* Resolve for `world_size` ranks and hand out the values; they live until the configuration is set, resolved again or closed.
- * An NVMe tier without a folder passes here: zoff_engine_opts may name one. */
+/* Resolve the configuration for `world_size` ranks and write its values. They are valid until the configuration is changed,
+ * resolved again or closed. An NVMe tier without a folder is no error here, because zoff_engine_opts may name one. */
 zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zoff_config_values *out);
 
-/* agree.c: every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
- * configuration is one that zoff_config_values_get() has resolved.  @owns caller; zoff_base_mem_free() */
+/* agree.c: list every key that must be the same on all ranks, with its effective value: "key\0value\0key\0value\0". The
+ * configuration must have been resolved by zoff_config_values_get().  @owns caller; zoff_base_mem_free() */
 zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t *out_bytes);
 
-/* Of a resolved configuration: warn once of every "auto" that decides what is trained and that nobody has filled in, with the
- * value that is taken. ERR_INVALID where there is none to take. Only `warns` says whether the warning is made. */
+/* Find the "auto" values of a resolved configuration that change the training result and that the program has not set. With
+ * `warns`, one warning lists them with the values used instead.  @return ERR_INVALID if such a key has no default */
 zoff_status zoff_config_autos_check(const zoff_config *config, bool warns);
 
-/* Of a resolved configuration: optimizer, lr, schedule and clipping, each with where it came from, for the start of a log. */
+/* Write the optimizer, lr, schedule and clipping of a resolved configuration, each with its source, for the start of a log. */
 void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes);
 
-/* Where the value of a key came from, for messages: "ds_config.json:3:5", "auto at ds_config.json:3:5", "api", "computed",
+/* The source of a key's value, for messages: "ds_config.json:3:5", "auto at ds_config.json:3:5", "api", "computed" or
  * "default". Never NULL. */
 const char *zoff_config_source(const zoff_config *config, const char *key);
 

@@ -1,4 +1,4 @@
-/* configuration.c: the life of a configuration: open, parse, set, read, close. */
+/* configuration.c: the public calls on a configuration: open, parse, read, set, query and close. */
 #include "config_priv.h"
 #include "mem.h"
 #include "nearest_priv.h"
@@ -78,7 +78,7 @@ void zoff_config_close(zoff_config *config)
 
 /* ---- read ---- */
 
-/* The layer of the file, and the name that messages give it; those of before stay where the text is refused. */
+/* Replace the file layer, and the file's name for messages. If the text is refused, the old ones stay. */
 static zoff_status read_text(zoff_config *config, const char *text, size_t bytes, const char *name)
 {
     zoff_config_cell *old_file = config->file, *file = NULL;
@@ -92,7 +92,7 @@ static zoff_status read_text(zoff_config *config, const char *text, size_t bytes
     config->file = file;
     config->name = new_name;
     status = zoff_config_parse_text(config, copy, bytes);
-    file = status < 0 ? file : old_file; /* the one that goes */
+    file = status < 0 ? file : old_file; /* from here on `file` and `new_name` are those to free */
     new_name = status < 0 ? new_name : old_name;
     config->file = status < 0 ? old_file : config->file;
     config->name = status < 0 ? old_name : config->name;
@@ -105,7 +105,7 @@ leave:
     return status;
 }
 
-/* All of a file, and one byte more where it grew over the limit meanwhile. */
+/* Read until the end of the file, or until `limit_bytes`. */
 static zoff_status read_all(int fd, const char *path, char *dst, size_t limit_bytes, size_t *out_bytes)
 {
     size_t used = 0;
@@ -125,11 +125,11 @@ static zoff_status read_all(int fd, const char *path, char *dst, size_t limit_by
 static zoff_status read_fd(zoff_config *config, int fd, const char *path)
 {
     struct stat about;
-    ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "%s: cannot look at this configuration: %s", path,
+    ZOFF_FAIL_IF(fstat(fd, &about) != 0, ZOFF_ERR_IO, "%s: cannot stat this configuration: %s", path,
                  zoff_base_status_errno(errno));
     ZOFF_FAIL_IF(!S_ISREG(about.st_mode), ZOFF_ERR_IO, "%s: %s, not a regular file; expected a JSON file", path,
                  S_ISDIR(about.st_mode) ? "this is a folder" : "this is a device or a pipe");
-    /* Room for one byte more than it has: whether the end was reached shows. Files of /proc say 0. */
+    /* One byte more than the file has shows whether the end was reached. Files in /proc report a size of 0. */
     size_t room =
         about.st_size > 0 && (size_t)about.st_size < FILE_LIMIT_BYTES ? (size_t)about.st_size + 1 : FILE_LIMIT_BYTES + 1;
     char *text;
@@ -137,8 +137,9 @@ static zoff_status read_fd(zoff_config *config, int fd, const char *path)
     ZOFF_TRY(zoff_base_mem_alloc(room, 1, "the text of a configuration", &text));
     zoff_status status = read_all(fd, path, text, room, &bytes);
     if (status == ZOFF_OK && bytes > FILE_LIMIT_BYTES)
-        status = zoff_base_status_fail(
-            ZOFF_ERR_INVALID, "%s: larger than %d MiB, which no configuration is; expected a JSON file", path, FILE_LIMIT_MIB);
+        status = zoff_base_status_fail(ZOFF_ERR_INVALID,
+                                       "%s: larger than %d MiB, the limit for a configuration; expected a JSON file", path,
+                                       FILE_LIMIT_MIB);
     if (status == ZOFF_OK)
         status = read_text(config, text, bytes, path);
     zoff_base_mem_free(text);
@@ -147,7 +148,7 @@ static zoff_status read_fd(zoff_config *config, int fd, const char *path)
 
 static zoff_status read_path(zoff_config *config, const char *path)
 {
-    /* Not blocking, so that a pipe is told from a file instead of waited for. */
+    /* O_NONBLOCK: opening a pipe must not wait for a writer, because read_fd() refuses pipes. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ZOFF_FAIL_IF(fd < 0, ZOFF_ERR_IO, "%s: cannot open this configuration: %s", path, zoff_base_status_errno(errno));
     zoff_status status = read_fd(config, fd, path);
@@ -155,7 +156,7 @@ static zoff_status read_path(zoff_config *config, const char *path)
     return status;
 }
 
-/* A configuration that could not be filled is nobody's. */
+/* Give the configuration to the caller, or close it after an error. */
 static zoff_status hand_out(zoff_config *config, zoff_status status, zoff_config **out)
 {
     if (status < 0)
@@ -254,7 +255,7 @@ zoff_status zoff_config_number(const zoff_config *config, const char *key, doubl
                      row->type == ZOFF_KEY_BYTES;
     ZOFF_FAIL_IF(!is_number, ZOFF_ERR_INVALID, "api: %s: this is not a number", key);
     ZOFF_FAIL_IF(cell->kind < ZOFF_CELL_AUTO, ZOFF_ERR_INVALID, "api: %s: this is not set", key);
-    *out = cell->kind == ZOFF_CELL_VALUE ? cell->number : 0; /* auto and left to the engine: 0 */
+    *out = cell->kind == ZOFF_CELL_VALUE ? cell->number : 0; /* 0: "auto", left to the engine */
     return ZOFF_OK;
 }
 

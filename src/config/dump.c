@@ -1,12 +1,12 @@
-/* dump.c: the effective configuration as text, each value with where it came from. */
+/* dump.c: writes the effective configuration as text, each value with its source. */
 #include "config_priv.h"
 #include "mem.h"
 #include "try.h"
 
 #include <string.h>
 
-/* Every key that zoff acts on, without the parameters of other optimizers; and of the refused ones those that were given (with
- * a value that asks for nothing). */
+/* Whether the dump shows a key: all keys that zoff acts on, except the parameters of other optimizers and old names; and every
+ * other key that was given. A refused key can be given only with a supported value. */
 static bool is_shown(const zoff_config *config, const zoff_config_key *row, size_t i)
 {
     if (row->type == ZOFF_KEY_SECTION || row->type == ZOFF_KEY_ANY)

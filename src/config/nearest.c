@@ -1,4 +1,4 @@
-/* nearest.c: edit distance, and what it is used for: "did you mean". */
+/* nearest.c: finds the key or word that a misspelt one probably means, by edit distance and a table of synonyms. */
 #include "nearest_priv.h"
 
 #include "schema.h"
@@ -14,7 +14,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Optimal string alignment: Levenshtein's table with swaps of neighbours; three rows of it are enough. */
+/* Optimal string alignment: Levenshtein's distance plus swaps of adjacent letters. Three rows of the table are enough. */
 unsigned zoff_config_nearest_distance(const char *a, const char *b)
 {
     size_t a_length = strlen(a), b_length = strlen(b);
@@ -36,8 +36,8 @@ unsigned zoff_config_nearest_distance(const char *a, const char *b)
     return rows[a_length % 3][b_length];
 }
 
-/* What other programs call it. A row with a section is for words in that section ("" is
- * the top level), the others are for any place. */
+/* Names that other programs use for a key. A row with a section applies only there ("" is the top level); rows without one
+ * apply everywhere. */
 static const struct {
     const char *words, *section, *path;
 } SYNONYMS[] = {
@@ -101,7 +101,7 @@ static const char *synonym(const char *section, const char *key)
     return NULL;
 }
 
-/* A third of the letters may be wrong, and at least one. */
+/* The largest distance that still counts as close: a third of the letters, at least 1. */
 static unsigned tolerance(const char *word)
 {
     size_t length = strlen(word);
@@ -114,13 +114,13 @@ static const char *last_word(const char *path)
     return dot ? dot + 1 : path;
 }
 
-/* A key that is refused is no way out. */
+/* A refused key is never suggested. */
 static bool may_be_named(const zoff_config_key *row)
 {
     return zoff_config_schema_target(row)->class_ != ZOFF_CLASS_REFUSED;
 }
 
-/* What others call it; else in the same section first; then the same word, or nearly, in another section. */
+/* Look for a synonym first, then for a close key in the same section, then for an almost equal key in another section. */
 const char *zoff_config_nearest_key(const char *section, const char *key)
 {
     size_t count, section_length = strlen(section), key_bytes = strlen(key);
@@ -146,7 +146,7 @@ const char *zoff_config_nearest_key(const char *section, const char *key)
             there_best = distance;
         }
     }
-    /* "lr" at the top level is more likely optimizer.params.lr than a misspelt key of two letters. */
+    /* A closer match in another section wins: "lr" at the top level is more likely optimizer.params.lr than a misspelt key. */
     return here && !(there && there_best < here_best) ? here : there;
 }
 

@@ -1,17 +1,17 @@
-/* nearest_priv.h: the known word that a misspelt one was probably meant to be. */
+/* nearest_priv.h: finds the known word that a misspelt one probably means. */
 #ifndef ZOFF_CONFIG_NEAREST_PRIV_H
 #define ZOFF_CONFIG_NEAREST_PRIV_H
 
 #include <stddef.h>
 
-/* Letters to change, add, drop or swap to make one word of the other, case ignored; words longer than 64 letters differ in
- * all of them. */
+/* The number of letters to change, add, drop or swap to turn one word into the other, ignoring case. If a word is longer than
+ * 64 letters, the result is 65. */
 unsigned zoff_config_nearest_distance(const char *a, const char *b);
 
-/* The path of the key that `key` in `section` is closest to; NULL when nothing is close. */
+/* The path of the known key that is closest to `key` in `section`; NULL if none is close. */
 const char *zoff_config_nearest_key(const char *section, const char *key);
 
-/* The word of "a|b|c" closest to `word`, copied to dst; "" when nothing is close. */
+/* Copy the word of "a|b|c" that is closest to `word` into dst; "" if none is close. */
 void zoff_config_nearest_choice(const char *list, const char *word, char *dst, size_t dst_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* optimizer.c: optimizer.params that depend on optimizer.type: its defaults, and which of them it has. */
+/* optimizer.c: the parameters of each optimizer.type: which ones it has, and their defaults. */
 #include "config_priv.h"
 #include "log.h"
 #include "try.h"
@@ -12,7 +12,7 @@
 /* Parameters that not every optimizer has. */
 static const struct {
     const char *path, *types;
-    bool zero_is_nothing; /* 0 or false changes nothing, whoever gives it to whom */
+    bool zero_is_nothing; /* 0 or false has no effect, so it is allowed for every optimizer */
 } USES[] = {
     {PARAMS "betas", "Adam|AdamW|Lion", false},
     {PARAMS "eps", "Adam|AdamW|Adagrad", false},
@@ -40,7 +40,7 @@ zoff_optimizer zoff_config_optimizer_type(const zoff_config *config)
         if (strcmp(type_of(config), NAMES[i].type) == 0)
             return NAMES[i].optimizer;
     }
-    return ZOFF_OPTIMIZER_ADAM; /* and AdamW */
+    return ZOFF_OPTIMIZER_ADAM; /* Adam and AdamW */
 }
 
 bool zoff_config_optimizer_has(const zoff_config *config, const char *path)
@@ -52,7 +52,7 @@ bool zoff_config_optimizer_has(const zoff_config *config, const char *path)
     return true;
 }
 
-/* The cell of a parameter that nobody gave: a default to be overwritten; NULL where somebody did. */
+/* The effective cell of a parameter that was not given, so that its default can be replaced; NULL if it was given. */
 static zoff_config_cell *open_cell(const zoff_config *config, const char *path)
 {
     const size_t row = zoff_config_schema_index(zoff_config_schema_find(path));
@@ -68,7 +68,8 @@ static void set_default(const zoff_config *config, const char *path, double numb
         cell->number = number;
 }
 
-/* Those of DeepSpeed, which are zoff_optimizer_hyper_init()'s, but for Lion: its lr and betas are Adam's there. */
+/* Set DeepSpeed's defaults. They equal those of zoff_optimizer_hyper_init(), except for Lion: DeepSpeed gives Lion the lr and
+ * betas of Adam. */
 static void set_defaults(const zoff_config *config)
 {
     const zoff_optimizer type = zoff_config_optimizer_type(config);
@@ -99,16 +100,17 @@ static zoff_status check_uses(const zoff_config *config)
             (USES[i].zero_is_nothing && cell->number == 0))
             continue;
         zoff_config_schema_join(USES[i].types, owners, sizeof owners);
-        return zoff_base_status_fail(
-            ZOFF_ERR_INVALID,
-            "%s: %s is a parameter of optimizer.type %s, and %s (%s) has none of this name; remove it, "
-            "or choose another optimizer",
-            zoff_config_cells_source(cell), USES[i].path, owners, type->texts[0], zoff_config_cells_source(type));
+        return zoff_base_status_fail(ZOFF_ERR_INVALID,
+                                     "%s: %s is a parameter of optimizer.type %s, but %s (%s) does not have it; remove it, "
+                                     "or choose another optimizer",
+                                     zoff_config_cells_source(cell), USES[i].path, owners, type->texts[0],
+                                     zoff_config_cells_source(type));
     }
     return ZOFF_OK;
 }
 
-/* The kernels compute in fp32. A step refuses what that cannot hold, too, but knows no line of a file to name. */
+/* Refuse numbers that fp32 cannot hold, because the kernels compute in fp32. A step refuses them as well, but cannot name a
+ * line of the file. */
 static zoff_status check_sizes(const zoff_config *config)
 {
     static const char *const PATHS[] = {PARAMS "lr",

@@ -1,5 +1,5 @@
-/* parse.c: the members of a file, each against its row of the schema. First every value gets its type, then what
- * contradicts itself, what is refused, and what is unknown is told, in that order; at last one warning for what is ignored. */
+/* parse.c: checks the members of a file against the schema. First it converts every value to the type of its key. Then it
+ * reports contradictions, refused values and unknown keys, in this order. At last it gives one warning for all ignored keys. */
 #include "config_priv.h"
 #include "log.h"
 #include "mem.h"
@@ -12,11 +12,11 @@
 
 enum { PLACE_BYTES = 512, PATH_BYTES = 512, LIST_BYTES = 2400, ERROR_LIST_BYTES = 500 };
 
-/* What a member of the file turned out to be. */
+/* The result of checking one member of the file. */
 typedef struct verdict {
-    const zoff_config_key *row; /* NULL: unknown, or inside of something that is not looked into */
-    bool is_opaque;             /* nothing below is looked into */
-    bool is_unknown, is_ignored, is_shadowed;
+    const zoff_config_key *row;               /* NULL: unknown, or inside of a member that is not examined */
+    bool is_opaque;                           /* the members inside are not examined */
+    bool is_unknown, is_ignored, is_shadowed; /* shadowed: the same key at the top level wins */
 } verdict;
 
 typedef struct parser {
@@ -38,11 +38,11 @@ static void place_text(const parser *p, zoff_config_place place, char dst[PLACE_
 
 typedef struct name_list {
     char text[LIST_BYTES];
-    size_t room; /* of `text`: errors are shorter than lines of the log */
-    size_t used, count, left_off;
+    size_t room;                  /* usable bytes of `text`: errors get a shorter list than log lines */
+    size_t used, count, left_off; /* bytes; names; names that did not fit */
 } name_list;
 
-/* `near` (may be NULL) is a key that was perhaps meant. */
+/* Add a member to a list. `near` is the key that was probably meant, or NULL. */
 static void list_add_near(name_list *list, const parser *p, size_t member, const char *near)
 {
     char path[PATH_BYTES];
@@ -74,8 +74,8 @@ static zoff_config_cell *file_cell(const parser *p, const char *path)
     return &p->config->file[zoff_config_schema_index(zoff_config_schema_find(path))];
 }
 
-/* What counts: the program's value wins over the file's here already, so that it can lift what the file would be refused for.
- */
+/* The given cell of a key. The program's value wins over the file's even while parsing, so that it can replace a value for
+ * which the file would be refused. */
 static const zoff_config_cell *given_cell(const parser *p, const char *path)
 {
     const zoff_config_cell *cell = zoff_config_cells_given(p->config, path);
@@ -90,7 +90,8 @@ static bool is_strict(const parser *p)
 
 /* ---- types ---- */
 
-/* The same key under two names. Only aio is known to stand in two places; there the top level wins. */
+/* Handle a key that the file gives under two names. This is an error, except for aio: files in use have it in two places, and
+ * the top level wins. */
 static zoff_status second_name(parser *p, size_t member, const char *place, const char *path, zoff_config_cell *old,
                                const zoff_config_cell *cell, bool *out_keep)
 {
@@ -132,7 +133,7 @@ static zoff_status take_cell(parser *p, size_t member, const char *path)
     return ZOFF_OK;
 }
 
-/* "zero_optimization": true is the oldest form: stage 1. */
+/* Handle the oldest form, "zero_optimization": true, which means stage 1. */
 static zoff_status take_stage_flag(parser *p, size_t member)
 {
     const zoff_config_member *m = &p->tree.members[member];
@@ -194,7 +195,7 @@ static const char *nearest_of(const parser *p, size_t member)
     return zoff_config_nearest_key(m->parent == SIZE_MAX ? "" : p->verdicts[m->parent].row->path, m->key);
 }
 
-/* All unknown keys but the first `skipped`, each with what it was perhaps meant to be. */
+/* List all unknown keys but the first `skipped`, each with the key that was probably meant. */
 static void list_unknown(const parser *p, size_t skipped, name_list *list)
 {
     for (size_t i = 0; i < p->tree.count; i++) {
@@ -208,7 +209,7 @@ static void list_unknown(const parser *p, size_t skipped, name_list *list)
     list_end(list);
 }
 
-/* A value of the file that the program replaces asks for nothing. */
+/* Whether the program has set the key. Then the file's value has no effect, and is not refused. */
 static bool is_replaced(const parser *p, const zoff_config_key *row)
 {
     return p->config->api[zoff_config_schema_index(row)].kind != ZOFF_CELL_ABSENT;
@@ -272,11 +273,11 @@ static zoff_status check_unknown(const parser *p)
     }
     list_end(&unknown);
     if (unknown.count)
-        ZOFF_WARN("%s: keys that are not known, let pass because zoff.strict is false: %s", p->config->name, unknown.text);
+        ZOFF_WARN("%s: unknown keys, accepted because zoff.strict is false: %s", p->config->name, unknown.text);
     return ZOFF_OK;
 }
 
-/* Known keys without effect here, and keys that would have one from two ranks on. */
+/* Warn about known keys that zoff ignores, and about values that are refused only with two or more ranks. */
 static void warn_ignored(const parser *p)
 {
     name_list ignored = {.room = LIST_BYTES};

@@ -1,5 +1,5 @@
-/* precision.c: fp16 and bf16: not both, and a loss scale that can be one. Keys of a scale that is not in use may say anything,
- * as in DeepSpeed. */
+/* precision.c: checks fp16 and bf16: only one may be enabled, and the loss scale must be valid. If fp16 is off, the other keys
+ * of fp16 are not checked, as in DeepSpeed. */
 #include "config_priv.h"
 #include "try.h"
 
@@ -25,7 +25,7 @@ zoff_status zoff_config_precision_check(const zoff_config *config)
     ZOFF_TRY(zoff_config_precision_check_pair(fp16, zoff_config_cells_find(config, "bf16.enabled")));
     if (!is_on(fp16))
         return ZOFF_OK;
-    /* Gradients are multiplied by its inverse, in fp32. */
+    /* Gradients are multiplied by the inverse of the scale, in fp32. */
     ZOFF_FAIL_IF(
         scale->number != 0 && !(scale->number >= (double)FLT_MIN && scale->number <= (double)FLT_MAX), ZOFF_ERR_INVALID,
         "%s: fp16.loss_scale: %g is beyond fp32, in which steps are computed; expected a number from 2e-38 to 3e38, or 0 "
@@ -34,7 +34,7 @@ zoff_status zoff_config_precision_check(const zoff_config *config)
     for (size_t i = 0; scale->number == 0 && i < sizeof AT_LEAST_1 / sizeof AT_LEAST_1[0]; i++) {
         const zoff_config_cell *cell = zoff_config_cells_find(config, AT_LEAST_1[i]);
         ZOFF_FAIL_IF(cell->integer < 1, ZOFF_ERR_INVALID,
-                     "%s: %s: %lld is out of range; expected an integer >= 1, for fp16.loss_scale is 0: dynamic",
+                     "%s: %s: %lld is out of range; expected an integer >= 1, because fp16.loss_scale is 0: dynamic",
                      zoff_config_cells_source(cell), AT_LEAST_1[i], (long long)cell->integer);
     }
     return ZOFF_OK;

@@ -1,4 +1,4 @@
-/* reference.c: the schema as Markdown; docs/CONFIG.md is this text. */
+/* reference.c: writes the schema as Markdown: the text of docs/CONFIG.md. */
 #include "config_priv.h"
 #include "try.h"
 
@@ -7,31 +7,36 @@
 static const char INTRODUCTION[] =
     "# Configuration\n"
     "\n"
-    "zoff reads the configuration file of DeepSpeed (`ds_config.json`). This page is made from the table that parses it:\n"
-    "`zoff reference` prints it. `zoff check FILE` prints what a file comes to and where each value is from.\n"
+    "zoff reads the configuration file of DeepSpeed (`ds_config.json`). This page is generated from the\n"
+    "table with which zoff parses that file. The command `zoff reference` prints it. The command\n"
+    "`zoff check FILE` prints the effective configuration of a file, each value with its source.\n"
     "\n"
-    "- **Three kinds of keys.** Keys that zoff acts on; keys that DeepSpeed knows and zoff ignores, because they change none "
-    "of\n"
-    "  its results, listed in one warning; keys whose value would change the result and that zoff cannot do yet, refused with\n"
-    "  an error, never ignored. Any other key is an error that names the nearest known one;\n"
-    "  `\"zoff\": {\"strict\": false}` makes it a warning.\n"
-    "- **Remarks.** `//`, `#` and `/* */` comments and trailing commas are allowed. Keys that start with `_`, `//` or `#` are\n"
-    "  remarks too. Any other key may stand only once in its object.\n"
-    "- **Numbers** may be written `500000000`, `5e8`, `\"500000000\"` or `\"5e8\"`. Bytes also as `\"64MiB\"`: `KiB MiB GiB "
-    "TiB` and\n"
-    "  `K M G T` count in 1024s, `KB MB GB TB` in 1000s.\n"
-    "- **`\"auto\"`** is allowed for every key: computed where another key decides it, else the default. A trainer that reads\n"
-    "  the file itself fills such values in with `zoff_config_set()`. What is still `\"auto\"` when an engine is created and\n"
-    "  decides what is trained (`lr`, a warm-up, `fp16.enabled`, ...) is named in one warning, with the value taken;\n"
-    "  where there is none to take (`total_num_steps`) it is an error there. `null` is the default.\n"
-    "- **Who wins.** `zoff_config_set()` (`--set` of the tool), then the file, then the default. `zoff_config_read()` reads a\n"
-    "  file into a configuration that was set before; then that holds for what the file would be refused for, too.\n"
-    "- **The batch.** `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`. Any two of\n"
-    "  the three decide the third; one alone is enough, and so is none: then accumulation is 1 and the batch is the "
-    "trainer's.\n"
-    "- **Stages and tiers.** Every stage works with every home of the states, and stage 3 with every home of the weights that\n"
-    "  the engine keeps:\n"
+    "- **Three kinds of keys.** Most keys below change what zoff does. Other keys of DeepSpeed change\n"
+    "  none of zoff's results; they are ignored, and one warning lists them. Values that would change\n"
+    "  the result, but that zoff does not support, are refused with an error. An unknown key is an error\n"
+    "  that names the nearest known key; `\"zoff\": {\"strict\": false}` makes it a warning.\n"
+    "- **Remarks.** `//`, `#` and `/* */` comments and trailing commas are allowed. Keys that start\n"
+    "  with `_`, `//` or `#` are remarks, too. Any other key may occur only once in its object.\n"
+    "- **Numbers.** All of `500000000`, `5e8`, `\"500000000\"` and `\"5e8\"` are numbers. Bytes can have a\n"
+    "  unit, as in `\"64MiB\"`: `KiB MiB GiB TiB` and `K M G T` are powers of 1024, `KB MB GB TB` are\n"
+    "  powers of 1000.\n"
+    "- **Automatic values.** Every key accepts `\"auto\"`. The value is then computed if other keys\n"
+    "  decide it; otherwise it is the default. A trainer that reads the file itself sets such values\n"
+    "  with `zoff_config_set()`. Some keys decide what is trained (`lr`, a warm-up, `fp16.enabled`,\n"
+    "  ...). If such a key is still `\"auto\"` when an engine is created, a warning names it and the\n"
+    "  value used. A key without a default (`total_num_steps`) is an error then. The value `null` means\n"
+    "  the default.\n"
+    "- **Precedence.** `zoff_config_set()` (`--set` of the tool) wins over the file, and the file over\n"
+    "  the default. `zoff_config_read()` reads a file into a configuration with values set before.\n"
+    "  These also replace values for which the file would be refused.\n"
+    "- **The batch.** The rule is\n"
+    "  `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`. Any two\n"
+    "  of the three keys decide the third, and one alone is enough. If none is given, the accumulation\n"
+    "  is 1 and the trainer decides the batch.\n"
+    "- **Stages and tiers.** States can be on every tier at every stage. Weights that the engine stores\n"
+    "  can be on every tier at stage 3.\n"
     "\n"
+    /* A test takes a step with each cell of this table. */
     "| stage | states `none`, `cpu` | states `nvme` | weights `none` | weights `cpu`, `nvme` |\n"
     "|---|---|---|---|---|\n"
     "| 0 | yes | yes | yes | no effect |\n"
@@ -39,7 +44,7 @@ static const char INTRODUCTION[] =
     "| 2 | yes | yes | yes | no effect |\n"
     "| 3 | yes | yes | yes | yes |\n";
 
-/* A cell of a table must not contain its separator. */
+/* Escape "|", which separates the cells of a table. */
 static void add_cell(zoff_config_sink *sink, const char *text)
 {
     for (const char *c = text; *c; c++)
@@ -76,7 +81,7 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
         const zoff_config_key *row = &table[i];
         if (row->class_ != ZOFF_CLASS_HONOURED || row->type == ZOFF_KEY_SECTION)
             continue;
-        /* A section begins where the path up to the last dot changes. */
+        /* A new section begins if the path up to the last dot changes. */
         const char *dot = strrchr(row->path, '.'), *last = i ? strrchr(row[-1].path, '.') : NULL;
         size_t bytes = dot ? (size_t)(dot - row->path) : 0, before = last ? (size_t)(last - row[-1].path) : 0;
         bool same = i && row[-1].type != ZOFF_KEY_SECTION && bytes == before && memcmp(row->path, row[-1].path, bytes) == 0;
@@ -95,12 +100,12 @@ static void add_honoured(zoff_config_sink *sink, const zoff_config_key *table, s
     }
 }
 
-/* Of a key that zoff acts on, too, when it has values that are refused. */
+/* List all keys with refused values, also those that zoff acts on. */
 static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
     zoff_config_sink_add(
-        sink, "\n## Values that are refused\n\nOnly the values of the second column pass (and `null` and `\"auto\"`, "
-              "which mean the default).\n\n| key | passes | what it is | why the rest is refused, and what to do |\n"
+        sink, "\n## Values that are refused\n\nOnly the values in the second column are accepted, and `null` and `\"auto\"`, "
+              "which mean the default.\n\n| key | accepted | meaning | why other values are refused, and what to do |\n"
               "|---|---|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         const zoff_config_key *row = &table[i];
@@ -124,7 +129,7 @@ static void add_refused(zoff_config_sink *sink, const zoff_config_key *table, si
 static void add_ignored(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
     zoff_config_sink_add(sink,
-                         "\n## Known keys that zoff ignores\n\nTheir values are not looked at.\n\n| key | why |\n|---|---|\n");
+                         "\n## Known keys that zoff ignores\n\nzoff does not read their values.\n\n| key | why |\n|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_IGNORED)
             zoff_config_sink_add(sink, "| `%s` | %s |\n", table[i].path, table[i].help);
@@ -147,8 +152,7 @@ static void add_differing(zoff_config_sink *sink, const zoff_config_key *table, 
 static void add_aliases(zoff_config_sink *sink, const zoff_config_key *table, size_t count)
 {
     zoff_config_sink_add(
-        sink,
-        "\n## Other names\n\nA key may be given under one of its names only.\n\n| name | stands for | |\n|---|---|---|\n");
+        sink, "\n## Other names\n\nA file may use only one of the names of a key.\n\n| name | stands for | |\n|---|---|---|\n");
     for (size_t i = 0; i < count; i++) {
         if (table[i].class_ == ZOFF_CLASS_ALIAS)
             zoff_config_sink_add(sink, "| `%s` | `%s` | %s |\n", table[i].path, table[i].target, table[i].help);

@@ -1,5 +1,5 @@
-/* resolve.c: three layers become one: what the program set, else the file, else the default; then everything that depends
- * on other keys or on the number of ranks is settled and checked. */
+/* resolve.c: merges the three layers into the effective one: the program's value, else the file's, else the default. Then it
+ * computes and checks the values that depend on other keys or on the number of ranks. */
 #include "config_priv.h"
 #include "log.h"
 #include "mem.h"
@@ -25,7 +25,7 @@ static void merge_layers(zoff_config *config)
     for (size_t i = 0; i < config->key_count; i++) {
         const zoff_config_cell *cell = config->api[i].kind != ZOFF_CELL_ABSENT ? &config->api[i] : &config->file[i];
         config->effective[i] = has_value(cell) ? *cell : config->defaults[i];
-        config->effective[i].source = cell->source; /* of an "auto", too */
+        config->effective[i].source = cell->source; /* also if the cell is "auto" and the value a default */
     }
 }
 
@@ -49,7 +49,7 @@ static void apply_cpu_offload(zoff_config *config, const char *old_path, const c
     cell->source = old->source;
 }
 
-/* As in DeepSpeed, weights are offloaded at stage 3 only. */
+/* Below stage 3 weights are not offloaded, as in DeepSpeed. */
 static void settle_weights(zoff_config *config)
 {
     zoff_config_cell *device = zoff_config_cells_find(config, WEIGHT_DEVICE);
@@ -63,9 +63,9 @@ static void settle_weights(zoff_config *config)
     *device = config->defaults[row];
 }
 
-/* ---- what is measured ---- */
+/* ---- values to measure ---- */
 
-/* "aio": "auto" leaves to measuring what nobody has given. */
+/* With "aio": "auto", mark the keys that neither program nor file has given: zoff_aio_tune() chooses them. */
 static void leave_to_tuning(zoff_config *config)
 {
     static const char *const TUNED[] = {"aio.block_size", "aio.queue_depth"};
@@ -111,7 +111,8 @@ static zoff_status take_paths(const zoff_config_cell *cell, const char ***paths,
     return ZOFF_OK;
 }
 
-/* Two keys give folders; who set it last counts: the program before the file, zoff's own key before DeepSpeed's. */
+/* Choose between the two keys that give folders. The program's value wins over the file's. If both have the same origin,
+ * zoff.nvme_paths wins over DeepSpeed's key. */
 static zoff_status gather_paths(zoff_config *config)
 {
     const zoff_config_cell *ours = zoff_config_cells_given(config, "zoff.nvme_paths"),

@@ -1,5 +1,5 @@
-/* scan.c: comments and trailing commas out, jansson in, and then one walk over the checked text that finds where every
- * member stands and which keys stand there twice. */
+/* scan.c: parses JSON with jansson, after it has blanked out comments and trailing commas. A second pass over the valid text
+ * finds the line and column of every member, and keys that occur twice. */
 #include "scan_priv.h"
 
 #include "array.h"
@@ -29,9 +29,9 @@ static zoff_config_place place_of(const char *text, size_t offset)
     return place;
 }
 
-/* ---- what JSON does not have ---- */
+/* ---- extensions of JSON ---- */
 
-/* Where the string that starts at `at` ends: behind its closing quote, or at the end of the text. */
+/* The end of the string that starts at `at`: behind its closing quote, or the end of the text. */
 static size_t skip_string(const char *text, size_t bytes, size_t at)
 {
     for (at++; at < bytes; at++) {
@@ -51,11 +51,11 @@ static void blank(char *text, size_t from, size_t to)
     }
 }
 
-/* Equal length, so that lines and columns stay true. A comma goes when it follows a value and nothing follows it: "[,]"
- * stays wrong. */
+/* Overwrite comments and trailing commas with blanks, which keeps lines and columns correct. A comma is trailing if it follows
+ * a value and a closing bracket follows it. So "[,]" stays an error. */
 static zoff_status blank_extensions(char *text, size_t bytes, const char *name)
 {
-    size_t comma = SIZE_MAX; /* the last comma, as long as only blanks came after it */
+    size_t comma = SIZE_MAX; /* the last comma, if only blanks have followed it */
     char last = 0;           /* the last character that is not blank, outside of comments */
     for (size_t i = 0; i < bytes;) {
         char c = text[i], next = i + 1 < bytes ? text[i + 1] : 0;
@@ -87,14 +87,14 @@ static zoff_status blank_extensions(char *text, size_t bytes, const char *name)
     return ZOFF_OK;
 }
 
-/* ---- what is not JSON ---- */
+/* ---- errors in JSON ---- */
 
 static bool is_word(char c)
 {
     return c != 0 && !strchr(" \t\r\n,:[]{}\"", c);
 }
 
-/* jansson says how far it had read; the token that it did not like starts a little earlier. */
+/* The start of the wrong token. jansson reports how far it had read, which is behind that. */
 static size_t token_start(const char *text, size_t bytes, size_t position)
 {
     size_t at = position > bytes ? bytes : position;
@@ -126,7 +126,7 @@ static zoff_status not_json(const char *text, size_t bytes, const char *name, co
     enum json_error_code code = json_error_code(error);
     ZOFF_FAIL_IF(code == json_error_out_of_memory || !error->text[0], ZOFF_ERR_NO_MEMORY,
                  "%s: out of memory for %zu bytes of JSON", name, bytes);
-    /* The end of the text and a byte that is no character have no token. */
+    /* There is no token at the end of the text, or at an invalid UTF-8 byte. */
     if (code != json_error_premature_end_of_input && !(code == json_error_invalid_utf8 && position < bytes))
         start = token_start(text, bytes, position);
     start = start < bytes ? start : bytes;
@@ -136,7 +136,7 @@ static zoff_status not_json(const char *text, size_t bytes, const char *name, co
     const char *token = text + start;
     bool placeholder = length > 0 && (token[0] == '$' || (length > 1 && is_capital(token[0]) && is_capital(token[1])));
     char fault[80];
-    /* jansson cuts the word that it did not understand at its first odd letter. */
+    /* jansson's message has only the start of an invalid word, so show the whole word. */
     if (length > 0 && code == json_error_invalid_syntax && strncmp(error->text, "invalid token", 13) == 0)
         snprintf(fault, sizeof fault, "\"%.*s\" is not a value", (int)length, token);
     else
@@ -146,7 +146,7 @@ static zoff_status not_json(const char *text, size_t bytes, const char *name, co
                                              : "JSON (comments and trailing commas are fine, keys and texts need \"...\")");
 }
 
-/* ---- where everything stands ---- */
+/* ---- lines and columns ---- */
 
 typedef struct walker {
     const char *text;
@@ -154,8 +154,8 @@ typedef struct walker {
     zoff_config_place place;
     const char *name;
     zoff_config_tree *tree;
-    unsigned remarks; /* that we are inside of */
-    bool has_lost;    /* a member stands in the text and not in the tree */
+    unsigned remarks; /* number of enclosing remarks */
+    bool has_lost;    /* a member of the text is not in the tree */
 } walker;
 
 static void step_to(walker *w, size_t to)
@@ -168,7 +168,7 @@ static void step_to(walker *w, size_t to)
     }
 }
 
-/* The text is known to be JSON: between two tokens there is nothing but blanks and punctuation. */
+/* Skip blanks and punctuation. The text is valid JSON, so nothing else stands between two tokens. */
 static void step_over(walker *w, const char *characters)
 {
     size_t to = w->at;
@@ -196,7 +196,8 @@ static int by_key_then_order(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* The tree keeps one of several equal keys; its address tells members apart. Called only when some are equal. */
+/* Find and report a key that an object has twice. The tree has only one of several equal keys, so equal members have the same
+ * key address. Remarks may repeat. Called only if some keys are equal. */
 static zoff_status report_twin(walker *w, size_t first, size_t parent, size_t count)
 {
     const zoff_config_member **children, *twin = NULL, *original = NULL;
@@ -233,14 +234,14 @@ static zoff_status walk_object(walker *w, json_t *object, size_t self)
     for (step_over(w, " \t\r\n,"); w->at < w->bytes && w->text[w->at] != '}'; step_over(w, " \t\r\n,")) {
         zoff_config_member member = {.parent = self, .key_at = w->place};
         size_t end = skip_string(w->text, w->bytes, w->at), index;
-        /* The key with its escapes taken out, by the library that knows how. */
+        /* Let jansson decode the escapes of the key. */
         json_t *key = json_loadb(w->text + w->at, end - w->at, JSON_DECODE_ANY, NULL);
         ZOFF_FAIL_IF(!key, ZOFF_ERR_NO_MEMORY, "%s:%u:%u: out of memory for a key", w->name, w->place.line, w->place.column);
         void *found = json_object_iter_at(object, json_string_value(key));
         json_decref(key);
         step_to(w, end);
         step_over(w, " \t\r\n:");
-        if (!found) { /* this object is the first of two twins, and the tree has the other: reported further out */
+        if (!found) { /* this object belongs to a repeated key, and the tree has the other one: the caller reports it */
             w->has_lost = w->has_lost || !w->remarks;
             ZOFF_TRY(walk_value(w, NULL, self));
             continue;
@@ -274,7 +275,7 @@ static zoff_status walk_array(walker *w, json_t *array, size_t self)
     return ZOFF_OK;
 }
 
-/* The text decides the shape: where a key stands twice, the tree has only the last of the two values. */
+/* Walk over a value. The text decides its shape, because the tree has only the last value of a repeated key. */
 static zoff_status walk_value(walker *w, json_t *value, size_t self)
 {
     char c = w->at < w->bytes ? w->text[w->at] : 0;
@@ -307,7 +308,7 @@ zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_co
         text += 3;
         bytes -= 3;
     }
-    /* jansson overlooks a zero byte behind a number. */
+    /* jansson does not notice a zero byte behind a number. */
     const char *zero = memchr(text, 0, bytes);
     zoff_config_place at = place_of(text, zero ? (size_t)(zero - text) : 0);
     ZOFF_FAIL_IF(zero, ZOFF_ERR_INVALID, "%s:%u:%u: not JSON: a zero byte; expected text in UTF-8", name, at.line, at.column);
@@ -320,7 +321,7 @@ zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_co
     at = place_of(text, start);
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_DECODE_ANY, &error);
-    /* An integer beyond int64_t is a number like any other: "never", or "no limit". */
+    /* Integers beyond int64_t are allowed, and mean "never" or "no limit": parse integers as doubles then. */
     if (!root && json_error_code(&error) == json_error_numeric_overflow)
         root = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &error);
     if (!root)
@@ -333,7 +334,8 @@ zoff_status zoff_config_scan(char *text, size_t bytes, const char *name, zoff_co
                                        name, at.line, at.column);
     else
         status = walk_value(&w, root, SIZE_MAX);
-    /* Without twins that means that jansson ran out of memory inside a key and went on with less of it. */
+    /* A lost member without a repeated key means that jansson ran out of memory inside of a key, and continued with a part of
+     * it. */
     if (status == ZOFF_OK && w.has_lost)
         status = zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "%s: out of memory for %zu bytes of JSON", name, bytes);
     if (status < 0)

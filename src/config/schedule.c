@@ -1,4 +1,4 @@
-/* schedule.c: scheduler.params that depend on scheduler.type: what it needs, its defaults, and which of them it has. */
+/* schedule.c: the parameters of each scheduler.type: which ones it has, which ones it needs, and their defaults. */
 #include "config_priv.h"
 #include "log.h"
 #include "try.h"
@@ -7,7 +7,7 @@
 
 #define PARAMS "scheduler.params."
 
-/* Every parameter, with the schedules that have it, and those among them that cannot do without. */
+/* Every parameter, with the schedules that have it, and those that need it. */
 static const struct {
     const char *path, *types, *needed_by;
 } USES[] = {
@@ -78,7 +78,7 @@ static zoff_status check_needs(const zoff_config *config, const char *type)
         if (!zoff_config_schedule_needs(config, USES[i].path))
             continue;
         const zoff_config_cell *given = zoff_config_cells_given(config, USES[i].path);
-        if (given && given->kind == ZOFF_CELL_AUTO) { /* the trainer may still fill it in: an engine asks for it */
+        if (given && given->kind == ZOFF_CELL_AUTO) { /* the trainer may still set it; zoff_config_autos_check() checks again */
             zoff_config_cells_find(config, USES[i].path)->kind = ZOFF_CELL_AUTO;
             continue;
         }
@@ -90,7 +90,7 @@ static zoff_status check_needs(const zoff_config *config, const char *type)
     return ZOFF_OK;
 }
 
-/* DeepSpeed's default of this one schedule is a number; null is the group's own there, too. */
+/* As in DeepSpeed, WarmupDecayLR has a number as default for warmup_max_lr; null means the group's own lr, as elsewhere. */
 static void settle_decay(const zoff_config *config, const char *type)
 {
     if (is_in("WarmupDecayLR", type) && !zoff_config_cells_given(config, PARAMS "warmup_max_lr"))
@@ -123,7 +123,7 @@ static void warn_momentum(const zoff_config *config, const char *type)
     if (is_in("OneCycle", type) && momentum->integer && !zoff_config_optimizer_has(config, "optimizer.params.betas"))
         ZOFF_WARN(
             "%s: scheduler.params.cycle_momentum has no effect with optimizer.type %s, which has no betas; set it to false "
-            "to say so",
+            "to avoid this warning",
             zoff_config_cells_source(momentum), zoff_config_cells_find(config, "optimizer.type")->texts[0]);
 }
 

@@ -1,4 +1,5 @@
-/* schema.c: the one table of keys, and how it is searched. Rows of one section stand together, in the order of the docs. */
+/* schema.c: the table of all configuration keys, and functions to search it. Rows of one section stand together, in the order
+ * of docs/CONFIG.md. */
 #include "schema.h"
 
 #include <math.h>
@@ -6,13 +7,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define MANY                                                                                                                   \
-    INFINITY /* counts without an upper limit: DeepSpeed takes any integer, and sys.maxsize is a default of its own            \
-              */
-#define LARGEST_SHOWN 9007199254740992.0 /* a higher limit is none that anybody meets */
+#define MANY INFINITY /* no upper limit for counts: DeepSpeed takes any integer, and sys.maxsize is one of its defaults */
+#define LARGEST_SHOWN 9007199254740992.0 /* messages do not show a higher limit, because nobody exceeds it */
 #define RANGE(low, high) .ranged = true, .min = (low), .max = (high)
 #define BELOW(low, high) RANGE(low, high), .below_max = true
-#define DIFFERS .may_differ = true /* between ranks */
+#define DIFFERS .may_differ = true /* the value may differ between ranks */
 #define SECTION(path_, ...)                                                                                                    \
     {                                                                                                                          \
         .path = path_, .type = ZOFF_KEY_SECTION, .class_ = ZOFF_CLASS_HONOURED, __VA_ARGS__                                    \
@@ -35,8 +34,8 @@
         .path = path_, .class_ = ZOFF_CLASS_ALIAS, .target = target_, .help = help_                                            \
     }
 
-/* Optimizers and schedules that DeepSpeed or PyTorch know: refused by name where zoff has none, while a misspelt one is an
- * error. */
+/* Optimizers and schedules of DeepSpeed and PyTorch. Those that zoff lacks are refused by name; any other name is an unknown
+ * value. */
 #define OPTIMIZERS                                                                                                             \
     "Adam|AdamW|FusedAdam|CPUAdam|Adagrad|Lamb|OneBitAdam|ZeroOneAdam|OneBitLamb|MuAdam|MuAdamW|MuSGD|Lion|Muon|SGD|RMSprop|"  \
     "Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|Rprop|SparseAdam"
@@ -46,11 +45,11 @@
     "ReduceLROnPlateau"
 
 #define WHY_GROUPS "a way to gather weights within groups of ranks; zoff gathers them over all ranks"
-#define HELP_GATHER "how weights travel between ranks; they are the same"
+#define HELP_GATHER "how weights are sent between ranks; their values do not change"
 #define HELP_MODULES "about Python modules; a program fetches each weight where it uses it"
-#define HELP_MOVES "how gradients and weights travel between ranks; the mean is the same"
+#define HELP_MOVES "how gradients and weights are sent between ranks; the mean does not change"
 #define HELP_MONITOR "logging and monitoring are the trainer's; zoff reports through zoff_step_info and its log"
-#define HELP_FORWARD "about the forward and backward pass, which the trainer does"
+#define HELP_FORWARD "about the forward and backward pass, which the trainer computes"
 #define HELP_NO_SCALE "bf16 has the range of fp32 and needs no loss scale; zoff has one for fp16 only"
 #define HELP_PIPELINE "zoff always reads ahead and writes behind; buffer_count sets how far"
 
@@ -62,48 +61,48 @@ HONOUR("train_batch_size", INTEGER, "auto", RANGE(1, 4294967295.0),
 HONOUR("train_micro_batch_size_per_gpu", INTEGER, "auto", RANGE(1, 4294967295.0),
        .help = "Samples per rank and micro-step. Computed when absent; unknown (0) when no batch size is given at all"),
 HONOUR("gradient_accumulation_steps", INTEGER, "auto", RANGE(1, 4294967295.0),
-       .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 when nothing says otherwise"),
+       .help = "Micro-steps per update; gradients are added up in fp32 and averaged. Computed when absent; 1 if no batch key decides it"),
 HONOUR("gradient_clipping", NUMBER, "1.0",
-       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. -1 (ZOFF_OFF) does so in zoff_step_args.clip_norm too, where 0 takes this key's value"),
+       .help = "Largest L2 norm of all gradients together; 0 or less switches clipping off. In zoff_step_args.clip_norm, 0 means this key's value, and -1 (ZOFF_OFF) switches clipping off"),
 HONOUR("steps_per_print", INTEGER, "0", RANGE(0, MANY),
-       DIFFERS, .help = "One log line of progress every so many updates; 0 or null: never"),
+       DIFFERS, .help = "Number of updates between two log lines of progress; 0 or null: no such lines"),
 
 /* ---- optimizer ---- */
-SECTION("optimizer", .help = "The optimizer that takes the step"),
+SECTION("optimizer", .help = "The optimizer of the update"),
 HONOUR("optimizer.type", CHOICE, "AdamW", .choices = OPTIMIZERS, .accepts = "Adam|AdamW|Adagrad|Lion|SGD",
        .why = "set optimizer.type to one of these, or keep that optimizer in the trainer",
-       .help = "`Adam` also decouples the weight decay, as in DeepSpeed, unless adam_w_mode is false. `Adagrad` and `SGD` are those of PyTorch, `Lion` that of its paper. "
-               "A parameter below that its optimizer does not have is an error; momentum, dampening, nesterov, lr_decay and "
-               "initial_accumulator_value of 0 or false ask for nothing and pass"),
+       .help = "`Adam` also decouples the weight decay, as in DeepSpeed, unless adam_w_mode is false. `Adagrad` and `SGD` follow PyTorch, `Lion` follows its paper. "
+               "A key of optimizer.params that the optimizer does not have is an error. But momentum, dampening, nesterov, lr_decay and "
+               "initial_accumulator_value may always be 0 or false, which has no effect"),
 SECTION("optimizer.params", .help = "Hyper-parameters of the optimizer"),
 HONOUR("optimizer.params.lr", NUMBER, "0.001", RANGE(0, INFINITY),
-       .help = "Learning rate; the schedule, if any, acts on it. Without one Adagrad takes 0.01"),
+       .help = "Learning rate, which a schedule changes, if there is one. The default for Adagrad is 0.01"),
 HONOUR("optimizer.params.betas", NUMBERS, "[0.9, 0.999]", BELOW(0, 1), .count = 2,
-       .help = "Adam, AdamW: decay rates of the first and second moment. Lion: share of the old moment in the sign, and in the next moment (its paper takes 0.9 and 0.99)"),
+       .help = "Adam, AdamW: decay rates of the first and second moment. Lion: share of the old moment in the sign, and in the next moment (its paper uses 0.9 and 0.99)"),
 HONOUR("optimizer.params.eps", NUMBER, "1e-8", RANGE(0, INFINITY),
-       .help = "Adam, AdamW: added to the root of the corrected second moment. Adagrad: to the root of the sum of squares; without it 1e-10"),
+       .help = "Adam, AdamW: added to the root of the corrected second moment. Adagrad: added to the root of the sum of squares; its default is 1e-10"),
 HONOUR("optimizer.params.weight_decay", NUMBER, "0", RANGE(0, INFINITY),
        .help = "Weight decay; 0: none. Adagrad and SGD add it to the gradient, Lion decouples it"),
 HONOUR("optimizer.params.adam_w_mode", BOOL, "true",
-       .help = "false with type `Adam`: the decay is added to the gradient (L2). No effect with type `AdamW`"),
-HONOUR("optimizer.params.momentum", NUMBER, "0", RANGE(0, INFINITY), .help = "SGD: share of the old moment; 0: there is none, and no state for it"),
+       .help = "false: type `Adam` adds the decay to the gradient (L2). No effect with type `AdamW`"),
+HONOUR("optimizer.params.momentum", NUMBER, "0", RANGE(0, INFINITY), .help = "SGD: share of the old moment; 0: no moment, and no state for it"),
 HONOUR("optimizer.params.dampening", NUMBER, "0",
-       .help = "SGD with momentum: the gradient enters the moment times 1 - dampening"),
-HONOUR("optimizer.params.nesterov", BOOL, "false", .help = "SGD: Nesterov's form; needs a momentum above 0 and a dampening of 0"),
+       .help = "SGD with momentum: the gradient is multiplied by 1 - dampening before it is added to the moment"),
+HONOUR("optimizer.params.nesterov", BOOL, "false", .help = "SGD: Nesterov momentum; needs a momentum above 0 and a dampening of 0"),
 HONOUR("optimizer.params.lr_decay", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: update number t uses lr / (1 + (t - 1) * lr_decay)"),
-HONOUR("optimizer.params.initial_accumulator_value", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: what the sum of squares starts with"),
-HONOUR("optimizer.params.bias_correction", BOOL, "true", .help = "Adam, AdamW: divide the moments by 1 - beta^t; false: take them as they are"),
-REFUSE("optimizer.params.amsgrad", BOOL, "false", "false", .why = "AMSGrad is not there, and DeepSpeed ignores this key in silence; set it to false",
+HONOUR("optimizer.params.initial_accumulator_value", NUMBER, "0", RANGE(0, INFINITY), .help = "Adagrad: initial value of the sum of squares"),
+HONOUR("optimizer.params.bias_correction", BOOL, "true", .help = "Adam, AdamW: divide the moments by 1 - beta^t; false: use them as they are"),
+REFUSE("optimizer.params.amsgrad", BOOL, "false", "false", .why = "zoff has no AMSGrad, and DeepSpeed ignores this key silently; set it to false",
        .help = "Use the largest second moment seen so far"),
 REFUSE("optimizer.params.maximize", BOOL, "false", "false", .why = "zoff only minimizes; change the sign of the loss",
-       .help = "Step uphill"),
+       .help = "Maximize instead of minimize"),
 REFUSE("optimizer.params.max_grad_norm", NUMBER, NULL, "", .why = "it is not an optimizer parameter; use the top-level key gradient_clipping",
        .help = "Old name of a limit on the gradient norm"),
 REFUSE("optimizer.params.fp32_optimizer_states", BOOL, "true", "true",
-       .why = "moments in 16 bits are not there; set it to true", .help = "Keep the moments in fp32"),
-IGNORE("optimizer.params.torch_adam", "which implementation takes the step; it is zoff's own, with the same formula"),
-IGNORE("optimizer.params.fused", "which implementation takes the step; zoff's is always fused"),
-IGNORE("optimizer.params.foreach", "which implementation takes the step"),
+       .why = "zoff has no 16-bit moments; set it to true", .help = "Keep the moments in fp32"),
+IGNORE("optimizer.params.torch_adam", "which implementation computes the update; zoff has its own, with the same formula"),
+IGNORE("optimizer.params.fused", "which implementation computes the update; zoff's is always fused"),
+IGNORE("optimizer.params.foreach", "which implementation computes the update"),
 IGNORE("optimizer.params.capturable", "about CUDA graphs of the optimizer step, which runs on the CPU"),
 IGNORE("optimizer.params.differentiable", "about differentiating through the step, which zoff's callers do not do"),
 IGNORE("optimizer.params.set_grad_none", "gradient buffers are the trainer's"),
@@ -112,134 +111,134 @@ IGNORE("optimizer.legacy_fusion", "an old fp16 path of DeepSpeed"),
 /* ---- scheduler ---- */
 SECTION("scheduler", .help = "The schedule of the learning rate"),
 HONOUR("scheduler.type", CHOICE, "null", .choices = SCHEDULES, .accepts = "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest",
-       .why = "the schedules of DeepSpeed are there, those of PyTorch are not; use one of them, or leave the scheduler out and let the "
+       .why = "zoff has the schedules of DeepSpeed, not those of PyTorch; use one of them, or leave the scheduler out and let the "
               "trainer set lr with zoff_engine_set_group()",
-       .help = "null: the learning rate stays as it is. Formulas are DeepSpeed's. OneCycle and LRRangeTest give all groups the same rate. "
-               "Hyper-parameters that come with a step win over the schedule"),
+       .help = "null: the learning rate is constant. The formulas are DeepSpeed's. OneCycle and LRRangeTest give all groups the same rate. "
+               "Hyper-parameters given with a step win over the schedule"),
 SECTION("scheduler.params", .help = "Parameters of the schedule; t counts updates from 0"),
 HONOUR("scheduler.params.warmup_min_lr", NUMBER, "0", RANGE(0, INFINITY), .help = "WarmupLR, WarmupDecayLR: learning rate at the start"),
 HONOUR("scheduler.params.warmup_max_lr", NUMBER, "null", RANGE(0, INFINITY),
-       .help = "WarmupLR, WarmupDecayLR: learning rate after the warm-up; null: the group's own, optimizer.params.lr. WarmupDecayLR takes 0.001 where "
-               "it is left out, as in DeepSpeed, and the group's own for null or \"auto\""),
+       .help = "WarmupLR, WarmupDecayLR: learning rate after the warm-up; null: the group's own, optimizer.params.lr. If the key is absent, WarmupDecayLR "
+               "uses 0.001, as in DeepSpeed; for null or \"auto\" it uses the group's own"),
 HONOUR("scheduler.params.warmup_num_steps", INTEGER, "1000", RANGE(0, MANY), .help = "Updates of warm-up; 0 and 1 count as 2, as in DeepSpeed"),
 HONOUR("scheduler.params.warmup_type", CHOICE, "log", .choices = "log|linear",
        .help = "Shape of the warm-up: `log` is ln(t + 1) / ln(steps), `linear` is t / steps"),
 HONOUR("scheduler.params.total_num_steps", INTEGER, "null", RANGE(0, MANY),
-       .help = "WarmupDecayLR, WarmupCosineLR: updates of the whole run; required there. WarmupDecayLR goes down to 0 in a straight line until then"),
+       .help = "WarmupDecayLR, WarmupCosineLR: updates of the whole run; required there. WarmupDecayLR decreases linearly to 0 until then"),
 HONOUR("scheduler.params.warmup_min_ratio", NUMBER, "0", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the start"),
 HONOUR("scheduler.params.cos_min_ratio", NUMBER, "1e-4", RANGE(0, 1), .help = "WarmupCosineLR: share of lr at the end"),
 HONOUR("scheduler.params.cycle_min_lr", NUMBER, "null", RANGE(0, INFINITY), .help = "OneCycle: learning rate at both ends of the cycle; required there"),
-HONOUR("scheduler.params.cycle_max_lr", NUMBER, "null", RANGE(0, INFINITY), .help = "OneCycle: learning rate at its top; required there"),
+HONOUR("scheduler.params.cycle_max_lr", NUMBER, "null", RANGE(0, INFINITY), .help = "OneCycle: learning rate at the top of the cycle; required there"),
 HONOUR("scheduler.params.decay_lr_rate", NUMBER, "0",
-       .help = "OneCycle: after the cycle the rate is cycle_min_lr / (1 + decay_lr_rate * k), k intervals of decay_step_size later; 0: it stays"),
+       .help = "OneCycle: after the cycle the rate is cycle_min_lr / (1 + decay_lr_rate * k), where k counts intervals of decay_step_size; 0: the rate stays"),
 HONOUR("scheduler.params.cycle_first_step_size", INTEGER, "2000", RANGE(1, MANY), .help = "OneCycle: updates on the way up"),
-HONOUR("scheduler.params.cycle_second_step_size", INTEGER, "null", RANGE(0, MANY), .help = "OneCycle: updates on the way down; null: as many as up"),
-HONOUR("scheduler.params.cycle_first_stair_count", INTEGER, "0", RANGE(0, MANY), .help = "OneCycle: go up in so many stairs; 0: with every update"),
-HONOUR("scheduler.params.cycle_second_stair_count", INTEGER, "null", RANGE(0, MANY), .help = "OneCycle: likewise down; null: as many as up"),
+HONOUR("scheduler.params.cycle_second_step_size", INTEGER, "null", RANGE(0, MANY), .help = "OneCycle: updates on the way down; null: as many as on the way up"),
+HONOUR("scheduler.params.cycle_first_stair_count", INTEGER, "0", RANGE(0, MANY), .help = "OneCycle: number of stairs on the way up; 0: the rate rises with every update"),
+HONOUR("scheduler.params.cycle_second_stair_count", INTEGER, "null", RANGE(0, MANY), .help = "OneCycle: number of stairs on the way down; null: as many as on the way up"),
 HONOUR("scheduler.params.decay_step_size", INTEGER, "0", RANGE(0, MANY), .help = "OneCycle: updates in an interval of decay after the cycle; 0: no decay"),
 HONOUR("scheduler.params.cycle_momentum", BOOL, "true",
-       .help = "OneCycle: beta1 goes the other way, from cycle_max_mom down and up again, and beta2 is 0.99, in every group of Adam, AdamW or Lion; update 1 "
-               "takes cycle_min_mom. Adagrad and SGD have no betas and keep what they have, their momentum too: all as in DeepSpeed"),
+       .help = "OneCycle: in every group of Adam, AdamW or Lion, beta1 moves opposite to the rate, from cycle_max_mom down and up again, and beta2 is 0.99. Update 1 "
+               "uses cycle_min_mom. No effect with Adagrad and SGD, which have no betas; the momentum of SGD stays. All as in DeepSpeed"),
 HONOUR("scheduler.params.cycle_min_mom", NUMBER, "0.8", BELOW(0, 1), .help = "OneCycle: beta1 at the top of the cycle"),
-HONOUR("scheduler.params.cycle_max_mom", NUMBER, "0.9", BELOW(0, 1), .help = "OneCycle: beta1 at both ends"),
+HONOUR("scheduler.params.cycle_max_mom", NUMBER, "0.9", BELOW(0, 1), .help = "OneCycle: beta1 at both ends of the cycle"),
 HONOUR("scheduler.params.decay_mom_rate", NUMBER, "0",
-       .help = "OneCycle: after the cycle beta1 is cycle_max_mom * (1 + decay_mom_rate * k); 0: it stays. A step that would have a beta1 of 1 or more is an error"),
+       .help = "OneCycle: after the cycle beta1 is cycle_max_mom * (1 + decay_mom_rate * k); 0: beta1 stays. A step with a beta1 of 1 or more is an error"),
 HONOUR("scheduler.params.lr_range_test_min_lr", NUMBER, "0.001", RANGE(0, INFINITY), .help = "LRRangeTest: learning rate at the start"),
 HONOUR("scheduler.params.lr_range_test_step_size", INTEGER, "2000", RANGE(1, MANY), .help = "LRRangeTest: updates in an interval"),
 HONOUR("scheduler.params.lr_range_test_step_rate", NUMBER, "1.0", .help = "LRRangeTest: each interval adds lr_range_test_min_lr times this"),
-HONOUR("scheduler.params.lr_range_test_staircase", BOOL, "false", .help = "LRRangeTest: add it at the end of an interval instead of little by little"),
+HONOUR("scheduler.params.lr_range_test_staircase", BOOL, "false", .help = "LRRangeTest: raise the rate at the end of each interval; false: raise it a little with every update"),
 REFUSE("scheduler.params.last_batch_iteration", INTEGER, "-1", "-1", RANGE(-1, MANY),
-       .why = "the schedule follows the step number; set that with zoff_step_count_set()", .help = "Where the schedule starts"),
+       .why = "the schedule follows the step number; set that with zoff_step_count_set()", .help = "The step at which the schedule starts"),
 
 /* ---- types ---- */
 SECTION("bf16", .help = "Training in bfloat16"),
-HONOUR("bf16.enabled", BOOL, "false", .help = "Weights are bf16. Each parameter still carries its own type through the API"),
+HONOUR("bf16.enabled", BOOL, "false", .help = "Weights are bf16. The type of each parameter is still given through the API"),
 REFUSE("bf16.bf16_master_weights_and_grads", BOOL, "false", "false",
-       .why = "masters are always fp32; set it to false", .help = "Keep the master weights in bf16"),
+       .why = "master weights are always fp32; set it to false", .help = "Keep the master weights in bf16"),
 REFUSE("bf16.bf16_optimizer_states", BOOL, "false", "false",
        .why = "moments are always fp32; set it to false", .help = "Keep the moments in bf16"),
 IGNORE("bf16.loss_scale", HELP_NO_SCALE), IGNORE("bf16.initial_scale_power", HELP_NO_SCALE), IGNORE("bf16.loss_scale_window", HELP_NO_SCALE),
 IGNORE("bf16.hysteresis", HELP_NO_SCALE), IGNORE("bf16.consecutive_hysteresis", HELP_NO_SCALE), IGNORE("bf16.min_loss_scale", HELP_NO_SCALE),
 IGNORE("bf16.auto_cast", "about casting the inputs of the model, which are the trainer's"),
 IGNORE("bf16.check_grad_overflow", "a gradient that is not finite always skips the step"),
-IGNORE("bf16.immediate_grad_update", "gradients are taken over when the trainer says that they are ready"),
-SECTION("fp16", .help = "Training in half precision, with loss scaling: the trainer multiplies its loss by zoff_loss_scale(), the engine divides the gradients by it"),
-HONOUR("fp16.enabled", BOOL, "false", .help = "Weights are fp16, and gradients come multiplied by the loss scale. Each parameter still carries its own type through the API. An error beside bf16.enabled"),
+IGNORE("bf16.immediate_grad_update", "zoff takes gradients when the trainer reports them as ready"),
+SECTION("fp16", .help = "Training in half precision with loss scaling. The trainer multiplies its loss by zoff_loss_scale(), and the engine divides the gradients by it"),
+HONOUR("fp16.enabled", BOOL, "false", .help = "Weights are fp16, and gradients are multiplied by the loss scale. The type of each parameter is still given through the API. An error together with bf16.enabled"),
 HONOUR("fp16.loss_scale", NUMBER, "0", RANGE(0, INFINITY),
-       .help = "0: dynamic, halved when a gradient overflows and doubled when none has for a while; any other number: always this one"),
+       .help = "0: dynamic, which is halved when a gradient overflows and doubled after fp16.loss_scale_window steps without an overflow. Any other number: a fixed scale"),
 HONOUR("fp16.initial_scale_power", INTEGER, "16", RANGE(0, 127), .help = "Dynamic: the first scale is 2 to this power"),
-HONOUR("fp16.loss_scale_window", INTEGER, "1000", .help = "Dynamic: the scale is doubled after so many steps without an overflow, and so many later again; at least 1"),
-HONOUR("fp16.hysteresis", INTEGER, "2", .help = "Dynamic: the overflow of this number is the first to halve the scale, then each one, until it is doubled again; at least 1"),
-HONOUR("fp16.consecutive_hysteresis", BOOL, "false", .help = "Dynamic: a step without an overflow is enough to start counting for hysteresis anew"),
+HONOUR("fp16.loss_scale_window", INTEGER, "1000", .help = "Dynamic: the scale is doubled each time after this many steps without an overflow; at least 1"),
+HONOUR("fp16.hysteresis", INTEGER, "2", .help = "Dynamic: number of the overflow that first halves the scale. Later overflows halve it too, until the scale is doubled and counting starts again; at least 1"),
+HONOUR("fp16.consecutive_hysteresis", BOOL, "false", .help = "Dynamic: every step without an overflow restarts the count of hysteresis"),
 HONOUR("fp16.min_loss_scale", INTEGER, "1",
-       .help = "Dynamic: the smallest scale, at least 1. An overflow there is ZOFF_ERR_OVERFLOW from zoff_step_wait(): the step is skipped and the trainer decides whether to go on"),
+       .help = "Dynamic: the smallest scale, at least 1. If a gradient overflows at this scale, the step is skipped and zoff_step_wait() returns ZOFF_ERR_OVERFLOW. The trainer decides whether to continue"),
 REFUSE("fp16.fp16_master_weights_and_grads", BOOL, "false", "false",
-       .why = "masters are always fp32; set it to false", .help = "Keep the master weights in fp16"),
+       .why = "master weights are always fp32; set it to false", .help = "Keep the master weights in fp16"),
 IGNORE("fp16.auto_cast", "about casting the inputs of the model, which are the trainer's"),
-SECTION("amp", .open = true, .help = "NVIDIA Apex mixed precision: not there"),
-REFUSE("amp.enabled", BOOL, "false", "false", .why = "Apex is not there; use \"fp16\": {\"enabled\": true}, which scales the loss too, or bf16",
+SECTION("amp", .open = true, .help = "NVIDIA Apex mixed precision: not supported"),
+REFUSE("amp.enabled", BOOL, "false", "false", .why = "zoff has no Apex; use \"fp16\": {\"enabled\": true}, which scales the loss too, or bf16",
        .help = "Train with Apex"),
 SECTION("data_types", .help = "Types of buffers"),
 REFUSE("data_types.grad_accum_dtype", CHOICE, "fp32", "fp32", .choices = "fp32|fp16|bf16|int8",
-       .why = "gradients are added up in fp32, with no other choice; set it to \"fp32\" or leave it out", .help = "Type in which gradients are added up"),
-IGNORE("data_types.param_dtype", "each parameter carries its type through the API"),
+       .why = "gradients are always added up in fp32; set it to \"fp32\" or leave it out", .help = "Type in which gradients are added up"),
+IGNORE("data_types.param_dtype", "the type of each parameter is given through the API"),
 IGNORE("data_types.buffer_dtype", "buffers of the model are the trainer's"),
 
 /* ---- zero_optimization ---- */
-SECTION("zero_optimization", .help = "Who owns which states, and where they live. The old form `true` means stage 1"),
+SECTION("zero_optimization", .help = "Which rank owns which states, and where they are stored. The old form `true` means stage 1"),
 HONOUR("zero_optimization.stage", INTEGER, "0", RANGE(0, 3),
-       .help = "0 to 3. Every one of them works with the states in DRAM and on NVMe (DeepSpeed: NVMe with stage 3 only); 3 is what offload_param needs"),
+       .help = "The ZeRO stage. Every stage works with states in DRAM and on NVMe (DeepSpeed: NVMe with stage 3 only). offload_param needs stage 3"),
 HONOUR("zero_optimization.sub_group_size", INTEGER, "1e9", RANGE(0, MANY),
-       .help = "Elements of the largest chunk in which states are kept and moved; a memory budget makes chunks smaller. 0: as many as the largest slice of a parameter has "
+       .help = "Largest number of elements in a chunk, the unit in which states are stored and moved. zoff.host_memory can make chunks smaller. 0: as many as the largest slice of a parameter has "
                "(DeepSpeed then makes a group of each parameter)"),
-HONOUR("zero_optimization.cpu_offload", BOOL, "false", DIFFERS, .help = "Old name: true means offload_optimizer.device `cpu`. An error beside offload_optimizer"),
-SECTION("zero_optimization.offload_optimizer", .help = "Where the optimizer states live"),
+HONOUR("zero_optimization.cpu_offload", BOOL, "false", DIFFERS, .help = "Old name: true means offload_optimizer.device `cpu`. An error together with offload_optimizer"),
+SECTION("zero_optimization.offload_optimizer", .help = "Where the optimizer states are stored"),
 HONOUR("zero_optimization.offload_optimizer.device", CHOICE, "none", .choices = "none|cpu|nvme",
-       .help = "`cpu`: in DRAM. `nvme`: in files under nvme_path, streamed through zoff.host_memory. `none` is DRAM too: zoff keeps no states on an accelerator"),
+       .help = "`cpu`: in DRAM. `nvme`: in files under nvme_path, streamed through DRAM of zoff.host_memory bytes. `none` means DRAM as well, not the accelerator"),
 HONOUR("zero_optimization.offload_optimizer.nvme_path", TEXTS, "null",
        DIFFERS, .help = "Folder for the state files, or a list of folders on different drives; required with `nvme` unless zoff.nvme_paths is given"),
 HONOUR("zero_optimization.offload_optimizer.buffer_count", INTEGER, "4", RANGE(0, MANY),
-       DIFFERS, .help = "Chunks in DRAM at a time on the NVMe tier. Less than 2 counts as 2, which is the least that overlaps disk and CPU; more than 1024 counts as 1024"),
+       DIFFERS, .help = "Chunks in DRAM at a time on the NVMe tier. Less than 2 counts as 2, the least that overlaps disk and CPU. More than 1024 counts as 1024"),
 HONOUR("zero_optimization.offload_optimizer.ratio", NUMBER, "1", RANGE(0, 1),
-       .help = "Share of the states that is offloaded (Twin-Flow), to one chunk; the rest stays on the accelerator and is updated there. For an accelerator with memory of its own; of several ranks, where they are joined by `nccl`. Not with zoff.persist"),
-IGNORE("zero_optimization.offload_optimizer.pin_memory", "what goes to and from a device is always pinned"),
+       .help = "Share of the states that is offloaded (Twin-Flow), rounded to whole chunks. The rest stays on the accelerator and is updated there. Below 1 it needs an accelerator with memory of its own, and with several ranks the communicator `nccl`. Not with zoff.persist"),
+IGNORE("zero_optimization.offload_optimizer.pin_memory", "memory for transfers to and from a device is always pinned"),
 IGNORE("zero_optimization.offload_optimizer.pipeline", HELP_PIPELINE),
 IGNORE("zero_optimization.offload_optimizer.pipeline_read", HELP_PIPELINE),
 IGNORE("zero_optimization.offload_optimizer.pipeline_write", HELP_PIPELINE),
-IGNORE("zero_optimization.offload_optimizer.fast_init", "how the first masters are written"),
+IGNORE("zero_optimization.offload_optimizer.fast_init", "how the first master weights are written"),
 IGNORE("zero_optimization.offload_optimizer.super_offload", "a schedule of the same step"),
 IGNORE("zero_optimization.offload_optimizer.cpuadam_cores_perc", "zoff.threads sets the threads of the update"),
-SECTION("zero_optimization.offload_param", .help = "Where the weights live that the program leaves to the engine (`zoff_param_desc.engine_owned`) while nobody uses them: stage 3 only, as in DeepSpeed. Weights in the program's own memory stay there"),
+SECTION("zero_optimization.offload_param", .help = "Where the weights that the engine owns (`zoff_param_desc.engine_owned`) are stored while they are not in use. Only at stage 3, as in DeepSpeed. Weights in the program's own memory stay there"),
 HONOUR("zero_optimization.offload_param.device", CHOICE, "none", .choices = "none|cpu|nvme",
-       .help = "`cpu`: in DRAM. `nvme`: in files, read when zoff_param_fetch() asks and before. `none` is DRAM too. No effect below stage 3"),
+       .help = "`cpu`: in DRAM. `nvme`: in files, which are read ahead, or when zoff_param_fetch() is called. `none` means DRAM as well. No effect below stage 3"),
 HONOUR("zero_optimization.offload_param.nvme_path", TEXTS, "null",
-       DIFFERS, .help = "Folder for the files with weights, or a list of folders; null: those of the optimizer states"),
+       DIFFERS, .help = "Folder for the files with weights, or a list of folders; null: the folders of the optimizer states"),
 HONOUR("zero_optimization.offload_param.buffer_count", INTEGER, "5", RANGE(0, MANY),
-       .help = "Chunks of weights in DRAM at a time on the NVMe tier, those that are read ahead among them. Less than 2 counts as 2, more than 1024 as 1024"),
+       .help = "Chunks of weights in DRAM at a time on the NVMe tier, including those that are read ahead. Less than 2 counts as 2, more than 1024 as 1024"),
 HONOUR("zero_optimization.offload_param.buffer_size", INTEGER, "1e8", RANGE(0, MANY),
-       .help = "Elements of the largest chunk of weights, at least 1024; zoff makes none larger than 2 Mi elements, so that several are in flight"),
+       .help = "Largest number of elements in a chunk of weights, at least 1024. zoff makes no chunk larger than 2 Mi elements, so that several are in flight"),
 HONOUR("zero_optimization.offload_param.max_in_cpu", INTEGER, "1e9", RANGE(0, MANY),
-       .help = "Elements of the weights that stay in DRAM all the same, beside the buffers; 0: none"),
-IGNORE("zero_optimization.offload_param.pin_memory", "what goes to and from a device is always pinned"),
+       .help = "On the NVMe tier: elements of weights that stay in DRAM, in addition to the buffers; 0: none"),
+IGNORE("zero_optimization.offload_param.pin_memory", "memory for transfers to and from a device is always pinned"),
 HONOUR("zero_optimization.cpu_offload_params", BOOL, "false", DIFFERS, .help = "Old name: true means offload_param.device `cpu`"),
 IGNORE("zero_optimization.cpu_offload_use_pin_memory", "an old name without effect"),
 REFUSE("zero_optimization.zenflow", ANY, NULL, "",
-       .why = "ZenFlow updates a part of the weights late, so its results differ from Adam's; remove the section", .help = "ZenFlow"),
+       .why = "ZenFlow updates a part of the weights late, so its results differ from those of Adam; remove the section", .help = "ZenFlow"),
 REFUSE("zero_optimization.zero_hpz_partition_size", INTEGER, "1", "0|1", RANGE(0, MANY), .why = "hpZ is " WHY_GROUPS "; set it to 1",
        .help = "hpZ: secondary partition of the weights"),
 REFUSE("zero_optimization.zero_quantized_weights", BOOL, "false", "false", .why = "quantized exchange (qwZ) changes the weights seen by the model; set it to false",
-       .help = "qwZ: weights travel as int8"),
+       .help = "qwZ: weights are sent as int8"),
 REFUSE("zero_optimization.zero_quantized_nontrainable_weights", BOOL, "false", "false", .why = "zoff leaves frozen weights as they are; set it to false",
-       .help = "Frozen weights are kept as int8"),
+       .help = "Frozen weights are stored as int8"),
 REFUSE("zero_optimization.zero_quantized_gradients", BOOL, "false", "false", .why = "quantized exchange (qgZ) changes the gradients; set it to false",
-       .help = "qgZ: gradients travel as int4"),
-REFUSE("zero_optimization.zeropp_loco_param", ANY, NULL, "", .why = "LoCo belongs to quantized gradients, which are not there; remove it", .help = "LoCo error feedback"),
+       .help = "qgZ: gradients are sent as int4"),
+REFUSE("zero_optimization.zeropp_loco_param", ANY, NULL, "", .why = "LoCo belongs to quantized gradients, which zoff does not have; remove it", .help = "LoCo error feedback"),
 REFUSE("zero_optimization.mics_shard_size", INTEGER, "-1", "-1|0", RANGE(-1, MANY), .why = "MiCS is " WHY_GROUPS "; set it to -1", .help = "MiCS: ranks of a shard group"),
-REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "the old stage 1 is gone from DeepSpeed too; set it to false", .help = "The first implementation of stage 1"),
+REFUSE("zero_optimization.legacy_stage1", BOOL, "false", "false", .why = "DeepSpeed has removed the old stage 1 as well; set it to false", .help = "The first implementation of stage 1"),
 IGNORE("zero_optimization.mics_hierarchical_params_gather", HELP_GATHER),
-IGNORE("zero_optimization.contiguous_gradients", "gradients are read where the trainer has them"),
+IGNORE("zero_optimization.contiguous_gradients", "zoff reads gradients in the trainer's memory"),
 IGNORE("zero_optimization.overlap_comm", HELP_MOVES), IGNORE("zero_optimization.reduce_scatter", HELP_MOVES),
-HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), .help = "Elements of a bucket, which several ranks exchange at a time: an upper limit, beside 8 Mi, which is enough for any link. 0: as many as the "
+HONOUR("zero_optimization.reduce_bucket_size", INTEGER, "5e8", RANGE(0, MANY), .help = "Largest number of elements in a bucket, the unit of the exchange between ranks. zoff makes no bucket larger than 8 Mi elements, which is enough for any link. 0: as many as the "
                "largest slice of a parameter has (DeepSpeed then reduces each parameter alone)"),
 IGNORE("zero_optimization.use_multi_rank_bucket_allreduce", HELP_MOVES),
 IGNORE("zero_optimization.allgather_partitions", HELP_MOVES), IGNORE("zero_optimization.allgather_bucket_size", HELP_MOVES),
@@ -249,16 +248,16 @@ IGNORE("zero_optimization.ignore_unused_parameters", "a parameter without a grad
 IGNORE("zero_optimization.load_from_fp32_weights", "about DeepSpeed's checkpoints"),
 IGNORE("zero_optimization.elastic_checkpoint", "about DeepSpeed's checkpoints"),
 IGNORE("zero_optimization.pipeline_loading_checkpoint", "about DeepSpeed's checkpoints"),
-IGNORE("zero_optimization.stage3_gather_16bit_weights_on_model_save", "the program saves its model; zoff_param_read() has the weights"),
+IGNORE("zero_optimization.stage3_gather_16bit_weights_on_model_save", "the program saves its model; zoff_param_read() reads the weights"),
 HONOUR("zero_optimization.stage3_prefetch_bucket_size", INTEGER, "5e7", RANGE(0, MANY),
-       .help = "Elements of weights that are read before they are fetched, in the order of the pass before; 0: none"),
+       .help = "Elements of weights that are prefetched, in the order in which the previous pass used them; 0: none"),
 HONOUR("zero_optimization.stage3_param_persistence_threshold", INTEGER, "1e5", RANGE(0, MANY),
-       .help = "A slice of at most so many elements is always at hand: fetching it reads nothing"),
+       .help = "A slice of at most this many elements always stays whole in DRAM, so fetching it reads nothing"),
 HONOUR("zero_optimization.stage3_model_persistence_threshold", INTEGER, "9e15", RANGE(0, MANY),
-       .help = "Elements of all slices together that are always at hand"),
+       .help = "Largest number of elements, over all such slices, that always stay whole in DRAM"),
 HONOUR("zero_optimization.stage3_max_live_parameters", INTEGER, "1e9", RANGE(0, MANY),
-       .help = "Elements of weights that are whole in DRAM at a time, lent or kept for the next use. 0: room for one slice of each parameter, and nothing is read ahead"),
-IGNORE("zero_optimization.stage3_max_reuse_distance", "what is given back stays at hand until stage3_max_live_parameters needs its room"),
+       .help = "Elements of fetched weights that are in DRAM at a time, in use or cached for the next use. 0: room for one slice of each parameter, and no prefetch"),
+IGNORE("zero_optimization.stage3_max_reuse_distance", "released weights stay cached until stage3_max_live_parameters needs their room"),
 IGNORE("zero_optimization.stage3_module_granularity_threshold", HELP_MODULES),
 IGNORE("zero_optimization.stage3_use_all_reduce_for_fetch_params", HELP_GATHER), IGNORE("zero_optimization.stage3_allgather_sequential", HELP_GATHER),
 IGNORE("zero_optimization.memory_efficient_linear", HELP_FORWARD), IGNORE("zero_optimization.override_module_apply", "about Python modules"),
@@ -276,63 +275,63 @@ ALIAS("zero_optimization.model_persistence_threshold", "zero_optimization.stage3
 ALIAS("zero_optimization.max_live_parameters", "zero_optimization.stage3_max_live_parameters", "without stage3_"),
 ALIAS("zero_optimization.max_reuse_distance", "zero_optimization.stage3_max_reuse_distance", "without stage3_"),
 ALIAS("zero_optimization.module_granularity_threshold", "zero_optimization.stage3_module_granularity_threshold", "without stage3_"),
-ALIAS("zero_optimization.aio", "aio", "where Hugging Face's examples have it; the top-level section wins, key by key, with a warning"),
+ALIAS("zero_optimization.aio", "aio", "the place in Hugging Face's examples; the top-level section wins, key by key, with a warning"),
 ALIAS("bfloat16", "bf16", "old name"),
 
 /* ---- aio ---- */
-SECTION("aio", .help = "How files are read and written. `\"aio\": \"auto\"` measures the folders of the state files for two seconds, once, and takes what suits them; keys that are given elsewhere (`zoff_config_set()`, `--set`) stay. `zoff tune FOLDER` prints the same as a section"),
+SECTION("aio", .help = "How files are read and written. `\"aio\": \"auto\"` measures the folders of the state files once, for two seconds, and uses the best values. Keys that are set by `zoff_config_set()` or `--set` stay. `zoff tune FOLDER` prints these values as a section"),
 HONOUR("aio.block_size", BYTES, "2MiB", RANGE(4096, 1073741824.0), DIFFERS, .help = "Bytes of one request to the disk; DeepSpeed's default is 1 MiB"),
-HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), DIFFERS, .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file and takes 32"),
+HONOUR("aio.queue_depth", INTEGER, "32", RANGE(1, 4096), DIFFERS, .help = "Requests in flight per file. DeepSpeed's default is 8 for each of its threads; zoff has one queue per file, so its default is 32"),
 IGNORE("aio.intra_op_parallelism", "threads per request; zoff keeps the disk busy with one queue per file"),
-IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "what DeepSpeed's tuner prints and DeepSpeed does not read"),
-IGNORE("aio.single_submit", "how requests are handed to the kernel"), IGNORE("aio.overlap_events", "how requests are handed to the kernel"),
-IGNORE("aio.use_gds", "GPUDirect Storage is not available, host staging is used: states go through DRAM, where the step is taken"),
+IGNORE("aio.thread_count", "a documented key that DeepSpeed does not read"), IGNORE("aio.num_threads", "DeepSpeed's tuner prints this key, but DeepSpeed does not read it"),
+IGNORE("aio.single_submit", "how requests are submitted to the kernel"), IGNORE("aio.overlap_events", "how requests are submitted to the kernel"),
+IGNORE("aio.use_gds", "zoff has no GPUDirect Storage: states are staged in DRAM, where they are updated"),
 
-/* ---- zoff's own ---- */
-SECTION("zoff", .help = "Keys of zoff's own; DeepSpeed has none of this name and ignores it"),
-HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), DIFFERS, .help = "DRAM that optimizer states may take, on the NVMe tier too (`\"64MiB\"`); auto: as much as they need in DRAM, and buffer_count chunks on NVMe. What buffer_count chunks leave of it keeps other chunks in DRAM from step to step"),
-HONOUR("zoff.nvme_paths", TEXTS, "null", DIFFERS, .help = "Folders for the state files; wins over offload_optimizer.nvme_path of the same origin"),
-HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Threads of the update; auto: one for each physical core that this process may use; ranks on one host share them. With `nvme` an update takes fewer where the disk keeps it waiting"),
-HONOUR("zoff.skip_nonfinite", BOOL, "true", .help = "A step whose gradients hold an inf or nan is skipped. false: where nothing is clipped the gradients are not looked at before they are used, which saves one reading of them, and an inf or nan goes into the weights. Clipping looks at them anyway, and skips. false is refused with `fp16`, whose loss scale needs the skipped steps"),
-HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", DIFFERS, .help = "O_DIRECT: where the file system can, or else an error, or never"),
-HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", DIFFERS, .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: the same by the caller, one at a time. auto: the first of the three that works"),
-HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files stay when the process ends, however it ends, and the next engine over the same parameters goes on after the last whole step: two places a chunk in the file, one commit a step. Needs `nvme`, and twice the space. Then also fp32 weights are kept in the files"),
-HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "What a step that has returned survives with zoff.persist: `process`: the end of the process; `power`: also a power cut, for two flushes of the drive a step"),
-HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", DIFFERS, .help = "Checksums of states in files, compared when they are read: each time, each chunk every 16th step, or never"),
+/* ---- keys that only zoff has ---- */
+SECTION("zoff", .help = "Keys that only zoff has. DeepSpeed ignores this section"),
+HONOUR("zoff.host_memory", BYTES, "auto", RANGE(1, MANY), DIFFERS, .help = "Largest DRAM for optimizer states, also on the NVMe tier (`\"64MiB\"`). auto: as much as states in DRAM need; on NVMe buffer_count chunks. On NVMe, memory beyond buffer_count chunks keeps other chunks in DRAM from step to step"),
+HONOUR("zoff.nvme_paths", TEXTS, "null", DIFFERS, .help = "Folders for the state files. Wins over offload_optimizer.nvme_path if both come from the file, or both from the program"),
+HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Threads of the update. auto: one for each physical core that this process may use; ranks on one host share the cores. With `nvme` an update uses fewer threads if it waits for the disk"),
+HONOUR("zoff.skip_nonfinite", BOOL, "true", .help = "true: a step whose gradients contain an inf or nan is skipped. false: without clipping the gradients are not checked first, which saves one pass over them, and an inf or nan reaches the weights. With clipping such a step is skipped all the same. false is refused with `fp16`, whose loss scale needs the skipped steps"),
+HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", DIFFERS, .help = "Use of O_DIRECT. `auto`: if the file system supports it. `require`: an error if it does not. `off`: never"),
+HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", DIFFERS, .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: pread and pwrite by the calling thread, one at a time. auto: the first of the three that works"),
+HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files survive the end of the process, also a crash. The next engine over the same parameters continues after the last complete step. Each chunk has two places in the file, and each step makes one commit. Needs `nvme`, and twice the space. fp32 weights are then stored in the files as well"),
+HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "With zoff.persist: the events that a completed step survives. `process`: the end of the process. `power`: also a power cut, which costs two flushes of the drive in each step"),
+HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", DIFFERS, .help = "When checksums of states in files are checked. `full`: at each read. `sample`: for each chunk in every 16th step. `off`: never"),
 HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
-       .help = "Who adds up the gradients of several ranks. `ordered`: zoff, in the order of ranks, with the same bits on every tier. `nccl`: ncclReduceScatter, in fp32, for "
-               "gradients on GPUs that NCCL joins; an error elsewhere, and beside a communication_data_type of 16 bits. Not bit-stable: its sums depend on NCCL's algorithm and on the number of "
-               "ranks, are not the bits of other tiers, and whose gradient was not finite is not known"),
+       .help = "How the gradients of several ranks are added up. With `ordered` zoff adds them up in rank order, with the same bits on every tier. With `nccl` ncclReduceScatter adds them up in fp32. This needs "
+               "gradients on GPUs and the communicator `nccl`, and excludes a communication_data_type of 16 bits. The sums of `nccl` depend on its algorithm and on the number of "
+               "ranks, so their bits can differ from those of other tiers. An error then cannot name the rank whose gradient was not finite"),
 HONOUR("zoff.strict", BOOL, "true", DIFFERS, .help = "false: unknown keys are a warning instead of an error"),
 
 /* ---- several ranks ---- */
-HONOUR("prescale_gradients", BOOL, "false", .help = "true: divide each gradient by the number of ranks before the sum over them, which is in fp32, instead of after it"),
-HONOUR("gradient_predivide_factor", NUMBER, "1", RANGE(1e-30, 1e30), .help = "Divide each gradient by this before the sum over ranks, and by the rest after it. Of no effect with prescale_gradients"),
+HONOUR("prescale_gradients", BOOL, "false", .help = "true: divide each gradient by the number of ranks before the sum over the ranks instead of after it. The sum is in fp32"),
+HONOUR("gradient_predivide_factor", NUMBER, "1", RANGE(1e-30, 1e30), .help = "Divide each gradient by this factor before the sum over ranks, and the sum by the number of ranks / factor. No effect with prescale_gradients"),
 REFUSE("gradient_allreduce_op", CHOICE, "mean", "mean", .choices = "mean|sum", .several_ranks = true,
        .why = "ranks are averaged; set it to \"mean\" and scale the loss instead", .help = "Mean or sum over the ranks"),
-HONOUR("communication_data_type", CHOICE, "null", .choices = "fp16|bf16|fp32", .help = "Type in which gradients travel to the rank that sums them, in fp32; null: their own"),
+HONOUR("communication_data_type", CHOICE, "null", .choices = "fp16|bf16|fp32", .help = "Type in which gradients are sent to the rank that adds them up, in fp32; null: the type of each gradient"),
 REFUSE("sequence_parallel_size", INTEGER, "1", "1", RANGE(1, MANY),
-       .why = "ranks that share a sequence change the batch arithmetic, which is not there; set it to 1", .help = "Ranks that share a sequence"),
-SECTION("tensor_parallel", .open = true, .help = "Slicing of layers over ranks: not there"),
+       .why = "ranks that share a sequence change the batch arithmetic, which zoff does not support; set it to 1", .help = "Ranks that share a sequence"),
+SECTION("tensor_parallel", .open = true, .help = "Slicing of layers over ranks: not supported"),
 REFUSE("tensor_parallel.autotp_size", INTEGER, "0", "0|1", RANGE(0, MANY),
-       .why = "the gradient norm would have to span the slices of a layer, which is not there; set it to 1", .help = "Ranks that share a layer"),
-SECTION("elasticity", .open = true, .help = "Batch sizes chosen from the number of ranks: not there"),
+       .why = "the gradient norm would have to span the slices of a layer, which zoff does not support; set it to 1", .help = "Ranks that share a layer"),
+SECTION("elasticity", .open = true, .help = "Batch sizes chosen from the number of ranks: not supported"),
 REFUSE("elasticity.enabled", BOOL, "false", "false", .why = "it would choose the batch sizes; set it to false and give the batch keys", .help = "Choose the batch sizes"),
 REFUSE("managed_gradient_accumulation", BOOL, "true", "true",
        .why = "zoff counts the micro-steps; set it to true, or set gradient_accumulation_steps to 1 and call zoff_step() at your own boundary",
        .help = "The library counts the micro-steps"),
 
-/* ---- what DeepSpeed's own engine does to weights or to the model, and nobody would do ---- */
-REFUSE("quantize_training", ANY, NULL, "", .why = "it quantizes the weights after each step, which is not there; remove the section", .help = "MoQ: quantization while training"),
-REFUSE("compression_training", ANY, NULL, "", .why = "it prunes and quantizes weights while training, which is not there; remove the section", .help = "Compression while training"),
-REFUSE("weight_quantization", ANY, NULL, "", .why = "it quantizes weights, which is not there; remove the section", .help = "Quantized weights"),
+/* ---- changes to weights or to the model that DeepSpeed's engine makes, and zoff does not ---- */
+REFUSE("quantize_training", ANY, NULL, "", .why = "it quantizes the weights after each step, which zoff does not do; remove the section", .help = "MoQ: quantization while training"),
+REFUSE("compression_training", ANY, NULL, "", .why = "it prunes and quantizes weights while training, which zoff does not do; remove the section", .help = "Compression while training"),
+REFUSE("weight_quantization", ANY, NULL, "", .why = "it quantizes weights, which zoff does not do; remove the section", .help = "Quantized weights"),
 REFUSE("progressive_layer_drop", ANY, NULL, "",
-       .why = "DeepSpeed's engine hands the drop rate to the model at every step, zoff does not; remove the section and let the trainer drop layers", .help = "Progressive layer drop"),
-REFUSE("sparse_attention", ANY, NULL, "", .why = "DeepSpeed brings the attention kernels for it, zoff has none; remove the section", .help = "Sparse attention kernels"),
+       .why = "DeepSpeed's engine passes the drop rate to the model at every step, zoff does not; remove the section and let the trainer drop layers", .help = "Progressive layer drop"),
+REFUSE("sparse_attention", ANY, NULL, "", .why = "DeepSpeed has attention kernels for it, zoff has none; remove the section", .help = "Sparse attention kernels"),
 
-/* ---- known, and the business of others ---- */
-IGNORE("wall_clock_breakdown", "zoff_step_info and zoff_stats_print() have the times of every step"),
-IGNORE("memory_breakdown", "zoff_engine_plan() has the bytes"), IGNORE("dump_state", "zoff check prints the effective configuration"),
+/* ---- known keys that concern other parts of a program ---- */
+IGNORE("wall_clock_breakdown", "zoff_step_info and zoff_stats_print() report the times of every step"),
+IGNORE("memory_breakdown", "zoff_engine_plan() reports the bytes"), IGNORE("dump_state", "zoff check prints the effective configuration"),
 IGNORE("zero_allow_untested_optimizer", "the optimizer is zoff's"), IGNORE("zero_force_ds_cpu_optimizer", "the optimizer is zoff's"),
 IGNORE("disable_allgather", HELP_MOVES), IGNORE("sparse_gradients", HELP_MOVES), IGNORE("fp32_allreduce", HELP_MOVES),
 IGNORE("allgather_size", HELP_MOVES), IGNORE("seq_parallel_communication_data_type", "needs sequence_parallel_size > 1, which is refused"),
@@ -340,8 +339,8 @@ IGNORE("use_data_before_expert_parallelism", "order of ranks in a mixture of exp
 IGNORE("pipeline", HELP_FORWARD), IGNORE("activation_checkpointing", HELP_FORWARD), IGNORE("torch_autocast", HELP_FORWARD),
 IGNORE("compile", HELP_FORWARD), IGNORE("graph_harvesting", HELP_FORWARD), IGNORE("hybrid_engine", "generation between training steps, done by the trainer"),
 IGNORE("eigenvalue", "only guides quantize_training, which is refused"),
-IGNORE("data_efficiency", "which samples and tokens the model sees (random-LTD included) is decided by the trainer"),
-IGNORE("curriculum_learning", "which samples the model sees is decided by the trainer"),
+IGNORE("data_efficiency", "the trainer decides which samples and tokens the model sees (random-LTD included)"),
+IGNORE("curriculum_learning", "the trainer decides which samples the model sees"),
 IGNORE("dataloader_drop_last", "about the trainer's data"), IGNORE("autotuning", "about a search that runs outside of training"),
 IGNORE("flops_profiler", "about the forward pass"), IGNORE("timers", HELP_MONITOR), IGNORE("comms_logger", HELP_MONITOR),
 IGNORE("monitor_config", HELP_MONITOR), IGNORE("tensorboard", HELP_MONITOR), IGNORE("wandb", HELP_MONITOR), IGNORE("comet", HELP_MONITOR),

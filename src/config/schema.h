@@ -1,4 +1,4 @@
-/* schema.h: what a configuration key is. The table in schema.c is the one source of parsing, defaults, ranges and docs. */
+/* schema.h: describes configuration keys. Parsing, defaults, ranges and docs/CONFIG.md all come from the table in schema.c. */
 #ifndef ZOFF_CONFIG_SCHEMA_H
 #define ZOFF_CONFIG_SCHEMA_H
 
@@ -14,60 +14,61 @@ typedef enum zoff_key_type {
     ZOFF_KEY_CHOICE,  /* one of `choices`, case ignored */
     ZOFF_KEY_NUMBERS, /* a list of exactly `count` numbers */
     ZOFF_KEY_TEXTS,   /* a text, or a list of texts */
-    ZOFF_KEY_ANY      /* not looked into */
+    ZOFF_KEY_ANY      /* any value; only whether it is off matters, see zoff_config_cell.integer */
 } zoff_key_type;
 
 typedef enum zoff_key_class {
     ZOFF_CLASS_HONOURED, /* zoff acts on it */
-    ZOFF_CLASS_IGNORED,  /* known; changes no result of zoff, or is the business of another layer */
-    ZOFF_CLASS_REFUSED,  /* known; would change the result, so only the values in `accepts` pass */
-    ZOFF_CLASS_ALIAS     /* another name of the row named in `target` */
+    ZOFF_CLASS_IGNORED,  /* known; it changes no result of zoff, or concerns only the trainer */
+    ZOFF_CLASS_REFUSED,  /* known; it would change the result, so only the values in `accepts` pass */
+    ZOFF_CLASS_ALIAS     /* another name of the key in `target` */
 } zoff_key_class;
 
 typedef struct zoff_config_key {
     const char *path; /* "optimizer.params.lr" */
     zoff_key_type type;
     zoff_key_class class_;
-    const char *fallback; /* default as zoff_config_set() would take it; NULL: none */
-    double min, max;      /* when ranged; in units of the value */
+    const char *fallback; /* default, in the form that zoff_config_set() takes; NULL: none */
+    double min, max;      /* allowed range, if `ranged` */
     bool ranged;
     bool below_max;      /* max itself is not allowed */
-    bool open;           /* of a section: keys that are not in the table are nobody's error */
-    bool several_ranks;  /* the values not in `accepts` matter only from two ranks on */
-    bool may_differ;     /* between ranks, for no number depends on it; every other key must be the same on all ranks */
-    unsigned count;      /* of numbers in a list */
-    const char *choices; /* "a|b|c": every value that is known */
-    const char *accepts; /* "a|b": the values among them that zoff can do; NULL: all. "" is: none but null */
-    const char *why;     /* for the others: why not, and what to do */
-    const char *target;  /* of an alias */
-    const char *help;
+    bool open;           /* sections: unknown keys inside are ignored, not errors */
+    bool several_ranks;  /* values not in `accepts` are refused only with two or more ranks */
+    bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */
+    unsigned count;      /* length of a list of numbers */
+    const char *choices; /* "a|b|c": every known value */
+    const char *accepts; /* "a|b": the supported values among them; NULL: all; "": only null */
+    const char *why;     /* for unsupported values: the reason, and what to do instead */
+    const char *target;  /* aliases: the path of the real key */
+    const char *help;    /* a phrase for docs/CONFIG.md */
 } zoff_config_key;
 
-/* The table: *out_count rows, static. */
+/* The table, which is static, and its number of rows. */
 const zoff_config_key *zoff_config_schema_table(size_t *out_count);
 
-/* The row of a path; NULL when there is none. Aliases are rows too: see zoff_config_schema_target(). */
+/* The row of a path, or NULL. It may be an alias: see zoff_config_schema_target(). */
 const zoff_config_key *zoff_config_schema_find(const char *path);
 
-/* The row of a key inside a section ("" for the top level); NULL when there is none, or when the key has a dot in it. */
+/* The row of a key inside a section ("" is the top level), or NULL. A key that contains a dot has no row. */
 const zoff_config_key *zoff_config_schema_child(const char *section, const char *key);
 
-/* The row that an alias stands for; the row itself where it is none. */
+/* The target row of an alias; any other row is its own target. */
 const zoff_config_key *zoff_config_schema_target(const zoff_config_key *key);
 
-/* As find, also through sections that are aliases ("bfloat16.enabled"), and never an alias itself. */
+/* As zoff_config_schema_find(), but follows aliases, also those of sections ("bfloat16.enabled"). Never returns an alias. */
 const zoff_config_key *zoff_config_schema_resolve(const char *path);
 
-/* Number of a row in the table. */
+/* Index of a row in the table. */
 size_t zoff_config_schema_index(const zoff_config_key *key);
 
-/* What a value of this key must be, in words: "an integer >= 1", "one of ...". */
+/* Describe the values that a key takes: "an integer >= 1", "true or false". */
 void zoff_config_schema_expected(const zoff_config_key *key, char *dst, size_t dst_bytes);
 
-/* Whether `word` is in a list "a|b|c", case ignored; *out_word (may be NULL) points to it in the list, with *out_bytes. */
+/* Whether `word` is in a list "a|b|c", ignoring case. If out_word is not NULL, it gets the address of the word in the list, and
+ * out_bytes its length. */
 bool zoff_config_schema_in_list(const char *list, const char *word, const char **out_word, size_t *out_bytes);
 
-/* "a|b|c" as "a", "b" or "c". */
+/* Write a list "a|b|c" as: "a", "b" or "c". */
 void zoff_config_schema_join(const char *list, char *dst, size_t dst_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* sink.c: text into a caller's buffer, as snprintf does it, piece by piece. */
+/* sink.c: appends formatted text to a caller's buffer, with the rules of snprintf(). */
 #include "config_priv.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* value.c: JSON values to typed cells and back to text; every rule about types, ranges and accepted values is here. */
+/* value.c: converts JSON values into typed cells, and cells back into text. It checks types, ranges and supported values. */
 #include "config_priv.h"
 #include "mem.h"
 #include "nearest_priv.h"
@@ -12,13 +12,13 @@
 #include <string.h>
 #include <strings.h>
 
-#define INTEGER_LIMIT 0x1p63 /* an int64_t is below */
+#define INTEGER_LIMIT 0x1p63 /* every int64_t is smaller */
 
 enum { SHOWN_BYTES = 80 };
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
-/* A JSON value for a message, shortened. */
+/* Write a JSON value for a message, shortened. */
 static void show(json_t *value, char dst[SHOWN_BYTES])
 {
     char *text = NULL;
@@ -33,7 +33,7 @@ static void show(json_t *value, char dst[SHOWN_BYTES])
         snprintf(dst, SHOWN_BYTES, "%.70s", text);
     else
         snprintf(dst, SHOWN_BYTES, "this value");
-    free(text); /* jansson's own allocation */
+    free(text); /* jansson allocated it with malloc() */
 }
 
 static zoff_status wrong(const zoff_config_key *key, json_t *value, zoff_config_where where, const char *fault)
@@ -49,7 +49,8 @@ static zoff_status wrong(const zoff_config_key *key, json_t *value, zoff_config_
                                  expected, hint);
 }
 
-/* The shortest of 15 and 17 digits that reads back the same; a point whatever the locale. */
+/* Write a number with 15 digits, or with 17 if 15 do not read back as the same value. The decimal separator is a point in every
+ * locale. */
 static void print_number(double number, char *dst, size_t dst_bytes)
 {
     snprintf(dst, dst_bytes, "%.15g", number);
@@ -63,7 +64,7 @@ static void print_number(double number, char *dst, size_t dst_bytes)
 
 /* ---- numbers ---- */
 
-/* A number, or a text that is one ("8", "5e8"). jansson reads both, whatever the locale. */
+/* Read a number, or a text with a number ("8", "5e8"). jansson parses both, so the locale has no influence. */
 static bool as_number(json_t *value, double *out)
 {
     if (json_is_number(value)) {
@@ -80,7 +81,8 @@ static bool as_number(json_t *value, double *out)
     return found;
 }
 
-/* "64MiB": a number and a unit. One letter counts in 1024s, as disk tools do; KB, MB, ... count in 1000s. */
+/* Read a number of bytes with a unit, such as "64MiB". K, M, G and T are powers of 1024, as in disk tools; KB, MB, GB and TB
+ * are powers of 1000. */
 static bool as_bytes(json_t *value, double *out)
 {
     static const struct {
@@ -125,7 +127,8 @@ static zoff_status take_integer(const zoff_config_key *key, json_t *value, zoff_
         return wrong(key, value, where, "is not a whole number");
     if (!in_range(key, number))
         return wrong(key, value, where, "is out of range");
-    /* Beyond int64_t a count means "no limit", as sys.maxsize does; an integer of the file keeps its last digit. */
+    /* A number beyond int64_t is cut: such a count means "no limit", like sys.maxsize. A JSON integer is copied as it is,
+     * because a double would lose its last digits. */
     cell->number = number;
     if (json_is_integer(value))
         cell->integer = json_integer_value(value);
@@ -191,8 +194,9 @@ static zoff_status take_choice(const zoff_config_key *key, json_t *value, zoff_c
 
 static bool asks(json_t *value);
 
-/* A flag "enabled" speaks for its section, "shared_parameters" of a compression method for that method (off where it has no
- * flag, as in DeepSpeed). A section of nothing but sections asks when one of them does. */
+/* Whether a section is on. The key "enabled" decides, if there is one. Else "shared_parameters" decides, which compression
+ * methods have; without "enabled" it is off, as in DeepSpeed. Else the section is on if it has any value, or a section that is
+ * on. */
 static bool section_asks(json_t *section)
 {
     const char *key;
@@ -209,7 +213,7 @@ static bool section_asks(json_t *section)
     return false;
 }
 
-/* Whether a section that is refused asks for something: not when it is null, false, 0, empty or says that it is off. */
+/* Whether a value of type ANY is on. null, false, 0, empty lists and sections that are off are not. */
 static bool asks(json_t *value)
 {
     if (json_is_object(value))
@@ -282,11 +286,11 @@ zoff_status zoff_config_value_from_text(const zoff_config_key *key, const char *
     json_error_t error;
     json_t *value = json_loads(text, JSON_DECODE_ANY, &error);
     bool takes_text = key->type == ZOFF_KEY_TEXTS || key->type == ZOFF_KEY_CHOICE, is_ascii = true;
-    /* jansson finds no words for some of its own failed allocations. */
+    /* After some failed allocations jansson leaves the error text empty. */
     bool exhausted = !value && (json_error_code(&error) == json_error_out_of_memory || !error.text[0]);
     ZOFF_FAIL_IF(!value && !exhausted && *text && strchr("[{\"", *text), ZOFF_ERR_INVALID,
                  "%s: %s: this value is not JSON: %s; expected a word, or JSON", where.place, where.path, error.text);
-    /* A folder may be called 7, and what is not JSON is a word: nvme, 64MiB, auto. */
+    /* Text that is not JSON is a word: nvme, 64MiB, auto. So is a number, if the key takes text: a folder may be named 7. */
     if (!exhausted && (!value || (takes_text && json_is_number(value)))) {
         json_decref(value);
         value = json_string(text);
@@ -301,7 +305,7 @@ zoff_status zoff_config_value_from_text(const zoff_config_key *key, const char *
     return status;
 }
 
-/* ---- what zoff can do ---- */
+/* ---- supported values ---- */
 
 bool zoff_config_value_accepted(const zoff_config_key *key, const zoff_config_cell *cell, unsigned ranks)
 {
@@ -326,7 +330,7 @@ void zoff_config_value_refusal(const zoff_config_key *key, const zoff_config_cel
         zoff_config_value_print(key, cell, shown, sizeof shown);
     if (*key->accepts)
         zoff_config_schema_join(key->accepts, expected, sizeof expected);
-    if (key->type != ZOFF_KEY_CHOICE) { /* numbers and flags stand without quotes */
+    if (key->type != ZOFF_KEY_CHOICE) { /* remove the quotes around numbers and flags */
         size_t kept = 0;
         for (size_t i = 0; expected[i]; i++) {
             if (expected[i] != '"')

@@ -1,4 +1,4 @@
-/* values.c: the door for the engine: the effective cells as one typed struct. */
+/* values.c: converts the effective cells into the typed struct that the engine uses. */
 #include "config.h"
 
 #include "config_priv.h"
@@ -13,8 +13,8 @@ static double number(const zoff_config *config, const char *path)
     return zoff_config_cells_find(config, path)->number;
 }
 
-/* 0 where the value is left to others ("auto") or not set. Larger counts than 2^53 are "no limit": the engine multiplies them
- * by sizes of elements. */
+/* An integer value; 0 if it is "auto" or not set. Counts above 2^53 mean "no limit". They are cut to 2^53, because the engine
+ * multiplies counts by element sizes. */
 static uint64_t integer(const zoff_config *config, const char *path)
 {
     const int64_t most = (int64_t)1 << 53;
@@ -22,14 +22,14 @@ static uint64_t integer(const zoff_config *config, const char *path)
     return cell->kind == ZOFF_CELL_VALUE ? (uint64_t)(cell->integer < most ? cell->integer : most) : 0;
 }
 
-/* Slots of a ring: see the help of both keys. */
+/* A buffer_count, limited to 2 to 1024, as the help of both keys says. */
 static unsigned buffer_count(const zoff_config *config, const char *path)
 {
     const uint64_t count = integer(config, path);
     return (unsigned)(count < 2 ? 2 : count > 1024 ? 1024 : count);
 }
 
-/* NULL where it is not set. */
+/* The first text of a value, or NULL if it is not set. */
 static const char *text(const zoff_config *config, const char *path)
 {
     const zoff_config_cell *cell = zoff_config_cells_find(config, path);
@@ -85,7 +85,7 @@ static zoff_schedule_type schedule_type(const zoff_config *config)
     return ZOFF_SCHEDULE_NONE;
 }
 
-/* That of `other` where it is not set. */
+/* The number of `path`, or that of `other` if `path` is not set. */
 static double number_or(const zoff_config *config, const char *path, const char *other)
 {
     const zoff_config_cell *cell = zoff_config_cells_find(config, path);

@@ -1,4 +1,4 @@
-/* gather.c: items on their way to all ranks, a few at a time. They start in order, may arrive in any order, and end in any. */
+/* gather.c: runs a few all-gathers at a time. Items start in order; they may complete in any order. */
 #include "gather.h"
 
 #include "mem.h"
@@ -6,11 +6,11 @@
 
 typedef struct gather_slot {
     bool used;
-    bool begins; /* its own part is not there yet, or it is not its turn */
-    uint64_t number;
+    bool begins;     /* not started yet: this rank's part is missing, or an earlier item has not started */
+    uint64_t number; /* position in the order of starts */
     size_t item;
     char *parts;
-    size_t *bytes; /* by rank */
+    size_t *bytes; /* size of each rank's part */
     zoff_comm_work work;
 } gather_slot;
 
@@ -18,8 +18,8 @@ struct zoff_gather {
     zoff_gather_opts opts;
     unsigned ranks, rank;
     gather_slot *slots;
-    size_t *bytes;           /* of all slots */
-    uint64_t taken, started; /* items: they start in the order in which they were taken */
+    size_t *bytes;           /* memory for `bytes` of all slots */
+    uint64_t taken, started; /* items that got a slot, items started; both in the same order */
     uint64_t sent_bytes;
 };
 
@@ -27,7 +27,7 @@ zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **ou
 {
     zoff_status status;
     zoff_gather *g;
-    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "a gathering", &g));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *g, "an all-gather", &g));
     *g = (zoff_gather){.opts = *opts, .ranks = zoff_comm_size(opts->comm), .rank = zoff_comm_rank(opts->comm)};
     ZOFF_TRY_OR(undo, zoff_base_mem_alloc(opts->slots, sizeof *g->slots, "the slots of the ranks", &g->slots));
     ZOFF_TRY_OR(undo,
@@ -52,7 +52,7 @@ void zoff_zero_gather_close(zoff_gather *g)
     zoff_base_mem_free(g);
 }
 
-/* Start it when its part is there, and those before it have been started. */
+/* Start the item of a slot, once this rank's part is in place and all earlier items have started. */
 static zoff_status go_on(zoff_gather *g, unsigned slot)
 {
     gather_slot *s = &g->slots[slot];
@@ -91,7 +91,7 @@ static zoff_status start_in(zoff_gather *g, unsigned slot, size_t item)
     s->used = s->begins = true;
     s->item = item;
     s->number = g->taken++;
-    (void)go_on(g, slot); /* what fails comes again from poll */
+    (void)go_on(g, slot); /* the next poll repeats this and returns the error */
     return ZOFF_OK;
 }
 
@@ -130,7 +130,7 @@ zoff_status zoff_zero_gather_poll(zoff_gather *g)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* An error comes again when somebody asks. */
+/* Errors are ignored: the next zoff_zero_gather_poll() returns them. */
 void zoff_zero_gather_pump(zoff_gather *g)
 {
     for (unsigned slot = 0; slot < g->opts.slots; slot++) {

@@ -1,5 +1,5 @@
-/* gather.h: what each rank has a part of, to all ranks: weights after an update, sums where states are replicated, weights that
- * somebody uses. Items are gathered in the order in which they are started, which is the same on all ranks. */
+/* gather.h: all-gather of items of which each rank has a part: weights after an update, sums of gradients if states are
+ * replicated, weights to use. All ranks must start the items in the same order. */
 #ifndef ZOFF_ZERO_GATHER_H
 #define ZOFF_ZERO_GATHER_H
 
@@ -11,31 +11,33 @@ typedef struct zoff_gather_opts {
     zoff_comm *comm;
     zoff_comm_channel *channel;
     zoff_comm_stream stream;
-    unsigned slots;                                              /* items under way at a time */
-    zoff_comm_item (*about)(void *ctx, size_t item);             /* what it is, for ranks that compare it */
-    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* the same on all ranks */
-    /* Where the parts of all ranks go, one after the other; this rank's is there. Each slot may have a memory of its own.
-     * PENDING: it is on its way there; asked again. */
+    unsigned slots;                                              /* most items in flight */
+    zoff_comm_item (*about)(void *ctx, size_t item);             /* the description that ranks compare */
+    size_t (*part_bytes)(void *ctx, size_t item, unsigned rank); /* must be the same on all ranks */
+    /* Set *out to memory for the parts of all ranks, packed in rank order; this rank's part must be in place. Each slot may use
+     * other memory.  @return PENDING while this rank's part is being copied there: the call is repeated */
     zoff_status (*begin)(void *ctx, size_t item, unsigned slot, char **out);
-    /* All are there; NULL: nobody has one. PENDING, or an error: asked again, and the slot is in use until then. */
+    /* Use the parts of all ranks; NULL if all parts are empty.  @return PENDING or an error: the slot stays in use, and the
+     * next poll repeats the call */
     zoff_status (*end)(void *ctx, size_t item, unsigned slot, const char *parts);
     void *ctx;
 } zoff_gather_opts;
 
 zoff_status zoff_zero_gather_open(const zoff_gather_opts *opts, zoff_gather **out);
-/* NULL is allowed. What is in flight is given up, and the communicator with it. */
+/* NULL is allowed. If an item is in flight, the communicator breaks. */
 void zoff_zero_gather_close(zoff_gather *g);
 
-/* Gather an item; one of which nobody has a part ends at once, and was not begun.  @return PENDING: no slot is free, ask again
- * after a poll */
+/* Start an item. If all its parts are empty, `end` is called at once, without `begin`.  @return PENDING if no slot is free:
+ * repeat the call after a poll */
 zoff_status zoff_zero_gather_start(zoff_gather *g, size_t item);
 /* Whether a slot is free. */
 bool zoff_zero_gather_has_room(const zoff_gather *g);
-/* Go on, without waiting; calls end.  @return OK: nothing is in flight; PENDING; an error of the communicator */
+/* Advance all items without waiting; calls `begin` and `end`.  @return OK: nothing is in flight; PENDING; an error of the
+ * communicator or of a callback */
 zoff_status zoff_zero_gather_poll(zoff_gather *g);
-/* Let what is in flight go on, and nothing else: from within a kernel. */
+/* Advance only the operations in flight, without callbacks. A kernel may call this while it computes. */
 void zoff_zero_gather_pump(zoff_gather *g);
-/* Bytes that this rank has sent to others so far; of NULL none. */
+/* Bytes that this rank has sent to other ranks so far; 0 for NULL. */
 uint64_t zoff_zero_gather_sent_bytes(const zoff_gather *g);
 
 #endif

@@ -1,4 +1,5 @@
-/* plan.c: parameters to pieces to chunks. Walks the list twice with the same code: once to count, once to fill. */
+/* plan.c: cuts parameters into pieces, and puts these into chunks. The same code runs twice: first to count, then to fill the
+ * allocated arrays. */
 #include "zero.h"
 
 #include "bits.h"
@@ -9,17 +10,17 @@
 
 enum {
     PAGE = 4096,
-    CLASSES = 8, /* streams of a chunk start at different pages of each 32 KiB */
-    STEP = 3     /* from one stream's place to the next one's */
+    CLASSES = 8, /* the streams of a chunk start at different page numbers modulo 8: 32 KiB */
+    STEP = 3     /* from the page number of one stream to that of the next, modulo 8 */
 };
 
-/* The walk: where the next piece goes. */
+/* The state of the loop over all elements: where the next piece goes. */
 typedef struct walk {
     const zoff_plan_opts *opts;
-    zoff_plan *plan; /* counts always; pieces, runs and chunks too where `fill` */
-    zoff_plan_chunk chunk;
+    zoff_plan *plan;       /* counts are always updated; pieces, runs and chunks only with `fill` */
+    zoff_plan_chunk chunk; /* the chunk that is being filled */
     bool fill;
-    size_t block; /* of the list, that the walk has come to */
+    size_t block; /* index of the next block in the list of all parameters */
 } walk;
 
 /* The next page at or after `byte` whose number is `place` modulo CLASSES. */
@@ -29,7 +30,7 @@ static size_t stream_start(size_t byte, size_t place)
     return (page + (place + CLASSES - page % CLASSES) % CLASSES) * PAGE;
 }
 
-/* Where the streams of a chunk start, and how long it is. */
+/* Compute where the streams of a chunk start, and its size. */
 static void lay_out(zoff_plan_chunk *c)
 {
     size_t byte = 0, place = 0;
@@ -44,7 +45,7 @@ static void lay_out(zoff_plan_chunk *c)
     c->weight_bytes = zoff_base_bits_align(c->weight_bytes, PAGE);
 }
 
-/* Make room for so many elements of a tensor in the streams that it has. */
+/* Extend a chunk by `count` elements of a tensor, in each stream that the tensor has. */
 static void lengthen(zoff_plan_chunk *c, const zoff_plan_tensor *tensor, size_t count)
 {
     for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++)
@@ -60,7 +61,7 @@ size_t zoff_zero_plan_streams(const zoff_plan_tensor *tensor)
     return streams;
 }
 
-/* How many elements of a slice with `left` to go the open chunk takes: all, or a multiple of the unit, or 0. */
+/* How many of the `left` remaining elements of a slice fit into the current chunk: all, a multiple of the unit, or 0. */
 static size_t room(const walk *w, size_t left, const zoff_plan_tensor *tensor)
 {
     size_t unit = w->opts->unit;
@@ -71,7 +72,7 @@ static size_t room(const walk *w, size_t left, const zoff_plan_tensor *tensor)
         limit = zoff_base_bits_min(limit, w->opts->max_chunk_bytes / element_bytes);
     if (count > limit)
         count = limit / unit * unit;
-    /* The gaps between the streams are what the estimate leaves out: a few units at most. */
+    /* This estimate leaves out the gaps between streams. Take away a few units until the chunk fits. */
     while (count && element_bytes) {
         zoff_plan_chunk c = w->chunk;
         lengthen(&c, tensor, count);
@@ -102,7 +103,7 @@ static void close_chunk(walk *w)
     plan->most.runs = zoff_base_bits_max(plan->most.runs, c->run_count);
 }
 
-/* The piece is this rank's. */
+/* Add a piece that this rank owns to the totals and to the current chunk. */
 static void own_piece(walk *w, size_t count, const zoff_plan_tensor *tensor)
 {
     zoff_plan *plan = w->plan;
@@ -141,7 +142,7 @@ static void add_piece(walk *w, zoff_plan_piece piece, const zoff_plan_tensor *te
 
 /* ---- parts ---- */
 
-/* How many blocks a chunk takes, whatever states its elements have. */
+/* How many blocks fit into a chunk if all its elements have `streams` streams. */
 static size_t blocks_of_chunk(const zoff_plan_opts *opts, size_t streams)
 {
     const size_t gaps = (streams + 1) * CLASSES * PAGE;
@@ -157,7 +158,7 @@ static bool is_kept(const zoff_plan_tensor *tensor)
     return (!tensor->frozen || tensor->weight_bytes) && tensor->count;
 }
 
-/* How many blocks there are, and into how many buckets they go. */
+/* Count the blocks of all parameters into plan->blocks. Returns the number of buckets for them. */
 static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size_t count)
 {
     size_t streams = 0;
@@ -175,19 +176,20 @@ static size_t count_buckets(const walk *w, const zoff_plan_tensor *tensors, size
     return zoff_base_bits_ceil_div(w->plan->blocks, most);
 }
 
-/* The first block of a bucket: all have the same number of them, and the first ones take one of the rest each. */
+/* The first block of a bucket. All buckets have the same number of blocks; the first ones get one more each, if the division
+ * leaves a rest. */
 static size_t bucket_start(size_t blocks, size_t buckets, size_t bucket)
 {
     return bucket * (blocks / buckets) + zoff_base_bits_min(bucket, blocks % buckets);
 }
 
-/* Of a bucket [start, end) the first block of a rank's part. Parts have the same number of blocks, and the rest of the division
- * is given out in turns, from bucket to bucket: so the ranks' sums differ by one block at most, too. Whose turn it is follows
- * from how many blocks lie before the bucket. */
+/* The first block of a rank's part of the bucket [start, end). All parts have the same number of blocks, plus the rest of the
+ * division, which goes to the ranks in turns, from bucket to bucket. So the totals of the ranks also differ by at most one
+ * block. The number of blocks before the bucket gives the rank whose turn it is. */
 static size_t part_start(size_t start, size_t end, unsigned ranks, unsigned rank)
 {
     const size_t each = (end - start) / ranks, rest = (end - start) % ranks, turn = start % ranks;
-    /* Those who take one more are [turn, turn + rest), which goes on at rank 0 behind the last. */
+    /* The ranks [turn, turn + rest) get one block more; behind the last rank this range wraps around to rank 0. */
     const size_t wrapped = turn + rest > ranks ? turn + rest - ranks : 0;
     const size_t before = rank > turn ? zoff_base_bits_min(rank - turn, rest - wrapped) : 0;
     return start + rank * each + zoff_base_bits_min(rank, wrapped) + before;
@@ -195,7 +197,7 @@ static size_t part_start(size_t start, size_t end, unsigned ranks, unsigned rank
 
 /* ---- several ranks ---- */
 
-/* The blocks [first, end) of a run, as a piece of it. */
+/* The piece of a run that consists of the blocks [first, end). */
 static zoff_plan_piece cut(const zoff_plan_piece *run, size_t unit, size_t first, size_t end)
 {
     zoff_plan_piece piece = *run;
@@ -206,7 +208,8 @@ static zoff_plan_piece cut(const zoff_plan_piece *run, size_t unit, size_t first
     return piece;
 }
 
-/* What this rank owns of a run of the bucket [start, end): its part's share or, replicated, each part's. */
+/* Add the pieces of a run that this rank owns, in the bucket [start, end): those in its own part, or in every part if states
+ * are replicated. */
 static void add_own(walk *w, const zoff_plan_piece *run, size_t run_end, size_t start, size_t end,
                     const zoff_plan_tensor *tensor)
 {
@@ -244,7 +247,7 @@ static void add_slice_of_several(walk *w, size_t buckets, uint32_t param, size_t
 
 /* ---- one rank ---- */
 
-/* A chunk ends where a limit says so. Its runs are its pieces. */
+/* Close the chunk of a single rank. Its runs are its pieces. */
 static void close_alone(walk *w)
 {
     if (w->chunk.piece_count == 0)
@@ -286,7 +289,7 @@ static void run(walk *w, const zoff_plan_tensor *tensors, size_t count)
         close_alone(w);
 }
 
-/* With padding and three streams of floats, 2^58 elements are still far below 2^64 bytes. */
+/* Limit the total to 2^58 elements: with padding and three streams of floats, all sizes stay far below 2^64 bytes. */
 static zoff_status check_sizes(const zoff_plan_tensor *tensors, size_t count)
 {
     size_t total = 0;
@@ -294,7 +297,7 @@ static zoff_status check_sizes(const zoff_plan_tensor *tensors, size_t count)
         size_t elements;
         bool fits = zoff_base_bits_mul(tensors[i].count, tensors[i].slices, &elements) &&
                     !__builtin_add_overflow(total, elements, &total) && total < (size_t)1 << 58;
-        ZOFF_FAIL_IF(!fits, ZOFF_ERR_INVALID, "parameter %zu: %zu slices of %zu elements are more than fits in memory", i,
+        ZOFF_FAIL_IF(!fits, ZOFF_ERR_INVALID, "parameter %zu: %zu slices of %zu elements do not fit in memory", i,
                      tensors[i].slices, tensors[i].count);
     }
     return ZOFF_OK;
@@ -338,9 +341,9 @@ void zoff_zero_plan_free(zoff_plan *plan)
     *plan = (zoff_plan){0};
 }
 
-/* ---- look things up ---- */
+/* ---- lookup ---- */
 
-/* -1, 0, 1: piece lies before, holds, lies after the element. */
+/* -1, 0 or 1 if the piece lies before the element, contains it, or lies after it. */
 static int compare(const zoff_plan_piece *piece, uint32_t param, size_t slice, size_t first)
 {
     if (piece->param != param)
@@ -397,7 +400,7 @@ zoff_plan_cursor zoff_zero_plan_part(const zoff_plan *plan, size_t bucket, unsig
     zoff_plan_cursor cursor = {
         .plan = plan, .block = part_block(plan, bucket, rank), .end = part_block(plan, bucket, rank + 1)};
     size_t low = c->first_run, high = c->first_run + c->run_count;
-    while (high - low > 1) { /* the last run that starts at or before it */
+    while (high - low > 1) { /* find the last run that starts at or before the part */
         const size_t middle = low + (high - low) / 2;
         if (plan->runs[middle].block <= cursor.block)
             low = middle;
@@ -420,7 +423,7 @@ bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out)
     return true;
 }
 
-/* The first piece of a chunk at or behind a block. */
+/* Index of the first piece of a chunk that starts at or after a block. */
 static size_t piece_from(const zoff_plan *plan, const zoff_plan_chunk *c, size_t block)
 {
     size_t low = c->first_piece, high = c->first_piece + c->piece_count;
@@ -454,7 +457,7 @@ size_t zoff_zero_plan_share(const zoff_plan *plan, const zoff_plan_piece *run, u
     return piece.count;
 }
 
-/* The last part that starts at or before it: those before it that start there are empty. */
+/* Finds the last part that starts at or before the element's block. Earlier parts with the same start are empty. */
 unsigned zoff_zero_plan_rank_of(const zoff_plan *plan, const zoff_plan_piece *run, size_t element)
 {
     const size_t block = run->block + (element - run->first) / plan->unit;

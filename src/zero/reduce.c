@@ -1,8 +1,8 @@
-/* reduce.c: the exchange of gradients, bucket by bucket. All that is sent goes in one stream and in one order:
+/* reduce.c: exchanges gradients, bucket by bucket. All operations use one stream, in this order:
  *
- *      weights of the micro-batch | buckets in their order ... | after the first micro-batch of all: the order for the others
+ *      weights of the micro-batch | buckets in their order ... | only after the first micro-batch: the order for later ones
  *
- * A bucket waits until all before it are under way, and until there is a slot. */
+ * A bucket waits until all earlier ones are in flight, and until a slot is free. */
 #include "reduce.h"
 
 #include "bits.h"
@@ -13,9 +13,9 @@
 
 typedef struct reduce_slot {
     bool used;
-    bool packs;  /* it has not been sent: it is not packed yet, or it is not its turn */
-    bool packed; /* and what it was packed of may be gone */
-    uint64_t number;
+    bool packs;      /* not sent yet: not packed, or an earlier bucket has not been sent */
+    bool packed;     /* packed: must not be packed again, because the source may be gone */
+    uint64_t number; /* position in the order of exchanges */
     size_t bucket;
     char *send, *receive;
     size_t *send_bytes, *receive_bytes; /* by rank */
@@ -23,19 +23,19 @@ typedef struct reduce_slot {
 } reduce_slot;
 
 typedef struct reduce_bucket {
-    uint32_t missing; /* slices */
+    uint32_t missing; /* slices whose gradients have not come */
     bool complete, done;
 } reduce_bucket;
 
-/* The weights of a micro-batch. Gradients are multiplied by `factors`: weight times the factor of the configuration. */
+/* The weights of the ranks' micro-batches. Gradients are multiplied by `factors`: weight times zoff_reduce_opts.factor. */
 typedef struct reduce_weights {
-    double own, total;
-    double *all;      /* by rank */
-    float *factors;   /* by rank */
-    float own_factor; /* known before those of the others */
-    size_t *bytes;    /* of `all`, for the gather */
-    bool fixed;       /* a gradient has come: this rank's weight cannot change any more */
-    bool asked, known;
+    double own, total; /* this rank's weight; sum of `factors` */
+    double *all;       /* weights by rank */
+    float *factors;    /* by rank */
+    float own_factor;  /* this rank's, known before those of the others */
+    size_t *bytes;     /* sizes for the all-gather of `all` */
+    bool fixed;        /* set by the first gradient: this rank's weight can no longer change */
+    bool asked, known; /* the all-gather has started; it is done */
     zoff_comm_work work;
 } reduce_weights;
 
@@ -44,15 +44,15 @@ struct zoff_reduce {
     unsigned ranks;
     size_t count; /* buckets */
     reduce_bucket *buckets;
-    uint32_t *order, *arrivals, *learned;
-    size_t arrived; /* how many of them */
-    size_t next;    /* in `order`: what is exchanged next */
+    uint32_t *order, *arrivals, *learned; /* of exchange; of completion on this rank; as broadcast by rank 0 */
+    size_t arrived;                       /* number of entries in `arrivals` */
+    size_t next;                          /* index in `order` of the bucket to exchange next */
     bool order_asked, order_known;
     zoff_comm_work order_work;
     reduce_weights weights;
     reduce_slot *slots;
-    size_t *bytes;           /* of all slots */
-    uint64_t taken, started; /* exchanges: they start in the order in which their slots were taken */
+    size_t *bytes;           /* memory for the sizes of all slots */
+    uint64_t taken, started; /* exchanges that got a slot, exchanges started; both in the same order */
     uint64_t sent_bytes;
 };
 
@@ -94,7 +94,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     const size_t slot_bytes = zoff_zero_reduce_slot_bytes(opts), there = largest_bucket(opts);
     for (unsigned i = 0; i < opts->slots; i++) {
         reduce_slot *s = &r->slots[i];
-        if (slot_bytes) { /* otherwise there is no memory */
+        if (slot_bytes) { /* otherwise `memory` may be NULL */
             s->send = opts->memory + i * slot_bytes;
             s->receive = s->send + there;
         }
@@ -103,7 +103,7 @@ zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **ou
     }
     for (unsigned rank = 0; rank < r->ranks; rank++)
         r->weights.bytes[rank] = sizeof(double);
-    /* Backward passes most often end where the list begins. */
+    /* The first order is from the last bucket to the first: backward passes usually end at the first parameter. */
     for (size_t b = 0; b < r->count; b++)
         r->order[b] = (uint32_t)(r->count - 1 - b);
     *out = r;
@@ -122,7 +122,7 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     zoff_comm_abandon(r->opts.comm, &r->weights.work);
     zoff_comm_abandon(r->opts.comm, &r->order_work);
     if (!zoff_comm_lets_go(r->opts.comm))
-        return; /* the order may still be on its way */
+        return; /* leak: the network may still read `learned` and other arrays */
     void *blocks[] = {r->buckets,         r->order,         r->arrivals, r->learned, r->weights.all,
                       r->weights.factors, r->weights.bytes, r->slots,    r->bytes};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
@@ -130,7 +130,7 @@ void zoff_zero_reduce_close(zoff_reduce *r)
     zoff_base_mem_free(r);
 }
 
-/* ---- what has come ---- */
+/* ---- arriving gradients ---- */
 
 static void complete(zoff_reduce *r, size_t bucket)
 {
@@ -145,7 +145,7 @@ void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing)
     r->next = r->arrived = 0;
     r->weights.own = 1;
     r->weights.fixed = r->weights.asked = r->weights.known = false;
-    /* One that waits for nothing has none that is trained, or none at all. */
+    /* A bucket that waits for no slice is complete: it has no trained parameter, or no parameter at all. */
     for (size_t b = 0; b < r->count; b++) {
         if (missing[b] == 0)
             complete(r, b);
@@ -195,7 +195,7 @@ uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r)
     return r->sent_bytes;
 }
 
-/* ---- on its way ---- */
+/* ---- exchange ---- */
 
 static zoff_status ask_weights(zoff_reduce *r)
 {
@@ -229,7 +229,7 @@ static zoff_status poll_weights(zoff_reduce *r)
     return ZOFF_OK;
 }
 
-/* The order in which gradients came on rank 0, for all. */
+/* Broadcast the order in which buckets became complete on rank 0. */
 static zoff_status ask_order(zoff_reduce *r)
 {
     const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
@@ -265,7 +265,7 @@ static reduce_slot *free_slot(zoff_reduce *r)
     return NULL;
 }
 
-/* Send it when it is packed, and those before it have been sent. */
+/* Send a bucket, once it is packed and all earlier buckets have been sent. */
 static zoff_status send(zoff_reduce *r, reduce_slot *s)
 {
     zoff_status status = s->packed ? ZOFF_OK : r->opts.pack(r->opts.ctx, s->bucket, (unsigned)(s - r->slots), s->send);
@@ -306,7 +306,7 @@ static zoff_status start_bucket(zoff_reduce *r, reduce_slot *s, size_t bucket)
     return status < 0 ? status : ZOFF_OK;
 }
 
-/* Start what may be started. */
+/* Start the exchange of complete buckets, as far as the order and free slots allow. */
 static zoff_status start(zoff_reduce *r)
 {
     reduce_slot *s;
@@ -361,7 +361,7 @@ zoff_status zoff_zero_reduce_poll(zoff_reduce *r)
     return pending ? ZOFF_PENDING : ZOFF_OK;
 }
 
-/* An error comes again when somebody asks. */
+/* Errors are ignored: the next zoff_zero_reduce_poll() returns them. */
 void zoff_zero_reduce_pump(zoff_reduce *r)
 {
     for (unsigned i = 0; i < r->opts.slots; i++) {

@@ -1,9 +1,10 @@
-/* reduce.h: gradients of all ranks to the rank that owns their sum, bucket by bucket, while the trainer still makes others.
+/* reduce.h: reduce-scatter of gradients, bucket by bucket, while the trainer still computes others.
  *
- * A bucket whose gradients are all there is packed, part by part, and exchanged; each rank then has every rank's gradients of
- * its own part, one after the other in rank order, and they are added up by whoever knows their type; or, where that is asked
- * for, the communicator adds them up, and only the sum comes. Buckets are exchanged in one order on all ranks: first from the
- * last to the first, then as they became complete on rank 0 in the first pass. */
+ * A bucket is exchanged once all its gradients have come. `pack` writes the gradients part by part. After the exchange each
+ * rank has the gradients of all ranks for its own part, in rank order. `sum` then adds them up, because only the caller knows
+ * their type. With `adds` the communicator adds them up instead, and only the sum arrives. All ranks exchange buckets in one
+ * order: in the first micro-batch from the last bucket to the first, afterwards in the order in which they became complete on
+ * rank 0 in that micro-batch. */
 #ifndef ZOFF_ZERO_REDUCE_H
 #define ZOFF_ZERO_REDUCE_H
 
@@ -16,48 +17,50 @@ typedef struct zoff_reduce_opts {
     const zoff_plan *plan;
     zoff_comm *comm;
     zoff_comm_channel *channel;
-    unsigned slots; /* buckets under way at a time */
+    unsigned slots; /* most buckets in flight */
     char *memory;   /* slots * zoff_zero_reduce_slot_bytes() */
-    double factor;  /* by which all weights are multiplied */
-    bool adds; /* parts are in fp32 and the communicator adds them up, see zoff_comm_call.adds; and so `sum` gets one part */
-    size_t bucket_most, part_most; /* bytes that no bucket, and no part of this rank, is larger than */
-    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* on the wire; the same on all ranks */
-    /* Write the parts of all ranks, one after the other; with `adds` each as long as the longest, and multiplied by
-     * zoff_zero_reduce_own_weight(). PENDING, or an error: asked again. */
+    double factor;  /* multiplies the weights of all micro-batches */
+    bool adds;      /* parts are fp32 and the communicator adds them up (zoff_comm_call.adds): `sum` gets one part */
+    size_t bucket_most, part_most; /* upper bounds in bytes, for a bucket and for this rank's part of one */
+    size_t (*part_bytes)(void *ctx, size_t bucket, unsigned rank); /* sent bytes; must be the same on all ranks */
+    /* Write the parts of all ranks, packed in rank order. With `adds`, pad every part to the longest one and multiply it by
+     * zoff_zero_reduce_own_weight().  @return PENDING or an error: the call is repeated */
     zoff_status (*pack)(void *ctx, size_t bucket, unsigned slot, char *out);
-    /* Add up what has come: a part of each rank, part_bytes of this rank apart, and the weight of each rank's micro-batch.
-     * Likewise. */
+    /* Add up the received parts. `parts` has one part from each rank, each of this rank's part_bytes. `weights` has the weight
+     * of each rank's micro-batch.  @return PENDING or an error: the call is repeated */
     zoff_status (*sum)(void *ctx, size_t bucket, unsigned slot, const char *parts, const float *weights);
     void *ctx;
 } zoff_reduce_opts;
 
-/* Memory of one slot: the largest bucket, there and back. */
+/* Bytes of memory for one slot: the largest bucket to send, and the parts to receive. */
 size_t zoff_zero_reduce_slot_bytes(const zoff_reduce_opts *opts);
 
 zoff_status zoff_zero_reduce_open(const zoff_reduce_opts *opts, zoff_reduce **out);
-/* NULL is allowed. What is in flight is given up, and the communicator with it. */
+/* NULL is allowed. If an exchange is in flight, the communicator breaks. */
 void zoff_zero_reduce_close(zoff_reduce *r);
 
-/* A micro-batch begins. `missing[b]`: slices that bucket b waits for; read until the next call. */
+/* Begin a micro-batch. missing[b] is the number of slices that bucket b waits for. */
 void zoff_zero_reduce_begin(zoff_reduce *r, const uint32_t *missing);
-/* What this rank's micro-batch weighs in the mean; before its first mark. */
+/* Set the weight of this rank's micro-batch in the mean; the default is 1. Call it before the first zoff_zero_reduce_mark(). */
 void zoff_zero_reduce_weigh(zoff_reduce *r, double weight);
-/* A slice of bucket [first, last] is there. */
+/* Report that the gradient of a slice has come. The slice lies in the buckets first to last. */
 void zoff_zero_reduce_mark(zoff_reduce *r, size_t first, size_t last);
-/* No other slice will come: what is not complete is exchanged as it is. */
+/* End the micro-batch: no further slice will come. Incomplete buckets are exchanged as they are. */
 void zoff_zero_reduce_close_batch(zoff_reduce *r);
-/* Go on, without waiting; calls pack and sum.  @return OK: all that can be exchanged is; PENDING; an error of the communicator
- */
+/* Advance without waiting; calls `pack` and `sum`.  @return OK: every bucket that can be exchanged is done; PENDING; an error
+ * of the communicator or of a callback */
 zoff_status zoff_zero_reduce_poll(zoff_reduce *r);
-/* Let what is in flight go on, and nothing else: from within a kernel. */
+/* Advance only the operations in flight, without callbacks. A kernel may call this while it computes. */
 void zoff_zero_reduce_pump(zoff_reduce *r);
-/* Whether this rank's part of a bucket is summed up. */
+/* Whether this rank's part of a bucket has been summed. */
 bool zoff_zero_reduce_is_done(const zoff_reduce *r, size_t bucket);
-/* What this rank's micro-batch weighs, times the factor, from the first pack on. It stays where it is. */
+/* The weight of this rank's micro-batch times the factor. The value is set before the first `pack`; the pointer never changes.
+ */
 const float *zoff_zero_reduce_own_weight(const zoff_reduce *r);
 /* Bytes of gradients that this rank has sent to others so far. */
 uint64_t zoff_zero_reduce_sent_bytes(const zoff_reduce *r);
-/* The weights of all ranks' micro-batches, added up in rank order; once a bucket of it is done. */
+/* The sum over all ranks of their micro-batch weights times the factor, added in rank order. Valid once a bucket of the
+ * micro-batch is done. */
 double zoff_zero_reduce_total_weight(const zoff_reduce *r);
 
 #endif

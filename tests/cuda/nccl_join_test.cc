@@ -218,7 +218,7 @@ TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
     opts.nccl_comm = nullptr;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "neither nccl_comm nor broadcast", zoff_comm_open_nccl(&opts, &comm));
     opts.broadcast = [](void *, void *, size_t) { return 0; };
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nccl_stream is set and nccl_comm is not", zoff_comm_open_nccl(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nccl_stream is set, but nccl_comm is not", zoff_comm_open_nccl(&opts, &comm));
 }
 
 // ---- the launcher's variables ----
@@ -256,11 +256,11 @@ TEST_F(NcclLauncher, VariablesThatAreMissingAreNamed)
     set({});
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "start the program with torchrun", open("nccl", 1, &comm));
     set({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "set MASTER_ADDR", open("nccl", 1, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "Set MASTER_ADDR", open("nccl", 1, &comm));
     set({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "one"}, {"MASTER_PORT", "99999"}});
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "MASTER_PORT=99999 is no port", open("nccl", 1, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "MASTER_PORT=99999 is not a port number", open("nccl", 1, &comm));
     set({{"RANK", "2"}, {"WORLD_SIZE", "2"}});
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "RANK=2 and WORLD_SIZE=2 are no rank of a group", open("nccl", 1, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "RANK=2 and WORLD_SIZE=2 are not a valid rank and size", open("nccl", 1, &comm));
 }
 
 // Ranks that are threads have one environment: the place is the same, and its variable is as it was when all have joined.

@@ -135,12 +135,12 @@ TEST_F(NcclSum, WhatCannotBeAddedUpIsRefusedAndTheGroupGoesOn)
         zoff_comm *comm = comms[rank];
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "what is sent is memory of the host", run(comm, call_of(host, device.at, same)));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the result is memory of the host", run(comm, call_of(device.at, host, same)));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "that for rank 1 has 12 bytes, that for rank 0 16",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the piece for rank 1 has 12 bytes, the piece for rank 0 16",
                           run(comm, call_of(device.at, device.at + 8, other)));
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "pieces of one length, in fp32", run(comm, call_of(device.at, device.at + 8, odd)));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "fp32 pieces of one length", run(comm, call_of(device.at, device.at + 8, odd)));
         zoff_comm_call gather = call_of(device.at, device.at + 8, same);
         gather.kind = ZOFF_COMM_GATHER;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "all_gather does not add up", run(comm, gather));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "all_gather cannot add up", run(comm, gather));
         EXPECT_ZOFF_OK(run_barrier(comm));
     });
 }
@@ -155,9 +155,9 @@ TEST_F(NcclSum, RanksThatDoNotMakeTheSameCallHearOfIt)
         call.receive_bytes = bytes.data();
         call.adds = rank == 1;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
-                          rank ? "rank 0 calls all_to_all number 1 of the gradients (16 bytes) where rank 1 calls "
+                          rank ? "rank 0 calls all_to_all number 1 of the gradients (16 bytes) while rank 1 calls "
                                  "reduce_scatter number 1 of the gradients (8 bytes)"
-                               : "rank 1 calls reduce_scatter number 1 of the gradients (8 bytes) where rank 0 calls "
+                               : "rank 1 calls reduce_scatter number 1 of the gradients (8 bytes) while rank 0 calls "
                                  "all_to_all number 1 of the gradients (16 bytes)",
                           run(comms[rank], call));
     });
@@ -184,7 +184,7 @@ TEST_F(NcclSum, WhatNcclSaysIsInTheMessage)
         const bool is_it =
             words.find("ncclReduceScatter: unhandled system error: a test has ncclReduceScatter fail") != std::string::npos;
         told += is_it;
-        EXPECT_TRUE(is_it || words.find("all ranks arrived, and one does not go on") != std::string::npos) << words;
+        EXPECT_TRUE(is_it || words.find("all ranks arrived, but one makes no progress") != std::string::npos) << words;
     });
     EXPECT_EQ(1, told);
 }

@@ -417,7 +417,8 @@ TEST_P(Comm, FewAddUpWhatTheyExchange)
             EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
             EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
         } else {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "does not add up what it exchanges", zoff_comm_start(comm, &call, &work));
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "cannot add up pieces while it exchanges them",
+                              zoff_comm_start(comm, &call, &work));
         }
         EXPECT_ZOFF_OK(run_barrier(comm));
     });

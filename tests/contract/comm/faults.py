@@ -102,7 +102,7 @@ def check_mixed():
                 expect("did not arrive" in words, where)
             elif fault == "other":
                 expect(float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
-                expect(re.search(rf"rank \d calls \S+ number 2 of the gradients \(\d+ bytes\) where rank \d calls \S+ number 2 of the gradients "
+                expect(re.search(rf"rank \d calls \S+ number 2 of the gradients \(\d+ bytes\) while rank \d calls \S+ number 2 of the gradients "
                                  r"\(\d+ bytes\): every rank", words), where)
 
 

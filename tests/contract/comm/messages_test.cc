@@ -195,6 +195,6 @@ TEST(CommMessages, AMessageOfAnotherKindIsAnError)
     double x = 1;
     zoff_comm_work work = {};
     ASSERT_ZOFF_OK(zoff_comm_sum_scalars(made, &x, 1, &work));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "all ranks must have the same", zoff_comm_wait(made, &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "All ranks must run the same version", zoff_comm_wait(made, &work));
 }
 } // namespace

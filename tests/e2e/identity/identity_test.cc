@@ -174,11 +174,11 @@ TEST_P(Identity, EnginesSealedInAnotherOrderAreNamed)
             EXPECT_EQ(ZOFF_ERR_COMM, status);
             if (have_names)
                 expect_words(zoff_last_error(), {"rank 0 seals the engine whose first parameter is \"actor.w0\"",
-                                                 "rank 1 seals the engine whose first parameter is \"critic.w0\"",
-                                                 "seal engines in the same order"});
+                                                 "Rank 1 seals the engine whose first parameter is \"critic.w0\"",
+                                                 "Seal engines in the same order"});
             else
-                expect_words(zoff_last_error(), {"rank 0 seals engine number 1 and rank 1 engine number 2", "\"param0\"",
-                                                 "by the names of their parameters (zoff_param_desc.name)"});
+                expect_words(zoff_last_error(), {"rank 0 seals engine number 1 and rank 1 seals engine number 2", "\"param0\"",
+                                                 "give their parameters different names (zoff_param_desc.name)"});
             // Nothing is broken: in the right order they are sealed.
             EXPECT_ZOFF_OK(zoff_engine_seal(e.a.e.get()));
             EXPECT_ZOFF_OK(zoff_engine_seal(e.b.e.get()));

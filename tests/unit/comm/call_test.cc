@@ -112,7 +112,7 @@ TEST(CommCall, RanksCompareAllThatAnOperationSays)
         change(other);
         SCOPED_TRACE(&change - others);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 calls ", zoff_comm_call_compare(ranks[0], &work, 1, &other));
-        EXPECT_NE(nullptr, strstr(zoff_last_error(), "where rank 0 calls all_to_all number 1")) << zoff_last_error();
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "while rank 0 calls all_to_all number 1")) << zoff_last_error();
     }
     zoff_comm_theirs other = same;
     other.sends = 4;
@@ -156,17 +156,17 @@ TEST(CommCall, PiecesThatAreAddedUpHaveOneLength)
     zoff_comm_call call = call_of(ZOFF_COMM_EXCHANGE);
     call.adds = true;
     call.send_bytes = call.receive_bytes = bytes;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the communicator \"threads\" does not add up what it exchanges",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the communicator \"threads\" cannot add up pieces while it exchanges them",
                       zoff_comm_start(ranks[0], &call, &work));
     ranks[0]->adds = true;
     bytes[1] = 12;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "that for rank 1 has 12 bytes, that for rank 0 8",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the piece for rank 1 has 12 bytes, the piece for rank 0 8",
                       zoff_comm_start(ranks[0], &call, &work));
     bytes[0] = bytes[1] = 6;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "reduce_scatter takes pieces of one length, in fp32",
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "reduce_scatter needs fp32 pieces of one length",
                       zoff_comm_start(ranks[0], &call, &work));
     call.kind = ZOFF_COMM_SUM;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sum does not add up", zoff_comm_start(ranks[0], &call, &work));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sum cannot add up", zoff_comm_start(ranks[0], &call, &work));
 }
 
 TEST(CommCall, BytesToOthersAreCounted)
@@ -217,7 +217,7 @@ TEST(CommCall, ARankThatArrivesAndDoesNotGoOnIsNamedSo)
     std::vector<zoff_comm_work> works(2);
     for (unsigned rank = 0; rank < 2; rank++)
         ASSERT_ZOFF_OK(start(ranks[rank], &works[rank]));
-    const char *words = "all ranks arrived, and one does not go on";
+    const char *words = "all ranks arrived, but one makes no progress";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &works[0]));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // which hears of it
 }
@@ -233,7 +233,7 @@ TEST(CommCall, ABackEndThatCannotKnowNamesNobody)
         ASSERT_ZOFF_OK(start(ranks[0], &work));
         work.arrived = arrived;
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "; the network does not say which", zoff_comm_wait(ranks[0], &work));
-        const char *words = arrived ? "all ranks arrived, and one does not go on" : "one of the other ranks did not arrive";
+        const char *words = arrived ? "all ranks arrived, but one makes no progress" : "one of the other ranks did not arrive";
         EXPECT_NE(nullptr, strstr(zoff_last_error(), words)) << zoff_last_error();
     }
 }

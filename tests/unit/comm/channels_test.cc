@@ -72,8 +72,8 @@ TEST(CommChannels, UsersWithTheSameParametersOpenInTheOrderOfTheirComing)
     const thread_ranks ranks(2);
     ranks.on_each([](zoff_comm *comm, unsigned rank) {
         user other(comm, 1), first(comm, 7), second(comm, 7);
-        const char *words = "rank 0 seals engine number 1 and rank 1 engine number 2 of those with the same parameters (the "
-                            "first is \"layer7\")";
+        const char *words = "rank 0 seals engine number 1 and rank 1 seals engine number 2 of the unsealed ones with the same "
+                            "parameters (the first is \"layer7\")";
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, (rank ? second : first).open());
         EXPECT_FALSE(first.channel.is_open || second.channel.is_open);
         ASSERT_ZOFF_OK(first.open());
@@ -98,8 +98,8 @@ TEST(CommChannels, AnotherOrderOfUsersIsNamed)
             reinterpret_cast<const comm_fault *>(of->ops)->real->close_channel(of, channel);
         };
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
-                          "rank 0 seals the engine whose first parameter is \"layer1\" (number 1 of those that are not "
-                          "sealed) where rank 1 seals the engine whose first parameter is \"layer2\" (number 2",
+                          "rank 0 seals the engine whose first parameter is \"layer1\" (number 1 of the unsealed ones). "
+                          "Rank 1 seals the engine whose first parameter is \"layer2\" (number 2",
                           (rank ? second : first).open());
         ASSERT_ZOFF_OK(second.open());
         EXPECT_EQ(1u, second.channel.id) << "a refusal takes no id";

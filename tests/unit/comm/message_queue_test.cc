@@ -269,7 +269,7 @@ TEST_F(MessageQueue, WhatTheTransportFailsAtIsSaidInItsWords)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_message_queue_move(queues[0].get(), &there));
     watch.is_silent = true;
     office.fails_after = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0: messages failed: it does not say why", send(0, 1, header_of(1)));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0: messages failed: it gives no reason", send(0, 1, header_of(1)));
     ASSERT_ZOFF_OK(send(0, 1, header_of(2))) << "what failed is not in the way of the next";
     header = take(1);
     ASSERT_NE(nullptr, header);

@@ -72,8 +72,8 @@ TEST_F(Names, OfItems)
         zoff_comm_item item;
         const char *words;
     } cells[] = {{{ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0}, ""},
-                 {{ZOFF_COMM_ABOUT_CHANNEL, 0, 0, 0}, "which engine is sealed"},
-                 {{ZOFF_COMM_ABOUT_AGREEMENT, 0, 0, 0}, "what ranks compare"},
+                 {{ZOFF_COMM_ABOUT_CHANNEL, 0, 0, 0}, "the engine to seal"},
+                 {{ZOFF_COMM_ABOUT_AGREEMENT, 0, 0, 0}, "values that ranks compare"},
                  {{ZOFF_COMM_ABOUT_FIRST_WEIGHTS, 0, 0, 0}, "first weights of bucket 0"},
                  {{ZOFF_COMM_ABOUT_GRADIENTS, 0, 4, 0}, "gradients of bucket 4"},
                  {{ZOFF_COMM_ABOUT_GRADIENTS, 0, ZOFF_COMM_ALL, 0}, "gradients of bucket"},
@@ -86,12 +86,12 @@ TEST_F(Names, OfItems)
                  {{ZOFF_COMM_ABOUT_SUMS, 0, 6, 0}, "sums of gradients of bucket 6"},
                  {{ZOFF_COMM_ABOUT_SLICE, 0, 2, ZOFF_COMM_ALL}, "slice 2 of layer.w"},
                  {{ZOFF_COMM_ABOUT_SLICE, 1, 2, 3}, "slice 2 of parameter 1 in bucket 3"},
-                 {{ZOFF_COMM_ABOUT_MASTER, 0, 10, 20}, "20 elements from 10 on of the masters of layer.w"},
+                 {{ZOFF_COMM_ABOUT_MASTER, 0, 10, 20}, "20 elements from 10 on of the master weights of layer.w"},
                  {{ZOFF_COMM_ABOUT_M, 0, 10, 20}, "20 elements from 10 on of the first moments of layer.w"},
                  {{ZOFF_COMM_ABOUT_V, 0, 10, 20}, "20 elements from 10 on of the second moments of layer.w"},
                  {{ZOFF_COMM_ABOUT_ELEMENTS, 1, 10, 20}, "20 elements from 10 on of parameter 1"},
-                 {{ZOFF_COMM_ABOUTS, 0, 0, 0}, "something that this version of zoff does not know"},
-                 {{UINT32_MAX, 0, 0, 0}, "something that this version of zoff does not know"}};
+                 {{ZOFF_COMM_ABOUTS, 0, 0, 0}, "an item that this version of zoff does not know"},
+                 {{UINT32_MAX, 0, 0, 0}, "an item that this version of zoff does not know"}};
     std::set<uint32_t> named;
     for (const auto &cell : cells) {
         EXPECT_EQ(cell.words, words_of(ranks[0], channel.id, cell.item));

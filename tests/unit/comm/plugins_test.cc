@@ -81,7 +81,7 @@ TEST_F(Plugins, ATransportThatIsRefusedIsClosed)
     post_office office(1);
     zoff_comm_transport transport = office.transport(0);
     transport.cancel = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a function or the name is missing", open(&transport));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lacks its name or one of its functions", open(&transport));
     EXPECT_EQ(nullptr, made);
     EXPECT_EQ(1u, office.closed);
 }

@@ -82,7 +82,7 @@ TEST_F(Self, ARankAgreesWithItself)
     call.out = out;
     call.send_bytes = &sent;
     call.receive_bytes = &expected;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "it has 4 bytes and expects 8", run(call));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "it sends 4 bytes to itself, but expects 8", run(call));
 }
 
 TEST_F(Self, WithoutMemoryThereIsNone)

@@ -18,7 +18,7 @@ TEST(CommTransport, WhatIsWrongWithATransportIsSaid)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "rank 2 of 2", zoff_comm_open_transport(nullptr, &t, &made));
     t = office.transport(0);
     t.cancel = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "a function or the name is missing", zoff_comm_open_transport(nullptr, &t, &made));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "lacks its name or one of its functions", zoff_comm_open_transport(nullptr, &t, &made));
     t.failure = "no line";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no line", zoff_comm_open_transport(nullptr, &t, &made));
     t.struct_size = 0;

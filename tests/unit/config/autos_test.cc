@@ -39,7 +39,7 @@ TEST(config_autos, one_warning_at_create_names_all_that_a_trainer_decides)
     ASSERT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
     EXPECT_EQ(0u, log.warnings.size()) << "neither check nor plan trains";
     zoff_engine *e;
-    log.expect("ds.json: \"auto\" leaves these to the trainer, and nobody has set them; trained with ");
+    log.expect("ds.json: \"auto\" leaves these keys to the trainer, which has not set them; training uses ");
     ASSERT_ZOFF_OK(create(config, &e));
     zoff_engine_destroy(e);
     ASSERT_EQ(1u, log.warnings.size());
@@ -77,7 +77,7 @@ TEST(config_autos, every_key_that_decides_is_named)
         ASSERT_ZOFF_OK(zoff_config_set(config.get(), path.c_str(), "auto"));
         zoff_engine *e;
         if (!needed && !of_another)
-            log.expect("trained with " + path + " = ");
+            log.expect("training uses " + path + " = ");
         EXPECT_EQ(needed, create(config, &e) < 0) << zoff_last_error();
         zoff_engine_destroy(e);
         tried++;
@@ -106,7 +106,8 @@ TEST(config_autos, what_has_no_default_is_an_error_where_an_engine_is_created)
         ASSERT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
         EXPECT_NE(std::string::npos, dump(config).find("scheduler.params.total_num_steps = auto ")) << dump(config);
         zoff_engine *e;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "ds.json:2:12: scheduler.params.total_num_steps: \"auto\" leaves it to the trainer",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                          "ds.json:2:12: scheduler.params.total_num_steps: \"auto\" leaves this key to the trainer",
                           create(config, &e));
         EXPECT_NE(nullptr, strstr(zoff_last_error(), "zoff_config_set(config, \"scheduler.params.total_num_steps\", ...)"));
         EXPECT_NE(nullptr, strstr(zoff_last_error(), "--set of the zoff command"));

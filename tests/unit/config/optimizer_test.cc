@@ -117,7 +117,7 @@ TEST(config_optimizer, parameters_of_another_optimizer)
             continue;
         }
         std::string words = "ds.json:2:12: optimizer.params." + std::string(c.param) + " is a parameter of optimizer.type " +
-                            c.owners + ", and " + c.type + " (ds.json:1:16) has none of this name";
+                            c.owners + ", but " + c.type + " (ds.json:1:16) does not have it";
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words.c_str(), zoff_config_resolve(config.get(), 1));
         ASSERT_ZOFF_OK(zoff_config_set(config.get(), ("optimizer.params." + std::string(c.param)).c_str(), "null"));
         EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));

@@ -40,7 +40,7 @@ TEST(config_precision, loss_scales_that_cannot_be)
     for (const char *key : {"loss_scale_window", "hysteresis", "min_loss_scale"}) {
         auto config = parse("{\"fp16\": {\"enabled\": true,\n\"" + std::string(key) + "\": 0}}");
         const std::string words = "ds.json:2:1: fp16." + std::string(key) +
-                                  ": 0 is out of range; expected an integer >= 1, for fp16.loss_scale is 0: dynamic";
+                                  ": 0 is out of range; expected an integer >= 1, because fp16.loss_scale is 0: dynamic";
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, zoff_config_resolve(config.get(), 1));
         ASSERT_ZOFF_OK(zoff_config_set(config.get(), "fp16.loss_scale", "2"));
         EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));

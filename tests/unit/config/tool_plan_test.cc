@@ -37,7 +37,7 @@ TEST_F(plan_tool, WhatAModelTakesByTier)
 {
     auto r = run(file() + " --elements 1e9 --tbw 600");
     ASSERT_EQ(0, r.status) << r.output;
-    const uint64_t files = figure(r.output, "files"), resident = figure(r.output, "  of it chunks that stay there");
+    const uint64_t files = figure(r.output, "files"), resident = figure(r.output, "  of these, resident chunks");
     EXPECT_EQ(12000000000u, figure(r.output, "states"));
     EXPECT_LE(figure(r.output, "DRAM for states"), 1u << 30);
     EXPECT_GT(resident, 700u << 20);
@@ -46,7 +46,8 @@ TEST_F(plan_tool, WhatAModelTakesByTier)
     EXPECT_EQ(files, figure(r.output, "read from files in a step"));
     EXPECT_EQ(files, figure(r.output, "written to files in a step"));
     const std::string steps = std::to_string(600000000000000u / files);
-    EXPECT_NE(std::string::npos, r.output.find("a drive that may be written 600 TB lasts " + steps + " steps")) << r.output;
+    EXPECT_NE(std::string::npos, r.output.find("a drive with an endurance of 600 TB written lasts " + steps + " steps"))
+        << r.output;
 }
 
 TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
@@ -55,7 +56,7 @@ TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
     ASSERT_EQ(0, r.status) << r.output;
     const uint64_t stored = figure(r.output, "written to files in a step");
     EXPECT_EQ(2 * stored, figure(r.output, "files"));
-    EXPECT_EQ(stored - figure(r.output, "  of it chunks that stay there"), figure(r.output, "read from files in a step"));
+    EXPECT_EQ(stored - figure(r.output, "  of these, resident chunks"), figure(r.output, "read from files in a step"));
     // fp32 weights are their own masters: 8 bytes of states an element, and 12 where a copy of them is kept.
     EXPECT_EQ(8000000000u, figure(run(file() + " --elements 1e9 --dtype fp32").output, "states"));
     EXPECT_EQ(12000000000u, figure(run(file() + " --elements 1e9 --dtype fp32 --set zoff.persist=true").output, "states"));
@@ -87,7 +88,7 @@ TEST_F(plan_tool, SaysWhatItAssumesAndWhatThisMachineHas)
         << r.output;
     EXPECT_EQ(uint64_t{8} * 1300000000, figure(r.output, "states"));
     EXPECT_NE(r.output.npos, r.output.find("\nthis machine\nDRAM ")) << r.output;
-    EXPECT_NE(r.output.npos, r.output.find("the folder is not here")) << r.output;
+    EXPECT_NE(r.output.npos, r.output.find("the folder does not exist")) << r.output;
     EXPECT_NE(r.output.npos, r.output.find("\nmeasure and update ")) << r.output;
     EXPECT_NE(r.output.npos, r.output.find(" measured now: ")) << r.output;
     auto large = run("- --elements 500b --set zero_optimization.stage=2 </dev/null");
@@ -104,14 +105,14 @@ TEST_F(plan_tool, OfOneOfSeveralRanks)
     ASSERT_EQ(0, four.status) << four.output;
     EXPECT_NEAR(3e9, (double)figure(four.output, "states"), 1e6);
     EXPECT_EQ(12000000000u, figure(replicated.output, "states"));
-    EXPECT_EQ(one.output.npos, one.output.find("DRAM for what goes to other ranks"));
-    EXPECT_GT(figure(four.output, "DRAM for what goes to other ranks"), 0u);
+    EXPECT_EQ(one.output.npos, one.output.find("DRAM for exchange between ranks"));
+    EXPECT_GT(figure(four.output, "DRAM for exchange between ranks"), 0u);
     EXPECT_NE(four.output.npos, four.output.find("4 ranks; weights")) << four.output;
-    EXPECT_NE(four.output.npos, four.output.find("this machine, with all ranks on it")) << four.output;
-    uint64_t sum = figure(four.output, "DRAM for states") + figure(four.output, "DRAM for what goes to other ranks");
+    EXPECT_NE(four.output.npos, four.output.find("this machine, if all ranks run on it")) << four.output;
+    uint64_t sum = figure(four.output, "DRAM for states") + figure(four.output, "DRAM for exchange between ranks");
     if (four.output.find("\nDRAM for gradient accumulation") != four.output.npos)
         sum += figure(four.output, "DRAM for gradient accumulation");
-    EXPECT_EQ(sum, figure(four.output, "DRAM in all"));
+    EXPECT_EQ(sum, figure(four.output, "DRAM in total"));
     EXPECT_EQ(2, run(file() + " --elements 1e9 --ranks 2000").status);
 }
 

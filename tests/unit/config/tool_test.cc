@@ -113,7 +113,7 @@ TEST_F(tool, set_comes_before_the_file_is_checked)
     EXPECT_EQ(1, lamb.exit);
     EXPECT_EQ(std::string::npos, lamb.err.find("not known")) << lamb.err;
     EXPECT_EQ(0, both.exit) << both.err;
-    EXPECT_HAS(both.err, "let pass because zoff.strict is false: frob (1:2), bar (1:13)");
+    EXPECT_HAS(both.err, "accepted because zoff.strict is false: frob (1:2), bar (1:13)");
     EXPECT_HAS(both.out, "optimizer.type = \"Adam\"");
 }
 
@@ -156,7 +156,7 @@ TEST_F(tool, info_and_help)
 {
     outcome info = run("info"), help = run("help");
     EXPECT_EQ(0, info.exit) << info.err;
-    EXPECT_HAS(info.out, "instruction set  " + std::string(zoff_isa()));
+    EXPECT_HAS(info.out, "kernels        " + std::string(zoff_isa()));
     EXPECT_HAS(info.out, "memory");
     EXPECT_EQ(0, help.exit);
     for (const char *verb : {"zoff check FILE", "zoff info", "zoff reference", "zoff tune FOLDER"})

@@ -180,7 +180,7 @@ TEST(Refusals, BackEndsThatAreNotThere)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_comm_opts)", zoff_comm_open(&opts, &comm));
     opts.struct_size = sizeof opts;
     opts.backend = "gloo";
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"gloo\"; it has: self, threads", zoff_comm_open(&opts, &comm));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no communicator \"gloo\"; choose self, threads", zoff_comm_open(&opts, &comm));
     EXPECT_EQ(nullptr, accel);
     EXPECT_EQ(nullptr, comm);
 }
