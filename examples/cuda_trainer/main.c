@@ -28,7 +28,7 @@ static zoff_status optimizer_open(const trainer_options *options, const gpt_tens
                                  .slices = t[i].slices, .dtype = ZOFF_BF16, .name = t[i].name};
     zoff_status status = zoff_accel_open(options->accel, options->device, &o->accel);
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config, .accel = o->accel};
-    return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights on the device */
+    return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights */
 }
 static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* what computes it is in the stream */
 {

@@ -43,11 +43,9 @@ static int optimizer_open(const gpt_options *options, const gpt_model *model, op
     for (int i = 0; i < GPT_TENSORS; i++)
         p[i] = (zoff_param_desc){.value = t[i].value, .grad = t[i].grad, .count = t[i].count,
                                  .slices = t[i].slices, .dtype = t[i].bf16 ? ZOFF_BF16 : ZOFF_F32, .name = t[i].name};
-    if (zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine) < 0)
-        return complain(zoff_last_error());
+    return zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine) < 0 ? complain(zoff_last_error()) : 0;
     /* zoff: end */
     /* clang-format on */
-    return 0;
 }
 
 static int optimizer_step(const gpt_options *options, const gpt_model *model, optimizer *o, int t, zoff_step_info *info)

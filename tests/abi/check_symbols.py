@@ -41,7 +41,8 @@ def promised(include):
 def exported(shared):
     """{name: type} of the symbols that libzoff.so gives to others."""
     lines = output("nm", "--dynamic", "--defined-only", shared).splitlines()
-    return {line.split()[-1].split("@")[0]: line.split()[-2] for line in lines}
+    found = {line.split()[-1].split("@")[0]: line.split()[-2] for line in lines}
+    return {name: kind for name, kind in found.items() if kind != "A"}  # A: the version nodes themselves
 
 
 def check_exports(shared, include):

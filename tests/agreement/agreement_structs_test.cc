@@ -101,6 +101,7 @@ TEST(Agreement, EveryFieldOfTheOptions)
         harmless(FIELD(zoff_engine_opts, config), nullptr), // the keys have a test of their own
         harmless(FIELD(zoff_engine_opts, accel), [&](saying &s) { s.opts.accel = host; }),
         harmless(FIELD(zoff_engine_opts, comm), nullptr), // what makes them ranks
+        harmless(FIELD(zoff_engine_opts, ranks), nullptr), // refused beside a communicator
         refused(FIELD(zoff_engine_opts, state_tier),
                 [&](saying &s) {
                     s.opts.state_tier = ZOFF_TIER_NVME;

@@ -161,7 +161,7 @@ TEST_F(cuda_trainer, recipe_has_at_most_25_lines_of_at_most_120_columns)
     }
     EXPECT_LE(lines, 25) << recipe;
     printf("  %d lines\n", lines);
-    for (const char *call : {"zoff_accel_open(", "zoff_engine_create(", "zoff_engine_add_param(", "zoff_engine_seal(",
+    for (const char *call : {"zoff_accel_open(", "zoff_engine_open(",
                              "zoff_grad_ready(", "zoff_step_begin(", "zoff_step_wait(", "zoff_engine_destroy("})
         EXPECT_NE(recipe.find(call), std::string::npos) << call;
 }

@@ -60,11 +60,13 @@ TEST(AccelDoor, InfoFillsTheStructThatTheCallerHas)
             EXPECT_EQ(0u, whole.info.pageable_copies);
         }
         const auto bytes = reinterpret_cast<const unsigned char *>(&whole);
-        for (size_t i = std::min(size, sizeof whole.info); i < sizeof whole; i++)
+        for (size_t i = sizeof whole.info; i < size; i++)
+            ASSERT_EQ(0, bytes[i]) << "byte " << i << " of a struct of " << size << ": a field of a newer program";
+        for (size_t i = size; i < sizeof whole; i++)
             ASSERT_EQ(0x55, bytes[i]) << "byte " << i << " of a struct of " << size;
     }
     whole.info.struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "set it to sizeof(zoff_accel_info)", zoff_accel_get_info(opened, &whole.info));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sets it to sizeof(zoff_accel_info)", zoff_accel_get_info(opened, &whole.info));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_accel_get_info(opened, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_accel_get_info(nullptr, &whole.info));
 }
