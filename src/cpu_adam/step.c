@@ -103,12 +103,21 @@ static zoff_status refuse_dtype(const step_list *list, size_t index, const char 
                                  zoff_adam_dtype_name(dtype), choices);
 }
 
+/* The end of such a struct would be read from the next one, or from behind the last. */
+static zoff_status refuse_overlap(const step_list *list, size_t index, const char *which, size_t bytes, size_t stride)
+{
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s: %stensors[%zu]: struct_size is %zu, but the stride is %zu", list->name,
+                                 which, index, bytes, stride);
+}
+
 static zoff_status check_tensor(const step_list *list, size_t index, zoff_adam_states states)
 {
     const zoff_optimizer_tensor *tensor = tensor_at(list, index);
     ZOFF_FAIL_IF(tensor->struct_size < FIRST_BYTES, ZOFF_ERR_INVALID,
                  "%s.struct_size is %zu; start from ZOFF_OPTIMIZER_TENSOR_INIT, which sets it to sizeof(zoff_optimizer_tensor)",
                  name_tensor(list, index).text, tensor->struct_size);
+    if (list->count > 1 && tensor->struct_size > list->stride)
+        return refuse_overlap(list, index, "", tensor->struct_size, list->stride);
     zoff_status status = zoff_base_structs_check("zoff_optimizer_tensor", "ZOFF_OPTIMIZER_TENSOR_INIT", tensor, sizeof *tensor);
     if (status < 0)
         return zoff_base_status_prefix(status, "%s: ", name_tensor(list, index).text);
@@ -175,7 +184,7 @@ static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper
 /* The same constants come of both, as far as can be seen from the fields that this library knows. */
 static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper *b)
 {
-    return a->struct_size == b->struct_size && memcmp(a, b, zoff_base_bits_min(a->struct_size, sizeof *a)) == 0;
+    return a->struct_size == b->struct_size && a->struct_size <= sizeof *a && memcmp(a, b, a->struct_size) == 0;
 }
 
 /* Checks one tensor's hyper-parameters and makes its constants; neighbours often share theirs, and a power is dear. */
@@ -203,7 +212,9 @@ static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper,
     const zoff_optimizer_hyper *before = NULL;
     for (size_t i = 0; i < list->count && status == ZOFF_OK; i++) {
         const zoff_optimizer_hyper *own = (const void *)((const char *)hyper + i * hyper_stride);
-        status = make_consts(list, i, own, before, t, grad_scale, consts);
+        status = own->struct_size > hyper_stride
+                     ? refuse_overlap(list, i, "hyper-parameters of ", own->struct_size, hyper_stride)
+                     : make_consts(list, i, own, before, t, grad_scale, consts);
         before = own;
     }
     list->consts = consts;

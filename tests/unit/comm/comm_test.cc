@@ -73,7 +73,7 @@ TEST(Comm, InfoIsWrittenAsFarAsTheCallersStructGoes)
     EXPECT_EQ(sizeof longer, longer.known.struct_size);
     EXPECT_EQ(std::string(32, 0), std::string(longer.more, 32));
     info.struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "out->struct_size is 0", zoff_comm_get_info(ranks[0], &info));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_comm_info.struct_size is 0", zoff_comm_get_info(ranks[0], &info));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_get_info(ranks[0], nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_comm_get_info(nullptr, &info));
 }

@@ -43,10 +43,12 @@ TEST(config_open, tells_what_cannot_be_read)
 TEST(config_open, refuses_null)
 {
     zoff_config *config = nullptr;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open(nullptr, &config));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_open("x", nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_test::config_from_text(nullptr, 1, "x", &config));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "x:1:1: the file is empty", zoff_test::config_from_text(nullptr, 0, "x", &config));
+    EXPECT_EQ(nullptr, config);
+    EXPECT_ZOFF_OK(zoff_config_open(nullptr, &config)) << "the defaults";
+    zoff_config_close(config);
 }
 
 TEST(config_set, wins_over_the_file_and_says_so)

@@ -100,7 +100,7 @@ TEST(config_docs, what_will_be_added_is_not_there_yet)
     const std::string adr = page("docs/adr/0010-public-header.md");
     const std::string drawn = adr.substr(adr.find("**Planned additions**"));
     std::string headers;
-    for (const char *name : {"engine", "comm", "accel", "adam", "aio", "config", "types", "status"})
+    for (const char *name : {"engine", "comm", "accel", "optimizer", "aio", "config", "types", "status", "step", "state"})
         headers += page("include/zoff/" + std::string(name) + ".h");
     size_t tried = 0;
     for (size_t at = drawn.find("zoff_status zoff_"); at != drawn.npos; at = drawn.find("zoff_status zoff_", at + 1)) {
