@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""check_links.py ROOT: every relative link of every page leads to a file of the repository, and to a heading that is there."""
+import os
+import re
+import subprocess
+import sys
+
+LINK = re.compile(r"(?<!!)!?\[(?:[^\]\\]|\\.)*\]\(([^)\s]+)\)")
+
+
+def headings(path):
+    with open(path, encoding="utf-8") as file:
+        text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in re.findall(r"^#+ +(.*)$", text, re.M)}
+
+
+def complaints(root, pages):
+    for page in pages:
+        with open(os.path.join(root, page), encoding="utf-8") as file:
+            text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+        for link in LINK.findall(text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, heading = link.partition("#")
+            path = os.path.normpath(os.path.join(root, os.path.dirname(page), target)) if target else os.path.join(root, page)
+            if not os.path.exists(path):
+                yield f"{page}: {link}: there is no such file"
+            elif heading and path.endswith(".md") and heading not in headings(path):
+                yield f"{page}: {link}: {os.path.relpath(path, root)} has no such heading"
+
+
+def main():
+    root = sys.argv[1]
+    names = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+                           capture_output=True, text=True, check=True).stdout.split()
+    found = list(complaints(root, names))
+    print("\n".join(found) or f"the links of {len(names)} pages lead somewhere")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
