@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""check_headers.py: every public header compiles alone, twice over, as C11 and as C++17, without a warning. That for MPI needs
-one, whose folders --mpi gives, parted by semicolons; without it that header is passed over."""
+"""check_headers.py: checks that every public header compiles alone, included twice, as C11 and as C++17, without a
+warning. zoff/mpi.h needs an MPI: --mpi gives its include folders, separated by semicolons. Without --mpi that header
+is skipped."""
 import argparse
 import os
 import subprocess
@@ -22,7 +23,7 @@ def main():
     system = [flag for folder in a.mpi.split(";") if folder for flag in ("-isystem", folder)]
     failed = 0 if headers else 1
     for header in headers:
-        text = f"#include <zoff/{header}>\n#include <zoff/{header}>\n"  # twice: the guard
+        text = f"#include <zoff/{header}>\n#include <zoff/{header}>\n"  # twice, to test the include guard
         for command in ([a.cc, "-std=c11", "-Wstrict-prototypes", "-xc"], [a.cxx, "-std=c++17", "-Wold-style-cast", "-xc++"]):
             result = subprocess.run(command[:1] + command[1:-1] + WARNINGS + system + ["-I", a.include, command[-1], "-"], input=text,
                                     capture_output=True, text=True, check=False)

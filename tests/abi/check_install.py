@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_install.py: installs zoff into a scratch prefix, moves that elsewhere, and lets a program outside the tree use it in each
-way there is: by CMake and by pkg-config, the shared library and the static one. Without --build it configures and builds the
-library itself, without tests, and so without a C++ compiler."""
+"""check_install.py: installs zoff into a scratch prefix, moves the prefix, and builds a program outside the tree against
+it. The program uses CMake and pkg-config, the shared and the static library. Without --build the script configures
+and builds the library itself, without tests, and so without a C++ compiler."""
 import argparse
 import glob
 import os
@@ -13,7 +13,7 @@ import tempfile
 
 
 def run(*command, env=None, fails=False, cwd=None):
-    """The output of a command; ends the test, with all that it said, when it ends otherwise than expected."""
+    """Return the output of a command. If the command ends otherwise than expected, end the test and print the output."""
     result = subprocess.run(command, env={**os.environ, **(env or {})}, cwd=cwd, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, check=False)
     if (result.returncode != 0) != fails:
@@ -44,10 +44,10 @@ def check_files(a, prefix, libdir):
         expect(not dynamic(os.path.join(libdir, real), tag), f"{real} looks for libraries in a folder of the machine it was built on")
     for path in ("libzoff.a", "pkgconfig/zoff.pc", "pkgconfig/zoff-static.pc", "cmake/zoff/zoffConfig.cmake", "cmake/zoff/zoffConfigVersion.cmake"):
         expect(os.path.isfile(os.path.join(libdir, path)), f"no {path}")
-    # Plug-ins lie beside libzoff.
+    # Plug-ins are installed beside libzoff.
     for plugin in glob.glob(os.path.join(a.build, "libzoff_*.so")):
         expect(os.path.isfile(os.path.join(libdir, os.path.basename(plugin))), f"no {os.path.basename(plugin)}")
-    # Nothing that is read later names the folders of the build, or the prefix that was before the move.
+    # No installed text file may name a folder of the build, or the prefix before the move.
     for path in glob.glob(os.path.join(libdir, "**/*.cmake"), recursive=True) + [os.path.join(libdir, "pkgconfig/zoff.pc")]:
         with open(path, encoding="utf-8") as f:
             text = f.read()
@@ -92,7 +92,8 @@ def main():
             return run(a.cmake, "-S", outside, "-B", "by-cmake-" + kind, "-G", a.generator, "-DCMAKE_C_COMPILER=" + a.cc, "-DKIND=" + kind,
                        "-DCMAKE_PREFIX_PATH=" + prefix, **how)
 
-        # On a machine without the libraries behind zoff the shared library is usable, and who wants the static one is told.
+        # A machine may lack the libraries that zoff uses. The shared library must work there; asking for the static one must
+        # give an error.
         alone = {"PKG_CONFIG_LIBDIR": os.path.join(libdir, "pkgconfig"), "PKG_CONFIG_PATH": ""}
         words = " ".join(configure("static", env=alone, fails=True).split())
         expect("zoff::static needs what is not found here: liburing, numa, jansson, libxxhash" in words and "apt-get install" in words, words)
@@ -112,10 +113,11 @@ def main():
                [os.path.realpath(f[2:]) for f in shared[:2]] == [f"{prefix}/include", libdir] and shared[2:] == ["-lzoff"], f"pkg-config: {shared}")
         run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-pkg-config-shared", *shared, "-lm")
         check_program(f"{scratch}/by-pkg-config-shared", "dynamically, shared", number, libdir)
-        # A folder that the dynamic linker does not know, without LD_LIBRARY_PATH: the program takes it along.
+        # The dynamic linker does not know the folder and LD_LIBRARY_PATH is empty: the program must find the library by its
+        # rpath.
         run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-rpath", *shared, *flags("--variable=rpath"), "-lm")
         expect(run(f"{scratch}/by-rpath", env={"LD_LIBRARY_PATH": ""}) == f"zoff {number}: 0.875000\n", "rpath of zoff.pc")
-        # libzoff.a lies beside libzoff.so, and the linker would take that.
+        # libzoff.a lies beside libzoff.so, and a plain -lzoff would choose the shared one.
         beside = run("pkg-config", "--cflags", "--libs", "zoff-static", env=alone).split()
         run(a.cc, "-std=c11", f"{outside}/main.c", "-o", "by-zoff-static", *beside)
         check_program(f"{scratch}/by-zoff-static", "dynamically, static", number, libdir)

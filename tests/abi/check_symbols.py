@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
-"""check_symbols.py: what libzoff.so exports is what the headers promise, and a plug-in one function; what it asks of the C
-library does not end or print, and its objects keep no mutable state but the named few."""
+"""check_symbols.py: checks that libzoff.so exports exactly the functions of the headers, and a plug-in exactly one
+function. The library must not call functions that end the process or print. Its objects must have no mutable state
+except the entries of STATE."""
 import argparse
 import os
 import re
 import subprocess
 import sys
 
-# None of these may be called from anywhere in the library.
+# The library must not call or use any of these.
 FORBIDDEN = {"exit", "_exit", "_Exit", "quick_exit", "abort", "__assert_fail", "raise", "printf", "__printf_chk", "vprintf",
              "__vprintf_chk", "puts", "putchar", "perror", "stdout", "system", "popen"}
-# stderr, and so whatever prints to it, belongs to the log.
+# Only the log may use stderr and the functions that print to it.
 STDERR_OBJECT = "log.c.o"
-# Mutable objects that live as long as the process: (object file, name) and why each may.
+# The mutable objects that live as long as the process: (object file, name), and why each is allowed.
 STATE = {
     ("log.c.o", "sink"): "where log lines go",
-    ("dispatch.c.o", "chosen"): "the table of kernels, chosen once",
-    ("dispatch.c.o", "once"): "and that it is chosen once",
-    ("process.c.o", "forks"): "how many forks this process is away from the first, to tell whose a queue is",
-    ("fork.c.o", "forks"): "descriptors that a child does not keep, and how many forks this process is away from the first",
-    ("workers.c.o", "owners"): "the key under which a thread's team is found when the thread ends",
-    ("team.c.o", "placement"): "on which nodes the team's threads work, decided once",
+    ("dispatch.c.o", "chosen"): "the table of kernels, chosen once per process",
+    ("dispatch.c.o", "once"): "guards that choice",
+    ("process.c.o", "forks"): "number of forks since the first process, to recognise a queue that was made before a fork",
+    ("fork.c.o", "forks"): "descriptors to close in a child, and number of forks since the first process",
+    ("workers.c.o", "owners"): "the thread-specific key that frees a thread's team when the thread ends",
+    ("team.c.o", "placement"): "the NUMA nodes on which the team's threads run, decided once",
 }
 
 
@@ -39,7 +40,7 @@ def promised(include):
 
 
 def exported(shared):
-    """{name: type} of the symbols that libzoff.so gives to others."""
+    """{name: type} of the symbols that libzoff.so exports."""
     lines = output("nm", "--dynamic", "--defined-only", shared).splitlines()
     found = {line.split()[-1].split("@")[0]: line.split()[-2] for line in lines}
     return {name: kind for name, kind in found.items() if kind != "A"}  # A: the version nodes themselves
@@ -71,7 +72,7 @@ def check_map(shared, include):
 
 
 def check_plugin(plugin):
-    """One function goes out of a plug-in, and nothing of zoff comes in: it is built for any version of the same ABI."""
+    """A plug-in exports one function and imports nothing from zoff, so that it works with any version of the same ABI."""
     have = sorted(exported(plugin))
     if have != ["zoff_plugin_init"]:
         yield f"{plugin} exports {', '.join(have) or 'nothing'}; a plug-in exports zoff_plugin_init and nothing else"
@@ -99,7 +100,7 @@ def check_stderr(static):
 
 
 def check_state(static, allowed):
-    """Objects in writable sections. Thread-local ones belong to their thread; .data.rel.ro is constant once relocated."""
+    """Objects in writable sections. Thread-local objects are allowed; .data.rel.ro is constant after relocation."""
     member = "?"
     for line in output("objdump", "--syms", static).splitlines():
         header = re.match(r"(\S+):\s+file format", line)

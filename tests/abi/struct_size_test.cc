@@ -1,4 +1,4 @@
-// struct_size_test.cc: the sizes of the public structs, which programs compiled yesterday have built in.
+// struct_size_test.cc: pins the sizes of the public structs, which programs compiled earlier have built in.
 #include "zoff_test.h"
 
 #include <stddef.h>
@@ -6,21 +6,21 @@
 
 namespace
 {
-// A struct that grows: (1) only by fields at its end; (2) the library reads and writes no more than min(struct_size, its own
-// sizeof) of it; (3) its new size and last field come here; (4) CHANGELOG.md says so. A struct that shrinks, or whose fields
-// move, breaks every program out there: do not.
+// Rules for a struct that grows: (1) Add fields only at its end. (2) The library reads and writes at most min(struct_size, its
+// own sizeof). (3) Put the new size and the new last field here. (4) Say so in CHANGELOG.md. Never shrink a struct or move its
+// fields: that breaks every compiled program.
 #define SIZE_OF(type, bytes, last_field)                                                                                       \
     EXPECT_EQ(size_t{bytes}, sizeof(type)) << #type                                                                            \
-                                           << " has another size than the programs of version 0.1 expect. If it grew "         \
+                                           << " differs from the size that programs of version 0.1 expect. If it grew "        \
                                               "at its end, read the comment in struct_size_test.cc; if not, undo it.";         \
     EXPECT_GE(offsetof(type, last_field) + sizeof(type::last_field) + alignof(type), sizeof(type) + 1)                         \
         << #type << ": " #last_field " is not its last field any more";                                                        \
-    EXPECT_EQ(size_t{0}, offsetof(type, struct_size)) << #type << ": struct_size comes first"
+    EXPECT_EQ(size_t{0}, offsetof(type, struct_size)) << #type << ": struct_size must be the first field"
 } // namespace
 
 TEST(struct_size, pinned_on_64_bit)
 {
-    ASSERT_EQ(8u, sizeof(void *)) << "the table is for machines of 64 bits";
+    ASSERT_EQ(8u, sizeof(void *)) << "the table is for 64-bit machines";
     SIZE_OF(zoff_optimizer_hyper, 96, flags);
     SIZE_OF(zoff_optimizer_tensor, 72, master_dtype);
     SIZE_OF(zoff_aio_opts, 40, create);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_check_symbols.py: check_symbols.py finds what it is there for, in small libraries made on the spot."""
+"""test_check_symbols.py: tests check_symbols.py with small libraries that are built here."""
 import os
 import subprocess
 import sys
@@ -21,7 +21,7 @@ GOOD = '#include <zoff/zoff.h>\nconst char *zoff_name(int value) { return value 
 
 class CheckSymbols(unittest.TestCase):
     def build(self, files):
-        """A shared and a static library of these sources, and the folder of their header."""
+        """Build a shared and a static library from these sources, and the folder of their header."""
         folder = self.enterContext(tempfile.TemporaryDirectory())
         os.makedirs(os.path.join(folder, "zoff"))
         with open(os.path.join(folder, "zoff", "zoff.h"), "w", encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-// agreement.h: ranks of a small model, one of which is told something else. What comes of it is a message on every rank, or
+// agreement.h: ranks that train a small model, one of them with a different setting. The result is a message on every rank, or
 // weights after a few steps.
 #ifndef ZOFF_AGREEMENT_H
 #define ZOFF_AGREEMENT_H
@@ -9,18 +9,18 @@ namespace agreement
 {
 using namespace zoff_test;
 
-// Everything that a program says about an engine and its steps, on one rank.
+// The complete set-up of an engine and its steps on one rank.
 struct saying {
     std::string json;
-    std::vector<std::pair<std::string, std::string>> sets; // zoff_config_set()
+    std::vector<std::pair<std::string, std::string>> sets; // passed to zoff_config_set()
     zoff_engine_opts opts = {};
     std::vector<zoff_param_desc> params;
-    std::vector<zoff_optimizer_hyper> groups; // zoff_engine_set_group() before seal; empty: the configuration's
+    std::vector<zoff_optimizer_hyper> groups; // passed to zoff_engine_set_group() before seal; empty: as the configuration says
     zoff_step_args args = {};
     std::function<void(zoff_engine *)> after_seal;
 };
 
-// The memory of a rank, and what it says unless a test changes it.
+// The memory of a rank, and the set-up that it uses unless a test changes it.
 struct model {
     enum { COUNT = 3000, SLICES = 2, STRIDE = 640, SLICE = 600, OWNED = 700 };
     std::vector<float> whole, gradient, owned, owned_gradient;
@@ -121,8 +121,8 @@ inline outcome failed(const char *call, zoff_status status)
     return {status, zoff_last_error(), call, {}};
 }
 
-// Each rank says what it says, seals, and takes a few steps. A rank whose engine cannot even be made keeps the others from
-// waiting for it.
+// Each rank makes an engine from its set-up, seals it, and takes a few steps. If one rank cannot make its engine, no rank
+// seals: the others would wait for it.
 inline std::vector<outcome> run(unsigned ranks, const std::function<saying(model &, unsigned rank)> &say, unsigned steps = 2)
 {
     rank_job job(ranks, 20);
@@ -164,7 +164,7 @@ inline std::vector<outcome> run(unsigned ranks, const std::function<saying(model
     return all;
 }
 
-// Refusals are what is wanted, and some keys are warned of where they have no effect.
+// Switches logging off: these tests provoke refusals, and warnings about keys without effect.
 class quiet
 {
   public:

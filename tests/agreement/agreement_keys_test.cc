@@ -1,5 +1,6 @@
-// agreement_keys_test.cc: every key of the schema, with another value on one rank: refused by its name on all ranks, or, where
-// the schema says that it may differ, without effect on a bit. The list is the table: a new key is covered by being in it.
+// agreement_keys_test.cc: gives every key of the schema another value on one rank. All ranks must refuse the key by its name.
+// If the schema allows ranks to differ, no bit of the result may change. The keys come from the schema table, so that a new key
+// is tested too.
 #include "agreement.h"
 
 extern "C" {
@@ -12,7 +13,7 @@ using namespace agreement;
 
 namespace
 {
-// Configurations that accept keys of theirs. The first that takes a value is used.
+// Configurations to which a key can be added. The test uses the first one that accepts the changed key.
 std::vector<std::string> bases(const std::string &folder)
 {
     const std::string places = "\"offload_optimizer\": {\"nvme_path\": \"" + folder + "\", \"device\": \"";
@@ -80,7 +81,8 @@ std::string effective(const std::string &base, const zoff_config_key &row, const
     return text;
 }
 
-// A value other than the base's that a configuration takes and, if there is one, of which an engine can be made.
+// Find a value that differs from the base configuration's and that the configuration accepts. Prefer one with which an engine
+// can be made.
 bool find_change(const zoff_config_key &row, const std::vector<std::string> &all_bases, const std::string &folder, change *out)
 {
     rank_job job(2, 20);
@@ -151,7 +153,7 @@ TEST(Agreement, EveryKeyOfTheSchema)
             const auto want = run(ranks, say(false));
             for (unsigned rank = 0; rank < ranks; rank++) {
                 EXPECT_EQ(ZOFF_OK, got[rank].status) << got[rank].message;
-                EXPECT_TRUE(got[rank].weights == want[rank].weights) << "other weights on rank " << rank;
+                EXPECT_TRUE(got[rank].weights == want[rank].weights) << "weights differ on rank " << rank;
             }
             without_effect++;
         } else {
@@ -174,7 +176,7 @@ TEST(Agreement, EveryKeyOfTheSchema)
     EXPECT_GT(without_effect, 10u);
 }
 
-// Several at a time are all named; and the engine can be sealed when they are mended.
+// The message names all keys that differ. After they are corrected the same engine can be sealed.
 TEST(Agreement, AllDifferencesAreNamedAtOnce)
 {
     quiet log;

@@ -1,5 +1,6 @@
-// agreement_step_test.cc: every value that a step takes beside gradients, other on one rank: an error before anything is
-// changed, which names it. The step is dropped and taken again with the right values, and nothing shows of it.
+// agreement_step_test.cc: gives one rank a different value for each argument of a step except gradients. The step must fail
+// before it changes anything, and the error must name the value. The test drops the step and repeats it with the right values;
+// the result must not differ from a run without the error.
 #include "agreement.h"
 
 #include <cstddef>
@@ -8,10 +9,10 @@ using namespace agreement;
 
 namespace
 {
-// What one rank does differently in a step: to its arguments, or to its engine beforehand; and how that is taken back.
+// One difference on one rank: to the arguments of a step, or to the engine before the step. Includes how to undo it.
 struct difference {
-    const char *name;  // what the message must say; NULL: it has no effect
-    const char *shown; // and of its values; NULL: nothing
+    const char *name;  // the name that the message must contain; NULL: the difference has no effect
+    const char *shown; // the values that the message must contain; NULL: not checked
     std::function<void(zoff_step_args &, std::vector<zoff_optimizer_hyper> &)> args;
     std::function<void(zoff_engine *, bool back)> engine;
 };
@@ -51,10 +52,10 @@ std::vector<difference> differences()
     };
     std::vector<difference> all = {
         {"zoff_step_args.t", "is 2 on rank 0 and 7 on rank 1", [](auto &a, auto &) { a.t = 7; }, nullptr},
-        {nullptr, nullptr, [](auto &a, auto &) { a.t = 2; }, nullptr}, // what the engine counts itself
+        {nullptr, nullptr, [](auto &a, auto &) { a.t = 2; }, nullptr}, // the same step number that the engine counts
         {"zoff_step_args.clip_norm", "is 1 on rank 0 and 0.5 on rank 1", [](auto &a, auto &) { a.clip_norm = 0.5; }, nullptr},
         {"zoff_step_args.clip_norm", "is 1 on rank 0 and 0 on rank 1", [](auto &a, auto &) { a.clip_norm = -1; }, nullptr},
-        {nullptr, nullptr, [](auto &a, auto &) { a.clip_norm = 1; }, nullptr}, // the configuration's
+        {nullptr, nullptr, [](auto &a, auto &) { a.clip_norm = 1; }, nullptr}, // the same value as in the configuration
         {"zoff_step_args.grad_scale", "is 1 on rank 0 and 0.5 on rank 1", [](auto &a, auto &) { a.grad_scale = 0.5; }, nullptr},
         {nullptr, nullptr, [](auto &a, auto &) { a.grad_scale = 1; }, nullptr},
         {"zoff_step_args.flags", "is 0 on rank 0 and 1 on rank 1", [](auto &a, auto &) { a.flags = ZOFF_STEP_ZERO_GRADS; },
@@ -103,7 +104,8 @@ struct life {
     std::vector<char> weights;
 };
 
-// Step 1, then step 2 with the difference on rank 1; where that is refused, retried and dropped, step 2 again; and step 3.
+// Take step 1, then step 2 with the difference on rank 1. If step 2 is refused, retry it, drop it, and take it without the
+// difference. Then take step 3.
 std::vector<life> live(unsigned ranks, const std::string &json, const difference *d)
 {
     rank_job job(ranks, 20);

@@ -1,4 +1,4 @@
-// agreement_structs_test.cc: every field of the public structs that an engine is built from, changed on one rank.
+// agreement_structs_test.cc: changes, on one rank, every field of the public structs from which an engine is built.
 #include "agreement.h"
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace
 enum verdict { REFUSED, WITHOUT_EFFECT };
 
 struct mutation {
-    const char *field, *named; // what the message must say
+    const char *field, *named; // named: the text that the message must contain
     size_t offset, bytes;
     verdict expected;
     std::function<void(saying &)> change;
@@ -28,7 +28,7 @@ mutation harmless(const char *field, size_t offset, size_t bytes, std::function<
     return {field, "", offset, bytes, WITHOUT_EFFECT, std::move(change)};
 }
 
-// Each byte of a struct belongs to a field that the list names, but for padding: a new field fails here until it is listed.
+// Every byte of a struct must belong to a field in the list, or be padding. A new field fails here until it is listed.
 void expect_covered(const std::vector<mutation> &list, size_t size)
 {
     std::vector<bool> covered(size, false);
@@ -38,7 +38,7 @@ void expect_covered(const std::vector<mutation> &list, size_t size)
     }
     for (size_t i = 0, hole = 0; i < size; i++) {
         hole = covered[i] ? 0 : hole + 1;
-        EXPECT_LT(hole, sizeof(size_t)) << "the bytes before " << i + 1 << " are of a field that is not listed";
+        EXPECT_LT(hole, sizeof(size_t)) << "the bytes before offset " << i + 1 << " belong to a field that is not listed";
     }
 }
 
@@ -70,7 +70,7 @@ size_t try_all(
             if (mutated.expected == WITHOUT_EFFECT) {
                 EXPECT_EQ(ZOFF_OK, got[rank].status) << got[rank].message;
                 EXPECT_EQ(want[rank].weights.size(), got[rank].weights.size());
-                EXPECT_TRUE(want[rank].weights == got[rank].weights) << "other weights on rank " << rank;
+                EXPECT_TRUE(want[rank].weights == got[rank].weights) << "weights differ on rank " << rank;
             } else {
                 EXPECT_EQ(ZOFF_ERR_INVALID, got[rank].status) << got[rank].message;
                 EXPECT_EQ("seal", got[rank].call) << got[rank].message;
@@ -98,9 +98,9 @@ TEST(Agreement, EveryFieldOfTheOptions)
         harmless(FIELD(zoff_engine_opts, struct_size),
                  [](saying &s) { s.opts.struct_size = offsetof(zoff_engine_opts, progress_thread); }),
         harmless(FIELD(zoff_engine_opts, config_path), [](saying &s) { s.opts.config_path = "/not/read"; }),
-        harmless(FIELD(zoff_engine_opts, config), nullptr), // the keys have a test of their own
+        harmless(FIELD(zoff_engine_opts, config), nullptr), // keys have a test of their own
         harmless(FIELD(zoff_engine_opts, accel), [&](saying &s) { s.opts.accel = host; }),
-        harmless(FIELD(zoff_engine_opts, comm), nullptr), // what makes them ranks
+        harmless(FIELD(zoff_engine_opts, comm), nullptr),  // each rank needs its own communicator
         harmless(FIELD(zoff_engine_opts, ranks), nullptr), // refused beside a communicator
         refused(FIELD(zoff_engine_opts, state_tier),
                 [&](saying &s) {
@@ -128,7 +128,7 @@ TEST(Agreement, EveryFieldOfAParameter)
         refused(
             FIELD(zoff_param_desc, value), [](saying &s) { s.params[2].value = nullptr; },
             "the checksum of the first weights of parameter 2"),
-        harmless(FIELD(zoff_param_desc, grad), nullptr), // a rank without a gradient is a rank without work
+        harmless(FIELD(zoff_param_desc, grad), nullptr), // a rank without gradients is allowed: it contributes nothing
         refused(FIELD(zoff_param_desc, count), [](saying &s) { s.params[0].count -= 8; }),
         refused(FIELD(zoff_param_desc, slices), [](saying &s) { s.params[1].slices = 1; }),
         harmless(FIELD(zoff_param_desc, value_stride),
@@ -153,7 +153,7 @@ TEST(Agreement, EveryFieldOfAParameter)
             count += try_all({one}, BASE);
             continue;
         }
-        // The weights of rank 1 lie elsewhere: rank 0 has the same.
+        // Rank 1 has its weights at another stride or place. The bits must equal those of the unchanged run.
         count++;
         const auto want = run(2, [&](model &m, unsigned) { return m.usual(BASE); });
         const auto got = run(2, [&](model &m, unsigned rank) {
@@ -168,7 +168,7 @@ TEST(Agreement, EveryFieldOfAParameter)
     report("zoff_param_desc", count);
 }
 
-// First weights of the engine are of one model: another value on one rank is an error, also of one element.
+// First weights given to the engine must be equal on all ranks. A difference in one element is an error.
 TEST(Agreement, FirstWeightsOfTheEngine)
 {
     quiet log;
@@ -186,8 +186,8 @@ TEST(Agreement, FirstWeightsOfTheEngine)
     }
 }
 
-// All weights of the program become those of rank 0, frozen ones too, whatever their type and stride; what lies between slices
-// stays.
+// Weights of the program become those of rank 0 on every rank, frozen ones too, for every type and stride. Bytes between slices
+// do not change.
 TEST(Agreement, WeightsOfTheProgramBecomeThoseOfRank0)
 {
     quiet log;
@@ -238,7 +238,7 @@ TEST(Agreement, WeightsOfTheProgramBecomeThoseOfRank0)
     }
 }
 
-// A frozen weight that one rank does not have.
+// One rank lacks a frozen weight that the other has.
 TEST(Agreement, AFrozenWeightIsThereOnAllRanksOrOnNone)
 {
     quiet log;

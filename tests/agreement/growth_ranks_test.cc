@@ -1,5 +1,5 @@
-// growth_ranks_test.cc: what the plan of one rank holds over up to 4,096 ranks. Things are counted, not timed, and the exponent
-// of their growth is fitted.
+// growth_ranks_test.cc: measures how the plan of one rank grows, for up to 4,096 ranks. The tests count things instead of
+// timing them, and fit the exponent of the growth.
 #include "zoff_test.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace
 {
 using points = std::vector<std::pair<double, double>>;
 
-// Of log y over log x, by least squares.
+// The slope of log y over log x, fitted by least squares.
 double exponent(const points &all)
 {
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
@@ -46,7 +46,7 @@ struct made_plan {
     }
 };
 
-// The plan of 70 B parameters: no rank holds more of it because there are more ranks.
+// The plan of a model of 70 B parameters. More ranks must not make the plan of one rank larger.
 TEST(GrowthRanks, APlanDoesNotGrowWithTheRanks)
 {
     points bytes;
@@ -71,7 +71,7 @@ TEST(GrowthRanks, APlanIsLinearInParametersAndBuckets)
     EXPECT_LE(exponent(over_params), 1.1);
 }
 
-// The parts of 4,096 ranks are found one by one, and together they are the bucket.
+// Each rank of 4,096 computes its part alone. Together the parts are the whole bucket.
 TEST(GrowthRanks, APartIsFoundWithoutTheOthers)
 {
     const made_plan made(1, 4096, 100000);
@@ -89,7 +89,8 @@ TEST(GrowthRanks, APartIsFoundWithoutTheOthers)
     }
 }
 
-// What the communicator "nccl" stages on a device, in three lanes: 24 MiB up to 8,192 ranks, as docs/MEMORY.md says.
+// The staging memory of communicator "nccl" on a device, in three lanes: at most 24 MiB up to 8,192 ranks, as docs/MEMORY.md
+// says.
 TEST(GrowthRanks, WhatNcclStagesIsBounded)
 {
     for (unsigned ranks = 1; ranks <= 8192; ranks++) {
@@ -97,14 +98,14 @@ TEST(GrowthRanks, WhatNcclStagesIsBounded)
         ASSERT_GT(cut, 0u);
         ASSERT_EQ(0u, cut % 512);
         ASSERT_LE(bytes, 24u << 20) << ranks;
-        ASSERT_GE(bytes, 11u << 20) << ranks; /* and no less than half: rounds cost messages */
+        ASSERT_GE(bytes, 11u << 20) << ranks; /* at least half: more rounds mean more messages */
     }
     EXPECT_EQ(65536u, zoff_nccl_cut(64));
     EXPECT_EQ(1024u, zoff_nccl_cut(4096));
 }
 
-// Presence of 100,000 slices, a word for 64 of them: the result is that of bit by bit. What it takes is counted by
-// growth_operations.
+// The union of the presence bits of 100,000 slices, in words of 64 bits, equals a union bit by bit. growth_operations counts
+// the cost.
 TEST(GrowthRanks, PresenceIsAUnionOfWords)
 {
     enum { SLICES = 100000, WORDS = (SLICES + 63) / 64 };

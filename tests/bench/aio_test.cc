@@ -1,6 +1,6 @@
-// aio_test.cc: the benchmark of the file queue as a program: its JSON holds every figure that is asked of the project, what is
-// not measured or proves nothing is marked, it leaves nothing behind, and wrong options are refused. Nothing here depends on
-// how fast a disk is. One test alone runs it beside fio: the huge pages that it sets aside are the machine's.
+// aio_test.cc: tests the benchmark of the file queue as a program. The JSON must hold every required figure, and mark a figure
+// that is missing or proves nothing. The program must remove its files and refuse wrong options. No test depends on the speed
+// of the disk. Only one test runs beside fio, because the huge pages that it reserves belong to the whole machine.
 #include "bench_program.h"
 
 #include <fcntl.h>
@@ -51,7 +51,7 @@ class aio : public zoff_test::bench_program
         start(before + " " + PROGRAM + " --size 64Mi --folder '" + folder.path + "' " + options);
         load();
         EXPECT_EQ("aio", json_text(root, "bench"));
-        EXPECT_EQ("", shell("ls '" + folder.path + "' | grep -v out.json").output) << "it left something behind";
+        EXPECT_EQ("", shell("ls '" + folder.path + "' | grep -v out.json").output) << "it left files behind";
     }
     void check_figures() const
     {
@@ -60,7 +60,8 @@ class aio : public zoff_test::bench_program
     }
 };
 
-// Huge pages that are set aside, when no benchmark of this machine holds some: each locks the file for as long.
+// The number of reserved huge pages, read while no benchmark on this machine holds any. A benchmark locks the file while it
+// holds some.
 std::string pages_set_aside()
 {
     const char *const path = "/proc/sys/vm/nr_hugepages";
@@ -79,7 +80,7 @@ TEST_F(aio, races_with_fio_and_leaves_no_trace)
     run("", "--quick --seconds 12");
     check_figures();
     EXPECT_EQ(pages, pages_set_aside());
-    // What was measured on 64 MiB is not what is asked for, and says so.
+    // A verdict needs more than these 64 MiB. The JSON must say that this one is void.
     json_t *verdict = at("verdict", "read_vs_fio_1gib");
     EXPECT_TRUE(json_is_false(json_object_get(verdict, "held")));
     EXPECT_NE(std::string::npos, json_text(verdict, "void").find("64 MiB"));

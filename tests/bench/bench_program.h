@@ -1,5 +1,5 @@
-// bench_program.h: a benchmark run as a program, and what its JSON and its table must hold. Nothing here depends on how fast a
-// machine is.
+// bench_program.h: runs a benchmark as a program and checks its JSON and its table. No check depends on the speed of the
+// machine.
 #ifndef ZOFF_TESTS_BENCH_PROGRAM_H
 #define ZOFF_TESTS_BENCH_PROGRAM_H
 
@@ -15,7 +15,7 @@
 
 namespace zoff_test
 {
-// What a JSON says under a key; "" where that is no text.
+// The text under a key of a JSON object; "" if there is none.
 inline std::string json_text(const json_t *object, const char *key)
 {
     const char *value = json_string_value(json_object_get(object, key));
@@ -35,7 +35,8 @@ class bench_program : public testing::Test
         status = r.status;
         return r;
     }
-    // Take what it wrote. On a busy machine no round may be clean, which is status 3 and no fault of the program.
+    // Load the JSON that the run wrote. On a busy machine no round may be clean; the program then ends with status 3, which is
+    // no error.
     void load()
     {
         ASSERT_TRUE(status == 0 || status == 3) << status << "\n" << output;
@@ -57,19 +58,19 @@ class bench_program : public testing::Test
         }
     }
 
-    // Each figure has a number or says why not, what it means, and a line in the table.
+    // Each figure has a number or a reason why it has none, a meaning, and a line in the table.
     void expect_figure(const char *name) const
     {
         const json_t *value = at("ratios", name);
         ASSERT_TRUE(value) << name;
         if (json_is_null(value))
-            EXPECT_LT(0u, json_string_length(at("not_measured", name))) << name << " is neither measured nor excused";
+            EXPECT_LT(0u, json_string_length(at("not_measured", name))) << name << " has neither a number nor a reason";
         else
             EXPECT_TRUE(std::isfinite(json_real_value(value))) << name;
         EXPECT_TRUE(json_is_string(at("meanings", name))) << name;
         EXPECT_NE(std::string::npos, output.find(name)) << "the table lacks " << name;
     }
-    // And is no number that a ratio of times cannot be.
+    // As expect_figure(). If there is a number, it must be positive.
     void expect_ratio(const char *name) const
     {
         expect_figure(name);
@@ -90,7 +91,7 @@ inline void expect_help(const std::string &program, std::initializer_list<const 
         EXPECT_NE(std::string::npos, r.output.find(option)) << option;
 }
 
-// Each is refused with status 2 and a message that begins with the program's name.
+// Each option must be refused with status 2 and a message that begins with the program's name.
 inline void expect_refused(const std::string &program, const std::string &name, std::initializer_list<const char *> options)
 {
     for (const char *option : options) {

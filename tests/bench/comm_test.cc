@@ -1,5 +1,5 @@
-// comm_test.cc: the benchmark of operations over ranks as a program: started by mpirun it has every figure that is asked of the
-// project, alone it says how to start it, and wrong options are refused.
+// comm_test.cc: tests the benchmark of communication as a program. Under mpirun the output has every required figure. Without
+// mpirun the program says how to start it. Wrong options are refused.
 #include "bench_program.h"
 
 namespace
@@ -24,17 +24,17 @@ TEST_F(bench_comm, has_every_figure)
         for (const char *size : {"1mib", "16mib", "64mib"}) {
             expect_ratio((std::string(operation) + "_vs_mpi_" + size).c_str());
             const json_t *bytes = at("ratios", (std::string(operation) + "_bytes_" + size).c_str());
-            EXPECT_EQ(1.0, json_real_value(bytes)) << operation << " of " << size << ": more bytes than there are to send";
+            EXPECT_EQ(1.0, json_real_value(bytes)) << operation << " of " << size << ": sends more bytes than necessary";
         }
     }
     EXPECT_EQ(2, json_integer_value(json_object_get(root, "ranks")));
-    expect_figure("hidden_share"); // a difference of times: on a machine that is busy nothing may be hidden, or less
+    expect_figure("hidden_share"); // a difference of two times: on a busy machine it may be zero or negative
     expect_figure("hidden_share_by_itself");
     EXPECT_EQ(7u, json_array_size(json_object_get(root, "races")));
     for_each_row([](json_t *, json_t *row) { EXPECT_EQ(1u, json_array_size(json_object_get(row, "seconds"))); });
 }
 
-TEST_F(bench_comm, takes_a_part)
+TEST_F(bench_comm, runs_one_part_alone)
 {
     start(RANKS + " --only gather");
     ASSERT_NO_FATAL_FAILURE(load());

@@ -1,5 +1,5 @@
-// cpu_adam_test.cc: the benchmark of the CPU step as a program: its JSON holds every figure that is asked of the project, what
-// is not measured or proves nothing is marked, and wrong options are refused. Nothing here depends on how fast a machine is.
+// cpu_adam_test.cc: tests the benchmark of the CPU step as a program. The JSON must hold every required figure, and mark a
+// figure that is missing or proves nothing. Wrong options must be refused. No test depends on the speed of the machine.
 #include "bench_program.h"
 
 namespace
@@ -16,7 +16,7 @@ const char *const RATIOS[] = {
     "list_vs_calls_256", "list_vs_one_tensor",  "layout_worst_over_best", "layout_naive_over_staggered",
 };
 
-// What an engine would take that may have all elements there are.
+// The number of threads an engine would use if it had enough elements for all of them.
 unsigned library_threads()
 {
     float value = 0, grad = 0;
@@ -38,7 +38,7 @@ unsigned library_threads()
 class cpu_adam : public zoff_test::bench_program
 {
   protected:
-    // False where this machine cannot run it.
+    // Returns false if this machine cannot run the benchmark.
     bool run(const std::string &options)
     {
         if (start(PROGRAM + " " + options).output.find("lacks") != std::string::npos)
@@ -57,12 +57,12 @@ TEST_F(cpu_adam, writes_every_figure)
     EXPECT_EQ(library_threads(), json_integer_value(json_object_get(root, "threads")));
     for (const char *name : RATIOS)
         expect_ratio(name);
-    // What was measured at 64 Ki elements is not what is asked for, and says so.
+    // A verdict needs more than these 64 Ki elements. The JSON must say that this one is void.
     EXPECT_TRUE(json_is_false(json_object_get(at("verdict", "share_bf16"), "held")));
     EXPECT_NE(std::string::npos, json_text(at("verdict", "share_bf16"), "void").find("65536 elements"));
     EXPECT_DOUBLE_EQ(1.75, json_real_value(json_object_get(at("verdict", "vs_chain"), "at_least")));
     EXPECT_DOUBLE_EQ(1.1, json_real_value(json_object_get(at("verdict", "layout_worst_over_best"), "at_most")));
-    // One round is not enough for anything.
+    // One round is never enough for a verdict.
     EXPECT_TRUE(json_is_false(json_object_get(root, "enough_clean_rounds")));
 }
 
@@ -80,7 +80,7 @@ TEST_F(cpu_adam, lists_all_contestants)
           "zoff_bf16_keep", "zoff_f16_keep", "zoff_adagrad", "zoff_lion",  "zoff_sgd_momentum", "zoff_sgd",  "plain_fp32",
           "chain_upcast",   "chain_norm",    "chain_scale",  "chain_adam", "chain_cast",        "chain",     "norm_zoff_bf16"})
         EXPECT_NE(std::string::npos, names.find(std::string(" ") + name + " ")) << name;
-    // A part that did not run is told as such.
+    // A part that did not run must be listed as not measured.
     EXPECT_TRUE(json_is_null(at("ratios", "list_vs_calls_1k")));
     EXPECT_TRUE(json_is_string(at("not_measured", "list_vs_calls_1k")));
 }
@@ -92,7 +92,7 @@ TEST_F(cpu_adam, obeys_its_options)
     EXPECT_STREQ("scalar", json_string_value(json_object_get(root, "isa")));
     EXPECT_EQ(1, json_integer_value(json_object_get(root, "threads")));
     EXPECT_TRUE(json_is_null(at("ratios", "share_bf16")));
-    EXPECT_TRUE(json_is_null(at("ratios", "scaling_1_to_2"))) << "one thread scales nowhere";
+    EXPECT_TRUE(json_is_null(at("ratios", "scaling_1_to_2"))) << "scaling needs more than one thread";
     EXPECT_EQ(std::string::npos, output.find("zoff_bf16"));
 }
 

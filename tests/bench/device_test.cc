@@ -1,5 +1,6 @@
-// device_test.cc: the benchmark of the step over a device as a program: over the emulated device, and over CUDA's plug-in where
-// that was built, on a runtime made of threads. It has every figure, and counts what it should; wrong options are refused.
+// device_test.cc: tests the benchmark of the device step as a program. It runs over the emulated device and, if CUDA's plug-in
+// was built, over a CUDA runtime made of threads. Every figure must be there, counts must be right, and wrong options must be
+// refused.
 #include "bench_program.h"
 
 namespace
@@ -16,7 +17,7 @@ const char *const RATIOS[] = {"wall_over_slowest",    "wall_over_kernels",      
 class bench_device : public zoff_test::bench_program
 {
   protected:
-    // What does not depend on how fast anything is, whatever the device.
+    // The checks that hold for every device and do not depend on speed.
     void expect_whole(const char *backend)
     {
         for (const char *name : RATIOS)
@@ -27,10 +28,12 @@ class bench_device : public zoff_test::bench_program
             EXPECT_TRUE(json_is_true(json_object_get(at("verdict", name), "held"))) << name;
         }
         expect_figure("bytes_per_parameter");
-        EXPECT_EQ(4.0, json_real_value(at("ratios", "bytes_per_parameter"))) << "gradients down and weights up, once each";
+        EXPECT_EQ(4.0, json_real_value(at("ratios", "bytes_per_parameter")))
+            << "each gradient is downloaded once and each weight uploaded once";
         EXPECT_TRUE(json_is_true(json_object_get(at("verdict", "bytes_per_parameter"), "held")));
         for (const char *name : {"wall_over_slowest", "duplex_over_memcpy"}) {
-            EXPECT_FALSE(json_is_true(json_object_get(at("verdict", name), "held"))) << name << " of no bus proves nothing";
+            EXPECT_FALSE(json_is_true(json_object_get(at("verdict", name), "held")))
+                << name << " must not hold without a real bus";
             EXPECT_NE("", json_text(at("verdict", name), "void")) << name;
         }
         EXPECT_EQ(backend, json_text(json_object_get(root, "accelerator"), "backend"));
@@ -57,7 +60,7 @@ TEST_F(bench_device, has_every_figure)
     EXPECT_EQ(1 << 20, json_integer_value(json_object_get(root, "elements")));
 }
 
-TEST_F(bench_device, takes_a_part)
+TEST_F(bench_device, runs_one_part_alone)
 {
     start(PROGRAM + " --accel emulated --quick --elements 1Mi --only copies,step");
     ASSERT_NO_FATAL_FAILURE(load());

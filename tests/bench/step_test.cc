@@ -1,6 +1,6 @@
-// step_test.cc: the benchmark of the whole step as a program: its JSON holds every figure that is asked of the project, what is
-// not measured or proves nothing is marked, all contestants compute the same, nothing is left on the disk, and wrong options
-// are refused. Nothing here depends on how fast a machine is.
+// step_test.cc: tests the benchmark of the whole step as a program. The JSON must hold every required figure, and mark a figure
+// that is missing or proves nothing. All contestants must compute the same states, no file may be left, and wrong options must
+// be refused. No test depends on the speed of the machine.
 #include "bench_program.h"
 
 namespace
@@ -43,7 +43,7 @@ TEST_F(step, writes_every_figure)
     EXPECT_TRUE(json_is_boolean(json_object_get(root, "enough_clean_rounds")));
     for (const char *name : RATIOS) {
         expect_figure(name);
-        // What was measured with such a model is not what is asked for, and says so.
+        // A verdict needs a larger model than this. The JSON must say that this one is void.
         EXPECT_TRUE(json_is_false(json_object_get(at("verdict", name), "held"))) << name;
         EXPECT_TRUE(json_is_null(at("ratios", name)) || json_is_string(json_object_get(at("verdict", name), "void"))) << name;
     }
@@ -72,13 +72,13 @@ TEST_F(step, contestants_have_the_same_states_and_leave_nothing_behind)
     EXPECT_EQ(rivals, has_row("extra", "libaio_pattern_grads"));
     EXPECT_TRUE(json_is_true(json_object_get(root, "states_agree"))) << output;
     EXPECT_LE(rivals ? 3 : 2, json_integer_value(json_object_get(root, "states_compared")));
-    // All states are read from the file by a step of the small budget, and no more than half of them by the large one.
+    // With the small budget a step reads all states from the file; with the large budget at most half of them.
     const json_int_t states = json_integer_value(at("plan", "state_bytes"));
     EXPECT_LE(states, json_integer_value(json_object_get(root, "step_read_bytes")));
     EXPECT_GE(states / 8, json_integer_value(at("plan", "host_bytes")));
     EXPECT_LE(40, json_integer_value(at("plan", "chunk_count")));
     EXPECT_NEAR(0.5, (double)json_integer_value(at("plan_cached50", "resident_bytes")) / (double)states, 0.05);
-    // A part that did not run is told as such.
+    // A part that did not run must be listed as not measured.
     EXPECT_TRUE(json_is_null(at("ratios", "two_paths_speedup")));
     EXPECT_EQ("out.json\n", shell("ls '" + folder.path + "'").output);
 }

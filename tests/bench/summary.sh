@@ -1,9 +1,9 @@
 #!/bin/sh
-# summary.sh PYTHON ROOT: bench/summary leaves out samples and nothing else, and bench/results holds what it has written.
+# summary.sh PYTHON ROOT: checks that bench/summary drops only the samples, and that bench/results holds its output.
 python=$1 root=$2 failed=0
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
-check() { # words, input, what is expected of it
+check() { # title, input, expected output
     if ! "$python" "$root/bench/summary" "$2" >"$scratch/out" || ! diff "$3" "$scratch/out"; then
         echo "failed: $1"
         failed=1

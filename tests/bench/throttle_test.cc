@@ -1,5 +1,5 @@
-// throttle_test.cc: the disk of known speed that benchmarks use: the process goes into a cgroup and comes back, the bound
-// binds, and where it cannot be had the reason is told.
+// throttle_test.cc: tests the bandwidth limit that benchmarks put on a disk. The process enters a cgroup and leaves it again,
+// and the limit holds. If no limit can be set, the reason is given.
 #include "shell.h"
 #include "throttle.h"
 #include "zoff_test.h"
@@ -51,7 +51,7 @@ class throttled : public testing::Test
     std::string home;
 };
 
-TEST_F(throttled, the_process_goes_in_and_comes_back)
+TEST_F(throttled, the_process_enters_and_leaves_the_cgroup)
 {
     EXPECT_NE(home, own_cgroups());
     EXPECT_NE(std::string::npos, own_cgroups().find("zoff-bench-"));
@@ -60,10 +60,10 @@ TEST_F(throttled, the_process_goes_in_and_comes_back)
     throttle_close(&t);
     EXPECT_EQ(home, own_cgroups());
     EXPECT_FALSE(there(own.c_str()));
-    throttle_close(&t); // nothing left to do
+    throttle_close(&t); // the second close has no effect
 }
 
-TEST_F(throttled, a_child_that_still_runs_goes_home_too)
+TEST_F(throttled, a_child_that_still_runs_leaves_the_cgroup_too)
 {
     const std::string own = t.own;
     ASSERT_EQ(0, system("sleep 5 >/dev/null 2>&1 &"));
@@ -71,10 +71,9 @@ TEST_F(throttled, a_child_that_still_runs_goes_home_too)
     EXPECT_FALSE(there(own.c_str()));
 }
 
-TEST_F(throttled, the_bound_binds)
+TEST_F(throttled, the_limit_holds)
 {
-    // A slow machine is slower still, so only the time that it must take at least says anything: 0.67 s, less what the kernel
-    // gives in advance.
+    // A slow machine takes longer still, so only a lower bound can be checked: 0.67 s, less the burst that the kernel allows.
     const size_t bytes = (size_t)64 << 20;
     void *memory = nullptr;
     ASSERT_EQ(0, posix_memalign(&memory, 4096, bytes));
@@ -94,12 +93,12 @@ TEST_F(throttled, the_bound_binds)
     free(memory);
 }
 
-TEST_F(throttled, another_bound_for_another_file)
+TEST_F(throttled, a_second_file_has_its_own_limit)
 {
     EXPECT_EQ(0, throttle_add(&t, folder.path.c_str(), 2 * RATE)) << t.reason;
     EXPECT_EQ(-1, throttle_add(&t, "/proc", RATE));
     EXPECT_NE(std::string::npos, std::string(t.reason).find("/proc")) << t.reason;
-    EXPECT_NE(home, own_cgroups()) << "the first bound is still in force";
+    EXPECT_NE(home, own_cgroups()) << "the first limit still applies";
 }
 
 TEST(throttle, a_file_on_no_disk_is_refused_with_the_reason)

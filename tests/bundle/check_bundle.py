@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""check_bundle.py: packs the GPU bundle from a build folder and holds it to what a bare machine can be asked for.
+"""check_bundle.py: packs the GPU bundle from a build folder and checks that it runs on a bare machine.
 
 check_bundle.py SOURCES BUILD FOLDER RUNTIME
 
-FOLDER is made anew. RUNTIME has a libcudart that needs no GPU: over it programs run as they would over the real one, as they should,
-and for too long, and with a plug-in that cannot be loaded, which must not pass; and as on machines that lack something."""
+FOLDER is emptied first. RUNTIME holds a libcudart that needs no GPU. Programs of the bundle run over it, once as intended, once
+with too little time, and once with a plug-in that cannot be loaded: the last two must fail. Other runs simulate machines that
+lack something."""
 import json
 import os
 import platform
@@ -15,7 +16,8 @@ import sys
 import time
 
 MOST_BYTES = 60 << 20
-# The machine's own: the C library and the loader, and what its C++, CUDA and NCCL have; the runner looks for the latter.
+# Libraries that the bundle must not contain. The machine supplies the C library and the loader; its C++, CUDA and NCCL
+# installations supply the rest, which the runner searches.
 SYSTEM = ("linux-vdso.so", "ld-linux", "libc.so.", "libm.so.", "libmvec.so.", "libpthread.so.", "libdl.so.", "librt.so.")
 LARGE = ("libcublas.so.", "libcublasLt.so.", "libnccl.so.")
 NEVER = SYSTEM + LARGE + ("libcuda.so", "libnvidia", "libmpi")
@@ -67,7 +69,8 @@ def check_about(bundle):
     print(about)
     if not about["version"][0].isdigit() or not about["cudart"].startswith("libcudart.so."):
         complain(f"about: {about}")
-    # What RHEL 9 has is enough for what is built where the headers themselves do not ask for more, as those of glibc 2.38 do.
+    # RHEL 9 must be able to run the bundle. A build machine with glibc 2.38 or newer is exempt: its headers themselves require
+    # more.
     if numbers(platform.libc_ver()[1]) < (2, 38) and (numbers(about["glibc"]) > (2, 34) or numbers(about["glibcxx"]) > (3, 4, 29)):
         complain(f"wants glibc {about['glibc']} and libstdc++ {about['glibcxx']}; 2.34 and 3.4.29 are what RHEL 9 has")
 
@@ -98,7 +101,7 @@ def start(bundle, results, arguments, **environment):
 
 
 def run(bundle, folder, arguments, status, **environment):
-    """What the runner writes down; None where nothing ran."""
+    """Run the bundle; return the results that the runner wrote, or None if nothing ran."""
     results = os.path.join(folder, "results.json")
     if os.path.exists(results):
         os.remove(results)
@@ -106,7 +109,7 @@ def run(bundle, folder, arguments, status, **environment):
     said = runner.communicate()[0]
     print(said)
     if runner.returncode != status:
-        complain(f"{' '.join(arguments)}: exit status {runner.returncode}, {status} was expected")
+        complain(f"{' '.join(arguments)}: exit status {runner.returncode}, {status} expected")
     if not os.path.exists(results):
         return None
     with open(results, encoding="utf-8") as f:
@@ -134,7 +137,7 @@ def check_run(bundle, folder, runtime):
 
 
 def check_bench(bundle, folder, runtime):
-    """The JSON of a benchmark is part of the results."""
+    """The results include the JSON of a benchmark."""
     told = run(bundle, folder, ["--quick", "--only", "^device$", "--elements", "1Mi"], 0, ZOFF_CUDART_PATH=runtime)
     device = told["programs"][0]
     if device["verdict"] != "passed" or device["results"]["ratios"]["bytes_per_parameter"] != 4:
@@ -148,7 +151,7 @@ def check_timeout(bundle, folder, runtime):
 
 
 def check_broken(bundle, folder, runtime):
-    """A program of gtest that finds no accelerator runs nothing and says that it passed."""
+    """A gtest program that finds no accelerator runs no test and reports success. The runner must report a failure."""
     broken = os.path.join(folder, "broken")
     shutil.copytree(bundle, broken)
     with open(os.path.join(broken, "lib", "libzoff_cuda.so"), "wb") as f:
@@ -159,7 +162,7 @@ def check_broken(bundle, folder, runtime):
 
 
 def check_time(bundle, folder, runtime):
-    """What is not over when all time is has not failed, and is named."""
+    """A program that has not ended when the total time is over counts as unfinished, not as failed, and is named."""
     told = run(bundle, folder, ["--only", "^(zoff|kernels_test|kernels_bits.avx2)$", "--seconds", "2"], 1, ZOFF_CUDART_PATH=runtime)
     if told["verdict"] != "unfinished" or told["failed"] or told["unfinished"] != ["kernels_test", "kernels_bits.avx2"]:
         complain(f"time was over: {told['verdict']}, {told['failed']}, {told['unfinished']}")
@@ -185,7 +188,7 @@ def check_interrupted(bundle, folder, runtime):
 
 
 def check_lacking(bundle, folder, runtime):
-    """Machines that have an old C library, and no NCCL, as their ldd says; and a program that dies."""
+    """Simulate, by a false ldd, machines with an old C library and machines without NCCL. Also test a program that crashes."""
     tools = os.path.join(folder, "a folder of tools")
     os.makedirs(tools)
 

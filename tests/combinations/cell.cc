@@ -1,4 +1,4 @@
-// cell.cc: which cells there are, and the configuration of each.
+// cell.cc: the list of cells, and the configuration of each.
 #include "cell.h"
 
 #include <cstdio>
@@ -13,7 +13,8 @@ std::string cell::name() const
     return text;
 }
 
-// A slice of 700 elements is below stage3_param_persistence_threshold: its weights stay whole. Others are gathered.
+// A slice of 700 elements is below stage3_param_persistence_threshold, so its weights stay replicated. Larger slices are
+// gathered.
 std::string cell::config(const std::string &folder) const
 {
     const std::string path = "\"nvme_path\": \"" + folder + "\"";

@@ -1,4 +1,4 @@
-// group.cc: the ranks of a cell, each on a thread of its own.
+// group.cc: runs the ranks of a cell, each on its own thread.
 #include "group.h"
 
 #include "life.h"
@@ -13,7 +13,7 @@ namespace combinations
 {
 namespace
 {
-// From rank 0 to all, as MPI_Bcast does.
+// Sends bytes from rank 0 to all ranks, as MPI_Bcast does.
 class broadcast
 {
   public:
@@ -56,14 +56,14 @@ zoff_status join_over_nccl(const cell &c, unsigned rank, broadcast &all, zoff_co
     opts.struct_size = sizeof opts;
     opts.rank = rank;
     opts.size = c.ranks;
-    opts.device = static_cast<int>(rank % 2); // as many as the runtime of the tests has
+    opts.device = static_cast<int>(rank % 2); // the test runtime has two devices
     opts.timeout_seconds = 60;
     opts.broadcast = broadcast::call;
     opts.ctx = &door;
     return zoff_comm_open_nccl(&opts, out);
 }
 
-// The words of the first rank that has some; or all that the ranks say.
+// The message of the first rank that has one; otherwise the results of all ranks.
 std::string put_together(const std::vector<std::string> &results)
 {
     std::string text;
@@ -124,7 +124,7 @@ std::string group::run(const cell &c, const std::string &folder)
         on_each(c.ranks, [&](unsigned rank) { results[rank] = life(c, folder, comms[rank], rank, *places[rank]).run(); });
     const std::string result = reason.empty() ? put_together(results) : "error: " + reason;
     if (result.compare(0, 6, "error:") == 0)
-        leave(); // whatever has failed may have broken the communicator
+        leave(); // the failure may have broken the communicator
     return result;
 }
 } // namespace combinations

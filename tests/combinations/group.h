@@ -1,4 +1,4 @@
-// group.h: the ranks of a cell and their devices. They stay for the next cell, for joining takes longer than a cell does.
+// group.h: the ranks of a cell and their devices. They are reused for the next cell, because joining takes longer than a cell.
 #ifndef ZOFF_TESTS_COMBINATIONS_GROUP_H
 #define ZOFF_TESTS_COMBINATIONS_GROUP_H
 #include "cell.h"
@@ -12,15 +12,15 @@ class group
 {
   public:
     ~group() { leave(); }
-    // What a cell comes to: "<hash>/<hash>", one for each rank, the same for the same weights, states, norms and clip factors;
-    // or "refused: <the library's words>". Anything else that goes wrong is "error: ...".
+    // Run a cell. The result is "<hash>/<hash>", one hash per rank. Hashes are equal when weights, states, norms and clip
+    // factors are equal. If the library refuses the cell: "refused: <message>". After any other failure: "error: ...".
     std::string run(const cell &c, const std::string &folder);
 
   private:
     std::string join(const cell &c);
     void leave();
 
-    std::string memory, wire; // of those that have joined
+    std::string memory, wire; // of the group that is open
     std::vector<zoff_comm *> comms;
     std::vector<std::unique_ptr<place>> places;
 };

@@ -1,4 +1,4 @@
-// life.cc: a training in small, through every kind of call that moves weights or states.
+// life.cc: a small training that uses every kind of call that moves weights or states.
 #include "life.h"
 
 #include "config_text.h"
@@ -33,7 +33,7 @@ bool life::fails(zoff_status status, const char *call)
     if (status >= 0)
         return false;
     words = std::string(call) + ": " + zoff_last_error();
-    for (size_t at; (at = words.find(folder)) != std::string::npos;) // a folder of its own for each run
+    for (size_t at; (at = words.find(folder)) != std::string::npos;) // differs between runs
         words.replace(at, folder.size(), "FOLDER");
     return true;
 }
@@ -42,7 +42,7 @@ bool life::open()
 {
     const std::string text = c.config(folder);
     zoff_config *config = nullptr;
-    refused = true; // whatever fails until it is sealed
+    refused = true; // every failure up to seal counts as a refusal
     if (fails(zoff_test::config_from_text(text.data(), text.size(), "cell.json", &config), "configuration"))
         return false;
     zoff_engine_opts opts = {};
@@ -79,7 +79,7 @@ bool life::open()
     return true;
 }
 
-// What a forward pass does with weights that are the engine's.
+// Fetch, read and release each slice, as a forward pass does with weights that the engine owns.
 bool life::borrow_weights()
 {
     if (c.weights == "caller")
@@ -112,7 +112,7 @@ bool life::hand_over(size_t i, size_t slice, unsigned round)
     return !fails(zoff_grad_ready(engine, static_cast<zoff_param>(i), slice, where.stream()), "grad_ready");
 }
 
-// Gradients come last to first, as a backward pass has them. One slice has none in every third round.
+// Gradients come last to first, as in a backward pass. In every third round one slice has none.
 bool life::micro_step(unsigned step, unsigned micro)
 {
     const unsigned round = step * c.micro + micro;
@@ -172,7 +172,7 @@ bool life::add_states()
     return true;
 }
 
-// Windows of states, and weights, changed between two steps.
+// Change windows of states, and weights, between two steps.
 bool life::change()
 {
     const std::vector<float> some(900, 0.25f);
@@ -200,7 +200,7 @@ std::string life::run()
     good = good && add_weights() && add_states() && change();
     for (unsigned micro = 0; good && micro < c.micro; micro++)
         good = micro_step(STEPS, micro);
-    if (good && c.tier == "persist") { // another process, which makes its weights of the states
+    if (good && c.tier == "persist") { // another process opens the files and derives its weights from the states
         zoff_engine_destroy(engine);
         engine = nullptr;
         int64_t t = 0;

@@ -1,4 +1,4 @@
-// life.h: what one rank of a cell does.
+// life.h: the training that one rank of a cell does.
 #ifndef ZOFF_TESTS_COMBINATIONS_LIFE_H
 #define ZOFF_TESTS_COMBINATIONS_LIFE_H
 #include "cell.h"
@@ -11,7 +11,7 @@ class life
   public:
     life(const cell &c, const std::string &folder, zoff_comm *comm, unsigned rank, place &where);
     ~life();
-    // Steps, windows of states, push and pull; with files that persist, an engine that is opened again.
+    // Takes steps, reads and writes windows of states, pushes and pulls. If files persist, it also reopens the engine.
     std::string run();
 
   private:
@@ -32,7 +32,7 @@ class life
     zoff_engine *engine = nullptr;
     void *value[TENSOR_COUNT] = {}, *grad[TENSOR_COUNT] = {};
     hash sum;
-    std::string words; // of what went wrong
+    std::string words; // the message of the first failure
     bool refused = false;
 };
 } // namespace combinations

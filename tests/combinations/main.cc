@@ -1,4 +1,4 @@
-// main.cc: a line for each cell, or one table of them.
+// main.cc: prints one line for each cell, or one table of all cells.
 #include "group.h"
 #include "model.h"
 #include "table.h"
@@ -82,7 +82,7 @@ std::vector<combinations::cell> chosen_cells(const options &o)
     return chosen;
 }
 
-// What is wrong with a table, and with the page that has it.
+// Print the faults of a table and of the page that contains it; return their number.
 size_t judge(const combinations::table &found, const std::string &page)
 {
     std::vector<std::string> complaints = found.complaints();

@@ -40,7 +40,8 @@ struct tensor {
     size_t total() const { return count * slices; }
 };
 
-// Every pair of types that the kernels have paths of their own for; a parameter of several slices; one without states.
+// Contains every pair of types for which the kernels have a path of their own, a parameter of several slices, and one without
+// states.
 const tensor TENSORS[] = {{"embedding", 3000, 1, ZOFF_BF16, ZOFF_BF16, false},
                           {"layers", 700, 3, ZOFF_F32, ZOFF_F32, false},
                           {"head", 1500, 1, ZOFF_BF16, ZOFF_F32, false},
@@ -52,7 +53,7 @@ inline size_t bytes_of(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? 4 : 2;
 }
 
-// Numbers in (-scale, scale), in the memory of a type.
+// Random numbers in (-scale, scale), stored in the given type.
 inline std::vector<char> numbers(zoff_dtype dtype, size_t count, uint64_t seed, double scale)
 {
     std::vector<char> out(count * bytes_of(dtype));

@@ -1,4 +1,4 @@
-// place.cc: the host's memory, the emulated device's, a CUDA device's.
+// place.cc: memory of the host, of the emulated device and of a CUDA device.
 #include "place.h"
 
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ class device : public place
     void *own;
 };
 
-// Its memory is the process', and belongs to the streams.
+// Memory of the emulated device is memory of the process. Only its streams may touch it.
 class emulated : public device
 {
   public:
@@ -73,7 +73,7 @@ class emulated : public device
     }
 };
 
-// The runtime that the plug-in has loaded: this program is built without CUDA.
+// The CUDA runtime that the plug-in has loaded. This program itself is built without CUDA.
 struct runtime {
     int (*alloc)(void **, size_t);
     int (*free)(void *);
@@ -123,7 +123,7 @@ class cuda : public device
     }
     void move(void *to, const void *from, size_t bytes)
     {
-        enum { BY_ADDRESS = 4 }; // cudaMemcpyDefault
+        enum { BY_ADDRESS = 4 }; // the value of cudaMemcpyDefault
         if (r.copy(to, from, bytes, BY_ADDRESS, own) != 0)
             throw std::runtime_error("a copy of the trainer's has failed");
         wait();

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""same_bits.py: does another version of the library train to the same bits, and refuse the same combinations?
+"""same_bits.py: checks that another version of the library trains to the same bits and refuses the same combinations.
 
-    tests/combinations/same_bits.py COMMIT --work /var/tmp/bits              COMMIT beside the sources as they are
+    tests/combinations/same_bits.py COMMIT --work /var/tmp/bits              compares COMMIT with the current sources
     tests/combinations/same_bits.py COMMIT --work /var/tmp/bits --sample 9  one in nine cells, fewer steps
 
-Builds both, runs the same things on each, and compares line by line: every cell of tests/combinations (the program of the newer
-sources, over the public headers of each), with the libraries of the tests that stand in for CUDA and NCCL too; examples/gpt of
-1, 2 and 4 ranks in stages 0 to 3 with states in DRAM and in files, and with the engine's own weights; the five runs of
-scripts/demo. Exits 0 when every line is the same; words of refusals may differ with --words-may-differ."""
+Builds both versions, runs the same programs on each, and compares the output line by line:
+- every cell of tests/combinations. The program comes from the newer sources and is built against the public headers of each
+  version. Cells also run over the test libraries that stand in for CUDA and NCCL.
+- examples/gpt with 1, 2 and 4 ranks in stages 0 to 3. States are in DRAM or in files; the engine may own the weights.
+- the five runs of scripts/demo.
+
+Exits with 0 when every line is the same. With --words-may-differ the text of a refusal may differ."""
 import argparse
 import json
 import os
@@ -21,7 +24,7 @@ LICENCES = "/usr/share/common-licenses"
 
 
 def run(command, folder, environment=None, seconds=3600):
-    """Standard output of a command that has to succeed."""
+    """Return the standard output of a command; end the program if the command fails."""
     done = subprocess.run(command, cwd=folder, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=seconds)
     if done.returncode:
@@ -30,7 +33,7 @@ def run(command, folder, environment=None, seconds=3600):
 
 
 class Version:
-    """The sources of one version, its libraries and programs."""
+    """The sources of one version, its libraries and its programs."""
 
     def __init__(self, name, work, commit):
         self.name, self.work = name, os.path.join(work, name)
@@ -44,7 +47,7 @@ class Version:
             subprocess.run(["tar", "-x", "-C", self.sources], input=archive, check=True)
 
     def make(self):
-        """True when the libraries that stand in for CUDA and NCCL are there, too."""
+        """Returns True if the libraries that stand in for CUDA and NCCL were built, too."""
         run(["cmake", "-S", self.sources, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DZOFF_TESTS=ON"], ROOT)
         known = run(["ninja", "-C", self.build, "-t", "targets", "all"], ROOT)
         stand_ins = [t for t in ("cuda_on_threads", "nccl_on_threads", "zoff_cuda", "zoff_nccl") if f"\n{t}: " in known]
@@ -63,7 +66,7 @@ class Version:
         return dict(line.split(": ", 1) for line in lines)
 
     def gpt(self, name, ranks, arguments):
-        """Losses and weights of a run of examples/gpt."""
+        """Return the losses and weights of a run of examples/gpt."""
         folder = os.path.join(self.work, "gpt")
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(os.path.join(folder, "states"))
@@ -78,7 +81,7 @@ class Version:
 
 
 def config_file(work, stage, device, owned):
-    """A ds_config for examples/gpt; the same file for both versions."""
+    """Write a ds_config for examples/gpt. Both versions read the same file."""
     offload = {"device": device, **({"nvme_path": "states", "buffer_count": 3} if device == "nvme" else {})}
     zero = {"stage": stage, "offload_optimizer": offload}
     if owned:
@@ -118,7 +121,7 @@ def gpt_runs(work, steps):
 
 
 def compare(both, words_may_differ):
-    """Prints what differs; the number of lines that do."""
+    """Print the lines that differ; return their number."""
     old, new = both
     different = 0
     for name in sorted(set(old) | set(new)):
@@ -134,9 +137,9 @@ def compare(both, words_may_differ):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="the other version")
-    parser.add_argument("--work", required=True, help="a folder for builds and runs")
-    parser.add_argument("--sample", type=int, default=1, metavar="N", help="one in N of the cells (all)")
-    parser.add_argument("--words-may-differ", action="store_true", help="a refusal may have other words")
+    parser.add_argument("--work", required=True, help="folder for builds and runs")
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="run one in N of the cells (default: all)")
+    parser.add_argument("--words-may-differ", action="store_true", help="the text of a refusal may differ")
     parser.add_argument("--only", choices=("cells", "nccl", "gpt"), help="this part alone")
     args = parser.parse_args()
     work = os.path.abspath(args.work)
@@ -152,7 +155,7 @@ def main():
             for name, ranks, arguments in gpt_runs(work, 20 if args.sample == 1 else 5):
                 lines.update(version.gpt(name, ranks, arguments))
     if not has_stand_ins:
-        print("not compared: cells over NCCL, for the toolkits of CUDA and NCCL are not here")
+        print("not compared: cells over NCCL, because the CUDA or NCCL toolkit is missing here")
     sys.exit(1 if compare(found, args.words_may_differ) else 0)
 
 

@@ -1,4 +1,4 @@
-// table.cc: fields of the table, reasons without the numbers of a cell, and trainings that must have the same bits.
+// table.cc: fields of the table, reasons without the numbers of one cell, and the cells that must have the same bits.
 #include "table.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ std::string row_of(const cell &c)
     return whose + " | " + c.memory + " | " + wire;
 }
 
-// The reason, whatever the ratio, the number of ranks, the device and the call that gives it.
+// The reason of a refusal without the name of the call. Ratio, number of ranks and device are replaced, so that equal reasons
+// are equal texts.
 std::string reason_of(const std::string &result)
 {
     std::string text = std::regex_replace(result, std::regex("^refused: [a-z_]+: (embedding: )?"), "");
@@ -37,7 +38,7 @@ std::string reason_of(const std::string &result)
     return std::regex_replace(text, std::regex("accelerator \"[a-z]+\""), "the accelerator");
 }
 
-// Cells with this in common train the same.
+// Cells with the same value of this text must train to the same bits.
 std::string training_of(const cell &c)
 {
     return std::to_string(c.ranks) + " rank(s), " + std::to_string(c.micro) + " micro-step(s), " +

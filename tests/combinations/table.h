@@ -1,5 +1,5 @@
-// table.h: what the cells come to, as one table: who has weights and gradients, and over what ranks speak, down; where states
-// are, across.
+// table.h: the results of all cells as one table. Rows: who owns weights and gradients, and the communicator. Columns: where
+// the states are.
 #ifndef ZOFF_TESTS_COMBINATIONS_TABLE_H
 #define ZOFF_TESTS_COMBINATIONS_TABLE_H
 #include "cell.h"
@@ -12,19 +12,19 @@ namespace combinations
 class table
 {
   public:
-    // Which field of the table a cell is in.
+    // The field of the table to which a cell belongs.
     static std::string field_of(const cell &c);
 
     void add(const cell &c, const std::string &result);
-    // Markdown: "yes" where all cells of a field work, else the number of the reason below.
+    // Markdown: "yes" if all cells of a field work, otherwise the number of the reason below the table.
     std::string text() const;
-    // What must not be: a field of which one cell works and another is refused; two cells of the same training with other bits.
+    // Faults: a field in which some cells work and others are refused, and two cells of the same training with different bits.
     std::vector<std::string> complaints() const;
 
   private:
     typedef std::pair<std::string, std::string> field;                // row, column
-    std::map<field, std::set<std::string>> outcomes;                  // "yes", or a reason
-    std::map<std::string, std::map<std::string, std::string>> hashes; // training -> hash -> a cell that has it
+    std::map<field, std::set<std::string>> outcomes;                  // "yes", or the reason of a refusal
+    std::map<std::string, std::map<std::string, std::string>> hashes; // training -> hash -> a cell that has this hash
 };
 } // namespace combinations
 #endif

@@ -1,5 +1,5 @@
-// cuda_test.cc: what is CUDA's own in the plug-in: memory that is not pinned, devices that are lost or not there, capture, and
-// that it leaves a thread's CUDA as it was. Steers the runtime that is made of threads.
+// cuda_test.cc: parts of the plug-in that only CUDA needs: memory that is not pinned, lost and missing devices, stream capture.
+// The plug-in must also leave the CUDA state of the calling thread unchanged. The tests steer the runtime made of threads.
 #include "accel_under_test.h"
 
 #include "host/control.h"
@@ -13,7 +13,7 @@ using namespace zoff_test;
 
 namespace
 {
-// The functions of that library, which the plug-in has loaded.
+// Functions of the runtime library that the plug-in has loaded.
 template <typename function> function in_cudart(const char *name)
 {
     char library[64];
@@ -58,7 +58,7 @@ class Cuda : public testing::Test
     void (*pin_most)(size_t) = nullptr;
 };
 
-TEST_F(Cuda, WhatIsNotPinnedGoesThroughABufferThatIs)
+TEST_F(Cuda, PageableMemoryIsCopiedThroughAPinnedBuffer)
 {
     log_catcher log;
     const size_t bytes = (5 << 20) + 13;
@@ -67,7 +67,7 @@ TEST_F(Cuda, WhatIsNotPinnedGoesThroughABufferThatIs)
         from[i] = (char)(i * 31 >> 3);
     void *there;
     ASSERT_ZOFF_OK(ops->alloc(device, bytes, &there));
-    pin_most(1 << 20); /* the first buffer that is not refused has 1 MiB, so it takes six parts */
+    pin_most(1 << 20); /* the first buffer size that is not refused is 1 MiB, so the copy takes six parts */
     ASSERT_ZOFF_OK(ops->pin(device, from.data(), bytes));
     ASSERT_ZOFF_OK(ops->pin(device, back.data(), bytes));
     log.expect("will not pin 5 MiB (out of memory; 0 MiB are pinned)");
@@ -80,7 +80,7 @@ TEST_F(Cuda, WhatIsNotPinnedGoesThroughABufferThatIs)
     EXPECT_EQ(2 * bytes, info().bounced_bytes);
     EXPECT_EQ(1u << 20, info().pinned_bytes);
     EXPECT_EQ(0u, info().pageable_copies);
-    EXPECT_EQ(1u, log.count("will not pin")) << "once is enough";
+    EXPECT_EQ(1u, log.count("will not pin")) << "one warning is enough";
     ops->unpin(device, from.data());
     ops->free(device, there);
 }
@@ -131,8 +131,8 @@ TEST_F(Cuda, ACopyWithinPinnedMemoryOfTheHostHoldsNobodyUp)
         ops->unpin(device, memory->data());
 }
 
-// An engine is one thread's; a device may be that of several. What is pinned, and the buffers of streams, are in lists that all
-// of them change.
+// One thread uses an engine, but engines of several threads may share a device. All threads change the lists of pinned memory
+// and of stream buffers.
 TEST_F(Cuda, SeveralThreadsShareADevice)
 {
     enum { THREADS = 4, ROUNDS = 200, BYTES = 4096 };
@@ -142,14 +142,14 @@ TEST_F(Cuda, SeveralThreadsShareADevice)
             std::vector<char> pinned(BYTES), from(BYTES), to(BYTES);
             for (int round = 0; round < ROUNDS; round++) {
                 void *own = nullptr;
-                const bool copies = round % 100 == 0; // a stream takes a while to come and go
+                const bool copies = round % 100 == 0; // creating and destroying a stream takes long
                 ASSERT_ZOFF_OK(ops->pin(device, pinned.data(), pinned.size()));
                 if (copies) {
                     std::fill(from.begin(), from.end(), (char)(t * 31 + round));
                     void *there = nullptr;
                     ASSERT_ZOFF_OK(ops->alloc(device, BYTES, &there));
                     ASSERT_ZOFF_OK(zoff_accel_stream_open(device, &own));
-                    ASSERT_ZOFF_OK(ops->copy(device, own, there, from.data(), BYTES)); // neither is pinned
+                    ASSERT_ZOFF_OK(ops->copy(device, own, there, from.data(), BYTES)); // neither address is pinned
                     ASSERT_ZOFF_OK(ops->copy(device, own, to.data(), there, BYTES));
                     ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, own));
                     ASSERT_EQ(from, to);
@@ -162,10 +162,10 @@ TEST_F(Cuda, SeveralThreadsShareADevice)
     }
     for (auto &thread : threads)
         thread.join();
-    EXPECT_EQ(0u, info().pinned_bytes) << "of ranges that were lost from the list";
+    EXPECT_EQ(0u, info().pinned_bytes) << "ranges were lost from the list";
 }
 
-TEST_F(Cuda, ALostDeviceSaysSoInOneWayForEver)
+TEST_F(Cuda, ALostDeviceAlwaysGivesTheSameError)
 {
     void *event;
     ASSERT_ZOFF_OK(ops->event_open(device, &event));
@@ -183,25 +183,26 @@ TEST_F(Cuda, ALostDeviceSaysSoInOneWayForEver)
     ops->event_close(device, event);
 }
 
-TEST_F(Cuda, AnErrorOfACallThatLosesNothingIsToldOnce)
+TEST_F(Cuda, AnErrorThatLosesNothingIsReportedOnce)
 {
     char byte = 0;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "cudaMemsetAsync on CUDA device 0: cudaErrorInvalidValue",
-                      ops->zero(device, stream, &byte, 1)); /* no memory of a device */
-    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")()) << "the trainer would take it for its own";
+                      ops->zero(device, stream, &byte, 1)); /* not device memory */
+    EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")())
+        << "the trainer would take the error for its own";
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, stream));
 }
 
-// One of a launch, for example, which nobody is told of but by asking for it.
-TEST_F(Cuda, AnErrorThatTheProgramHasNotAskedForYetStays)
+// For example the error of a launch, which a program sees only if it asks for it.
+TEST_F(Cuda, APendingErrorOfTheProgramStays)
 {
     const auto peek = in_cudart<cudaError_t (*)()>("cudaPeekAtLastError");
     const auto forget = in_cudart<cudaError_t (*)()>("cudaGetLastError");
     std::vector<char> memory(100000);
     zoff_accel *second;
     void *other, *event, *there;
-    EXPECT_EQ(cudaSuccess, peek()) << "opening has left one behind";
-    in_cudart<cudaError_t (*)(void *)>("cudaHostUnregister")(memory.data()); /* which is not registered */
+    EXPECT_EQ(cudaSuccess, peek()) << "opening the device left an error behind";
+    in_cudart<cudaError_t (*)(void *)>("cudaHostUnregister")(memory.data()); /* fails: the memory is not registered */
     const cudaError_t error = peek();
     ASSERT_NE(cudaSuccess, error);
     ASSERT_ZOFF_OK(zoff_accel_open("cuda", 0, &second));
@@ -238,7 +239,7 @@ TEST_F(Cuda, AnEventThatIsNotReachedIsNoErrorOfTheThread)
     ops->event_close(device, event);
 }
 
-TEST_F(Cuda, MemoryThatIsNotThereIsToldInMiB)
+TEST_F(Cuda, LackOfMemoryIsReportedInMiB)
 {
     void *there;
     fail("cudaMalloc", 0);
@@ -253,7 +254,7 @@ TEST_F(Cuda, AStreamThatIsCapturedIsRefused)
     ASSERT_ZOFF_OK(ops->event_open(device, &event));
     fail("capture", 0);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being captured into a CUDA graph", ops->event_record(device, event, stream));
-    /* The default stream may not be used while one is captured that waits for it. */
+    /* The default stream must not be used during the capture of a stream that waits for it. */
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being captured into a CUDA graph", ops->event_record(device, event, nullptr));
     EXPECT_EQ(cudaSuccess, in_cudart<cudaError_t (*)()>("cudaPeekAtLastError")());
     ops->event_close(device, event);

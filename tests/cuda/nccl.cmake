@@ -1,5 +1,6 @@
-# The communicator "nccl": the suite of all communicators, the engine's parity, and what is NCCL's own. Over the CUDA and the NCCL
-# that are made of threads; as gpu.NAME over the real ones, where what there are too few GPUs for is skipped with a reason.
+# The communicator "nccl": the suite of all communicators, the engine's parity, and parts that only NCCL needs. Runs over the
+# CUDA and the NCCL made of threads. As gpu.NAME it runs over the real ones and skips, with a reason, tests for which there are
+# too few GPUs.
 add_library(nccl_on_threads SHARED host/nccl.cc)
 target_include_directories(nccl_on_threads PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/host $<TARGET_PROPERTY:NCCL::nccl,INTERFACE_INCLUDE_DIRECTORIES>
                                                    ${CUDAToolkit_INCLUDE_DIRS})
@@ -34,7 +35,7 @@ if(ZOFF_SANITIZE)
   set(cells *stage2_*:*stage0_bf16_world2_*:NcclAddsFaults.*)
 endif()
 add_test(NAME cuda.nccl_adds COMMAND nccl_adds --gtest_brief=1 --gtest_filter=${cells})
-# Some cells of each kind of stage, tier, type and owner; all of them take three minutes on two cores.
+# Some cells of each kind of stage, tier, type and owner. All cells would take three minutes on two cores.
 set(cells *stage2_*_world2_*:*stage3_*_bf16_world3_*:*stage0_host_*_world3_*:*stage1_nvme_fp32_*:*_wire_*)
 if(ZOFF_SANITIZE)
   set(cells *stage2_nvme_*_world2_*:*stage3_nvme_bf16_world3_*:*stage0_host_bf16_world3_*:*_wire_*)
@@ -45,7 +46,7 @@ add_test(NAME cuda.e2e_ranks_nccl_persist COMMAND e2e_ranks_persist --gtest_brie
 # Several engines on one communicator share its lanes.
 add_test(NAME cuda.identity_nccl COMMAND identity --gtest_brief=1
          --gtest_filter=*/threads:*/threads_progress_thread:IdentityRandom*-*DifferentCalls*:*HasDestroyed*:*OppositeOrder*:*AnotherSlice*)
-# With weights and gradients on a device of CUDA's, too, which this communicator always reaches.
+# Also with weights and gradients on a CUDA device. This communicator can always access the device.
 set(cells *_bf16_*onDeviceReached*:RanksMixed*:RanksDeviceTierSeal*:*RanksDeviceTierFaults*:*RanksDeviceTier.*world2_ratio25)
 if(ZOFF_SANITIZE)
   set(cells *_host_bf16_*onDeviceReached*:RanksMixed*:*RanksDeviceTier.*world2_ratio25)
@@ -57,13 +58,13 @@ foreach(name IN LISTS tests)
     ENVIRONMENT "ZOFF_TEST_COMM=nccl;ZOFF_TEST_ACCEL=cuda;${nccl_on_threads}")
 endforeach()
 zoff_ten_cells(cuda.nccl_adds cuda.e2e_ranks_nccl cuda.e2e_ranks_nccl_device)
-set_tests_properties(cuda.comm_nccl_2 cuda.comm_nccl_3 cuda.comm_nccl_4 cuda.nccl_plugin PROPERTIES PROCESSORS 2 COST 60) # who is late is a failure
+set_tests_properties(cuda.comm_nccl_2 cuda.comm_nccl_3 cuda.comm_nccl_4 cuda.nccl_plugin PROPERTIES PROCESSORS 2 COST 60) # a late rank fails
 foreach(ranks IN ITEMS 1 2 3 4)
   set_tests_properties(gpu.comm_nccl_${ranks} PROPERTIES LABELS "comm;cuda;gpu" TIMEOUT 300 RUN_SERIAL ON
     SKIP_REGULAR_EXPRESSION "no communicator .nccl. here;was asked for" ENVIRONMENT "${nccl_plugins}")
 endforeach()
 
-# Ranks that are processes, which share the GPUs that there are.
+# Ranks that are processes and share the available GPUs.
 add_executable(nccl_rank nccl_rank.c)
 target_link_libraries(nccl_rank PRIVATE CUDA::cudart)
 add_executable(nccl_parity_rank nccl_parity_main.cc nccl_adds_test.cc ${PROJECT_SOURCE_DIR}/tests/e2e/ranks/ranks_parity_test.cc)
@@ -76,7 +77,7 @@ foreach(program IN ITEMS nccl_rank nccl_parity_rank)
 endforeach()
 set(nccl_launch ${CMAKE_COMMAND} -E env PYTHONDONTWRITEBYTECODE=1 ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/nccl_ranks.py)
 
-# Over threads each process is alone.
+# Over threads each process can only be a group of one.
 add_test(NAME cuda.nccl_ranks_works_1 COMMAND ${nccl_launch} 1 $<TARGET_FILE:nccl_rank> nccl works 20)
 add_test(NAME cuda.nccl_ranks_parity_1 COMMAND ${nccl_launch} 1 $<TARGET_FILE:nccl_parity_rank> --gtest_brief=1
          --gtest_filter=*stage1_*_world1_accumulate1_*)

@@ -1,6 +1,6 @@
-// nccl_adds_test.cc: engines whose gradients NCCL adds up (zoff.reduce_scatter "nccl"), in an order that nobody knows: the bits
-// of the reference where every order has the same, and otherwise what the rounding of any order allows. Over the NCCL that is
-// made of threads; and as processes over the real one, like the parity matrix.
+// nccl_adds_test.cc: engines whose gradients NCCL adds (zoff.reduce_scatter "nccl") in an unspecified order. If the order does
+// not change the sum, the bits must be those of the reference. Otherwise the error must be within the rounding of any order.
+// Runs over the NCCL made of threads and, like the parity matrix, as processes over the real one.
 #include "rank_job.h"
 
 #include <cmath>
@@ -37,10 +37,10 @@ std::vector<cell> cells()
                 all.push_back({stage, dtype, world, 1 + (stage + world / 2 + (dtype == ZOFF_F16)) % 2});
         }
     }
-    all.push_back({2, ZOFF_BF16, 1, 2}); // nothing to add up
+    all.push_back({2, ZOFF_BF16, 1, 2}); // nothing to add
     all.push_back({2, ZOFF_F32, 3, 2});
     all.push_back({2, ZOFF_BF16, 4, 2, ZOFF_TIER_NVME});
-    all.push_back({1, ZOFF_BF16, 4, 2, ZOFF_TIER_HOST, 1024});    // more ranks than blocks in a bucket: parts of no length
+    all.push_back({1, ZOFF_BF16, 4, 2, ZOFF_TIER_HOST, 1024});    // more ranks than blocks in a bucket: some parts are empty
     all.push_back({2, ZOFF_F16, 2, 1, ZOFF_TIER_HOST, 1u << 20}); // one bucket
     return all;
 }
@@ -53,7 +53,7 @@ class NcclAdds : public testing::TestWithParam<cell>
         const cell &c = GetParam();
         return "{\"gradient_accumulation_steps\": " + std::to_string(c.accumulation) + ", \"optimizer\": " + optimizer +
                ", \"gradient_clipping\": " + std::to_string(clip) + ", \"zoff\": {\"reduce_scatter\": \"nccl\"}" +
-               // By a power of two, so the mean has the same bits.
+               // Scaling by a power of two does not change the bits of the mean.
                (c.stage == 2 && c.world != 3 ? ", \"prescale_gradients\": true" : "") +
                ", \"zero_optimization\": {\"stage\": " + std::to_string(c.stage) +
                ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
@@ -61,7 +61,7 @@ class NcclAdds : public testing::TestWithParam<cell>
                "\", \"buffer_count\": 3}}}";
     }
 
-    // A micro-batch of one rank: gradients one by one, first to last or last to first, then the step.
+    // One rank's micro-batch: hand over the gradients one by one, in one order or the other, then take the step.
     static void take(rank_trainers &all, unsigned rank, unsigned round, zoff_step_info *info)
     {
         trainer &t = *all.trainers[rank];
@@ -82,7 +82,7 @@ class NcclAdds : public testing::TestWithParam<cell>
 };
 INSTANTIATE_TEST_SUITE_P(Matrix, NcclAdds, testing::ValuesIn(cells()), name);
 
-// Gradients and weights are integers, and so are all sums of them in whatever order: below 2^24 fp32 has them all.
+// Gradients and weights are integers, and all sums stay below 2^24. So fp32 is exact in every order.
 TEST_P(NcclAdds, SumsThatAreExactHaveTheBitsOfTheReference)
 {
     const cell &c = GetParam();
@@ -125,10 +125,10 @@ TEST_P(NcclAdds, SumsThatAreExactHaveTheBitsOfTheReference)
     }
 }
 
-// What any order of a sum of n terms may differ by from the sum without rounding: each term is rounded once when it is
-// multiplied by its weight, each of n - 1 partial sums once, and the mean that is made of it twice; by half a last place,
-// 2^-24, of at most the sum of all magnitudes. One more is for the products of these. Types of 16 bits on the wire would be
-// thousands of times off.
+// A bound on the difference between a sum of n terms in any order and the exact sum. Each term is rounded once when it is
+// multiplied by its weight. Each of n - 1 partial sums is rounded once, and the mean twice. Each rounding is at most 2^-24 of
+// the sum of all magnitudes. One more covers the products of these errors. 16-bit sums on the wire would miss the bound by a
+// factor of thousands.
 class any_order
 {
   public:
@@ -200,12 +200,12 @@ TEST_P(NcclAdds, AnyGradientsDifferByNoMoreThanTheirOrderAllows)
     job.on_each([&](unsigned rank) { want.expect(all.engines[rank].get(), *all.trainers[rank]); });
 }
 
-// ---- what goes wrong ----
+// ---- faults ----
 
 const char *const ONE_BUCKET = "{\"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
                                "\"zoff\": {\"reduce_scatter\": \"nccl\"}, \"zero_optimization\": {\"stage\": 2}}";
 
-// Whose gradient it was is lost in the sum, and nobody else is blamed.
+// After the sum nobody can tell which rank had the bad gradient. No rank may be blamed wrongly.
 TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
 {
     if (!rank_job::is_possible(2))
@@ -238,7 +238,8 @@ TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
                 EXPECT_EQ(1u, infos[rank].culprit.slice);
             }
         });
-        // Of two terms there is one sum, and with weights of 1 no product is rounded: the bits of the reference.
+        // Two terms have the same sum in either order, and a weight of 1 rounds no product. So the bits must be those of the
+        // reference.
         const std::vector<reference::tensor> before = all.want.tensors;
         if (poisoned)
             all.forget();
@@ -253,7 +254,7 @@ TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
         if (HasFailure())
             return;
     }
-    if (job.is_here(0)) { // rank 0 speaks for all
+    if (job.is_here(0)) { // rank 0 checks for all ranks
         log.expect("skipped: the gradient of ");
         EXPECT_EQ(2u,
                   log.count("slice 1, has an inf or nan between its elements 2048 and 3071 in the sum of all ranks (by rank"));
@@ -261,7 +262,7 @@ TEST(NcclAddsFaults, AGradientThatIsNotFiniteSkipsTheStep_world2_)
     }
 }
 
-// The nth call of a device in a step fails, once, for each n: what was packed or added up is packed or added up again, once.
+// For each n, the nth device call of a step fails once. The engine repeats the packing or the sum exactly once.
 TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
 {
     if (!rank_job::is_possible(2))
@@ -296,7 +297,7 @@ TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
                 if (status < 0) {
                     EXPECT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
                     EXPECT_ZOFF_OK(zoff_step_retry(e, &info));
-                    failed++; // of rank 0 alone
+                    failed++; // only rank 0 counts
                 }
                 all.devices[rank]->fail = 0;
                 trainer copy = t;
@@ -311,7 +312,7 @@ TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
     EXPECT_TRUE(!job.is_here(0) || failed > CALLS / 2) << failed;
 }
 
-// On each rank; the others have the same words, or those of the rank that refuses.
+// Seal fails on each rank. The other ranks get the same message, or that of the rank that refuses.
 TEST(NcclAddsFaults, WhatCannotBeHadIsRefusedAtSeal_world2_)
 {
     if (!rank_job::is_possible(2))
@@ -353,8 +354,8 @@ TEST(NcclAddsFaults, RanksThatWantDifferentSumsHearOfIt_world2_)
     });
 }
 
-// Of fp32 on the wire there and back: the bucket and, of each of three slots, one part that is the sum instead of one of each
-// rank. Parts are padded to the longest.
+// With fp32 on the wire each of three slots holds the bucket and one part, which is the sum. In rank order it would hold one
+// part per rank. All parts of the sum have the length of the longest.
 TEST(NcclAddsFaults, TheSlotsThatThePlanTellsAreSmaller_world4_)
 {
     if (!rank_job::is_possible(4))

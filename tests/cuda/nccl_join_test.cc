@@ -1,5 +1,5 @@
-// nccl_join_test.cc: how ranks join over NCCL: by a broadcast of the program's, by a communicator of the program's, by the
-// launcher's variables; and what is said where one does not come, or something is missing.
+// nccl_join_test.cc: how ranks join over NCCL: by a broadcast of the program, by a communicator of the program, or by the
+// launcher's variables. Also tests the errors when a rank does not join or something is missing.
 #include "nccl_tests.h"
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 using namespace zoff_test;
 
-#if !defined(ZOFF_TEST_SANITIZED) // these have a calloc() of their own
+#if !defined(ZOFF_TEST_SANITIZED) // sanitizers replace calloc() themselves
 #define CALLOC_CAN_FAIL
 
-// The calls of the plug-in until one fails, from 0; -1: none does.
+// Number of calloc() calls of the plug-in that succeed before one fails; -1: none fails.
 static std::atomic<int> calloc_fails_after{-1};
 
 extern "C" void *__libc_calloc(size_t count, size_t bytes);
 
-// In front of that of the C library, for all libraries of the process.
+// Replaces calloc() of the C library for all libraries of the process.
 extern "C" void *calloc(size_t count, size_t bytes)
 {
     Dl_info caller;
@@ -95,7 +95,7 @@ TEST_F(NcclJoin, ARankThatDoesNotJoin)
     });
 }
 
-// Every rank hears of what has failed at rank 0, or stops waiting.
+// A failure at rank 0 must end the wait of every other rank, with a message or at its deadline.
 TEST_F(NcclJoin, AnyCallMayFail)
 {
     for (const char *call :
@@ -129,7 +129,7 @@ TEST_F(NcclJoin, AnyCallMayFail)
     }
 }
 
-// The trainer's is split, and is as it was afterwards.
+// The trainer's communicator is split, and stays usable as before.
 TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
 {
     const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
@@ -159,7 +159,7 @@ TEST_F(NcclJoin, OverACommunicatorOfTheProgram)
     }
 }
 
-// A stream in which a function of the host goes on until `held` is false.
+// A stream that is blocked by a host function while `held` is true.
 struct held_stream {
     held_stream()
     {
@@ -183,7 +183,7 @@ struct held_stream {
     cudaStream_t stream = nullptr;
 };
 
-// What the program has under way with its communicator comes first, or is not waited for any longer.
+// Joining waits for work that the program has in flight on its communicator, or gives up at the deadline.
 TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
 {
     const auto get_id = in_library<decltype(&ncclGetUniqueId)>(NCCL, "ncclGetUniqueId");
@@ -212,7 +212,7 @@ TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
     });
     EXPECT_ZOFF_OK(zoff_comm_open_nccl(&opts, &comm));
     release.join();
-    EXPECT_TRUE(was_held) << "it was split before";
+    EXPECT_TRUE(was_held) << "it was split before the stream was free";
     zoff_comm_close(comm);
     destroy(trainers);
     opts.nccl_comm = nullptr;
@@ -263,7 +263,7 @@ TEST_F(NcclLauncher, VariablesThatAreMissingAreNamed)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "RANK=2 and WORLD_SIZE=2 are not a valid rank and size", open("nccl", 1, &comm));
 }
 
-// Ranks that are threads have one environment: the place is the same, and its variable is as it was when all have joined.
+// Ranks that are threads share one environment and so one address. When all have joined, the environment must be unchanged.
 TEST_F(NcclLauncher, TorchrunsRanksMeetAtItsPort)
 {
     const std::map<std::string, std::string> base = {
@@ -278,7 +278,7 @@ TEST_F(NcclLauncher, TorchrunsRanksMeetAtItsPort)
                 set(values);
                 first = std::thread([&] { EXPECT_ZOFF_OK(open(backend, 10, &made[0])) << backend; });
                 while (communicators() == 0)
-                    usleep(1000); // it has read them, and waits
+                    usleep(1000); // the other rank has read the variables and waits
                 usleep(20000);
             } else {
                 set(values);
@@ -299,7 +299,7 @@ TEST_F(NcclLauncher, OneRankNeedsNoPlaceToMeet)
 {
     zoff_comm *comm = nullptr;
     set({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "5"}});
-    ASSERT_ZOFF_OK(open("nccl", 1, &comm)) << "devices are counted round";
+    ASSERT_ZOFF_OK(open("nccl", 1, &comm)) << "device numbers wrap around";
     EXPECT_ZOFF_OK(sum_is(comm, 1));
     zoff_comm_close(comm);
 }
@@ -312,7 +312,7 @@ TEST_F(NcclLauncher, WithoutMemoryNothingIsOpened)
         zoff_comm *comm = nullptr;
         calloc_fails_after = after;
         const zoff_status status = open("nccl", 1, &comm);
-        failed = calloc_fails_after < 0; // it came so far
+        failed = calloc_fails_after < 0; // opening succeeded
         calloc_fails_after = -1;
         if (failed) {
             EXPECT_EQ(ZOFF_ERR_NO_MEMORY, status) << "call " << after << ": " << zoff_last_error();

@@ -1,5 +1,5 @@
-// nccl_parity_main.cc: the parity matrix as one rank of a group whose ranks are processes that join over NCCL: nccl_ranks.py
-// starts them. Rank 0 tells how it goes, the others what goes wrong.
+// nccl_parity_main.cc: runs the parity matrix as one rank of a group of processes that join over NCCL; nccl_ranks.py starts
+// them. Rank 0 prints all results, the other ranks only failures.
 #include "rank_job.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
-/* nccl_rank.c: one rank of a group whose ranks are processes, which the launcher's variables join: nccl_ranks.py starts them.
- * Arguments: the communicator ("nccl"); what happens: "works", "differs" (rank 1 calls something else), or "dies" (the last
- * rank ends without a word); seconds that an operation waits. Ends with 77 where there is no such communicator. */
+/* nccl_rank.c: one rank of a group of processes that join by the launcher's variables; nccl_ranks.py starts them.
+ * Arguments: the communicator ("nccl"); a case: "works", "differs" (rank 1 calls something else) or "dies" (the last rank
+ * ends silently); the deadline of an operation in seconds. Exits with 77 if there is no such communicator. */
 #include "comm.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,7 @@ static zoff_status run(zoff_comm *comm, const zoff_comm_call *call)
     return status < 0 ? status : zoff_comm_wait(comm, &work);
 }
 
-/* ---- what works ---- */
+/* ---- operations that succeed ---- */
 
 static int sums(zoff_comm *comm)
 {
@@ -35,7 +35,7 @@ static int sums(zoff_comm *comm)
     zoff_comm_work works[ZOFF_COMM_STREAMS][EACH] = {0};
     double want = 1;
     for (unsigned i = 1; i < size; i++)
-        want += 0x1p-53; /* the order shows in the last bit */
+        want += 0x1p-53; /* the order of the sum changes the last bit */
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS * EACH; i++) {
         const unsigned stream = (i + rank) % ZOFF_COMM_STREAMS, k = i / ZOFF_COMM_STREAMS; /* in another order on each rank */
         x[stream][k] = rank ? 0x1p-53 : 1.0;
@@ -64,7 +64,7 @@ static char byte_of(unsigned from, unsigned to, size_t at)
     return (char)(from * 7 + to * 3 + at + (at >> 9));
 }
 
-/* Pinned where it goes to the device or comes from there by a copy of this program's; any other where zoff has to do that. */
+/* Pinned memory if this program itself copies between it and the device. Otherwise pageable: zoff makes the copies. */
 static char *get_memory(size_t bytes, bool is_pinned)
 {
     void *memory = NULL;
@@ -87,7 +87,7 @@ static bool copy(void *dst, const void *src, size_t bytes)
            cudaStreamSynchronize(NULL) == cudaSuccess;
 }
 
-/* Pieces of all sizes, from memory and to memory of the host (0) or of the device (1). */
+/* Pieces of all sizes, from and to memory of the host (false) or of the device (true). */
 static int exchange(zoff_comm *comm, bool in_is_device, bool out_is_device)
 {
     size_t send[RANKS_MOST], receive[RANKS_MOST], sends = 0, receives = 0;
@@ -168,7 +168,7 @@ static int works(zoff_comm *comm)
     return bad ? bad : others(comm);
 }
 
-/* ---- what does not ---- */
+/* ---- faults ---- */
 
 static int must_fail(zoff_comm *comm, const zoff_comm_call *call, const char *words)
 {
@@ -185,7 +185,7 @@ static int differs(zoff_comm *comm)
     return must_fail(comm, rank == 1 ? &sum : &barrier, "every rank must make the same calls in the same order");
 }
 
-/* NCCL sees it by its connection, or does not and the time runs out. */
+/* NCCL notices the broken connection, or the operation runs into its deadline. */
 static int dies(zoff_comm *comm)
 {
     const zoff_comm_call barrier = {.kind = ZOFF_COMM_BARRIER};

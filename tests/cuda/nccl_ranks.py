@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""nccl_ranks.py RANKS PROGRAM [ARGUMENT...]: start a program as so many ranks that join over NCCL, as torchrun would.
+"""nccl_ranks.py RANKS PROGRAM [ARGUMENT...]: starts RANKS processes of a program that join over NCCL, as torchrun would.
 
-More ranks than GPUs share them: NCCL refuses two ranks on one device of a host, so each is told that it is a host of its own, and
-they talk over the loopback's sockets, and not over a fabric that hosts may share. Ends with 77 where the program says "skipped:
-why", as all ranks must then."""
+If there are more ranks than GPUs, ranks share them. NCCL refuses two ranks on one device of a host, so each rank is told that
+it is a host of its own. Ranks then talk over sockets of the loopback interface, and never over a fabric between hosts. Exits
+with 77 if the program prints "skipped: why"; all ranks must then do so."""
 import os
 import socket
 import subprocess
@@ -52,7 +52,7 @@ def main():
                 for line in output:
                     print(line.rstrip() if ranks == 1 or all(end == SKIPPED for end in ends) and rank == 0 else f"[{rank}] {line.rstrip()}")
     if late:
-        print(f"ranks {late} of {ranks} were not over after {LIMIT} s")
+        print(f"ranks {late} of {ranks} had not ended after {LIMIT} s")
         return 1
     if all(end == SKIPPED for end in ends):
         return SKIPPED

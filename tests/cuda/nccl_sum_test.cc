@@ -1,6 +1,5 @@
-// nccl_sum_test.cc: gradients that NCCL adds up (zoff.reduce_scatter): the call of the communicator, what is wrong with one,
-// and that an engine's sums are really NCCL's. Over the NCCL that is made of threads, which adds up from the last rank to the
-// first.
+// nccl_sum_test.cc: gradients that NCCL adds (zoff.reduce_scatter). Tests the communicator's call and its errors, and that an
+// engine's sums really come from NCCL. Runs over the NCCL made of threads, which adds from the last rank to the first.
 #include "nccl_tests.h"
 #include "rank_job.h"
 
@@ -14,7 +13,7 @@ class NcclSum : public NcclGroupTest
 {
 };
 
-// Numbers in memory of the device, which is the process' own here.
+// Numbers in device memory, which here is memory of the process.
 struct numbers {
     explicit numbers(size_t count)
     {
@@ -87,7 +86,7 @@ TEST_F(NcclSum, EachRankGetsTheSumOfItsPieces)
         on_threads(size, [&](unsigned rank) {
             for (size_t count : {(size_t)0, (size_t)1, (size_t)7, (size_t)100, (size_t)300001})
                 add_up(comms[rank], count);
-            // What goes to others and comes from them, as of any exchange.
+            // Bytes to and from other ranks are counted as for any exchange.
             zoff_comm_info info = {};
             info.struct_size = sizeof info;
             EXPECT_ZOFF_OK(zoff_comm_get_info(comms[rank], &info));
@@ -123,7 +122,7 @@ TEST_F(NcclSum, OthersBeforeAndBehindIt)
     });
 }
 
-// ---- what is wrong ----
+// ---- faults ----
 
 TEST_F(NcclSum, WhatCannotBeAddedUpIsRefusedAndTheGroupGoesOn)
 {
@@ -189,8 +188,8 @@ TEST_F(NcclSum, WhatNcclSaysIsInTheMessage)
     EXPECT_EQ(1, told);
 }
 
-// Nothing of it is left when the communicator is closed.
-// The first sum connects the ranks, and before 2.27 that is waited for in the call.
+// Closing the communicator must leave nothing behind. The first sum connects the ranks, and before 2.27 the call itself waits
+// for that.
 TEST_F(NcclSum, AnOlderNcclThatConnectsDoesNotWaitForLong)
 {
     pretend(22600);
@@ -226,7 +225,7 @@ TEST_F(NcclSum, ARankThatStopsInTheMiddle)
 
 // ---- the engine ----
 
-// In the order of ranks the small ones are lost one after the other, in the other order they come together first.
+// Added in rank order, the small terms are lost one by one. In the reverse order they add up first.
 float first_moment(const std::string &adds)
 {
     rank_job job(3);
@@ -259,7 +258,7 @@ TEST_F(NcclSum, AnEnginesSumsAreNcclsWhereThatIsAskedFor)
     EXPECT_NE(third, (1 + 0x1p-23f) * third);
 }
 
-// NCCL connects ranks, and allocates, when the first sum of a size goes: not in a step.
+// NCCL connects ranks and allocates memory at the first sum of each size. Seal does that, so that no step has to.
 TEST_F(NcclSum, SumsAreTriedWhenAnEngineIsSealed)
 {
     for (bool first : {true, false}) {
@@ -267,7 +266,7 @@ TEST_F(NcclSum, SumsAreTriedWhenAnEngineIsSealed)
         rank_trainers all(job, 1, [](trainer &t) { t.add(5000, 1, ZOFF_BF16, ZOFF_BF16); });
         all.use_devices(0);
         std::atomic<int> told{0};
-        fail("ncclReduceScatter", first ? 0 : 2); // of two buckets each rank has two sizes
+        fail("ncclReduceScatter", first ? 0 : 2); // two buckets have two sizes on each rank
         job.on_each([&](unsigned rank) {
             engine e = make_engine(*all.trainers[rank],
                                    "{\"zoff\": {\"reduce_scatter\": \"nccl\"}, \"zero_optimization\": {\"stage\": 1}}", 3000, 0,

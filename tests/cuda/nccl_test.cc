@@ -1,5 +1,5 @@
-// nccl_test.cc: what is NCCL's own in its plug-in: memory of a device, pieces that take several rounds, errors of NCCL, ranks
-// that stop, and that nothing is left behind. Steers the NCCL that is made of threads.
+// nccl_test.cc: parts of the plug-in that only NCCL needs: device memory, pieces that take several rounds, errors of NCCL, and
+// ranks that stop. Nothing may be left behind. The tests steer the NCCL made of threads.
 #include "nccl_tests.h"
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@ char byte_of(unsigned from, unsigned to, size_t at)
     return (char)(from * 7 + to * 3 + at + (at >> 9));
 }
 
-// Memory of the device, or any other.
+// Memory of the device, or ordinary memory.
 struct memory {
     memory(size_t bytes_, bool is_device_) : bytes(bytes_), is_device(is_device_)
     {
@@ -43,10 +43,10 @@ struct memory {
     memory(const memory &) = delete;
     size_t bytes;
     bool is_device;
-    char *at; // the test's device has the memory of the process
+    char *at; // the test's device uses memory of the process
 };
 
-// Every rank has another size for each other: none, in a note, in one round, in several.
+// Each pair of ranks has another size: zero, small enough for the note, one round, several rounds.
 void exchange(zoff_comm *comm, bool in_is_device, bool out_is_device)
 {
     static const size_t SIZES[] = {0, 100, 300000, (40 << 20) + 12345};
@@ -93,7 +93,7 @@ TEST_F(Nccl, PiecesOfAnySizeBetweenMemoryOfAnyKind)
     }
 }
 
-// To allocate may wait for what is on the device, and that for another rank, which does the same.
+// An allocation may wait for all work on the device. That work may wait for another rank which is also allocating.
 TEST_F(Nccl, NothingIsAllocatedOnceAllHaveJoined)
 {
     ASSERT_NO_FATAL_FAILURE(open(3));
@@ -104,7 +104,8 @@ TEST_F(Nccl, NothingIsAllocatedOnceAllHaveJoined)
     in_library<void (*)()>(CUDART, "zoff_cudart_heal")();
 }
 
-// Where the memory of a call is has to be known on both sides of it: no guess of the last call is taken.
+// Each call asks whether its memory is the device's. If that query fails on one rank, the operation must fail: the answer for
+// the last call must not be reused.
 TEST_F(Nccl, WhereMemoryIsHasToBeKnown)
 {
     const auto refuse = in_library<void (*)(const char *, int)>(CUDART, "zoff_cudart_fail");
@@ -134,7 +135,7 @@ TEST_F(Nccl, WhereMemoryIsHasToBeKnown)
         close_group(comms);
         comms.clear();
     }
-    EXPECT_GT(calls, 4) << "two ranks ask for two places each";
+    EXPECT_GT(calls, 4) << "two ranks ask for two addresses each";
 }
 
 TEST_F(Nccl, RanksMayHaveMemoryOfDifferentKinds)
@@ -145,7 +146,7 @@ TEST_F(Nccl, RanksMayHaveMemoryOfDifferentKinds)
 
 TEST_F(Nccl, SumsAndBroadcastsInMemoryOfADevice)
 {
-    static const double TERMS[] = {1, 0x1p-53, -1}; // any other order has another sum than 0
+    static const double TERMS[] = {1, 0x1p-53, -1}; // in any other order the sum is not 0
     ASSERT_NO_FATAL_FAILURE(open(3));
     on_threads(3, [&](unsigned rank) {
         for (size_t count : {(size_t)1, (size_t)3, (size_t)100000}) {
@@ -174,7 +175,7 @@ TEST_F(Nccl, SumsAndBroadcastsInMemoryOfADevice)
     });
 }
 
-// ---- what goes wrong ----
+// ---- faults ----
 
 zoff_status sum_of(zoff_comm *comm, size_t count = 1)
 {
@@ -193,10 +194,10 @@ TEST_F(Nccl, WhatNcclSaysIsInTheMessage)
         EXPECT_EQ(ZOFF_ERR_COMM, sum_of(comms[rank]));
         const std::string words = zoff_last_error();
         told += words.find("ncclGroupEnd: unhandled system error: a test has ncclGroupEnd fail") != std::string::npos;
-        EXPECT_EQ(ZOFF_ERR_COMM, sum_of(comms[rank])) << "broken, and says why";
+        EXPECT_EQ(ZOFF_ERR_COMM, sum_of(comms[rank])) << "the communicator is broken and gives the reason";
         EXPECT_EQ(words, zoff_last_error());
     });
-    EXPECT_EQ(1, told) << "the other one has waited";
+    EXPECT_EQ(1, told) << "the other rank has waited";
 }
 
 TEST_F(Nccl, AnyCallOfNcclMayFail)
@@ -228,7 +229,7 @@ TEST_F(Nccl, ABrokenConnectionIsSeenWhileNothingComes)
         double x = 1;
         zoff_comm_work work = {};
         const char *words = "remote process exited or there was a network error: the test has broken the connection";
-        if (rank == 0) { // the other one only begins when it is broken
+        if (rank == 0) { // the other rank starts only when the connection is broken
             EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comms[rank], &x, 1, &work));
             for (int i = 0; i < 100; i++)
                 EXPECT_EQ(ZOFF_PENDING, zoff_comm_poll(comms[rank], &work));
@@ -239,7 +240,7 @@ TEST_F(Nccl, ABrokenConnectionIsSeenWhileNothingComes)
     });
     EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), 10.0);
     for (zoff_comm *comm : comms)
-        comm->timeout_seconds = 0.2; // so long the two wait for the third when they close
+        comm->timeout_seconds = 0.2; // the time the two wait for the third when they close
 }
 
 TEST_F(Nccl, ARankThatStopsInTheMiddleIsNotNamed)
@@ -255,9 +256,10 @@ TEST_F(Nccl, ARankThatStopsInTheMiddleIsNotNamed)
     });
 }
 
-// Groups nest by thread, and nothing begins before the outermost end. NCCL does not tell that a group is open, so zoff cannot
-// refuse the call; what it waits for does not come, or what it finds is not what another rank has sent. Never a wrong sum.
-TEST_F(Nccl, InsideAGroupOfTheProgramsNothingIsTakenForDone)
+// Groups nest within a thread, and nothing starts before the outermost ncclGroupEnd(). NCCL does not say whether a group is
+// open, so zoff cannot refuse the call. The operation may time out, or find a message that another rank did not send. It must
+// never return a wrong sum.
+TEST_F(Nccl, AnOpenGroupOfTheProgramGivesNoWrongResult)
 {
     for (bool all : {true, false}) {
         ASSERT_NO_FATAL_FAILURE(open(2, 0.5));
@@ -268,14 +270,14 @@ TEST_F(Nccl, InsideAGroupOfTheProgramsNothingIsTakenForDone)
                 EXPECT_EQ(ncclSuccess, start());
             }
             EXPECT_EQ(ZOFF_ERR_COMM, sum_of(comms[rank])) << zoff_last_error();
-            // The group ends with this thread: what was put into it is of a communicator that is gone.
+            // The group ends with this thread. Its operations belong to a communicator that is already closed.
         });
         close_group(comms);
         comms.clear();
     }
 }
 
-// Its memory is the caller's again when close returns, and nothing of NCCL's is left.
+// When close returns, the memory belongs to the caller again, and no communicator of NCCL is left.
 TEST_F(Nccl, ClosingWithPiecesInFlight)
 {
     ASSERT_NO_FATAL_FAILURE(open(3, 0.5));
@@ -297,7 +299,7 @@ TEST_F(Nccl, ClosingWithPiecesInFlight)
     EXPECT_EQ(0, communicators());
 }
 
-// Before 2.27 a thread has one group under way at a time. The thread is the trainer's, who may call NCCL next.
+// Before 2.27 a thread can have one group in progress at a time. The trainer owns the thread and may call NCCL next.
 TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
 {
     for (int version : {21800, 22100, 22200, 22500, 22600}) {
@@ -331,7 +333,8 @@ TEST_F(Nccl, AnOlderNcclHasNothingUnderWayWhenACallReturns)
     }
 }
 
-// Of a launch, for example, nobody hears but by asking. CUDA keeps one error a thread, and what is not done yet replaces it.
+// For example the error of a launch, which a program sees only if it asks for it. CUDA keeps one error per thread, and the "not
+// ready" of a query replaces it.
 TEST_F(Nccl, NoErrorOfThePluginsIsLeftForTheProgram)
 {
     const auto peek = in_library<cudaError_t (*)()>(CUDART, "cudaPeekAtLastError");
@@ -341,7 +344,7 @@ TEST_F(Nccl, NoErrorOfThePluginsIsLeftForTheProgram)
         on_threads(2, [&](unsigned rank) {
             unsigned word = 1;
             EXPECT_EQ(cudaSuccess, peek());
-            unregister(&word); /* which is not registered */
+            unregister(&word); /* fails: the memory is not registered */
             const cudaError_t error = peek();
             EXPECT_NE(cudaSuccess, error);
             if (broken) { /* with an operation in flight */

@@ -1,4 +1,4 @@
-// nccl_tests.h: what tests of the plug-in for NCCL share: functions of the libraries under it, and a way to steer them.
+// nccl_tests.h: shared by the tests of the NCCL plug-in: finds functions of the libraries below it, and steers them.
 #ifndef ZOFF_NCCL_TESTS_H
 #define ZOFF_NCCL_TESTS_H
 
@@ -19,7 +19,7 @@ namespace zoff_test
 inline const char *const CUDART = CUDART_VERSION / 1000 == 13 ? "libcudart.so.13" : "libcudart.so.12";
 inline const char *const NCCL = "libnccl.so.2";
 
-// A function of a library that the loader finds as the plug-in does.
+// A function of a library, which the loader finds as the plug-in does.
 template <typename function> function in_library(const char *library, const char *name)
 {
     void *found = dlopen(library, RTLD_NOW);
@@ -57,7 +57,7 @@ class NcclTest : public testing::Test
     int (*communicators)(void) = nullptr;
 };
 
-// Ranks that have joined.
+// A group of ranks that have joined.
 class NcclGroupTest : public NcclTest
 {
   protected:
@@ -77,7 +77,7 @@ class NcclGroupTest : public NcclTest
     std::vector<zoff_comm *> comms;
 };
 
-// A communicator that a program has made for itself.
+// Open a communicator as a program does for itself.
 inline ncclComm_t open_communicator(const ncclUniqueId &id, int size, int rank)
 {
     ncclConfig_t settings = NCCL_CONFIG_INITIALIZER;

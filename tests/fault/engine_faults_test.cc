@@ -1,6 +1,6 @@
-// engine_faults_test.cc: the nth allocation, read or write of an engine's life fails, for n = 1, 2, 3, ... until a life passes
-// untouched. Each failure is an error with words, leaves no file behind, and does not change a bit of what comes after: a
-// failed step is retried and ends as if nothing had happened. Under ASan this also proves every unwind free of leaks.
+// engine_faults_test.cc: the nth allocation, read or write of an engine fails, for n = 1, 2, 3, ... until no fault is met. Each
+// failure must be an error with a message, leave no file behind, and not change a bit of later results: after a retry a failed
+// step must end as if nothing had happened. Under ASan this also proves that no error path leaks.
 #include "aio_fault.h"
 #include "small_engine.h"
 
@@ -15,7 +15,7 @@ namespace
 {
 enum life_end { UNTOUCHED, FAILED_AND_MENDED, REFUSED };
 
-// One life with some fault in it. Whatever call fails must be mended by calling it again: faults come once.
+// The use of one engine from creation to the end, with one fault in it. The fault comes once, so a second call must succeed.
 class life
 {
   public:
@@ -32,7 +32,7 @@ class life
             t.give_away(i);
     }
 
-    // The status of a call that may fail once; counts failures and checks that they have words.
+    // Check a call that may fail once. Counts failures and checks their messages.
     bool ok(zoff_status status)
     {
         if (status == ZOFF_OK)
@@ -44,7 +44,7 @@ class life
         return false;
     }
 
-    // A call that may fail once and then must not.
+    // Make a call that may fail once. The second call must succeed.
     void mend(const std::function<zoff_status()> &call)
     {
         if (!ok(call())) {
@@ -52,7 +52,7 @@ class life
         }
     }
 
-    // What is in the engine in the end, looked at without faults.
+    // Check all that is in the engine in the end, without faults.
     void check()
     {
         if (e)
@@ -82,7 +82,7 @@ class life
             std::vector<uint16_t> weights(9000);
             mend([&] { return zoff_param_read(e.get(), 0, 0, 9000, weights.data()); });
             mend([&] { return zoff_param_write(e.get(), 0, 3000, 3000, weights.data() + 3000); });
-            for (size_t k = 3000; k < 6000; k++) // which makes them masters
+            for (size_t k = 3000; k < 6000; k++) // which makes them the masters
                 t.tensors[0].master[k] = reference::rounded(ZOFF_BF16, t.tensors[0].master[k]);
         }
         fetch_all();
@@ -122,7 +122,7 @@ class life
         }
         for (unsigned group : {1, 2})
             mend([&] { return zoff_engine_set_group(made, group, &groups[group]); });
-        // A refused seal leaves no file, and the engine may be sealed again.
+        // A refused seal leaves no file, and the engine can be sealed again.
         if (!ok(zoff_engine_seal(made))) {
             EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder + "')\"").c_str()));
             EXPECT_ZOFF_OK(zoff_engine_seal(made));
@@ -130,7 +130,7 @@ class life
         return true;
     }
 
-    // Each slice of the engine's weights; a fetch that fails has lent nothing and can be made again.
+    // Fetch each slice of the engine's weights. A fetch that fails has lent nothing and can be repeated.
     void fetch_all()
     {
         for (size_t i = 0; is_owned && i < t.tensors.size(); i++) {
@@ -151,15 +151,15 @@ class life
         if (ok(zoff_step(e.get(), nullptr, &info)))
             return;
         if (zoff_step_retry(e.get(), &info) == ZOFF_OK)
-            return; // it went on where it stopped
-        // It was not begun at all: the call can simply be made again.
+            return; // the retry completed the step
+        // The step had not begun: the call can simply be repeated.
         EXPECT_EQ(std::string("zoff_step_retry: no step has failed"), zoff_last_error());
         EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     }
 
     std::string folder;
     std::string backend;
-    bool is_owned; // weights are the engine's, and in files too
+    bool is_owned; // the engine owns the weights, and keeps them in files, too
     std::vector<zoff_optimizer_hyper> groups = config_groups(3);
     engine e;
     trainer t;
@@ -168,14 +168,14 @@ class life
 class Faults : public testing::TestWithParam<const char *>
 {
   protected:
-    // States in files in the folder, through the back-end.
+    // A configuration with states in files in the folder, and the back-end of this test.
     static std::string on_disk(const scratch_folder &folder)
     {
         const std::string kind = GetParam();
         return config_text(folder.path, 1, ", \"zoff\": {\"io_backend\": \"" + kind.substr(0, kind.find('+')) + "\"}");
     }
 
-    // Lives with the nth fault, until one does not come to it. Returns how many there were.
+    // Run with the nth fault, for n = 1, 2, ... until a run does not meet it. Returns the number of faults met.
     int until_untouched(const std::function<void(aio_fault &, int)> &set)
     {
         for (int n = 1; n < 3000; n++) {
@@ -193,7 +193,7 @@ class Faults : public testing::TestWithParam<const char *>
             one.check();
             EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str())) << "fault " << n << ": " << one.words;
             seen.insert(one.words);
-            // Allocations that are only an optimisation may be done without: one warning.
+            // The engine can do without an optional allocation; it logs one warning.
             for (auto &line : log.warnings)
                 log.expect(line);
             if (!came_to_it) {
@@ -239,7 +239,7 @@ TEST_P(Faults, EveryRead)
         auto transfers = std::make_shared<int>(0);
         fault.result = [this, n, transfers](int, int res, bool writes, uint64_t, size_t) {
             const bool fails = !writes && ++*transfers == n;
-            came_to_it = came_to_it || fails; // also when it is one that is read ahead and that nobody asks for
+            came_to_it = came_to_it || fails; // also counts a read-ahead whose result nobody uses
             return fails ? -EIO : res;
         };
     });
@@ -298,7 +298,7 @@ TEST_P(Faults, AStepThatFailedBeforeAnythingCanBeDropped)
     float x;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step(e.get(), nullptr, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_state_read(e.get(), 0, ZOFF_STATE_M, 0, 1, &x));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step_retry(e.get(), &info)); // still broken
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Input/output error", zoff_step_retry(e.get(), &info)); // the disk is still broken
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
     fault.result = nullptr;
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
@@ -339,8 +339,8 @@ TEST_P(Faults, ReadsThatAFailureLeavesBehindDoNotStopTheNextStep)
     }
 }
 
-// Half of the states are on a device, which updates first. A read ahead that has failed is known by then: nothing is changed,
-// and the gradients can be dropped.
+// Half of the states are on a device, which updates first. The step learns of the failed read-ahead before that. So nothing is
+// changed, and the gradients can be dropped.
 TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
 {
     log_catcher log;
@@ -351,7 +351,7 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
     t.put_on(&device);
     engine e = make_engine(t, with_ratio(on_disk(folder), 0.5), 2048, 0, nullptr, device.accel);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    int reads = 0, step = 1; /* the fault knows them for as long as it is there */
+    int reads = 0, step = 1; /* the fault uses them until it ends */
     aio_fault fault;
     fault.result = [&](int, int res, bool writes, uint64_t, size_t) {
         return !writes && ++reads == 1 && step == 2 ? -EIO : res;
@@ -378,8 +378,8 @@ TEST_P(Faults, AReadThatFailedBeforeTheStepStopsTheDeviceToo)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// Whatever a trainer does between two steps, the next one's first chunks are read meanwhile; a read that fails there is told by
-// the step, which can be tried again.
+// Between two steps the engine reads the first chunks of the next step, whatever the trainer does. The next step reports a read
+// that fails there, and can be retried.
 TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
 {
     log_catcher log;
@@ -404,7 +404,7 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
             usleep(1000);
         }
         ASSERT_ZOFF_OK(status);
-        // Each of these chunks is one transfer; some were read along with the last writes of the step before.
+        // Each of these chunks is one read. Some were read along with the last writes of the previous step.
         EXPECT_GT(reads, 0);
         EXPECT_LE(reads, slots);
         auto info = new_info();
@@ -420,7 +420,7 @@ TEST_P(Faults, ReadsBeginBeforeTheStepIsAskedFor)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-TEST_P(Faults, TheWordsAreThoseOfTheStatus)
+TEST_P(Faults, TheMessageBelongsToTheStatus)
 {
     log_catcher log;
     scratch_folder folder;
@@ -451,7 +451,7 @@ TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, ".swap", zoff_step(e.get(), nullptr, &info));
     EXPECT_EQ(ZOFF_OUTCOME_TORN, info.outcome);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "step 1 is half done", zoff_grads_drop(e.get()));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "No space", zoff_step_retry(e.get(), &info)); // still full
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_SPACE, "No space", zoff_step_retry(e.get(), &info)); // the disk is still full
     fault.result = nullptr;
     ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
     EXPECT_EQ(ZOFF_OUTCOME_AFTER, info.outcome);
@@ -461,7 +461,7 @@ TEST_P(Faults, ATornStepIsNeitherDroppedNorForgotten)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// Weights in fp32 are their own masters, in the caller's memory: a window into them asks nothing of the disk.
+// fp32 weights are their own masters, in the caller's memory: a window of masters needs no disk.
 TEST_P(Faults, MastersOfTheCallerNeedNoDisk)
 {
     log_catcher log;

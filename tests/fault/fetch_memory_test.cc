@@ -1,6 +1,6 @@
-// fetch_memory_test.cc: something fails while weights of several ranks are fetched. The nth allocation of one rank does, for
-// n = 1, 2, 3, ... until nothing fails any more: a fetch that fails has lent nothing and is called again; no fetch gives back
-// anything but the weights, on either rank, in that pass and in those that have learned from it. Or a file was damaged.
+// fetch_memory_test.cc: failures while several ranks fetch weights. The nth allocation of one rank fails, for n = 1, 2, 3, ...
+// until nothing fails. A failed fetch must lend nothing and can be repeated. Every fetch that succeeds must lend the right
+// weights, on both ranks, in this pass and in later passes that prefetch by it. Another test damages a file.
 #include "memory_fault.h"
 #include "rank_job.h"
 
@@ -21,7 +21,7 @@ float weight_of(size_t param, size_t slice)
 class FetchMemory : public testing::Test
 {
   protected:
-    // Two passes over all weights and two steps, in which the nth allocation of `rank` fails once. Returns whether it did.
+    // Two passes over all weights and two steps, in which the nth allocation of `rank` fails once. Returns true if it failed.
     bool live(unsigned rank_that_fails, int n)
     {
         const rank_job job(RANKS, 10);
@@ -49,7 +49,7 @@ class FetchMemory : public testing::Test
                 for (size_t i = 0; i < PARAMS * SLICES; i++)
                     fetch(made, i / SLICES, turn ? SLICES - 1 - i % SLICES : i % SLICES);
             }
-            n = memory_countdown::left; // of a pass that had fewer
+            n = memory_countdown::left; // the rest, after a pass with fewer allocations
             memory_countdown::left = 0;
             ASSERT_ZOFF_OK(zoff_step(made, nullptr, nullptr));
         }
@@ -83,7 +83,7 @@ class FetchMemory : public testing::Test
             d.count = COUNT;
             d.slices = SLICES;
             d.engine_owned = true;
-            d.frozen = true; // a step is only the end of a pass
+            d.frozen = true; // the step only ends the pass
             ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
         }
         ASSERT_ZOFF_OK(zoff_engine_seal(made));
@@ -116,8 +116,8 @@ TEST_F(FetchMemory, AnAllocationThatFailsIsAnErrorOrCostsNothing)
     printf("%d allocations failed\n", faults);
 }
 
-// Of a slice that lies on the drive of a rank, and is damaged there, no rank is lent anything; that rank says why.
-TEST_F(FetchMemory, WhatIsDamagedOnADriveIsLentToNobody)
+// A slice is damaged on the drive of one rank. No rank may be lent that slice, and this rank must say why.
+TEST_F(FetchMemory, ADamagedSliceIsLentToNoRank)
 {
     const rank_job job(RANKS, 2);
     const scratch_folder folders[RANKS];

@@ -1,5 +1,5 @@
-// hosts_test.cc: ranks on hosts that have less memory than all of them plan. The hosts are made up: the function that asks the
-// system stands aside (--wrap). So nothing is allocated that this machine has not.
+// hosts_test.cc: hosts with less memory than the plans of all their ranks need. The hosts are simulated: --wrap replaces the
+// function that asks the system. No test allocates that much memory.
 #include "rank_job.h"
 
 extern "C" {
@@ -14,7 +14,7 @@ namespace
 {
 const uint64_t UNIT = 1u << 17; // bytes
 
-// What this thread's rank is told.
+// The memory limits that this thread's rank sees.
 thread_local std::vector<zoff_budget_level> levels;
 
 struct answer {
@@ -22,7 +22,7 @@ struct answer {
     std::string words;
 };
 
-// Each rank trains 128 Ki elements: with two fp32 moments and the fp32 sum of gradients 12 units, and some for the wire.
+// Each rank trains 128 Ki elements. Two fp32 moments and the fp32 sum of gradients need 12 units, and the wire needs some more.
 std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &hosts, bool *out_sealed_again = nullptr)
 {
     rank_job job((unsigned)hosts.size(), 20);
@@ -36,7 +36,7 @@ std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &host
         answers[rank].words = answers[rank].status < 0 ? zoff_last_error() : "";
         if (out_sealed_again) {
             levels = {{rank, 1000 * UNIT}};
-            EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // on other hosts
+            EXPECT_ZOFF_OK(zoff_engine_seal(e.get())); // as if on other hosts
             if (rank == 0)
                 *out_sealed_again = true;
         }
@@ -46,7 +46,7 @@ std::vector<answer> seal(const std::vector<std::vector<zoff_budget_level>> &host
 
 TEST(Hosts, RanksOfOneHostAreAddedUp)
 {
-    // Each finds room for itself, and none for both.
+    // Each rank alone would fit, but not both.
     bool again = false;
     for (const answer &a : seal({{{7, 20 * UNIT}}, {{7, 20 * UNIT}}}, &again)) {
         EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);
@@ -57,13 +57,13 @@ TEST(Hosts, RanksOfOneHostAreAddedUp)
     EXPECT_TRUE(again);
 }
 
-TEST(Hosts, RanksOfTwoHostsAreNot)
+TEST(Hosts, RanksOfTwoHostsAreNotAddedUp)
 {
     for (const answer &a : seal({{{7, 20 * UNIT}}, {{8, 20 * UNIT}}}))
         EXPECT_EQ(ZOFF_OK, a.status) << a.words;
 }
 
-TEST(Hosts, ACgroupAboveSomeOfThemIsTheirs)
+TEST(Hosts, RanksBelowOneCgroupAreAddedUp)
 {
     const auto answers =
         seal({{{7, 900 * UNIT}, {1, 25 * UNIT}}, {{7, 900 * UNIT}, {1, 25 * UNIT}}, {{7, 900 * UNIT}, {2, 25 * UNIT}}});
@@ -72,11 +72,11 @@ TEST(Hosts, ACgroupAboveSomeOfThemIsTheirs)
         EXPECT_NE(std::string::npos, answers[rank].words.find("the 2 ranks that share this cgroup")) << answers[rank].words;
         EXPECT_EQ(std::string::npos, answers[rank].words.find("rank 2")) << answers[rank].words;
     }
-    EXPECT_EQ(ZOFF_ERR_COMM, answers[2].status) << "it has room, and hears that others have none";
+    EXPECT_EQ(ZOFF_ERR_COMM, answers[2].status) << "this rank has enough memory, but hears that others have not";
     EXPECT_NE(std::string::npos, answers[2].words.find("rank 0 has failed")) << answers[2].words;
 }
 
-TEST(Hosts, TheLeastThatAnyOfThemSawIsWhatThereIs)
+TEST(Hosts, TheSmallestReportOfAHostCounts)
 {
     for (const answer &a : seal({{{7, 900 * UNIT}}, {{7, 20 * UNIT}}}))
         EXPECT_EQ(ZOFF_ERR_NO_MEMORY, a.status);

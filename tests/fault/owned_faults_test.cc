@@ -1,5 +1,6 @@
-// owned_faults_test.cc: weights that the engine keeps, on a disk that fails now and then. Whatever fails is tried again, at
-// once or after other calls; and whenever a fetch succeeds what it lends is right, and in the end every weight and state is.
+// owned_faults_test.cc: weights that the engine owns, on a disk that fails at times. Each failed call is repeated, at once or
+// after other calls. Every fetch that succeeds must lend the right weights, and in the end all weights and states must be
+// right.
 #include "aio_fault.h"
 #include "covering.h"
 #include "small_engine.h"
@@ -20,13 +21,13 @@ std::string text_of(const std::string &folder, const std::string &more, const st
     return text.replace(text.find(from), from.size(), more);
 }
 
-// A fetch that hangs must not take the whole suite with it.
+// Kills the program if a fetch hangs, so that the test suite can go on.
 struct watchdog {
     watchdog() { alarm(60); }
     ~watchdog() { alarm(0); }
 };
 
-// What could not be written keeps its slot, and with two slots there is hardly another.
+// A chunk whose write failed keeps its slot. With two slots hardly any slot is left for the fetch.
 TEST(OwnedFaults, AFetchAfterAWriteThatFailed)
 {
     log_catcher log;
@@ -78,7 +79,7 @@ class Chaos : public testing::TestWithParam<unsigned>
         e = seal_engine(t, text, 2048);
     }
 
-    // A step, and whatever it takes to end it: finished, or dropped where that is possible.
+    // Take a step. If it fails, finish it, or drop it where that is possible.
     void step()
     {
         auto info = new_info();
@@ -97,7 +98,7 @@ class Chaos : public testing::TestWithParam<unsigned>
         reference::step(t.tensors, config_groups(), ++steps, 1, 1, 0);
     }
 
-    // Other weights for a window; between two tries others are looked at.
+    // Write new weights into a window. Between two attempts fetch other weights.
     void write()
     {
         const size_t i = random() % OWNED, total = t.tensors[i].total();
@@ -157,7 +158,7 @@ class Chaos : public testing::TestWithParam<unsigned>
         }
     }
 
-    enum { OWNED = 5 }; // the last tensor may be the caller's
+    enum { OWNED = 5 }; // the caller may own the last tensor
     log_catcher log;
     watchdog dog;
     scratch_folder folder;
@@ -167,8 +168,7 @@ class Chaos : public testing::TestWithParam<unsigned>
     bool persists;
     int64_t steps = 0;
 };
-// By default one of each kind: what is persistent or not, owned by whom, kept in DRAM, moved by which back-end, goes by the
-// seed.
+// By default one seed of each kind. The seed decides persistence, the owner, the share in DRAM and the back-end.
 INSTANTIATE_TEST_SUITE_P(Seeds, Chaos,
                          testing::ValuesIn(is_full_run() ? std::vector<unsigned>{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
                                                                                  10, 11, 12, 13, 14, 15, 16, 17, 18, 19,

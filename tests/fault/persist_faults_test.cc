@@ -1,6 +1,6 @@
-// persist_faults_test.cc: with files that persist, a step that fails half way can be undone as well as finished. The nth read,
-// write or flush of a step fails, for n = 1, 2, 3, ... until a step passes untouched; the step is dropped, and weights and
-// states are those before it; taken again, they are those after it; and so they are for the engine that opens the files next.
+// persist_faults_test.cc: with persistent files a step that fails half way can be undone as well as finished. The nth read,
+// write or flush of a step fails, for n = 1, 2, 3, ... until a step meets no fault. After a drop, weights and states must be
+// those before the step; after a repeat, those after it. The next engine that opens the files must find the same.
 #include "aio_fault.h"
 #include "small_engine.h"
 
@@ -23,9 +23,9 @@ enum remedy { DROP, RETRY, ABANDON };
 struct kind {
     const char *name;
     const char *backend;
-    uint64_t residents; // chunks
+    uint64_t residents; // chunks in DRAM
     remedy with;
-    bool owned = false; // weights are the engine's, and in files too
+    bool owned = false; // the engine owns the weights, and keeps them in files, too
 };
 
 class PersistFaults : public testing::TestWithParam<kind>
@@ -54,7 +54,7 @@ class PersistFaults : public testing::TestWithParam<kind>
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
 
-    // As every process of this program makes them.
+    // The weights with which every process of this program starts.
     void first_weights()
     {
         for (size_t i = 0; i < t.tensors.size(); i++) {
@@ -88,7 +88,7 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
     ASSERT_NO_FATAL_FAILURE(open());
     int64_t step = 0;
     int torn = 0, before = 0, n = 1;
-    // How many transfers fall into a step varies a little: chunks are read ahead between two.
+    // The number of transfers in a step varies a little, because chunks are read ahead between steps.
     for (int quiet = 0; quiet < 3; n++) {
         ASSERT_LT(n, 500);
         auto info = new_info();
@@ -104,21 +104,21 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
             status = zoff_step(e.get(), nullptr, &info);
             quiet = transfers >= n ? 0 : quiet + 1;
         }
-        // What was read for the next step is told by that one.
+        // If a read-ahead for the next step fails, the next step reports it.
         const bool untouched = status == ZOFF_OK;
         torn += !untouched && info.outcome == ZOFF_OUTCOME_TORN;
         before += !untouched && info.outcome == ZOFF_OUTCOME_BEFORE;
         if (!untouched && GetParam().with == RETRY) {
             ASSERT_ZOFF_OK(zoff_step_retry(e.get(), &info));
         } else if (!untouched) {
-            if (GetParam().with == ABANDON) { // the process ends, and another one begins
+            if (GetParam().with == ABANDON) { // the process ends, and another one starts
                 if (step)
                     t.scramble();
                 else
                     first_weights();
                 ASSERT_NO_FATAL_FAILURE(open());
                 ASSERT_ZOFF_OK(zoff_params_push(e.get()));
-                // A commit that is said to have failed may have come to the drive all the same.
+                // A commit whose record was reported as failed may be on the drive all the same.
                 int64_t count = -1;
                 ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
                 if (count == step + 1) {
@@ -146,8 +146,8 @@ TEST_P(PersistFaults, EveryTransferOfAStep)
     ASSERT_NO_FATAL_FAILURE(expect_weights());
 }
 
-// The write of a commit record is said to have failed, but has come to the drive: the step can be taken back, or committed
-// again, or is found done by the next process. Each of these is whole.
+// The write of a commit record is reported as failed, but the record is on the drive. The program can undo the step, or commit
+// it again, or end; then the next process finds the step done. The states must be whole in each case.
 TEST(PersistFault, ACommitThatLandedAllTheSame)
 {
     for (remedy with : {DROP, RETRY, ABANDON}) {
@@ -172,7 +172,7 @@ TEST(PersistFault, ACommitThatLandedAllTheSame)
         if (with == DROP) {
             ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
             ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-            // Half of it is written again, and then the process ends: the record that had landed names nothing any more.
+            // Write half of the step again, and then end the process. The record that was on the drive must be invalid by then.
             {
                 aio_fault fault;
                 int written = 0;
@@ -201,7 +201,7 @@ TEST(PersistFault, ACommitThatLandedAllTheSame)
     }
 }
 
-// The words of a torn step name the way back, and a way back that fails can be tried again.
+// The error of a torn step names the way to undo it. An undo that fails can be repeated.
 TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
 {
     log_catcher log;
@@ -223,7 +223,7 @@ TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "cannot read", zoff_grads_drop(e.get()));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step has failed", zoff_step(e.get(), nullptr, nullptr));
     }
-    // What is half taken back would be finished wrongly.
+    // A retry of a step that is half undone would give a wrong result.
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is being undone and cannot be retried; call zoff_grads_drop() again",
                       zoff_step_retry(e.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_grads_drop(e.get()));
@@ -234,7 +234,8 @@ TEST(PersistFault, AWayBackThatFailsCanBeTriedAgain)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
-// What a full disk would refuse later is taken by seal, also where a file system cannot reserve it.
+// Seal allocates all the disk space that steps need, even if the file system cannot reserve it. So no step fails on a full
+// disk.
 TEST(PersistFault, AStepTakesNoRoomThatSealDidNotTake)
 {
     log_catcher log;
@@ -258,15 +259,15 @@ TEST(PersistFault, AStepTakesNoRoomThatSealDidNotTake)
     EXPECT_EQ(sealed.st_size, stepped.st_size);
 }
 
-// Behind the engine's back, as a drive does it: one bit in each 8 KiB of the second half of all state files changes, and
-// changes back where nothing was written meanwhile.
+// A drive that changes bits: flips one bit in each 8 KiB of the second half of all state files. Flips it back where nothing was
+// written since.
 class rot
 {
   public:
     explicit rot(const std::string &folder)
     {
         std::set<ino_t> seen;
-        // A file that does not persist has no name, but the engine has it open.
+        // A non-persistent file has no name, but the engine has it open.
         DIR *dir = opendir("/proc/self/fd");
         for (dirent *entry; dir && (entry = readdir(dir));) {
             char path[4096] = "";
@@ -313,7 +314,7 @@ class rot
     std::vector<int> files;
 };
 
-// A bit that has changed is an error that names where, and never an update; when it is right again, the step goes on.
+// A flipped bit must give an error that names the place, and never an update. When the bit is right again, the step continues.
 TEST(PersistFault, AFlippedBitIsNeverAnUpdate)
 {
     for (const char *persist : {"true", "false"}) {
@@ -332,7 +333,7 @@ TEST(PersistFault, AFlippedBitIsNeverAnUpdate)
             EXPECT_NE(ZOFF_OUTCOME_AFTER, info.outcome);
             EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "its checksum is wrong", zoff_step_retry(e.get(), &info));
             rotten.reset();
-            // Some chunks had been read ahead while they were wrong.
+            // Some chunks were read ahead while the bits were wrong.
             zoff_status status = ZOFF_ERR_CORRUPT;
             for (int i = 0; i < 4 && status == ZOFF_ERR_CORRUPT; i++)
                 status = zoff_step_retry(e.get(), &info);

@@ -1,6 +1,6 @@
-// places_test.cc: an engine with its states in files, where the system is not as one would wish: io_uring forbidden, no memory
-// to be locked, a file system in memory, sectors of 512 and of 4096 bytes, too little space. Where a step can be taken its
-// numbers are those of the reference; where not, the error says what is missing, and nothing is left behind.
+// places_test.cc: an engine with states in files on a restricted system: io_uring forbidden, little lockable memory, a file
+// system in memory, sectors of 512 and of 4096 bytes, too little space. If a step is possible, its numbers must be those of the
+// reference. If not, the error must name what is missing, and nothing may be left behind.
 #include "aio_place.h"
 #include "small_engine.h"
 
@@ -28,7 +28,7 @@ class Places : public testing::TestWithParam<bool> // states persist
         t.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
     }
 
-    // Four steps in a folder, between them one that is left by an engine and taken up by the next where states persist.
+    // Four steps in a folder. If states persist, another engine takes over in between.
     void take_steps(const std::string &folder)
     {
         trainer t(8);
@@ -50,7 +50,7 @@ class Places : public testing::TestWithParam<bool> // states persist
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
     }
 
-    // The same in a process that first gives something up. What the log must say, or "".
+    // The same in a process that first gives up a resource. `said`: the text that the log must contain, or "".
     std::string in_a_process(const std::function<bool()> &give_up, const std::string &folder, const std::string &said)
     {
         return in_child([&]() -> std::string {
@@ -100,7 +100,7 @@ TEST_P(Places, OneTransferAtATimeByTheCaller)
 TEST_P(Places, LittleMemoryMayBeLocked)
 {
     if (geteuid() != 0)
-        GTEST_SKIP() << "to give up being root needs root";
+        GTEST_SKIP() << "only root can give up being root";
     const std::string folder = scratch.path;
     ASSERT_EQ(0, system(("chmod 777 '" + folder + "'").c_str()));
     std::string wrong = in_a_process(
@@ -111,7 +111,7 @@ TEST_P(Places, LittleMemoryMayBeLocked)
         },
         folder, "is not registered with io_uring: RLIMIT_MEMLOCK is 65536 bytes");
     if (wrong.find("Permission denied") != std::string::npos)
-        GTEST_SKIP() << "nobody cannot reach the scratch folder";
+        GTEST_SKIP() << "the user nobody cannot access the scratch folder";
     EXPECT_EQ("", wrong);
 }
 
@@ -130,8 +130,8 @@ TEST_P(Places, SectorsOf4096Bytes)
     on(mounted(scratch.file("ext4"), 4096, 64));
 }
 
-// Too little space is told when the engine is sealed, with the figures; then nothing is left, and with more room all is well.
-// A disk that fills up later does not matter: what a step writes was reserved.
+// Seal must report too little space, with the numbers, and leave nothing behind. With more space it must succeed. After that a
+// full disk does not matter, because seal has reserved all that steps write.
 TEST_P(Places, ADiskThatIsFull)
 {
     mounted fs(scratch.file("ext4"), 512, 32);
@@ -156,8 +156,9 @@ TEST_P(Places, ADiskThatIsFull)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// The file system is shut down under the engine, as when its drive is pulled: every call says so, and the engine can be ended.
-// After it is mounted again the states are those of the last step that had returned, for each was flushed to the drive.
+// The file system is shut down under the engine, as if its drive were pulled. Every call must report it, and the engine can be
+// destroyed. After a new mount the states must be those of the last step that returned, because each step was flushed to the
+// drive.
 TEST(Place, AFileSystemThatIsShutDown)
 {
     scratch_folder scratch;
@@ -175,7 +176,7 @@ TEST(Place, AFileSystemThatIsShutDown)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
         reference::step(t.tensors, config_groups(), k, 1, 1, 0);
     }
-    // As a power cut leaves it: no page of the cache, and no commit of the journal, is written any more.
+    // Like a power cut: no page of the cache and no commit of the journal is written any more.
     const unsigned long SHUTDOWN = _IOR('X', 125, uint32_t);
     uint32_t no_log_flush = 2;
     const int fd = open(fs.folder.c_str(), O_RDONLY | O_CLOEXEC);
@@ -188,7 +189,7 @@ TEST(Place, AFileSystemThatIsShutDown)
     e.reset();
     for (auto &line : log.warnings)
         log.expect(line);
-    // The caches of the system go with the mount.
+    // Unmounting also drops the caches of the system.
     for (int i = 0; run("umount '" + fs.folder + "'") != 0 && i < 100; i++)
         usleep(20000);
     ASSERT_EQ(0, run("mount '" + fs.device + "' '" + fs.folder + "'"));

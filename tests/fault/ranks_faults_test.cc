@@ -1,5 +1,5 @@
-// ranks_faults_test.cc: one of four ranks stops, leaves or dies, in every phase of a step. All others hear of it in time and by
-// name, say truly what has become of their weights and states, and can go away without it.
+// ranks_faults_test.cc: one of four ranks stops, leaves or dies, in every phase of a step. The other ranks must get an error in
+// time that names the rank, report the true state of their weights and states, and be able to leave without that rank.
 #include "comm_fault.h"
 #include "covering.h"
 #include "rank_job.h"
@@ -26,8 +26,8 @@ enum fault { STALLS, LEAVES, DIES };
 const char *const PHASES[] = {"InGradReady", "BeforeBegin", "BeforeWait", "InAMicroStep", "BeforeTheVote", "AfterTheGate"};
 const char *const FAULTS[] = {"Stalls", "Leaves", "Dies"};
 
-// A rank that is only slow must not be taken for one that has stopped. How long a rank waits goes by how long a step of
-// healthy ranks has just taken on this machine, with whatever else runs there: FACTOR times that, DEADLINE seconds at least.
+// A slow rank must not be taken for one that has stopped. So the deadline is FACTOR times the duration of a healthy step,
+// measured just before under the present load, and at least DEADLINE seconds.
 enum { RANKS = 4, FACTOR = 25 };
 #if defined(ZOFF_TEST_SANITIZED_THREAD)
 enum { SEEDS = 6, AT_A_TIME = 2 };
@@ -65,12 +65,13 @@ double seconds_since(std::chrono::steady_clock::time_point from)
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
 }
 
-// ---- what a rank has ----
+// ---- the state of a rank ----
 
-// What is this rank's of the states, element by element: others' parts cannot be had any more. Returns how many there were.
+// Check this rank's part of the states, element by element; the other parts are no longer available. Returns the number of
+// elements checked.
 size_t expect_own_states(zoff_engine *e, const std::vector<reference::tensor> &want)
 {
-    enum { BLOCK = 1024 }; // no part ends within one
+    enum { BLOCK = 1024 }; // the border of a part is always a multiple of this
     const zoff_state_kind kinds[] = {ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V};
     size_t seen = 0;
     for (size_t i = 0; i < want.size(); i++) {
@@ -96,7 +97,7 @@ size_t expect_own_states(zoff_engine *e, const std::vector<reference::tensor> &w
     return seen;
 }
 
-// Weights are those of one of the two references, each for itself.
+// Each weight must be that of one of the two references.
 void expect_weights_of_either(trainer &t, const std::vector<reference::tensor> &a, const std::vector<reference::tensor> &b)
 {
     for (size_t i = 0; i < t.tensors.size(); i++) {
@@ -123,7 +124,7 @@ class scene
         all.seal(ranks_config(stage, accumulation, seed % 3 ? "" : folder.path), 2048);
         picked = 1 + seed % 3;
         if (when == BEFORE_VOTE)
-            picked = 1 + seed % 2; // who takes part, and the vote
+            picked = 1 + seed % 2; // the summary of who takes part, and the vote
         if (when == AFTER_GATE)
             picked = 3 + seed % 4;
         stream = when == BEFORE_VOTE || when == AFTER_GATE ? ZOFF_COMM_STEP : ZOFF_COMM_REDUCE;
@@ -153,21 +154,21 @@ class scene
         is_armed = true;
         if (!testing::Test::HasFailure())
             job.on_each([&](unsigned rank) { rank == faulty ? fail() : survive(rank); });
-        EXPECT_TRUE(has_struck) << "the fault was never met";
-        EXPECT_EQ(RANKS - 1, survivors) << "ranks that came to their end";
+        EXPECT_TRUE(has_struck) << "the fault did not happen";
+        EXPECT_EQ(RANKS - 1, survivors) << "number of ranks that ended in order";
     }
 
   private:
-    // ---- the faulty one ----
+    // ---- the faulty rank ----
 
-    // Where operations start. The first error ends what the rank is doing.
+    // Called where operations start. The first error ends what the rank is doing.
     zoff_status strike(const zoff_comm_work &work)
     {
         if (!is_armed || when == BEFORE_BEGIN || when == BEFORE_WAIT || work.call.stream != stream || ++started < picked)
             return ZOFF_OK;
         has_struck = true;
         if (what == LEAVES)
-            return zoff_base_status_fail(ZOFF_ERR_IO, "provoked"); // this one and all that follow
+            return zoff_base_status_fail(ZOFF_ERR_IO, "provoked"); // this operation and all that follow
         if (started > picked)
             return ZOFF_OK;
         if (what == DIES)
@@ -182,7 +183,7 @@ class scene
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 
-    // Between two calls: whether the rank is gone.
+    // Called between two calls. Returns true if the rank is gone.
     bool strike_outside(phase here)
     {
         if (when != here)
@@ -200,13 +201,13 @@ class scene
         if (what == DIES)
             return;
         if (what == STALLS) {
-            EXPECT_EQ(ZOFF_ERR_COMM, status) << zoff_last_error(); // it comes too late, and hears why
+            EXPECT_EQ(ZOFF_ERR_COMM, status) << zoff_last_error(); // the rank comes too late and gets the reason
         }
         all.engines[faulty].reset();
         job.leave(faulty);
     }
 
-    // ---- all of them ----
+    // ---- all ranks ----
 
     zoff_status take(unsigned rank, zoff_step_info *info)
     {
@@ -247,7 +248,7 @@ class scene
             EXPECT_LT(0u, expect_own_states(e, before));
             expect_words(step_again(e));
         }
-        EXPECT_LT(seconds_since(from), 2 * deadline + 5) << "after the error nothing waits";
+        EXPECT_LT(seconds_since(from), 2 * deadline + 5) << "after the error no call waits";
         survivors++;
         all.engines[rank].reset();
         job.leave(rank);
@@ -280,7 +281,7 @@ class scene
     const fault what;
     const unsigned faulty, accumulation;
     scratch_folder folder;
-    std::vector<std::unique_ptr<comm_fault>> wrapped; // outlive the communicators
+    std::vector<std::unique_ptr<comm_fault>> wrapped; // destroyed after the communicators
     rank_job job;
     rank_trainers all;
     std::vector<reference::tensor> before, after;
@@ -308,11 +309,11 @@ std::vector<cell> cells()
 INSTANTIATE_TEST_SUITE_P(Phases, RanksFaults, testing::ValuesIn(cells()),
                          [](const auto &p) { return std::string(FAULTS[p.param.what]) + PHASES[p.param.when]; });
 
-// Most of the time all wait for the deadline, so several scenes are played at a time.
+// Most of the time all ranks wait for the deadline, so several scenes run at a time.
 TEST_P(RanksFaults, OthersHearOfItAndCanGoAway)
 {
     log_catcher log;
-    // By default 0, 5, 10, 15: each rank is the faulty one, and each stage and tier occurs.
+    // By default seeds 0, 5, 10, 15: each rank is the faulty one once, and each stage and tier occurs.
     const unsigned seeds = is_full_run() ? SEEDS : 4, stride = is_full_run() ? 1 : 5;
     for (unsigned first = 0; first < seeds && !HasFailure(); first += AT_A_TIME) {
         std::vector<std::thread> scenes;
@@ -327,12 +328,12 @@ TEST_P(RanksFaults, OthersHearOfItAndCanGoAway)
     }
 }
 
-// ---- ranks that are not alike when they seal ----
+// ---- ranks that differ at seal ----
 
 class RanksSeal : public testing::Test
 {
   protected:
-    // What the ranks seal with, and what comes of it on each. Nobody waits for the deadline.
+    // Seal an engine on each rank and check the status and message of each. No rank may wait for the deadline.
     void seal(rank_job &job, const std::function<engine(unsigned rank)> &make, zoff_status want, const std::string &words)
     {
         job.on_each([&](unsigned rank) {
@@ -406,7 +407,7 @@ TEST_F(RanksSeal, AnotherOrderOfParametersIsRefused)
         ZOFF_ERR_INVALID, "zoff_param_desc.count of parameter 0 (param0) is 1000 on ranks 0, 1 and 2 and 2000 on rank 3");
 }
 
-// The one says what it is, the others who it was; and when it is mended all can go on.
+// The failing rank reports its error, and the others name that rank. After the cause is removed all can continue.
 TEST_F(RanksSeal, ARankThatCannotSealStopsAll)
 {
     scratch_folder folder;
@@ -482,7 +483,7 @@ TEST_P(RanksNonFinite, OneRankIsNamedAndAllSkip)
         if (HasFailure())
             return;
     }
-    // Rank 0 speaks for all.
+    // Rank 0 logs for all ranks.
     log.expect("skipped: the gradient of ");
     EXPECT_EQ(2u, log.warnings.size());
     ASSERT_EQ(2u, log.count("slice 1, has an inf or nan between its elements 2048 and 3071"));
@@ -492,7 +493,7 @@ TEST_P(RanksNonFinite, OneRankIsNamedAndAllSkip)
 
 // ---- the weight of a micro-batch ----
 
-TEST(RanksWeight, WhatIsNoWeightIsRefused)
+TEST(RanksWeight, InvalidWeightsAreRefused)
 {
     log_catcher log;
     rank_job job(2);
@@ -510,12 +511,12 @@ TEST(RanksWeight, WhatIsNoWeightIsRefused)
         EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_grad_weight", zoff_grad_weight(e, 2));
         EXPECT_ZOFF_OK(zoff_step_wait(e, nullptr));
-        EXPECT_ZOFF_OK(zoff_grad_weight(e, 0)) << "one rank may weigh nothing";
+        EXPECT_ZOFF_OK(zoff_grad_weight(e, 0)) << "one rank may have weight 0";
     });
 }
 
-// There is no mean of nothing: an error on every rank, which leaves all as it was.
-TEST(RanksWeight, NothingWeighsAnything)
+// All weights are zero, so there is no mean. Every rank must get an error, and nothing may change.
+TEST(RanksWeight, AllWeightsZeroIsAnError)
 {
     log_catcher log;
     for (unsigned stage : {0u, 1u, 2u}) {
@@ -533,7 +534,7 @@ TEST(RanksWeight, NothingWeighsAnything)
             EXPECT_ZOFF_OK(zoff_grads_drop(e));
             expect_weights_of_either(*all.trainers[rank], before, before);
         });
-        all.step(config_groups(), 1, 0); // with the weights of rank_trainers, which are 1
+        all.step(config_groups(), 1, 0); // rank_trainers uses weights of 1
         job.on_each([&](unsigned rank) {
             EXPECT_ZOFF_OK(zoff_step(all.engines[rank].get(), nullptr, nullptr));
             expect_weights_of_either(*all.trainers[rank], all.want.tensors, all.want.tensors);

@@ -1,5 +1,5 @@
 // seal_memory_test.cc: the nth allocation of one rank fails while ranks seal their engines, for n = 1, 2, 3, ... until none
-// does. Every rank has an error, and gives back all that it took.
+// fails. Every rank must get an error and free all that it allocated.
 #include "rank_job.h"
 
 #include <mutex>
@@ -19,18 +19,18 @@ using namespace zoff_test;
 
 namespace
 {
-thread_local int left, failed; // allocations until one fails, 0: none does; and those that have
+thread_local int left, failed; // left: allocations until one fails, 0: none fails; failed: number of failures
 
 std::mutex lock;
 std::set<const void *> taken;
 
 enum { RANKS = 2 };
 
-// What fails on `rank`; "" when nothing has.
+// Seal with the nth allocation of `rank` failing. Returns the error, or "" if nothing failed.
 std::string seal(unsigned rank_that_fails, int n)
 {
     std::string words;
-    rank_job job(RANKS, 2); // where no memory is left to tell others why, they wait for so long
+    rank_job job(RANKS, 2); // the deadline of the other ranks if the failing rank lacks the memory to tell them why
     rank_trainers all(job, 5, [](trainer &t) { t.add(5000, 2, ZOFF_BF16, ZOFF_BF16); });
     job.on_each([&](unsigned rank) {
         all.engines[rank] =
@@ -40,7 +40,7 @@ std::string seal(unsigned rank_that_fails, int n)
         left = 0;
         if (rank == rank_that_fails && failed) {
             words = zoff_last_error();
-            EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_OK) << words; // OK: for a line of the log
+            EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_OK) << words; // OK: only a log line was lost
         } else if (status < 0) {
             EXPECT_EQ(ZOFF_ERR_COMM, status) << zoff_last_error();
         }

@@ -1,5 +1,5 @@
-// slow_rank_test.cc: the drive of one rank takes longer to write the first states than timeout_seconds. That rank is at work,
-// and the others wait for it; one that stops is found out all the same.
+// slow_rank_test.cc: the drive of one rank takes longer than timeout_seconds to write the first states. The other ranks must
+// wait while that rank makes progress. A rank that stops must still be detected.
 #include "aio_fault.h"
 #include "rank_job.h"
 
@@ -45,7 +45,7 @@ void fill(trainer &t)
     t.add(60000, 1, ZOFF_F32, ZOFF_F32);
 }
 
-// How long two ranks take to seal an engine of 30 chunks, half of them each; -1: they could not.
+// The seconds that two ranks need to seal an engine of 30 chunks, half of them each; -1: seal failed.
 double seal_seconds(bool persist, double timeout, double slow)
 {
     slow_drives drives;
@@ -73,8 +73,8 @@ double seal_seconds(bool persist, double timeout, double slow)
 TEST(SlowRank, WritingDoesNotCountAgainstTheTimeout)
 {
     for (const bool persist : {false, true}) {
-        // A flush of a drive that is busy with other things is silent for a while, now and then for longer than the deadline:
-        // then a longer one is tried. Each write takes a tenth of it, so if writing counted, every deadline would be missed.
+        // A flush on a busy drive reports no progress, sometimes for longer than the deadline. Then a longer deadline is tried.
+        // Each write takes a tenth of the deadline, so every deadline would be missed if writing counted.
         double timeout = std::max(0.5, 10 * seal_seconds(persist, 60, 0));
         double took = seal_seconds(persist, timeout, timeout / 10);
         for (int tries = 1; took < 0 && tries < 3; tries++) {
@@ -85,7 +85,7 @@ TEST(SlowRank, WritingDoesNotCountAgainstTheTimeout)
     }
 }
 
-// It is silent in the middle of writing, for longer than the timeout.
+// The rank stops in the middle of writing, for longer than the timeout.
 TEST(SlowRank, OneThatStopsIsFoundOut)
 {
     slow_drives drives;
@@ -105,7 +105,7 @@ TEST(SlowRank, OneThatStopsIsFoundOut)
     EXPECT_TRUE(std::filesystem::is_empty(folder.path));
 }
 
-// One fails in the middle: all hear of it, and none leaves a file.
+// One rank fails in the middle. All ranks must get an error, and none may leave a file.
 TEST(SlowRank, OneThatFailsLeavesNoFileOnAny)
 {
     aio_fault fault;
@@ -133,8 +133,8 @@ double cpu_seconds()
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// A rank that waits for another one leaves its core to others. One element is all that there is in the second round: then rank
-// 1 has no bucket.
+// A rank that waits for another one must sleep, so that others can use its core. In the second round there is only one element,
+// so rank 1 has no bucket.
 TEST(SlowRank, OthersSleepWhileTheyWait)
 {
     for (const bool frozen : {false, true}) {
@@ -157,7 +157,7 @@ TEST(SlowRank, OthersSleepWhileTheyWait)
             EXPECT_ZOFF_OK(zoff_step_wait(all.engines[rank].get(), &info));
             EXPECT_GT(0.2, cpu_seconds() - from);
             if (rank == 1) {
-                EXPECT_LT(0.3, info.seconds.comm_wait) << "rank 0 has not been slow";
+                EXPECT_LT(0.3, info.seconds.comm_wait) << "rank 0 was not slow enough";
             }
         });
         all.forget();

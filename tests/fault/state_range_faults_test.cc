@@ -1,5 +1,6 @@
-// state_range_faults_test.cc: what windows write is put off, and neither lost nor durable by halves. Files are looked at as a
-// power cut would leave them: copied while their engine lives, and opened by another one.
+// state_range_faults_test.cc: the engine defers the writes of windows. None may be lost, and they must become durable all
+// together. The tests look at the files as a power cut would leave them: they copy them while the engine runs, and open the
+// copies with another engine.
 #include "aio_fault.h"
 #include "rank_job.h"
 
@@ -15,8 +16,9 @@ namespace
 struct place {
     const char *name;
     const char *backend;
-    uint64_t residents;   // chunks
-    bool by_kind = false; // one kind of all parameters before the next; otherwise all kinds of a window before the next
+    uint64_t residents;   // chunks in DRAM
+    bool by_kind = false; // true: one kind of all parameters before the next; false: all kinds of a window before the next
+                          // window
 };
 
 class StateRangeFaults : public testing::TestWithParam<place>
@@ -37,7 +39,7 @@ class StateRangeFaults : public testing::TestWithParam<place>
         return seal_engine(t, text, 2048, host);
     }
 
-    // A first step, so that files are opened again; then a second value for each state, in windows of 500.
+    // Take a first step, so that the files can be opened again. Then write a second value for each state, in windows of 500.
     void SetUp() override
     {
         e = open(folder.path);
@@ -48,7 +50,7 @@ class StateRangeFaults : public testing::TestWithParam<place>
 
     static float value(size_t p, zoff_state_kind kind, size_t k) { return (float)(1 + p * 7 + (size_t)kind * 3 + k % 5); }
 
-    // Each call until it succeeds; the failures are counted.
+    // Repeat each call until it succeeds; count the failures.
     void write_window(size_t p, zoff_state_kind kind, size_t first, int *failures)
     {
         std::vector<float> window(std::min<size_t>(500, t.tensors[p].total() - first));
@@ -77,7 +79,7 @@ class StateRangeFaults : public testing::TestWithParam<place>
         }
     }
 
-    // How many states of an engine are those that were written: all, none, or what must not be.
+    // The share of an engine's states that have the written value: 1, 0, or something else, which is an error.
     static double share_written(zoff_engine *of, trainer &t)
     {
         size_t same = 0, all = 0;
@@ -92,7 +94,7 @@ class StateRangeFaults : public testing::TestWithParam<place>
         return (double)same / (double)all;
     }
 
-    // Likewise of the files as they are now, whatever their engine has not written yet.
+    // The same for the files as they are now, without what the engine has not written yet.
     double share_in_files(int64_t *count = nullptr)
     {
         scratch_folder copy;
@@ -115,10 +117,10 @@ INSTANTIATE_TEST_SUITE_P(Places, StateRangeFaults,
                                          place{"by_kind", "auto", 0, true}, place{"residents_by_kind", "posix", 3, true}),
                          [](const auto &p) { return std::string(p.param.name); });
 
-TEST_P(StateRangeFaults, ArePutOffAndThenDurableAsAWhole)
+TEST_P(StateRangeFaults, WritesAreDeferredAndThenDurableTogether)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
-    EXPECT_EQ(1, share_written(e.get(), t)); // the states have them at once
+    EXPECT_EQ(1, share_written(e.get(), t)); // the engine itself has the new values at once
     EXPECT_EQ(0, share_in_files());
     ASSERT_ZOFF_OK(zoff_state_flush(e.get()));
     EXPECT_EQ(1, share_in_files());
@@ -129,7 +131,7 @@ TEST_P(StateRangeFaults, TheCountMakesThemDurable)
 {
     int64_t count = 0;
     ASSERT_NO_FATAL_FAILURE(write_all());
-    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the number that it is already
+    ASSERT_ZOFF_OK(zoff_step_count_set(e.get(), 1)); // the same number as before
     EXPECT_EQ(1, share_in_files(&count));
     EXPECT_EQ(1, count);
     const float other = -3;
@@ -139,7 +141,7 @@ TEST_P(StateRangeFaults, TheCountMakesThemDurable)
     EXPECT_EQ(7, count);
 }
 
-// Also one that is skipped or undone: what was written before it stays.
+// Also for a step that is skipped or undone: windows written before it stay.
 TEST_P(StateRangeFaults, AStepMakesThemDurableBeforeItBegins)
 {
     ASSERT_NO_FATAL_FAILURE(write_all());
@@ -170,7 +172,8 @@ TEST_P(StateRangeFaults, DestroySaysWhatItCouldNotWrite)
     EXPECT_EQ(0, share_in_files());
 }
 
-// Every write of windows and their flush fails once. Calls that say so are made again; in between files have all or nothing.
+// Each deferred write and each flush fails once. Failed calls are repeated. In between the files must have all of the windows
+// or none.
 TEST_P(StateRangeFaults, EveryTransferOnce)
 {
     int n = 1, failed = 0;
@@ -191,7 +194,8 @@ TEST_P(StateRangeFaults, EveryTransferOnce)
         quiet = transfers < n;
         failed += status < 0 || failures;
         if (status < 0) {
-            const double share = share_in_files(); // a record that is said to have failed may have come to the drive
+            const double share = share_in_files(); // a record whose write was reported as failed may be on the drive all the
+                                                   // same
             EXPECT_TRUE(share == 0 || share == 1) << share << ", fault " << n;
             ASSERT_ZOFF_OK(zoff_state_flush(e.get())) << "fault " << n;
         }
@@ -202,8 +206,8 @@ TEST_P(StateRangeFaults, EveryTransferOnce)
     EXPECT_GT(failed, 0);
 }
 
-// The first to hear of an error is a rank that has none of its own: they ask again together.
-TEST(StateRangeFault, OfOneRankIsAnErrorOfAll)
+// The first rank to see the error may have had no error itself. The ranks repeat the call together.
+TEST(StateRangeFault, AFaultOfOneRankIsAnErrorOnAll)
 {
     scratch_folder folder;
     log_catcher log;
@@ -221,7 +225,7 @@ TEST(StateRangeFault, OfOneRankIsAnErrorOfAll)
                                2048, 0, job.comm_of(rank));
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
         std::vector<float> window(9000, 0.25f);
-        ASSERT_ZOFF_OK(zoff_state_flush(e.get())); // nothing to do
+        ASSERT_ZOFF_OK(zoff_state_flush(e.get())); // nothing to flush
         ASSERT_ZOFF_OK(zoff_state_write(e.get(), 0, ZOFF_STATE_M, 0, 500, window.data()));
         broken = rank == 0 || broken;
         const zoff_status first = zoff_state_flush(e.get());

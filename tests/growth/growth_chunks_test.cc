@@ -1,5 +1,5 @@
-// growth_chunks_test.cc: what seal, step, windows and passes over all states cost grows with the chunks, slices and parameters
-// and no faster. Operations are counted, and bytes; no clock is read.
+// growth_chunks_test.cc: the cost of seal, steps, windows and passes over all states must be linear in the chunks, slices and
+// parameters. The tests count operations and bytes; they read no clock.
 #include "counted.h"
 #include "small_engine.h"
 
@@ -10,8 +10,8 @@ using namespace zoff_test;
 
 namespace
 {
-const double MOST = 1.1;   // exponent
-const size_t CHUNK = 1024; // elements, the smallest there is
+const double MOST = 1.1;   // the largest exponent allowed
+const size_t CHUNK = 1024; // in elements; the smallest size possible
 const uint64_t SLOTS = 4;
 
 size_t largest()
@@ -21,12 +21,12 @@ size_t largest()
 
 enum class axis { chunks, slices, params };
 
-// One shape of engine: where its states are, and what is many.
+// One kind of engine: the place of its states, and which number grows.
 struct shape {
     const char *name;
     const char *device; // nvme, cpu
     bool persist;
-    int resident_percent; // of the states, in DRAM
+    int resident_percent; // share of the states in DRAM
     axis many;
 };
 std::ostream &operator<<(std::ostream &out, const shape &s)
@@ -50,7 +50,7 @@ const shape SHAPES[] = {
     {"PersistParams", "nvme", true, 0, axis::params},
 };
 
-// An engine of `count` chunks, slices or parameters, on posix I/O: all of it happens in calls, so counts repeat.
+// An engine with `count` chunks, slices or parameters. With posix I/O all work happens inside calls, so counts are repeatable.
 class subject
 {
   public:
@@ -75,8 +75,8 @@ class subject
     void pull() { ASSERT_ZOFF_OK(zoff_params_pull(e_.get())); }
     void destroy() { e_.reset(); }
 
-    // All states, in the order of the parameters, once for each list of kinds; the kinds of a list one after the other in each
-    // window.
+    // Read or write all states in windows, in the order of the parameters, once for each list of kinds. In each window the
+    // kinds of a list follow one another.
     typedef std::vector<std::vector<zoff_state_kind>> order;
     void windows(bool write, size_t most = CHUNK / 2, const order &lists = {{ZOFF_STATE_MASTER, ZOFF_STATE_M, ZOFF_STATE_V}})
     {
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GrowthChunks, testing::ValuesIn(SHAPES), [](con
 
 const subject::order BY_KIND = {{ZOFF_STATE_MASTER}, {ZOFF_STATE_M}, {ZOFF_STATE_V}};
 
-// Blocks of each part of a life, at one size.
+// The basic blocks of each phase of an engine's use, at one size.
 std::vector<std::pair<const char *, uint64_t>> costs_at(const shape &s, size_t count)
 {
     std::vector<std::pair<const char *, uint64_t>> costs;
@@ -143,7 +143,7 @@ TEST_P(GrowthChunks, IsLinear)
     }
 }
 
-// What this process has read and written by calls, which with posix I/O are the transfers of the engine.
+// The bytes that this process has read and written by system calls. With posix I/O these are the engine's transfers.
 struct traffic {
     uint64_t read = 0, written = 0;
 };
@@ -166,8 +166,8 @@ traffic traffic_of(const std::function<void()> &work)
     return {after.read - before.read, after.written - before.written};
 }
 
-// Each array of a chunk is read once and written once by all windows together, whether the kinds of a window come one after the
-// other, or one kind of all parameters before the next, or both; also where the ends of windows lie inside of chunks.
+// All windows together must read each array of a chunk once and write it once. That holds for all kinds in each window, for one
+// kind after the other, and for both mixed. Windows may end inside chunks.
 const struct {
     const char *name;
     subject::order lists;
@@ -206,7 +206,7 @@ TEST_P(GrowthOfBytes, WindowsMoveTheStatesOnce)
             });
             EXPECT_LE(loading.read, most_read + states / 10);
             EXPECT_LE(loading.written, states + states / 10 + slack);
-            // One element after the other costs an array once, not each time.
+            // Writing single elements one after the other must cost one transfer of the array, not one each.
             const traffic small = traffic_of([&] {
                 float x;
                 for (size_t k = 0; k < CHUNK; k += 8)

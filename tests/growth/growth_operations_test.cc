@@ -1,6 +1,6 @@
-// growth_operations_test.cc: what one rank does for one operation, for one fetched part of a slice, and for the union of
-// presence, up to 4,096 ranks: linear in the ranks. Rank 0 is real; the others are an echo that answers each of its headers
-// with the same call.
+// growth_operations_test.cc: the cost on one rank of one operation, of one fetched part of a slice, and of the union of
+// presence bits must be linear in the ranks, up to 4,096. Rank 0 is real. An echo stands for the others: it answers each of
+// rank 0's headers with the same call.
 #include "counted.h"
 #include "zoff_test.h"
 
@@ -21,10 +21,10 @@ namespace
 enum { FEW = 512, MANY = 4096 };
 const double LINEAR = 1.15;
 
-// Messages of rank 0: what it sends is gone at once; for each header of a call one of its receiver comes back.
+// The transport of rank 0. Sends complete at once, and each header of a call brings back a header from its receiver.
 struct echo {
     std::deque<zoff_comm_header> headers;
-    std::deque<std::pair<void *, size_t>> listening; // receives of headers; the requests are their numbers, from 1
+    std::deque<std::pair<void *, size_t>> listening; // posted receives of headers; request number i is entry i - 1
     uint64_t posted = 0, taken = 0, sends = 0;
 
     static int send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out)
@@ -44,7 +44,7 @@ struct echo {
     static int receive(void *ctx, unsigned, int tag, void *data, size_t bytes, void **out)
     {
         auto self = (echo *)ctx;
-        *out = nullptr; // a piece is there at once
+        *out = nullptr; // a piece arrives at once
         if (tag == 0) {
             self->listening.emplace_back(data, bytes);
             *out = (void *)(uintptr_t)++self->posted;
@@ -66,7 +66,8 @@ struct echo {
     }
 };
 
-// Blocks for one operation of rank 0 from its start to its end, when nothing is done for the first time.
+// The basic blocks of one operation of rank 0, from start to end. The first operation is not counted, because it does work that
+// is done only once.
 uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
 {
     echo office;
@@ -112,7 +113,7 @@ uint64_t blocks_of(unsigned ranks, zoff_comm_kind kind, size_t piece_bytes)
 TEST(GrowthOperations, AnOperationIsLinearInTheRanks)
 {
     for (const zoff_comm_kind kind : {ZOFF_COMM_EXCHANGE, ZOFF_COMM_GATHER, ZOFF_COMM_SUM}) {
-        for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // in the header, and beside it
+        for (const size_t piece_bytes : {size_t{8}, size_t{2500}}) { // sent in the header, sent beside it
             if (piece_bytes > 8 && kind != ZOFF_COMM_EXCHANGE)
                 continue;
             const uint64_t few = blocks_of(FEW, kind, piece_bytes), many = blocks_of(MANY, kind, piece_bytes);
@@ -126,7 +127,7 @@ TEST(GrowthOperations, AnOperationIsLinearInTheRanks)
     RecordProperty("largest_ranks", MANY);
 }
 
-// The sizes of all ranks' shares of a part.
+// Compute the sizes of all ranks' shares of a part.
 uint64_t blocks_of_part(unsigned ranks)
 {
     zoff_plan_tensor tensor = {};
@@ -162,7 +163,7 @@ TEST(GrowthOperations, AFetchedPartIsLinearInTheRanks)
     EXPECT_LT(grows, LINEAR);
 }
 
-// Presence of 100,000 slices, in each step: one word of a rank has 64 of them.
+// The presence of 100,000 slices, combined in each step. One word of a rank holds 64 slices.
 uint64_t blocks_of_presence(size_t words, unsigned ranks)
 {
     std::vector<uint64_t> bits(words * ranks, 1);
@@ -177,7 +178,7 @@ TEST(GrowthOperations, PresenceTakesAWordAtATime)
     printf("growth: presence of %d slices: %llu blocks for %d ranks, %llu for %d: exponent %.2f\n", SLICES,
            (unsigned long long)few, FEW, (unsigned long long)many, MANY, grows);
     EXPECT_LT(grows, LINEAR);
-    EXPECT_LT(many, uint64_t{2} * WORDS * MANY) << "a look at each slice of each rank takes 64 times as many";
+    EXPECT_LT(many, uint64_t{2} * WORDS * MANY) << "a test of each slice of each rank would take 64 times as many";
     EXPECT_GT(few, uint64_t{FEW}) << "nothing was counted";
 }
 } // namespace

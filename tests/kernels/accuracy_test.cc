@@ -1,5 +1,5 @@
-// accuracy_test.cc: every rule against long double, element by element, within a bound that is computed along with it (see
-// exact_step.h): Adam over 100 steps at all sizes with every tail, all rules over 1,000.
+// accuracy_test.cc: compares every rule with long double, element by element. The error must be within a bound that is computed
+// along with the result (see exact_step.h). Adam takes 100 steps at all sizes with every tail, all rules take 1,000 steps.
 #include "every_rule.h"
 #include "exact_step.h"
 #include "kernel_data.h"
@@ -12,14 +12,14 @@ namespace
 {
 struct tally {
     real worst = 0;       // error / bound; above 1 is wrong
-    real loosest = 0;     // bound / total update: how much the bound forgives
+    real loosest = 0;     // bound / total update: the error that the bound allows
     real relative = 0;    // sum of |error| / |total update|
-    size_t elements = 0;  // in that sum
-    size_t undecided = 0; // signs of Lion too close to 0 to tell, of `signs`
+    size_t elements = 0;  // elements in that sum
+    size_t undecided = 0; // Lion signs too close to 0 to decide, out of `signs`
     size_t signs = 0;
 };
 
-// One tensor of `n` elements over some steps.
+// Compare one tensor of `n` elements over some steps.
 void compare(zoff_optimizer_hyper h, int steps, size_t n, double scale, bool extreme, tally *out)
 {
     random_source random(n + 1);
@@ -42,13 +42,13 @@ void compare(zoff_optimizer_hyper h, int steps, size_t n, double scale, bool ext
     tensor.grad = g.data();
     for (int t = 1; t <= steps; t++) {
         for (size_t i = 0; i < n; i++) {
-            g[i] = i % 7 == 3 && t % 3 ? 0.0f : (float)(size[i] * random.unit()); // sparse ones too
+            g[i] = i % 7 == 3 && t % 3 ? 0.0f : (float)(size[i] * random.unit()); // some gradients are sparse
             exact::step(h, t, scale, g[i], &exacts[i], &undecided[i]);
         }
         ASSERT_ZOFF_OK(zoff_optimizer_step(&h, t, scale, &tensor));
     }
     for (size_t i = 0; i < n; i++) {
-        const real slack = 1.0001L; // terms of second order that the bound leaves out
+        const real slack = 1.0001L; // allows for second-order terms, which the bound leaves out
         const exact::element &e = exacts[i];
         ASSERT_LE(fabsl(p[i] - e.p.x), slack * e.p.error) << "p[" << i << "] of " << n << " is " << p[i] << ", not " << e.p.x;
         ASSERT_LE(fabsl(m[i] - e.m.x), slack * e.m.error) << "m[" << i << "] of " << n;
@@ -59,7 +59,7 @@ void compare(zoff_optimizer_hyper h, int steps, size_t n, double scale, bool ext
             continue;
         out->worst = fmaxl(out->worst, fabsl(p[i] - e.p.x) / e.p.error);
         const real moved = fabsl(e.p.x - first[i]);
-        if (!extreme && moved > (real)h.lr) { // where the total is a near zero by cancellation, relative says nothing
+        if (!extreme && moved > (real)h.lr) { // if updates cancel to almost zero, the relative error means nothing
             out->loosest = fmaxl(out->loosest, e.p.error / moved);
             out->relative += fabsl(p[i] - e.p.x) / moved;
             out->elements++;
@@ -105,8 +105,8 @@ zoff_optimizer_hyper hyper(double weight_decay, zoff_decay decay)
 TEST(accuracy, adamw_within_the_running_error_bound)
 {
     const tally all = compare_all_sizes(hyper(0.01, ZOFF_DECAY_DECOUPLED), 1.0, false);
-    EXPECT_GT(all.worst, 0.001L) << "a bound this far from any error proves nothing";
-    EXPECT_LT(all.loosest, 1e-3L) << "a bound this loose proves nothing";
+    EXPECT_GT(all.worst, 0.001L) << "a bound far above all errors proves nothing";
+    EXPECT_LT(all.loosest, 1e-3L) << "a bound that allows large errors proves nothing";
 }
 
 TEST(accuracy, plain_adam_with_unscaled_gradients)
@@ -117,7 +117,7 @@ TEST(accuracy, plain_adam_with_unscaled_gradients)
 TEST(accuracy, l2_within_the_running_error_bound)
 {
     zoff_optimizer_hyper h = hyper(0.01, ZOFF_DECAY_L2);
-    h.eps = 1e-4; // large enough that its place in the formula is visible
+    h.eps = 1e-4; // large enough that its place in the formula matters
     const tally all = compare_all_sizes(h, 1.0, false);
     EXPECT_LT(all.loosest, 1e-3L);
 }
@@ -132,14 +132,14 @@ TEST(accuracy, other_betas)
     compare_all_sizes(h, 0.5, false);
 }
 
-// Gradients from 1e-20 to 1e4 over weights of nine decades: moments become subnormal.
+// Gradients from 1e-20 to 1e4 and weights of nine decades: moments become subnormal.
 TEST(accuracy, extreme_scales)
 {
     const tally all = compare_all_sizes(hyper(0.01, ZOFF_DECAY_DECOUPLED), 1.0, true);
     EXPECT_LE(all.worst, 1.0001L);
 }
 
-// 1,000 steps of every rule; what an error bound forgives must stay far below what an optimizer does.
+// 1,000 steps of every rule. The error that the bound allows must stay far below the total update.
 TEST(accuracy, every_rule_over_a_thousand_steps)
 {
     for (const auto &rule : every_rule()) {
@@ -154,9 +154,9 @@ TEST(accuracy, every_rule_over_a_thousand_steps)
         ASSERT_FALSE(HasFatalFailure());
         RecordProperty("worst_error_over_bound_of_rule_" + std::to_string(rule.rule), std::to_string((double)all.worst));
         EXPECT_GT(all.elements, 20u);
-        EXPECT_GT(all.worst, 0.001L) << "a bound this far from any error proves nothing";
-        EXPECT_LT(all.loosest, 0.05L) << "a bound this loose proves nothing";
-        EXPECT_LE(all.undecided * 10000, all.signs) << "signs that cannot be told are rare";
+        EXPECT_GT(all.worst, 0.001L) << "a bound far above all errors proves nothing";
+        EXPECT_LT(all.loosest, 0.05L) << "a bound that allows large errors proves nothing";
+        EXPECT_LE(all.undecided * 10000, all.signs) << "undecided signs must be rare";
     }
 }
 } // namespace

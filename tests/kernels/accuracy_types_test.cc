@@ -1,13 +1,15 @@
-// accuracy_types_test.cc: 1,000 steps of AdamW on realistic and on hard inputs against long double, stated for each type of
-// gradients and weights: what fp32 states and masters keep, and what weights without a master lose.
+// accuracy_types_test.cc: compares 1,000 steps of AdamW with long double, on realistic and on hard inputs. States the error for
+// each type of gradients and weights, with fp32 masters and without.
 //
-// An update is what 1,000 steps have made of a weight. Its relative error is stated in two ways, both over all elements that
-// moved at all:
-//   of the sum   sum of the errors / sum of the updates;
-//   mean         mean of error / update. An update that is a near zero by cancellation of 1,000 steps counts here as any other,
-//                though fp32 cannot hold it: 0.02 + x has the error of 0.02. So the mean leaves out those below one lr.
-// Most of what fp32 masters lose with weight decay they lose where gradients have died: the decay of a weight is then so many
-// units in its last place and a fraction, and the fraction is rounded the same way in step after step.
+// An update is the change of a weight over 1,000 steps. Its relative error is stated in two ways, both over all elements that
+// changed at all.
+//
+//   of_sum       sum of the errors / sum of the updates
+//   mean         mean of error / update, without updates below one lr. Such an update is near zero because 1,000 steps cancel,
+//                and fp32 cannot represent it well: 0.02 + x has the error of 0.02.
+//
+// With weight decay most of the error of fp32 masters comes from weights whose gradients are zero. Each step then decays the
+// weight by the same number of units in the last place plus a fraction, and always rounds the fraction in the same direction.
 #include "exact_step.h"
 #include "kernel_data.h"
 #include "oracle.h"
@@ -21,18 +23,18 @@ namespace
 constexpr size_t N = 2048;
 constexpr int STEPS = 1000;
 
-// Types of a step, and the loss scale by which gradients come multiplied.
+// Types of a step, and the loss scale by which gradients are multiplied.
 struct types {
     const char *name;
     zoff_dtype grads, master, copy;
     double loss_scale;
 };
 
-// What became of the weights.
+// The errors of the weights after all steps.
 struct figures {
     double of_sum, mean;
-    double error_over_noise; // rms of the errors over what independent roundings of the weights to their type amount to
-    double worst_over_bound; // largest error over half a unit in the last place of the weight in each step
+    double error_over_noise; // rms of the errors over the rms of as many independent roundings of the weights
+    double worst_over_bound; // largest error over the sum of half a unit in the last place of the weight per step
 };
 
 // Half a unit in the last place of a type at `x`.
@@ -85,12 +87,12 @@ zoff_optimizer_hyper adamw(double weight_decay)
     return h;
 }
 
-// What the types of a step leave of 1,000 steps.
+// The errors that the types of a step cause over 1,000 steps.
 figures run(inputs kind, double weight_decay, const types &c)
 {
     std::vector<float> start, m(N), v(N);
     source inputs_of(kind, &start);
-    std::vector<uint32_t> p(N), g(N), copy(N); // large enough for any type
+    std::vector<uint32_t> p(N), g(N), copy(N); // storage that is large enough for any type
     std::vector<real> ep(N), em(N), ev(N), noise(N), bound(N);
     for (size_t i = 0; i < N; i++) {
         oracle_store(p.data(), c.master, i, start[i]);
@@ -119,9 +121,10 @@ figures run(inputs kind, double weight_decay, const types &c)
             ev[i] = beta2 * ev[i] + (1 - beta2) * grad * grad;
             const real u = em[i] / bias1 / (sqrtl(ev[i] / bias2) + eps);
             ep[i] -= lr * (real)weight_decay * ep[i] + lr * u;
-            const real half = half_unit(c.master, 2 * ep[i]); // of an error as large as the weight too
+            const real half = half_unit(c.master, 2 * ep[i]); // twice the weight, because the error may be as large as the
+                                                              // weight
             bound[i] += half;
-            noise[i] += half * half / 4 / 3; // the variance of what is evenly spread over a unit
+            noise[i] += half * half / 4 / 3; // the variance of a uniform distribution over one unit
         }
         EXPECT_ZOFF_OK(zoff_optimizer_step(&h, t, 1 / c.loss_scale, &tensor));
     }
@@ -139,7 +142,7 @@ figures run(inputs kind, double weight_decay, const types &c)
             relative += error / moved;
             counted++;
         }
-        if (c.copy) { // the copy is the master, rounded once
+        if (c.copy) { // the copy must be the master, rounded once
             uint32_t expected = 0;
             oracle_store(&expected, c.copy, 0, weight);
             EXPECT_EQ(oracle_load(copy.data(), c.copy, i), oracle_load(&expected, c.copy, 0)) << "copy of element " << i;
@@ -162,7 +165,8 @@ const types MASTERS[] = {{"fp32", ZOFF_F32, ZOFF_F32, ZOFF_DTYPE_DEFAULT, 1},
                          {"bf16 gradients, fp32 master", ZOFF_BF16, ZOFF_F32, ZOFF_BF16, 1},
                          {"fp16 gradients x 1024, fp32 master", ZOFF_F16, ZOFF_F32, ZOFF_F16, 1024}};
 
-// With fp32 masters the types of gradients and copies cost nothing: what is lost was lost before the step.
+// With fp32 masters the types of gradients and copies add no error. The precision that gradients lack was lost before the
+// step.
 TEST(accuracy_types, masters_keep_the_update_to_3e_6_on_average)
 {
     for (double weight_decay : {0.01, 0.0}) {
@@ -183,9 +187,9 @@ TEST(accuracy_types, hard_inputs)
     }
 }
 
-// Each step rounds the weight once. What that loses: at worst half a unit in the last place a step; and since neighbouring
-// roundings have nothing to do with one another, as much as so many independent ones. Of 1,000 updates of one lr on weights
-// about 0.02, bf16 loses a twentieth, fp16 a two-hundredth.
+// Each step rounds the weight once. In the worst case that loses half a unit in the last place per step. Successive roundings
+// are independent, so the typical loss is that of as many independent ones. For 1,000 updates of one lr on weights of about
+// 0.02, bf16 loses a twentieth and fp16 a two-hundredth.
 TEST(accuracy_types, weights_without_a_master)
 {
     const struct {
@@ -197,7 +201,7 @@ TEST(accuracy_types, weights_without_a_master)
         const figures f = run(REALISTIC, 0.01, one.c);
         EXPECT_LE(f.worst_over_bound, 1.0) << one.c.name;
         EXPECT_LE(f.error_over_noise, 1.5) << one.c.name;
-        EXPECT_GE(f.error_over_noise, 0.5) << one.c.name << ": less than rounding must lose";
+        EXPECT_GE(f.error_over_noise, 0.5) << one.c.name << ": less than the roundings must lose";
         EXPECT_LE(f.of_sum, one.of_sum) << one.c.name;
     }
 }

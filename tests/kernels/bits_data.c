@@ -1,4 +1,4 @@
-/* bits_data.c: the numbers, arrays and records of kernels_bits.c. */
+/* bits_data.c: the inputs, arrays and result records of kernels_bits.c. */
 #include "bits_data.h"
 
 #include <stdarg.h>
@@ -11,17 +11,17 @@
 enum {
     SLOTS = 5,
     FRONT = 64,        /* guarded bytes before an array */
-    POOL = 1 << 18,    /* numbers in a series: twice the largest array or more */
-    BYTES_UP_TO = 2048 /* an array's bytes are written, beyond it their hash */
+    POOL = 1 << 18,    /* numbers in a series: at least twice the largest array */
+    BYTES_UP_TO = 2048 /* up to this size the bytes of an array are written, beyond it their hash */
 };
 
 struct bits_data {
     FILE *file;
     size_t capacity, page, next;
-    char *slot_end[SLOTS], *slot_start[SLOTS]; /* start: NULL where nothing was placed */
+    char *slot_end[SLOTS], *slot_start[SLOTS]; /* start: NULL if nothing is placed there */
     uint32_t f32[POOL], squares[POOL], finite[POOL];
     uint16_t bf16[POOL], f16[POOL], all[POOL];
-    unsigned char text[1 << 20]; /* canonical bytes of the array being written */
+    unsigned char text[1 << 20]; /* canonical bytes of the array that is being written */
 };
 
 void bits_fail(const char *format, ...)
@@ -81,11 +81,11 @@ static void make_numbers(bits_data *data)
         data->f32[i] = kind < 2 ? nasty(random) : kind < 4 ? near_tie(random) : plain;
         data->squares[i] = kind < 1 ? nasty(random) : plain & 0x7fffffff;
         data->finite[i] = kind < 4 ? near_tie(random) : plain;
-        data->all[i] = (uint16_t)(i * 40503); /* odd: each pattern once in 65536 */
+        data->all[i] = (uint16_t)(i * 40503); /* the factor is odd: each pattern occurs once in 65536 */
     }
     for (size_t i = 0; i < POOL; i++) {
         data->bf16[i] = (uint16_t)(data->f32[POOL - 1 - i] >> 16);
-        data->f16[i] = next_random(&state) % 8 ? data->all[i] & 0xbfff : data->all[i]; /* most below 2 */
+        data->f16[i] = next_random(&state) % 8 ? data->all[i] & 0xbfff : data->all[i]; /* most are below 2 */
     }
 }
 
@@ -149,7 +149,7 @@ void bits_copy(void *out, const bits_data *data, zoff_dtype dtype, size_t from, 
     memcpy(out, (const char *)series + from * bytes_of(dtype), n * bytes_of(dtype));
 }
 
-/* Each call begins at another place of the series. */
+/* Each call starts at another place of the series. */
 static void *fill_from(bits_data *data, unsigned slot, const void *series, size_t bytes, size_t n)
 {
     data->next = (data->next + 40961) % (POOL - n);
@@ -193,7 +193,7 @@ static uint64_t hash(const unsigned char *bytes, size_t count)
     for (size_t i = 0; i < count; i += 8) {
         uint64_t word = 0;
         memcpy(&word, bytes + i, count - i < 8 ? count - i : 8);
-        h = (h ^ word) * 0x9E3779B97F4A7C15ull; /* odd: nothing is lost, whatever follows */
+        h = (h ^ word) * 0x9E3779B97F4A7C15ull; /* the factor is odd, so no information is lost */
         h ^= h >> 29;
     }
     return h ^ count;

@@ -1,6 +1,6 @@
-/* bits_data.h: what kernels_bits.c computes on and where it writes the results: awkward numbers made without floating point,
- * arrays that end at a page which may not be touched, records in a file. Ends the program, with a reason, when anything is
- * wrong: it is a test. */
+/* bits_data.h: the inputs of kernels_bits.c and its output file. Inputs are special and random numbers, made without floating
+ * point. Each array ends at a page that must not be touched. Results are records in a file. Any error ends the program with
+ * a message. */
 #ifndef ZOFF_TESTS_BITS_DATA_H
 #define ZOFF_TESTS_BITS_DATA_H
 
@@ -10,30 +10,30 @@
 
 typedef struct bits_data bits_data;
 
-/* Results go to `path`; arrays have at most `capacity` elements of fp32. */
+/* Write results to `path`. Arrays have at most `capacity` elements of fp32. */
 bits_data *bits_open(const char *path, size_t capacity);
 void bits_close(bits_data *data);
 
-/* Array number `slot` (0 to 4) for so many bytes, behind which lies the page that may not be touched. */
+/* Place array number `slot` (0 to 4) of so many bytes directly before a page that must not be touched. */
 void *bits_place(bits_data *data, unsigned slot, size_t bytes);
-/* The same with `n` elements of a type in it: ordinary numbers, one in five awkward. Others at each call. */
+/* The same, filled with `n` elements of a type: ordinary numbers, one in five special. Each call gives other numbers. */
 void *bits_fill(bits_data *data, unsigned slot, zoff_dtype dtype, size_t n);
-/* Finite ones. */
+/* The same with finite numbers only. */
 void *bits_fill_finite(bits_data *data, unsigned slot, zoff_dtype dtype, size_t n);
-/* fp32 that are not negative, but for the awkward ones. */
+/* The same with fp32 numbers that are not negative, except for the special ones. */
 void *bits_fill_squares(bits_data *data, unsigned slot, size_t n);
-/* 16-bit patterns: 65536 of them are all there are. */
+/* The same with 16-bit patterns; 65536 elements are all patterns. */
 void *bits_fill_all(bits_data *data, unsigned slot, size_t n);
-/* The first numbers of a series into an array of the caller. */
+/* Copy numbers of a series, from number `from` on, into an array of the caller. */
 void bits_copy(void *out, const bits_data *data, zoff_dtype dtype, size_t from, size_t n);
 
-/* A record: its name, and the array's bits if it is small, else a hash of them. Every NaN of fp32 and fp64 is written as the
- * same one, for their sign and payload are the CPU's choice; 16-bit results have one NaN anyway. */
+/* Write a record: its name, and the array's bits if it is small, otherwise their hash. Every fp32 or fp64 NaN is written as
+ * the same one, because its sign and payload depend on the CPU. 16-bit results have only one NaN. */
 void bits_write(bits_data *data, const char *label, const char *array, zoff_dtype dtype, const void *values, size_t n);
 void bits_write_doubles(bits_data *data, const char *label, const char *array, const double *values, size_t n);
 /* Fail if the bytes in front of an array that was placed since the last call have changed. */
 void bits_check(bits_data *data, const char *label);
-/* Bytes written so far; whether what was written since `from` repeats the bytes just before it. */
+/* Return the number of bytes written so far; and whether those written since `from` repeat the bytes just before. */
 long bits_tell(bits_data *data);
 int bits_repeats(bits_data *data, long from);
 

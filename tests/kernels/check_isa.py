@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""check_isa.py: what was compiled, not what was asked for. Disassembles the kernel objects and reads the compile commands.
+"""check_isa.py: checks the compiled machine code, not the compiler flags alone. Disassembles the kernel objects and reads the
+compile commands.
 
 check_isa.py BUILD_DIR OBJECT...
 
-- every kernel of kernels_avx512 uses 512-bit registers, every kernel of kernels_avx2 uses 256-bit and none 512-bit ones, the
+- every kernel of kernels_avx512 uses 512-bit registers, every kernel of kernels_avx2 uses 256-bit and no 512-bit ones, the
   scalar table uses neither;
 - each square root and division of a vector kernel is the exact instruction, none is an approximation;
-- no compile command says -march=native or anything else that fits the code to the machine that builds it, and ISA flags
-  stand with the kernel files and the benchmarks' own loops only.
+- no compile command has -march=native or any other flag for the build machine. Only the kernel files and the benchmarks' own
+  loops have ISA flags.
 """
 import json
 import os
@@ -16,7 +17,7 @@ import subprocess
 import sys
 
 KERNELS = ("kernel_accumulate", "kernel_cast", "kernel_square_sum")
-RULES = 13  # the step is a function for each rule, update_<RULE>
+RULES = 13  # each rule has its own function, update_<RULE>
 failures = []
 
 
@@ -26,7 +27,7 @@ def check(condition, words):
 
 
 def functions(path):
-    """The disassembly of an object, a text for each function."""
+    """Return the disassembly of an object, a text for each function."""
     listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True).stdout
     parts = re.split(r"^[0-9a-f]+ <([^>]+)>:$", listing, flags=re.M)
     return dict(zip(parts[1::2], parts[2::2]))
@@ -38,7 +39,7 @@ def check_object(path):
     rules = sorted({name.split(".")[0] for name in found if re.match(r"update_[A-Z]", name)})
     check(len(rules) == RULES, f"{path}: {len(rules)} functions update_<RULE>, not {RULES}")
     for kernel in (*KERNELS, *rules):
-        # What the compiler split off belongs to its kernel.
+        # Parts that the compiler split off belong to their kernel.
         code = "".join(text for name, text in found.items() if name == kernel or name.startswith(kernel + "."))
         check(code, f"{path}: no function {kernel}")
         wide, middle = len(re.findall("%zmm", code)), len(re.findall("%ymm", code))
@@ -49,7 +50,7 @@ def check_object(path):
             check(middle, f"{path}: {kernel} has no 256-bit instruction")
             check(not wide, f"{path}: {kernel} has 512-bit instructions")
         else:
-            check(not wide and not middle, f"{path}: {kernel} has instructions that not every CPU of its kind has")
+            check(not wide and not middle, f"{path}: {kernel} has instructions that some CPUs of this kind lack")
         if isa != "scalar" and kernel in rules:
             check(re.search(r"vfmadd\w+ps", code), f"{path}: {kernel} has no fused multiply-add")
     if isa != "scalar":
@@ -66,7 +67,7 @@ def check_commands(build):
     for entry in commands:
         words = entry.get("command", " ".join(entry.get("arguments", [])))
         source = entry["file"]
-        # The rival of bench/step is compiled as its author compiles it.
+        # The compared program of bench/step is compiled as its author compiles it.
         is_rival = source.endswith("/bench/step_own_loop.c")
         for flag in ("-march=", "-mtune=native", "-mcpu=native", "-ffast-math", "-Ofast"):
             check(flag not in words or (is_rival and flag == "-Ofast"), f"{source}: compiled with {flag}")

@@ -1,4 +1,4 @@
-// every_rule.h: hyper-parameters that lead to each rule of the kernels, with every constant of its formula at work.
+// every_rule.h: hyper-parameters for each rule of the kernels, such that every constant of its formula has an effect.
 #ifndef ZOFF_TESTS_EVERY_RULE_H
 #define ZOFF_TESTS_EVERY_RULE_H
 
@@ -12,7 +12,7 @@ struct rule_case {
     zoff_adam_rule rule;
     const char *name;
     zoff_optimizer_hyper hyper;
-    zoff_adam_states states; // by the header, not by the library
+    zoff_adam_states states; // as the header says, not as the library computes them
 };
 
 inline rule_case make_rule(zoff_adam_rule rule, const char *name, zoff_optimizer optimizer, double weight_decay, bool m, bool v)
@@ -41,7 +41,7 @@ inline std::vector<rule_case> every_rule()
         make_rule(ZOFF_RULE_MOMENTUM_L2, "momentum with L2", ZOFF_OPTIMIZER_SGD, 0.1, true, false),
         make_rule(ZOFF_RULE_NESTEROV, "Nesterov", ZOFF_OPTIMIZER_SGD, 0, true, false),
         make_rule(ZOFF_RULE_NESTEROV_L2, "Nesterov with L2", ZOFF_OPTIMIZER_SGD, 0.1, true, false),
-        // Behind those that a rule is an index of: the same loop with other constants.
+        // After the cases that can be indexed by rule: the same loops with other constants.
         make_rule(ZOFF_RULE_ADAM_DECOUPLED, "AdamW without bias correction", ZOFF_OPTIMIZER_ADAM, 0.1, true, true),
     };
     all.back().hyper.flags = ZOFF_HYPER_NO_BIAS_CORRECTION;
@@ -57,7 +57,7 @@ inline std::vector<rule_case> every_rule()
     return all;
 }
 
-// The kinds of weights: in place in any type, or fp32 with a copy in 16 bits.
+// The kinds of weights: in place in any type, or fp32 with a 16-bit copy.
 struct weights_kind {
     zoff_dtype master, copy; // no copy: ZOFF_DTYPE_DEFAULT
     const char *name;

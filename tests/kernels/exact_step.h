@@ -1,7 +1,7 @@
-// exact_step.h: the rules in long double, beside each exact value a bound of the error that correctly rounded fp32 arithmetic
-// can have made so far (running error analysis: every rounding adds half a unit in the last place, every operation carries the
-// errors of its operands on). A kernel that computes another formula, drops a term, or rounds once more than the header says
-// has no such excuse.
+// exact_step.h: the rules in long double. Each exact value comes with a bound on the error of correctly rounded fp32 arithmetic
+// up to that point. The bound is a running error analysis: every rounding adds half a unit in the last place, and every
+// operation propagates the errors of its operands. A kernel exceeds the bound if it uses another formula, drops a term, or
+// rounds more often than the header says.
 #ifndef ZOFF_TESTS_EXACT_STEP_H
 #define ZOFF_TESTS_EXACT_STEP_H
 
@@ -13,9 +13,10 @@
 namespace exact
 {
 typedef long double real;
-const real HALF_ULP = 0x1p-24L, TINY = 0x1p-149L; // relative, and where subnormals begin to lose digits absolute
+const real HALF_ULP = 0x1p-24L, TINY = 0x1p-149L; // HALF_ULP is relative; TINY is absolute, for subnormals, which have fewer
+                                                  // digits
 
-// An exact value and how far the fp32 one may be from it.
+// An exact value, and how far the fp32 value may be from it.
 struct bounded {
     real x = 0, error = 0;
 };
@@ -23,14 +24,14 @@ struct bounded {
 inline bounded rounded(bounded a)
 {
     if (a.x == 0 && a.error == 0)
-        return a; // sums and products of zeros are zeros
+        return a; // sums and products of zeros are exact zeros
     return {a.x, a.error + HALF_ULP * (fabsl(a.x) + a.error) + TINY};
 }
 inline bounded constant(real x)
 {
     return rounded({x, 0});
 }
-inline bounded product(bounded a, bounded b) // before it is rounded
+inline bounded product(bounded a, bounded b) // before rounding
 {
     return {a.x * b.x, fabsl(a.x) * b.error + fabsl(b.x) * a.error + a.error * b.error};
 }
@@ -50,7 +51,8 @@ inline bounded quotient(bounded a, bounded b)
     const real least = b.x - b.error;
     return {a.x / b.x, a.error / least + fabsl(a.x) * b.error / (b.x * least)};
 }
-// The sign of a value that may lie on either side of 0 can be any: no bound but the distance helps there.
+// A value near 0 may be on either side of it in fp32, so its sign may be any. The error is then the largest distance, and the
+// sign counts as undecided.
 inline bounded sign(bounded a, size_t *undecided)
 {
     const real x = (real)((a.x > 0) - (a.x < 0));
@@ -88,7 +90,7 @@ inline bounded sgd_update(const zoff_optimizer_hyper &h, int64_t t, bounded g, e
     return h.nesterov ? rounded(sum(product(constant(h.momentum), e->m), g)) : e->m;
 }
 
-// Step `t` on one element. `undecided` counts signs that no arithmetic of fp32 can be blamed for.
+// Step `t` on one element. `undecided` counts signs that fp32 arithmetic cannot determine.
 inline void step(const zoff_optimizer_hyper &h, int64_t t, double scale, real grad, element *e, size_t *undecided)
 {
     const bool shrinks = h.optimizer == ZOFF_OPTIMIZER_LION || (h.optimizer == ZOFF_OPTIMIZER_ADAM && h.decay != ZOFF_DECAY_L2);

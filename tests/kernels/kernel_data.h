@@ -1,4 +1,5 @@
-// kernel_data.h: awkward numbers of every type, arrays that end at a page which may not be touched, and comparison of bits.
+// kernel_data.h: special and random numbers of every type, arrays that end at a page which must not be touched, and comparison
+// of bits.
 #ifndef ZOFF_TESTS_KERNEL_DATA_H
 #define ZOFF_TESTS_KERNEL_DATA_H
 
@@ -13,7 +14,7 @@
 
 namespace kernel_data
 {
-// A small generator of our own, so that the numbers are the same everywhere.
+// A small random generator that gives the same numbers on every machine.
 class random_source
 {
   public:
@@ -57,7 +58,7 @@ inline float nasty(random_source &random)
     return float_of(values[which % (sizeof values / sizeof values[0])]);
 }
 
-// Mostly ordinary numbers over some decades; with `nasties`, one of five is not.
+// Mostly ordinary numbers over some decades; with `nasties` one in five is special.
 inline float number(random_source &random, bool nasties)
 {
     if (nasties && (random.next() >> 40) % 5 == 0)
@@ -66,8 +67,8 @@ inline float number(random_source &random, bool nasties)
     return (float)(random.unit() * __builtin_pow(10.0, decade));
 }
 
-// fp32 numbers where the rounding to fp16 changes its mind: ties between normal ones, between subnormals, at the border of
-// both, below the smallest, at the largest, and their neighbours in fp32.
+// fp32 numbers where the rounding to fp16 changes: ties between normal numbers, between subnormals, at the border of both,
+// below the smallest and at the largest, and their neighbours in fp32.
 inline float nasty_for_f16(random_source &random)
 {
     static const uint32_t ties[] = {0x3f801000, 0x3f803000, 0x33000000, 0x33800000, 0x33c00000, 0x34200000, 0x38000000,
@@ -78,7 +79,7 @@ inline float nasty_for_f16(random_source &random)
     return float_of((tie + (uint32_t)(word >> 20) % 3 - 1) | (uint32_t)(word >> 10 & 1) << 31);
 }
 
-// Patterns of fp16: any, or one of the borders of its ranges.
+// fp16 patterns: random ones, or a border of their ranges.
 inline uint16_t nasty_f16(random_source &random)
 {
     static const uint16_t borders[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x0401, 0x3bff, 0x3c00,
@@ -89,8 +90,8 @@ inline uint16_t nasty_f16(random_source &random)
     return (uint16_t)(borders[(word >> 32) % (sizeof borders / sizeof borders[0])] | (word >> 10 & 1) << 15);
 }
 
-// Numbers of every type, half of them awkward in some way, drawn once and handed out in stretches: drawing is slower than any
-// kernel.
+// Numbers of every type, half of them special in some way. They are drawn once and handed out in parts, because drawing is
+// slower than any kernel.
 class number_pool
 {
   public:
@@ -101,7 +102,7 @@ class number_pool
         static const number_pool pool;
         return pool;
     }
-    // `count` elements for `array`; another `stretch`, other numbers.
+    // Fill `array` with `count` elements; each `stretch` gives other numbers.
     void fill(void *array, zoff_dtype dtype, size_t count, size_t stretch) const
     {
         const size_t at = stretch * 40009 % (SIZE - count);
@@ -127,8 +128,8 @@ class number_pool
     std::vector<uint16_t> bf16, f16;
 };
 
-// Memory for up to `capacity` elements whose last bytes end at a page that may not be touched: a kernel that reads or writes
-// beyond the end dies. In front, and behind when it is shifted, there are bytes that must not change.
+// Memory for up to `capacity` elements that ends at a page which must not be touched: a kernel that reads or writes beyond the
+// end crashes. The bytes before the elements must not change, nor those behind if the elements are shifted.
 template <typename T> class fenced
 {
   public:
@@ -144,7 +145,7 @@ template <typename T> class fenced
     ~fenced() { munmap(base, reserved); }
     fenced(const fenced &) = delete;
 
-    // Place `count` elements so that `shift` elements of guard follow them.
+    // Place `count` elements so that `shift` guard elements follow them.
     T *place(size_t count, size_t shift)
     {
         behind = shift * sizeof(T);
@@ -157,7 +158,7 @@ template <typename T> class fenced
     void expect_guards() const
     {
         for (size_t i = 0; i < FRONT; i++)
-            ASSERT_EQ((unsigned char)start[-1 - (ptrdiff_t)i], 0xA5) << "changed " << i + 1 << " bytes before the array";
+            ASSERT_EQ((unsigned char)start[-1 - (ptrdiff_t)i], 0xA5) << "changed " << i + 1 << " bytes in front of the array";
         for (size_t i = 0; i < behind; i++)
             ASSERT_EQ((unsigned char)start[length + i], 0xA5) << "changed byte " << i << " behind the array";
     }
@@ -168,7 +169,7 @@ template <typename T> class fenced
     size_t bytes, reserved, behind = 0, length = 0;
 };
 
-// Sign and payload of an fp32 or fp64 NaN are the CPU's choice; everything else must agree bit for bit.
+// The sign and payload of an fp32 or fp64 NaN depend on the CPU; all other bits must agree.
 inline uint64_t canonical(float x)
 {
     return x != x ? 0x7fc00000u : bits_of(x);
@@ -184,7 +185,7 @@ inline uint64_t canonical(uint16_t bits)
     return bits;
 }
 
-// The whole arrays as bits, and where they first differ if they do.
+// Compare whole arrays bit by bit; report the first element that differs.
 template <typename T>::testing::AssertionResult same_bits(const T *expected, const T *actual, size_t count)
 {
     if (count == 0 || memcmp(expected, actual, count * sizeof(T)) == 0)

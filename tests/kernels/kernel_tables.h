@@ -1,4 +1,5 @@
-// kernel_tables.h: the fixture of all tests of kernels: one table after the other, each where this CPU and build have it.
+// kernel_tables.h: the fixture of all kernel tests. Runs each test on one table after the other, and skips tables that this CPU
+// or build lacks.
 #ifndef ZOFF_TESTS_KERNEL_TABLES_H
 #define ZOFF_TESTS_KERNEL_TABLES_H
 
@@ -39,7 +40,7 @@ inline std::string isa_name(const ::testing::TestParamInfo<const char *> &info)
 
 constexpr size_t LARGE = 100003;
 
-// Every tail of every register, block borders and one that is large.
+// Sizes with every tail of every register, sizes around a block, and a large one.
 inline std::vector<size_t> sizes()
 {
     std::vector<size_t> all;

@@ -1,11 +1,11 @@
-/* kernels_bits.c: every kernel of one table, and the team's way through them, written to a file bit for bit. Two files are
- * equal if and only if the two programs computed the same, whatever they were compiled for; kernels_bits.py compares them.
+/* kernels_bits.c: runs every kernel of one table, also through the thread team, and writes the results to a file bit for bit.
+ * Two files are equal if and only if the two programs computed the same bits, for any target; kernels_bits.py compares them.
  *
- *     kernels_bits ISA FILE [BITS]     BITS: the length that SVE vectors must have
- *     kernels_bits                     print the instruction set that a process here chooses
+ *     kernels_bits ISA FILE [BITS]     BITS: the required length of SVE vectors
+ *     kernels_bits                     print the instruction set that a process on this machine chooses
  *
- * Plain C without Google Test, so that a cross compiler needs nothing but its C library. Inputs are made by integer arithmetic
- * alone and are the same everywhere. */
+ * Plain C without Google Test, so that a cross compiler needs only its C library. Inputs are made by integer arithmetic and
+ * are the same everywhere. */
 #include "bits_data.h"
 #include "cpu.h"
 #include "kernels.h"
@@ -17,9 +17,10 @@
 
 enum { SMALL = 130, LARGE = 100003, SKIP = 77 };
 
-/* Flush to zero, subnormals are zero, round towards zero; on Arm also another half precision and another NaN. */
+/* Settings that a caller could have: flush to zero, denormals are zero, round towards zero; on Arm also the alternative half
+ * precision and the default NaN. */
 #if defined(__x86_64__)
-static const unsigned HOSTILE = 0x1f80 | 0x8040 | 0x6000, FLAGS = 0x3f; /* flags: what has happened so far */
+static const unsigned HOSTILE = 0x1f80 | 0x8040 | 0x6000, FLAGS = 0x3f; /* flags: exceptions recorded so far */
 #elif defined(__aarch64__)
 static const unsigned HOSTILE = 0x07c00000, FLAGS = 0;
 #else
@@ -29,7 +30,7 @@ static const unsigned HOSTILE = 0, FLAGS = 0;
 static const zoff_dtype TYPES[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
 enum { TYPE_COUNT = sizeof TYPES / sizeof TYPES[0] };
 
-/* Where the weights are, and what is copied out of them. */
+/* The type of the weights, and the type of their copy. */
 static const struct weights {
     const char *name;
     zoff_dtype master, copy;
@@ -48,8 +49,8 @@ static const char *rule_name(zoff_adam_rule rule)
     return names[rule];
 }
 
-/* Written by hand, as a library's pow() need not be the same everywhere. The usual ones; without eps, where zeros divide;
- * large ones that overflow; small ones that make states subnormal. */
+/* Constants are written by hand, because pow() may differ between libraries. Sets: the usual ones; no eps, so that zeros
+ * divide; large ones that overflow; small ones that make states subnormal. */
 static zoff_adam_consts consts_of(zoff_adam_rule rule, size_t n)
 {
     zoff_adam_consts k = {.rule = rule,
@@ -78,7 +79,7 @@ static zoff_adam_consts consts_of(zoff_adam_rule rule, size_t n)
     return k;
 }
 
-/* Where a second call of a kernel goes on: even counts are cut, so that one begins in the middle of the arrays. */
+/* The element where a second call of a kernel continues. Even counts are cut, so that one call starts inside the arrays. */
 static size_t cut_of(size_t n, size_t multiple)
 {
     return n % 2 ? n : n / 3 / multiple * multiple;
@@ -116,7 +117,7 @@ static void run_update(bits_data *data, const struct zoff_kernels *table, zoff_a
     bits_check(data, label);
 }
 
-/* One gradient; or three of them, one element apart, with weights. */
+/* One gradient, or three gradients with weights, one element apart. */
 static void run_accumulate(bits_data *data, const struct zoff_kernels *table, zoff_dtype grads, bool first, bool several,
                            size_t n)
 {
@@ -184,7 +185,7 @@ static void run_size(bits_data *data, const struct zoff_kernels *table, size_t n
     }
 }
 
-/* The same step and sum by teams of several sizes, called by a thread whose floating point is set against us. */
+/* Run the same step and sum with teams of several sizes. The calling thread has hostile floating-point settings. */
 static void run_team(bits_data *data)
 {
     static const size_t counts[] = {LARGE, 1, 40000};
@@ -224,7 +225,7 @@ static void run_team(bits_data *data)
         zoff_adam_norm_run(threads[t], norms, PIECES, NULL, NULL);
         if ((zoff_base_cpu_float_enter() & ~FLAGS) != HOSTILE)
             bits_fail("a team of %u left the caller's floating point set otherwise than it was", threads[t]);
-        /* One label for every team: their records must be the same. */
+        /* One label for every team: their records must be equal. */
         const long before = bits_tell(data);
         bits_write(data, "team", "weights", ZOFF_F32, p, TOTAL);
         bits_write(data, "team", "m", ZOFF_F32, m, TOTAL);
@@ -237,7 +238,7 @@ static void run_team(bits_data *data)
     }
 }
 
-/* The vectors' length is what was asked for, or the run proves nothing about it. */
+/* The vectors must have the requested length, otherwise the run does not test it. */
 static void check_vector_length(unsigned long wanted)
 {
 #ifdef PR_SVE_GET_VL
@@ -255,7 +256,7 @@ static void check_vector_length(unsigned long wanted)
 
 int main(int argc, char **argv)
 {
-    setenv("ZOFF_LOG_LEVEL", "error", 1); /* that a slower table was forced is no news here */
+    setenv("ZOFF_LOG_LEVEL", "error", 1); /* suppresses the warning that a slower table was forced */
     if (argc == 1) {
         unsetenv("ZOFF_ISA");
         printf("%s\n", zoff_isa());

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""kernels_bits.py: runs kernels_bits, at need under an emulator, and compares what it wrote with the reference, byte for byte.
+"""kernels_bits.py: runs kernels_bits, under an emulator if necessary, and compares its output with the reference, byte for byte.
 
 kernels_bits.py write FILE -- PROGRAM                             the reference: the scalar table
 kernels_bits.py compare REFERENCE ISA[:BITS] FILE -- [EMULATOR...] PROGRAM
 kernels_bits.py chosen ISA -- [EMULATOR...] PROGRAM               the instruction set that a process chooses by itself
 
-A file that is equal is removed; one that differs is kept, and the first records that differ are named. Exit code 77, with the
-reason, where the program, the emulator, or the instruction set is missing."""
+Removes a file that is equal. Keeps a file that differs, and names the first records that differ. Exits with 77 and a reason if
+the program, the emulator, or the instruction set is missing.
+"""
 import os
 import re
 import subprocess
@@ -27,7 +28,7 @@ def fail(words):
 
 
 def run(command):
-    """Standard output of the program; skips when it does."""
+    """Return the standard output of the program; skip if the program skips."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(done.stdout, end="", flush=True)
     if done.returncode == SKIP:

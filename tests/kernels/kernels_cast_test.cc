@@ -1,5 +1,5 @@
-// kernels_cast_test.cc: conversions between all pairs of types, of every table, against the oracle: sizes with every tail, and
-// every fp16 there is: on its own, and all that lies around it and around the ties between it and the next one.
+// kernels_cast_test.cc: conversions between all pairs of types, with every table, against the oracle. Covers sizes with every
+// tail. Every fp16 value is converted, with its neighbours and with the numbers around the tie to the next value.
 #include "kernel_tables.h"
 #include "oracle.h"
 
@@ -24,7 +24,7 @@ class kernels_cast : public kernel_tables
         const zoff_cast_piece piece = {begin + count, dst, src, to, from};
         table->cast(&piece, begin, count);
     }
-    // Both roundings of these numbers.
+    // Check the rounding of these numbers to both 16-bit types.
     void expect_rounded(const std::vector<float> &wide)
     {
         std::vector<uint16_t> half(wide.size());
@@ -71,8 +71,8 @@ TEST_P(kernels_cast, equals_the_oracle)
     }
 }
 
-// Each of the 65536 values of a 16-bit type means what the oracle says, and survives the way up and down; NaN becomes the
-// canonical one.
+// Each of the 65536 values of a 16-bit type must convert as the oracle says, and survive a conversion to fp32 and back. NaN
+// becomes the canonical one.
 TEST_P(kernels_cast, every_half_up_and_down)
 {
     std::vector<uint16_t> all(65536), back(65536);
@@ -91,7 +91,7 @@ TEST_P(kernels_cast, every_half_up_and_down)
     }
 }
 
-// Around each half, and around the middle between it and the next one: the fp32 number itself and its neighbours.
+// Converts each 16-bit value, the midpoint between it and the next one, and the fp32 neighbours of both.
 TEST_P(kernels_cast, every_tie_and_neighbour_of_every_half)
 {
     for (zoff_dtype half : {ZOFF_BF16, ZOFF_F16}) {
@@ -116,7 +116,7 @@ TEST_P(kernels_cast, two_million_random_patterns)
     for (int round = 0; round < 2 && !HasFatalFailure(); round++) {
         for (auto &x : wide) {
             const uint64_t word = random.next();
-            // The second half within what fp16 can tell apart: exponents of 2^-27 to 2^17.
+            // Every second number is in the range that fp16 can represent: exponents of 2^-27 to 2^17.
             const uint32_t exponent = round ? 100 + (uint32_t)(word >> 40) % 45 : (uint32_t)(word >> 40) & 255;
             x = float_of((uint32_t)(word >> 32 & 0x807fffff) | exponent << 23);
         }

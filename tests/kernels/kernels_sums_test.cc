@@ -1,5 +1,5 @@
-// kernels_sums_test.cc: gradient accumulation and square sums of every table against the oracle, bit for bit: all element
-// types, sizes with every tail, misaligned arrays, awkward values, nothing touched outside the arrays.
+// kernels_sums_test.cc: gradient accumulation and square sums of every table against the oracle, bit for bit. Covers all
+// element types, sizes with every tail, misaligned arrays and special values. No byte outside of the arrays may change.
 #include "kernel_tables.h"
 #include "oracle.h"
 
@@ -36,7 +36,7 @@ class kernels_sums : public kernel_tables
 };
 ZOFF_EVERY_TABLE(kernels_sums);
 
-// One gradient, or five of them, some elements apart, with weights or without.
+// One gradient, or five with some elements between them, with weights or without.
 TEST_P(kernels_sums, accumulate_equals_the_oracle)
 {
     static const float WEIGHTS[] = {3.0f, 1.0f, 0.3f, 0.0f, 1e-3f};
@@ -94,7 +94,7 @@ TEST_P(kernels_sums, square_sum_equals_the_oracle)
                     oracle_store(grad, type, i, number(random, false));
                 const zoff_norm_piece piece = {n, grad, type, sums};
                 const size_t cut = blocks / 2 * ZOFF_NORM_BLOCK;
-                table->square_sum(&piece, cut, n - cut); // the order does not matter
+                table->square_sum(&piece, cut, n - cut); // the order of the two calls does not matter
                 table->square_sum(&piece, 0, cut);
                 for (size_t b = 0; b < blocks; b++) {
                     const size_t at = b * ZOFF_NORM_BLOCK, count = std::min(n - at, (size_t)ZOFF_NORM_BLOCK);
@@ -111,7 +111,7 @@ TEST_P(kernels_sums, square_sum_equals_the_oracle)
     }
 }
 
-// A block of the largest numbers has a finite sum; one element that is not finite anywhere makes its sum not finite.
+// A block of the largest numbers has a finite sum. If any single element is not finite, the sum is not finite.
 TEST_P(kernels_sums, square_sum_is_finite_exactly_if_all_elements_are)
 {
     const struct {
@@ -122,7 +122,7 @@ TEST_P(kernels_sums, square_sum_is_finite_exactly_if_all_elements_are)
                  {ZOFF_BF16, 0xff7f, {0x7f80, 0xff80, 0x7fc0, 0xff81}},
                  {ZOFF_F16, 0xfbff, {0x7c00, 0xfc00, 0x7e00, 0xfc01}}};
     for (const auto &c : types) {
-        std::vector<uint32_t> grad(ZOFF_NORM_BLOCK); // of any type
+        std::vector<uint32_t> grad(ZOFF_NORM_BLOCK); // storage for any type
         const size_t bytes = zoff_adam_dtype_bytes(c.type);
         auto set = [&](size_t i, uint32_t bits) { memcpy((char *)grad.data() + i * bytes, &bits, bytes); };
         for (size_t i = 0; i < grad.size(); i++)

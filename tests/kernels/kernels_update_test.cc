@@ -1,6 +1,6 @@
-// kernels_update_test.cc: the step of every table against the oracle, bit for bit: every rule, type of gradients and kind of
-// weights, copies written the usual way and past the caches, sizes with every tail, misaligned arrays, awkward values, and
-// nothing touched outside the arrays.
+// kernels_update_test.cc: the step of every table against the oracle, bit for bit. Covers every rule, type of gradients and
+// kind of weights, and copies with ordinary and with streaming stores. Covers sizes with every tail, misaligned arrays and
+// special values. No byte outside of the arrays may change.
 #include "every_rule.h"
 #include "kernel_tables.h"
 #include "oracle.h"
@@ -20,7 +20,7 @@ struct step_case {
     bool stream;
 };
 
-// All arrays of a step, and what the oracle makes of the same numbers.
+// All arrays of a step, and the oracle's results for the same numbers.
 struct arrays {
     fenced<float> p32{LARGE + 1}, m{LARGE + 1}, v{LARGE + 1}, g32{LARGE + 1};
     fenced<uint16_t> p16{LARGE + 1}, g16{LARGE + 1}, copy{LARGE + 16};
@@ -39,7 +39,7 @@ template <typename T> T *twin(std::vector<T> &out, const T *array, size_t n)
     return out.data();
 }
 
-// One step on `n` elements, whose arrays have `shift` elements behind them, the copy `copy_shift`.
+// One step on `n` elements. `shift` guard elements follow each array, `copy_shift` follow the copy.
 void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c, size_t n, size_t shift, size_t copy_shift)
 {
     const number_pool &pool = number_pool::get();
@@ -53,18 +53,18 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     pool.fill(v, ZOFF_F32, n, n + 4);
     pool.fill(copy, ZOFF_BF16, n, n + 5);
     for (size_t i = 0; i < n; i++) {
-        if (i % 8 != 5) // a few negative ones too: the root of those is NaN everywhere
+        if (i % 8 != 5) // a few are negative: their root is NaN on every CPU
             v[i] = std::abs(v[i]);
-        if (i % 6 == 1) { // nothing moves: what becomes of the weight is its rounding alone
+        if (i % 6 == 1) { // a zero update: the weight is only rounded
             memset(static_cast<char *>(g) + i * (half_g ? 2 : 4), 0, half_g ? 2 : 4);
             m[i] = 0;
         }
     }
-    const bool first = n % 11 == 10; // a first step, where SGD's m becomes g: -0 too
+    const bool first = n % 11 == 10; // a first step, where SGD's m becomes g, also for -0
     if (first)
         std::fill(m, m + n, 0.0f);
     const zoff_adam_states states = c.rule->states;
-    const bool spare = n % 2; // states that the rule does not have: given and left alone, or NULL
+    const bool spare = n % 2; // states that the rule does not have: passed and left unchanged, or NULL
     zoff_optimizer_tensor expected = {};
     expected.count = n;
     expected.master = half_p ? (void *)twin(a.p16_2, p16, n) : (void *)twin(a.p32_2, p32, n);
@@ -98,7 +98,7 @@ void check_step(const struct zoff_kernels *table, arrays &a, const step_case &c,
     piece.consts = &consts;
     piece.master_dtype = c.weights.master;
     piece.stream = c.stream;
-    const size_t cut = n * 2 / 5; // any place will do
+    const size_t cut = n * 2 / 5; // an arbitrary place
     table->update(&piece, cut, n - cut);
     table->update(&piece, 0, cut);
 
@@ -154,7 +154,7 @@ TEST_P(kernels_update, equals_the_oracle)
             for (size_t n : sizes()) {
                 for (size_t shift : {0, 1}) {
                     if (n == LARGE && shift != cases % 2)
-                        continue; // long enough already
+                        continue; // large enough already
                     check_step(table, a, c, n, shift, shift);
                     ASSERT_FALSE(HasFatalFailure()) << words(c, n, shift);
                 }
@@ -164,7 +164,8 @@ TEST_P(kernels_update, equals_the_oracle)
     EXPECT_EQ(cases, 14u * 3 * 7);
 }
 
-// A streaming store wants an aligned place, and the array begins anywhere: at each 2-byte offset of 32 bytes and more.
+// A streaming store needs an aligned address, but the array may begin anywhere. Tests each 2-byte offset up to 32 bytes and
+// more.
 TEST_P(kernels_update, streamed_copies_may_begin_anywhere)
 {
     arrays a;
@@ -174,7 +175,7 @@ TEST_P(kernels_update, streamed_copies_may_begin_anywhere)
             for (size_t n = 0; c.stream && n <= 130; n += n < 66 ? 1 : 13) {
                 for (size_t offset = 0; offset < 16; offset++) {
                     if ((n + offset) % 3 && rule.rule != ZOFF_RULE_ADAM_DECOUPLED)
-                        continue; // the way to the store is the same for all rules
+                        continue; // the code that stores is the same for all rules
                     check_step(table, a, c, n, 0, offset);
                     ASSERT_FALSE(HasFatalFailure()) << words(c, n, offset);
                 }

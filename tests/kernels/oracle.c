@@ -1,4 +1,4 @@
-/* oracle.c: textbook loops. Fused multiply-adds are calls of fmaf(), and this file is compiled without contraction. */
+/* oracle.c: textbook loops. Fused multiply-adds are explicit calls of fmaf(); this file is compiled without contraction. */
 #include "oracle.h"
 
 #include <math.h>
@@ -20,16 +20,16 @@ static double power_of_two(int exponent)
     return x;
 }
 
-/* A binary format of 16 bits as IEEE 754 describes one: a sign, an exponent and a fraction of so many bits. */
+/* A 16-bit binary format as in IEEE 754: a sign, an exponent, and a fraction of so many bits. */
 struct format {
     unsigned fraction_bits;
     int bias;
-    uint32_t infinity; /* its pattern; larger ones are NaN */
+    uint32_t infinity; /* the pattern of infinity; larger ones are NaN */
     uint16_t nan;
 };
 static const struct format BF16 = {7, 127, 0x7f80, 0x7fc0}, F16 = {10, 15, 0x7c00, 0x7e00};
 
-/* The size of a pattern without its sign. The pattern of infinity gives the next power of two, as which rounding sees it. */
+/* The magnitude of a pattern without its sign. For infinity it is the next power of two, as rounding needs it. */
 static double magnitude_of(const struct format *f, uint32_t pattern)
 {
     const uint32_t one = 1u << f->fraction_bits, fraction = pattern % one;
@@ -52,7 +52,7 @@ static uint16_t narrow(const struct format *f, float x)
     const double magnitude = fabs((double)x);
     if (magnitude >= magnitude_of(f, f->infinity))
         return (uint16_t)(sign | f->infinity);
-    /* The largest pattern whose value is not above the magnitude, by bisection: patterns are in the order of their values. */
+    /* Bisect for the largest pattern whose value is not above the magnitude. Patterns are ordered like their values. */
     uint32_t low = 0, high = f->infinity;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
@@ -109,13 +109,13 @@ void oracle_store(void *array, zoff_dtype dtype, size_t i, float x)
         ((float *)array)[i] = x;
 }
 
-/* The constants of all rules, in double first. */
+/* The constants of all rules, computed in double and rounded once. */
 struct constants {
     float beta1, rest1, beta2, rest2, eps, inv_root, rate, shrink, weight_decay, momentum, take;
-    int first; /* step 1 */
+    int first; /* true in step 1 */
 };
 
-/* The weights (1 - beta) * beta^k of t gradients in a moment, added up; both factors as fp32 has them. */
+/* The sum of the weights (1 - beta) * beta^k of t gradients in a moment, with both factors as rounded to fp32. */
 static double weights_of(float rest, float beta, int64_t t)
 {
     if (beta == 1)
@@ -252,7 +252,7 @@ void oracle_accumulate(float *sum, size_t count, const oracle_gradients *g)
             const float x = oracle_load((const char *)g->first + source * g->stride, g->dtype, i);
             const float weight = g->weights ? g->weights[source] : 1.0f;
             const bool starts = g->starts_sum && source == 0;
-            if (weight == 0) /* counts as zeros, inf and nan too */
+            if (weight == 0) /* weight 0: the gradient counts as zeros, even if it has inf or nan */
                 sum[i] = starts ? 0 : sum[i];
             else
                 sum[i] = starts ? weight * x : fmaf(weight, x, sum[i]);

@@ -1,34 +1,36 @@
 #!/usr/bin/env python3
-"""torch_optimizers.py: 100 steps of PyTorch's own optimizers in fp32 judge zoff_optimizer_step(), element by element: Adam, AdamW,
-Adagrad, SGD; and Lion, which PyTorch has not, written here with its tensors.
+"""torch_optimizers.py: compares zoff_optimizer_step() with 100 steps of PyTorch's own optimizers in fp32, element by element. Tests
+Adam, AdamW, Adagrad and SGD. PyTorch has no Lion, so this file contains one written with tensors of PyTorch.
 
 torch_optimizers.py TORCH_SIDE VENV_DIR
 
-PyTorch is taken from the Python that runs this, else from VENV_DIR, else installed there from PyPI, once. Exit code 77, with
-the reason, where none of that is possible.
+PyTorch is taken from the Python that runs this script, otherwise from VENV_DIR. If neither has it, it is installed once from PyPI
+into VENV_DIR. Exits with 77 and a reason if all of that fails.
 
-The tolerances. Both sides round each operation to fp32, with u = 2^-24 of relative error, but group them differently. Each
-tolerance is a sum over the steps, for each element, of what one side can be off, doubled for the two sides; the sizes of the terms
-come from the same steps in fp64.
+The tolerances. Both sides round each operation to fp32, with a relative error of u = 2^-24, but group the operations
+differently. The tolerance of an element is the sum over the steps of the largest error of one side, doubled for the two sides. The
+same steps in fp64 give the sizes of the terms.
 
-- The weight itself: PyTorch rounds the decay factor, the product and the sum, we the decay constant, the product-sum and the sum:
-  at most 3 u |p| a step.
-- Adam: the update carries the errors of m (each step adds three roundings, and the older ones fade by beta1), of v (they add up to
-  at most 3 u a step, halved by the root) and five more operations: after t steps it is off by at most
-  (1.5 t + 3 / (1 - beta1) + 5) u of the size of the terms that m is summed from, which is at most lr * K, where K is the largest
-  mean of |g| over root mean square of g that the betas allow, (1 - beta1) / sqrt((1 - beta2) * (1 - beta1^2 / beta2)) by Cauchy
-  and Schwarz. In L2 mode the gradient has two more roundings, in m alike.
-- Adagrad: let G be |grad| + weight_decay |p| and r = sqrt(v) + eps. v, a sum of positive terms, is off by (t + 3) u of itself from
-  its own roundings, halved by the root, and by those of the gradients, 2 u G each, which come to 2 sqrt(t) u G / r of the update by
-  Cauchy and Schwarz; the gradient and the operations of the update itself are off by 8 u G / r; all times lr.
-- SGD: m is a sum of terms of at most M = max G / (1 - momentum) in all; three roundings a step that fade by the momentum,
-  and five of the update: u M (3 / (1 - momentum) + 5), twice for Nesterov's form, all times lr. An error of p comes back in the
-  gradient through the decay: lr * weight_decay / (1 - momentum) of it a step.
-- Lion: a sign has no error, where it can be told. The sum c whose sign it is has one of u max|g| (3 / (1 - beta2) + 5); where |c| is
-  not above that, the two may differ by 2 lr. Such steps are counted, must be rare, and widen the tolerance of their element only.
+- The weight itself. PyTorch rounds the decay factor, the product and the sum. zoff rounds the decay constant, the fused
+  product and sum, and the sum. The error is at most 3 u |p| a step.
+- Adam. The update inherits the errors of m and v, and adds five more operations. For m each step adds three roundings, and older
+  ones decay by beta1. For v they add up to at most 3 u a step, halved by the root. After t steps the update is off by at most
+  (1.5 t + 3 / (1 - beta1) + 5) u, relative to the size of the terms that m sums up. The size is at most lr * K. K is the largest
+  ratio of the mean of |g| to the root mean square of g that the betas allow. By Cauchy and Schwarz it is
+  (1 - beta1) / sqrt((1 - beta2) * (1 - beta1^2 / beta2)). In L2 mode the gradient has two more roundings, in m as well.
+- Adagrad. Let G be |grad| + weight_decay |p|, and let r be sqrt(v) + eps. The state v is a sum of positive terms. Its own
+  roundings make it off by (t + 3) u relative to itself, halved by the root. The roundings of the gradients add 2 u G each; by
+  Cauchy and Schwarz that is 2 sqrt(t) u G / r in the update. The gradient and the operations of the update itself add 8 u G / r.
+  All of this is multiplied by lr.
+- SGD. The terms of m add up to at most M = max G / (1 - momentum). Three roundings a step decay by the momentum, and the update
+  adds five: u M (3 / (1 - momentum) + 5), twice for Nesterov's form, all times lr. The weight decay feeds an error of p back
+  into the gradient: lr * weight_decay / (1 - momentum) of it a step.
+- Lion. A sign has no error if it can be decided. The sum c whose sign is taken has an error of
+  u max|g| (3 / (1 - beta2) + 5). If |c| is not above that, the two sides may differ by 2 lr. Such steps are counted, must be
+  rare, and widen the tolerance of their element only.
 
-A term left out, an eps in another place, a dampening in step 1 or a bias correction one step off moves an element by far more:
-each tolerance is also held against the way that the element has gone.
+An element moves by far more if a term is left out or eps is in another place. The same holds for dampening in step 1, or a bias
+correction that is one step off. So each tolerance is also compared with the distance that the element has moved.
 """
 import array
 import math
@@ -41,11 +43,11 @@ import time
 
 SKIP = 77
 INSTALL_SECONDS = 900
-DISK_BYTES = 12 << 30  # PyPI's wheel for x86-64 brings its GPU libraries with it
+DISK_BYTES = 12 << 30  # PyPI's wheel for x86-64 includes GPU libraries
 STEPS = 100
 COUNT = 1537
 U = 2.0**-24
-ADAM, ADAGRAD, LION, SGD = range(4)  # as zoff_optimizer has them
+ADAM, ADAGRAD, LION, SGD = range(4)  # the values of zoff_optimizer
 DEFAULTS = {"optimizer": ADAM, "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "l2": False,
             "momentum": 0, "dampening": 0, "lr_decay": 0, "nesterov": False, "bias_correction": True}
 
@@ -60,14 +62,14 @@ def can_import(python):
 
 
 def install(venv):
-    """The Python of VENV_DIR, with PyTorch in it."""
+    """Return the Python of VENV_DIR, with PyTorch installed in it."""
     python = os.path.join(venv, "bin", "python")
     if os.path.exists(python) and can_import(python):
         return python
     os.makedirs(venv, exist_ok=True)
     free = shutil.disk_usage(venv).free
     if free < DISK_BYTES:
-        skip(f"PyTorch is not installed, and {venv} has {free >> 30} GiB of {DISK_BYTES >> 30} GiB free that an installation needs")
+        skip(f"PyTorch is not installed, and {venv} has {free >> 30} GiB free; an installation needs {DISK_BYTES >> 30} GiB")
     started = time.monotonic()
     for command in ([sys.executable, "-m", "venv", "--clear", venv],
                     [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "torch", "numpy"]):
@@ -96,7 +98,7 @@ def write_input(path, case, p, grads):
 
 
 def read_output(torch, path):
-    """The weights, m and v."""
+    """Return the weights, m and v."""
     with open(path, "rb") as file:
         values = array.array("f")
         values.fromfile(file, 3 * COUNT)
@@ -131,7 +133,7 @@ def make_optimizer(torch, case, weight):
 
 
 class Terms:
-    """The sizes of the terms of a tolerance, and the way of each element, from the steps in fp64."""
+    """The sizes of the terms of a tolerance, and the distance each element moves, from the steps in fp64."""
 
     def __init__(self, torch, case):
         self.torch, self.case = torch, case
@@ -140,7 +142,7 @@ class Terms:
         self.untold = torch.zeros(COUNT, dtype=torch.int64)
 
     def add(self, t, before, after, grad, state):
-        """Step `t` took a weight from `before` to `after`."""
+        """Record that step `t` changed a weight from `before` to `after`."""
         case, torch = self.case, self.torch
         self.largest_p = torch.maximum(self.largest_p, torch.maximum(before.abs(), after.abs()))
         self.total_p += self.largest_p
@@ -171,13 +173,13 @@ class Terms:
 
 
 def far_on(torch, optimizer, weight):
-    """PyTorch's Adam has no flag for it, but in its billionth step 1 - beta^t is 1 to the last bit."""
+    """PyTorch's Adam cannot switch off bias correction. In its billionth step 1 - beta^t is exactly 1."""
     optimizer.state[weight].update(step=torch.tensor(1e9, dtype=torch.float64), exp_avg=torch.zeros_like(weight),
                                    exp_avg_sq=torch.zeros_like(weight))
 
 
 def reference(torch, case, p, grads, dtype, terms=None):
-    """The weights after all steps, and the states by their names."""
+    """Return the weights after all steps, and the states by their names."""
     weight = torch.nn.Parameter(p.to(dtype).clone())
     optimizer = make_optimizer(torch, case, weight)
     for t in range(STEPS):
@@ -192,14 +194,14 @@ def reference(torch, case, p, grads, dtype, terms=None):
 
 
 def judge_states(case, ours, state, terms):
-    """Words for each state that is off, relative to the largest terms in its sum: m may cancel, its terms do not."""
+    """Return a message for each state that is off, relative to the largest terms of its sum: m may cancel, its terms do not."""
     names = {ADAM: ("exp_avg", "exp_avg_sq"), ADAGRAD: (None, "sum"), LION: ("exp_avg", None), SGD: ("momentum_buffer", None)}
     size = terms.largest_g / (1 - case["momentum"])
     wrong = []
     for index, (name, largest) in enumerate(zip(names[case["optimizer"]], (size, size**2 * (STEPS if case["optimizer"] == ADAGRAD else 1)))):
         if name is None or state.get(name) is None:
             if bool((ours[1 + index] != 0).any()):
-                wrong.append(f"{'mv'[index]} was written, which the rule does not have")
+                wrong.append(f"{'mv'[index]} was written, but the rule does not have it")
             continue
         error = (ours[1 + index] - state[name].double()).abs() / largest
         if not bool((error <= 2 * STEPS * 4 * U).all()):
@@ -224,8 +226,8 @@ def judge(torch, side, name, case):
     difference = (ours[0] - theirs).abs()
     worst = int((difference / allowed).argmax())
     moved = (exact - p.double()).abs().clamp_min(1e-30)
-    print(f"{name}: largest difference to fp32 PyTorch {difference.max():.3g}, of the way of its element "
-          f"{(difference / terms.way).max():.3g}, of the tolerance {difference[worst] / allowed[worst]:.3f}; median relative error of "
+    print(f"{name}: largest difference to fp32 PyTorch {difference.max():.3g}, relative to the distance moved "
+          f"{(difference / terms.way).max():.3g}, relative to the tolerance {difference[worst] / allowed[worst]:.3f}; median relative error of "
           f"the update against fp64: zoff {((ours[0] - exact).abs() / moved).median():.2e}, "
           f"PyTorch fp32 {((theirs - exact).abs() / moved).median():.2e}")
     wrong = judge_states(case, ours, state, terms)
@@ -235,7 +237,7 @@ def judge(torch, side, name, case):
     if not bool((allowed <= 0.01 * terms.way + 2 * U * 3 * terms.total_p)[told].all()):
         wrong.append("the tolerance is so wide that it proves nothing")
     if int(terms.untold.sum()) > COUNT * STEPS // 1000:
-        wrong.append(f"{int(terms.untold.sum())} of {COUNT * STEPS} signs cannot be told")
+        wrong.append(f"{int(terms.untold.sum())} of {COUNT * STEPS} signs cannot be decided")
     for words in wrong:
         print(f"FAILED: {name}: {words}")
     return not wrong

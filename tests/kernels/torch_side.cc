@@ -1,10 +1,9 @@
-// torch_side.cc: zoff's side of torch_optimizers.py: reads weights and gradients from a raw file, does the steps with
-// zoff_optimizer_step(), and writes the weights and states to another.
+// torch_side.cc: zoff's side of torch_optimizers.py. Reads weights and gradients from a raw file, takes the steps with
+// zoff_optimizer_step(), and writes the weights and states to another file.
 //
-// In:  double[14] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay, nesterov,
-//      flags;
-//      float p[count]; float g[steps][count]
-// Out: float p[count], m[count], v[count]; a state that the optimizer does not have stays zero
+//   In:  double[14] count, steps, optimizer, lr, beta1, beta2, eps, weight_decay, decay, momentum, dampening, lr_decay,
+//        nesterov, flags; float p[count]; float g[steps][count]
+//   Out: float p[count], m[count], v[count]; a state that the optimizer does not have stays zero
 #include <stdio.h>
 #include <zoff/zoff.h>
 

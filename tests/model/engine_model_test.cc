@@ -1,5 +1,5 @@
-// engine_model_test.cc: 10,000 random sequences of API calls, right and wrong ones mixed, against a small model of what an
-// engine is. The model says for each call whether it must succeed, and the reference says what the numbers must be.
+// engine_model_test.cc: compares 10,000 random sequences of API calls, right and wrong ones mixed, with a small model of an
+// engine. The model predicts for each call whether it must succeed, and the reference predicts the numbers.
 #include "covering.h"
 #include "small_engine.h"
 
@@ -35,7 +35,7 @@ class sequence
         zoff_config_close(config);
         e.reset(made);
         groups = config_groups(3);
-        // The trainer's tensors exist from the start; the engine learns of them one by one.
+        // The trainer's tensors exist from the start; they are added to the engine one by one.
         for (size_t i = 0, count = 1 + random() % 4; i < count; i++) {
             static const size_t SIZES[] = {0, 1, 2, 15, 17, 100, 1023, 1024, 1025, 1300};
             static const zoff_dtype TYPES[] = {ZOFF_F32, ZOFF_BF16, ZOFF_F16};
@@ -62,7 +62,7 @@ class sequence
     }
 
   private:
-    // A status that the model has foreseen; `history` tells the way there.
+    // Compare a status with the model's prediction; `history` lists the calls so far.
     void expect(zoff_status want, zoff_status have, const char *name)
     {
         history += std::string(name) + "=" + std::to_string(have) + " ";
@@ -80,7 +80,7 @@ class sequence
             return add();
         case 2:
             if (phase == BUILDING && added < t.tensors.size() && random() % 3)
-                return add(); // most lists are completed first
+                return add(); // in most sequences all tensors are added before seal
             return seal();
         case 3:
         case 4:
@@ -134,7 +134,7 @@ class sequence
             return;
         phase = IDLE;
         sealed = groups;
-        // What was not added is not trained; the reference must not see it.
+        // Tensors that were not added are not trained, so the reference must not see them.
         for (size_t i = added; i < t.tensors.size(); i++)
             t.tensors[i].frozen = true;
     }
@@ -151,7 +151,7 @@ class sequence
             t.backward(p, slice, 0.1f);
         expect(want, zoff_grad_ready(e.get(), (zoff_param)p, slice, nullptr), "ready");
         handed_over = handed_over || want == ZOFF_OK;
-        // Frozen and empty ones are legal and forgotten.
+        // Frozen and empty slices are legal and are ignored.
         if (want == ZOFF_OK)
             ready[p][slice] = !t.tensors[p].frozen && t.tensors[p].count;
     }
@@ -161,7 +161,7 @@ class sequence
         zoff_step_args a = {};
         a.struct_size = sizeof a;
         if (random() % 8 == 0)
-            a.flags = 0x100; // unknown
+            a.flags = 0x100; // an unknown flag
         return a;
     }
 
@@ -188,7 +188,7 @@ class sequence
         zoff_step_args a = args();
         zoff_status want = phase != IDLE ? ZOFF_ERR_STATE : a.flags ? ZOFF_ERR_INVALID : stopped_by_loans();
         if (want == ZOFF_OK) {
-            // Everything that is not ready yet gets a gradient now; sometimes one that is not finite.
+            // Hand over a gradient for every slice that has none; sometimes one that is not finite.
             for (size_t i = 0; i < added; i++) {
                 for (size_t slice = 0; slice < t.tensors[i].slices; slice++) {
                     if (!ready[i][slice])
@@ -212,7 +212,7 @@ class sequence
             return;
         size_t k = random() % x.total();
         trainer::put(t.grad(i), x.grad_dtype, t.place(i, k), INFINITY);
-        x.sum[k] = INFINITY; // whatever comes on top
+        x.sum[k] = INFINITY; // stays INFINITY whatever is added
     }
 
     void finish(const zoff_step_info &info)
@@ -241,7 +241,7 @@ class sequence
         expect_weights();
     }
 
-    // Weights of tensors that the engine does not know are compared too: nobody may touch them.
+    // Weights of tensors that were not added are compared too: they must not change.
     void expect_weights()
     {
         for (size_t i = 0; i < added; i++) {
@@ -256,7 +256,7 @@ class sequence
         t.expect_weights();
     }
 
-    // Weights that are lent must not change.
+    // Weights must not change while they are lent.
     bool any_lent() const
     {
         for (auto &slices : lent) {
@@ -268,7 +268,7 @@ class sequence
         return false;
     }
 
-    // A micro-step that only adds up changes none.
+    // A micro-step that only accumulates changes no weights.
     zoff_status stopped_by_loans() const { return micro + 1 == accumulation && any_lent() ? ZOFF_ERR_STATE : ZOFF_OK; }
 
     zoff_status loan(size_t &p, size_t &slice)
@@ -332,7 +332,7 @@ class sequence
             r.assign(r.size(), false);
     }
 
-    // Gradients that are on their way are in no state.
+    // Between updates no gradient is accumulated or in flight, so states are complete.
     bool is_between_updates() const { return phase == IDLE && micro == 0 && !handed_over; }
 
     void pull()
@@ -361,7 +361,7 @@ class sequence
         return kind == ZOFF_STATE_MASTER ? t.tensors[i].master : kind == ZOFF_STATE_M ? t.tensors[i].m : t.tensors[i].v;
     }
 
-    // A window that is inside two times out of three.
+    // Choose a window; two of three are valid.
     zoff_status window(size_t &p, zoff_state_kind &kind, size_t &first, size_t &count)
     {
         p = random() % (t.tensors.size() + 1);
@@ -397,7 +397,7 @@ class sequence
         zoff_state_kind kind;
         zoff_status want = window(p, kind, first, count);
         if (want == ZOFF_OK && kind == ZOFF_STATE_MASTER)
-            release_all(); // masters are pushed at once, and that changes weights
+            release_all(); // the masters are pushed at once, which changes weights
         std::vector<float> fresh(count + 1);
         for (auto &x : fresh)
             x = (float)(random() % 256) / 128; // exact in 16 bits; v stays positive
@@ -438,7 +438,7 @@ class sequence
         }
         for (unsigned i : set)
             named = named || i >= g;
-        // Once sealed, a group with parameters keeps its optimizer and takes no momentum that was not there.
+        // After seal a group with parameters keeps its optimizer, and cannot add momentum that it did not have.
         bool fits = phase != IDLE || !used ||
                     (h.optimizer == sealed[g].optimizer && reference::keeps_m(h) <= reference::keeps_m(sealed[g]));
         zoff_status want = phase == OPEN ? ZOFF_ERR_STATE : !named || bad ? ZOFF_ERR_INVALID : fits ? ZOFF_OK : ZOFF_ERR_STATE;
@@ -452,20 +452,20 @@ class sequence
     std::mt19937 random;
     trainer t;
     engine e;
-    std::vector<zoff_optimizer_hyper> groups, sealed; // of now; of when it was sealed
-    std::vector<unsigned> set;                        // groups named by set_group
+    std::vector<zoff_optimizer_hyper> groups, sealed; // groups: current values; sealed: values at seal
+    std::vector<unsigned> set;                        // groups set by set_group
     std::vector<std::vector<bool>> ready;
-    std::vector<std::vector<int>> lent; // times
+    std::vector<std::vector<int>> lent; // number of times each slice is lent
     std::string history;
     enum phase phase = BUILDING;
     size_t added = 0;
     unsigned accumulation = 1, micro = 0;
-    bool handed_over = false; // gradients of the micro-step that comes
+    bool handed_over = false; // a gradient of the next micro-step was handed over
     double clip = 0;
     int64_t updates = 0;
 };
 
-// Silent: skipped steps are announced by warnings, which are expected here.
+// Drops all log lines: skipped steps log warnings, which are expected here.
 void silence(zoff_log_level, const char *, const char *, void *) {}
 
 void run_sequences(unsigned from, unsigned to, const std::string &folder)
@@ -478,7 +478,7 @@ void run_sequences(unsigned from, unsigned to, const std::string &folder)
     zoff_log_set(nullptr, nullptr);
 }
 
-// Three thousand each in full, a tenth by default.
+// Three thousand sequences each in a full run, a tenth by default.
 class Model : public testing::TestWithParam<unsigned>
 {
 };

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""mutants.py: do the tests notice? Makes one small mistake at a time in a copy of the sources, builds it, and runs tests until one
-fails: those of the file's room, then the release tier, then asan and tsan, then everything in full.
+"""mutants.py: checks that the tests notice mistakes. Makes one small change at a time in a copy of the sources, builds the copy, and
+runs tests until one fails. First come the tests of the file's room, then the release tier, then asan and tsan, then a full run.
 
     tests/mutants/mutants.py --list                      every mutant: name, place, change
-    tests/mutants/mutants.py --work /var/tmp/mutants     40 of them, drawn by --seed; goes on where an earlier run stopped
-    tests/mutants/mutants.py --work ... --only NAME...   these
+    tests/mutants/mutants.py --work /var/tmp/mutants     40 of them, drawn by --seed; continues an earlier run
+    tests/mutants/mutants.py --work ... --only NAME...   only these mutants
 
-Writes WORK/results.json after each mutant and prints a table. A mutant that does not compile without a warning is drawn anew.
-A failure counts when the test fails again at once, or when it does not end."""
+Writes WORK/results.json after each mutant and prints a table. A mutant that does not compile without a warning is replaced by
+another. A failure counts if the test fails again at once, or if it does not end."""
 import argparse
 import collections
 import json
@@ -26,11 +26,11 @@ import operators  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TIERS = ("room", "quick", "default", "full")
 PRESETS = {"release": "build", "asan": "build-asan", "tsan": "build-tsan"}
-BUILD_SECONDS, TEST_SECONDS = 1800, 120  # a build; a test that hangs
+BUILD_SECONDS, TEST_SECONDS = 1800, 120  # for a build; for a test that hangs
 
 
 def sources(root):
-    """The files that have mutants, first to last by name."""
+    """The files that have mutants, sorted by name."""
     found = []
     for top in ("src", "cuda"):
         for folder, _, names in os.walk(os.path.join(root, top)):
@@ -48,7 +48,7 @@ def all_mutants(root):
 
 
 def drawn(mutants, seed):
-    """All mutants in the order in which a seed draws them: in turns one of each operator, so that a draw has some of every kind."""
+    """All mutants in the order in which a seed draws them. Operators take turns, so that every draw has some of each."""
     lots = random.Random(seed)
     kinds = collections.OrderedDict((o.__name__, []) for o in operators.OPERATORS)
     for mutant in mutants:
@@ -61,29 +61,30 @@ def drawn(mutants, seed):
     return order
 
 
-# Rooms that are tried through engines, too: their own tests are a part of those.
+# Rooms whose own tests are part of the engine's tests.
 THROUGH_ENGINES = {"model", "lending", "transfer", "agreement"}
 
 
 def room_of(path):
-    """The label of the tests that are about a file."""
+    """Return the label of the tests that cover a file."""
     room = "cuda" if path.startswith("cuda/") else path.split("/")[1]
     return "engine" if room in THROUGH_ENGINES else room
 
 
 class Copy:
-    """A copy of the sources with build folders of its own."""
+    """A copy of the sources with its own build folders."""
 
     def __init__(self, work, jobs):
         self.root, self.jobs = os.path.join(work, "tree"), jobs
         self.log = open(os.path.join(work, "log.txt"), "a", encoding="utf-8")
-        self.ready, self.rooms = set(), {}  # presets that are configured; rooms whose tests are built: those that fail without a mutant
+        # ready: presets that are configured. rooms: for each room whose tests are built, those that fail without a mutant.
+        self.ready, self.rooms = set(), {}
 
     def take(self):
-        """The files of the source tree as they are now; whatever has not changed keeps its time, and is not built again."""
+        """Copy the files of the source tree as they are now. Unchanged files keep their time, so that they are not built again."""
         command = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = set(subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")) - {""}
-        for top in ("src", "cuda", "tests"):  # a file that is gone must not be compiled
+        for top in ("src", "cuda", "tests"):  # a file that was removed must not be compiled
             for folder, _, files in os.walk(os.path.join(self.root, top)):
                 for gone in (os.path.join(folder, n) for n in files):
                     if os.path.relpath(gone, self.root) not in names:
@@ -102,7 +103,7 @@ class Copy:
             shutil.copy(here, there)
 
     def run(self, command, seconds, environment=None):
-        """(exit status or None where time was over, output). The whole group of processes ends with it."""
+        """Run a command; return (exit status or None after a timeout, output). Also ends all child processes."""
         self.log.write(f"$ {' '.join(command)}\n")
         with subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", start_new_session=True,
@@ -114,7 +115,7 @@ class Copy:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, _ = process.communicate()
                 status = None
-            except BaseException:  # this script was told to end
+            except BaseException:  # this script was asked to end
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
         self.log.write(output + "\n")
@@ -134,7 +135,7 @@ class Copy:
         return self.run(command + (["--target", *targets] if targets else []), BUILD_SECONDS)
 
     def targets_of(self, preset, label):
-        """What ninja has to build for the tests with a label: every file in the build folder that their commands name."""
+        """Return ninja's targets for the tests with a label: every file in the build folder that their commands name."""
         self.configure(preset)
         folder = os.path.join(self.root, PRESETS[preset])
         command = ["ctest", "--test-dir", folder, "--show-only=json-v1", "-L", f"^{label}$"]
@@ -150,14 +151,15 @@ class Copy:
             for word in words:
                 path = os.path.relpath(word.split("=")[-1], folder) if os.path.isabs(word.split("=")[-1]) else word
                 named |= {path} & known
-        # What their commands do not name: libraries, plug-ins, and those that stand in for CUDA and NCCL.
+        # Their commands do not name libraries, plug-ins, and the stand-ins for CUDA and NCCL.
         named |= {"zoff", "zoff_static", "zoff_cuda", "zoff_nccl", "zoff_mpi", "cuda_on_threads", "nccl_on_threads"} & known
         return sorted(named | ({"gpu_bundle_parts"} & known if label == "cuda" else set()))
 
     def try_as_they_are(self, room):
-        """Before the first mutant of a room: what does not build or pass then is not the mutant's fault."""
+        """Before the first mutant of a room, find the failures that are not caused by a mutant."""
         if room not in self.rooms:
-            # Everything, once: ctest tells the command of a test only when its program was built, and targets_of() reads commands.
+            # Build everything once: ctest knows the command of a test only after its program was built, and targets_of() reads
+            # commands.
             status, output = self.build("release", [] if not self.rooms else self.targets_of("release", room))
             if status != 0:
                 sys.exit(f"the sources do not build as they are:\n{output[-3000:]}")
@@ -165,7 +167,7 @@ class Copy:
             _, output = self.run(command, 3600)
             self.rooms[room] = [test for test, _ in failures(output)]
             if self.rooms[room]:
-                print(f"not asked about mutants of {room}, for they fail without one: {', '.join(self.rooms[room])}", flush=True)
+                print(f"no mutants of {room}, because these tests fail without one: {', '.join(self.rooms[room])}", flush=True)
 
     def test(self, preset, selection, seconds, full):
         environment = {"ZOFF_TEST_TIMEOUT": str(TEST_SECONDS * (5 if full else 1))}
@@ -182,12 +184,12 @@ class Copy:
 
 
 def failures(output):
-    """[(test, how)] of what ctest says."""
+    """[(test, how)] of the failures that ctest reports."""
     return re.findall(r"^\s*\d+ - (\S+) \((.*)\)", output.partition("The following tests FAILED:")[2], re.M)
 
 
 def hunt(copy, mutant, last_tier):
-    """{"verdict", "tier", "test", ...}: which test kills a mutant that lies in the copy, or that none does."""
+    """Return {"verdict", "tier", "test", ...}: the test that kills the mutant now in the copy, or that none does."""
     room, unsure = room_of(mutant.path), []
     for tier in TIERS[:TIERS.index(last_tier) + 1]:
         for preset in ("release",) if tier in ("room", "quick") else ("asan", "tsan") if tier == "default" else PRESETS:
@@ -207,7 +209,7 @@ def hunt(copy, mutant, last_tier):
                 again = found if "time" in how.lower() else copy.test(preset, ["-R", f"^{re.escape(test)}$"], 1200, tier == "full")
                 if again is not None:
                     return {"verdict": "killed", "tier": tier, "preset": preset, "test": test, "how": how}
-                unsure.append(test)  # it failed once: that may have been the machine
+                unsure.append(test)  # it failed only once: the cause may have been the machine
     return {"verdict": "survived", "tier": last_tier, "unsure": unsure}
 
 
@@ -261,15 +263,15 @@ def main():
     parser.add_argument("--list", action="store_true", help="print every mutant and end")
     parser.add_argument("--work", help="the folder for the copy, its builds and results.json")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=40, help="how many that compile (40)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants, by name or by a part of it")
-    parser.add_argument("--last-tier", choices=TIERS, default="full", help="where to give up (full)")
+    parser.add_argument("--count", type=int, default=40, help="number of mutants that compile (40)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these mutants, by name or part of a name")
+    parser.add_argument("--last-tier", choices=TIERS, default="full", help="last tier of tests to run (full)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end; the same command goes on from here"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("interrupted; the same command continues from here"))
     root, copy = ROOT, None
     if args.work and not args.list:
-        # The copy stays as it is for the whole run, whatever happens to the sources meanwhile.
+        # The copy stays the same for the whole run, even if the sources change.
         args.work = os.path.abspath(args.work)
         os.makedirs(args.work, exist_ok=True)
         copy = Copy(args.work, args.jobs)

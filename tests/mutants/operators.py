@@ -1,5 +1,5 @@
-"""operators.py: what may be wrong in a C file, one small change at a time. Each operator yields the places where it fits and the
-text to put there. Comments and string literals are never touched."""
+"""operators.py: possible mistakes in a C file, one small change at a time. Each operator yields the places where it
+applies and the text to put there. Comments and string literals are never changed."""
 import hashlib
 import re
 
@@ -9,13 +9,14 @@ FLUSHES = re.compile(r"flush|fsync|fdatasync|sync_file_range|sync_range|sync_fol
 
 
 class Mutant:
-    """One change: `text` instead of [start, end) of the file at `path`."""
+    """One change: `text` replaces [start, end) of the file at `path`."""
 
     def __init__(self, path, source, operator, start, end, text):
         self.path, self.operator, self.start, self.end, self.text = path, operator, start, end, text
         self.line = source.count("\n", 0, start) + 1
         self.before = source[start:end]
-        # The name stays the same when lines above the place change: the line's words, and which of those it is.
+        # The name must not change when lines above the place change. It is made from the text of the line and the number of
+        # equal lines before it.
         from_, to = source.rfind("\n", 0, start) + 1, source.find("\n", end)
         words = f"{operator}|{source[from_:to].strip()}|{start - from_}|{source[:from_].count(source[from_:to])}"
         self.name = f"{path.replace('/', '.')}-{operator}-{hashlib.sha1(words.encode()).hexdigest()[:8]}"
@@ -31,7 +32,7 @@ class Mutant:
 
 
 def mask(source):
-    """The source with comments, literals and preprocessor lines blanked; every place stays where it is."""
+    """Return the source with comments, literals and preprocessor lines blanked; all positions stay the same."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
 
@@ -40,7 +41,7 @@ def mask(source):
 
 
 def closing(bare, opening):
-    """The place behind the parenthesis that closes the one at `opening`, or None."""
+    """Return the position after the parenthesis that closes the one at `opening`, or None."""
     depth = 0
     for i in range(opening, len(bare)):
         depth += (bare[i] == "(") - (bare[i] == ")")
@@ -78,7 +79,7 @@ def drop_flush(source, bare):
 
 
 def drop_check(source, bare):
-    """An error that is not noticed: the condition is compiled and never true."""
+    """An error that is not noticed: the condition is compiled, but is never true."""
     for match in re.finditer(r"\bZOFF_FAIL_IF\(", bare):
         depth, i = 0, match.end()
         while i < len(bare) and not (depth == 0 and bare[i] == ","):
@@ -118,7 +119,7 @@ def swap_operands(source, bare):
         a, sign, b = match.groups()
         if a != b and a not in ("return", "sizeof", "case", "else"):
             yield match.start(), match.end(), f"{b} {sign} {a}"
-    # Two arguments of a call that lie beside each other and are plain names or members.
+    # Swap two adjacent arguments of a call that are plain names or members.
     for match in re.finditer(rf"(?<=[(,] |.\()({IDENTIFIER}), ({IDENTIFIER})(?=[,)])", bare):
         a, b = match.groups()
         line = bare[bare.rfind("\n", 0, match.start()) + 1:match.start()]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_mutants.py: what mutants.py would do, without a build: each operator finds its places and only these, the real sources have
-enough of each, and a draw goes by its seed."""
+"""test_mutants.py: tests mutants.py without a build. Each operator must find all of its places and no others, the real
+sources must have enough of each, and a draw must depend only on its seed."""
 import os
 import sys
 import unittest

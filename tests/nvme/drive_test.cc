@@ -1,5 +1,5 @@
-// drive_test.cc: run by run_nvme.py in its guest, where ZOFF_TEST_DIR is an ext4 on an NVMe drive: O_DIRECT is in force there,
-// and what is written is on the drive when the queue says so.
+// drive_test.cc: run by run_nvme.py in its guest, where ZOFF_TEST_DIR is an ext4 on an NVMe drive. O_DIRECT must reach the
+// drive, and finished writes must be on the drive.
 #include "aio_place.h"
 
 #include <sys/sysmacros.h>
@@ -9,7 +9,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Field `field` of the drive's counters: 3 is sectors read, 7 sectors written.
+// Field `field` of the drive's counters: 3 is sectors read, 7 is sectors written.
 uint64_t sectors(dev_t device, int field)
 {
     const std::string name = "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device)) + "/stat";
@@ -58,10 +58,10 @@ TEST_P(Drive, ODirectReachesIt)
         ASSERT_ZOFF_OK(zoff_aio_reserve(q.get(), bytes));
         const uint64_t written = sectors(device, 7);
         ASSERT_ZOFF_OK(aio_write(q.get(), 0, out.data, bytes));
-        EXPECT_GE(sectors(device, 7) - written, bytes / 512) << "some of it is still in the page cache";
+        EXPECT_GE(sectors(device, 7) - written, bytes / 512) << "some bytes are only in the page cache";
         const uint64_t read = sectors(device, 3);
         ASSERT_ZOFF_OK(aio_read(q.get(), 0, in.data, bytes));
-        EXPECT_GE(sectors(device, 3) - read, bytes / 512) << "some of it came from the page cache";
+        EXPECT_GE(sectors(device, 3) - read, bytes / 512) << "some bytes came from the page cache";
         EXPECT_TRUE(in == out);
         const zoff_aio_info info = aio_info(q.get());
         EXPECT_TRUE(info.direct);

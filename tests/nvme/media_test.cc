@@ -1,6 +1,6 @@
-// media_test.cc: run by run_nvme.py in its guest, on an NVMe drive with a bad place that comes and goes: a step over it fails
-// with the drive's own error, changes nothing wrongly, and is finished when the place is well again. In the end the drive is
-// pulled.
+// media_test.cc: run by run_nvme.py in its guest, on an NVMe drive with a bad sector that can be switched on and off. A step
+// that uses the sector must fail with the drive's own error and change nothing wrongly. A retry must finish the step when the
+// sector works again. In the last test the drive is removed.
 #include "small_engine.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ using namespace zoff_test;
 
 namespace
 {
-// The emulated drive goes from each of these to the next, and from the last to the first, when it is told to write zeroes;
-// run_nvme.py has made it so. The bad place is one sector.
+// Each command to write zeroes moves the emulated drive to the next of these conditions, and from the last to the first.
+// run_nvme.py sets this up. The bad place is one sector.
 enum condition { WELL, CANNOT_WRITE, CANNOT_READ, CONDITIONS };
 
 const char *environment(const char *name)
@@ -54,7 +54,7 @@ class drive
     {
         for (; state != wanted; state = (condition)((state + 1) % CONDITIONS))
             zero_the_end();
-        EXPECT_EQ(state != CANNOT_READ, readable()) << "the emulated drive is not in the condition that it was brought to";
+        EXPECT_EQ(state != CANNOT_READ, readable()) << "the emulated drive is not in the expected condition";
     }
 
     const uint64_t bad_byte;
@@ -62,7 +62,7 @@ class drive
   private:
     static const char *device() { return environment("ZOFF_TEST_DRIVE"); }
 
-    // Behind the file system.
+    // Behind the end of the file system.
     void zero_the_end()
     {
         uint64_t bytes = 0;
@@ -93,13 +93,13 @@ std::string only_file(const std::string &folder)
     return folder + "/" + name;
 }
 
-// The position in the file of the states that holds a byte of the drive; -1: the file does not hold it.
+// The position of a byte of the drive in the file of the states; -1: the file does not contain it.
 int64_t place_in_file(const std::string &folder, uint64_t byte)
 {
     const std::vector<std::string> files = state_files(folder);
     std::string path;
     off_t largest = -1;
-    for (const std::string &file : files) { // the marker that keeps the name is one, too
+    for (const std::string &file : files) { // the marker that reserves the name is a file, too
         struct stat st;
         if (stat(file.c_str(), &st) == 0 && st.st_size > largest) {
             path = file;
@@ -123,7 +123,7 @@ int64_t place_in_file(const std::string &folder, uint64_t byte)
     return -1;
 }
 
-const size_t ELEMENTS = 500000; // 6 MB of states: most of the drive, its middle for certain
+const size_t ELEMENTS = 500000; // 6 MB of states: most of the drive, and certainly its middle
 const size_t CHUNK = 1 << 15;
 const unsigned LIMIT_SECONDS = 60;
 
@@ -132,7 +132,7 @@ class Media : public testing::TestWithParam<const char *>
   protected:
     void SetUp() override
     {
-        alarm(LIMIT_SECONDS); // a call that hangs ends the program
+        alarm(LIMIT_SECONDS); // ends the program if a call hangs
         t.add(ELEMENTS, 1, ZOFF_BF16, ZOFF_BF16);
         t.backward_all(0.1f);
     }
@@ -143,7 +143,7 @@ class Media : public testing::TestWithParam<const char *>
         return config_text(folder, 1, std::string(", \"zoff\": {\"io_backend\": \"") + GetParam() + "\"}");
     }
 
-    // The engine's weights and states are those of a run that nothing has disturbed.
+    // Weights and states must be those of an undisturbed run.
     void expect_step(int64_t step)
     {
         reference::step(t.tensors, config_groups(), step, 1, 1, 0);
@@ -157,21 +157,21 @@ class Media : public testing::TestWithParam<const char *>
     {
         const std::string words = zoff_last_error();
         EXPECT_NE(std::string::npos, words.find(path)) << words;
-        EXPECT_NE(std::string::npos, words.find(strerror(ENODATA))) << words; // how Linux tells of a medium error
+        EXPECT_NE(std::string::npos, words.find(strerror(ENODATA))) << words; // Linux reports a medium error by this errno
     }
 
-    // The same, and the request that is named has the place in it.
+    // The same, and the named request must contain the bad place.
     static void expect_told(const std::string &path, int64_t place)
     {
         const std::string words = zoff_last_error(), mark = " bytes at offset ";
         const size_t at = words.find(mark), number = at == std::string::npos ? at : words.rfind(' ', at - 1);
         ASSERT_NE(std::string::npos, number) << words;
         const int64_t bytes = atoll(words.c_str() + number + 1), offset = atoll(words.c_str() + at + mark.size());
-        EXPECT_TRUE(offset <= place && place < offset + bytes) << place << " is not where the request is: " << words;
+        EXPECT_TRUE(offset <= place && place < offset + bytes) << place << " is not inside the request: " << words;
         expect_told(path);
     }
 
-    // A whole step, one that meets the bad place, and whole ones again.
+    // Take a step, one that meets the bad place, and more steps after it.
     void meet(condition trouble)
     {
         log_catcher log;
@@ -180,9 +180,9 @@ class Media : public testing::TestWithParam<const char *>
         e = seal_engine(t, config(folder.path), CHUNK);
         const std::string file = only_file(folder.path);
         const int64_t place = place_in_file(folder.path, d.bad_byte);
-        // Not among the first chunks either: those are read before the step is asked for.
+        // The bad place must not be in the first chunks, because those are read before the step starts.
         ASSERT_GT(place, 4 * (int64_t)plan_of(e.get()).chunk_bytes)
-            << "the bad place is not where it should be in the state file";
+            << "the bad place is not at the expected position in the state file";
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
         ASSERT_NO_FATAL_FAILURE(expect_step(1));
 
@@ -192,7 +192,7 @@ class Media : public testing::TestWithParam<const char *>
         expect_told(file, place);
         EXPECT_EQ(ZOFF_OUTCOME_TORN, info.outcome);
         for (int i = 0; i < 2; i++) {
-            EXPECT_EQ(ZOFF_ERR_IO, zoff_step_retry(e.get(), &info)) << "still broken: " << zoff_last_error();
+            EXPECT_EQ(ZOFF_ERR_IO, zoff_step_retry(e.get(), &info)) << "the sector is still bad: " << zoff_last_error();
             expect_told(file, place);
         }
         EXPECT_LT(info.numbers.elements_updated, ELEMENTS);
@@ -234,7 +234,7 @@ TEST_P(Media, ABadPlaceIsFoundWhenTheFileIsMade)
     d.become(CANNOT_WRITE);
     ASSERT_EQ(ZOFF_ERR_IO, zoff_engine_seal(e.get())) << zoff_last_error();
     expect_told(folder.path);
-    EXPECT_EQ(folder.path + "/", only_file(folder.path)) << "a refused seal leaves no file";
+    EXPECT_EQ(folder.path + "/", only_file(folder.path)) << "a refused seal must leave no file";
     d.become(WELL);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
@@ -242,7 +242,7 @@ TEST_P(Media, ABadPlaceIsFoundWhenTheFileIsMade)
     e.reset();
 }
 
-// By itself and last: nothing works afterwards. Run for one back-end a boot.
+// Runs alone and last, because afterwards no I/O works. Each boot runs it for one back-end.
 TEST_P(Media, TheDriveIsPulled)
 {
     log_catcher log;
@@ -260,7 +260,7 @@ TEST_P(Media, TheDriveIsPulled)
         EXPECT_NE(ZOFF_OUTCOME_AFTER, info.outcome);
     }
     e.reset();
-    for (auto &line : log.warnings) // of the file that cannot be removed
+    for (auto &line : log.warnings) // about the file that cannot be removed
         log.expect(line);
 }
 } // namespace

@@ -1,5 +1,6 @@
-// numa_test.cc: on a machine of several NUMA nodes, pages and threads lie where map.h and team.h say, those of an engine too.
-// The kernel is asked for each page. Skips on one node; tests/nvme/run_nvme.py emulates two.
+// numa_test.cc: on a machine with several NUMA nodes, pages and threads must be on the nodes that map.h and team.h promise,
+// also those of an engine. The kernel is asked about each page. Skipped on machines with one node; tests/nvme/run_nvme.py
+// emulates two.
 #include "small_engine.h"
 
 extern "C" {
@@ -28,8 +29,8 @@ int node_of_this_thread()
 
 const int ABSENT = -1;
 
-// The nodes of all pages of a range; ABSENT where nobody has touched one. A page that the kernel is just moving, or making part
-// of a huge one, is absent for that moment: it is asked for again.
+// The nodes of all pages of a range; ABSENT for pages that were never touched. A page is also absent for a moment while the
+// kernel moves it or merges it into a huge page, so it is queried again.
 std::vector<int> nodes_of(const void *base, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -56,13 +57,13 @@ std::map<int, size_t> count(const std::vector<int> &nodes)
     return counts;
 }
 
-// Every allowed node has its share of the pages that are there, give or take a huge page and a tenth.
+// Each allowed node must have its share of the present pages, within a huge page and a tenth.
 void expect_even(const std::vector<int> &nodes)
 {
     std::map<int, size_t> counts = count(nodes);
     const size_t absent = counts[ABSENT], share = (nodes.size() - absent) / (size_t)numa_num_task_nodes();
     counts.erase(ABSENT);
-    EXPECT_LT(absent, nodes.size() / 10) << "pages that nobody has touched, of " << nodes.size();
+    EXPECT_LT(absent, nodes.size() / 10) << "pages that were never touched, of " << nodes.size();
     ASSERT_EQ((size_t)numa_num_task_nodes(), counts.size());
     for (auto [node, pages] : counts) {
         EXPECT_NEAR((double)share, (double)pages, (double)share / 10 + 512) << "node " << node;
@@ -81,8 +82,8 @@ std::vector<int> seats(unsigned threads)
 class Numa : public testing::Test
 {
   protected:
-    // Local allocation, which is the default, but asked for: so the kernel's NUMA balancing leaves the pages alone. It would
-    // take them away for moments to see who misses them, and move some. Threads to come inherit this.
+    // Request local allocation explicitly. It is the default, but an explicit policy stops NUMA balancing, which would unmap
+    // pages for moments and move some. Later threads inherit the policy.
     static void SetUpTestSuite() { EXPECT_EQ(0, set_mempolicy(MPOL_LOCAL, nullptr, 0)) << strerror(errno); }
     void SetUp() override
     {
@@ -90,9 +91,9 @@ class Numa : public testing::Test
             GTEST_SKIP() << "needs a machine with two NUMA nodes";
         threads = zoff_base_team_threads(0);
         if (count(seats(threads)).size() < 2)
-            GTEST_SKIP() << "this process may use the CPUs of one NUMA node only";
+            GTEST_SKIP() << "this process may only use the CPUs of one NUMA node";
     }
-    // A node without free memory lends that of another one.
+    // A node without free memory would use memory of another node.
     bool room_for(size_t bytes)
     {
         for (int node = 0; node <= numa_max_node(); node++) {
@@ -129,7 +130,7 @@ TEST_F(Numa, APageIsOnTheNodeOfTheThreadThatTouchedItFirst)
     zoff_map map;
     const size_t share = 4 * HUGE_BYTES;
     if (!room_for(threads * share))
-        GTEST_SKIP() << "a NUMA node has too little memory free";
+        GTEST_SKIP() << "a NUMA node has too little free memory";
     ASSERT_ZOFF_OK(zoff_base_map_alloc(threads * share, "a test", ZOFF_MAP_FIRST_TOUCH, &map));
     touched t = {(char *)map.base, std::vector<int>(threads, -1)};
     auto touch = [](void *ctx, unsigned thread, unsigned) {
@@ -141,7 +142,7 @@ TEST_F(Numa, APageIsOnTheNodeOfTheThreadThatTouchedItFirst)
     EXPECT_GE(count(t.nodes).size(), 2u);
     for (unsigned i = 0; i < threads; i++) {
         const std::map<int, size_t> counts = count(nodes_of(t.base + i * share, share));
-        EXPECT_EQ(1u, counts.size()) << "the pages of thread " << i << " are spread";
+        EXPECT_EQ(1u, counts.size()) << "the pages of thread " << i << " are on several nodes";
         EXPECT_EQ(t.nodes[i], counts.begin()->first) << "thread " << i;
     }
     zoff_base_map_free(&map);
@@ -158,7 +159,7 @@ TEST_F(Numa, AThreadKeepsItsNodeAndGetsItsMaskBack)
     EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
-// The mappings of this process of at least so many bytes.
+// The mappings of this process with at least so many bytes.
 std::vector<std::pair<char *, size_t>> mappings(size_t bytes)
 {
     std::vector<std::pair<char *, size_t>> found;
@@ -174,7 +175,7 @@ std::vector<std::pair<char *, size_t>> mappings(size_t bytes)
     return found;
 }
 
-// An engine over one tensor with gradients 1, 2, 3, ..., so that each state tells its place by its value.
+// An engine over one tensor with gradients 1, 2, 3, ..., so that the value of each state shows its position.
 class counted
 {
   public:
@@ -207,14 +208,14 @@ class counted
         EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
         zoff_optimizer_hyper h;
         zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
-        h.lr = 0; // masters stay as they are
+        h.lr = 0; // masters do not change
         h.beta1 = h.beta2 = 0.5;
         EXPECT_ZOFF_OK(zoff_engine_set_group(made, 0, &h));
         EXPECT_ZOFF_OK(zoff_engine_seal(made));
     }
     static uint16_t bf16_of(size_t i) { return (uint16_t)(0x3f80 + i % 128); } // between 1 and 2
 
-    // Element i of each stream of states after one step.
+    // Element i of each array of states after one step.
     static float master(size_t i) { return reference::from_bf16(bf16_of(i)); }
     static float m(size_t i) { return 0.5f * ((float)i + 1); }
     static float v(size_t i) { return 0.5f * ((float)i + 1) * ((float)i + 1); }
@@ -225,7 +226,7 @@ class counted
     engine e;
 };
 
-// Where in the memory of this process a stream of states with these values lies.
+// Search the memory of this process for an array of states with these values.
 const float *find_stream(size_t elements, float (*wanted)(size_t))
 {
     for (auto [base, bytes] : mappings(elements * 3 * sizeof(float))) {
@@ -241,7 +242,7 @@ const float *find_stream(size_t elements, float (*wanted)(size_t))
     return nullptr;
 }
 
-// The huge pages that lie whole within one thread's share of a stream are all on the thread's node.
+// Huge pages that are entirely in one thread's share of an array must be on that thread's node.
 void expect_near(const float *stream, size_t elements, const std::vector<int> &nodes, const char *what)
 {
     const size_t share = elements / nodes.size() * sizeof(float);
@@ -255,15 +256,15 @@ void expect_near(const float *stream, size_t elements, const std::vector<int> &n
             looked_at++;
         }
     }
-    // Where a node has no huge page free the kernel takes one of another node, so a few may be far.
-    EXPECT_LE(wrong, looked_at / 8) << what << ": pages that are far from their thread, of " << looked_at;
+    // If a node has no free huge page, the kernel uses one of another node. So a few may be on the wrong node.
+    EXPECT_LE(wrong, looked_at / 8) << what << ": pages that are not on their thread's node, of " << looked_at;
     EXPECT_GE(looked_at, nodes.size() * HUGE_BYTES / 4096) << what;
 }
 
 TEST_F(Numa, StatesInDramAreNearTheThreadsThatUpdateThem)
 {
     if (!room_for((size_t)threads << 24))
-        GTEST_SKIP() << "a NUMA node has too little memory free";
+        GTEST_SKIP() << "a NUMA node has too little free memory";
     log_catcher log;
     counted c("", threads);
     ASSERT_ZOFF_OK(zoff_step(c.e.get(), nullptr, nullptr));
@@ -287,7 +288,7 @@ TEST_F(Numa, SlotsOfTheNvmeTierLieOnAllNodes)
     counted c(folder.path, threads);
     ASSERT_ZOFF_OK(zoff_step(c.e.get(), nullptr, nullptr));
     const zoff_plan_info plan = plan_of(c.e.get());
-    ASSERT_GT(plan.chunk_count, 3u) << "some chunks must have been written and read in the step";
+    ASSERT_GT(plan.chunk_count, 3u) << "the step must write and read some chunks";
     size_t found = 0;
     for (auto [base, bytes] : mappings(3 * plan.chunk_bytes)) {
         int mode = -1;

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""run_nvme.py: runs tests on a machine that this one is not: with an NVMe drive and two NUMA nodes, emulated by qemu.
+"""run_nvme.py: runs tests on a machine with an NVMe drive and two NUMA nodes, emulated by qemu.
 
 run_nvme.py WORK_DIR NAME=PROGRAM...
 
-Two guests boot a Debian kernel in qemu, with the programs, the libraries that they load, mkfs.ext4 and busybox as its whole file system:
+Two guests boot a Debian kernel in qemu. Their file system contains only the programs, the libraries they load, mkfs.ext4 and
+busybox:
 
-  whole   an ext4 on a drive that works: what queues, stores and engines promise, on O_DIRECT over NVMe; pages and threads on two nodes;
-          states that outlive a process that is killed
-  broken  a drive with a bad place that comes and goes, and that is pulled in the end: steps that fail, and are finished
+  whole   an ext4 on a working drive. Tests queues, stores and engines with O_DIRECT over NVMe, pages and threads on two nodes, and
+          states that outlive a killed process.
+  broken  a drive with a bad sector that is switched on and off; at the end the drive is removed. Tests steps that fail and are
+          finished later.
 
-WORK_DIR keeps the logs of the last run; the drives are gone. The folder above it keeps the kernel image, which is taken out of a Debian
-package once and never installed. Exit code 77, with the reason, where a tool or the kernel image is not to be had.
+WORK_DIR keeps the logs of the last run, but not the drives. The folder above it keeps the kernel image, which is extracted once
+from a Debian package and never installed. Exits with 77 and a reason if a tool or the kernel image is missing.
 """
 import concurrent.futures
 import json
@@ -32,17 +34,17 @@ TOOLS = ((QEMU, "qemu-system-x86"), (MKFS, "e2fsprogs"))
 KERNEL_OPTIONS = "console=ttyS0 panic=-1 loglevel=3 mitigations=off random.trust_cpu=on"
 
 MIB = 1 << 20
-DRIVE_BYTES = 2048 * MIB  # a file with holes
-# The drive that breaks is small, so that a state file covers its middle; its end is no part of the file system.
+DRIVE_BYTES = 2048 * MIB  # a sparse file
+# The drive that breaks is small, so that a state file covers its middle. Its end is not part of the file system.
 BROKEN_BYTES = 10 * MIB
-BROKEN_EXT4 = "-O ^has_journal -m 0 -b 4096"  # one group of blocks: no file has to go round the tables of a second one
+BROKEN_EXT4 = "-O ^has_journal -m 0 -b 4096"  # one block group, so that no file is split by the tables of a second group
 BROKEN_KIB = 8 * 1024
 BAD_BYTE = 5 * MIB
 SECTOR = 512
 
-# What runs where: (program, Google Test's filter, how many tests that is at least). None of them may skip. Left out is what says
-# nothing about a drive, and of the parity matrix the cells that differ from these only in their arithmetic. Places come first, while
-# each node has memory.
+# The tests of each guest: (program, Google Test filter, least number of tests). None of them may be skipped. Tests that do not
+# depend on a drive are left out, and so are cells of the parity matrix that differ from these only in arithmetic. numa_places
+# runs first, while each node has free memory.
 WHOLE = (
     ("numa_places", "*", 5),
     ("nvme_drive", "*Drive.*", 4),
@@ -77,12 +79,13 @@ PROGRAM_SECONDS = 200
 
 
 def initramfs(path, programs, tests, mkfs):
-    """The guest's whole file system, and an init that makes an ext4 on the drive and runs the tests on it."""
+    """Build the guest's file system, with an init that makes an ext4 on the drive and runs the tests on it."""
     archive = Archive()
     archive.add_program(MKFS, "bin/mkfs.ext4")
     for name in {test[0] for test in tests}:
         archive.add_program(programs[name], f"programs/{name}")
-    archive.add_program(programs["kill_victim"], programs["kill_victim"])  # e2e_kill knows it by its place in the build folder
+    # e2e_kill starts this program by its path in the build folder.
+    archive.add_program(programs["kill_victim"], programs["kill_victim"])
     runs = "\n".join(f"run {number} {name} '{pattern}'" for number, (name, pattern, _) in enumerate(tests))
     archive.add("init", (INIT_HEAD + GUEST_INIT.format(mkfs=mkfs, bad_byte=BAD_BYTE, limit=PROGRAM_SECONDS, runs=runs)).encode())
     with open(path, "wb") as file:
@@ -90,17 +93,19 @@ def initramfs(path, programs, tests, mkfs):
 
 
 def breaking(image):
-    """A drive whose bad sector is well, cannot be written, cannot be read, in turn: each command to write zeroes goes on to the next."""
+    """A drive whose sector is in turn good, not writable, and not readable. Each command to write zeroes moves on to the
+    next condition."""
     def fails(state, iotype):
         return {"event": "pwritev_zero", "state": state, "sector": BAD_BYTE // SECTOR, "iotype": iotype, "errno": 5, "once": False}
-    # A rule that is met replaces the one before, so the last condition needs a rule as well: for a kind that nobody asks for.
+    # A rule that applies replaces the previous one. So the last condition needs a rule as well: for a request type that is
+    # never used.
     return {"driver": "blkdebug", "node-name": "drive", "image": image,
             "set-state": [{"event": "pwritev_zero", "state": state, "new_state": state % 3 + 1} for state in (1, 2, 3)],
             "inject-error": [fails(1, "write"), fails(2, "read"), fails(3, "discard")]}
 
 
 def boot(work, name, kernel, image_bytes, drive, limit):
-    """Runs qemu until the guest powers off; what came over its serial line, and why qemu stopped."""
+    """Run qemu until the guest powers off. Return its serial output and the reason why qemu stopped."""
     image = os.path.join(work, f"{name}.img")
     with open(image, "wb") as file:
         file.truncate(image_bytes)
@@ -113,11 +118,12 @@ def boot(work, name, kernel, image_bytes, drive, limit):
                "-kernel", kernel, "-initrd", os.path.join(work, f"{name}.cpio"), "-append", KERNEL_OPTIONS,
                "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"]
     started = time.monotonic()
-    # The serial line is a pipe, which is always read: the guest stands still while qemu writes to it.
+    # The serial line is a pipe that must always be read: the guest blocks while qemu writes to it.
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as qemu:
         try:
             out, words = qemu.communicate(timeout=limit)
-            lines = [line for line in words.decode(errors="replace").splitlines() if "aio failed" not in line]  # which was asked for
+            # These errors were injected on purpose.
+            lines = [line for line in words.decode(errors="replace").splitlines() if "aio failed" not in line]
             why = " ".join([f"qemu ended with {qemu.returncode}", *lines])
         except subprocess.TimeoutExpired:
             qemu.kill()
@@ -131,9 +137,9 @@ def boot(work, name, kernel, image_bytes, drive, limit):
 
 
 def judge(name, log, why, tests):
-    """What is wrong with a boot, in words; nothing when every program did what it should."""
+    """Return the faults of a boot as texts; an empty list if every program did what it should."""
     if "guest: drive QEMU NVMe Ctrl" not in log:
-        return [f"{name}: the guest has not come to its drive: {why}"]
+        return [f"{name}: the guest has not found its drive: {why}"]
     wrong, begin = [], 0
     for number, (program, pattern, wanted) in enumerate(tests):
         ended = re.compile(rf"^{SAYS}ran {number} code (\d+) at (\S+)$", re.MULTILINE).search(log, begin)

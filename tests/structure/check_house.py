@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""check_house.py: holds src/ to the proportions of the house: no cycle of calls between files, no folder that is most of it, no
-struct that knows everything, no function over a page, no question about modes in shared code, a test for each file.
+"""check_house.py: checks limits on the structure of src/. Files must not call each other in a cycle. No folder may hold most of src/,
+no struct may have too many fields, and no function may be longer than a page. Shared code must not ask about modes. Each file
+needs a test.
 
-What is not so yet is listed in house.txt, a line each. The list only gets shorter: a new offender is a complaint, and so is a
-line that nobody offends against any more.
+house.txt lists the present exceptions, a line each. The list may only get shorter: a new violation is a complaint, and so is a
+line without a violation.
 
     check_house.py [ROOT]           compare
-    check_house.py [ROOT] --list    print today's lines
-    check_house.py [ROOT] --counts  print how many there are of each kind"""
+    check_house.py [ROOT] --list    print the present violations as lines of house.txt
+    check_house.py [ROOT] --counts  print their number for each kind"""
 import collections
 import os
 import re
@@ -16,20 +17,20 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from check_rooms import Tree, line_of  # noqa: E402
 
-MOST_FILES = 20       # .c files of a folder
-MOST_SHARE = 5        # a folder has at most one in so many lines of src/
-MOST_FIELDS = 20      # of a struct
-MOST_LINES = 60       # of a function
-# What asks in which mode an engine is. Routes and tiers are chosen in one place, and nobody asks again.
+MOST_FILES = 20       # .c files in a folder
+MOST_SHARE = 5        # a folder has at most 1 / MOST_SHARE of the lines of src/
+MOST_FIELDS = 20      # fields of a struct
+MOST_LINES = 60       # lines of a function
+# Functions that return the mode of an engine. Routes and tiers are chosen in one place; no other code may ask again.
 QUESTIONS = ("zoff_transfer_device_is", "zoff_transfer_ranks_several", "zoff_transfer_device_direct_is", "zoff_transfer_device_tier_has",
              "zoff_transfer_pieces_accumulates")
-# Fields that say the same; src/zero makes plans.
+# Fields with the same information. src/zero is exempt, because it makes plans.
 FIELDS = {"replicated": re.compile(r"\bplan(?:->|\.)replicated\b"), "reaches": re.compile(r"\broute(?:->|\.)reaches\b")}
 MAY_ASK = {"src/engine/rows.c", "src/transfer/links.c", "src/transfer/transfer.h",
-           "src/agreement/listed.c"}  # files that choose; the last one tells other ranks
+           "src/agreement/listed.c"}  # files that choose the mode; the last one sends it to other ranks
 
 WORD = re.compile(r"\b(?:zoff|ZOFF)_\w+\b")
-# The head of a function at the left margin, and its body up to the brace there.
+# The head of a function at the left margin, and its body up to the closing brace there.
 FUNCTION = re.compile(r"^(?P<head>[A-Za-z_][\w \t*]*?)\b(?P<name>\w+)\((?P<rest>[^;{}]*)\)\s*\n?\{\n(?P<body>.*?)^\}", re.M | re.S)
 STRUCT = re.compile(r"^(?:typedef )?struct (?P<name>\w+) \{\n(?P<body>.*?)^\}", re.M | re.S)
 
@@ -59,7 +60,7 @@ def calls(tree):
 
 
 def strong_components(graph):
-    """Tarjan's, without recursion."""
+    """Tarjan's algorithm, without recursion."""
     index, low, stack, on_stack, found = {}, {}, [], set(), []
     for root in graph:
         if root in index:
@@ -112,7 +113,7 @@ def large_folders(tree):
 
 
 def fields(body):
-    """The fields of a struct that is not nested; those of a struct inside count as its own."""
+    """Return the fields of a struct. Fields of a nested struct count as its own."""
     body, before = re.sub(r"__attribute__\s*\(\([^()]*\)\)", "", body), None
     while body != before:  # parameters of parameters, too
         body, before = re.sub(r"\([^()]*\)", "", body), body
@@ -141,7 +142,7 @@ def strangers(tree):
 
 
 def questions(tree):
-    """How often a file asks about a mode: so many is the most it may."""
+    """How often each file asks about a mode; the number may not grow."""
     for path in tree.under("src/"):
         text = tree.bare(path)
         for name in QUESTIONS:
@@ -155,7 +156,7 @@ def questions(tree):
 
 
 def without_test(tree):
-    """A test of the same name is the file's if it is not another room's, a benchmark's or an example's."""
+    """A test of the same name covers a file, unless it belongs to another room, a benchmark or an example."""
     tests = [p for p in tree.under("tests/", "_test.cc") if not p.startswith(("tests/bench/", "tests/e2e/gpt/"))]
     for path in sources(tree):
         room, name = path.split("/")[1], os.path.splitext(os.path.basename(path))[0]
@@ -173,12 +174,12 @@ def offenders(tree):
 
 
 def compare(today, listed):
-    """Complaints: what is new, and what is listed in vain."""
+    """Complaints: new violations, and listed ones that no longer exist."""
     for line in today:
         if line not in listed:
-            yield f"{line}: not in tests/structure/house.txt; redraw it"
+            yield f"{line}: not in tests/structure/house.txt; change the code"
     for line in sorted(set(listed) - set(today)):
-        yield f"{line}: mended; take the line out of tests/structure/house.txt"
+        yield f"{line}: fixed; remove the line from tests/structure/house.txt"
 
 
 def main():
@@ -198,7 +199,7 @@ def main():
     complaints = list(compare(today, listed))
     for complaint in complaints:
         print(complaint)
-    print(f"{len(today)} lines are not as they should be, {len(listed)} are listed: {len(complaints)} complaints")
+    print(f"{len(today)} violations, {len(listed)} are listed: {len(complaints)} complaints")
     return 1 if complaints else 0
 
 

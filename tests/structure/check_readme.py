@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_readme.py: the recipe that README.md quotes is the code that examples/gpt compiles.
+"""check_readme.py: checks that the recipe in README.md is the code that examples/gpt compiles.
 
-The code lies between comments "zoff: begin" and "zoff: end"; the quotation is a ```c block whose first line is FIRST. Compared
-line by line, without indentation and empty lines. Exits 77, which ctest counts as skipped, while README.md has no such block."""
+The code is between comments "zoff: begin" and "zoff: end". The quotation is a ```c block whose first line is FIRST. They are
+compared line by line, without indentation and empty lines. Exits with 77 (ctest: skipped) if README.md has no such block."""
 import glob
 import os
 import re
@@ -28,7 +28,7 @@ def quoted(readme):
 
 
 def spans(sources):
-    """The lines between the marks, in the order of the sources (name, text); raises ValueError for a mark without its pair."""
+    """The lines between the marks, in the order of the sources (name, text). Raises ValueError for a mark without its pair."""
     found = []
     for name, text in sources:
         begun = 0
@@ -49,7 +49,7 @@ def spans(sources):
 
 
 def compare(readme, sources):
-    """Complaints; None when README has no recipe."""
+    """Return the complaints; None if README has no recipe."""
     recipe = quoted(readme)
     if recipe is None:
         return None

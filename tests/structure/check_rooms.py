@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_rooms.py: holds the source tree to docs/ARCHITECTURE.md where the compiler cannot.
+"""check_rooms.py: checks rules of docs/ARCHITECTURE.md that the compiler cannot check.
 
 Each check is a function that takes a Tree and yields complaints, "file:line: what is wrong and what to do instead". The command
-runs all of them and fails when there is a complaint; test_check_rooms.py shows for each that it can fail."""
+runs all checks and fails if there is a complaint. For each check test_check_rooms.py proves that it can fail."""
 import os
 import re
 import subprocess
@@ -12,21 +12,21 @@ SOURCE = (".c", ".h", ".cc", ".cu")
 LINES_AIM = 500
 LINES_LIMIT = 600
 
-# Where something that is forbidden elsewhere in src/ belongs. Threads: the update team, the I/O back-end that is
-# made of them, what notices a fork(), and the locks of what several threads share.
+# The files that may use what is forbidden elsewhere in src/. Threads are allowed in the update team, the I/O back-end with
+# threads, the code that detects a fork(), and the locks of data that several threads share.
 GETENV = {"src/base/env.c"}
 THREADS = {"src/base/team.c", "src/base/workers.c", "src/base/openmp.c", "src/base/openmp_settings.c", "src/aio/threads.c", "src/aio/process.c", "src/base/fork.c", "src/comm/book.c", "src/comm/book_priv.h", "src/comm/threads.c", "src/accel/emulated.c", "src/engine/progress_thread.c"}
 INTRINSICS = {"src/base/cpu.c"}  # MXCSR only
 INTRINSICS_FOLDER = "src/cpu_adam/simd/"
 PRINTS = {"src/base/log.c"}
-# Users, but for what the public headers do not have.
+# These use the public headers except for functions that those lack.
 LOOKS_INSIDE = {"bench/comm_ours.c", "bench/device_copies.c"}
-# A room's own prefix, where it is not its folder's name.
+# The prefix of a room, if it is not the name of its folder.
 PREFIX = {"cpu_adam": "adam"}
 
 
 class Tree:
-    """The files of a source tree: what git would track, or all but builds where there is no git."""
+    """The files of a source tree: those that git would track, or all except builds if there is no git."""
 
     def __init__(self, root):
         self.root = root
@@ -41,7 +41,7 @@ class Tree:
                 names = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
                 return [n for n in names if n and os.path.isfile(os.path.join(self.root, n))]
             except (OSError, subprocess.CalledProcessError):
-                pass  # no git, or not one that may read here
+                pass  # git is missing, or may not read this tree
         found = []
         for folder, folders, names in os.walk(self.root):
             relative = os.path.relpath(folder, self.root)
@@ -57,7 +57,7 @@ class Tree:
         return self._texts[path]
 
     def bare(self, path):
-        """The text without comments and without what stands in string literals; line numbers stay."""
+        """Return the text without comments and without the contents of string literals; line numbers stay the same."""
         if path not in self._bare:
             self._bare[path] = strip(self.text(path))
         return self._bare[path]
@@ -83,7 +83,7 @@ def strip(text):
             return token[0] + " " * (len(token) - 2) + token[0]
         return re.sub(r"[^\n]", " ", token)
 
-    # An include's name looks like a string literal and must stay.
+    # The name in an #include looks like a string literal and must stay.
     token = r'/\*.*?\*/|//[^\n]*|(?m:^[ \t]*#[ \t]*include[^\n]*)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
     return re.sub(token, lambda m: m.group(0) if m.group(0).lstrip().startswith("#") else blank(m), text, flags=re.S)
 
@@ -106,7 +106,7 @@ def includes(tree, path):
 
 
 def check_arrows(tree):
-    """A room includes its own headers and the doors of the rooms that it NEEDS."""
+    """A room may include only its own headers and the doors of the rooms that it NEEDS."""
     rooms = tree.rooms()
     where = {}
     for path in tree.under("src/", ".h"):
@@ -132,7 +132,7 @@ def check_arrows(tree):
 
 
 def check_loops(tree):
-    """The arrows between rooms have a direction: no room needs itself, however far round."""
+    """The needs of rooms must have no cycle."""
     rooms = tree.rooms()
     for start in rooms:
         seen, todo = set(), list(rooms[start])
@@ -147,7 +147,7 @@ def check_loops(tree):
 
 
 def check_outside(tree):
-    """tools, bench, examples and plug-ins know the public headers and no room."""
+    """tools, bench, examples and plug-ins may include the public headers only, and nothing of a room."""
     inside = {os.path.basename(p) for p in tree.under("src/", ".h")}
     for folder in ("tools/", "bench/", "examples/", "plugins/"):
         for path in [p for p in tree.under(folder) if p not in LOOKS_INSIDE]:
@@ -160,7 +160,8 @@ def check_outside(tree):
 
 
 def check_cuda(tree):
-    """The plug-in for CUDA fills tables of accel and comm, and computes what cpu_adam does: it sees no other room. Nobody else sees CUDA."""
+    """The CUDA plug-in implements interfaces of accel and comm and computes what cpu_adam does. It may include no other
+    room, and no other code may include CUDA."""
     seen_by_cuda = {"accel", "comm", "cpu_adam", "base"}
     for path in tree.under("cuda/"):
         for line, angled, name in includes(tree, path):
@@ -180,7 +181,7 @@ def own_header(tree, path, base):
 
 
 def check_intrinsics(tree):
-    """Vector intrinsics stay in one folder."""
+    """Vector intrinsics are allowed in one folder only."""
     paths = [p for p in tree.under("src/") if p not in INTRINSICS and not p.startswith(INTRINSICS_FOLDER)]
     yield from find(tree, paths, r"#[ \t]*include[ \t]*<(?:\w*intrin|arm_neon|arm_sve|arm_acle)\.h>|\b_mm\d*_\w+|\b__builtin_ia32_\w+",
                     f"vector intrinsics live in {INTRINSICS_FOLDER}")
@@ -193,7 +194,7 @@ def check_getenv(tree):
 
 
 def check_threads(tree):
-    # pthread_once starts no thread and guards the one choice of a kernel table.
+    # pthread_once is allowed: it starts no thread and guards the one choice of a kernel table.
     paths = [p for p in tree.under("src/") if p not in THREADS]
     yield from find(tree, paths, r"#[ \t]*include[ \t]*<(?:omp|threads)\.h>|#[ \t]*pragma[ \t]+omp\b|\bpthread_(?!once)\w+|\bomp_\w+|\bthrd_\w+",
                     "threads are made in src/base/workers.c, for I/O in src/aio/threads.c, as streams in src/accel/emulated.c, for progress in src/engine/progress_thread.c; "
@@ -201,7 +202,7 @@ def check_threads(tree):
 
 
 def check_exits(tree):
-    """The library returns a status; it never ends the program or prints but through its log."""
+    """The library returns a status. It must never end the program, and print only through its log."""
     paths = tree.under("src/") + tree.under("include/") + tree.under("cuda/")
     yield from find(tree, paths, r"\b(?:exit|_exit|_Exit|quick_exit|abort|assert|__builtin_trap|raise)[ \t]*\(|#[ \t]*include[ \t]*<assert\.h>",
                     "the library never ends its program: return a status")
@@ -211,7 +212,7 @@ def check_exits(tree):
 
 
 def check_first_line(tree):
-    """The first line of a source file says which file it is and what lives here."""
+    """The first line of a source file names the file and says what it does."""
     for folder in ("src/", "include/", "tests/", "tools/", "bench/", "examples/", "plugins/", "cuda/"):
         for path in tree.under(folder):
             first = tree.text(path).split("\n", 1)[0]
@@ -229,7 +230,7 @@ def check_length(tree):
 
 
 def check_unique_names(tree):
-    """Doors are included by plain name, so no two headers share one."""
+    """Doors are included by plain name, so header names must be unique."""
     seen = {}
     for path in tree.under("src/", ".h"):
         other = seen.setdefault(os.path.basename(path), path)
@@ -245,7 +246,8 @@ def public_names(tree):
 
 
 def check_function_names(tree):
-    """A function's name is its address: zoff_<room>_<file>_<verb>, or zoff_<room>_<verb> when the room's door declares it."""
+    """The name of a function shows where it is: zoff_<room>_<file>_<verb>, or zoff_<room>_<verb> if the room's door declares
+    it."""
     public = public_names(tree)
     for path in tree.under("src/", ".c"):
         room = path.split("/")[1]
@@ -272,7 +274,7 @@ def check_left_open(tree):
 
 
 def check_machine_paths(tree):
-    """No tracked file knows the machine it was written on."""
+    """No tracked file may contain a path of the machine on which it was written."""
     for path in tree.files:
         for number, line in enumerate(tree.text(path).splitlines(), 1):
             match = re.search(r"(?<![\w.$}])/(?:work|tmp|home|root)/[\w.-]+", line)
@@ -281,7 +283,7 @@ def check_machine_paths(tree):
 
 
 def check_binaries(tree):
-    """Everything tracked is text: a file of a test, or a build, that was added by mistake is not."""
+    """Every tracked file must be text. A binary file was probably added by mistake by a test or a build."""
     for path in tree.files:
         with open(os.path.join(tree.root, path), "rb") as f:
             if b"\0" in f.read(65536):
@@ -289,7 +291,7 @@ def check_binaries(tree):
 
 
 def check_room_readmes(tree):
-    """Each room says in a few lines what it decides, and calls the rooms that it says it calls."""
+    """The README of each room says in a few lines what the room decides, and must list exactly the rooms that it NEEDS."""
     for room, needs in tree.rooms().items():
         path = f"src/{room}/README.md"
         if path not in tree.files:
@@ -308,7 +310,7 @@ def check_build_flags(tree):
     for path in tree.files:
         if os.path.basename(path) in ("CMakeLists.txt", "CMakePresets.json", "Makefile") or path.endswith((".cmake", ".in")) or path.startswith(("scripts/", ".ci/")):
             for number, line in enumerate(tree.text(path).splitlines(), 1):
-                # A benchmark's rival is compiled as its author compiles it.
+                # The program to which a benchmark compares is compiled as its author compiles it.
                 if path == "bench/CMakeLists.txt" and "(step_own_loop.c " in line:
                     continue
                 if re.search(r"-?march=native|-mtune=native|-ffast-math|-Ofast|-funsafe-math", line):

@@ -1,5 +1,6 @@
 #!/bin/sh
-# seams.sh CC CXX ROOT LIBRARY: the headers of seams/ compile alone, and the library has nothing of them yet.
+# seams.sh CC CXX ROOT LIBRARY: checks that the headers of seams/ compile alone, and that the library does not implement them
+# yet.
 cc=$1 cxx=$2 root=$3 library=$4 failed=0
 for header in "$root"/seams/*.h; do
     "$cc" -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$root/include" -x c "$header" || failed=1

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""skipped.py PRESET CTEST.xml: the tests that did not run, and why, out of ctest's JUnit file. Called by scripts/test."""
+"""skipped.py PRESET CTEST.xml: prints the tests that did not run, with the reasons, from ctest's JUnit file. Called by
+scripts/test."""
 import collections
 import re
 import sys
@@ -11,7 +12,7 @@ def reason(output, otherwise):
     for number, line in enumerate(lines):
         if line.lower().startswith("skipped: "):
             return line[len("skipped: "):]
-        if line.endswith(": Skipped"):  # Google Test: the words follow on the next lines
+        if line.endswith(": Skipped"):  # Google Test: the reason follows on the next lines
             words = [w for w in lines[number + 1:number + 3] if w and not w.startswith("[")]
             return " ".join(words) or "no reason given"
     return otherwise
@@ -52,7 +53,7 @@ def main():
         print(f"== {preset}: no list of skipped tests: {error.strerror}: {path}")
         return
     print(f"== {preset}: {len(found)} tests were skipped")
-    by_reason = collections.defaultdict(list)  # reasons that differ in a path only are one
+    by_reason = collections.defaultdict(list)  # reasons that differ only in a path count as one
     for name, why in found:
         by_reason[re.sub(r"/\S+", "", why)].append((name, why))
     for cases in by_reason.values():

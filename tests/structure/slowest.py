@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""slowest.py PRESET CTEST.xml [PRESET CTEST.xml]...: the ten slowest tests of some presets, out of ctest's JUnit files, with the
-slowest case of each. Called by scripts/test."""
+"""slowest.py PRESET CTEST.xml [PRESET CTEST.xml]...: prints the ten slowest tests of these presets, with the slowest
+case of each, from ctest's JUnit files. Called by scripts/test."""
 import re
 import sys
 import xml.etree.ElementTree

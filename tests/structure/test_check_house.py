@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_check_house.py: each kind of line of check_house.py is found where it should be, and nowhere in a tree that is right."""
+"""test_check_house.py: checks that check_house.py finds each kind of violation, and finds none in a correct tree."""
 import os
 import sys
 import tempfile
@@ -10,7 +10,7 @@ import check_house
 import check_rooms
 
 ROOMS = 10
-PAD = "\n" * 60  # each folder has a tenth of the lines, also when a test adds some
+PAD = "\n" * 60  # each folder has a tenth of the lines, even after a test adds some
 
 
 def part(number, body):
@@ -92,8 +92,8 @@ class CheckHouse(unittest.TestCase):
 
     def test_what_is_listed(self):
         self.assertEqual([], list(check_house.compare(["a"], ["a"])))
-        self.assertEqual(["a: not in tests/structure/house.txt; redraw it"], list(check_house.compare(["a"], [])))
-        self.assertEqual(["a: mended; take the line out of tests/structure/house.txt"], list(check_house.compare([], ["a"])))
+        self.assertEqual(["a: not in tests/structure/house.txt; change the code"], list(check_house.compare(["a"], [])))
+        self.assertEqual(["a: fixed; remove the line from tests/structure/house.txt"], list(check_house.compare([], ["a"])))
 
 
 if __name__ == "__main__":

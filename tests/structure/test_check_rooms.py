@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_check_rooms.py: each check of check_rooms.py and check_readme.py complains about what it is there for, and about nothing
-in a tree that is right."""
+"""test_check_rooms.py: checks that check_rooms.py and check_readme.py report each violation, and report none in a
+correct tree."""
 import os
 import subprocess
 import sys
@@ -50,7 +50,7 @@ GOOD = {
 
 class CheckRooms(unittest.TestCase):
     def complaints(self, check, **changes):
-        """What `check` says about the good tree with these files added or replaced."""
+        """Return the complaints of `check` about the correct tree with these files added or replaced."""
         with tempfile.TemporaryDirectory() as root:
             for path, text in {**GOOD, **changes.pop("files", {})}.items():
                 full = os.path.join(root, path)
@@ -89,7 +89,7 @@ class CheckRooms(unittest.TestCase):
         check = check_rooms.check_loops
         table = ROOMS.replace("zoff_room(base LINKS", "zoff_room(base NEEDS engine LINKS")
         found = self.complaints(check, files={"cmake/rooms.cmake": table})
-        self.assertEqual(4, len(found), found)  # every room is on a loop now
+        self.assertEqual(4, len(found), found)  # with this change every room is in a cycle
 
     def test_cuda(self):
         check = check_rooms.check_cuda

@@ -1,5 +1,5 @@
-// accel_fault.h: stands between an engine and its accelerator: lets each stream dawdle by a seed, makes calls fail, and forgets
-// waits. The accelerator is that of accel_under_test.h.
+// accel_fault.h: wraps an engine's accelerator. Delays each stream by a random seed, makes calls fail, and can leave out waits.
+// Uses the accelerator of accel_under_test.h.
 #ifndef ZOFF_ACCEL_FAULT_H
 #define ZOFF_ACCEL_FAULT_H
 
@@ -15,11 +15,11 @@ extern "C" {
 
 namespace zoff_test
 {
-// An accelerator of a test, and a stream for its trainer. Used by one thread at a time, as an engine is.
+// A test's accelerator, with a stream for its trainer. Like an engine, it may be used by one thread at a time.
 class test_device
 {
   public:
-    // Seed 0: nothing dawdles.
+    // With seed 0 nothing is delayed.
     explicit test_device(unsigned seed_ = 0, int index = 0) : seed(seed_), random(seed_)
     {
         EXPECT_ZOFF_OK(zoff_accel_open(accel_under_test(), index, &accel));
@@ -38,7 +38,7 @@ class test_device
         ops.table.event_poll = event_poll;
         ops.table.pin = pin;
         accel->ops = &ops.table;
-        EXPECT_ZOFF_OK(real->streams.open(accel, &stream)); // the trainer's own calls do not fail
+        EXPECT_ZOFF_OK(real->streams.open(accel, &stream)); // calls of the trainer itself do not fail
     }
     ~test_device()
     {
@@ -52,7 +52,8 @@ class test_device
     }
     test_device(const test_device &) = delete;
 
-    // Memory of a trainer, as long as both are there. What fails is the engine's part.
+    // Device memory for the trainer, valid as long as this object and the returned one exist. Only the engine's allocations can
+    // fail.
     std::shared_ptr<device_memory> memory()
     {
         auto made = std::make_shared<device_memory>(accel, real);
@@ -60,14 +61,14 @@ class test_device
         return made;
     }
 
-    // Work of the trainer, in its stream; it takes a while.
+    // Enqueue a delayed copy on the trainer's stream.
     void launch_copy(void *to, const void *from, size_t bytes)
     {
         dawdle(stream, random_of_trainer);
         EXPECT_ZOFF_OK(real->copy(accel, stream, to, from, bytes));
     }
 
-    // Behind all that is in it; wait for it.
+    // Copy behind all work in the stream, and wait for it.
     void copy(void *to, const void *from, size_t bytes)
     {
         void *done = nullptr;
@@ -83,10 +84,10 @@ class test_device
 
     zoff_accel *accel = nullptr;
     void *stream = nullptr;
-    int fail = 0;                // the nth call from now on fails; 0: none
-    int calls = 0;               // of those that can fail
-    bool fails_polls = false;    // it is one that asks whether an event is reached, and none of the others
-    bool fails_for_ever = false; // from that one on each and every one: a device that is gone
+    int fail = 0;                // The nth call from now on fails; 0: none.
+    int calls = 0;               // Counts the calls that can fail.
+    bool fails_polls = false;    // True: only event polls fail; false: only other calls.
+    bool fails_for_ever = false; // All later calls fail, too, as on a device that is gone.
     bool forgets_await = false, forgets_poll = false;
 
   private:
@@ -105,7 +106,7 @@ class test_device
         return ZOFF_OK;
     }
 
-    // Most calls at once, some after a while: so that every order comes up of what nothing puts in order.
+    // Runs most calls at once and some after a delay, so that all orders occur that no wait forbids.
     void dawdle(void *where) { dawdle(where, random); }
     void dawdle(void *where, std::mt19937 &source)
     {
@@ -185,7 +186,7 @@ class test_device
 
     const unsigned seed;
     std::mt19937 random;
-    std::mt19937 random_of_trainer{random}; // whose calls are beside those of an engine's thread
+    std::mt19937 random_of_trainer{random}; // separate, because the trainer's calls run beside those of an engine's thread
     std::vector<std::weak_ptr<device_memory>> memories;
     const zoff_accel_ops *real = nullptr;
     with_self ops = {};

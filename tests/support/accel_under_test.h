@@ -1,5 +1,5 @@
-// accel_under_test.h: which accelerator a test is about: ZOFF_TEST_ACCEL, or "emulated". Where it is not to be had, all tests
-// of the program are skipped, with the library's words.
+// accel_under_test.h: selects the accelerator of a test: ZOFF_TEST_ACCEL, or "emulated". If it is not available, all tests of
+// the program are skipped with the library's message.
 #ifndef ZOFF_ACCEL_UNDER_TEST_H
 #define ZOFF_ACCEL_UNDER_TEST_H
 
@@ -29,7 +29,7 @@ class skips_without_accel : public testing::Environment
 };
 inline testing::Environment *const skipping = testing::AddGlobalTestEnvironment(new skips_without_accel);
 
-// Memory of a program on a device, for as long as both live.
+// A program's memory on a device, valid as long as both exist.
 class device_memory
 {
   public:
@@ -43,7 +43,7 @@ class device_memory
         allocated.push_back(memory);
         return (char *)memory;
     }
-    // The device goes away.
+    // Call before the device is closed.
     void let_go()
     {
         for (void *memory : allocated)

@@ -1,4 +1,4 @@
-// aio_fault.cc: the functions that stand in front of the library's own and of the system's (see aio_fault.h).
+// aio_fault.cc: the functions that replace those of the library and of the system (see aio_fault.h).
 #include "aio_fault.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ int __wrap_open(const char *path, int flags, ...)
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
 {
     if (active && active->refuse_fallocate) {
-        // A file system that runs out of room has reserved a part by then.
+        // A file system that runs out of space has already reserved a part.
         if (active->refuse_fallocate == ENOSPC)
             __real_fallocate(fd, mode, offset, bytes / 2);
         errno = active->refuse_fallocate;

@@ -1,5 +1,5 @@
-// aio_fault.h: makes I/O fail at will in a test that is linked with the static library. Add aio_fault.cc to the sources of the
-// test and ${AIO_FAULT_LINKS} of tests/unit/aio/CMakeLists.txt to its LINKS. Nothing fails until a fault is set.
+// aio_fault.h: makes I/O fail in a test that is linked with the static library. Add aio_fault.cc to the sources of the test,
+// and ${AIO_FAULT_LINKS} of tests/unit/aio/CMakeLists.txt to its LINKS. Nothing fails until a fault is set.
 #ifndef ZOFF_AIO_FAULT_H
 #define ZOFF_AIO_FAULT_H
 
@@ -9,22 +9,22 @@
 
 namespace zoff_test
 {
-// Everything that can be provoked, reset by the constructor and the destructor; one at a time.
+// All faults that can be set. The constructor and the destructor reset them. Only one object may exist at a time.
 struct aio_fault {
     aio_fault();
     ~aio_fault();
     aio_fault(const aio_fault &) = delete;
 
-    // Called for each result of each transfer, counted from 1; what it returns is what the queue sees.
+    // Called for each result of each transfer, counted from 1. The queue sees the value that this function returns.
     std::function<int(int nth, int res, bool writes, uint64_t offset, size_t bytes)> result;
-    int results = 0; // seen so far
+    int results = 0; // results seen so far
 
-    bool refuse_o_direct = false; // open() with O_DIRECT gives EINVAL
-    int fail_allocation = 0;      // the nth allocation or mapping of the library fails; 0: none
-    int allocations = 0;          // seen so far
-    int refuse_fallocate = 0;     // errno that fallocate() gives
-    int lose_writes = 0;          // errno with which what is in the page cache fails on its way to the disk
-    size_t begun_bytes = 0;       // of the page cache: were sent to the disk without waiting
+    bool refuse_o_direct = false; // open() with O_DIRECT fails with EINVAL.
+    int fail_allocation = 0;      // The nth allocation or mapping of the library fails; 0: none fails.
+    int allocations = 0;          // Number of allocations so far.
+    int refuse_fallocate = 0;     // The errno of fallocate(); 0: no failure.
+    int lose_writes = 0;          // The errno of writing the page cache back to the disk; 0: no failure.
+    size_t begun_bytes = 0;       // Bytes of the page cache whose write-back was started without waiting.
 };
 } // namespace zoff_test
 

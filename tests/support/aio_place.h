@@ -1,5 +1,5 @@
-// aio_place.h: places to do I/O in: queues and buffers made in a line, child processes with less rights, file systems mounted
-// for a test.
+// aio_place.h: environments for I/O tests: queues and buffers made in one line, child processes with fewer rights, file systems
+// mounted for a test.
 #ifndef ZOFF_AIO_PLACE_H
 #define ZOFF_AIO_PLACE_H
 
@@ -24,7 +24,7 @@
 
 namespace zoff_test
 {
-// Options that most tests want: a file to be made and written.
+// The usual options: create the file and allow writes.
 inline zoff_aio_opts aio_opts(const char *backend, zoff_aio_direct direct = ZOFF_DIRECT_AUTO)
 {
     zoff_aio_opts opts = {};
@@ -57,7 +57,7 @@ inline zoff_status aio_read(zoff_aio *q, uint64_t offset, void *dst, size_t byte
     return status == ZOFF_OK ? zoff_aio_wait(q, ticket) : status;
 }
 
-// Page-aligned memory, `skew` bytes off; filled with a pattern that depends on `seed` and on the place.
+// Memory `skew` bytes behind a page border, filled with a pattern that depends on `seed` and on the position.
 class aio_buffer
 {
   public:
@@ -79,7 +79,7 @@ class aio_buffer
     unsigned char *origin, *data;
 };
 
-// What was measured, as a section of a configuration.
+// A measured result, as a section of a configuration.
 inline std::string aio_tune_text(const zoff_aio_tune_result &printed)
 {
     size_t bytes = 0;
@@ -89,7 +89,7 @@ inline std::string aio_tune_text(const zoff_aio_tune_result &printed)
     return text;
 }
 
-// What a file holds, as another program sees it.
+// The content of a file, as another program sees it.
 inline std::string file_content(const std::string &path)
 {
     std::string content;
@@ -120,8 +120,8 @@ inline int open_descriptors()
     return count;
 }
 
-// Runs `work` in a child process, for what cannot be undone. It returns "" when all is well, else what is wrong, which this
-// hands on; so does a crash.
+// Runs `work` in a child process, for changes that cannot be undone. Returns the result of `work`: "" for success, otherwise
+// the error. A crash is an error, too.
 inline std::string in_child(const std::function<std::string()> &work)
 {
     int pipe_ends[2];
@@ -152,7 +152,7 @@ inline std::string in_child(const std::function<std::string()> &work)
     return wrong;
 }
 
-// Like a container's seccomp profile: system call `number` gives `error` from now on, in this process.
+// Makes system call `number` fail with `error` in this process from now on, like a container's seccomp profile.
 inline bool forbid_call(long number, int error)
 {
     sock_filter filter[] = {
@@ -170,7 +170,7 @@ inline int run(const std::string &command)
     return system((command + " >/dev/null 2>&1").c_str());
 }
 
-// A file system of its own for a test; needs root. `why_not` says what is missing.
+// A file system mounted for one test; needs root. `why_not` says why it could not be mounted.
 class mounted
 {
   public:
@@ -183,7 +183,7 @@ class mounted
             why_not = "cannot mount a " + type;
         is_mounted = why_not.empty();
     }
-    // An ext4 on a loop device with sectors of `sector` bytes, on a file of `mib` MiB beside the folder.
+    // An ext4 on a loop device with sectors of `sector` bytes, stored in a file of `mib` MiB beside the folder.
     mounted(const std::string &where, unsigned sector, unsigned mib) : folder(where)
     {
         std::string image = folder + ".img";
@@ -210,7 +210,7 @@ class mounted
     }
     ~mounted()
     {
-        // A ring is torn down a moment after its queue is closed.
+        // The kernel tears a ring down a little after its queue is closed, so umount may fail at first.
         for (int i = 0; is_mounted && run("umount '" + folder + "'") != 0; i++) {
             if (i == 100) {
                 ADD_FAILURE() << "cannot unmount " << folder;

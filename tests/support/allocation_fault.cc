@@ -1,4 +1,4 @@
-// allocation_fault.cc: the functions that stand in front of the system's (see allocation_fault.h).
+// allocation_fault.cc: the functions that replace those of the system (see allocation_fault.h).
 #include "allocation_fault.h"
 
 #include <errno.h>

@@ -8,14 +8,15 @@
 
 namespace zoff_test
 {
-// Of this thread: allocations until one fails; negative: none fails.
+// Number of this thread's allocations until one fails; negative: none fails.
 extern thread_local long allocations_left;
 
-// Counts an allocation, and tells whether it fails.
+// Count an allocation. Returns true if it must fail.
 bool allocation_fails();
 
-// Call `live` while its first allocation fails, then its second, and so on, until one call ends without a failure.
-// @return how many calls had a failure
+// Call `live` again and again: its first allocation fails, then its second, and so on, until a call meets no failure.
+//
+// @return number of calls that met a failure
 template <typename Live> int fail_each_allocation(const Live &live)
 {
     for (int n = 0;; n++) {

@@ -1,5 +1,5 @@
-// comm_fault.h: stands between an engine and its communicator, and may stop, refuse or end a rank where it starts an operation,
-// and keep from it that one is done.
+// comm_fault.h: wraps an engine's communicator. Can stop or end a rank where it starts an operation, make the start fail, and
+// hide that an operation is done.
 #ifndef ZOFF_COMM_FAULT_H
 #define ZOFF_COMM_FAULT_H
 
@@ -11,7 +11,7 @@ extern "C" {
 
 namespace zoff_test
 {
-// In front of one communicator, for as long as that is open.
+// Wraps one communicator until that is closed.
 struct comm_fault {
     explicit comm_fault(zoff_comm *comm) : ops(*comm->ops), real(comm->ops)
     {
@@ -21,11 +21,11 @@ struct comm_fault {
     }
     comm_fault(const comm_fault &) = delete;
 
-    zoff_comm_ops ops; // the first member: this is how start() finds the rest
+    zoff_comm_ops ops; // the first member: start() finds the object by it
     const zoff_comm_ops *real;
-    // Called before each operation is started; an error is what its caller gets, and nobody hears of the operation.
+    // Called before each operation starts. If it returns an error, the caller gets the error and the operation does not start.
     std::function<zoff_status(const zoff_comm_work &work)> before;
-    // Asked each time the rank asks: whether it hears nothing yet.
+    // Called at each poll. If it returns true, the poll returns ZOFF_PENDING.
     std::function<bool(const zoff_comm_work &work)> not_yet;
 
   private:
@@ -42,7 +42,7 @@ struct comm_fault {
     }
 };
 
-// The same for a communicator that stays open for longer.
+// The same for a communicator that stays open afterwards.
 struct passing_comm_fault : comm_fault {
     explicit passing_comm_fault(zoff_comm *comm_) : comm_fault(comm_), comm(comm_) {}
     ~passing_comm_fault() { comm->ops = real; }

@@ -1,6 +1,6 @@
-// covering.h: a few cells of a large matrix that hold all pairs. A matrix is a list of cells, each with a value for each
-// factor; its covering array has every pair of values of two factors that any cell of the matrix has. ZOFF_TEST_FULL=1 runs the
-// matrix.
+// covering.h: selects a few cells of a large test matrix that cover all pairs. A matrix is a list of cells, each with a value
+// for each factor. The covering array contains every pair of values of two factors that occurs in the matrix. With
+// ZOFF_TEST_FULL=1 the whole matrix runs.
 #ifndef ZOFF_COVERING_H
 #define ZOFF_COVERING_H
 
@@ -17,20 +17,20 @@
 
 namespace zoff_test
 {
-// Whether the whole matrix, every seed and every kill was asked for: `scripts/test --full` sets ZOFF_TEST_FULL=1.
+// True if the whole matrix, every seed and every kill must run: `scripts/test --full` sets ZOFF_TEST_FULL=1.
 inline bool is_full_run()
 {
     const char *value = getenv("ZOFF_TEST_FULL");
     return value && *value && std::string(value) != "0";
 }
 
-// How many of `all` random cases a run takes: all of them in full, a tenth by default, one at least.
+// The number of `all` random cases to run: all of them in a full run, otherwise a tenth, at least one.
 inline unsigned share_of(unsigned all)
 {
     return is_full_run() ? all : all < 10 ? 1 : all / 10;
 }
 
-// A reduced run, ZOFF_TEST_CELLS=10: so many cells of each matrix, the ones with the most pairs. 0: no such limit.
+// The limit of a reduced run: ZOFF_TEST_CELLS=10 runs the ten cells of each matrix that cover the most pairs. 0: no limit.
 inline size_t most_cells()
 {
     const char *value = getenv("ZOFF_TEST_CELLS");
@@ -47,7 +47,7 @@ inline bool matches_glob(const char *glob, const char *text)
     return *text && (*glob == '?' || *glob == *text) && matches_glob(glob + 1, text + 1);
 }
 
-// Whether --gtest_filter selects a test: "one:other-not:nor".
+// True if --gtest_filter selects a test: "one:other-not:nor".
 inline bool matches_filter(const std::string &filter, const std::string &name)
 {
     const size_t minus = filter.find('-');
@@ -66,10 +66,10 @@ inline bool matches_filter(const std::string &filter, const std::string &name)
 template <typename Cell> class covering
 {
   public:
-    using values = std::vector<std::pair<const char *, std::string>>; // of each factor: its name and the cell's value
+    using values = std::vector<std::pair<const char *, std::string>>; // for each factor its name and the cell's value
 
-    // `title` is what stands in front of the names of the cells: "Matrix/Suite.Test/". The array covers the cells that
-    // --gtest_filter selects, so that any cell can be run by its name. `fill` adds the cells of the matrix.
+    // `title` is the text before the names of the cells: "Matrix/Suite.Test/". `fill` adds the cells of the matrix. The array
+    // covers the cells that --gtest_filter selects, so that any cell can be run by its name.
     covering(std::string title_, std::function<std::string(const Cell &)> name_, std::function<values(const Cell &)> factors_,
              const std::function<void(covering &)> &fill)
         : title(std::move(title_)), name(std::move(name_)), factors(std::move(factors_))
@@ -79,10 +79,10 @@ template <typename Cell> class covering
     }
 
     void add(const Cell &cell) { take(cell, false); }
-    // A cell of its own, which always runs.
+    // Add a cell outside of the matrix; it always runs.
     void corner(const Cell &cell) { take(cell, true); }
 
-    // The cells to run: corners, then whichever cell has the most pairs that are new, the first of equals.
+    // The cells to run: corners first. Then repeatedly the cell that covers the most new pairs, the first of equals.
     std::vector<Cell> cells() const
     {
         std::vector<Cell> chosen;
@@ -91,8 +91,7 @@ template <typename Cell> class covering
         return is_full_run() ? all : chosen;
     }
 
-    // The test of the array: counts the pairs anew, by their words, and prints the cells with the pairs that each is the first
-    // to have.
+    // Test the array: count the pairs again by their names, and print the cells with the pairs that each covers first.
     void expect_all_pairs() const
     {
         std::map<std::string, size_t> want, have;
@@ -133,7 +132,7 @@ template <typename Cell> class covering
         corners.push_back(is_corner);
         of_cell.push_back(ids);
     }
-    // The filter of the test of the array itself selects no cell.
+    // True if the filter selects no cell: it selects the test of the array itself.
     bool is_about_all() const
     {
         const std::string filter = testing::GTEST_FLAG(filter);
@@ -195,7 +194,7 @@ template <typename Cell> class covering
     const std::function<values(const Cell &)> factors;
     std::vector<Cell> all;
     std::vector<bool> corners;
-    std::vector<std::vector<size_t>> of_cell; // ids of its values
+    std::vector<std::vector<size_t>> of_cell; // ids of the values of each cell
     std::map<std::string, size_t> value_ids;
     size_t value_count = 0;
     std::vector<size_t> picked;

@@ -1,4 +1,4 @@
-// covering_test.cc: covering arrays: every pair that a matrix has is in one of the cells that run, and few cells are enough.
+// covering_test.cc: covering arrays. Every pair of a matrix must be in a cell that runs, and few cells must suffice.
 #include "covering.h"
 
 using namespace zoff_test;
@@ -17,7 +17,7 @@ covering<cell>::values factors(const cell &c)
     return {{"a", std::to_string(c.a)}, {"b", std::to_string(c.b)}, {"c", std::to_string(c.c)}, {"d", std::to_string(c.d)}};
 }
 
-// What a program does that Google Test has given this filter, and the environment these values.
+// Sets Google Test's filter and the environment for a test, and restores them.
 class Covering : public testing::Test
 {
   protected:
@@ -34,7 +34,7 @@ class Covering : public testing::Test
         restore("ZOFF_TEST_CELLS", most);
     }
 
-    // Three values of each of four factors; c is never 2 where a is 0; and a cell beside the matrix.
+    // Four factors with three values each; c is never 2 if a is 0. One corner beside the matrix.
     static covering<cell> array()
     {
         return covering<cell>("Matrix/Of.It/", name, factors, [](covering<cell> &all) {
@@ -62,7 +62,7 @@ TEST_F(Covering, FewCellsHaveAllPairs)
 {
     set(nullptr, nullptr);
     const auto some = array().cells();
-    EXPECT_GE(16u, some.size()) << "nine are the fewest, and the corner";
+    EXPECT_GE(16u, some.size()) << "at least nine cells and the corner";
     EXPECT_EQ("7777", name(some[0]));
     for (int f = 0; f < 4; f++) {
         for (int g = f + 1; g < 4; g++) {

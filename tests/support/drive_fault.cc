@@ -1,4 +1,4 @@
-// drive_fault.cc: the functions that stand in front of the system's (see drive_fault.h).
+// drive_fault.cc: the functions that replace those of the system (see drive_fault.h).
 #include "drive_fault.h"
 
 #include <algorithm>
@@ -58,18 +58,18 @@ drive::file *drive::find(int fd)
     char path[PATH_MAX] = "";
     const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1);
     const std::string name(path, length > 0 ? (size_t)length : 0);
-    // A file without a name is still on the drive.
+    // An unlinked file is still on the drive.
     if (name.find(".states") == std::string::npos && name.find(".swap") == std::string::npos)
         return nullptr;
     files[key] = {name, {}, ""};
     return &files[key];
 }
 
-// What is written goes to the file, and what was there before is kept: until a flush the drive may go back to it.
+// Write to the file and keep the old content: until a flush the drive may lose the new content.
 long drive::put(file &f, int fd, const char *src, size_t bytes, int64_t offset)
 {
     const uint64_t first = (uint64_t)offset / SECTOR, end = ((uint64_t)offset + bytes) / SECTOR;
-    std::string before(bytes, 0); // beyond the end of the file there is nothing
+    std::string before(bytes, 0); // bytes beyond the end of the file do not exist
     if (pread(fd, &before[0], bytes, offset) < 0)
         abort();
     writes++;
@@ -101,7 +101,7 @@ long drive::write(int fd, const void *src, size_t bytes, int64_t offset)
         return (long)bytes;
     case DRIVE_IS_CUT:
         dead = true;
-        if (part) // it was on its way
+        if (part) // the write was in flight
             put(*f, fd, from, part, offset);
         break;
     case DRIVE_STOPS:
@@ -144,7 +144,8 @@ int drive::flush(int fd)
     if (kind == DRIVE_IS_CUT)
         dead = true;
     else
-        settle(*f, fd, (drive_loss)(seed % DRIVE_LOSSES), seed); // fsync: lost, marked clean, and told once
+        settle(*f, fd, (drive_loss)(seed % DRIVE_LOSSES), seed); // like fsync: the pages are lost, marked clean, and the error
+                                                                 // is reported once
     if (kind == DRIVE_DIES)
         die_soon();
     errno = EIO;
@@ -174,7 +175,7 @@ void drive::die_soon()
     nth += 1 + (int)(seed / DRIVE_LOSSES % 8);
 }
 
-// Choose a content for each sector in doubt; then none is in doubt any more.
+// Choose a content for each sector in doubt. After that no sector is in doubt.
 void drive::settle(file &f, int fd, drive_loss which, unsigned with)
 {
     std::mt19937 random(with * 7919 + 13);
@@ -193,7 +194,7 @@ void drive::settle(file &f, int fd, drive_loss which, unsigned with)
         size_t pick = all.size() - 1;
         if (which == LOSE_ALL)
             pick = 0;
-        else if (which == LOSE_OLD) // the last ones are there, and what came before them is not
+        else if (which == LOSE_OLD) // the last writes are kept, earlier ones are lost
             pick = all.back().write > young ? pick : 0;
         else if (which == LOSE_ONE)
             pick -= all.back().write == lost;
@@ -215,7 +216,7 @@ void drive::lose(drive_loss which, unsigned with)
         struct stat st;
         if (fstat(fd, &st) == 0 && (uint64_t)st.st_ino == entry.first.inode) {
             settle(entry.second, fd, which, with);
-            if (!names.count(entry.second.path)) // its folder was not flushed since it was made
+            if (!names.count(entry.second.path)) // its folder was not flushed after it was created
                 __real_unlink(entry.second.path.c_str());
         }
         close(fd);
@@ -251,7 +252,7 @@ int __wrap_fsync(int fd)
     return active ? active->flush_folder(fd) : __real_fsync(fd);
 }
 
-// A process that dies with the power removes nothing any more.
+// A process that ends in the power cut no longer removes files.
 int __wrap_unlink(const char *path)
 {
     if (active && active->is_dead())

@@ -1,8 +1,9 @@
-// drive_fault.h: a drive of a test. It stands under the library's file calls and keeps what was written since the last flush in
-// doubt: a power cut leaves each such sector with any content that it has had since, and no file whose folder was not flushed.
-// Calls can fail, be cut short, or lie. Add drive_fault.cc to the sources of a test, wrap what tests/fault/lost/CMakeLists.txt
-// wraps, and use the "posix" back-end without O_DIRECT: it writes with pwrite(), any number of bytes. Only state files are on
-// the drive.
+// drive_fault.h: a simulated drive below the library's file calls. All writes since the last flush are in doubt. After a power
+// cut each sector in doubt has one of the contents it had since then, and a file disappears if its folder was not flushed.
+// Calls can fail, be short, or report a false success.
+//
+// Add drive_fault.cc to the sources of a test, and wrap the functions listed in tests/fault/lost/CMakeLists.txt. Use the
+// "posix" back-end without O_DIRECT: it writes any number of bytes with pwrite(). Only state files are on this drive.
 #ifndef ZOFF_DRIVE_FAULT_H
 #define ZOFF_DRIVE_FAULT_H
 
@@ -17,15 +18,15 @@ namespace zoff_test
 {
 enum drive_fault_kind {
     DRIVE_WORKS,
-    DRIVE_FAILS,   // the nth write or flush fails once. A failed flush loses a part of what was in doubt, for good
-    DRIVE_IS_FULL, // likewise a write, with ENOSPC
-    DRIVE_STOPS,   // the nth write moves a part and then fails
-    DRIVE_FORGETS, // the nth write or flush says OK and does nothing
-    DRIVE_IS_CUT,  // the power goes at the nth write or flush: nothing after it happens
-    DRIVE_DIES     // it fails at the nth, and the power goes at one of the next eight
+    DRIVE_FAILS,   // The nth write or flush fails once. A failed flush loses part of the data in doubt for good.
+    DRIVE_IS_FULL, // The nth write fails once with ENOSPC.
+    DRIVE_STOPS,   // The nth write writes a part and then fails.
+    DRIVE_FORGETS, // The nth write or flush reports success and does nothing.
+    DRIVE_IS_CUT,  // The power fails at the nth write or flush: no later call has an effect.
+    DRIVE_DIES     // The nth call fails, and the power fails at one of the next eight.
 };
 
-// Which of the sectors in doubt a power cut keeps.
+// The sectors in doubt that a power cut keeps.
 enum drive_loss { LOSE_ALL, LOSE_OLD, LOSE_ONE, LOSE_SECTORS, LOSE_NOTHING, DRIVE_LOSSES };
 
 class drive
@@ -36,34 +37,34 @@ class drive
     ~drive();
     drive(const drive &) = delete;
 
-    // From now on calls are counted anew; the nth does what `kind` says. n 0: none.
+    // Count calls from 0 again; the nth behaves as `kind` says. n 0: none does.
     void arm(drive_fault_kind kind, int n, unsigned seed);
     bool has_struck() const { return struck; }
     bool is_dead() const { return dead; }
     int calls() const { return count; }
-    // Whether the nth call since arm() was a flush.
+    // True if the nth call since arm() was a flush.
     bool was_flush(int n) const { return flushes.count(n) != 0; }
 
-    // Behind a power cut, or at any time when nobody uses the files: put into them what the drive has kept.
+    // After a power cut, or at any time while no process uses the files: give them the content that the drive has kept.
     void lose(drive_loss which, unsigned seed);
-    // The power is back.
+    // Switch the power on again.
     void revive();
 
-    // For the functions that stand in front of the system's.
+    // For the functions that replace those of the system.
     long write(int fd, const void *src, size_t bytes, int64_t offset);
     int flush(int fd);
     int flush_folder(int fd);
-    void forget(const std::string &path); // it is removed
+    void forget(const std::string &path); // the file is removed
 
   private:
-    struct content { // of a sector at some moment; `write` is which write brought it, 0: the flushed one
+    struct content { // content of a sector at some time; `write`: the write that produced it, 0: the flushed content
         int write;
         std::string bytes;
     };
     struct file {
         std::string path;
         std::map<uint64_t, std::vector<content>> doubt; // by sector
-        std::string image;                              // at the power cut
+        std::string image;                              // content at the power cut
     };
     struct id {
         uint64_t device, inode;
@@ -80,7 +81,7 @@ class drive
     unsigned seed = 0;
     bool struck = false, dead = false;
     std::set<int> flushes;
-    std::set<std::string> names; // of files that a power cut leaves in their folders
+    std::set<std::string> names; // of files whose names survive a power cut
 };
 } // namespace zoff_test
 

@@ -10,7 +10,7 @@
 
 namespace reference
 {
-// A sum of doubles that is rounded once, at its end: partial sums that do not overlap are kept, as Shewchuk describes.
+// A sum of doubles that is rounded only once, at the end. Keeps partial sums that do not overlap, as Shewchuk describes.
 class exact_sum
 {
   public:
@@ -42,7 +42,7 @@ class exact_sum
             high = x + y;
             low = y - (high - x);
         }
-        // Half way between two doubles what is below decides, where it points the same way.
+        // At a tie between two doubles, the next lower partial sum decides, if it has the same sign.
         if (n > 0 && ((low < 0 && partials[n - 1] < 0) || (low > 0 && partials[n - 1] > 0))) {
             const double twice = 2 * low, x = high + twice;
             if (twice == x - high)

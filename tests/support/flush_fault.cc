@@ -1,4 +1,4 @@
-// flush_fault.cc: the function that stands in front of the system's (see flush_fault.h).
+// flush_fault.cc: the function that replaces that of the system (see flush_fault.h).
 #include "flush_fault.h"
 
 #include <errno.h>

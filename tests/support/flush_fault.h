@@ -5,7 +5,7 @@
 
 namespace zoff_test
 {
-extern int failing_flushes; // so many of the next flushes fail
+extern int failing_flushes; // number of flushes that will fail from now on
 }
 
 #endif

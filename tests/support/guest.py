@@ -1,5 +1,5 @@
-"""guest.py: what the tests share that boot a Debian kernel in an emulator: the kernel image, and a file system of busybox and test
-programs to boot it with. Such a test ends with 77 and the reason where a tool or the kernel image is not to be had."""
+"""guest.py: shared by the tests that boot a Debian kernel in an emulator: the kernel image, and a file system of busybox
+and test programs. Such a test exits with 77 and a reason if a tool or the kernel image is missing."""
 import fcntl
 import glob
 import os
@@ -13,10 +13,10 @@ import tempfile
 SKIP = 77
 BUSYBOX = "/bin/busybox"
 METAPACKAGE = "linux-image-cloud-amd64"
-# What the guest says to us starts with this; the rest of its words are for people.
+# Lines of the guest for these scripts start with this prefix. All other lines are for people.
 SAYS = "guest: "
 
-# How each /init begins.
+# The beginning of each /init.
 INIT_HEAD = f"""\
 #!/bin/busybox sh
 export PATH=/bin
@@ -40,18 +40,19 @@ def fail(reason):
 
 
 def check_tools(tools, where):
-    """Skips unless all tools are there: (file or command, the package of Debian and Ubuntu that has it); busybox always is asked for."""
+    """Skip the test unless all tools exist: (file or command, the package of Debian and Ubuntu that contains it). Busybox is
+    always checked."""
     missing = [package for place, package in (*tools, (BUSYBOX, "busybox-static"))
                if not (os.path.exists(place) if "/" in place else shutil.which(place))]
     if missing:
-        skip(f"needs the packages {' '.join(missing)} (scripts/install-deps takes them {where})")
+        skip(f"needs the packages {' '.join(missing)} (scripts/install-deps installs them {where})")
     with open(BUSYBOX, "rb") as file:
         if b"/ld-linux" in file.read(4096):
             skip(f"{BUSYBOX} needs shared libraries; the package busybox-static has one that does not")
 
 
 def said(done):
-    """The line of a finished command that tells most."""
+    """The most informative line of a finished command's output."""
     lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("E: ")]
     return (errors or lines or ["no message"])[-1]
@@ -66,9 +67,10 @@ def read_text(path):
 
 
 def kernel_image(folder):
-    """Path of a kernel image of Debian: the one in the folder, or out of the package that the metapackage names today."""
+    """Return the path of a Debian kernel image: the one in the folder, or one from the package to which the metapackage
+    points today."""
     with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run at a time, and one download is enough
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several tests run at the same time, and one download is enough
         kept = sorted(glob.glob(os.path.join(folder, "vmlinuz-*")))
         return kept[-1] if kept else fetch_image(folder)
 
@@ -95,12 +97,12 @@ def fetch_image(folder):
         if not image:
             skip(f"no kernel image to boot: none in {os.path.basename(debs[0])}")
         path = os.path.join(folder, os.path.basename(image))
-        os.replace(image, path)  # whole or not at all
+        os.replace(image, path)  # so that a partial image is never used
         return path
 
 
 def take_image(deb, folder):
-    """The file boot/vmlinuz-* of a package, without unpacking its hundreds of modules."""
+    """Return the file boot/vmlinuz-* of a package, without unpacking its hundreds of modules."""
     image = None
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", deb], stdout=subprocess.PIPE) as archive:
         with tarfile.open(fileobj=archive.stdout, mode="r|") as tar:
@@ -111,12 +113,12 @@ def take_image(deb, folder):
                     with open(image, "wb") as out:
                         shutil.copyfileobj(tar.extractfile(member), out)
                     break
-        archive.kill()  # nobody reads the rest
+        archive.kill()  # the rest is not read
     return image
 
 
 def libraries(program):
-    """The shared libraries that a program loads, and its loader, as ldd tells them."""
+    """Return the shared libraries that a program loads, and its loader, as ldd prints them."""
     told = subprocess.run(["ldd", program], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
     missing = re.search(r"(\S+) => not found", told.stdout)
     if missing:
@@ -125,7 +127,7 @@ def libraries(program):
 
 
 class Archive:
-    """The files of an initramfs, beginning with busybox."""
+    """The files of an initramfs, starting with busybox."""
 
     def __init__(self):
         self.entries = {}  # name to (mode, content)
@@ -143,14 +145,14 @@ class Archive:
             self.add(name, file.read())
 
     def add_program(self, path, name):
-        """A program with the shared libraries that it loads, at the places where its loader looks."""
+        """Add a program, and the shared libraries that it loads at the paths where its loader searches."""
         self.add_file(path, name)
         for library in libraries(path):
             if library.lstrip("/") not in self.entries:
                 self.add_file(library, library)
 
     def content(self):
-        """In the kernel's format, a cpio archive ("newc")."""
+        """Return the archive in the kernel's format, cpio ("newc")."""
         parts = []
         for number, (name, (mode, content)) in enumerate([*self.entries.items(), ("TRAILER!!!", (0, b""))], 1):
             head = b"070701" + b"".join(b"%08x" % field for field in

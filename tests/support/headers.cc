@@ -1,4 +1,4 @@
-// headers.cc: the program that the precompiled header of all tests belongs to; nobody runs it.
+// headers.cc: the program that compiles the precompiled header of all tests; it is never run.
 int main()
 {
     return 0;

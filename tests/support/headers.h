@@ -1,4 +1,4 @@
-// headers.h: what most tests include, compiled once for all of them. Each test includes what it needs all the same.
+// headers.h: headers that most tests include, precompiled once for all of them. Each test still includes what it needs.
 #ifndef ZOFF_HEADERS_H
 #define ZOFF_HEADERS_H
 

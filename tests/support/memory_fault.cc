@@ -1,4 +1,4 @@
-// memory_fault.cc: the functions that stand in front of the library's own and of the system's (see memory_fault.h).
+// memory_fault.cc: the functions that replace those of the library and of the system (see memory_fault.h).
 #include "memory_fault.h"
 
 #include <errno.h>

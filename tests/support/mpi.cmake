@@ -1,4 +1,4 @@
-# Programs that are ranks of a job, and the tests that start them. Only where CMake has found MPI.
+# Programs that are ranks of an MPI job, and the tests that start them. Included only if CMake has found MPI.
 
 # A program that is a rank of a job.
 function(zoff_rank name)
@@ -8,9 +8,9 @@ function(zoff_rank name)
   if(ARGN MATCHES "[.]cc")
     target_precompile_headers(${name} REUSE_FROM zoff_test_headers)
   endif()
-  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # libmpi is looked for in the program
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON) # zoff looks for the symbols of libmpi in the program
 endfunction()
-# More ranks than cores, as root, on Open MPI 4 and 5; its own leaks are not ours.
+# Allow more ranks than cores, and root, on Open MPI 4 and 5. Leaks of Open MPI itself are not reported.
 set(mpi_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_btl=self,vader,tcp ZOFF_PLUGIN_PATH=$<TARGET_FILE_DIR:zoff_mpi>
     ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1)

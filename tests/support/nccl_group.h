@@ -1,4 +1,5 @@
-// nccl_group.h: ranks that are threads and join over NCCL: each calls zoff_comm_open_nccl() with a broadcast of the test's own.
+// nccl_group.h: ranks that are threads and join over NCCL. Each rank calls zoff_comm_open_nccl() with a broadcast function of
+// the test.
 #ifndef ZOFF_NCCL_GROUP_H
 #define ZOFF_NCCL_GROUP_H
 
@@ -12,7 +13,7 @@
 
 namespace zoff_test
 {
-// From rank 0 to all, as MPI_Bcast does.
+// Sends bytes from rank 0 to all ranks, as MPI_Bcast does.
 class thread_broadcast
 {
   public:
@@ -55,20 +56,21 @@ inline void on_threads(unsigned count, const std::function<void(unsigned)> &run)
         thread.join();
 }
 
-// The device of a rank. The runtime that is made of threads has two; over the real one each rank has its own.
+// The device of a rank. The runtime made of threads has two devices; over the real one each rank has its own.
 inline int nccl_device_of(unsigned rank)
 {
     const char *devices = getenv("ZOFF_TEST_DEVICES");
     return (int)(devices ? rank % (unsigned)atoi(devices) : rank);
 }
 
-// Those who leave wait for one another for a while, so all leave at a time.
+// Close all communicators at the same time: a rank that leaves waits a while for the others.
 inline void close_group(const std::vector<zoff_comm *> &comms)
 {
     on_threads((unsigned)comms.size(), [&](unsigned rank) { zoff_comm_close(comms[rank]); });
 }
 
-// All ranks of a group, by number. "", or the words of the first rank that has not joined; then there are none.
+// Open the communicators of all ranks of a group, by number. Returns "", or the message of the first rank that did not join;
+// then no communicator is open.
 inline std::string open_nccl_group(double timeout_seconds, std::vector<zoff_comm *> &made)
 {
     const unsigned size = (unsigned)made.size();
@@ -81,7 +83,7 @@ inline std::string open_nccl_group(double timeout_seconds, std::vector<zoff_comm
         opts.rank = rank;
         opts.size = size;
         opts.device = nccl_device_of(rank);
-        opts.timeout_seconds = timeout_seconds < 5 ? 5 : timeout_seconds; // of joining, on a machine that is busy
+        opts.timeout_seconds = timeout_seconds < 5 ? 5 : timeout_seconds; // the deadline of joining; longer for busy machines
         opts.broadcast = thread_broadcast::call;
         opts.ctx = &place;
         if (zoff_comm_open_nccl(&opts, &made[rank]) < 0) {

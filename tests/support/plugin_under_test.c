@@ -1,9 +1,9 @@
 /* plugin_under_test.c: a plug-in for tests, in several forms, each a shared library of its own:
  *
  *     WITHOUT_INIT     exports nothing
- *     OTHER_ABI        knows the next version's abi alone
- *     WITHOUT_CALLS    has nothing to offer
- *     none of these    opens no accelerator, and says why in the host's words */
+ *     OTHER_ABI        supports only the abi of the next version
+ *     WITHOUT_CALLS    offers no accelerator or communicator
+ *     none of these    its accelerator fails to open, with a message through the host's function */
 #include "plugin_built_in.h"
 
 #include <zoff/plugin.h>
@@ -20,7 +20,7 @@ enum { KNOWN_ABI = ZOFF_PLUGIN_ABI };
 static const zoff_plugin_host *host;
 
 #ifndef WITHOUT_CALLS
-/* Words that would be a format; the index is one of them. */
+/* Fails with a message that contains printf conversions, which must stay as they are, and the index. */
 static zoff_status open_accel(int index, zoff_accel **out)
 {
     char words[] = "device 0 says %s%n";
@@ -51,7 +51,7 @@ int zoff_plugin_init(unsigned abi, const zoff_plugin_host *of, zoff_plugin *out)
 }
 #endif
 
-/* A name that its other libraries would look for. */
+/* A symbol by which tests see whether the plug-in shares its symbols with other libraries. */
 #define JOIN(a, b) a##b
 #define NAME(plugin) JOIN(zoff_test_symbol_of_, plugin)
 ZOFF_API int NAME(PLUGIN)(void);

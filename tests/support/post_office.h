@@ -1,5 +1,5 @@
-// post_office.h: a transport between threads of one process, for communicators over messages without a network. Large messages
-// wait for their receive, as those of a network do; on demand they never arrive.
+// post_office.h: a transport between threads of one process, for communicators over messages without a network. A large message
+// waits for its receive, as on a network; on demand it never arrives.
 #ifndef ZOFF_TESTS_POST_OFFICE_H
 #define ZOFF_TESTS_POST_OFFICE_H
 
@@ -22,7 +22,7 @@ class post_office
             desks.push_back(desk{this, rank, {}, {}, {}});
     }
 
-    // What rank `rank` passes to zoff_comm_open_transport().
+    // The transport that rank `rank` passes to zoff_comm_open_transport().
     zoff_comm_transport transport(unsigned rank, size_t most_bytes = 0)
     {
         zoff_comm_transport t = {};
@@ -41,17 +41,17 @@ class post_office
         return t;
     }
 
-    std::atomic<bool> holds_large{false};   // what is large and begins from now on is never over
-    std::atomic<int> fails_after{-1};       // calls until one fails; -1: none does
-    std::atomic<bool> refuses_large{false}; // a send of what is large fails
+    std::atomic<bool> holds_large{false};   // large messages that start from now on never complete
+    std::atomic<int> fails_after{-1};       // calls until one fails; -1: none fails
+    std::atomic<bool> refuses_large{false}; // sends of large messages fail
     std::atomic<unsigned> closed{0};
-    std::atomic<unsigned> large{0}; // messages that have waited for their receive or found it
+    std::atomic<unsigned> large{0}; // number of large messages that were matched with a receive
 
   private:
     enum { SMALL = 2048 };
     struct request {
         unsigned from, tag;
-        const char *data; // of a send, that waits
+        const char *data; // of a send that waits
         std::vector<char> copy;
         char *out; // of a receive
         size_t bytes;
@@ -60,16 +60,16 @@ class post_office
     struct desk {
         post_office *office;
         unsigned rank;
-        std::list<request *> mail, waiting;             // sends that have no receive yet, receives that have no send
-        std::list<std::unique_ptr<request>> everything; // that this rank has not seen the end of
+        std::list<request *> mail, waiting;             // mail: sends without a receive; waiting: receives without a send
+        std::list<std::unique_ptr<request>> everything; // requests whose end this rank has not seen
     };
 
     bool fails() { return fails_after >= 0 && fails_after-- <= 0; }
 
-    // With the lock.
+    // Call with the lock held.
     void hand_over(const request &sent, request *to)
     {
-        EXPECT_LE(sent.bytes, to->bytes) << "a message was cut off";
+        EXPECT_LE(sent.bytes, to->bytes) << "a message is longer than its receive";
         memcpy(to->out, sent.data ? sent.data : sent.copy.data(), sent.bytes);
         to->over = true;
     }
@@ -105,7 +105,7 @@ class post_office
             return 0;
         }
         if (bytes <= SMALL) {
-            // Out of the sender's hands; the receiver's desk keeps it.
+            // The sender is done; the receiver keeps a copy of the message.
             void *unused;
             request kept = *r;
             kept.copy.assign(text, text + bytes);
@@ -132,7 +132,7 @@ class post_office
             o->hand_over(*sent, r);
             at->mail.erase(it);
             if (sent->data)
-                sent->over = true; // its sender looks
+                sent->over = true; // its sender polls for this
             else
                 drop(at, sent);
             return 0;

@@ -1,4 +1,4 @@
-// random.h: numbers for tests that make millions of them: fast in every build, the same on each machine.
+// random.h: a random generator for tests that need millions of numbers: fast in every build, the same on each machine.
 #ifndef ZOFF_TEST_RANDOM_H
 #define ZOFF_TEST_RANDOM_H
 
@@ -6,8 +6,8 @@
 
 namespace zoff_test
 {
-// A uniform random bit generator, as std::shuffle() wants one: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom
-// number generators, 2014).
+// A uniform random bit generator for std::shuffle(): SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+// generators, 2014).
 class fast_random
 {
   public:
@@ -19,7 +19,7 @@ class fast_random
     static constexpr result_type max() { return UINT32_MAX; }
     result_type operator()() { return (result_type)(next() >> 32); }
 
-    // About normal, mean 0 and variance 1: four uniform numbers of 16 bits, added up.
+    // Approximately normal, mean 0 and variance 1: the sum of four uniform 16-bit numbers.
     float normal()
     {
         const uint64_t x = next();

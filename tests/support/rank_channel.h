@@ -1,4 +1,4 @@
-// rank_channel.h: a rank of a test, and the channel that it has with the others, for rooms that are tested without an engine.
+// rank_channel.h: a rank of a test and its channel to the other ranks, for rooms that are tested without an engine.
 #ifndef ZOFF_RANK_CHANNEL_H
 #define ZOFF_RANK_CHANNEL_H
 
@@ -10,7 +10,7 @@ namespace zoff_test
 class rank_channel
 {
   public:
-    // `ranks`: NULL: one alone, which has no communicator.
+    // `ranks`: NULL means a single rank without a communicator.
     explicit rank_channel(zoff_comm *ranks_) : ranks(ranks_)
     {
         snprintf(channel.name, sizeof channel.name, "p");
@@ -26,7 +26,7 @@ class rank_channel
     }
     rank_channel(const rank_channel &) = delete;
 
-    // On all ranks.
+    // Call on all ranks.
     void open()
     {
         if (ranks) {
@@ -40,7 +40,7 @@ class rank_channel
     zoff_comm_channel channel = {};
 };
 
-// Every rank at a time, on a thread of its own, with a `Rank` of its own, which is made of its communicator.
+// Run all ranks at the same time, each on its own thread, with its own `Rank`, which is constructed from its communicator.
 template <typename Rank>
 void each_rank(unsigned size, const std::function<void(Rank &self, unsigned rank)> &run, double timeout_seconds = 20)
 {

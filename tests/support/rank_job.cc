@@ -1,4 +1,4 @@
-// rank_job.cc: what is in rank_job.h.
+// rank_job.cc: implements rank_job.h.
 #include "rank_job.h"
 #include "nccl_group.h"
 
@@ -26,7 +26,7 @@ rank_job::rank_job(unsigned size_, double timeout_seconds) : size(size_)
         EXPECT_EQ("", open_nccl_group(timeout_seconds, made));
         for (zoff_comm *one : made) {
             if (one)
-                one->timeout_seconds = timeout_seconds; // joining had more, on a machine that is busy
+                one->timeout_seconds = timeout_seconds; // joining had a longer deadline, for busy machines
         }
     } else
         EXPECT_ZOFF_OK(zoff_comm_open_threads(&opts, size, made.data()));
@@ -135,7 +135,7 @@ void rank_trainers::backward(unsigned round, float scale, double leave_out)
         weight_sum += weights[rank];
         for (size_t i = 0; i < t.tensors.size(); i++) {
             for (size_t slice = 0; slice < t.tensors[i].slices; slice++) {
-                t.tensors[i].present[slice] = false; // the trainer's own sum is of this micro-batch alone
+                t.tensors[i].present[slice] = false; // the trainer's own sum holds only this micro-batch
                 const bool is_there = t.random() % 1000 >= leave_out * 1000;
                 if (is_there)
                     t.backward(i, slice, scale);

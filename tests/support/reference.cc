@@ -13,7 +13,7 @@ static float by_definition(uint16_t bits)
     return (float)(bits >> 15 ? -magnitude : magnitude);
 }
 
-// Tests ask for millions of them.
+// A table, because tests convert millions of fp16 values.
 static std::vector<float> all_of_fp16()
 {
     std::vector<float> all(65536);
@@ -34,9 +34,9 @@ uint16_t to_fp16(float value)
     const double magnitude = fabs((double)value);
     if (isnan(value))
         return 0x7e00;
-    if (magnitude >= 65520) // half way from the largest number to the next power of two
+    if (magnitude >= 65520) // the midpoint between the largest number and the next power of two
         return (uint16_t)(sign | 0x7c00);
-    // Count in units of the last place: 1024 to 2047 of them, fewer below the smallest exponent.
+    // The number in units in the last place: 1024 to 2047 of them, fewer below the smallest exponent.
     const int exponent = magnitude < 0x1p-14 ? -14 : ilogb(magnitude);
     const unsigned units = (unsigned)nearbyint(ldexp(magnitude, 10 - exponent));
     return (uint16_t)(sign | (units + 1024u * (unsigned)(exponent + 14)));
@@ -76,7 +76,7 @@ double weights_of(double beta, int64_t t)
     return keep == 1 ? take * (double)t : take * (1 - pow(keep, (double)t)) / (1 - (double)keep);
 }
 
-// The rules take element x from its gradient g, in step t. Constants are made in double and rounded once.
+// The rules update element x by its gradient g in step t. Constants are computed in double and rounded once.
 struct rule {
     rule(const zoff_optimizer_hyper &h_, int64_t t_) : h(h_), t(t_)
     {
@@ -87,7 +87,7 @@ struct rule {
     }
     const zoff_optimizer_hyper &h;
     const int64_t t;
-    double c1 = 1, c2 = 1; // Adam's
+    double c1 = 1, c2 = 1; // for Adam
 };
 
 static void adam(const rule &r, float g, element &x)

@@ -1,5 +1,5 @@
-// reference.h: the optimizer step as a textbook writes it: whole tensors, one thread, no tiers, no chunks, no vectors. What the
-// engine does must equal this bit for bit.
+// reference.h: the optimizer step as in a textbook: whole tensors, one thread, no tiers, no chunks, no vectors. The engine must
+// give the same bits.
 #ifndef ZOFF_REFERENCE_H
 #define ZOFF_REFERENCE_H
 
@@ -43,7 +43,7 @@ inline uint16_t to_16(zoff_dtype dtype, float value)
     return dtype == ZOFF_F16 ? to_fp16(value) : to_bf16(value);
 }
 
-// What weights of a type make of a master.
+// A master rounded to the type of the weights.
 inline float rounded(zoff_dtype dtype, float value)
 {
     return dtype == ZOFF_F32 ? value : from_16(dtype, to_16(dtype, value));
@@ -55,15 +55,15 @@ struct tensor {
     zoff_dtype dtype = ZOFF_F32, grad_dtype = ZOFF_F32;
     unsigned group = 0;
     bool frozen = false;
-    std::vector<float> master, m, v; // count * slices, slice by slice
+    std::vector<float> master, m, v; // count * slices elements, slice by slice
     std::vector<float> sum;          // gradient of this step
-    std::vector<bool> present;       // by slice
+    std::vector<bool> present;       // by slice: it has a gradient
 
     size_t total() const { return count * slices; }
 };
 
-// Square sum of all gradients: blocks of 1024 elements, lane i mod 16 of each, products in fp64, then a tree; the blocks' sums
-// are added up and rounded once.
+// Square sum of all gradients. Each block of 1024 elements: lane i mod 16, products in fp64, then a tree. The sums of the
+// blocks are added exactly and rounded once.
 double square_sum(const std::vector<tensor> &tensors);
 
 // One weight with its states.
@@ -71,13 +71,13 @@ struct element {
     float p, m, v;
 };
 
-// The weights (1 - beta) * beta^k of t gradients in a moment, added up; both factors rounded to fp32.
+// The sum of the weights (1 - beta) * beta^k of t gradients in a moment, with both factors rounded to fp32.
 double weights_of(double beta, int64_t t);
 
-// Take element x from its gradient g, in step t.
+// Update element x by its gradient g, in step t.
 void update(const zoff_optimizer_hyper &h, int64_t t, float g, element &x);
 
-// The states that a rule keeps from step to step.
+// Whether a rule has the states m and v.
 inline bool keeps_m(const zoff_optimizer_hyper &h)
 {
     return h.optimizer == ZOFF_OPTIMIZER_ADAM || h.optimizer == ZOFF_OPTIMIZER_LION ||
@@ -95,7 +95,7 @@ struct result {
     uint64_t updated;
 };
 
-// One update with the gradients in `sum`, added up over `accumulation` micro-steps.
+// One update with the gradients in `sum`, which were added over `accumulation` micro-steps.
 result step(std::vector<tensor> &tensors, const std::vector<zoff_optimizer_hyper> &groups, int64_t t, double grad_scale,
             double accumulation, double clip_norm);
 } // namespace reference

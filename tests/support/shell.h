@@ -1,4 +1,4 @@
-// shell.h: a program run by the shell, and what came of it.
+// shell.h: runs a program by the shell and returns its status and output.
 #ifndef ZOFF_TESTS_SHELL_H
 #define ZOFF_TESTS_SHELL_H
 
@@ -10,8 +10,8 @@
 namespace zoff_test
 {
 struct shell_result {
-    int status;         // exit status; -1 where there is none
-    std::string output; // of both streams
+    int status;         // exit status; -1 if there is none
+    std::string output; // standard output and standard error
 };
 
 inline shell_result shell(const std::string &command)

@@ -1,4 +1,4 @@
-// small_engine.cc: what is in small_engine.h.
+// small_engine.cc: implements small_engine.h.
 #include "small_engine.h"
 
 namespace zoff_test
@@ -105,7 +105,7 @@ engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements,
     opts.accel = device;
     opts.progress_thread = has_progress_thread();
     EXPECT_ZOFF_OK(zoff_engine_create(&opts, &made));
-    zoff_config_close(parsed); // read during create
+    zoff_config_close(parsed); // zoff_engine_create() has read it
     for (size_t i = 0; made && i < t.tensors.size(); i++) {
         zoff_param_desc d = t.desc(i);
         EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));

@@ -10,28 +10,28 @@ zoff_step_info new_info();
 
 zoff_plan_info plan_of(const zoff_engine *e);
 
-// An engine that is only planned: one parameter of bf16 with nothing behind it, in the chunks of the configuration.
+// An engine that is only planned: one bf16 parameter without memory, with the chunks of the configuration.
 engine plan_one(uint64_t count, const std::string &text, zoff_accel *device, zoff_comm *ranks = nullptr);
 
-// The configuration of a test: hyper-parameters are the defaults of AdamW at lr 0.01; NVMe in `folder` unless it is empty.
+// The configuration of a test: AdamW with default hyper-parameters and lr 0.01; states on NVMe in `folder` unless it is empty.
 std::string config_text(const std::string &folder, unsigned accumulation = 1, const std::string &more = "");
 
-// The same with a share of the states on the device.
+// The same configuration with a share of the states on the device.
 std::string with_ratio(std::string text, double ratio);
 
-// The same with the weights that are given away on NVMe too: two buffers, none cached, small slices pinned.
+// The same configuration with the engine's weights on NVMe, too: two buffers, none cached, small slices pinned.
 std::string with_offloaded_weights(std::string text, const std::string &folder);
 
-// The groups that go with config_text().
+// The groups that belong to config_text().
 std::vector<zoff_optimizer_hyper> config_groups(unsigned count = 2);
 
-// Ranks that are threads of one process share its processors.
+// Threads for each rank: ranks that are threads of one process share its processors.
 unsigned threads_of_rank();
 
-// Whether all engines of the program have a thread of their own for progress.
+// True if all engines of the program have a progress thread.
 bool has_progress_thread();
 
-// Created and filled, not sealed.
+// Created, with parameters added, but not sealed.
 engine make_engine(trainer &t, const std::string &text, uint64_t chunk_elements = 0, uint64_t host_bytes = 0,
                    zoff_comm *ranks = nullptr, zoff_accel *device = nullptr);
 

@@ -1,5 +1,5 @@
-// small_model.h: a list of parameters with its plan, as an engine has them, without the engine. Tests set the values of the
-// configuration that matter to them.
+// small_model.h: a list of parameters with its plan, as in an engine, but without the engine. Tests set the configuration
+// values that they need.
 #ifndef ZOFF_SMALL_MODEL_H
 #define ZOFF_SMALL_MODEL_H
 

@@ -1,5 +1,6 @@
-# suites.cmake: run by ctest, once for each program of zoff_test(): one test for each Google Test suite that the program lists,
-# NAME.SUITE. A process for each of 2,000 cases would cost more than the cases. The list is kept until the program changes.
+# suites.cmake: run by ctest once for each program of zoff_test(). Adds one test, NAME.SUITE, for each Google Test suite that
+# the program lists. A process for each of the 2,000 cases would take longer than the cases. The list is cached until the
+# program changes.
 if(NOT EXISTS "${zoff_program}")
   add_test(${zoff_name}_NOT_BUILT ${zoff_name}_NOT_BUILT)
   set_tests_properties(${zoff_name}_NOT_BUILT PROPERTIES LABELS "${zoff_labels}")
@@ -17,7 +18,7 @@ if(NOT EXISTS "${zoff_list}" OR "${zoff_program}" IS_NEWER_THAN "${zoff_list}")
 endif()
 include("${zoff_list}")
 
-set(zoff_limit 600) # seconds
+set(zoff_limit 600) # in seconds
 if(NOT "$ENV{ZOFF_TEST_TIMEOUT}" STREQUAL "")
   set(zoff_limit "$ENV{ZOFF_TEST_TIMEOUT}")
 elseif(NOT "$ENV{ZOFF_TEST_FULL}" MATCHES "^0?$")

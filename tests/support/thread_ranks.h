@@ -1,5 +1,5 @@
-// thread_ranks.h: a group of ranks that one test has in its hands. Its own thread can play all of them in turn, or each rank
-// runs on a thread.
+// thread_ranks.h: a group of ranks under the control of one test. The test's own thread can act for all of them in turn, or
+// each rank runs on its own thread.
 #ifndef ZOFF_THREAD_RANKS_H
 #define ZOFF_THREAD_RANKS_H
 
@@ -29,7 +29,7 @@ struct thread_ranks {
     unsigned size() const { return (unsigned)comms.size(); }
     zoff_comm *operator[](unsigned rank) const { return comms[rank].get(); }
 
-    // Every rank at a time, each on a thread of its own.
+    // Call a function for all ranks at once, each on its own thread.
     void on_each(const std::function<void(zoff_comm *, unsigned)> &run) const
     {
         std::vector<std::thread> threads;
@@ -39,7 +39,7 @@ struct thread_ranks {
             thread.join();
     }
 
-    // Poll the operation of each rank in turn until none is pending; what came of it on each rank.
+    // Poll the operation of each rank in turn until none is pending. Returns the status of each rank.
     std::vector<zoff_status> finish(std::vector<zoff_comm_work> &works) const
     {
         std::vector<zoff_status> ends(size(), ZOFF_PENDING);

@@ -1,4 +1,4 @@
-// trainer.cc: what is in trainer.h.
+// trainer.cc: implements trainer.h.
 #include "trainer.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ void trainer::add(size_t count, size_t slices, zoff_dtype dtype, zoff_dtype grad
     t.present.assign(slices, false);
     storage s;
     s.stride = count + gap;
-    // One element of slack in front: only element alignment is promised.
+    // One spare element, so that the base can be aligned to an element and no more: that is all that the API requires.
     s.value.resize((s.stride * slices + 1) * size(dtype));
     s.grad.resize((s.stride * slices + 1) * size(grad_dtype));
     tensors.push_back(t);
@@ -132,7 +132,7 @@ void trainer::hand_over(zoff_engine *e, size_t i, size_t slice)
         ASSERT_EQ(0u, (size_t)lent % 64);
         for (size_t k = 0; k < tensors[i].count * bytes; k++) {
             if (((const char *)lent)[k] != 0)
-                FAIL() << "lent memory has " << (int)((const char *)lent)[k] << " at byte " << k;
+                FAIL() << "lent memory contains " << (int)((const char *)lent)[k] << " at byte " << k;
         }
         if (tensors[i].count)
             memcpy(lent, grad(i) + slice * stores[i].stride * bytes, tensors[i].count * bytes);

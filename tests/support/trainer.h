@@ -1,5 +1,5 @@
-// trainer.h: a trainer without a network: tensors with random gradients, in the caller's memory as an engine wants them and,
-// beside it, as the reference wants them. Strides have gaps, bases are aligned to their element and no more.
+// trainer.h: a trainer without a network. It has tensors with random gradients, once in the caller's memory for an engine and
+// once for the reference. Strides have gaps, and bases are aligned only to their element.
 #ifndef ZOFF_TRAINER_H
 #define ZOFF_TRAINER_H
 
@@ -16,7 +16,7 @@ class trainer
   public:
     explicit trainer(unsigned seed) : random(seed) {}
 
-    // Add a tensor; gaps of `gap` elements between its slices.
+    // Add a tensor, with `gap` unused elements between its slices.
     void add(size_t count, size_t slices, zoff_dtype dtype, zoff_dtype grad_dtype, unsigned group = 0, bool frozen = false,
              size_t gap = 0);
 
@@ -25,54 +25,56 @@ class trainer
 
     zoff_param_desc desc(size_t i);
 
-    // Leave the weights of a tensor to the engine: the caller's memory has the first ones, and what fetch_all() brings.
+    // Let the engine own the weights of a tensor. The caller's memory then has the first weights, and later what fetch_all()
+    // copies.
     void give_away(size_t i) { stores[i].owned = true; }
     bool is_given_away(size_t i) const { return stores[i].owned; }
 
-    // Leave its gradients to the engine too: hand_over() copies them to where it lends memory for them.
+    // Let the engine also lend the memory of its gradients; hand_over() copies them there.
     void give_away_grad(size_t i) { stores[i].borrows_grad = true; }
 
-    // Weights and gradients are memory of a device; value() and grad() are what was copied from there, and what goes there.
-    // Gradients are garbage there but for the time between their backward pass and the end of the step.
+    // Put weights and gradients into memory of a device. value() and grad() are then host copies, downloaded or to be uploaded.
+    // Gradients on the device are garbage except between their backward pass and the end of the step.
     void put_on(test_device *device_);
-    // All of what is there where the gradients of a tensor come to be.
+    // Download the whole memory of a tensor's gradients.
     std::vector<char> gradients_there(size_t i);
 
-    // After a step with ZOFF_STEP_ZERO_GRADS.
+    // Call after a step with ZOFF_STEP_ZERO_GRADS.
     void expect_zero_gradients_there();
 
     // Slices that have a gradient, first to last.
     std::vector<std::pair<size_t, size_t>> present() const;
-    // The backward pass of a slice, in the trainer's stream. Of a frozen one nobody would wait for it.
+    // Launch the backward pass of a slice in the trainer's stream. Not for a frozen slice: nothing would wait for it.
     void launch(size_t i, size_t slice);
     void launch_all();
 
-    // The gradient of a slice is there.
+    // Tell the engine that the gradient of a slice is ready.
     void hand_over(zoff_engine *e, size_t i, size_t slice);
 
-    // All of them, as a backward pass does: last to first.
+    // Hand over all gradients in the order of a backward pass: last to first.
     void hand_over_all(zoff_engine *e);
 
-    // What a forward pass sees: each slice of the engine's weights, lent one at a time, first to last or last to first.
+    // Fetch each slice of the engine's weights, as a forward pass does: one at a time, first to last or last to first.
     void fetch_all(zoff_engine *e, bool backwards = false);
 
     std::vector<zoff_param_desc> descs();
 
-    // New gradients for one slice, in the caller's buffer and added to the reference's sum (fp32, in the order of micro-steps).
+    // Make a new gradient for one slice, in the caller's buffer, and add it to the reference's sum (fp32, in the order of
+    // micro-steps).
     void backward(size_t i, size_t slice, float scale);
 
     void backward_all(float scale);
 
     void next_step();
 
-    // Other weights, as a process has that starts anew. Frozen ones stay: they are in no engine.
+    // Overwrite the weights, as in a process that starts again. Frozen ones stay, because no engine stores them.
     void scramble();
 
-    // The caller's weights are the reference's masters, rounded.
+    // The caller's weights must equal the reference's masters, rounded.
     void expect_weights();
 
-    // The engine's states are the reference's; what the optimizers of the groups do not keep (none given: Adam) it does not
-    // have.
+    // The engine's states must equal the reference's. States that the optimizers of the groups (default: Adam) do not have must
+    // not exist.
     void expect_states(zoff_engine *e, const std::vector<zoff_optimizer_hyper> &groups = {});
 
     size_t place(size_t i, size_t k) const { return k / tensors[i].count * stores[i].stride + k % tensors[i].count; }
@@ -84,15 +86,15 @@ class trainer
 
     std::vector<reference::tensor> tensors;
     fast_random random;
-    bool whole_gradients = false; // small integers: any order of a sum has the same bits
+    bool whole_gradients = false; // gradients are small integers, so a sum has the same bits in any order
 
   private:
     struct storage {
         std::vector<char> value, grad;
-        char *device_grad = nullptr, *device_value = nullptr; // where they are on a device
+        char *device_grad = nullptr, *device_value = nullptr; // addresses on a device
         size_t stride;
-        bool owned = false;        // by the engine
-        bool borrows_grad = false; // from the engine
+        bool owned = false;        // the engine owns the weights
+        bool borrows_grad = false; // the engine lends the memory
     };
 
     void expect_state(zoff_engine *e, size_t i, zoff_state_kind kind, const std::vector<float> &want);
@@ -103,10 +105,10 @@ class trainer
 
     test_device *device = nullptr;
     std::vector<storage> stores;
-    std::shared_ptr<device_memory> on_device; // behind what it is about
+    std::shared_ptr<device_memory> on_device; // declared last, so that it is destroyed first
 };
 
-// The tensors of most tests: sizes 0 and 1, odd ones, one block and its neighbours, slices with gaps, two groups, a frozen one.
+// The tensors of most tests: sizes 0, 1 and odd, one block and its neighbours, slices with gaps, two groups, a frozen one.
 void add_awkward(trainer &t, zoff_dtype dtype, zoff_dtype grad_dtype);
 } // namespace zoff_test
 

@@ -1,4 +1,5 @@
-// zoff_test.h: thin C++ around the C API for tests: owning handles, a check that prints the library's own words, a log catcher.
+// zoff_test.h: thin C++ wrappers of the C API for tests: owning handles, a check that prints the library's message, a log
+// catcher.
 #ifndef ZOFF_TEST_H
 #define ZOFF_TEST_H
 
@@ -19,7 +20,7 @@
 
 #define ASSERT_ZOFF_OK(call) ASSERT_EQ(ZOFF_OK, (call)) << zoff_last_error()
 #define EXPECT_ZOFF_OK(call) EXPECT_EQ(ZOFF_OK, (call)) << zoff_last_error()
-// The call fails with `status`, and the message contains `words`.
+// The call must fail with `status`, and the message must contain `words`.
 #define EXPECT_ZOFF_FAILS(status, words, call)                                                                                 \
     do {                                                                                                                       \
         EXPECT_EQ((status), (call)) << zoff_last_error();                                                                      \
@@ -38,8 +39,8 @@ using aio = handle<zoff_aio, zoff_aio_close>;
 using accel = handle<zoff_accel, zoff_accel_close>;
 using comm = handle<zoff_comm, zoff_comm_close>;
 
-// Collects log lines for as long as it lives. A warning that nobody asked for fails the test: call expect() with a part of
-// it, before or after it comes.
+// Collects log lines as long as it exists. An unexpected warning fails the test: call expect() with a part of an expected one,
+// before or after it is logged.
 class log_catcher
 {
   public:
@@ -73,7 +74,8 @@ class log_catcher
         auto self = static_cast<log_catcher *>(ctx);
         const std::lock_guard<std::mutex> guard(self->lock); // ranks may be threads
         self->lines.push_back(std::string(room) + ": " + line);
-        /* Whoever runs all tests with slower kernels has asked for this one: the tsan preset, which sees no vector loads. */
+        /* The caller of the test program may have forced slower kernels, as the tsan preset does. Then this warning is
+         * expected. */
         const bool asked_for = started_with_isa && strstr(line, "forces slower kernels");
         if (level <= ZOFF_LOG_WARN && !asked_for)
             self->warnings.push_back(self->lines.back());
@@ -83,7 +85,8 @@ class log_catcher
     std::mutex lock;
 };
 
-// A fresh folder, removed at the end. Under ZOFF_TEST_DIR or the build folder: /tmp may be a tmpfs, without O_DIRECT.
+// A new folder, removed at the end. It is under ZOFF_TEST_DIR or the build folder, because /tmp may be a tmpfs without
+// O_DIRECT.
 class scratch_folder
 {
   public:
@@ -108,7 +111,7 @@ class scratch_folder
     std::string path;
 };
 
-// The state files of this process in a folder, as names that can be opened: most have no name there any more.
+// The state files of this process in a folder, as paths that can be opened. Most of them are unlinked.
 inline std::vector<std::string> state_files(const std::string &folder)
 {
     std::vector<std::string> files;

@@ -1,5 +1,5 @@
-/* main.c: a program outside the tree. It knows the installed headers and one library, and takes one step of Adam, and one with
- * an engine: that needs all libraries behind zoff. */
+/* main.c: a program outside the tree that uses only the installed headers and one library. It takes one Adam step with a
+ * kernel, and one with an engine. The engine needs all libraries on which zoff depends. */
 #include <math.h>
 #include <stdio.h>
 #include <zoff/zoff.h>
@@ -28,7 +28,8 @@ int main(void)
         fprintf(stderr, "zoff: %s\n", zoff_last_error());
         return 1;
     }
-    /* The first step of Adam goes by the learning rate against the sign of the gradient, whatever its size. */
+    /* The first Adam step moves each weight by the learning rate, against the sign of the gradient. The size of the gradient
+     * does not matter. */
     printf("zoff %u: %.6f\n", zoff_version(), (double)weight);
     return fabsf(weight - 0.875f) < 1e-6f ? 0 : 1;
 }

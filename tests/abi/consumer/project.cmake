@@ -1,4 +1,4 @@
-# A project that uses zoff and knows nothing of its source tree.
+# A project that uses an installed zoff and nothing of its source tree.
 cmake_minimum_required(VERSION 3.16)
 project(consumer LANGUAGES C)
 find_package(zoff 0.1 REQUIRED COMPONENTS ${KIND})

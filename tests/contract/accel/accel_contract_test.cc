@@ -1,4 +1,4 @@
-// accel_contract_test.cc: what an engine may rely on, of every accelerator with streams.
+// accel_contract_test.cc: what every accelerator with streams must guarantee to an engine.
 #include "accel_under_test.h"
 
 #include <atomic>
@@ -30,7 +30,7 @@ class AccelContract : public testing::Test
     {
         ASSERT_ZOFF_OK(zoff_accel_stream_call(device, stream, run, ctx));
     }
-    // A stream stands still until it is let go.
+    // Block a stream until the test sets let_go.
     void hold(void *stream)
     {
         call(
@@ -94,7 +94,7 @@ TEST_F(AccelContract, CopiesAreInOrderAndExact)
     ops->free(device, there);
 }
 
-TEST_F(AccelContract, NothingBlocksButAskingToWait)
+TEST_F(AccelContract, OnlyWaitingBlocks)
 {
     int value = 0, copied = 0;
     hold(streams[0]);
@@ -117,24 +117,25 @@ TEST_F(AccelContract, AnEventThatWasNeverRecordedIsReached)
     ASSERT_ZOFF_OK(ops->event_await(device, streams[0], event));
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[0]));
     ASSERT_ZOFF_OK(ops->event_record(device, event, nullptr));
-    EXPECT_ZOFF_OK(wait(event)) << "of the host: now";
+    EXPECT_ZOFF_OK(wait(event)) << "recorded on the host: complete at once";
 }
 
-TEST_F(AccelContract, WhoAwaitsAnEventMeansItAsItIsThen)
+TEST_F(AccelContract, AwaitUsesTheLastRecordBeforeIt)
 {
     ASSERT_ZOFF_OK(ops->event_record(device, event, streams[1]));
     ASSERT_ZOFF_OK(wait(event));
-    ASSERT_ZOFF_OK(ops->event_await(device, streams[1], event)); /* the first point, which is past */
+    ASSERT_ZOFF_OK(ops->event_await(device, streams[1], event)); /* the first record, which is complete */
     hold(streams[0]);
     ASSERT_ZOFF_OK(ops->event_record(device, event, streams[0]));
-    EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event)) << "the second point";
+    EXPECT_EQ(ZOFF_PENDING, ops->event_poll(device, event)) << "the second record";
     EXPECT_ZOFF_OK(zoff_accel_stream_wait(device, streams[1]));
     let_go = true;
     EXPECT_ZOFF_OK(wait(event));
 }
 
-// The trainer's stream, and then another that is quicker, or the host: the first point is not passed by that.
-TEST_F(AccelContract, RecordingAnEventAnewLetsNobodyGo)
+// Recording an event again must not release a stream that waits for its earlier record. The second record is on a faster stream
+// or on the host.
+TEST_F(AccelContract, RecordingAgainReleasesNoWaiter)
 {
     for (void *then : {(void *)nullptr, streams[1]}) {
         int value = 0, copied = 0;
@@ -157,7 +158,7 @@ TEST_F(AccelContract, RecordingAnEventAnewLetsNobodyGo)
     }
 }
 
-TEST_F(AccelContract, AnEventMayBeClosedWhileStreamsStillHaveToDoWithIt)
+TEST_F(AccelContract, AnEventMayBeClosedWhileStreamsStillUseIt)
 {
     void *other;
     ASSERT_ZOFF_OK(ops->event_open(device, &other));
@@ -187,7 +188,7 @@ TEST_F(AccelContract, ClosingAStreamWaitsForWhatIsInIt)
     EXPECT_EQ(100, sum);
 }
 
-/* Never empty for long: what it has done must not be kept. */
+/* The stream is never empty for long, so finished work must be freed while it runs. */
 TEST_F(AccelContract, AStreamThatIsNeverIdleGoesOn)
 {
     int64_t sum = 0;

@@ -1,5 +1,5 @@
-// accel_kernels_test.cc: the kernels of every accelerator give the bits of the CPU's, on memory of the device: every rule, type
-// and kind of weights, lists longer than a launch takes, sizes around a block, awkward values.
+// accel_kernels_test.cc: the kernels of every accelerator must give the same bits as the CPU's, in device memory. Covers every
+// rule, type and kind of weights, lists longer than one launch accepts, sizes around a block, and special values.
 #include "../../kernels/every_rule.h"
 #include "../../kernels/kernel_data.h"
 
@@ -40,7 +40,7 @@ class AccelKernels : public testing::Test
             ops->free(device, memory);
         zoff_accel_close(device);
     }
-    // A host array, and its twin on the device.
+    // A host array and its copy on the device.
     struct array {
         std::vector<char> host;
         void *there = nullptr;
@@ -64,9 +64,9 @@ class AccelKernels : public testing::Test
         ASSERT_ZOFF_OK(ops->alloc(device, a.host.size() + 1, &a.there));
         taken.push_back(a.there);
         ASSERT_ZOFF_OK(ops->copy(device, stream, a.there, a.host.data(), a.host.size()));
-        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream)); /* the host array changes from here on */
+        ASSERT_ZOFF_OK(zoff_accel_stream_wait(device, stream)); /* the test changes the host array from here on */
     }
-    // What the device has is what the CPU has made of the host array meanwhile.
+    // Download the device's array and compare it with the host array, which the CPU has updated in the meantime.
     void expect_same(array &a, const std::string &what)
     {
         std::vector<char> back(a.host.size());
@@ -76,7 +76,7 @@ class AccelKernels : public testing::Test
         for (size_t at = 0; at < back.size(); at += bytes) {
             if (memcmp(&back[at], &a.host[at], bytes) == 0)
                 continue;
-            /* The sign and payload of an fp32 NaN are the instruction set's; those of 16 bits are fixed. */
+            /* The sign and payload of an fp32 NaN depend on the instruction set. A 16-bit NaN is fixed. */
             ASSERT_TRUE(a.dtype == ZOFF_F32 && is_nan(a.dtype, &back[at]) && is_nan(a.dtype, &a.host[at]))
                 << what << ": element " << at / bytes;
         }
@@ -130,7 +130,7 @@ TEST_F(AccelKernels, AStepIsTheCpus)
                 ASSERT_ZOFF_OK(ops->kernels.update(device, stream, there.data(), there.size()));
                 zoff_adam_update_run(1, here.data(), here.size(), nullptr, nullptr);
                 const zoff_adam_consts kept = consts;
-                consts.step_size = 99; /* they were the caller's again when the call returned */
+                consts.step_size = 99; /* the caller may change its arguments as soon as the call returns */
                 for (auto &arrays : all) {
                     for (auto &a : arrays)
                         expect_same(a, what);

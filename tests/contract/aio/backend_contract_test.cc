@@ -1,4 +1,4 @@
-// backend_contract_test.cc: what a queue promises, run on every back-end, through the page cache and past it.
+// backend_contract_test.cc: checks the guarantees of a queue on every back-end, through the page cache and with O_DIRECT.
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -88,8 +88,8 @@ TEST_P(AioBackend, RoundTripsAnySizeOffsetAndAddress)
                 const bool lengthens = offset + size > model.size();
                 const uint64_t resumed = aio_info(q.get()).resumed_pieces;
                 ASSERT_ZOFF_OK(aio_write(q.get(), offset, out.data, size));
-                // The edge where the file ended may be read while later pieces of the same write make the file longer: it is
-                // then cut short, and read again. Nothing else ever is.
+                // The block at the old end of the file may be read while later pieces of the same write extend the file. That
+                // read is short and repeated. No other piece is ever resumed.
                 ASSERT_LE(aio_info(q.get()).resumed_pieces, resumed + lengthens);
                 const uint64_t after = aio_info(q.get()).resumed_pieces;
                 if (size) {
@@ -120,7 +120,7 @@ TEST_P(AioBackend, AlignedRequestsAreNotCopied)
     EXPECT_EQ(aio_info(q.get()).bounce_bytes, 0u);
 }
 
-// Ranges that do not overlap are independent, however they share blocks; the file never holds or loses a byte more.
+// Requests whose ranges do not overlap are independent, even if they share blocks. No other byte of the file may change.
 TEST_P(AioBackend, DisjointRequestsInFlightTogetherMatchAModel)
 {
     std::mt19937 random(20240607);
@@ -184,7 +184,7 @@ TEST_P(AioBackend, ReadsAndWritesFarInASparseFile)
     EXPECT_TRUE(hole == zeros);
 }
 
-// One request of more than 4 GiB, into 5 GiB of addresses that are the same 2 MiB over and over.
+// One request of more than 4 GiB, into 5 GiB of addresses that map the same 2 MiB repeatedly.
 TEST_P(AioBackend, MovesMoreThan4GiBInOneRequest)
 {
     if (!aio_info(q.get()).direct)
@@ -219,7 +219,7 @@ TEST_P(AioBackend, ManyRequestsFinishInAnyOrder)
         ASSERT_ZOFF_OK(zoff_aio_write(q.get(), i * bytes, bytes, out.data + i * bytes, &tickets[i]));
     for (size_t i : order)
         ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[i]));
-    for (size_t i = 0; i < count; i++) // reads and writes together, on halves that do not overlap
+    for (size_t i = 0; i < count; i++) // reads and writes in flight together, on separate halves
         ASSERT_ZOFF_OK(i % 2 ? zoff_aio_read(q.get(), i * bytes, bytes, in.data + i * bytes, &tickets[i])
                              : zoff_aio_write(q.get(), i * bytes, bytes, out.data + i * bytes, &tickets[i]));
     for (size_t i : order) {
@@ -262,7 +262,7 @@ TEST_P(AioBackend, TicketsEndOnce)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "ticket", zoff_aio_poll(q.get(), first));
     EXPECT_EQ(zoff_aio_poll(q.get(), 0), ZOFF_ERR_INVALID);
     EXPECT_EQ(zoff_aio_wait(q.get(), UINT64_MAX), ZOFF_ERR_INVALID);
-    aio other = reopen(opts); // whose own tickets are at the same place, for the same time
+    aio other = reopen(opts); // the other queue has its own tickets, in the same slots
     uint64_t theirs = 0;
     ASSERT_ZOFF_OK(aio_read(other.get(), 0, buffer.data, 1));
     ASSERT_ZOFF_OK(zoff_aio_read(other.get(), 0, 1, buffer.data, &theirs));
@@ -295,7 +295,7 @@ TEST_P(AioBackend, ReadingPastTheEndSaysWhereItIs)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the file ends at 5000", aio_read(q.get(), offset, buffer.data, bytes));
     }
     EXPECT_NE(std::string(zoff_last_error()).find(path), std::string::npos);
-    EXPECT_ZOFF_OK(aio_read(q.get(), 0, buffer.data, 5000)) << "the queue goes on after an error";
+    EXPECT_ZOFF_OK(aio_read(q.get(), 0, buffer.data, 5000)) << "the queue still works after an error";
 }
 
 TEST_P(AioBackend, WrongArgumentsAreRefused)
@@ -321,7 +321,7 @@ TEST_P(AioBackend, RegisteredMemoryGivesTheSameBytes)
     aio_buffer pattern(bytes / 2, 7), outside(bytes / 2);
     memcpy(base, pattern.data, bytes / 2);
     {
-        log_catcher log; // a small limit of this machine is announced by a warning
+        log_catcher log; // a machine with a small limit of locked memory logs a warning
         ASSERT_ZOFF_OK(zoff_aio_register(q.get(), base, bytes));
         if (log.contains("RLIMIT_MEMLOCK"))
             log.expect("RLIMIT_MEMLOCK");
@@ -338,7 +338,7 @@ TEST_P(AioBackend, RegisteredMemoryGivesTheSameBytes)
     munmap(base, bytes);
 }
 
-// The kernel takes memory in buffers of 1 GiB: a transfer over the seam of two is moved like any other.
+// The kernel registers memory in buffers of 1 GiB. A transfer across two of them must work like any other.
 TEST_P(AioBackend, RegisteredMemoryOfMoreThan1GiBHasNoSeam)
 {
     const size_t GiB = 1 << 30, window = 2 << 20, bytes = GiB + window;
@@ -372,7 +372,8 @@ TEST_P(AioBackend, RegisteredMemoryOfMoreThan1GiBHasNoSeam)
 TEST_P(AioBackend, TwoQueuesShareAFile)
 {
     aio other = reopen(opts);
-    // Whole blocks: two queues that make one file longer by odd lengths at a time are not protected from each other (bounce.c).
+    // Use whole blocks: two queues that extend one file by odd lengths at the same time are not protected from each other
+    // (bounce.c).
     const size_t bytes = 75 * 4096;
     aio_buffer a(bytes, 1), b(bytes, 2), in(bytes);
     uint64_t first = 0, second = 0;
@@ -391,7 +392,7 @@ TEST_P(AioBackend, ThreadsMayTakeTurns)
 {
     aio_buffer out(3 << 20, 8), in(3 << 20);
     uint64_t tickets[20];
-    for (int round = 0; round < 10; round++) { // each begun by a thread that has ended when another waits
+    for (int round = 0; round < 10; round++) { // each request is started by a thread that ends before another thread waits
         std::thread([&] { ASSERT_ZOFF_OK(zoff_aio_write(q.get(), 0, out.bytes, out.data, &tickets[0])); }).join();
         std::thread([&] { ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[0])); }).join();
         memset(in.data, 0, in.bytes);
@@ -399,7 +400,7 @@ TEST_P(AioBackend, ThreadsMayTakeTurns)
         ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[1]));
         ASSERT_TRUE(in == out);
     }
-    std::thread idle([&] { // one that lives on, busy with arithmetic
+    std::thread idle([&] { // a thread that stays alive and only computes
         ASSERT_ZOFF_OK(zoff_aio_read(q.get(), 0, in.bytes, in.data, &tickets[2]));
         std::thread([&] { EXPECT_ZOFF_OK(zoff_aio_wait(q.get(), tickets[2])); }).join();
     });
@@ -430,7 +431,7 @@ TEST_P(AioBackend, ReservedRoomIsThere)
     ASSERT_EQ(stat(path.c_str(), &st), 0);
     EXPECT_EQ(st.st_size, (3 << 20) + 5);
     EXPECT_GE(st.st_blocks * 512, 3 << 20);
-    ASSERT_ZOFF_OK(zoff_aio_reserve(q.get(), 10)) << "never makes it shorter";
+    ASSERT_ZOFF_OK(zoff_aio_reserve(q.get(), 10)) << "never shortens the file";
     EXPECT_EQ(file_bytes(path), (3 << 20) + 5);
     ASSERT_ZOFF_OK(zoff_aio_reserve(q.get(), 0));
 }

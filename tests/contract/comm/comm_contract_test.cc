@@ -1,5 +1,5 @@
-// comm_contract_test.cc: what every communicator must do, on each one that this build has and several numbers of ranks. Ranks
-// that are threads run side by side; whatever a rank expects it checks itself.
+// comm_contract_test.cc: what every communicator must do. Runs on each one that this build has, with several numbers of ranks.
+// Ranks that are threads run side by side, and each rank checks its own results.
 #include "ranks.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(BackEnds, Several,
                          name_of);
 #endif
 
-// Byte `at` of the piece of `from` for `to` in a round.
+// Byte `at` of the piece that `from` sends to `to` in a round.
 char byte_of(unsigned round, unsigned from, unsigned to, size_t at)
 {
     return (char)(round * 31 + from * 7 + to * 3 + at);
@@ -63,7 +63,7 @@ TEST_P(Comm, RanksAreDense)
 TEST_P(Comm, ScalarsAreSummedInRankOrder)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
-        // The order shows in the last bit: 1, then 2^-53 several times.
+        // The last bit depends on the order of the sum: 1, then several times 2^-53.
         double x[3] = {rank ? 0x1p-53 : 1.0, -0.5, rank + 3e200}, want = 1.0;
         for (unsigned i = 1; i < size; i++)
             want += 0x1p-53;
@@ -74,11 +74,11 @@ TEST_P(Comm, ScalarsAreSummedInRankOrder)
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
         EXPECT_EQ(want, x[0]);
         EXPECT_EQ(-0.5 * size, x[1]);
-        EXPECT_EQ(ZOFF_OK, zoff_comm_poll(comm, &work)) << "polling what is done is legal";
+        EXPECT_EQ(ZOFF_OK, zoff_comm_poll(comm, &work)) << "a finished operation may be polled again";
     });
 }
 
-// Pieces of any size, none among them, several operations in flight, in two orders of polling.
+// Pieces of any size, also empty, with several operations in flight and two orders of polling.
 TEST_P(Comm, PiecesComeToWhomTheyAreFor)
 {
     enum { ROUNDS = 40, FLIGHT = 5 };
@@ -133,7 +133,7 @@ TEST_P(Comm, PiecesComeToWhomTheyAreFor)
     });
 }
 
-// A gather where each rank's piece is in its place already.
+// A gather in which each rank's piece is already in its place.
 TEST_P(Comm, GathersInPlace)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -155,7 +155,7 @@ TEST_P(Comm, GathersInPlace)
 
 TEST_P(Comm, BroadcastsAndBarriers)
 {
-    std::atomic<unsigned> arrived{0}; // of this process
+    std::atomic<unsigned> arrived{0}; // ranks of this process
     on_each([&](zoff_comm *comm, unsigned rank) {
         const unsigned here = (unsigned)std::count_if(comms.begin(), comms.end(), [](const auto &c) { return c != nullptr; });
         for (unsigned root = 0; root < size; root++) {
@@ -181,12 +181,12 @@ TEST_P(Comm, BroadcastsAndBarriers)
             arrived++;
             ASSERT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
             ASSERT_ZOFF_OK(zoff_comm_wait(comm, &work));
-            EXPECT_GE(arrived.load(), round * here) << "passed before all had come";
+            EXPECT_GE(arrived.load(), round * here) << "the barrier completed before all ranks had started it";
         }
     });
 }
 
-// ---- ranks that do not do as the others do ----
+// ---- ranks that do something else than the others ----
 
 double seconds_of(const std::function<void()> &run)
 {
@@ -201,13 +201,13 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
     ASSERT_NO_FATAL_FAILURE(open(30));
     on_each([&](zoff_comm *comm, unsigned rank) {
         EXPECT_ZOFF_OK(run_barrier(comm));
-        // A rank that arrives may be late itself on a busy machine, but not by that much.
+        // A busy machine may also delay ranks that do arrive, but by less than this 1 s.
         if (rank != late || !tells_who())
             comm->timeout_seconds = 1;
         meet();
         if (rank == late) {
             meet();
-            // It comes when the others have given up. It learns why at once: it would wait for 30 s itself.
+            // The late rank starts after the others have given up. It must learn the reason at once; its own deadline is 30 s.
             EXPECT_LT(seconds_of([&] { EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); }), 10.0);
         } else {
             const double took = seconds_of([&] {
@@ -224,11 +224,11 @@ TEST_P(Several, ARankThatDoesNotComeIsNamedByAllOthers)
             EXPECT_LT(took, 10.0);
             meet();
         }
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // broken, and says why
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "did not arrive", run_barrier(comm)); // still broken, same reason
     });
 }
 
-// A trainer that computes for longer than others may be waited for does not wait meanwhile.
+// A trainer may compute longer than the deadline between two polls. That time does not count as waiting.
 TEST_P(Several, TimeBetweenPollsIsNotWaiting)
 {
     ASSERT_NO_FATAL_FAILURE(open(30));
@@ -238,8 +238,8 @@ TEST_P(Several, TimeBetweenPollsIsNotWaiting)
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
         comm->timeout_seconds = 0.2;
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        EXPECT_LE(ZOFF_OK, zoff_comm_poll(comm, &work)) << "one look after a pause is no wait of 0.2 s";
-        comm->timeout_seconds = 30; // the others may still be on their way
+        EXPECT_LE(ZOFF_OK, zoff_comm_poll(comm, &work)) << "one poll after a pause does not count as a wait of 0.2 s";
+        comm->timeout_seconds = 30; // the other ranks may still be late
         EXPECT_ZOFF_OK(zoff_comm_wait(comm, &work));
         EXPECT_EQ(1.0 * zoff_comm_size(comm), x);
     });
@@ -276,7 +276,8 @@ TEST_P(Several, PiecesOfAnotherSizeAreNamed)
         call.receive_bytes = receive.data();
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_start(comm, &call, &work));
-        // The two see it. Another may have what it gets before it hears of that; no later than in the next operation.
+        // The two ranks involved see the error. Another rank may receive its pieces first; it sees the error in the next
+        // operation at the latest.
         const zoff_status status = zoff_comm_wait(comm, &work);
         EXPECT_TRUE(status == ZOFF_ERR_COMM || (status == ZOFF_OK && rank > 1 && (over_messages() || !tells_who()))) << status;
         meet();
@@ -290,7 +291,7 @@ TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
         EXPECT_ZOFF_OK(run_barrier(comm));
-        meet(); // or what the first to notice says may come before the rest of this barrier
+        meet(); // otherwise the message of the first rank to notice could arrive before the rest of this barrier
         if (rank == 0)
             comms[0].reset();
         else
@@ -299,7 +300,7 @@ TEST_P(Several, ARankThatLeavesIsNamedAtOnce)
     });
 }
 
-// Each waits first for what the other has started last.
+// Each rank first waits for the operation that the other one started last.
 TEST_P(Several, RanksMayWaitInAnyOrder)
 {
     ASSERT_NO_FATAL_FAILURE(open(5));
@@ -318,7 +319,7 @@ TEST_P(Several, RanksMayWaitInAnyOrder)
     });
 }
 
-// Ranks may mix the streams as they like, as long as each stream has one order.
+// Ranks may interleave the streams differently, if the order within each stream is the same.
 TEST_P(Several, StreamsAreIndependentOfOneAnother)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -326,7 +327,7 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
         double sums[ZOFF_COMM_STREAMS][EACH];
         zoff_comm_work works[ZOFF_COMM_STREAMS][EACH] = {};
         unsigned next[ZOFF_COMM_STREAMS] = {};
-        std::mt19937 random(rank); // not the same on each rank
+        std::mt19937 random(rank); // a different order on each rank
         for (unsigned done = 0; done < ZOFF_COMM_STREAMS * EACH;) {
             const unsigned stream = random() % ZOFF_COMM_STREAMS, k = next[stream];
             if (k == EACH)
@@ -350,7 +351,8 @@ TEST_P(Several, StreamsAreIndependentOfOneAnother)
     });
 }
 
-// Also when it is asked again, and so do others that were in flight beside it; whoever leaves with some frees nobody's memory.
+// A failed operation gives the same error when it is polled again, and so do others that were in flight with it. A rank that
+// leaves with operations in flight must not cause memory of others to be freed.
 TEST_P(Several, AnOperationThatFailedStaysFailed)
 {
     ASSERT_NO_FATAL_FAILURE(open(0.3));
@@ -403,8 +405,8 @@ TEST_P(Comm, NothingToMoveNeedsNoMemory)
     });
 }
 
-// In which order they do it is their own; that is why somebody has to ask for it.
-TEST_P(Comm, FewAddUpWhatTheyExchange)
+// A communicator that adds chooses the order of its additions, so the caller must ask for it explicitly.
+TEST_P(Comm, AddingInAnExchangeIsOptional)
 {
     on_each([&](zoff_comm *comm, unsigned) {
         std::vector<size_t> bytes(size, 0);

@@ -1,5 +1,5 @@
-// comm_users_test.cc: several users of one communicator: channels of their own, what an operation is about, and calls in which
-// ranks wait for each other.
+// comm_users_test.cc: several users of one communicator: separate channels, the item of an operation, and calls in which ranks
+// wait for each other.
 #include "ranks.h"
 
 #include <chrono>
@@ -10,7 +10,7 @@ using namespace zoff_test;
 
 namespace
 {
-// A user of the communicator, known by its number.
+// Registers a user of the communicator, named by its number.
 void come_as(zoff_comm *comm, unsigned number, zoff_comm_channel *channel)
 {
     snprintf(channel->name, sizeof channel->name, "user%u", number);
@@ -18,8 +18,8 @@ void come_as(zoff_comm *comm, unsigned number, zoff_comm_channel *channel)
     zoff_comm_channel_come(comm, channel);
 }
 
-// Users of a communicator, by number, as long as this lives; and a sum over the ranks, of nothing in particular, by one of
-// them. What the sum uses stays until the channels are left: others may still be at it when it has failed here.
+// Opens numbered users of a communicator; the destructor leaves their channels. sum() adds one scalar over the ranks for one of
+// them. The memory of the sum lives as long as the channels, because other ranks may still use it after it has failed here.
 struct users {
     users(zoff_comm *comm_, unsigned count) : comm(comm_), channels(count)
     {
@@ -49,7 +49,8 @@ struct users {
     zoff_comm_work work = {};
 };
 
-// Two users of one communicator, whose operations a rank starts in any order, as long as each stream of each has one order.
+// Three users share one communicator. A rank may start their operations in any order, if each stream of each user keeps its
+// order.
 TEST_P(Several, ChannelsAreIndependentOfOneAnother)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -63,7 +64,7 @@ TEST_P(Several, ChannelsAreIndependentOfOneAnother)
             ASSERT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
         }
         EXPECT_TRUE(channels[0].id < channels[1].id && channels[1].id < channels[2].id);
-        std::mt19937 random(rank); // not the same on each rank
+        std::mt19937 random(rank); // a different order on each rank
         for (unsigned done = 0; done < ALL * EACH;) {
             const unsigned at = random() % ALL, k = next[at];
             if (k == EACH)
@@ -90,7 +91,7 @@ TEST_P(Several, ChannelsAreIndependentOfOneAnother)
     });
 }
 
-// The same kind, the same bytes, another thing.
+// The same kind and number of bytes, but for another slice.
 TEST_P(Several, AnotherItemIsNamed)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -100,7 +101,7 @@ TEST_P(Several, AnotherItemIsNamed)
         channel.param_name = [](const void *, uint32_t param) { return param == 3 ? "layer3" : "layer4"; };
         zoff_comm_channel_come(comm, &channel);
         EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
-        meet(); // or what the first to notice says may come before the rest of this
+        meet(); // otherwise the message of the first rank to notice could arrive before the rest of channel_open
         zoff_comm_call call = {};
         call.kind = ZOFF_COMM_SUM;
         call.channel = &channel;
@@ -116,7 +117,7 @@ TEST_P(Several, AnotherItemIsNamed)
     });
 }
 
-// Users that come in another order, and one that calls itself otherwise.
+// Ranks open the channels of two users in different orders. The error names the users.
 TEST_P(Several, ChannelsOfOtherUsersAreNamed)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -126,14 +127,15 @@ TEST_P(Several, ChannelsOfOtherUsersAreNamed)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 0 seals the engine whose first parameter is \"user0\"",
                           zoff_comm_channel_open(comm, &channels[rank == 1]));
         EXPECT_NE(std::string::npos, std::string(zoff_last_error()).find("Rank 1 seals")) << zoff_last_error();
-        for (auto &channel : channels) // and nothing is broken
+        for (auto &channel : channels) // and the channels still work
             EXPECT_ZOFF_OK(zoff_comm_channel_open(comm, &channel));
         for (auto &channel : channels)
             zoff_comm_channel_leave(comm, &channel);
     });
 }
 
-// A call that fails on every rank fails on one of them first, and that one is in its next call when it is told of the others'.
+// A call that fails on every rank fails on one rank first. That rank may already be in its next call when it hears from the
+// others.
 TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
 {
     on_each([&](zoff_comm *comm, unsigned rank) {
@@ -148,7 +150,7 @@ TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
             zoff_comm_exit(comm, false);
             zoff_comm_enter(comm, &channel, ZOFF_COMM_IN_DROP, {ZOFF_COMM_ABOUT_NOTHING, 0, 0, 0});
         }
-        if (rank == 0) // longer than others wait before they tell in which call they are
+        if (rank == 0) // longer than others wait before they report their call
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
         zoff_comm_work work = {};
         EXPECT_ZOFF_OK(zoff_comm_sum_scalars(comm, &x, 1, &work));
@@ -158,7 +160,7 @@ TEST_P(Several, ACallThatFailedElsewhereIsNoOtherCall)
     });
 }
 
-// One that failed on one rank only: the others would wait for ever for what that rank does not do any more.
+// The call failed on one rank only. The others would wait forever for an operation that this rank does not start.
 TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
 {
     const double deadline = 3;
@@ -179,7 +181,7 @@ TEST_P(Several, ACallThatFailedOnOneRankOnlyIsNamed)
     });
 }
 
-// A rank that has not come waits in a call of its own: the error of the others says in which.
+// The missing rank waits in another call. The error of the other ranks names that call.
 TEST_P(Several, WhereAMissingRankWaitsIsNamed)
 {
     const double deadline = 1.5;
@@ -198,10 +200,11 @@ TEST_P(Several, WhereAMissingRankWaitsIsNamed)
     });
 }
 
-// An operation of a channel that another rank has left can never be done. The error names that rank, and who says so.
+// An operation of a channel that another rank has left can never complete. The error names that rank and the rank that reports
+// it.
 TEST_P(Several, ARankThatLeavesAChannelIsNamed)
 {
-    const double deadline = tells_who() ? 3 : 1; // who cannot tell is waited for
+    const double deadline = tells_who() ? 3 : 1; // a communicator that does not name ranks fails at its deadline
     ASSERT_NO_FATAL_FAILURE(open(deadline));
     on_each([&](zoff_comm *comm, unsigned rank) {
         users one(comm, 1);
@@ -209,14 +212,14 @@ TEST_P(Several, ARankThatLeavesAChannelIsNamed)
         if (rank != 1) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, tells_who() ? "rank 1 has destroyed engine 1 (\"user0\")" : "did not arrive",
                               one.sum(0));
-            if (size == 2) { // else another rank may have said it first
+            if (size == 2) { // with more ranks another one may report it first
                 EXPECT_EQ(0u, std::string(zoff_last_error()).find("rank 0: ")) << zoff_last_error();
             }
         }
     });
 }
 
-// Calls that differ, so long ago that no rank tells of them any more: each call carries a digest of those before it.
+// The calls differed so long ago that no rank reports them any more. Each call carries a digest of all calls before it.
 TEST_P(Several, CallsThatDifferedLongAgoAreNoticed)
 {
     const double deadline = 3;

@@ -1,9 +1,10 @@
-/* fault_rank.c: one rank of a job in which the last one does wrong; faults.py reads what the others say. Arguments: a case, a
- * folder for the files of each rank, the deadline in seconds.
+/* fault_rank.c: one rank of a job in which the last rank misbehaves; faults.py checks what the others report.
+ * Arguments: a case, a folder for the files of each rank, the deadline in seconds. Cases:
  *
- *   mixed      each kind of operation twice over: the last rank stops itself, then it calls something else; a new group each
- * time leave      the last rank closes its communicator exit, die  the last rank ends without MPI_Finalize, or is killed, while
- * the others wait */
+ * - mixed: each kind of operation twice, each time in a new group. First the last rank stops itself, then it calls another
+ *   operation.
+ * - leave: the last rank closes its communicator.
+ * - exit, die: the last rank ends without MPI_Finalize, or is killed, while the others wait. */
 #include <zoff/mpi.h>
 
 #include "comm.h"
@@ -58,7 +59,7 @@ static zoff_comm *open_group(double deadline)
     return comm;
 }
 
-/* Whoever is late to a round holds up no test: this waits without spinning. */
+/* A barrier that waits without spinning, so that a rank that is late to a round does not slow down other tests. */
 static void meet(void)
 {
     MPI_Request request;
@@ -79,12 +80,12 @@ static void run_mixed(double deadline, char *in, char *out, int is_last)
         char title[64];
         snprintf(title, sizeof title, "%s %s", NAMES[kind], stops ? "stopped" : "other");
         zoff_comm *comm = open_group(deadline);
-        if (run(comm, kind, in, out) < 0) /* all is well at first */
+        if (run(comm, kind, in, out) < 0) /* the first operation must succeed */
             tell("warm-up", ZOFF_ERR_COMM, 0, comm);
         meet();
         const double from = now();
         if (is_last && stops)
-            raise(SIGSTOP); /* faults.py lets it go on when all others have spoken */
+            raise(SIGSTOP); /* faults.py continues this rank when all others have reported */
         const zoff_status status = run(comm, is_last && !stops ? (kind + 1) % 5 : kind, in, out);
         tell(title, status, now() - from, comm);
         meet();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""faults.py MPIRUN PROGRAM [step]: jobs of four ranks in which one does wrong. The others must say so in time, name the operation,
-its number and size, and the rank; and no process may be left behind. Ranks that are stopped are let go on here. "step": the
-program trains, and the rank stops in some phase of a step."""
+"""faults.py MPIRUN PROGRAM [step]: runs jobs of four ranks in which one misbehaves. The other ranks must report it in
+time and name the operation, its number and size, and the rank. No process may be left behind. This script continues
+ranks that stop themselves. With "step" the program trains, and the rank stops in some phase of a step."""
 import os
 import re
 import signal
@@ -43,7 +43,7 @@ def pids(folder):
 
 
 def job(case, limit, meanwhile=lambda folder: None):
-    """(exit status or None, seconds, {rank: lines}) of a job of that case."""
+    """Run a job of that case; return (exit status or None, seconds, {rank: lines})."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         with open(os.path.join(folder, "output"), "w", encoding="utf-8") as output:
@@ -60,7 +60,7 @@ def job(case, limit, meanwhile=lambda folder: None):
                         if state_of(pid) == "T":
                             os.kill(pid, signal.SIGKILL)
                     p.terminate()
-        for _ in range(100):  # mpirun waits for most of what it kills
+        for _ in range(100):  # mpirun waits for most processes that it kills
             left = [pid for pid in pids(folder) if state_of(pid) not in (None, "Z")]
             if not left:
                 break
@@ -76,7 +76,7 @@ def job(case, limit, meanwhile=lambda folder: None):
 
 
 def wake(folder):
-    """Let the last rank go on once every other one has told of the round in which it stopped."""
+    """Continue the last rank when every other rank has reported the round in which it stopped."""
     last = lines_of(folder, RANKS - 1)
     if last and state_of(last[0][1]) == "T":
         if all(len(lines_of(folder, rank)) > len(last) for rank in range(RANKS - 1)):
@@ -87,15 +87,16 @@ def check_mixed():
     status, _, told = job("mixed", 90, wake)
     expect(status == 0, f"mixed: status {status}")
     for rank in range(RANKS):
-        expect(len(told[rank]) == ROUNDS, f"mixed: rank {rank} told of {len(told[rank])} rounds of {ROUNDS}")
+        expect(len(told[rank]) == ROUNDS, f"mixed: rank {rank} reported {len(told[rank])} rounds of {ROUNDS}")
         for title, code, seconds, lets_go, words in told[rank]:
             kind, fault = title.split()
             where = f"mixed: rank {rank}: {title}: {words}"
-            # Who comes when the others have given up may find all that a barrier needs.
+            # The rank that continues after the others gave up may find everything that a barrier or broadcast needs, and
+            # succeed.
             expect(code == "-9" or code == "0" and fault == "stopped" and rank == RANKS - 1 and kind in ("barrier", "broadcast"), where)
-            expect(lets_go == "1", f"{where}: memory is held")
+            expect(lets_go == "1", f"{where}: memory is still in use")
             if fault == "stopped" and rank < RANKS - 1:
-                # Another rank's deadline may have begun, and been told of, a little earlier.
+                # Another rank's deadline may have started, and been reported, a little earlier.
                 expect(DEADLINE / 2 <= float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
                 expect(re.search(rf"{kind} number 2 of the gradients \(\d+ bytes\) has waited for {DEADLINE:g} s: rank 3 of 4 did not arrive", words), where)
             elif fault == "stopped" and code != "0":
@@ -107,12 +108,12 @@ def check_mixed():
 
 
 def check_step():
-    """Weights are as the outcome says, on every rank; and a rank that could not end its step says why."""
+    """Weights must match the reported outcome on every rank, and a rank that could not end its step must say why."""
     status, _, told = job("step", 120, wake)
     expect(status == 0, f"step: status {status}")
     seen = {}
     for rank in range(RANKS):
-        expect(len(told[rank]) == STEP_ROUNDS, f"step: rank {rank} told of {len(told[rank])} rounds of {STEP_ROUNDS}")
+        expect(len(told[rank]) == STEP_ROUNDS, f"step: rank {rank} reported {len(told[rank])} rounds of {STEP_ROUNDS}")
         for title, code, seconds, _, words in told[rank]:
             phase, outcome, weights = title.split()
             where = f"step: rank {rank}: {title}: {code}: {words}"
@@ -120,14 +121,15 @@ def check_step():
             if rank == RANKS - 1:
                 continue
             seen.setdefault(phase, set()).add(outcome)
-            # Messages are votes, flags, the last gradients or new weights. Who has all that it needs ends its step, whoever stops then.
+            # The messages are votes, flags, the last gradients or new weights. A rank that has received everything it needs
+            # ends its step, even if another rank stops then.
             in_wait = phase.endswith("_message")
             expect(code == "-9" or code == "0" and outcome == "AFTER" and in_wait, where)
             expect(float(seconds) <= DEADLINE + GRACE, f"{where}: took {seconds} s")
             if code == "-9":
                 expect(outcome == "BEFORE" or in_wait and outcome == "TORN", where)
                 expect(re.search(r"(all_to_all|all_gather|sum|broadcast|barrier) number \d+ of the [a-z]+ of engine 1 \(\"param0\"\) \(\d+ bytes\)", words), where)
-                # Another rank may have been late, too, where ranks share cores.
+                # Where ranks share cores, another rank may have been late, too.
                 expect(re.search(r"ranks? (\d, )*3 of 4 (did not arrive|stopped before it was done)", words), where)
     expect({"BEFORE", "TORN"} <= seen["early_message"] | seen["late_message"], f"step: outcomes seen: {seen}")
     print(f"outcomes on the others: { {phase: sorted(outcomes) for phase, outcomes in seen.items()} }")
@@ -142,7 +144,7 @@ def check_leave():
 
 
 def check_end(case):
-    """MPI itself ends the job; what the others manage to say is not asked for."""
+    """MPI itself ends the job; the messages of the other ranks are not checked."""
     status, took, _ = job(case, 20)
     expect(status not in (0, None), f"{case}: status {status}")
     expect(took <= 10, f"{case}: took {took:.1f} s")
@@ -151,15 +153,15 @@ def check_end(case):
 def main():
     global DEADLINE
     if sys.argv[3:] == ["step"]:
-        DEADLINE = 2.0  # a step is more work than an operation
+        DEADLINE = 2.0  # a step takes longer than one operation
         check_step()
-        print("\n".join(complaints) or "every step said how it ended, and the weights were so")
+        print("\n".join(complaints) or "every step reported its outcome, and the weights matched it")
         return 1 if complaints else 0
     check_mixed()
     check_leave()
     check_end("exit")
     check_end("die")
-    print("\n".join(complaints) or "every fault was told in time, and nothing was left behind")
+    print("\n".join(complaints) or "every fault was reported in time, and no process was left behind")
     return 1 if complaints else 0
 
 

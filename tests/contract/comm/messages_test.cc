@@ -1,5 +1,5 @@
-// messages_test.cc: what communicators over messages alone can do wrong: memory that the network still holds, a transport that
-// fails, and large pieces as many messages.
+// messages_test.cc: faults that only communicators over messages can have: memory that the network still uses, a transport that
+// fails, and large pieces sent as many messages.
 #include "post_office.h"
 
 #include <chrono>
@@ -40,7 +40,7 @@ struct pair_of_ranks {
     comm comms[2];
 };
 
-// A gather of two ranks.
+// A gather of two ranks, seen from one of them.
 struct gather {
     explicit gather(size_t bytes, unsigned rank) : in(bytes, (char)(rank + 1)), out(2 * bytes), each{bytes, bytes} {}
     zoff_status start(zoff_comm *comm)
@@ -58,7 +58,7 @@ struct gather {
     zoff_comm_work work = {};
 };
 
-// Both ranks by turns, until neither has anything left to wait for.
+// Poll both ranks in turn until neither has anything left to wait for.
 void poll_both(pair_of_ranks &p, gather (&g)[2], zoff_status (&status)[2])
 {
     status[0] = status[1] = ZOFF_PENDING;
@@ -83,7 +83,7 @@ TEST(CommMessages, LargePiecesAreManyMessages)
     EXPECT_EQ(2u * 24, p.office.large);
 }
 
-// The other rank may be stopped for ever: nothing large is begun for one that has not come.
+// The other rank may be stopped forever. Nothing large may be sent to a rank that has not arrived.
 TEST(CommMessages, NothingLargeIsSentToARankThatHasNotCome)
 {
     pair_of_ranks p(0.05);
@@ -95,11 +95,12 @@ TEST(CommMessages, NothingLargeIsSentToARankThatHasNotCome)
     EXPECT_TRUE(zoff_comm_lets_go(p.comms[0].get()));
 }
 
-// One that stops in the middle may hold what is under way to it, and that is said.
+// A rank that stops in the middle of an operation may leave a message to it in flight, which still uses memory.
+// zoff_comm_lets_go() says so.
 TEST(CommMessages, MemoryThatTheNetworkHoldsIsNotForgotten)
 {
 #if defined(ZOFF_TEST_SANITIZED_ADDRESS)
-    __lsan::ScopedDisabler disabler; // what is held is left to the network
+    __lsan::ScopedDisabler disabler; // memory that is still in use is left to the network
 #endif
     pair_of_ranks p(0.05);
     p.office.holds_large = true;
@@ -122,7 +123,8 @@ void expect_strike(zoff_status status)
     EXPECT_TRUE(status >= 0 || says) << words;
 }
 
-// At every call: an error with the transport's words, and nothing is left behind.
+// The transport fails at each of its calls in turn. The error must contain the transport's message, and nothing may be left
+// behind.
 TEST(CommMessages, ATransportThatFailsIsAnError)
 {
     for (int calls = 0; calls < 400; calls++) {
@@ -139,7 +141,8 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
         }
         {
 #if defined(ZOFF_TEST_SANITIZED_ADDRESS)
-            __lsan::ScopedDisabler disabler; // rank 0 may fail before it takes what rank 1 has sent: the network keeps that
+            __lsan::ScopedDisabler disabler; // rank 0 may fail before it receives the message of rank 1: the network keeps the
+                                             // message
 #endif
             for (unsigned rank = 0; rank < 2 && made[0] && made[1]; rank++)
                 EXPECT_ZOFF_OK(g[rank].start(made[rank]));
@@ -151,7 +154,7 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
             }
         }
         const bool went_well = office.fails_after > 0;
-        office.fails_after = -1; // what is left can be put away
+        office.fails_after = -1; // the rest can be freed
         EXPECT_TRUE(!went_well || g[0].out.back() == 2);
         EXPECT_TRUE(went_well || status[0] < 0 || status[1] < 0 || g[0].out == g[1].out);
         for (zoff_comm *one : made)
@@ -159,10 +162,10 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
         if (went_well)
             return;
     }
-    FAIL() << "it never went well";
+    FAIL() << "no number of calls was enough for success";
 }
 
-// Also where only what is large cannot be sent: not at the deadline, and not by trying for ever.
+// If only large messages cannot be sent, the error must come at once: not at the deadline, and without trying forever.
 TEST(CommMessages, APieceThatCannotBeSentIsToldAtOnce)
 {
     const double deadline = 60;
@@ -179,7 +182,7 @@ TEST(CommMessages, APieceThatCannotBeSentIsToldAtOnce)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "on strike", zoff_comm_poll(p.comms[rank].get(), &g[rank].work));
 }
 
-// What no rank of this version would send.
+// A message that no rank of this version would send.
 TEST(CommMessages, AMessageOfAnotherKindIsAnError)
 {
     post_office office(2);

@@ -1,4 +1,5 @@
-// mpi_main.cc: the contract of communicators as one rank of an MPI job. Rank 0 tells how it goes, the others what goes wrong.
+// mpi_main.cc: runs the communicator contract as one rank of an MPI job. Rank 0 prints all results, the other ranks only
+// failures.
 #include <gtest/gtest.h>
 #include <zoff/mpi.h>
 

@@ -1,6 +1,5 @@
-/* plugin_rank.c: one rank of a job whose program knows nothing of MPI: zoff finds the launcher's variables, loads the plug-in,
- * and that initialises and ends MPI. Arguments: what zoff_comm_open() is asked for, and the number of ranks that is expected.
- */
+/* plugin_rank.c: one rank of a job whose program does not know MPI. zoff finds the launcher's variables and loads the plug-in,
+ * which initialises and finalises MPI. Arguments: the name for zoff_comm_open(), and the expected number of ranks. */
 #include "comm.h"
 
 #include <stdio.h>
@@ -21,7 +20,7 @@ int main(int argc, char **argv)
     double sum = 1;
     if (zoff_comm_open(&opts, &comm) < 0 || zoff_comm_open(&opts, &second) < 0)
         return complain("open");
-    zoff_comm_close(second); /* the first keeps MPI up */
+    zoff_comm_close(second); /* the first communicator keeps MPI initialised */
     if (zoff_comm_sum_scalars(comm, &sum, 1, &work) < 0 || zoff_comm_wait(comm, &work) < 0)
         return complain("sum");
     printf("rank %u of %u: %g\n", zoff_comm_rank(comm), zoff_comm_size(comm), sum);

@@ -1,6 +1,5 @@
-// ranks.h: groups of ranks for the contract of communicators: threads of this process, or, compiled with ZOFF_RANKS_MPI, the
-// processes of an MPI job, where each runs the same tests and is one rank of each group. With ZOFF_RANKS_NCCL the threads join
-// over NCCL.
+// ranks.h: groups of ranks for the communicator contract. Ranks are threads of this process. With ZOFF_RANKS_MPI they are the
+// processes of an MPI job: each runs the same tests as one rank of each group. With ZOFF_RANKS_NCCL the threads join over NCCL.
 #ifndef ZOFF_TESTS_RANKS_H
 #define ZOFF_TESTS_RANKS_H
 
@@ -23,9 +22,9 @@ extern "C" {
 }
 
 struct kind {
-    const char *how;     // and of which
-    const char *backend; // as zoff_comm_get_info() tells
-    unsigned size;       // 0: as many as the job has
+    const char *how;     // how the group is opened: see open()
+    const char *backend; // the name that zoff_comm_get_info() gives
+    unsigned size;       // 0: all ranks of the job
 };
 
 inline zoff_comm_opts opts_of(double timeout_seconds, const char *backend = nullptr)
@@ -59,7 +58,7 @@ class Comm : public testing::TestWithParam<kind>
         if (part == MPI_COMM_NULL) {
             int world = 0;
             MPI_Comm_rank(MPI_COMM_WORLD, &world);
-            // Half of the ranks each, the last one first.
+            // Each group has half of the ranks, in reverse order.
             if (how == "half")
                 MPI_Comm_split(MPI_COMM_WORLD, world % 2, -world, &part);
             else
@@ -83,7 +82,7 @@ class Comm : public testing::TestWithParam<kind>
         meet(); // before the next test begins
     }
 
-    // All ranks of the group, without zoff.
+    // A barrier over all ranks of the group that does not use zoff.
     void meet()
     {
         MPI_Barrier(part);
@@ -94,9 +93,9 @@ class Comm : public testing::TestWithParam<kind>
     ~Comm() override
     {
         close();
-    } // before the office
+    } // before the office is destroyed
 
-    // Over NCCL those who leave wait for one another.
+    // Over NCCL the ranks that leave wait for one another.
     void close()
     {
         std::vector<zoff_comm *> open;
@@ -118,14 +117,14 @@ class Comm : public testing::TestWithParam<kind>
             const std::string words = zoff_test::open_nccl_group(timeout_seconds, made);
             if (words.find("no communicator \"nccl\" here") != std::string::npos ||
                 words.find("was asked for") != std::string::npos)
-                GTEST_SKIP() << words; // no GPU, or fewer than ranks
+                GTEST_SKIP() << words; // no GPU, or fewer GPUs than ranks
             ASSERT_EQ("", words);
             for (zoff_comm *comm : made)
-                comm->timeout_seconds = timeout_seconds; // joining had more, on a machine that is busy
+                comm->timeout_seconds = timeout_seconds; // joining had a longer deadline, for busy machines
         } else if (how == "messages") {
             office = std::make_unique<zoff_test::post_office>(size);
             for (unsigned rank = 0; rank < size; rank++) {
-                // Large pieces go as many messages, the last of them a short one.
+                // A large piece is sent as many messages, the last one shorter.
                 const zoff_comm_transport t = office->transport(rank, 5000);
                 ASSERT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made[rank]));
             }
@@ -138,7 +137,7 @@ class Comm : public testing::TestWithParam<kind>
             comms.emplace_back(comm);
     }
 
-    // Every rank at a time, each on a thread of its own.
+    // Call a function for all ranks at once, each on its own thread.
     void on_each(const std::function<void(zoff_comm *, unsigned)> &run)
     {
         std::vector<std::thread> threads;
@@ -155,7 +154,7 @@ class Comm : public testing::TestWithParam<kind>
         if (++come % size == 0)
             all_here.notify_all();
         EXPECT_TRUE(all_here.wait_for(lock, std::chrono::seconds(60), [&] { return come / size != round; }))
-            << "not all ranks have come";
+            << "some ranks have not arrived";
     }
 
     std::unique_ptr<zoff_test::post_office> office;
@@ -169,7 +168,7 @@ class Comm : public testing::TestWithParam<kind>
         return std::string(GetParam().backend) == "messages" || std::string(GetParam().backend) == "mpi";
     }
 
-    // Whether others learn which rank it was, and why.
+    // True if the other ranks learn which rank failed, and why.
     bool tells_who() const
     {
         return std::string(GetParam().backend) != "nccl";
@@ -179,7 +178,7 @@ class Comm : public testing::TestWithParam<kind>
     std::vector<zoff_test::comm> comms;
 };
 
-// Ranks that do not do as the others do: there must be others.
+// Tests of ranks that misbehave; they need at least two ranks.
 class Several : public Comm
 {
   protected:

@@ -50,7 +50,7 @@ class Store : public testing::TestWithParam<kind>
         store.reset(made);
     }
 
-    // The front of each chunk holds its number; the rest stays zero.
+    // The front of each chunk is filled with its number; the rest stays zero.
     void fill(size_t chunk, char *base)
     {
         ASSERT_TRUE(std::string(chunks[chunk].bytes, 0) == std::string(base, chunks[chunk].bytes)) << "chunk " << chunk;
@@ -75,7 +75,7 @@ class Store : public testing::TestWithParam<kind>
         return (char *)base;
     }
 
-    // The chunks that are in files, and their bytes.
+    // The chunks that are stored in files.
     std::vector<size_t> in_files()
     {
         std::vector<size_t> list;
@@ -144,7 +144,7 @@ TEST_P(Store, WhatIsFlushedComesBack)
             ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
             ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), round));
         }
-        // Read ahead something that is then given up.
+        // Start a fetch and a read ahead, and then cancel them.
         void *unused;
         size_t ahead = random() % list.size();
         if (zoff_offload_store_fetch(store.get(), ahead, &unused) == ZOFF_OK)
@@ -160,8 +160,8 @@ TEST_P(Store, WhatIsFlushedComesBack)
     ASSERT_ZOFF_OK(zoff_offload_store_drain(store.get()));
 }
 
-// A chunk that is written anew is not read; what was there counts again when it is given back as it was.
-TEST_P(Store, WhatIsClaimedIsWrittenAnewOrAsItWas)
+// A claimed chunk is not read. If it is released without a flush, its old content counts again.
+TEST_P(Store, AClaimedChunkIsRewrittenOrUnchanged)
 {
     log_catcher log;
     ASSERT_NO_FATAL_FAILURE(make(std::vector<zoff_store_chunk>(7, {65536, 65536})));
@@ -174,7 +174,7 @@ TEST_P(Store, WhatIsClaimedIsWrittenAnewOrAsItWas)
         void *base = nullptr;
         zoff_status status;
         zoff_store_stats before, after;
-        if (random() % 3 == 0) { // then its read is on its way already
+        if (random() % 3 == 0) { // its read may already be in flight
             ASSERT_ZOFF_OK(zoff_offload_store_ahead(store.get(), c));
         }
         zoff_offload_store_stats(store.get(), &before);
@@ -183,7 +183,7 @@ TEST_P(Store, WhatIsClaimedIsWrittenAnewOrAsItWas)
         ASSERT_ZOFF_OK(status);
         ASSERT_ZOFF_OK(zoff_offload_store_check(store.get(), c));
         zoff_offload_store_stats(store.get(), &after);
-        ASSERT_EQ(after.ahead_bytes - before.ahead_bytes, after.read_bytes - before.read_bytes) << "it was read";
+        ASSERT_EQ(after.ahead_bytes - before.ahead_bytes, after.read_bytes - before.read_bytes) << "a claimed chunk was read";
         const bool in_dram = zoff_offload_store_resident(store.get(), c);
         if (random() % 2) {
             want[c] = (char)random();
@@ -209,7 +209,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     ASSERT_NO_FATAL_FAILURE(make(std::vector<zoff_store_chunk>(9, {65536, 65536})));
     std::vector<void *> base(9);
     if (GetParam().tier == ZOFF_TIER_HOST) {
-        // In DRAM nothing is ever in flight: all can be borrowed, each has its own place.
+        // In DRAM nothing is ever in flight: all chunks can be borrowed, each at its own address.
         for (size_t c = 0; c < 9; c++)
             base[c] = borrow(c);
         EXPECT_EQ(9u, std::set<void *>(base.begin(), base.end()).size());
@@ -217,7 +217,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     }
     const std::vector<size_t> files = in_files();
     EXPECT_EQ(9 - std::min<size_t>(9, GetParam().residents), files.size());
-    // Residents can be borrowed at any time.
+    // Resident chunks can be borrowed at any time.
     for (size_t c = 0; c < 9; c++) {
         if (zoff_offload_store_resident(store.get(), c)) {
             ASSERT_ZOFF_OK(zoff_offload_store_fetch(store.get(), c, &base[c]));
@@ -226,7 +226,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     }
     const unsigned slots = GetParam().slots;
     if (files.size() > slots) {
-        // All slots can be borrowed at once, and not one more.
+        // All slots can be borrowed at once, but not one more.
         for (size_t i = 0; i < slots; i++)
             base[files[i]] = borrow(files[i]);
         void *more;
@@ -236,7 +236,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     }
     std::set<void *> places(base.begin(), base.end());
     places.erase(nullptr);
-    EXPECT_EQ(9 - files.size() + std::min<size_t>(slots, files.size()), places.size()) << "each has its own place";
+    EXPECT_EQ(9 - files.size() + std::min<size_t>(slots, files.size()), places.size()) << "each chunk has its own address";
     for (size_t c = 0; c < 9; c++) {
         if (zoff_offload_store_resident(store.get(), c)) {
             ASSERT_ZOFF_OK(zoff_offload_store_flush(store.get(), c));
@@ -247,7 +247,7 @@ TEST_P(Store, SeveralAreInFlightAtATime)
     zoff_offload_store_stats(store.get(), &stats);
     const size_t through = GetParam().persist ? 9 - files.size() : 0;
     EXPECT_EQ((files.empty() ? 0 : 65536u) + 65536u * through, stats.write_bytes)
-        << "what is resident is not written, unless it is to persist";
+        << "a resident chunk is not written, unless it persists";
     EXPECT_EQ(files.empty() ? 0u : 65536u * (slots + 1), stats.read_bytes);
 }
 
@@ -257,13 +257,13 @@ TEST_P(Store, NoChunksAtAll)
     ASSERT_NO_FATAL_FAILURE(make({}));
     EXPECT_ZOFF_OK(zoff_offload_store_pump(store.get()));
     EXPECT_ZOFF_OK(zoff_offload_store_drain(store.get()));
-    // Waiting for nothing is refused: it would be for ever.
+    // Waiting is refused when nothing is in flight: the wait would never end.
     if (GetParam().tier == ZOFF_TIER_NVME) {
         EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "none is in flight", zoff_offload_store_wait(store.get()));
     }
 }
 
-// What an optimizer without states has: chunks of no bytes, alone and between others. They are filled, never borrowed.
+// An optimizer without states has chunks of no bytes, alone or between others. They are filled, but never borrowed.
 TEST_P(Store, ChunksWithoutBytes)
 {
     log_catcher log;

@@ -1,5 +1,5 @@
-// swap_arrays.h: a store of chunks with three arrays, and a model that says what each array holds now, and what each record
-// that may count has named.
+// swap_arrays.h: a store of chunks with three arrays, and a model of their content: the bytes that each array holds now, and
+// the bytes that each record may name that could be found later.
 #ifndef ZOFF_TESTS_SWAP_ARRAYS_H
 #define ZOFF_TESTS_SWAP_ARRAYS_H
 #include "flush_fault.h"
@@ -29,7 +29,7 @@ struct arrays_kind {
 
 enum { ALL = ZOFF_STORE_ALL };
 
-// Chunks as they come: masters filled in part or more, no masters, one array, nothing, and arrays of several blocks.
+// All kinds of chunks: masters filled partly, further or fully, no masters, one array, no bytes, and arrays of several blocks.
 inline const std::vector<zoff_store_chunk> CHUNKS = {{20480, 4096, {4096, 12288, 20480}},
                                                      {20480, 8192, {4096, 12288, 20480}},
                                                      {20480, 20480, {4096, 12288, 20480}},
@@ -72,7 +72,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
     static size_t begin_of(size_t c, unsigned array) { return array ? end_of(c, array - 1) : 0; }
     static size_t bytes_of(size_t c, unsigned array) { return end_of(c, array) - begin_of(c, array); }
 
-    // What the bytes of an array are when it was written n times: every eleventh is the same.
+    // The bytes of an array after n writes. The pattern repeats every eleven bytes.
     static std::vector<char> content_of(size_t c, unsigned array, int n)
     {
         const size_t from = begin_of(c, array), count = bytes_of(c, array);
@@ -124,7 +124,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
         *out = (char *)base;
         return status == ZOFF_OK ? zoff_offload_store_check(store.get(), c) : status;
     }
-    // What fails is tried again; so is what had failed before.
+    // Borrow arrays. Retry what fails now, and what failed before.
     char *borrow(size_t c, unsigned arrays)
     {
         char *base = nullptr;
@@ -169,7 +169,8 @@ class Arrays : public testing::TestWithParam<arrays_kind>
             (void)zoff_offload_store_flush(store.get(), c);
         }
     }
-    // Until nothing fails. Each try has a number of its own, for a record that is said to have failed may be there.
+    // Commit until it succeeds. Each attempt has its own number, because a record whose write was reported as failed may still
+    // be in the file.
     void commit()
     {
         for (int tries = 0; tries < 50; tries++) {
@@ -191,12 +192,13 @@ class Arrays : public testing::TestWithParam<arrays_kind>
         ASSERT_ZOFF_OK(zoff_offload_store_rollback(store.get()));
         now = records[last];
     }
-    // The process ends; another one, with other residents and slots, finds the last record, or one that is said to have failed.
+    // Simulate the death of the process. A new store, with other residents and slots, must find the last record or one whose
+    // write was reported as failed.
     void die(size_t residents = SIZE_MAX, unsigned slots = 3)
     {
         for (size_t i = 0; i < GetParam().paths; i++)
             ASSERT_EQ(0, system(("cp '" + file(i) + "' '" + file(i) + ".dead'").c_str()));
-        (void)zoff_offload_store_drain(store.get()); // a queue that is closed warns of errors that nobody has heard
+        (void)zoff_offload_store_drain(store.get()); // closing a queue warns about errors that nobody has received
         store.reset();
         for (size_t i = 0; i < GetParam().paths; i++)
             ASSERT_EQ(0, rename((file(i) + ".dead").c_str(), file(i).c_str()));
@@ -211,7 +213,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
     }
     std::string file(size_t i) const { return folders[i].path + "/zoff-r0.states"; }
 
-    // By the record of the last commit of file 0.
+    // The entry of a chunk in the record of file 0's last commit.
     zoff_swap_entry entry(size_t chunk)
     {
         zoff_swap_found found;
@@ -231,7 +233,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
         const zoff_swap_entry e = entry(c);
         return {e.arrays[0].slot, e.arrays[1].slot, e.arrays[2].slot};
     }
-    // Bytes that `work` reads and writes.
+    // Returns the bytes that `work` reads and writes.
     std::pair<uint64_t, uint64_t> moved(const std::function<void()> &work)
     {
         zoff_store_stats before, after;
@@ -241,7 +243,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
         return {after.read_bytes - before.read_bytes, after.write_bytes - before.write_bytes};
     }
     typedef std::pair<uint64_t, uint64_t> bytes;
-    // Chunks 0, 1 and 2 take all slots.
+    // Evict all other chunks: chunks 0, 1 and 2 take all slots.
     void push_out()
     {
         for (size_t c : {0, 1, 2})
@@ -253,7 +255,7 @@ class Arrays : public testing::TestWithParam<arrays_kind>
     scratch_folder folders[2];
     store_ptr store;
     typedef std::vector<std::array<int, 3>> content;
-    content now = content(CHUNKS.size()); // how often each array was written
+    content now = content(CHUNKS.size()); // number of writes of each array
     std::map<int64_t, content> records = {{0, now}};
     int64_t last = 0, count = 0;
 };

@@ -1,4 +1,4 @@
-// swap_arrays_model_test.cc: windows, steps, commits, ways back and ends of processes in random order, whatever fails in
+// swap_arrays_model_test.cc: windows, steps, commits, rollbacks and process ends in random order, with random faults in
 // between.
 #include "aio_fault.h"
 #include "covering.h"
@@ -53,7 +53,7 @@ TEST_P(Arrays, AnythingMayFailInAnyOrder)
                 commit();
             if (what == 36 && GetParam().persist) {
                 (void)zoff_offload_store_rollback(store.get());
-                armed = false; // one read of a resident that fails begins it anew
+                armed = false; // no more faults: one failed read of a resident chunk would restart the rollback
                 roll_back();
             }
             armed = false;

@@ -1,4 +1,4 @@
-// swap_arrays_test.cc: the arrays of a chunk are borrowed, kept, written, verified and recorded each for itself.
+// swap_arrays_test.cc: each array of a chunk is borrowed, cached, written, verified and recorded on its own.
 #include "aio_fault.h"
 #include "swap_arrays.h"
 
@@ -13,8 +13,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Arrays,
 INSTANTIATE_TEST_SUITE_P(Kinds, ArraysThatPersist, testing::ValuesIn(PERSIST),
                          [](const auto &p) { return std::string(p.param.name); });
 
-// What is borrowed is read, and what is changed is written; the rest of the chunk is read when it is wanted.
-TEST_P(Arrays, OneIsMovedAlone)
+// Only borrowed arrays are read, and only changed arrays are written. The rest of the chunk is read when it is borrowed.
+TEST_P(Arrays, OnlyTheBorrowedArrayIsMoved)
 {
     ASSERT_NO_FATAL_FAILURE(open(0));
     const size_t c = 6;
@@ -22,14 +22,14 @@ TEST_P(Arrays, OneIsMovedAlone)
     ASSERT_NO_FATAL_FAILURE(commit());
     for (unsigned array = 0; array < 3; array++) {
         EXPECT_EQ(bytes(bytes_of(c, array), 0), moved([&] { write(c, 1u << array); }));
-        EXPECT_EQ(bytes(0, 0), moved([&] { write(c, 1u << array); })) << "it is at hand";
+        EXPECT_EQ(bytes(0, 0), moved([&] { write(c, 1u << array); })) << "the slot holds it already";
         EXPECT_EQ(bytes(0, bytes_of(c, array)), moved([&] { drain(); }));
         EXPECT_EQ(bytes(0, 0), moved([&] { read(c, 1u << array); })) << "still";
-        // The others are brought to the same slot.
+        // The other arrays are read into the same slot.
         EXPECT_EQ(bytes(CHUNKS[c].bytes - bytes_of(c, array), 0), moved([&] { read(c, ALL); }));
         ASSERT_NO_FATAL_FAILURE(push_out());
     }
-    // All three, one after the other: one write of each in the end.
+    // Change all three, one after the other: each is written only once.
     EXPECT_EQ(bytes(CHUNKS[c].bytes, CHUNKS[c].bytes), moved([&] {
                   for (unsigned array : {2u, 0u, 1u})
                       write(c, 1u << array);
@@ -38,8 +38,8 @@ TEST_P(Arrays, OneIsMovedAlone)
     ASSERT_NO_FATAL_FAILURE(read_all());
 }
 
-// An array that was never written is not read behind what was filled, also beside one that was written.
-TEST_P(Arrays, AFreshOneIsZerosBehindItsFront)
+// The part of a fresh array behind its fill is zeros and is never read, even if another array of the chunk was written.
+TEST_P(Arrays, AFreshArrayIsZerosBehindItsFill)
 {
     ASSERT_NO_FATAL_FAILURE(open(0));
     EXPECT_EQ(bytes(4096, 0), moved([&] { read(0, ALL); }));
@@ -58,8 +58,8 @@ TEST_P(Arrays, AFreshOneIsZerosBehindItsFront)
     }
 }
 
-// A read into a slot that holds what was put off: neither its end nor its failure loses that.
-TEST_P(Arrays, WhatWasPutOffOutlivesARead)
+// A read into a slot that holds deferred writes must not lose them, whether the read succeeds or fails.
+TEST_P(Arrays, DeferredWritesSurviveARead)
 {
     ASSERT_NO_FATAL_FAILURE(open(0));
     ASSERT_NO_FATAL_FAILURE(update_all());
@@ -85,7 +85,7 @@ TEST_P(Arrays, WhatWasPutOffOutlivesARead)
             zoff_offload_store_forget(store.get());
         if (way == 2)
             zoff_offload_store_drop(store.get(), 6);
-        ASSERT_NO_FATAL_FAILURE(drain()); // also with the read on its way
+        ASSERT_NO_FATAL_FAILURE(drain()); // also while the read is in flight
         ASSERT_ZOFF_OK(try_commit());
         ASSERT_NO_FATAL_FAILURE(read(6, ALL));
         if (GetParam().persist) {
@@ -94,8 +94,8 @@ TEST_P(Arrays, WhatWasPutOffOutlivesARead)
     }
 }
 
-// The write, the flush or the record of one array fails: nothing is recorded, and the others are not written for it.
-TEST_P(ArraysThatPersist, WhatFailsIsWrittenAgainAlone)
+// The write, the flush or the record of one array fails: nothing is committed, and the retry does not write the other arrays.
+TEST_P(ArraysThatPersist, OnlyTheFailedArrayIsWrittenAgain)
 {
     for (size_t residents : {0, 8}) {
         for (const char *what : {"write", "flush", "record"}) {
@@ -117,7 +117,7 @@ TEST_P(ArraysThatPersist, WhatFailsIsWrittenAgainAlone)
                 EXPECT_EQ(what[0] == 'w', drained < 0);
                 EXPECT_EQ(ZOFF_ERR_IO, try_commit()) << zoff_last_error();
                 armed = false;
-                if (array == 1) { // another process finds what was recorded before
+                if (array == 1) { // another process finds the previous record
                     ASSERT_NO_FATAL_FAILURE(die(residents));
                     if (what[0] != 'r') {
                         EXPECT_EQ(before, now);
@@ -137,8 +137,9 @@ TEST_P(ArraysThatPersist, WhatFailsIsWrittenAgainAlone)
     }
 }
 
-// Of a chunk some arrays are in doubt after a flush that failed, and another is newer in its slot: both come to the drive.
-TEST_P(ArraysThatPersist, DoubtIsOfArrays)
+// After a failed flush some arrays of a chunk are in doubt, and the slot holds a newer version of another. A retry must write
+// both to the drive.
+TEST_P(ArraysThatPersist, ARetryWritesTheArraysInDoubt)
 {
     for (const bool at_hand : {true, false}) {
         for (size_t residents : {0, 8}) {
@@ -171,7 +172,8 @@ TEST_P(ArraysThatPersist, DoubtIsOfArrays)
     }
 }
 
-// Arrays that were not written together lie in different places: one more request, and all else as ever.
+// Arrays that were not written together lie in different copies of the chunk. That costs one more request and changes nothing
+// else.
 TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
 {
     typedef std::array<unsigned, 3> slots;
@@ -195,7 +197,7 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
     const struct {
         unsigned written;
         int requests;
-    } cells[] = {{1, 2}, {4, 3}, {2, 1}}; // in the end all three were written
+    } cells[] = {{1, 2}, {4, 3}, {2, 1}}; // in the end all three arrays were written
     slots where = {a, a, a};
     for (const auto &cell : cells) {
         ASSERT_NO_FATAL_FAILURE(write(0, cell.written));
@@ -206,9 +208,9 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
         for (size_t other : {1, 2, 7})
             ASSERT_NO_FATAL_FAILURE(read(other, ALL));
         EXPECT_EQ(cell.requests, requests([&] { read(0, ALL); }));
-        // A step writes each to its other place.
+        // A step writes each array to its other copy.
         EXPECT_EQ(cell.requests, requests([&] { update(); }));
-        EXPECT_EQ(where, places(0)) << "which the record does not name";
+        EXPECT_EQ(where, places(0)) << "the record does not name these copies";
         ASSERT_NO_FATAL_FAILURE(roll_back());
         ASSERT_NO_FATAL_FAILURE(read_all());
         ASSERT_NO_FATAL_FAILURE(update());
@@ -216,7 +218,7 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
         for (unsigned &slot : where)
             slot = !slot;
         EXPECT_EQ(where, places(0));
-        ASSERT_NO_FATAL_FAILURE(update()); // and no record
+        ASSERT_NO_FATAL_FAILURE(update()); // without a commit
         ASSERT_NO_FATAL_FAILURE(die(0));
         ASSERT_NO_FATAL_FAILURE(update());
         ASSERT_NO_FATAL_FAILURE(commit());
@@ -228,7 +230,7 @@ TEST_P(ArraysThatPersist, MayLieInDifferentPlaces)
     }
 }
 
-// A bit is found in its own array, when that is read, and then nothing that was put off beside it is lost.
+// A flipped bit is detected when its own array is read. Deferred writes of the other arrays must not be lost.
 TEST_P(ArraysThatPersist, AFlippedBitIsFoundInItsArray)
 {
     const auto flip = [&](uint64_t at) {
@@ -265,7 +267,7 @@ TEST_P(ArraysThatPersist, AFlippedBitIsFoundInItsArray)
                                                     std::to_string(at) + " of '" + file(0)))
                 << words;
         }
-        ASSERT_NO_FATAL_FAILURE(commit()); // the others
+        ASSERT_NO_FATAL_FAILURE(commit()); // the other arrays
         flip(at + 77);
         ASSERT_NO_FATAL_FAILURE(read(0, ALL));
     }

@@ -15,11 +15,11 @@ extern "C" {
 
 namespace zoff_test
 {
-// The chunks of a small model and what should be in them: each byte of a chunk is a number that a step adds to.
+// The chunks of a small model and their expected content: a step adds 1 to every byte that it changes.
 class Commit : public testing::TestWithParam<size_t> // number of paths
 {
   protected:
-    // Every other chunk has three arrays, one of them none in front.
+    // Every other chunk has three arrays. In chunk 7 the first array is empty.
     Commit() : chunks(11, {20480, 4096})
     {
         for (size_t c = 1; c < chunks.size(); c += 2)
@@ -75,7 +75,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         return (char *)base;
     }
 
-    // Add 1 to each byte of some chunks (all for which `which` says so) and write them behind.
+    // Add 1 to each byte of the chunks for which `which` returns true, and start their writes.
     void change(std::function<bool(size_t)> which)
     {
         for (size_t c = 0; c < chunks.size(); c++) {
@@ -95,7 +95,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), t));
     }
 
-    // All chunks are as after `steps` steps.
+    // Expect all chunks as they are after `steps` steps.
     void expect(int steps)
     {
         for (size_t c = 0; c < chunks.size(); c++) {
@@ -108,7 +108,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         }
     }
 
-    // Opened again, at step t.
+    // Open the store again and expect step t.
     void expect_reopened(int64_t t)
     {
         int64_t found = -1;
@@ -119,7 +119,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
 
     std::string file(size_t i) const { return folders[i].path + "/zoff-r0.states"; }
 
-    // As a process leaves its files that dies now: copies, put in place of the files once the store is closed.
+    // Simulate a process that dies now: copy the files, close the store, and put the copies in place of the files.
     void die()
     {
         for (size_t i = 0; i < GetParam(); i++)
@@ -140,7 +140,7 @@ class Commit : public testing::TestWithParam<size_t> // number of paths
         close(fd);
     }
 
-    // Where the first array of a chunk lies now, by the record of generation g of file 0: offset of its content.
+    // The position of the first array of a chunk in file 0, by the record of generation g: the offset of its content.
     uint64_t place(uint64_t generation, size_t chunk)
     {
         zoff_swap_found found;

@@ -1,5 +1,5 @@
-// swap_file_test.cc: a state file belongs to one engine. Leftovers of dead runs are removed; files of living ones, and files
-// that are not ours, are not touched.
+// swap_file_test.cc: a state file belongs to one engine. Files that dead runs left are removed. Files of live runs, and files
+// of other programs, are not touched.
 #include "zoff_test.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ extern "C" {
 
 using namespace zoff_test;
 
-// The file system that a folder is said to be on; 0: the one it is on.
+// The file system type that statfs() pretends for every folder; 0: the true one.
 static long shared_magic;
 
 extern "C" int __real_fstatfs(int fd, struct statfs *out);
@@ -38,7 +38,7 @@ zoff_aio_opts options()
     return opts;
 }
 
-// Opened, with `bytes` reserved and its head page written.
+// Open a file, reserve `bytes` and write its head page.
 zoff_status open_file(const char *folder, unsigned rank, uint64_t bytes, const zoff_aio_opts *opts, zoff_swap_file *file)
 {
     zoff_status status = zoff_offload_swap_file_open(folder, rank, opts, file);
@@ -55,7 +55,7 @@ bool exists(const std::string &name)
     return stat(name.c_str(), &st) == 0;
 }
 
-// What a process leaves that dies between making its file and taking the name away: the file's first page under its name.
+// Leave what a process leaves that dies between creating its file and unlinking it: a named file with a head page.
 int leave(zoff_swap_file *file)
 {
     std::vector<char> page(4096);
@@ -82,7 +82,7 @@ TEST(SwapFile, IsReservedPrivateAndHasNoNameOnceItIsOpen)
     ASSERT_EQ(0, fstat(file.lock, &st));
     EXPECT_EQ(0600u, st.st_mode & 0777);
     EXPECT_EQ(0u, st.st_nlink);
-    EXPECT_GE(st.st_blocks * 512, 1 << 20) << "room must be reserved, not promised";
+    EXPECT_GE(st.st_blocks * 512, 1 << 20) << "space must be reserved on the disk, not only as file length";
     EXPECT_NE(name.find("-r3.swap"), std::string::npos);
     EXPECT_TRUE(is_empty(folder));
     zoff_offload_swap_file_close(&file);
@@ -93,7 +93,7 @@ TEST(SwapFile, AFolderInMemoryIsWarnedOf)
 {
     struct statfs fs;
     if (statfs("/dev/shm", &fs) != 0 || fs.f_type != TMPFS_MAGIC || access("/dev/shm", W_OK) != 0)
-        GTEST_SKIP() << "/dev/shm is not a tmpfs that can be written";
+        GTEST_SKIP() << "/dev/shm is not a writable tmpfs";
     log_catcher log;
     log.expect("/dev/shm is not on a disk but in memory");
     zoff_aio_opts opts = options();
@@ -132,7 +132,7 @@ TEST(SwapFile, AKilledRunLeavesNothing)
     }
     int state = 0;
     ASSERT_EQ(child, waitpid(child, &state, 0));
-    ASSERT_TRUE(WIFSIGNALED(state)) << "the child could not make its file";
+    ASSERT_TRUE(WIFSIGNALED(state)) << "the child could not create its file";
     EXPECT_TRUE(is_empty(folder));
 }
 
@@ -150,7 +150,7 @@ TEST(SwapFile, ADeadRunsFileIsRemovedAndTold)
     EXPECT_TRUE(log.contains("removed 1 state file that a dead run left in " + folder.path));
 }
 
-// As NFS with local locks, BeeGFS, 9p and virtiofs are: the lock of another host is not seen.
+// NFS with local locks, BeeGFS, 9p and virtiofs do not show the lock of another host.
 TEST(SwapFile, OnASharedFileSystemOnlyFilesOfThisBootAreRemoved)
 {
     scratch_folder folder;
@@ -158,18 +158,18 @@ TEST(SwapFile, OnASharedFileSystemOnlyFilesOfThisBootAreRemoved)
     zoff_swap_file file = {};
     ASSERT_ZOFF_OK(open_file(folder.path.c_str(), 0, 8192, &opts, &file));
     shared_magic = 0x6969;
-    int fd = leave(&file); // made by this boot
+    int fd = leave(&file); // created since this boot
     close(fd);
     {
         log_catcher log;
         zoff_offload_swap_file_clean(folder.path.c_str());
         EXPECT_TRUE(is_empty(folder));
     }
-    fd = leave(&file); // made by another: its boot differs
+    fd = leave(&file); // created by another boot: its boot id differs
     char boot = '?';
     ASSERT_EQ(1, pwrite(fd, &boot, 1, 104 + 3));
     close(fd);
-    close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600)); // not begun yet
+    close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600)); // still empty
     {
         log_catcher log;
         log.expect("may be in use by another host");
@@ -185,7 +185,7 @@ TEST(SwapFile, OnASharedFileSystemOnlyFilesOfThisBootAreRemoved)
 TEST(SwapFile, APersistentFileOfAnotherUserIsRefused)
 {
     if (geteuid() != 0)
-        GTEST_SKIP() << "only root can give a file away";
+        GTEST_SKIP() << "only root can change the owner of a file";
     log_catcher log;
     scratch_folder folder;
     zoff_aio_opts opts = options();
@@ -202,16 +202,16 @@ TEST(SwapFile, StrangersAreNotTouched)
 {
     log_catcher log;
     scratch_folder folder;
-    // Our kind of name, but not our head page; our name for a folder, a link, a pipe; another name.
+    // Our kind of name without our head page; our name for a folder, a link or a pipe; another name.
     auto write = [&](const char *name, const std::string &text) {
         FILE *f = fopen(folder.file(name).c_str(), "w");
         fwrite(text.data(), 1, text.size(), f);
         fclose(f);
     };
     write("zoff-thesis-1-final.swap", std::string(5000, 'x'));
-    write("zoff-extra.swap", std::string(5000, 0)); // as mkswap leaves the beginning of its file
+    write("zoff-extra.swap", std::string(5000, 0)); // like the beginning of a file made by mkswap
     write("zoff-vm-1-0123456789abcdef-r0.swap", std::string(5000, 'x'));
-    write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0)); // not private: not made by us
+    write("zoff-vm-2-0123456789abcdef-r0.swap", std::string(5000, 0)); // not private: another program made it
     write("notes.txt", "");
     write("zoff-.swp", "");
     ASSERT_EQ(0, mkdir(folder.file("zoff-vm-3-0123456789abcdef-r0.swap").c_str(), 0700));
@@ -227,7 +227,7 @@ TEST(SwapFile, AFileWhoseEngineDiedEarlyIsALeftoverToo)
     close(open(folder.file("zoff-vm-1-00000000000000aa-r0.swap").c_str(), O_CREAT | O_WRONLY,
                0600)); // before its head page was written
     int fd = open(folder.file("zoff-vm-2-00000000000000ab-r0.swap").c_str(), O_CREAT | O_WRONLY, 0600);
-    ASSERT_EQ(0, ftruncate(fd, 1 << 20)); // reserved, still all zeros
+    ASSERT_EQ(0, ftruncate(fd, 1 << 20)); // reserved, but still all zeros
     close(fd);
     log_catcher log;
     zoff_offload_swap_file_clean(folder.path.c_str());

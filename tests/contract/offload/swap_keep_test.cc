@@ -1,4 +1,5 @@
-// swap_keep_test.cc: files that persist: a store opened again holds what the last commit held, whatever happened after it.
+// swap_keep_test.cc: persistent files. A store that is opened again holds the content of the last commit, whatever happened
+// after that.
 #include "swap_commit.h"
 
 #include <random>
@@ -7,7 +8,7 @@ using namespace zoff_test;
 
 INSTANTIATE_TEST_SUITE_P(Paths, Commit, testing::Values(1, 2), [](const auto &p) { return std::to_string(p.param); });
 
-TEST_P(Commit, WhatWasCommittedIsThereAgain)
+TEST_P(Commit, ReopeningFindsTheLastCommit)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
@@ -19,7 +20,7 @@ TEST_P(Commit, WhatWasCommittedIsThereAgain)
     ASSERT_ZOFF_OK(open(options()));
     expect_reopened(3);
     step(4);
-    // With another budget: what was resident is streamed now, and the other way round.
+    // Open with another budget: chunks that were resident are streamed now, and the reverse.
     zoff_store_opts opts = options();
     opts.residents = 9;
     opts.slots = 2;
@@ -41,7 +42,7 @@ TEST_P(Commit, AProcessThatDiesLosesNoMoreThanItsOpenStep)
     for (int life = 0; life < 12; life++) {
         for (int k = random() % 3 + (life == 0); k > 0; k--)
             step(++t);
-        // Part of a step that is never committed, some chunks of it written.
+        // Begin a step that is never committed; some of its chunks are written.
         change([&](size_t) { return random() % 2 == 0; });
         die();
         ASSERT_ZOFF_OK(open(options()));
@@ -49,7 +50,7 @@ TEST_P(Commit, AProcessThatDiesLosesNoMoreThanItsOpenStep)
     }
 }
 
-TEST_P(Commit, PartOfTheChunksMayTakePart)
+TEST_P(Commit, AStepMayChangeSomeChunksOnly)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
@@ -60,10 +61,10 @@ TEST_P(Commit, PartOfTheChunksMayTakePart)
     }
     die();
     ASSERT_ZOFF_OK(open(options()));
-    expect(0 + 3); // each chunk in step 1 and in two of the six others
+    expect(0 + 3); // each chunk takes part in step 1 and in two of the six other steps
 }
 
-TEST_P(Commit, RolledBackIsAsCommitted)
+TEST_P(Commit, RollbackRestoresTheLastCommit)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
@@ -77,7 +78,7 @@ TEST_P(Commit, RolledBackIsAsCommitted)
     expect_reopened(2);
 }
 
-// No step needs room that the file does not have since it was made: no hole is left in it.
+// Seal writes every byte of the files, so that no later step needs new space on the disk.
 TEST_P(Commit, SealWritesEveryByteOfTheFiles)
 {
     log_catcher log;
@@ -85,7 +86,7 @@ TEST_P(Commit, SealWritesEveryByteOfTheFiles)
     for (size_t i = 0; i < GetParam(); i++) {
         int fd = ::open(file(i).c_str(), O_RDONLY);
         const off_t end = lseek(fd, 0, SEEK_END);
-        EXPECT_EQ(end, lseek(fd, 0, SEEK_HOLE)) << "a hole in file " << i;
+        EXPECT_EQ(end, lseek(fd, 0, SEEK_HOLE)) << "unwritten space in file " << i;
         close(fd);
     }
     uint64_t wanted = 0;
@@ -115,15 +116,15 @@ TEST_P(Commit, AFlippedBitIsFoundAndNamed)
     EXPECT_EQ(ZOFF_ERR_CORRUPT, status);
     const std::string words = zoff_last_error();
     EXPECT_NE(std::string::npos, words.find("chunk 2 (20480 bytes at offset " + std::to_string(at) + " of '" + file(0)));
-    // It is not borrowed; asked again it is read again, and now it is right.
+    // The damaged chunk is not lent. The next request reads it again, and now it is intact.
     spoil(file(0), (off_t)at + 12345);
     expect(1);
-    // A resident is read when the store is opened.
+    // A resident chunk is read when the store is opened.
     store.reset();
     spoil(file(0), (off_t)at + 12345);
     opts.residents = 11;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not what was written there", open(opts));
-    // Who does not look does not see.
+    // Without verification the damage is not detected.
     opts.verify = ZOFF_VERIFY_OFF;
     EXPECT_ZOFF_OK(open(opts));
 }
@@ -138,7 +139,7 @@ TEST_P(Commit, ASampleComesRoundToEachChunk)
     std::vector<bool> found(chunks.size());
     for (int64_t t = 1; t <= ZOFF_VERIFY_SAMPLES; t++) {
         step(t);
-        for (size_t c = 0; c < chunks.size(); c += 2) { // with two paths those of the first file
+        for (size_t c = 0; c < chunks.size(); c += 2) { // with two paths these are the chunks of the first file
             if (!chunks[c].bytes || c > 3)
                 continue;
             const off_t at = (off_t)place((uint64_t)t + 1, c);

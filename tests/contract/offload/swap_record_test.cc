@@ -1,18 +1,18 @@
-// swap_record_test.cc: the record that a commit writes: when it is written, what it counts, and what becomes of a torn one.
+// swap_record_test.cc: the record that a commit writes: when it is written, what it counts, and how a torn one is handled.
 #include "swap_commit.h"
 
 using namespace zoff_test;
 
-TEST_P(Commit, ATornRecordIsTheOneBefore)
+TEST_P(Commit, ATornRecordFallsBackToThePreviousOne)
 {
     log_catcher log;
-    log.expect("the commit record of step 2 in"); // both steps are named
+    log.expect("the commit record of step 2 in"); // the message names both steps
     log.expect("the states after step 1,");
     ASSERT_ZOFF_OK(open(options()));
     for (int64_t t = 1; t <= 2; t++)
-        step(t); // generation 1 is the first content: these are 2 and 3
+        step(t); // generation 1 is the first content: these are generations 2 and 3
     store.reset();
-    // Died inside of the commit of step 2: the head, or its table, is half written; generation 2 is whole.
+    // Simulate a process that died during the commit of step 2. The head or its table is half written; generation 2 is intact.
     spoil(file(0), 4096 + 60);
     ASSERT_ZOFF_OK(open(options()));
     expect_reopened(1);
@@ -23,12 +23,12 @@ TEST_P(Commit, ATornRecordIsTheOneBefore)
     expect_reopened(1);
 }
 
-// A count of steps that is 0 again does not make the states those of a run that never began.
-TEST_P(Commit, TheCountOfStepsDoesNotSayWhetherThereWasOne)
+// A step count that is set back to 0 must not make the states look like those of a run that never took a step.
+TEST_P(Commit, AStepCountOf0IsNoFreshRun)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
-    ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0)); // still before the first step
+    ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0)); // still counts as before the first step
     ASSERT_ZOFF_OK(open(options()));
     int64_t t = -1;
     EXPECT_FALSE(zoff_offload_store_reopened(store.get(), &t));
@@ -45,7 +45,7 @@ TEST_P(Commit, TheCountOfStepsDoesNotSayWhetherThereWasOne)
     EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
 }
 
-// Nothing is recorded while a write is on its way, or a chunk is lent, also where a caller forgets to drain.
+// No record is written while a write is in flight or a chunk is borrowed, even if the caller forgets to drain.
 TEST_P(Commit, NothingIsRecordedThatIsNotWritten)
 {
     log_catcher log;
@@ -69,7 +69,7 @@ TEST_P(Commit, BytesWrittenAreCountedOverAllRuns)
     step(1);
     step(2);
     zoff_offload_store_stats(store.get(), &stats);
-    EXPECT_EQ(4u * 10 * 20480, stats.lifetime_write_bytes) << "both places of the first content, and two steps";
+    EXPECT_EQ(4u * 10 * 20480, stats.lifetime_write_bytes) << "the first content in both copies, and two steps";
     EXPECT_EQ(2u * 10 * 20480, stats.write_bytes);
     ASSERT_ZOFF_OK(open(options()));
     step(3);

@@ -1,4 +1,5 @@
-// swap_reopen_test.cc: files of an earlier process: what is taken over, what is begun anew, and what is refused.
+// swap_reopen_test.cc: files of an earlier process: when they are reused, when they are started afresh, and when they are
+// refused.
 #include "swap_commit.h"
 
 extern "C" {
@@ -7,7 +8,7 @@ extern "C" {
 
 using namespace zoff_test;
 
-// One file is committed as a whole; of two, one comes first.
+// A commit of two files is not atomic: one record is written before the other.
 class CommitOfTwo : public Commit
 {
 };
@@ -20,7 +21,7 @@ TEST_P(CommitOfTwo, ACrashInBetweenGoesBackToWhatBothHave)
     step(1);
     ASSERT_EQ(0, system(("cp '" + file(1) + "' '" + file(1) + ".before'").c_str()));
     change([](size_t) { return true; });
-    // The data of both is written, and the record of the first one.
+    // Keep the files as they are when the data of both and only the record of the first are written.
     ASSERT_EQ(0, system(("cp '" + file(1) + "' '" + file(1) + ".dead'").c_str()));
     ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 2));
     store.reset();
@@ -30,7 +31,7 @@ TEST_P(CommitOfTwo, ACrashInBetweenGoesBackToWhatBothHave)
     step(2);
     step(3);
     store.reset();
-    // A file of long ago does not belong to the other one.
+    // An old file does not match the other one.
     ASSERT_EQ(0, rename((file(1) + ".before").c_str(), file(1).c_str()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "does not have generation 2 any more, which is the newest that all files have",
                       open(options()));
@@ -38,7 +39,7 @@ TEST_P(CommitOfTwo, ACrashInBetweenGoesBackToWhatBothHave)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "one of them has lost its state file", open(options()));
 }
 
-// Writes head and table of file 0 anew after `change`, with checksums that hold: a record that somebody has forged.
+// Simulate a forged record: write head and table of file 0 again after `change`, with valid checksums.
 static void forge(const std::string &name, const std::function<void(zoff_swap_head &, zoff_swap_entry *)> &change)
 {
     int fd = open(name.c_str(), O_RDWR);
@@ -68,12 +69,12 @@ TEST_P(Commit, ARecordThatIsForgedIsRefused)
     const std::string kept = file(0) + ".kept";
     ASSERT_EQ(0, system(("cp '" + file(0) + "' '" + kept + "'").c_str()));
     const std::function<void(zoff_swap_head &, zoff_swap_entry *)> lies[] = {
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[1] = e[0]; }, // one chunk twice
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[1] = e[0]; }, // the same chunk twice
         [](zoff_swap_head &, zoff_swap_entry *e) { std::swap(e[0].chunk, e[1].chunk); },
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = e[0].offset; }, // two chunks in one place
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = e[0].offset; }, // two chunks at the same offset
         [](zoff_swap_head &, zoff_swap_entry *e) { e[1].offset = 0; },
         [](zoff_swap_head &h, zoff_swap_entry *e) { e[1].offset = h.file_bytes; },
-        [](zoff_swap_head &, zoff_swap_entry *e) { e[1].chunk = 4; }, // that is empty
+        [](zoff_swap_head &, zoff_swap_entry *e) { e[1].chunk = 4; }, // an empty chunk
         [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[0].slot = 2; },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[1].slot = 2; },
         [](zoff_swap_head &, zoff_swap_entry *e) { e[0].arrays[2].flags = 8; },
@@ -92,8 +93,8 @@ TEST_P(Commit, ARecordThatIsForgedIsRefused)
     ASSERT_EQ(0, system(("cp '" + kept + "' '" + file(0) + "'").c_str()));
     struct stat whole;
     ASSERT_EQ(0, stat(file(0).c_str(), &whole));
-    ASSERT_EQ(0,
-              truncate(file(0).c_str(), whole.st_size - 4096)); // busybox's program, in a guest, cannot take away from a size
+    ASSERT_EQ(0, truncate(file(0).c_str(), whole.st_size - 4096)); // the truncate of busybox, used in a guest, cannot shrink a
+                                                                   // file by an amount
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "it was cut", open(options()));
     ASSERT_EQ(0, rename(kept.c_str(), file(0).c_str()));
     ASSERT_ZOFF_OK(open(options()));
@@ -110,7 +111,7 @@ TEST_P(Commit, FilesOfAnotherFormatAreRefusedByName)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "is a state file of format 2", open(options()));
 }
 
-// What a chunk that was never flushed holds is what the run filled that made the file.
+// A chunk that was never flushed holds the fill of the run that created the file.
 TEST_P(Commit, FreshChunksAreReadAsTheyWereFilled)
 {
     log_catcher log;
@@ -132,7 +133,7 @@ TEST_P(Commit, FreshChunksAreReadAsTheyWereFilled)
     }
 }
 
-TEST_P(Commit, WhatDoesNotFitIsRefusedWithTheReason)
+TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
 {
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
@@ -153,11 +154,11 @@ TEST_P(Commit, WhatDoesNotFitIsRefusedWithTheReason)
         std::swap(paths[0], paths[1]);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "give the same folders in the same order as then", open(opts));
     }
-    // All of it is still there.
+    // The refusal has changed nothing in the files.
     ASSERT_ZOFF_OK(open(options()));
     expect_reopened(1);
     store.reset();
-    // Both records damaged.
+    // Damage both records.
     spoil(file(0), 8, 8);
     spoil(file(0), 4096 + 8, 8);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "both of its commit records are damaged", open(options()));
@@ -172,14 +173,14 @@ TEST_P(Commit, BeforeTheFirstStepThereIsNothingToKeep)
     log_catcher log;
     ASSERT_ZOFF_OK(open(options()));
     store.reset();
-    // Another model may take its place.
+    // Before the first step another model may replace this one.
     zoff_store_opts opts = options();
     opts.layout = 5;
     ASSERT_ZOFF_OK(open(opts));
     expect(0);
     step(1);
     store.reset();
-    // A file that was begun: torn in the very first record, or blank.
+    // A file whose creation was interrupted: torn in its very first record, or blank.
     for (size_t i = 0; i < GetParam(); i++) {
         ASSERT_EQ(0, truncate(file(i).c_str(), 0));
         ASSERT_EQ(0, truncate(file(i).c_str(), 1 << 16));
@@ -189,7 +190,7 @@ TEST_P(Commit, BeforeTheFirstStepThereIsNothingToKeep)
     expect(0);
 }
 
-TEST_P(Commit, HowItWasCutIsKnownBeforeItIsOpened)
+TEST_P(Commit, ChunkLimitsAreKnownBeforeOpening)
 {
     log_catcher log;
     size_t bytes, elements;
@@ -205,12 +206,12 @@ TEST_P(Commit, HowItWasCutIsKnownBeforeItIsOpened)
     const int input = dup(0);
     close(0); // a program without standard input: the file becomes descriptor 0
     EXPECT_TRUE(zoff_offload_persisted_limits(folders[0].path.c_str(), 0, &bytes, &elements));
-    EXPECT_EQ(-1, fcntl(0, F_GETFD)) << "the file is open still";
+    EXPECT_EQ(-1, fcntl(0, F_GETFD)) << "the file is still open";
     dup2(input, 0);
     close(input);
 }
 
-// Several ranks go on with a generation that all of them have: that may be the one before the last of this rank.
+// Ranks resume with a generation that all of them have. For this rank that may be the one before its last.
 TEST_P(Commit, ARankMayGoBackByOneGeneration)
 {
     log_catcher log;
@@ -234,7 +235,7 @@ TEST_P(Commit, ARankMayGoBackByOneGeneration)
     ASSERT_ZOFF_OK(open(opts)) << "the refusal has changed nothing";
     expect_reopened(1);
     ASSERT_ZOFF_OK(open(options()));
-    expect_reopened(1); // what came later is forgotten in the files, too
+    expect_reopened(1); // later generations are discarded in the files, too
     step(2);
     opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
         told = *found;
@@ -243,7 +244,7 @@ TEST_P(Commit, ARankMayGoBackByOneGeneration)
     };
     ASSERT_ZOFF_OK(open(opts));
     EXPECT_EQ(3u, told.generation);
-    expect(0); // all of it anew
+    expect(0); // write all of it afresh
     ASSERT_ZOFF_OK(open(opts));
-    EXPECT_FALSE(told.reopened) << "these files were never stepped";
+    EXPECT_FALSE(told.reopened) << "no step was ever committed to these files";
 }

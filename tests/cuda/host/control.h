@@ -1,5 +1,5 @@
-// control.h: how a test steers the CUDA runtime that is made of threads (cudart.cc). Found by dlsym() in libcudart, so that the
-// same test runs over the real one, where there is nothing to steer.
+// control.h: functions with which a test steers the CUDA runtime made of threads (cudart.cc). Tests find them by dlsym() in
+// libcudart, so that the same test also runs over the real one, where they do not exist.
 #ifndef ZOFF_TESTS_CUDA_CONTROL_H
 #define ZOFF_TESTS_CUDA_CONTROL_H
 
@@ -8,12 +8,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-// A call fails after so many that go well: an allocation for want of memory, from then on each; another one for the device is
-// lost. "capture": streams are being captured.
+// Let a call fail after `after` successes. An allocation then fails always, for lack of memory; any other call loses the
+// device. "capture": all streams count as being captured.
 void zoff_cudart_fail(const char *call, int after);
-// Nothing fails any more, and any memory is pinned again.
+// End all failures and all limits on pinned memory.
 void zoff_cudart_heal(void);
-// No more bytes than this are pinned at a time.
+// Refuse to pin more bytes than this at a time.
 void zoff_cudart_pin_most(size_t bytes);
 #ifdef __cplusplus
 }

@@ -1,7 +1,9 @@
-// cudart.cc: a CUDA runtime whose device is made of threads, under the name of the real one: what libzoff_cuda.so calls of it.
-// So the plug-in that is shipped runs where there is no GPU: its streams are those of the accelerator "emulated", its memory is
-// the process', and its kernels are kernels.cu, compiled for the CPU. It is stricter than the real one: an asynchronous copy
-// from or to memory that is neither a device's nor pinned is an error.
+// cudart.cc: a CUDA runtime whose device is made of threads. It has the name of the real one and the functions that
+// libzoff_cuda.so calls, so that the shipped plug-in runs without a GPU.
+//
+// Its streams are those of the accelerator "emulated", its memory is memory of the process, and its kernels are kernels.cu,
+// compiled for the CPU. It is stricter than the real runtime: an asynchronous copy is an error if either side is neither device
+// memory nor pinned.
 //
 // Tests steer it through functions zoff_cudart_*(): see control.h.
 #include "grid.h"
@@ -28,8 +30,8 @@ thread_local cudaError_t last = cudaSuccess;
 thread_local int device = 0;
 
 std::mutex lock;
-std::map<std::string, int> fails; // by call: how many more go well; below 0: any number
-cudaError_t lost = cudaSuccess;   // what every call says
+std::map<std::string, int> fails; // by call: number of successes left; negative: no failure
+cudaError_t lost = cudaSuccess;   // the result of every call
 
 cudaError_t say(cudaError_t error)
 {
@@ -84,7 +86,7 @@ cudaError_t of(zoff_status status)
     return say(status == ZOFF_OK ? cudaSuccess : status == ZOFF_PENDING ? cudaErrorNotReady : cudaErrorUnknown);
 }
 
-// The default stream is there from the beginning.
+// The default stream always exists.
 void *real(cudaStream_t stream)
 {
     static void *const first = [] {
@@ -163,7 +165,7 @@ cudaError_t cudaSetDevice(int index)
     return cudaSuccess;
 }
 
-// There is no driver.
+// This runtime has no driver.
 cudaError_t cudaGetDriverEntryPoint(const char *, void **, unsigned long long, enum cudaDriverEntryPointQueryResult *)
 {
     return say(cudaErrorNotSupported);
@@ -203,7 +205,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
     return cudaSuccess;
 }
 
-// The system has no such device.
+// An address that no device of the system has.
 cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int)
 {
     snprintf(id, (size_t)length, "%s", "FFFF:FF:1F.0");
@@ -232,7 +234,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-// What is captured may have been any stream; of the default one CUDA says no more than that.
+// Tests do not say which stream is captured, so every stream counts as captured. For the default stream CUDA gives this error.
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
     std::lock_guard<std::mutex> hold(lock);
@@ -362,7 +364,7 @@ cudaError_t cudaMemsetAsync(void *dst, int, size_t bytes, cudaStream_t stream)
     return of(ops()->zero(threads(), real(stream), dst, bytes));
 }
 
-/* ---- kernels: those that the plug-in registers are looked up by name among those compiled for the CPU ---- */
+/* ---- kernels: each registered kernel is found by name among those compiled for the CPU ---- */
 
 static std::map<const void *, std::string> &registered()
 {
@@ -397,7 +399,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *, const void *entry
     return registered().count(entry) ? cudaSuccess : say(cudaErrorInvalidDeviceFunction);
 }
 
-// Of what nvcc writes for `<<<>>>`, which nobody calls.
+// A part of nvcc's code for `<<<>>>` that is never called.
 cudaError_t __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *)
 {
     return say(cudaErrorNotSupported);

@@ -1,5 +1,6 @@
-// device.h: what nvcc gives a kernel, for g++: kernels.cu is compiled for the CPU with this in front, and cudart.cc runs it.
-// The threads of a warp that shuffle are fibers of one thread; those of other kernels are turns of a loop.
+// device.h: replaces, for g++, the device functions that nvcc provides. kernels.cu is compiled for the CPU with this file in
+// front, and cudart.cc runs it. In kernels that shuffle, the threads of a warp are fibers of one thread. In other kernels they
+// are iterations of a loop.
 #ifndef ZOFF_TESTS_CUDA_DEVICE_H
 #define ZOFF_TESTS_CUDA_DEVICE_H
 
@@ -22,7 +23,8 @@
 namespace zoff_test
 {
 extern thread_local dim3 thread_index, block_index, block_size, grid_size;
-// What thread lane + delta of the same group of `width` lanes has given; of one that is not in the group: one's own.
+// Return the value given by thread lane + delta of the same group of `width` lanes, or the caller's own if there is no such
+// lane.
 double shuffle_down(double mine, unsigned delta, unsigned width);
 } // namespace zoff_test
 

@@ -1,5 +1,5 @@
-// grid.cc: all threads of a grid, one after the other. Where they exchange values a warp is 32 fibers: each runs until it has
-// given its value, and goes on when all have.
+// grid.cc: runs all threads of a grid, one after the other. If they exchange values, a warp is 32 fibers. Each fiber runs until
+// it has given its value, and continues when all fibers have.
 #include "grid.h"
 
 #include <cstdlib>
@@ -32,7 +32,7 @@ void enter()
     current->done[current->lane] = true;
 }
 
-// Turn by turn until all are through; a turn ends where a value was given.
+// Run all fibers in rounds until they end. A round ends for a fiber when it gives a value.
 void run_warp(unsigned first_thread, const std::function<void()> &thread)
 {
     warp w;
@@ -51,7 +51,7 @@ void run_warp(unsigned first_thread, const std::function<void()> &thread)
             thread_index.x = first_thread + w.lane;
             swapcontext(&w.scheduler, &w.fibers[w.lane]);
             if (w.done[w.lane] != w.done[0])
-                abort(); // threads of a warp that shuffle do so equally often
+                abort(); // all threads of a warp must shuffle equally often
         }
     }
     current = nullptr;
@@ -71,12 +71,13 @@ void run_block(bool shuffles, const std::function<void()> &thread)
 }
 } // namespace
 
-// Values are given before any is taken: that is the turn. They are taken before any of the next round is given: another one.
+// All values of a round are given before any is read; the first switch ensures this. All are read before any of the next round
+// is given; the second switch ensures that.
 double shuffle_down(double mine, unsigned delta, unsigned width)
 {
     warp *w = current;
     if (!w)
-        abort(); // the table of cudart.cc does not say that this kernel shuffles
+        abort(); // the table in cudart.cc does not list this kernel as one that shuffles
     const unsigned lane = w->lane;
     w->given[lane] = mine;
     swapcontext(&w->fibers[lane], &w->scheduler);

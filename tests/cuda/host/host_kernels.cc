@@ -1,9 +1,9 @@
-// host_kernels.cc: kernels.cu for the CPU: the very text, with device.h instead of what nvcc brings.
+// host_kernels.cc: kernels.cu compiled for the CPU, unchanged, with device.h in place of nvcc's headers.
 #include "host_kernels.h"
 
 #include <cstring>
 
-// Nobody launches from here.
+// The launch functions of kernels.cu are never called in this build.
 #define ZOFF_LAUNCH(kernel, grid, block, stream, argument)                                                                     \
     ((void)(argument), (void)(block), (void)(grid), cudaErrorNotSupported)
 #include "kernels.cu"

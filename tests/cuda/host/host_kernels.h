@@ -1,4 +1,4 @@
-// host_kernels.h: the kernels of the plug-in as they were compiled for the CPU, by name.
+// host_kernels.h: finds the plug-in's kernels, compiled for the CPU, by name.
 #ifndef ZOFF_TESTS_CUDA_HOST_KERNELS_H
 #define ZOFF_TESTS_CUDA_HOST_KERNELS_H
 
@@ -12,7 +12,7 @@ struct launched {
     bool shuffles;
     std::function<void()> thread;
 };
-// NULL where there is none of that name. The arguments are copied.
+// Return the kernel, or NULL if there is none of that name. Copies the arguments.
 launched *find_kernel(const char *name, void **arguments);
 } // namespace zoff_test
 

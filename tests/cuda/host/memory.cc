@@ -1,4 +1,4 @@
-// memory.cc: which memory is a device's, and which is pinned.
+// memory.cc: keeps track of device memory and of pinned memory.
 #include "memory.h"
 
 #include "control.h"
@@ -16,8 +16,8 @@ namespace zoff_test
 namespace
 {
 enum : size_t {
-    LARGE = 1 << 20,     // is given back to the kernel, as a device's is to the device
-    POISONED = 256 << 10 // at each end of what is given out
+    LARGE = 1 << 20,     // larger blocks are mapped, so that freeing returns them to the kernel, as freeing device memory does
+    POISONED = 256 << 10 // poisoned bytes at each end of a block
 };
 struct range {
     size_t bytes;
@@ -27,7 +27,7 @@ std::mutex lock;
 std::map<const char *, range> ranges; // by their first byte
 std::atomic<size_t> most{(size_t)-1};
 
-// The range with this byte, or the end.
+// The range that contains this byte, or the end.
 std::map<const char *, range>::iterator find(const char *byte)
 {
     auto after = ranges.upper_bound(byte);
@@ -65,8 +65,8 @@ void *get_memory(size_t bytes, cudaMemoryType kind)
                                  : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!memory || memory == MAP_FAILED)
         return nullptr;
-    // Code that reads memory before it writes it must not find zeros. A default run poisons the ends only: to touch every page
-    // of what is mostly unused would be most of a test's time.
+    // Code that reads memory before it writes must not find zeros. A default run poisons only the ends of a block: touching
+    // every page of mostly unused memory would take most of a test's time.
     const char *full = getenv("ZOFF_TEST_FULL");
     const size_t end = full && *full && strcmp(full, "0") ? bytes : std::min<size_t>(bytes, POISONED);
     memset(memory, 0xa5, end);

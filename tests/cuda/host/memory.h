@@ -1,4 +1,4 @@
-// memory.h: which memory is a device's, and which is pinned.
+// memory.h: keeps track of device memory and of pinned memory.
 #ifndef ZOFF_TESTS_CUDA_MEMORY_H
 #define ZOFF_TESTS_CUDA_MEMORY_H
 
@@ -9,9 +9,10 @@ namespace zoff_test
 {
 void *get_memory(size_t bytes, cudaMemoryType kind);
 void free_memory(void *memory);
-bool add_memory(void *memory, size_t bytes, cudaMemoryType kind); // false: part of it is known already
-size_t remove_memory(void *memory);                               // how many bytes; 0: it is not known
-// Of all of these bytes; unregistered where they are not all of one range.
+bool add_memory(void *memory, size_t bytes, cudaMemoryType kind); // false: part of it is registered already
+size_t remove_memory(void *memory);                               // returns the number of bytes; 0: the memory is not
+                                                                  // registered
+// The kind of all these bytes; "unregistered" if they are not within one range.
 cudaMemoryType kind_of(const void *memory, size_t bytes);
 size_t pin_most();
 } // namespace zoff_test

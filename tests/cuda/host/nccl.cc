@@ -1,10 +1,16 @@
-// nccl.cc: an NCCL whose ranks are threads of one process, under the name of the real one: what libzoff_nccl.so calls of it. A
-// group of sends and receives, and a sum, is one function in the CUDA stream, which holds that stream up until all partners
-// have come, as the kernel does on a GPU; it gets there after a few looks at the communicator, as with one that does not block.
-// It is stricter than the real one: communicators must not block, say ncclInProgress for a few looks after everything, and take
-// nothing meanwhile; a message of another length than what is expected is an error; memory that is not the device's is, too.
-// The first group of a communicator connects its ranks, and the first sum does: it is not in the stream before all have called.
-// Sums are added up from the last rank to the first: nobody may count on the other order.
+// nccl.cc: an NCCL whose ranks are threads of one process. It has the name of the real one and the functions that
+// libzoff_nccl.so calls.
+//
+// A group of sends and receives is one function in the CUDA stream, and so is a sum. As the kernel on a GPU does, it blocks the
+// stream until all partners have arrived. It enters the stream after a few polls of the communicator, as with a communicator
+// that does not block.
+//
+// This NCCL is stricter than the real one. Communicators must be non-blocking. After every call they return ncclInProgress for
+// a few polls and accept no other call in that time. A message of an unexpected length is an error, and so is memory that is
+// not the device's.
+//
+// The first group of a communicator connects its ranks, and so does the first sum: it enters the stream only when all ranks
+// have called. Sums are computed from the last rank to the first, so that no test can depend on the other order.
 //
 // Tests steer it through functions zoff_nccl_*(): see nccl_control.h.
 #include "nccl_control.h"
@@ -30,9 +36,9 @@ namespace
 {
 enum { LOOKS = 3 };
 
-std::mutex lock; // of everything here
+std::mutex lock; // guards everything here
 
-// Something that was sent and not received yet. The receiver copies.
+// A message that was sent and not received yet. The receiver copies the data.
 struct message {
     ncclComm *from;
     const void *data;
@@ -40,18 +46,18 @@ struct message {
     bool *is_taken;
 };
 
-// What ranks add up, until the last one has its piece of it.
+// Inputs of a sum; freed when the last rank has taken its piece.
 struct sum {
-    std::vector<const float *> in; // by rank; NULL: it has not come, or is gone
+    std::vector<const float *> in; // by rank; NULL: the rank has not arrived, or has left
     std::vector<size_t> counts;
     int taken = 0;
 };
 
-// Ranks that have the same id.
+// Ranks with the same id.
 struct group {
     std::condition_variable changed;
     int size, joined = 0, finalized = 0;
-    int exchanging = 0, adding = 0;                           // ranks that have begun to, once
+    int exchanging = 0, adding = 0;                           // number of ranks that have started their first one
     std::map<int, sum> sums;                                  // by number
     std::map<std::pair<int, int>, std::deque<message>> boxes; // by sender and receiver
 };
@@ -61,7 +67,7 @@ std::map<std::string, int> fails;
 std::set<int> stopped;
 std::set<ncclComm *> all;
 int version = NCCL_VERSION_CODE;
-std::map<std::thread::id, ncclComm *> under_way; // of an NCCL that has one group at a time in a thread
+std::map<std::thread::id, ncclComm *> under_way; // the open group of each thread, for versions of NCCL that allow one
 thread_local std::string last_error;
 } // namespace
 
@@ -74,9 +80,9 @@ struct ncclComm {
     bool is_aborted = false, is_finalizing = false, exchanges = false, adds = false;
     int in_streams = 0; // functions that have not ended
     ncclResult_t state = ncclSuccess;
-    ncclComm **made = nullptr; // by a split that is going on: where it is to be told
+    ncclComm **made = nullptr; // where a split in progress stores the new communicator
     ncclComm *child = nullptr;
-    std::deque<batch *> late; // not in the stream yet
+    std::deque<batch *> late; // batches that are not in the stream yet
 };
 
 struct transfer {
@@ -86,7 +92,7 @@ struct transfer {
     int peer;
 };
 
-// What was called since ncclGroupStart(), of one communicator; or, without transfers, a sum.
+// The calls since ncclGroupStart() on one communicator. Without transfers it is a sum.
 struct batch {
     ncclComm *comm;
     cudaStream_t stream;
@@ -107,7 +113,7 @@ ncclResult_t say(ncclResult_t result, const std::string &words)
     return result;
 }
 
-// With the lock.
+// Call with the lock held.
 bool is_failing(const char *call)
 {
     const auto found = fails.find(call);
@@ -130,13 +136,13 @@ bool is_busy(const ncclComm *c)
            (c->is_finalizing && c->ranks->finalized < c->ranks->size);
 }
 
-// Communicators whose ranks are not connected yet have nothing in their streams.
+// A communicator enqueues nothing before its ranks are connected.
 bool is_connecting(const ncclComm *c)
 {
     return (c->exchanges && c->ranks->exchanging < c->ranks->size) || (c->adds && c->ranks->adding < c->ranks->size);
 }
 
-// Another communicator's group is in the way of what this thread calls.
+// True if this thread has a group of another communicator in progress, which forbids the call.
 bool is_in_the_way(const ncclComm *c)
 {
     const auto mine = under_way.find(std::this_thread::get_id());
@@ -181,7 +187,7 @@ ncclComm *make(const std::string &id, int size, int rank, int device)
     return c;
 }
 
-// With the lock: what comes is taken, what this one has sent is waited for.
+// Call with the lock held. Copies all incoming messages and waits until the sent ones are taken.
 void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
 {
     ncclComm *c = b.comm;
@@ -219,7 +225,7 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
         if (!goes_on([&] { return one; }))
             break;
     }
-    // Of an abort: nobody looks at this memory any more.
+    // After an abort nobody reads this memory any more.
     for (auto &box : boxes) {
         auto &queue = box.second;
         for (auto m = queue.begin(); m != queue.end();)
@@ -229,7 +235,7 @@ void transfer_all(std::unique_lock<std::mutex> &hold, const batch &b)
     c->ranks->changed.notify_all();
 }
 
-// With the lock: the piece of this rank, of what all have.
+// Call with the lock held. Computes this rank's piece of the sum over all ranks.
 void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
 {
     ncclComm *c = b.comm;
@@ -261,7 +267,7 @@ void add_up(std::unique_lock<std::mutex> &hold, const batch &b)
         c->ranks->changed.notify_all();
         goes_on([&] { return s.taken >= size; });
     }
-    // Of an abort: nobody looks at this memory any more. Otherwise the last one to leave clears up.
+    // After an abort nobody reads this memory any more. Otherwise the last rank to leave frees the sum.
     if (c->is_aborted && s.taken < size)
         s.in[(size_t)c->rank] = nullptr;
     else if (++s.taken == 2 * size)
@@ -364,7 +370,7 @@ int zoff_nccl_count(void)
     return (int)all.size();
 }
 
-/* ---- words ---- */
+/* ---- error texts ---- */
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
@@ -386,7 +392,7 @@ ncclResult_t ncclGetVersion(int *out)
     return ncclSuccess;
 }
 
-/* ---- life ---- */
+/* ---- create and destroy ---- */
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
@@ -468,7 +474,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return ncclInProgress;
 }
 
-// What is in streams is gone before the communicator is.
+// All functions leave the streams before the communicator is freed.
 static ncclResult_t end(ncclComm_t comm)
 {
     std::unique_lock<std::mutex> hold(lock);
@@ -492,7 +498,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return end(comm);
 }
 
-// The real one does not come back.
+// The real function would hang here.
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     if (version >= 22200 && zoff_nccl_under_way()) {

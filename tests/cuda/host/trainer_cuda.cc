@@ -1,5 +1,5 @@
-// trainer_cuda.cc: the calls of CUDA and cuBLAS that the example trainer makes, over memory of the process and streams of
-// zoff's "emulated" device. What was used wrongly ends the program, as a test is to notice.
+// trainer_cuda.cc: the calls of CUDA and cuBLAS that the example trainer makes. Device memory is memory of the process, and
+// streams are those of zoff's "emulated" device. Wrong use ends the program, so that a test fails.
 #include "trainer_cuda.h"
 
 #include <cublas_v2.h>
@@ -27,7 +27,7 @@ void check(bool holds, const char *words)
         give_up(words);
 }
 
-// All streams are of one device; it is never closed.
+// One device owns all streams; it is never closed.
 zoff_accel *device()
 {
     static zoff_accel *const opened = [] {
@@ -45,7 +45,7 @@ void run_and_free(void *ctx)
     delete work;
 }
 
-// Memory that nobody has written reads as NaN.
+// Unwritten memory reads as NaN.
 cudaError_t allocate(void **out, size_t bytes)
 {
     *out = aligned_alloc(256, (bytes + 255) & ~static_cast<size_t>(255));
@@ -56,7 +56,7 @@ cudaError_t allocate(void **out, size_t bytes)
 }
 } // namespace
 
-// How often it was recorded, and how often the stream has come by.
+// Counts how often the event was recorded, and how many of these records the stream has passed.
 struct CUevent_st {
     std::mutex lock;
     std::condition_variable passed;
@@ -175,7 +175,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 }
 }
 
-// ---- cuBLAS: matrices lie by columns ----
+// ---- cuBLAS: matrices are stored by columns ----
 
 namespace
 {
@@ -236,7 +236,7 @@ const char *cublasGetStatusString(cublasStatus_t)
     return "an argument is wrong";
 }
 
-// As the manual demands of the leading dimensions; otherwise only what the trainer asks for is there.
+// Checks the leading dimensions as the manual demands. Other arguments must be those that the trainer uses.
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t blas, cublasOperation_t first_operation,
                                           cublasOperation_t second_operation, int m, int n, int k, const void *alpha,
                                           const void *first, cudaDataType first_type, int first_stride, long long first_step,

@@ -1,6 +1,6 @@
-// trainer_cuda.h: kernels as loops. With it and trainer_cuda.cc sources for CUDA are compiled by a C++ compiler and run without
-// a GPU: a stream is one of zoff's "emulated" device, so work in it runs beside the caller, in order, and a wait that is
-// missing is a wrong number or a data race here, too.
+// trainer_cuda.h: kernels as loops. With this file and trainer_cuda.cc a C++ compiler can compile CUDA sources, which then run
+// without a GPU. A stream is one of zoff's "emulated" device, so its work runs beside the caller and in order. A missing wait
+// shows as a wrong number or a data race here, too.
 #ifndef ZOFF_TESTS_TRAINER_CUDA_H
 #define ZOFF_TESTS_TRAINER_CUDA_H
 
@@ -8,14 +8,15 @@
 
 #include <functional>
 
-// Where the thread of a kernel is; the threads of a stream are one thread that takes these values one after the other.
+// The position of a kernel's thread. All threads of a stream run on one host thread, which sets these values one after the
+// other.
 inline thread_local uint3 threadIdx, blockIdx;
 inline thread_local dim3 blockDim, gridDim;
 
-// Have the stream run it after all that was put into it before.
+// Enqueue work on the stream.
 void cuda_host_put(cudaStream_t stream, std::function<void()> work);
 
-// Put a kernel into a stream. Its arguments are those of now.
+// Enqueue a kernel on a stream. Its arguments are copied now.
 template <typename... Parameters, typename... Arguments>
 void cuda_host_launch(dim3 grid, dim3 block, cudaStream_t stream, void (*kernel)(Parameters...), Arguments... arguments)
 {

@@ -1,6 +1,6 @@
-// gradient_test.cc: the passes of the GPU trainer, run on the host, against those of the trainer for the CPU, whose gradients
-// are held against finite differences in e2e/gpt/gradient_test.cc. Both have the same bf16 weights; the one rounds what its
-// matrix products read, the other computes in fp32.
+// gradient_test.cc: compares the passes of the GPU trainer, run on the host, with those of the CPU trainer.
+// e2e/gpt/gradient_test.cc checks the CPU trainer's gradients against finite differences. Both use the same bf16 weights. The
+// GPU trainer rounds the inputs of its matrix products; the CPU trainer computes in fp32.
 #include "zoff_test.h"
 
 extern "C" {
@@ -36,7 +36,7 @@ struct both {
     }
     both(const both &) = delete;
 
-    // Weights as after some training: gains and biases that are not 1 and 0, attention that is not even.
+    // Weights as after some training: gains differ from 1, biases from 0, and attention is not uniform.
     void enlarge(float gain)
     {
         auto values = static_cast<uint16_t *>(cpu.values);
@@ -58,7 +58,8 @@ struct both {
         CUDA(cudaStreamSynchronize(stream));
     }
 
-    // The length of the difference of a tensor's two gradients, by that of the one of the CPU: of columns from first to end.
+    // The norm of the difference of a tensor's two gradients, relative to the CPU gradient's norm. Counts columns from first to
+    // end.
     double difference(int id, size_t columns = 1, size_t first = 0, size_t end = 1)
     {
         const gpt_tensor &a = cpu.tensor[id], &b = gpu.tensor[id];
@@ -95,7 +96,7 @@ void expect_alike(both &b, double tolerance)
         EXPECT_LT(difference, tolerance) << b.cpu.tensor[id].name;
     }
     const size_t C = b.cpu.shape.width;
-    for (size_t part = 0; part < 3; part++) { // queries and keys have small ones beside the values
+    for (size_t part = 0; part < 3; part++) { // gradients of queries and keys are much smaller than those of values
         const double difference = b.difference(GPT_QKV_W, 3 * C, part * C, (part + 1) * C);
         printf("  %-12s gradients differ by %.5f of their length\n",
                part == 0   ? "queries"

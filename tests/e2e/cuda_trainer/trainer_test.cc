@@ -1,5 +1,5 @@
-// trainer_test.cc: whole runs of the GPU trainer's own program, compiled for the host: it learns as the trainer for the CPU
-// does, its losses are the same bits whatever holds the states, and its recipe is short.
+// trainer_test.cc: whole runs of the GPU trainer's program, compiled for the host. It must learn as the CPU trainer does. Its
+// losses must have the same bits wherever the states are, and its recipe must be short.
 #include "gpt_runs.h"
 
 #include <cmath>
@@ -14,7 +14,7 @@ class cuda_trainer : public gpt_runs
     void SetUp() override
     {
         if (!*CUDA_TRAINER_BINARY)
-            GTEST_SKIP() << "built where the headers of the CUDA toolkit were not found: cublas_v2.h";
+            GTEST_SKIP() << "not built: the CUDA toolkit's header cublas_v2.h was not found";
         gpt_runs::SetUp();
     }
 
@@ -27,7 +27,7 @@ class cuda_trainer : public gpt_runs
                      model + options);
     }
 
-    // A ds_config with the given end.
+    // Write a ds_config that ends with the given text.
     std::string config(const std::string &name, const std::string &more = "")
     {
         write_file(folder.file(name),
@@ -43,7 +43,7 @@ class cuda_trainer : public gpt_runs
                "\"192KiB\"}";
     }
 
-    // The lines that start like this, without what changes from run to run.
+    // The lines with this beginning, without the numbers that change from run to run.
     static std::vector<std::string> lines(const std::string &output, const std::string &start)
     {
         std::vector<std::string> found;
@@ -81,7 +81,7 @@ TEST_F(cuda_trainer, learns_as_the_trainer_for_the_cpu_does)
     EXPECT_LT(worst, 0.01);
     EXPECT_NEAR(std::log(256.0), a.front(), 0.1);
     EXPECT_LT(a.back(), 3.5);
-    // bf16 gradients down, bf16 weights up.
+    // bf16 gradients are downloaded, bf16 weights are uploaded.
     EXPECT_NE(r.output.find("over the link in a step: 2.000 bytes of each down, 2.000 up"), std::string::npos) << r.output;
 }
 
@@ -92,7 +92,7 @@ TEST_F(cuda_trainer, has_the_same_losses_and_weights_whatever_holds_the_states)
     ASSERT_EQ(12u, losses(dram.output).size()) << dram.output;
     ASSERT_EQ(1u, lines(dram.output, "  weights ").size());
     std::vector<std::string> others = {config("nvme1.ds", in_files("1500"))};
-#if !defined(ZOFF_TEST_SANITIZED_ADDRESS) // which makes a run take long
+#if !defined(ZOFF_TEST_SANITIZED_ADDRESS) // the sanitizer makes a run too slow
     others.push_back(config("dram1.ds", ", \"zero_optimization\": {\"sub_group_size\": 2048}"));
     others.push_back(config("nvme.ds", in_files("4096")));
 #endif
@@ -149,7 +149,7 @@ TEST_F(cuda_trainer, recipe_has_at_most_25_lines_of_at_most_120_columns)
             recipe += line + "\n";
             EXPECT_LE(line.size(), 120u) << line;
         }
-        // Outside nothing may use the library; what the step reports may pass by, and what went wrong.
+        // No line outside of the recipe may use the library, except for the results of a step and error messages.
         if (!inside && !begin && line.compare(0, 3, "/* ") && line.compare(0, 3, " * ")) {
             const char *const may_pass[] = {"zoff_step_info", "complain(zoff_last_error())", "from zoff_step_begin() to"};
             bool passes = line.find("zoff_") == std::string::npos;
@@ -161,8 +161,8 @@ TEST_F(cuda_trainer, recipe_has_at_most_25_lines_of_at_most_120_columns)
     }
     EXPECT_LE(lines, 25) << recipe;
     printf("  %d lines\n", lines);
-    for (const char *call : {"zoff_accel_open(", "zoff_engine_open(",
-                             "zoff_grad_ready(", "zoff_step_begin(", "zoff_step_wait(", "zoff_engine_destroy("})
+    for (const char *call : {"zoff_accel_open(", "zoff_engine_open(", "zoff_grad_ready(", "zoff_step_begin(", "zoff_step_wait(",
+                             "zoff_engine_destroy("})
         EXPECT_NE(recipe.find(call), std::string::npos) << call;
 }
 } // namespace

@@ -1,6 +1,5 @@
-// delays_test.cc: everything that goes on beside the caller dawdles, by a seed: the trainer's stream, the streams that bring
-// gradients down and weights up, operations between ranks, reads and writes of files. Whatever order that makes, the bits are
-// the same.
+// delays_test.cc: delays all work beside the caller by random times: the trainer's stream, the streams that download gradients
+// and upload weights, operations between ranks, reads and writes of files. The order changes; the bits must not.
 #include "comm_fault.h"
 #include "covering.h"
 #include "rank_job.h"
@@ -14,7 +13,7 @@ int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t b
 
 namespace
 {
-std::atomic<unsigned> seed_of_files{0}; // 0: they are as quick as they are
+std::atomic<unsigned> seed_of_files{0}; // 0: no delays
 
 bool chance(std::mt19937 &random, unsigned of)
 {
@@ -22,7 +21,7 @@ bool chance(std::mt19937 &random, unsigned of)
 }
 } // namespace
 
-// The rank that takes a transfer's result comes by late.
+// Delay the rank that receives the result of a transfer.
 int __wrap_zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)
 {
     thread_local std::mt19937 random(seed_of_files + (unsigned)(offset / 4096));
@@ -38,7 +37,7 @@ namespace
 struct cell {
     unsigned stage, world, seed;
     zoff_tier tier;
-    bool reached = false; // what ranks exchange stays on their devices
+    bool reached = false; // the communicator accesses the devices directly
 };
 
 class Delays : public testing::TestWithParam<cell>
@@ -56,7 +55,7 @@ class Delays : public testing::TestWithParam<cell>
                "\", \"buffer_count\": 3}}}";
     }
 
-    // Hears late of some operations, each rank of others.
+    // Delays the completion of some operations, different ones on each rank.
     void slow_down(const rank_job &job)
     {
         for (unsigned rank = 0; rank < job.size; rank++) {
@@ -68,7 +67,7 @@ class Delays : public testing::TestWithParam<cell>
     }
 
     scratch_folder folder;
-    std::vector<std::unique_ptr<comm_fault>> slowed; // outlive the communicators
+    std::vector<std::unique_ptr<comm_fault>> slowed; // destroyed after the communicators
 };
 
 void fill(covering<cell> &all)

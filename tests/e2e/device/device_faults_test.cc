@@ -1,4 +1,5 @@
-// device_faults_test.cc: a device that fails. Whatever call it is, the step says how it ended, and goes on from there.
+// device_faults_test.cc: a device that fails. After a failure of any call the step reports its outcome, and the engine can
+// continue.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -40,7 +41,7 @@ TEST_F(DeviceFaults, SealIsAllOrNothing)
     t.expect_states(e.get());
 }
 
-// Hand over what has not been yet; some calls may fail.
+// Hand over the gradients that are still left; some calls may fail.
 zoff_status hand_over(trainer &t, zoff_engine *e, void *stream, std::vector<std::pair<size_t, size_t>> &left)
 {
     while (!left.empty()) {
@@ -54,7 +55,8 @@ zoff_status hand_over(trainer &t, zoff_engine *e, void *stream, std::vector<std:
     return ZOFF_OK;
 }
 
-// In full each call of a step fails in turn; by default every seventh, another seventh for each kind of engine.
+// A full run lets each call of a step fail in turn. By default every seventh call fails, starting at another one for each kind
+// of engine.
 int first_fault(int kind)
 {
     return is_full_run() ? 1 : 1 + kind * 2 % 7;
@@ -63,14 +65,14 @@ int next_fault(int nth)
 {
     return nth + (is_full_run() ? 1 : 7);
 }
-// More faults than these are met; `in_full` of all.
+// A lower bound on the number of faults in this run, from the one for a full run.
 unsigned of_faults(unsigned in_full)
 {
     return is_full_run() ? in_full : in_full / 7 - 1;
 }
 
-// The nth call of a step fails, for each n until none does: nothing is lost, and a retry ends as if nothing had been; gradients
-// that are to be zeroed are. How often events are asked about is up to the scheduler.
+// For each n, the nth call of a step fails, until no call fails. Nothing may be lost. A retry must end as if there had been no
+// fault, including gradients that are to be zeroed. The number of event polls depends on the scheduler.
 class EachCall : public DeviceFaults, public testing::WithParamInterface<std::tuple<bool, bool, double>>
 {
 };
@@ -128,7 +130,7 @@ TEST_P(EachCall, OfAStepMayFailOnce)
         ASSERT_NO_FATAL_FAILURE(t.expect_zero_gradients_there());
     }
     t.expect_states(e.get());
-    // With fewer buckets on the host there are fewer calls.
+    // Fewer buckets on the host make fewer calls.
     EXPECT_LT(polls ? 3u : of_faults(std::get<2>(GetParam()) < 1 ? 60 : 100), failed);
     EXPECT_LT(polls ? -1 : (int)of_faults(10), torn);
 }
@@ -143,7 +145,7 @@ TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
             t.hand_over(e.get(), i, slice);
     }
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, device.stream));
-    device.calls = device.fail = 1; /* the next one already */
+    device.calls = device.fail = 1; /* the very next call fails */
     device.fails_for_ever = true;
     zoff_step_info info = new_info();
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
@@ -156,8 +158,8 @@ TEST_F(DeviceFaults, ADeviceThatIsGoneStopsTheStepBeforeAnythingHasChanged)
     t.expect_states(e.get());
 }
 
-// One of two ranks loses its device, at some call of a step of many buckets: its step ends with that, and the other's too.
-// Their communicator may reach their devices; and these may keep a share of the states.
+// One of two ranks loses its device at some call of a step with many buckets. The step must fail on both ranks. The
+// communicator may access the devices, and these may hold a share of the states.
 class DeviceOfOneRank : public testing::TestWithParam<std::pair<bool, double>>
 {
   protected:
@@ -178,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceOfOneRank,
                                     (one.param.second < 1 ? "_half" : "");
                          });
 
-TEST_P(DeviceOfOneRank, IsMissedByAll)
+TEST_P(DeviceOfOneRank, ItsLossFailsTheStepEverywhere)
 {
     unsigned failed = 0, torn = 0;
     bool over = false;
@@ -226,8 +228,8 @@ TEST_P(DeviceOfOneRank, IsMissedByAll)
     EXPECT_LT(of_faults(30), torn);
 }
 
-// The same outside of a step: weights that are made of the states, and go to all ranks.
-TEST_P(DeviceOfOneRank, IsMissedWhenWeightsAreSpread)
+// The same outside of a step, in a push: weights are made from the masters and sent to all ranks.
+TEST_P(DeviceOfOneRank, ItsLossFailsThePushEverywhere)
 {
     unsigned failed = 0;
     bool over = false;

@@ -1,5 +1,5 @@
-// device_test.cc: an engine over a device of its own memory: what moves, what it takes, and every call that reads or writes
-// weights or gradients. That the bits are the host's is in e2e_ranks, for all stages and tiers.
+// device_test.cc: an engine over a device with its own memory: the bytes it moves, the memory it uses, and every call that
+// reads or writes weights or gradients. The test e2e_ranks checks that the bits are those of a host, for all stages and tiers.
 #include "small_engine.h"
 
 using namespace zoff_test;
@@ -23,7 +23,7 @@ struct Device : testing::Test {
                 t.hand_over(e.get(), i, slice);
         }
     }
-    // One step, and what it should have done.
+    // Take one step and check its results.
     void step(int64_t number, const zoff_step_args *args = nullptr)
     {
         t.backward_all(0.5f);
@@ -43,7 +43,7 @@ struct Device : testing::Test {
         return count;
     }
 
-    test_device device; // outlives the engine
+    test_device device; // must be destroyed after the engine
     trainer t;
     scratch_folder folder;
     engine e;
@@ -55,7 +55,7 @@ TEST_F(Device, MovesEachGradientDownAndEachWeightUpOnce)
     build(ZOFF_BF16, config_text(""));
     for (int64_t i = 1; i <= 3; i++) {
         ASSERT_NO_FATAL_FAILURE(step(i));
-        EXPECT_EQ(2 * trained(), info.bytes.device_read) << "the first weights are not the step's";
+        EXPECT_EQ(2 * trained(), info.bytes.device_read) << "a step must not count the bytes of the first weights";
         EXPECT_EQ(2 * trained(), info.bytes.device_written);
     }
     t.expect_states(e.get());
@@ -78,7 +78,8 @@ TEST_F(Device, TellsWhatItTakes)
     EXPECT_EQ(0u, plan_of(host.get()).device_host_bytes);
 }
 
-// sub_group_size is a billion elements unless it is set: that would be one bucket, up when all of it is updated.
+// By default sub_group_size is a billion elements. As one bucket, its upload could start only after all of it is updated. So
+// the engine uses smaller buckets.
 TEST_F(Device, ALargeModelIsManyBuckets)
 {
     const size_t count = 100u << 20;
@@ -98,8 +99,8 @@ TEST_F(Device, WeightsInFp32HaveMastersOfTheirOwn)
     t.expect_states(e.get());
 }
 
-// Each stream that was handed over may read weights up to there, be it for a parameter that is frozen, and whichever stream was
-// named last.
+// Each stream named in a hand-over may read weights up to that point. That also holds for frozen parameters, and for streams
+// that were not named last.
 TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
 {
     enum { COUNT = 5000 };
@@ -116,7 +117,7 @@ TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
         memcpy(before.data(), tensors.value(0), COUNT * sizeof(float));
         tensors.backward_all(0.5f);
         device.copy(tensors.desc(1).grad, tensors.grad(1), COUNT * sizeof(float));
-        // A forward pass in a stream of its own still reads weights when the step begins.
+        // A forward pass in another stream still reads weights when the step begins.
         ASSERT_ZOFF_OK(zoff_accel_stream_call(
             device.accel, slow, [](void *) { usleep(20000); }, nullptr));
         ASSERT_ZOFF_OK(device.accel->ops->copy(device.accel, slow, seen.data(), tensors.desc(0).value, COUNT * sizeof(float)));
@@ -125,7 +126,7 @@ TEST_F(Device, NewWeightsWaitForEachStreamThatWasHandedOver)
         ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
         ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
         ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.accel, slow));
-        EXPECT_EQ(before, seen) << "weights of step 1 came while the forward pass before it was still reading";
+        EXPECT_EQ(before, seen) << "weights of step 1 were written while the earlier forward pass was still reading";
         zoff_accel_stream_close(device.accel, slow);
         reference::step(tensors.tensors, config_groups(), 1, 1.0, 1.0, 0);
         tensors.expect_weights();
@@ -232,19 +233,19 @@ TEST_F(Device, MayBeDestroyedWhileGradientsComeDown)
     e.reset();
 }
 
-// All of a step in one call: what is on the device by then.
+// A step in one call uses the gradients that are on the device at that time.
 TEST_F(Device, TakesAStepInOneCall)
 {
     build(ZOFF_BF16, config_text(""));
     t.backward_all(0.5f);
     t.launch_all();
-    (void)t.gradients_there(0); // behind them
+    (void)t.gradients_there(0); // enqueued behind them
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     reference::step(t.tensors, config_groups(), 1, 1.0, 1.0, 0);
     t.expect_weights();
 }
 
-// States that persist are the same files, whoever wrote them.
+// Persistent files of states are the same, whether an engine with or without a device wrote them.
 TEST_F(Device, GoesOnFromTheStatesOfAHost)
 {
     const std::string text = config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}");

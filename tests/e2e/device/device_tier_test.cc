@@ -1,5 +1,5 @@
-// device_tier_test.cc: offload_optimizer.ratio: a share of the states stays on the device and is updated there. Whatever the
-// share, the bits are those of none, and what moves is the rest.
+// device_tier_test.cc: offload_optimizer.ratio keeps a share of the states on the device and updates it there. For every share
+// the bits must be the same as without one, and only the rest may be moved.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -56,7 +56,7 @@ class Kept : public testing::TestWithParam<cell>
   protected:
     Kept() : device(11), t(5) { add_awkward(t, GetParam().dtype, GetParam().dtype); }
 
-    // All slices; or, with `holes`, not the same ones each time.
+    // Hand over all slices or, with `holes`, all but some that change with each round.
     void micro_step(bool holes, unsigned round)
     {
         for (size_t i = t.tensors.size(); i-- > 0;) {
@@ -116,18 +116,18 @@ TEST_P(Kept, TheBitsAreThoseOfNone)
     ASSERT_NO_FATAL_FAILURE(step(false));
     const double there = (double)info.numbers.elements_on_device, all = (double)trained();
     EXPECT_EQ(trained(), info.numbers.elements_updated);
-    EXPECT_GE(1500.0, std::abs(there - (1 - c.ratio) * all)) << "the share is honoured to half a chunk of 3000";
+    EXPECT_GE(1500.0, std::abs(there - (1 - c.ratio) * all)) << "the share is exact to half a chunk of 3000";
     if (c.ratio == 1 || c.ratio == 0) {
         EXPECT_EQ(c.ratio == 1 ? 0 : all, there);
     }
-    /* Of what is updated on the device neither gradients come down nor weights go up; but of the slice in which the border is.
-     */
+    /* For elements updated on the device no gradient is downloaded and no weight uploaded. The slice that contains the border
+     * is the exception. */
     EXPECT_LE(bytes * (trained() - info.numbers.elements_on_device), info.bytes.device_read);
     if (c.accumulation == 1) {
         EXPECT_GE(bytes * (trained() - info.numbers.elements_on_device) + bytes * 33333, info.bytes.device_read);
     }
     EXPECT_EQ(bytes * (trained() - info.numbers.elements_on_device), info.bytes.device_written);
-    /* Masters, two moments, the sum where micro-batches are added up; 8 bytes a block that is measured there; with padding. */
+    /* Masters, two moments, and the accumulator if there are micro-batches; 8 bytes for each block measured there; padding. */
     const double measured = c.accumulation > 1 ? there : all;
     const double documented = there * (12 + (c.accumulation > 1 ? 4 : 0)) + measured * 8.0 / 1024;
     EXPECT_LE(documented, (double)plan.device_bytes);
@@ -135,7 +135,7 @@ TEST_P(Kept, TheBitsAreThoseOfNone)
 
     ASSERT_NO_FATAL_FAILURE(step(true));
     t.expect_states(e.get());
-    /* From outside of a step it is like any other state. */
+    /* A call outside of a step treats it like any other state. */
     std::vector<float> ones(1000, 1.5f);
     for (size_t i : {(size_t)3, (size_t)8}) {
         ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)i, ZOFF_STATE_MASTER, 10, ones.size(), ones.data()));
@@ -157,7 +157,7 @@ TEST_P(Kept, TheBitsAreThoseOfNone)
     t.expect_states(e.get());
 }
 
-// Where padding is nothing against the states: only planned, and nothing is touched.
+// A model so large that padding is negligible. It is only planned: no memory is touched.
 TEST(KeptPlan, TakesOfTheDeviceWhatIsDocumented)
 {
     const uint64_t count = 256u << 20;
@@ -242,7 +242,7 @@ TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)
         zoff_comm_close(rank);
 }
 
-// What a budget leaves beside the slots is for chunks that are the host's.
+// The DRAM that a budget leaves beside the slots is used for chunks that stay on the host.
 TEST_F(KeptOnce, WhatStaysOnTheDeviceTakesNoPlaceInDram)
 {
     t.put_on(&device);

@@ -1,5 +1,6 @@
-// forgotten_wait.cc: one step over a device, with one kind of wait left out: "await", a stream that should wait for another;
-// "poll", the host that should wait for a stream; "none". Built with ThreadSanitizer, which has to see the difference.
+// forgotten_wait.cc: one step over a device, with one kind of wait left out. "await": a stream does not wait for another;
+// "poll": the host does not wait for a stream; "none": all waits happen. Built with ThreadSanitizer, which must detect the
+// difference.
 #include "small_engine.h"
 
 using namespace zoff_test;

@@ -1,5 +1,5 @@
-// endurance_test.cc: a thousand steps leave a process as they found it: as many open descriptors, as much memory, files as
-// long, whether states persist or not, and whatever moves the bytes.
+// endurance_test.cc: a thousand steps must not change the number of open descriptors, the memory of the process or the length
+// of its files. Covers persistent and other states, and every I/O back-end.
 #include "small_engine.h"
 
 #include <dirent.h>
@@ -12,7 +12,7 @@ using namespace zoff_test;
 
 namespace
 {
-// What a process holds.
+// Resources of this process.
 struct footprint {
     int descriptors = 0;
     long resident_kib = 0;
@@ -75,16 +75,16 @@ TEST_P(Endurance, AThousandSteps)
     EXPECT_EQ(warm.files, end.files);
     EXPECT_EQ(warm.file_bytes, end.file_bytes);
     EXPECT_EQ(warm.file_blocks, end.file_blocks);
-    // The library's own memory is fixed at seal; what the C library and sanitizers keep may settle.
+    // The library's memory is fixed at seal. Caches of the C library and of sanitizers may still grow a little.
     EXPECT_LE(end.resident_kib, warm.resident_kib + 1024);
     int64_t count = 0;
     ASSERT_ZOFF_OK(zoff_step_count(e.get(), &count));
     EXPECT_EQ(1000, count);
 }
 
-// The window is what it takes, not the model: ten times the model, the same budget. Weights and gradients, which are the
-// trainer's, are counted out.
-TEST(Window, MemoryIsThatOfTheBudgetWhateverTheModel)
+// The budget determines the memory, not the model: ten times the model, the same budget. Weights and gradients belong to the
+// trainer and are subtracted.
+TEST(Window, MemoryDependsOnTheBudgetNotOnTheModel)
 {
     log_catcher log;
     const size_t SMALL = 2 << 20;

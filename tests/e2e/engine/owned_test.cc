@@ -1,6 +1,6 @@
-// owned_test.cc: weights that the engine keeps, and offload_param: wherever they live, however they are cut, whatever is pinned
-// or read ahead, what a trainer fetches and the states behind it equal the reference bit for bit. And what such a trainer may
-// not do, and what it takes of DRAM and of the disk.
+// owned_test.cc: weights that the engine owns, and offload_param. The fetched weights and their states must equal the reference
+// bit for bit. That must hold in every tier, for every cut into chunks, with pinned weights and with prefetch. Also tests what
+// a trainer must not do with such weights, and the DRAM and disk space they use.
 #include "small_engine.h"
 
 #include <fstream>
@@ -13,17 +13,17 @@ struct cell {
     const char *name;
     zoff_tier states, weights;
     zoff_dtype dtype;
-    const char *more = ""; // of zero_optimization
+    const char *more = ""; // more keys of zero_optimization
     unsigned accumulation = 1;
-    bool mixed = false; // every other tensor stays with the caller
-    bool late = false;  // weights come by zoff_param_write()
+    bool mixed = false; // the caller owns every other tensor
+    bool late = false;  // weights are written by zoff_param_write()
     const char *zoff = "";
-    const char *offload_param = ""; // more of it
+    const char *offload_param = ""; // more keys of offload_param
 };
 
 const char NOTHING_PINNED[] = ", \"stage3_param_persistence_threshold\": 0";
 const char SMALL_ONES_PINNED[] = ", \"stage3_param_persistence_threshold\": 1024";
-// The largest slice has 33,333 elements: little more than that at a time.
+// The largest slice has 33,333 elements: little more than one slice can be live at a time.
 const char LITTLE_ROOM[] = ", \"stage3_param_persistence_threshold\": 10, \"stage3_max_live_parameters\": 34000";
 const char NO_AHEAD[] = ", \"stage3_param_persistence_threshold\": 0, \"stage3_prefetch_bucket_size\": 0";
 
@@ -91,10 +91,10 @@ TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
     give_away(t);
     trainer first = t;
     if (c.late)
-        t.scramble(); // what seal sees is not what counts
+        t.scramble(); // the weights that seal sees must not matter
     engine e = seal_engine(t, text(), 4096);
     for (size_t i = 0; c.late && i < t.tensors.size(); i++) {
-        // In two windows, the second across the slices.
+        // Write in two windows; the second one crosses slices.
         std::vector<char> weights(t.tensors[i].total() * trainer::size(c.dtype));
         for (size_t k = 0; k < t.tensors[i].total(); k++)
             trainer::put(weights.data(), c.dtype, k, trainer::get(first.value(i), c.dtype, first.place(i, k)));
@@ -106,7 +106,7 @@ TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
     for (int64_t step = 1; step <= 4; step++) {
         t.next_step();
         for (unsigned micro = 1; micro <= c.accumulation; micro++) {
-            t.scramble(); // of the caller's memory only what fetch brings is true
+            t.scramble(); // the caller's memory is valid only where fetch has written it
             for (size_t i = 0; i < t.tensors.size(); i++) {
                 for (size_t k = 0; !t.is_given_away(i) && k < t.tensors[i].total(); k++)
                     trainer::put(t.value(i), c.dtype, t.place(i, k), reference::rounded(c.dtype, t.tensors[i].master[k]));
@@ -125,7 +125,7 @@ TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
-// With files that persist another process goes on: the weights are made of the masters.
+// With persistent files another process continues and derives the weights from the masters.
 TEST(OwnedPersist, AnotherProcessGoesOn)
 {
     log_catcher log;
@@ -157,7 +157,7 @@ TEST(OwnedPersist, AnotherProcessGoesOn)
     }
 }
 
-// Push and pull, and windows of weights, also where they go across slices and chunks.
+// Push, pull and windows of weights, also across slices and chunks.
 TEST_P(Owned, WindowsPushAndPull)
 {
     log_catcher log;
@@ -181,7 +181,7 @@ TEST_P(Owned, WindowsPushAndPull)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is outside", zoff_param_read(e.get(), (zoff_param)i, 1, x.total(), have.data()));
         if (x.frozen || x.total() < 3)
             continue;
-        // Masters that were set are not the weights until they are pushed.
+        // Masters that were written change the weights only after a push.
         std::vector<float> masters(x.total() - 2, 1.5f);
         ASSERT_ZOFF_OK(zoff_state_write(e.get(), (zoff_param)i, ZOFF_STATE_MASTER, 1, masters.size(), masters.data()));
         std::fill_n(x.master.begin() + 1, masters.size(), 1.5f);
@@ -196,7 +196,7 @@ TEST_P(Owned, WindowsPushAndPull)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// What may not be done, and is undone by nothing: each refusal leaves all as it was.
+// Calls that are not allowed. Each one is refused and changes nothing.
 TEST(OwnedRefusals, EachNamesTheWayOut)
 {
     log_catcher log;
@@ -219,7 +219,7 @@ TEST(OwnedRefusals, EachNamesTheWayOut)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine_owned is false", zoff_param_fetch(e.get(), 1, 0, nullptr, &a));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "is not lent", zoff_param_release(e.get(), 0, 0, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "set them with zoff_param_write()", zoff_param_bind(e.get(), 0, t.value(0), nullptr));
-    // 34,000 elements may be live: one slice of 20,000.
+    // 34,000 elements may be live, so one slice of 20,000.
     ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &a));
     ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 0, 1, nullptr, &again));
     EXPECT_EQ(a, again);
@@ -235,7 +235,7 @@ TEST(OwnedRefusals, EachNamesTheWayOut)
     ASSERT_NO_FATAL_FAILURE(t.fetch_all(e.get()));
     t.next_step();
     t.backward_all(0.1f);
-    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr)); // of gradients that nobody has handed over: nothing is updated
+    ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr)); // no gradient was handed over: nothing is updated
     log.expect("step 1 updates nothing");
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_param_fetch(e.get(), 0, 0, nullptr, &a));
     ASSERT_ZOFF_OK(zoff_step_wait(e.get(), nullptr));
@@ -255,8 +255,8 @@ TEST(OwnedRefusals, ASliceThatCanNeverBeWholeIsFoundAtSeal)
     EXPECT_TRUE(state_files(folders[1].path).empty());
 }
 
-// The limit is one of elements: slices of any size come up to it.
-TEST(OwnedRoom, IsThatOfTheLimit)
+// The limit is in elements: slices of any size can use all of it.
+TEST(OwnedRoom, SlicesMayUseTheWholeLimit)
 {
     log_catcher log;
     scratch_folder folders[2];
@@ -307,7 +307,7 @@ TEST(OwnedRoom, WhatIsLeftMayBeInPieces)
     ASSERT_ZOFF_OK(zoff_param_fetch(e.get(), 1, 0, nullptr, &lent));
 }
 
-// fp32 weights are their own masters: until they are pushed there is nothing to read.
+// fp32 weights are their own masters: they cannot be read before a push.
 TEST(OwnedPersist, MastersOfFp32AreThoseOfTheFile)
 {
     log_catcher log;
@@ -336,8 +336,8 @@ TEST(OwnedPersist, MastersOfFp32AreThoseOfTheFile)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
-// A folder that the program names is that of the weights, too, unless they have one of their own.
-TEST(OwnedFolders, TheProgramsWordCounts)
+// A folder set by the program also applies to the weights, unless they have a folder of their own.
+TEST(OwnedFolders, AFolderSetByTheProgramAlsoHoldsTheWeights)
 {
     log_catcher log;
     scratch_folder of_file, of_program;
@@ -365,8 +365,8 @@ TEST(OwnedFolders, TheProgramsWordCounts)
     EXPECT_EQ(2u, state_files(of_program.path).size());
 }
 
-// What was damaged on the drive is told, never lent; and it can be made again from the masters.
-TEST(OwnedDamage, IsMendedByAPush)
+// Damaged weights on the drive give an error and are never lent. They can be restored from the masters.
+TEST(OwnedDamage, IsRepairedByAPush)
 {
     log_catcher log;
     scratch_folder folders[2];
@@ -387,7 +387,7 @@ TEST(OwnedDamage, IsMendedByAPush)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
 }
 
-// Frozen weights on NVMe, as under an adapter that is trained: they cost no states, and no step reads or writes them.
+// Frozen weights on NVMe, as below a trained adapter: they have no states, and no step reads or writes them.
 TEST(OwnedFrozen, IsReadAndNeverWritten)
 {
     log_catcher log;
@@ -415,8 +415,8 @@ TEST(OwnedFrozen, IsReadAndNeverWritten)
     }
 }
 
-// DRAM is that of the plan, each chunk is read once in a pass, and a pass that is like the one before is read ahead of its
-// caller; whether a slice is one chunk or several, or several slices are one.
+// DRAM use equals the plan, and each chunk is read once per pass. If a pass repeats the previous one, chunks are prefetched.
+// This holds for one chunk per slice, several chunks per slice, and several slices per chunk.
 class OwnedMemory : public testing::TestWithParam<size_t>
 {
 };
@@ -437,7 +437,7 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
     }
     engine e = seal_engine(t, text_of(c, folders[0].path, folders[1].path), chunk);
     const zoff_plan_info plan = plan_of(e.get());
-    // Three buffers, and two slices and a little that may be whole, each with its padding.
+    // Three buffers, and a little more than two live slices, each with its padding.
     EXPECT_EQ(3 * 2 * chunk + 2u * 75000 + 64 * count, plan.weight_host_bytes);
     EXPECT_EQ(count * 2 * slice, plan.weight_nvme_bytes);
     EXPECT_EQ(plan.weight_nvme_bytes, plan.step_write_bytes);
@@ -450,7 +450,7 @@ TEST_P(OwnedMemory, ReadsOnceAPassAndAheadOfTheCaller)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         EXPECT_EQ(plan.weight_nvme_bytes, info.bytes.nvme_written);
         EXPECT_EQ(plan.weight_nvme_bytes, info.bytes.nvme_read);
-        // In the first pass nobody knows which slice comes next.
+        // In the first pass the next slice is unknown, so nothing is prefetched.
         if (pass == 0 && chunk >= slice) {
             EXPECT_EQ(0u, info.bytes.nvme_read_ahead);
         } else if (pass) {

@@ -1,6 +1,5 @@
-// parity_test.cc: the parity matrix. Whatever the optimizer, the tier, the type, the accumulation, the cut into chunks, the
-// number of threads or the I/O back-end: weights, masters, states, norm and clip factor equal the reference bit for bit, step
-// after step.
+// parity_test.cc: the parity matrix. Weights, masters, states, norm and clip factor must equal the reference bit for bit after
+// each step. The matrix varies optimizer, tier, types, accumulation, the cut into chunks, threads and I/O back-end.
 #include "covering.h"
 #include "trainer.h"
 
@@ -8,7 +7,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Optimizers as configuration and program choose them: one of the file for group 0, another for group 1.
+// An optimizer set by configuration and program: one from the file for group 0, another for group 1.
 struct recipe {
     const char *name;
     std::string optimizer; // of the configuration
@@ -90,7 +89,7 @@ recipe momentum()
     return r;
 }
 
-// Groups with different states lie side by side in one chunk: v and m; m and v, and nothing.
+// Groups with different states share one chunk: one has v and one m, or one has m and v and another none.
 recipe adagrad_and_lion()
 {
     return {"adagradAndLion",
@@ -107,13 +106,13 @@ struct cell {
     zoff_tier tier;
     zoff_dtype dtype, grad_dtype;
     unsigned accumulation;
-    unsigned chunks; // 0: as odd as possible, one block a chunk at most
+    unsigned chunks; // 0: as many and as uneven as possible, at most one block each
     unsigned threads = 2;
     const char *backend = "auto";
     unsigned paths = 1;
     recipe (*optimizers)() = adamw;
-    bool residents = false; // NVMe: a budget of DRAM that has room for half of the chunks beside the slots
-    bool persist = false;   // NVMe: between two steps the engine ends, and another one goes on with its files
+    bool residents = false; // NVMe: a DRAM budget for the slots and half of the chunks
+    bool persist = false;   // NVMe: between two steps the engine is destroyed, and another one continues with its files
 };
 
 std::string type(zoff_dtype d)
@@ -147,7 +146,7 @@ class Parity : public testing::TestWithParam<cell>
                "\", \"persist\": " + (c.persist ? "true" : "false") + "}}";
     }
 
-    // An engine over the trainer's tensors with as many chunks as the cell wants.
+    // Make an engine over the trainer's tensors with as many chunks as the cell says.
     void make(trainer &t)
     {
         zoff_config *parsed = nullptr;
@@ -186,7 +185,7 @@ class Parity : public testing::TestWithParam<cell>
         ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     }
 
-    // Another process, with weights of its own.
+    // Continue as another process would, with other weights in memory.
     void start_anew(trainer &t, int64_t after)
     {
         int64_t count = -1;
@@ -200,7 +199,7 @@ class Parity : public testing::TestWithParam<cell>
         ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     }
 
-    // What the kernels read and write in a step, added up by hand.
+    // The bytes that the kernels read and write in a step, summed independently of the library.
     void expect_bytes(const trainer &t, const zoff_step_info &info) const
     {
         uint64_t read = 0, written = 0;
@@ -209,7 +208,8 @@ class Parity : public testing::TestWithParam<cell>
             const zoff_optimizer_hyper &h = used.groups[x.group];
             const uint64_t elements = x.frozen ? 0 : x.total(), grad = trainer::size(x.grad_dtype);
             const uint64_t states = 4 * (1u + reference::keeps_m(h) + reference::keeps_v(h));
-            // Measured and used; with an accumulator, which is fp32, added to it before: read, read, written.
+            // A gradient is read twice: for the norm and for the update. With an accumulator both read that fp32 array instead.
+            // The addition before reads gradient and accumulator, and writes the accumulator.
             read += elements * (states + (accumulates ? grad + 4 + 4 + 4 : grad + grad));
             written += elements * (states + (x.dtype == ZOFF_F32 ? 0 : 2) + (accumulates ? 4 : 0));
         }
@@ -236,7 +236,7 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
         t.next_step();
         zoff_step_info info = {};
         info.struct_size = sizeof info;
-        // Steps with a small and with a large norm: one side of the clip and the other.
+        // Alternate large and small norms, so that steps with and without clipping occur.
         float scale = step % 2 ? 0.1f : 0.001f;
         for (unsigned micro = 1; micro <= c.accumulation; micro++) {
             t.backward_all(scale);
@@ -258,10 +258,10 @@ TEST_P(Parity, WeightsAndStatesEqualTheReference)
             ASSERT_ZOFF_OK(zoff_engine_plan(e.get(), &plan));
             EXPECT_EQ(plan.step_write_bytes, info.bytes.nvme_written);
             EXPECT_EQ(plan.nvme_bytes, (c.persist ? 2 : 1) * info.bytes.nvme_written);
-            // In the first step states are fresh and only masters are read, and what Adagrad starts with.
+            // The first step finds fresh states and reads only masters, and Adagrad's initial value if there is one.
             const bool all =
                 step > 1 || used.initial_v != 0 || (!reference::keeps_m(used.groups[0]) && !reference::keeps_v(used.groups[0]));
-            // expect_states() leaves the chunk that it read last in its slot, so the next step need not read it.
+            // expect_states() leaves the chunk it read last in its slot, so the next step may not read it.
             if (step == 2) {
                 EXPECT_LE(info.bytes.nvme_read, plan.step_read_bytes);
             } else if (step > 1 || !c.persist) {
@@ -305,7 +305,7 @@ void fill(covering<cell> &cells)
             cells.add({tier, ZOFF_F32, ZOFF_F16, 4, 0, 3, "posix", 2, optimizers});
         }
     }
-    // Corners: mixed types, other thread counts, back-ends, several paths, L2 decay.
+    // Extra cells: mixed types, other thread counts, back-ends, several paths, L2 decay.
     cells.corner({ZOFF_TIER_HOST, ZOFF_BF16, ZOFF_F32, 1, 7});
     cells.corner({ZOFF_TIER_NVME, ZOFF_F32, ZOFF_BF16, 4, 7});
     cells.corner({ZOFF_TIER_NVME, ZOFF_F16, ZOFF_F32, 1, 7});

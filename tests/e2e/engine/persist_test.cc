@@ -1,5 +1,5 @@
-// persist_test.cc: states that outlive their engine, as a program sees them: what is kept, what must be said before the next
-// step, what may change between two lives and what may not. That the numbers go on bit for bit is in parity_test.cc.
+// persist_test.cc: states that outlive their engine, as a program sees them: what is stored, what the program must do before
+// the next step, and what may change between two runs. The test parity_test.cc checks that the numbers continue bit for bit.
 #include "small_engine.h"
 
 using namespace zoff_test;
@@ -63,7 +63,7 @@ TEST_F(Persist, TheCutStaysAndTheBudgetMayChange)
     EXPECT_EQ(all.nvme_bytes, 2 * all.resident_bytes);
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));
     step(2);
-    // The size of sub-groups says how states are cut that are not there yet.
+    // sub_group_size applies only to states that are new.
     e.reset();
     e = seal_engine(t, text(), 1024);
     EXPECT_EQ(plan.chunk_count, plan_of(e.get()).chunk_count);
@@ -71,14 +71,14 @@ TEST_F(Persist, TheCutStaysAndTheBudgetMayChange)
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));
     step(3);
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
-    // A budget that is too small for chunks of that size is refused with the one that would do.
+    // A budget too small for chunks of this size is refused. The error names a budget that suffices.
     e.reset();
     e = make_engine(t, text(), 2048, 2 * plan.chunk_bytes);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "raise it to " + std::to_string(3 * plan.chunk_bytes) + " bytes",
                       zoff_engine_seal(e.get()));
 }
 
-TEST_F(Persist, WeightsAreMadeEqualOneWayOrTheOther)
+TEST_F(Persist, PushOrPullMakesWeightsAndMastersEqual)
 {
     open();
     step(1);
@@ -91,7 +91,7 @@ TEST_F(Persist, WeightsAreMadeEqualOneWayOrTheOther)
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
     step(2);
-    // The other way: moments stay, the program's weights are the new masters.
+    // The other way: the moments stay, and the program's weights become the new masters.
     t.scramble();
     open();
     ASSERT_ZOFF_OK(zoff_params_pull(e.get()));
@@ -100,7 +100,7 @@ TEST_F(Persist, WeightsAreMadeEqualOneWayOrTheOther)
             t.tensors[i].master[k] = trainer::get(t.value(i), t.tensors[i].dtype, t.place(i, k));
     }
     step(3);
-    open(); // and they were kept
+    open(); // the masters were stored
     t.scramble();
     ASSERT_ZOFF_OK(zoff_params_push(e.get()));
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
@@ -136,14 +136,14 @@ TEST_F(Persist, AnotherModelIsRefused)
     other.add(1501, 1, ZOFF_F16, ZOFF_F16, 1);
     engine refused = make_engine(other, text(), 2048);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "/zoff-r0.states' holds the states of another model", zoff_engine_seal(refused.get()));
-    // Another optimizer has other states, also where they have the same sizes.
+    // Another optimizer has other states, even if their sizes are equal.
     zoff_optimizer_hyper lion;
     zoff_optimizer_hyper_init(&lion, ZOFF_OPTIMIZER_LION);
     refused = make_engine(t, text(), 2048);
     ASSERT_ZOFF_OK(zoff_engine_set_group(refused.get(), 1, &lion));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of another model", zoff_engine_seal(refused.get()));
     refused.reset();
-    // Another type of weights is the same model: the masters are what they were.
+    // Other types of weights do not make another model: the masters stay the same.
     trainer wide(3);
     wide.add(9000, 1, ZOFF_F32, ZOFF_F32);
     wide.add(700, 3, ZOFF_F32, ZOFF_F32, 0, false, 2);
@@ -197,7 +197,7 @@ TEST_F(Persist, ASkippedStepCommitsNothing)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// The step line and the statistics tell what wears the drive, over all runs.
+// The step line and the statistics report the bytes written to the drive over all runs.
 TEST_F(Persist, BytesWrittenAreTold)
 {
     char json[1024];
@@ -215,7 +215,8 @@ TEST_F(Persist, BytesWrittenAreTold)
     EXPECT_NE(nullptr, strstr(json, ("\"nvme_lifetime_write_bytes\": " + std::to_string(5 * stored)).c_str())) << json;
 }
 
-// "aio": "auto": the first engine measures its folder and says what it found, ready to be pasted; the next one knows.
+// "aio": "auto": the first engine measures its folder and logs a configuration section to copy. The next engine uses the
+// result.
 TEST(MeasuredFolder, OnceForAllEngines)
 {
     scratch_folder folder;
@@ -232,7 +233,7 @@ TEST(MeasuredFolder, OnceForAllEngines)
     }
 }
 
-// Between two steps the first chunks of the next one are on their way: the trainer's backward pass hides them.
+// Between two steps the engine prefetches the first chunks of the next step, hidden behind the trainer's backward pass.
 TEST(ReadAhead, BeginsBeforeTheStepIsAskedFor)
 {
     log_catcher log;
@@ -248,10 +249,10 @@ TEST(ReadAhead, BeginsBeforeTheStepIsAskedFor)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         reference::step(t.tensors, config_groups(), k, 1, 1, 0);
     }
-    EXPECT_EQ(plan.slots * plan.chunk_bytes, info.bytes.nvme_read_ahead) << "as many as there are slots";
-    EXPECT_EQ(plan.nvme_bytes, info.bytes.nvme_read) << "and nothing is read twice";
-    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())); // which needs slots, too
-    // A step that leaves the first chunks out gives their slots to others.
+    EXPECT_EQ(plan.slots * plan.chunk_bytes, info.bytes.nvme_read_ahead) << "one chunk per slot";
+    EXPECT_EQ(plan.nvme_bytes, info.bytes.nvme_read) << "no chunk is read twice";
+    ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get())); // reading states needs slots, too
+    // A step that leaves out the prefetched chunks frees their slots for others.
     trainer two(4);
     two.add(9000, 1, ZOFF_BF16, ZOFF_BF16);
     two.add(9000, 1, ZOFF_BF16, ZOFF_BF16);

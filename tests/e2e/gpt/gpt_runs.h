@@ -1,4 +1,4 @@
-// gpt_runs.h: a folder with a text to train on, and the JSON that runs of the example trainer leave there.
+// gpt_runs.h: a folder with a training text and the JSON files that runs of the example trainer write.
 #ifndef ZOFF_TESTS_GPT_RUNS_H
 #define ZOFF_TESTS_GPT_RUNS_H
 
@@ -28,7 +28,7 @@ class gpt_runs : public testing::Test
   protected:
     void SetUp() override
     {
-        std::string text; // sentences made of a few words: something to learn
+        std::string text; // sentences made of a few words, so that a model can learn
         const char *const words[] = {"the ", "program ", "is ", "free ", "software ", "you ", "may ", "copy ", "it.\n", "and "};
         for (unsigned i = 0, state = 1; i < 4000; i++) {
             state = state * 1103515245u + 12345u;
@@ -37,7 +37,7 @@ class gpt_runs : public testing::Test
         write_file(folder.file("text"), text);
     }
 
-    // The text after "key" in <name>.json: up to the end of the value.
+    // The text of the value of "key" in <name>.json.
     std::string value(const std::string &name, const std::string &key, const std::string &suffix = "")
     {
         const std::string json = read_file(folder.file(name + ".json" + suffix));

@@ -1,5 +1,5 @@
-// gradient_test.cc: the backward pass of the example trainer against finite differences of its loss, tensor by tensor; its
-// plain optimizer and its matrix product against loops that are too simple to be wrong.
+// gradient_test.cc: compares the backward pass of the example trainer with finite differences of its loss, tensor by tensor.
+// Compares its plain optimizer and its matrix product with simple loops.
 #include "zoff_test.h"
 
 extern "C" {
@@ -18,13 +18,13 @@ extern "C" {
 
 namespace
 {
-const gpt_shape tiny = {2, 3, 18, 7, 3}; // layers, heads, width, context, batch; none of them a multiple of a tile
+const gpt_shape tiny = {2, 3, 18, 7, 3}; // layers, heads, width, context, batch; none is a multiple of a tile
 
 struct trained_model {
     explicit trained_model(gpt_shape shape, bool bf16 = false, float gain = 1.0f)
     {
         EXPECT_EQ(nullptr, gpt_model_create(shape, bf16, 7, &model));
-        if (!bf16) // larger weights than the first ones of a training: gradients that stand out of the rounding
+        if (!bf16) // larger than initial weights, so that gradients exceed the rounding error
             for (int i = 0; i < GPT_TENSORS; i++)
                 for (size_t k = 0; k < model.tensor[i].count * model.tensor[i].slices; k++) {
                     float &value = static_cast<float *>(model.tensor[i].value)[k];
@@ -44,7 +44,7 @@ struct trained_model {
     std::vector<uint8_t> inputs, targets;
 };
 
-// The slope of the loss when one tensor moves along `direction`: central differences of two widths, extrapolated to zero.
+// The slope of the loss when one tensor moves along `direction`: central differences at two widths, extrapolated to zero.
 double slope(trained_model &t, const gpt_tensor &tensor, const std::vector<double> &direction)
 {
     auto values = static_cast<float *>(tensor.value);
@@ -59,7 +59,7 @@ double slope(trained_model &t, const gpt_tensor &tensor, const std::vector<doubl
     return (4 * narrow - wide) / 3;
 }
 
-// One thread: thousands of tiny passes would do nothing but wait for each other. Threads have a test of their own.
+// One thread: in thousands of tiny passes threads would only wait for each other. Another test covers threads.
 class gradient : public testing::TestWithParam<int>
 {
   protected:
@@ -80,13 +80,13 @@ TEST_P(gradient, is_the_slope_of_the_loss)
     const double norm = std::sqrt(std::inner_product(grad.begin(), grad.end(), grad.begin(), 0.0));
     ASSERT_GT(norm, 1e-4) << tensor.name;
 
-    // Along the gradient the slope is its length.
+    // Along the gradient, the slope is the norm of the gradient.
     std::vector<double> along(grad);
     for (double &x : along)
         x /= norm;
     EXPECT_NEAR(slope(t, tensor, along), norm, 5e-3 * norm) << tensor.name;
 
-    // Single elements: the largest ones, and some anywhere.
+    // Single elements: the largest ones, and some random ones.
     std::vector<size_t> picks(count);
     std::iota(picks.begin(), picks.end(), 0);
     std::sort(picks.begin(), picks.end(), [&](size_t a, size_t b) { return std::fabs(grad[a]) > std::fabs(grad[b]); });
@@ -146,7 +146,7 @@ TEST(model, tokens_do_not_see_the_future)
     t.inputs[3] ^= 1; // a later token of the same sequence
     t.loss();
     EXPECT_EQ(first, t.model.row_losses[2]);
-    t.inputs[1] ^= 1; // an earlier one
+    t.inputs[1] ^= 1; // an earlier token
     t.loss();
     EXPECT_NE(first, t.model.row_losses[2]);
 }
@@ -178,7 +178,7 @@ TEST(model, wrong_shapes_are_refused)
     EXPECT_EQ(nullptr, model.values);
 }
 
-// The share of a rank may be no sequence: it takes part in the passes, and adds nothing.
+// A rank's share of the batch may be empty. It still takes part in the passes and contributes zeros.
 TEST(model, a_batch_of_none_has_zeros_for_gradients)
 {
     gpt_model model = {};
@@ -195,8 +195,8 @@ TEST(model, a_batch_of_none_has_zeros_for_gradients)
 TEST(bf16, rounds_to_nearest_even)
 {
     EXPECT_EQ(0x3f80, gpt_bf16_round(1.0f));
-    EXPECT_EQ(0x3f80, gpt_bf16_round(1.0f + 1.0f / 256));         // a tie, to even
-    EXPECT_EQ(0x3f82, gpt_bf16_round(1.0f + 3.0f / 256));         // a tie, to even
+    EXPECT_EQ(0x3f80, gpt_bf16_round(1.0f + 1.0f / 256));         // a tie, rounded to even
+    EXPECT_EQ(0x3f82, gpt_bf16_round(1.0f + 3.0f / 256));         // a tie, rounded to even
     EXPECT_EQ(0x3f81, gpt_bf16_round(1.0f + 1.0f / 256 + 1e-6f)); // above the tie
     EXPECT_EQ(0x7f80, gpt_bf16_round(INFINITY));
     EXPECT_EQ(0x7f80, gpt_bf16_round(3.4e38f));
@@ -209,7 +209,7 @@ TEST(matmul, equals_three_loops)
     std::vector<float> a(rows * inner), b(inner * columns), panels(2 * gpt_matmul_panel_floats(inner));
     std::vector<uint16_t> b16(b.size());
     for (size_t i = 0; i < a.size(); i++)
-        a[i] = static_cast<float>(gpt_random(1, i) % 17) - 8.0f; // small integers: every sum is exact
+        a[i] = static_cast<float>(gpt_random(1, i) % 17) - 8.0f; // small integers, so every sum is exact
     for (size_t i = 0; i < b.size(); i++)
         b16[i] = gpt_bf16_round(b[i] = static_cast<float>(gpt_random(2, i) % 17) - 8.0f);
     for (int form = 0; form < 8; form++) {

@@ -1,5 +1,5 @@
-// memory_main.cc: the memory that an engine takes beside the program's own, on each rank, against what zoff_engine_plan() says.
-// One rank of a job; prints the rows of docs/MEMORY.md, and fails where the two differ by more than 2 % and 32 MiB.
+// memory_main.cc: compares the memory that an engine uses on each rank, besides the program's own, with zoff_engine_plan().
+// Runs as one rank of a job. Prints the rows of docs/MEMORY.md, and fails if the two differ by more than 2 % and 32 MiB.
 #include "covering.h"
 #include "zoff_test.h"
 
@@ -28,10 +28,10 @@ double anonymous_bytes()
 
 struct cell {
     int stage;
-    bool owned; // weights and gradients are the engine's
+    bool owned; // the engine owns weights and gradients
 };
 
-// One engine over the tensors of a GPT, two steps; the passes ask for memory as those of examples/gpt do.
+// One engine over the tensors of a GPT, for two steps. The passes fetch and allocate as those of examples/gpt do.
 class job
 {
   public:
@@ -49,11 +49,11 @@ class job
         opts.comm = comm;
         try_(zoff_engine_create(&opts, &engine));
         unlink(path.c_str());
-        if (!c.owned) { // pages of its own, there before anything is measured
+        if (!c.owned) { // the program's own pages, touched before the measurement
             values.assign(model.parameter_count, 0);
             grads.assign(model.parameter_count, 0);
         }
-        // Layer after layer, so that what a backward pass makes one after the other lies in few buckets.
+        // Add layer after layer, so that gradients that a backward pass makes in sequence share few buckets.
         add(GPT_WTE, 0);
         add(GPT_WPE, 0);
         for (size_t l = 0; l < model.shape.layers; l++) {
@@ -71,7 +71,7 @@ class job
         gpt_model_destroy(&model);
     }
 
-    // The most that came on top of what was there.
+    // The peak of the memory added since `before`.
     double measure()
     {
         before = anonymous_bytes();
@@ -93,8 +93,8 @@ class job
         return most;
     }
 
-    // DRAM that the plan knows of; and gradients, which wait for the step where nothing takes them before it. From stage 2 on
-    // each leaves with its bucket, and what is under way is in the allowance.
+    // DRAM of the plan, plus gradients that wait for the step. From stage 2 on gradients leave with their bucket; those in
+    // flight are within the tolerance.
     double predicted(unsigned ranks) const
     {
         const bool wait = c.owned && (ranks == 1 || c.stage < 2);
@@ -182,8 +182,8 @@ int main()
     }
     const unsigned ranks = zoff_comm_size(comm), rank = zoff_comm_rank(comm);
     int failed = 0;
-    // By default every other cell, those that one and four ranks leave out being those of two: all pairs of stage, owner and
-    // ranks.
+    // By default every other cell: one and four ranks run the cells that two ranks leave out. That covers all pairs of stage,
+    // owner and ranks.
     for (bool owned : {false, true}) {
         for (int stage = 0; stage < 4; stage++) {
             if (!zoff_test::is_full_run() && (static_cast<unsigned>(stage) + owned + (ranks == 2)) % 2)

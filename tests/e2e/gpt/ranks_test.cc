@@ -1,5 +1,5 @@
-// ranks_test.cc: the example trainer as the ranks of a job: it learns what one rank learns, and which stage it is, where states
-// and weights live and who has them changes no bit.
+// ranks_test.cc: the example trainer as the ranks of a job. Several ranks must learn what one rank learns. The stage, the place
+// of states and weights, and the owner of the weights must not change a bit.
 #include "gpt_runs.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
   protected:
     static std::string suffix(unsigned rank) { return rank ? "." + std::to_string(rank) : ""; }
 
-    // Runs gpt on `world` ranks; the JSON of rank 0 is in <name>.json, that of rank 1 in <name>.json.1.
+    // Run gpt on `world` ranks. The JSON of rank 0 is <name>.json, that of rank 1 is <name>.json.1.
     shell_result run(const std::string &name, unsigned world, const std::string &options, const std::string &config)
     {
         write_file(folder.file(name + ".ds"), config);
@@ -34,14 +34,14 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
                "\"gradient_clipping\": 1.0" +
                more + ", \"zero_optimization\": {\"stage\": " + stage + "}}";
     }
-    // States in files: a window of 144 KiB on 118,000 parameters with 8 bytes for each.
+    // States in files: a window of 144 KiB for 118,000 parameters with 8 bytes each.
     static std::string in_files(const std::string &stage, const std::string &more = "")
     {
         return config(stage + ", \"sub_group_size\": 4096, \"reduce_bucket_size\": 16384, \"offload_optimizer\": {\"device\": "
                               "\"nvme\", \"nvme_path\": \".\"}",
                       ", \"zoff\": {\"host_memory\": \"144KiB\"}" + more);
     }
-    // And weights, too: 461 KiB of them, of which 20,000 elements may be whole.
+    // Weights in files, too: 461 KiB, of which 20,000 elements may be live.
     static std::string all_in_files(const std::string &more = "")
     {
         return in_files(
@@ -80,7 +80,7 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
         printf("  %s: %.1e is the worst relative difference of a loss from that of one rank\n", what.c_str(), worst);
     }
 
-    // Losses of every rank and the weights after the last step, bit for bit.
+    // Expect the same losses on every rank and the same weights after the last step, bit for bit.
     void expect_same(const std::string &a, const std::string &b, unsigned world)
     {
         for (unsigned rank = 0; rank < world; rank++) {
@@ -99,9 +99,9 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
         const unsigned world = GetParam();
         for (const kind &k : kinds) {
             if (world == 1 && k.name != kinds[0].name && k.config.find("\"stage\": 3") == std::string::npos)
-                continue; /* one rank alone has nothing to shard before stage 3 */
+                continue; /* before stage 3 one rank alone has nothing to shard */
             if (world == 4 && k.is_for_two)
-                continue; /* four jobs on two cores take their time, and two ranks have shown it */
+                continue; /* four jobs on two cores are slow, and two ranks have tested it already */
             const shell_result r = run(k.name, world, options + k.options, k.config);
             ASSERT_EQ(0, r.status) << k.name << ": " << r.output;
             expect_same(kinds[0].name, k.name, world);
@@ -114,7 +114,7 @@ class gpt_ranks : public gpt_runs, public testing::WithParamInterface<unsigned>
     }
 };
 
-// 6 sequences over 4 ranks are 2, 1, 2 and 1.
+// 6 sequences on 4 ranks are 2, 1, 2 and 1.
 TEST_P(gpt_ranks, learn_the_same_in_every_stage_and_tier)
 {
     train_alike({{"stage0", "", config("0")},
@@ -142,7 +142,7 @@ TEST_P(gpt_ranks, learn_the_same_in_every_stage_and_tier)
 TEST_P(gpt_ranks, learn_the_same_with_three_micro_batches)
 {
     if (GetParam() == 1)
-        GTEST_SKIP() << "trainer_test.cc accumulates on one rank";
+        GTEST_SKIP() << "trainer_test.cc tests accumulation on one rank";
     const std::string accumulate = ", \"gradient_accumulation_steps\": 3";
     train_alike({{"stage0", "", config("0", accumulate)},
                  {"stage2", "", in_files("2", accumulate)},
@@ -150,11 +150,11 @@ TEST_P(gpt_ranks, learn_the_same_with_three_micro_batches)
                 " --batch 6");
 }
 
-// Some ranks have nothing, and all the same weights.
+// Some ranks have no sequence; all ranks must have the same weights.
 TEST_P(gpt_ranks, learn_from_fewer_sequences_than_ranks)
 {
     if (GetParam() < 4)
-        GTEST_SKIP() << "more sequences than ranks";
+        GTEST_SKIP() << "there are more sequences than ranks";
     train_alike({{"stage1", "", config("1")}, {"stage3", " --owned", all_in_files()}}, " --batch 3 --dtype fp32");
 }
 

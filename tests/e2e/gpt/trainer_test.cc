@@ -1,5 +1,5 @@
-// trainer_test.cc: whole runs of the example trainer: it learns, its losses are the same bits whatever holds the states, its
-// recipe is short, and what goes wrong is said.
+// trainer_test.cc: whole runs of the example trainer. It must learn, its losses must have the same bits wherever the states
+// are, its recipe must be short, and errors must be reported.
 #include "gpt_runs.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@ using namespace zoff_test;
 class trainer : public gpt_runs
 {
   protected:
-    // Runs gpt; its JSON is in <name>.json.
+    // Run gpt; its JSON is <name>.json.
     shell_result run(const std::string &name, const std::string &options, const std::string &environment = "")
     {
         return shell("cd '" + folder.path + "' && OMP_WAIT_POLICY=passive " + environment +
@@ -19,7 +19,7 @@ class trainer : public gpt_runs
                      "--context 16 --batch 8 --seed 3 --name " + name + " --json " + name + ".json " + options);
     }
 
-    // A ds_config with the given middle; the same hyper-parameters as `plain_flags`.
+    // Write a ds_config with the given text in the middle, and the hyper-parameters of `plain_flags`.
     std::string config(const std::string &name, const std::string &more, double lr = 1e-3)
     {
         std::stringstream text;
@@ -93,7 +93,7 @@ TEST_F(trainer, keeps_bf16_weights_with_masters_in_zoff)
     ASSERT_EQ(0, r.status) << r.output;
     EXPECT_EQ(value("dram", "loss_bits"), value("nvme", "loss_bits"));
     EXPECT_EQ(number("dram", "state_bytes"), 12 * number("dram", "parameters"));
-    EXPECT_LT(number("dram", "final_loss"), 3.0) << "started at ln 256 = 5.5";
+    EXPECT_LT(number("dram", "final_loss"), 3.0) << "the first loss is ln 256 = 5.5";
 }
 
 TEST_F(trainer, accumulates_when_the_configuration_says_so)
@@ -149,7 +149,7 @@ TEST_F(trainer, recipe_has_at_most_ten_lines_of_at_most_120_columns)
             recipe += line + "\n";
             EXPECT_LE(line.size(), 120u) << line;
         }
-        // Outside nothing may use the library; what the step reports may pass by.
+        // No line outside of the recipe may use the library, except for the results of a step.
         if (!inside && !begin && line.compare(0, 3, "/* ") && line.compare(0, 3, " * ")) {
             EXPECT_TRUE(line.find("zoff_") == std::string::npos || line.find("zoff_step_info") != std::string::npos) << line;
         }
@@ -162,7 +162,8 @@ TEST_F(trainer, recipe_has_at_most_ten_lines_of_at_most_120_columns)
 
 TEST_F(trainer, report_finds_what_does_not_hold)
 {
-    // A run against itself: bit-identical, but without a second tier nothing is saved, read or written.
+    // A run compared with itself is bit-identical. Without a second tier nothing is saved, read or written, and the report must
+    // say so.
     ASSERT_EQ(0, run("plain", "--steps 4").status);
     const shell_result r =
         shell("cd '" + folder.path + "' && '" GPT_REPORT "' out.json plain=plain.json dram=plain.json nvme=plain.json " +
@@ -176,7 +177,7 @@ TEST_F(trainer, report_finds_what_does_not_hold)
     EXPECT_NE(json.find("\"passed\": false"), std::string::npos) << json;
     EXPECT_NE(json.find("\"bit_identical\": true"), std::string::npos);
 
-    // One bit of one loss.
+    // Change one bit of one loss.
     std::string changed = read_file(folder.file("plain.json"));
     const size_t at = changed.find('"', changed.find("\"loss_bits\": [") + 15) - 1;
     changed[at] = changed[at] == '0' ? '1' : '0';

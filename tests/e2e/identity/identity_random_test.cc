@@ -1,7 +1,8 @@
-// identity_random_test.cc: random programs of several ranks with several engines on one communicator: steps, weights that are
-// fetched and read, engines that are destroyed and made again, and gradients in any order of engines and parameters on each
-// rank. Calls that wait come in one order on all ranks, and then all results are right; or one rank calls something else, and
-// then each call fails or its result is right. No program hangs.
+// identity_random_test.cc: random programs of several ranks with several engines on one communicator. They take steps, fetch
+// and read weights, and destroy and remake engines. Each rank hands over gradients in its own order of engines and parameters.
+//
+// If the blocking calls come in one order on all ranks, all results must be right. If one rank makes a different call, each
+// call must fail or return the right result. No program may hang.
 #include "identity_ranks.h"
 
 #include <stdio.h>
@@ -23,9 +24,9 @@ struct program {
     std::vector<unsigned> stages;
     std::vector<std::vector<shape>> shapes;
     std::vector<op> ops;
-    unsigned odd = 0; // rank
-    size_t at = 0;    // where its calls are others
-    int how = 0;      // 0: not at all; 1: two calls change places; 2: another item
+    unsigned odd = 0; // the rank with different calls
+    size_t at = 0;    // the position of the first different call
+    int how = 0;      // 0: no difference; 1: two calls are exchanged; 2: another item
 };
 
 op any_op(const program &p, std::mt19937 &random)
@@ -43,7 +44,7 @@ op any_op(const program &p, std::mt19937 &random)
     return o;
 }
 
-// Whether to change the calls there makes a difference: an item that a step does not have makes none.
+// Whether this change makes the program wrong. For a call without an item, another item changes nothing.
 bool is_wrong(const program &p, int how)
 {
     const op &a = p.ops[p.at], &b = p.ops[p.at + 1];
@@ -65,14 +66,14 @@ program make(unsigned seed, bool only_right)
         p.stages.push_back(random() % 4);
         p.shapes.emplace_back();
         const unsigned params = 1 + random() % 3;
-        const size_t same = 1024 + random() % 4000; // parameters that are cut alike are easily taken for one another
+        const size_t same = 1024 + random() % 4000; // parameters of equal size are easily confused
         for (unsigned i = 0; i < params; i++)
             p.shapes.back().push_back({random() % 2 ? same : 1 + random() % 5000, p.stages[e] == 3 || random() % 4 == 0});
     }
     const unsigned count = 3 + random() % 8;
     for (unsigned i = 0; i < count; i++)
         p.ops.push_back(any_op(p, random));
-    for (unsigned e = 0; e < engines; e++) // nothing is left on its way
+    for (unsigned e = 0; e < engines; e++) // the last step of each engine uses up all gradients
         p.ops.push_back({op::STEP, e, 0, 0, 0});
     p.odd = random() % p.ranks;
     for (unsigned tries = only_right || random() % 2 ? 0 : 20; tries > 0 && !p.how; tries--) {
@@ -83,7 +84,7 @@ program make(unsigned seed, bool only_right)
     return p;
 }
 
-// The calls of a rank.
+// The calls of one rank.
 std::vector<op> calls_of(const program &p, unsigned rank)
 {
     std::vector<op> ops = p.ops;
@@ -104,7 +105,7 @@ class one_rank
     {
     }
 
-    // The first error, or OK.
+    // Returns the first error, or OK.
     zoff_status run()
     {
         zoff_status status = ZOFF_OK;
@@ -134,7 +135,7 @@ class one_rank
     // Engines have names or not, the same on all ranks.
     std::string random_name(unsigned e) const { return p.ops.size() % 2 ? "engine" + std::to_string(e) + ".w" : ""; }
 
-    // A gradient of any engine that has a step to come, for that.
+    // Hand over a gradient of a random engine that has a step to come.
     zoff_status hand_over_any(const std::vector<op> &to_come)
     {
         tiny_engine &e = *engines[random() % engines.size()];
@@ -145,7 +146,7 @@ class one_rank
             if (o.engine == e.id && o.what == op::STEP)
                 return e.handed[param] ? ZOFF_OK : e.hand_over(param, rank);
             if (o.engine == e.id && o.what == op::AGAIN)
-                return ZOFF_OK; // it would be lost
+                return ZOFF_OK; // without such a step the gradient would be lost
         }
         return ZOFF_OK;
     }
@@ -172,19 +173,19 @@ class one_rank
     const program &p;
     const unsigned rank;
     zoff_comm *comm;
-    std::mt19937 random; // not the same on each rank
+    std::mt19937 random; // different on each rank
     std::vector<std::unique_ptr<tiny_engine>> engines;
 };
 
 TEST(IdentityRandom, ProgramsAreRightOrAnError)
 {
-    const bool only_right = is_over_nccl(); // which cannot tell soon what is wrong
+    const bool only_right = is_over_nccl(); // NCCL notices a wrong call only at the deadline
     const unsigned programs = (only_right ? 12 : 40) * (getenv("ZOFF_TEST_FULL") ? 10 : 1);
     const double timeout_seconds = 30;
     unsigned right = 0, errors = 0, harmless = 0;
     log_catcher log;
-    alarm(280);                                         // who hangs is killed
-    const char *failed_seed = getenv("ZOFF_TEST_SEED"); // of a program that has failed
+    alarm(280);                                         // kills a program that hangs
+    const char *failed_seed = getenv("ZOFF_TEST_SEED"); // the seed of a program that failed before
     for (unsigned seed = failed_seed ? (unsigned)atoi(failed_seed) : 1;
          seed <= (failed_seed ? (unsigned)atoi(failed_seed) : programs) && !HasFailure(); seed++) {
         const program p = make(seed, only_right);
@@ -205,11 +206,11 @@ TEST(IdentityRandom, ProgramsAreRightOrAnError)
         bool failed = false;
         for (unsigned rank = 0; rank < p.ranks; rank++) {
             failed |= status[rank] < 0;
-            EXPECT_EQ(0u, wrong[rank]) << "program " << seed << ", rank " << rank << ": calls say OK, and weights are wrong";
+            EXPECT_EQ(0u, wrong[rank]) << "program " << seed << ", rank " << rank << ": calls return OK, but weights are wrong";
             EXPECT_TRUE(status[rank] >= 0 || p.how) << "program " << seed << ", rank " << rank << ": " << words[rank];
             EXPECT_TRUE(status[rank] >= 0 || !words[rank].empty());
         }
-        EXPECT_LT(took, timeout_seconds / 2) << "program " << seed << ": found by nothing but the deadline: " << words[0];
+        EXPECT_LT(took, timeout_seconds / 2) << "program " << seed << ": only the deadline found it: " << words[0];
         right += p.how == 0;
         errors += p.how && failed;
         harmless += p.how && !failed;
@@ -219,6 +220,6 @@ TEST(IdentityRandom, ProgramsAreRightOrAnError)
     printf("identity: %u random programs: %u with the same calls on all ranks, all right; %u with others on one rank: %u an "
            "error, %u right\n",
            programs, right, errors + harmless, errors, harmless);
-    EXPECT_TRUE(only_right || failed_seed || errors > programs / 8) << "few programs were wrong enough";
+    EXPECT_TRUE(only_right || failed_seed || errors > programs / 8) << "too few programs were wrong";
 }
 } // namespace

@@ -1,5 +1,5 @@
 // identity_ranks.h: ranks that are threads, with several engines on one communicator. All numbers are small integers and SGD
-// has a learning rate of 1, so weights after t steps are known exactly, whatever was exchanged with whom.
+// has a learning rate of 1. So the weights after t steps are known exactly.
 #ifndef ZOFF_IDENTITY_RANKS_H
 #define ZOFF_IDENTITY_RANKS_H
 
@@ -38,7 +38,7 @@ class rank_group
         } else {
             for (unsigned rank = 0; rank < size; rank++) {
                 zoff_comm_transport t = office.transport(rank);
-                t.any_thread = 1; // it has a lock
+                t.any_thread = 1; // the transport has a lock
                 EXPECT_ZOFF_OK(zoff_comm_open_transport(&opts, &t, &made[rank]));
             }
         }
@@ -54,10 +54,10 @@ class rank_group
     post_office office;
 };
 
-// What engine `id` has as parameter `p`.
+// Parameter `p` of engine `id`.
 struct shape {
     size_t count;
-    bool owned; // by the engine, weights and gradients
+    bool owned; // the engine owns weights and gradients
 };
 
 inline float first_weight(unsigned id, size_t p, size_t k)
@@ -70,7 +70,7 @@ inline float gradient(unsigned id, size_t p, size_t k, int64_t t, unsigned rank)
     return (float)((id * 3 + p + (size_t)t + rank) % 7 + k % 3);
 }
 
-// After `t` steps of `ranks` ranks: exact, where the number of ranks is a power of 2.
+// The weight after `t` steps of `ranks` ranks; exact if the number of ranks is a power of 2.
 inline float weight_after(unsigned id, size_t p, size_t k, int64_t t, unsigned ranks)
 {
     float w = first_weight(id, p, k);
@@ -133,7 +133,7 @@ class tiny_engine
         return status;
     }
 
-    // The next gradient of a parameter.
+    // Hand over the next gradient of a parameter.
     zoff_status hand_over(size_t p, unsigned rank)
     {
         float *at = grads[p].data();
@@ -158,7 +158,7 @@ class tiny_engine
         return status;
     }
 
-    // A step; when it says that all is well the weights are what they must be.
+    // Take a step. If it succeeds, check the weights.
     zoff_status step(unsigned rank, unsigned ranks)
     {
         zoff_status status = hand_over_rest(rank);
@@ -207,7 +207,7 @@ class tiny_engine
     int64_t t = 0;
     std::vector<std::vector<float>> weights, grads;
     std::vector<bool> handed;
-    size_t wrong = 0; // elements, where a call has said that all is well
+    size_t wrong = 0; // number of wrong elements after calls that returned success
 };
 
 inline double seconds_of(const std::function<void()> &run)

@@ -1,5 +1,5 @@
-// identity_test.cc: what ranks hear who share a communicator among engines, and do not make the same calls: the ranks, both
-// calls and both items are named, and soon; and what is right whatever the timing.
+// identity_test.cc: ranks share one communicator among engines and make different calls. The error must come soon and name the
+// ranks, both calls and both items. Other tests show correct programs that must work with any timing.
 #include "identity_ranks.h"
 
 using namespace zoff_test;
@@ -17,7 +17,7 @@ class Identity : public testing::TestWithParam<how>
     void SetUp() override
     {
         if (is_over_nccl() && GetParam().kind == over::messages)
-            GTEST_SKIP() << "there is one NCCL";
+            GTEST_SKIP() << "there is only one kind of NCCL";
         alarm(200);
     }
     void TearDown() override { alarm(0); }
@@ -51,7 +51,7 @@ void expect_words(const std::string &text, const std::vector<std::string> &all)
         EXPECT_NE(std::string::npos, text.find(words)) << "missing: " << words << "\nin: " << text;
 }
 
-// Gradients go out when they come; each rank hands them over in another order of engines.
+// Each gradient is sent when it is handed over. Each rank hands them over in another order of engines.
 TEST_P(Identity, GradientsMayComeInAnyOrderOfEngines)
 {
     for (unsigned stage = 0; stage < 4; stage++) {
@@ -73,7 +73,7 @@ TEST_P(Identity, GradientsMayComeInAnyOrderOfEngines)
     }
 }
 
-// The same order on both ranks, but one is slower: engines without names, alike to the last byte.
+// Both ranks use the same order, but one is slower. The engines have no names and equal sizes.
 TEST_P(Identity, TimingDoesNotMixEngines)
 {
     for (unsigned round = 0; round < 6; round++) {
@@ -95,7 +95,7 @@ TEST_P(Identity, TimingDoesNotMixEngines)
     }
 }
 
-// Two parameters that are cut alike.
+// Two parameters of equal size.
 TEST_P(Identity, AnotherSliceIsNamed)
 {
     rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
@@ -112,11 +112,12 @@ TEST_P(Identity, AnotherSliceIsNamed)
     });
 }
 
-// Each rank waits in a call of another engine, where it would wait for ever.
+// Each rank waits in a call of another engine. Without the check both would wait forever.
 TEST_P(Identity, CallsThatWaitInTheOppositeOrderAreNamed)
 {
     if (is_over_nccl())
-        GTEST_SKIP() << "the rank that names both ends the lanes, and the other one hears nothing before its deadline";
+        GTEST_SKIP()
+            << "the rank that notices names both calls and closes the lanes; the other rank learns nothing before its deadline";
     for (const unsigned stage : {0u, 2u, 3u}) {
         rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
         group.on_each([&](unsigned rank) {
@@ -131,18 +132,18 @@ TEST_P(Identity, CallsThatWaitInTheOppositeOrderAreNamed)
             });
             EXPECT_EQ(ZOFF_ERR_COMM, status);
             expect_words(zoff_last_error(), {"rank 0", "rank 1", "zoff_step()", "of engine 1 (\"actor.w0\")",
-                                             "of engine 2 (\"critic.w0\")", "in the same order on every rank"});
+                                             "of engine 2 (\"critic.w0\")", "in the same order, also over different engines"});
             EXPECT_LT(took, SOON_SECONDS);
             EXPECT_EQ(0u, e.a.wrong + e.b.wrong);
         });
     }
 }
 
-// A fetch of one engine, and a window of another, or a step.
+// One rank fetches from one engine while the other reads a window of another engine, or takes a step.
 TEST_P(Identity, DifferentCallsAreNamed)
 {
     if (is_over_nccl())
-        GTEST_SKIP() << "they are in different lanes, whose ranks hear nothing of one another";
+        GTEST_SKIP() << "the calls use different lanes, whose ranks do not hear of one another";
     for (const bool steps : {false, true}) {
         rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
         group.on_each([&](unsigned rank) {
@@ -179,7 +180,7 @@ TEST_P(Identity, EnginesSealedInAnotherOrderAreNamed)
             else
                 expect_words(zoff_last_error(), {"rank 0 seals engine number 1 and rank 1 seals engine number 2", "\"param0\"",
                                                  "give their parameters different names (zoff_param_desc.name)"});
-            // Nothing is broken: in the right order they are sealed.
+            // The communicator still works: in the right order the seals succeed.
             EXPECT_ZOFF_OK(zoff_engine_seal(e.a.e.get()));
             EXPECT_ZOFF_OK(zoff_engine_seal(e.b.e.get()));
             EXPECT_ZOFF_OK(e.b.step(rank, RANKS));
@@ -189,7 +190,7 @@ TEST_P(Identity, EnginesSealedInAnotherOrderAreNamed)
     }
 }
 
-// A rank that looks at a plan has an engine more than others for a while.
+// A rank that only looks at a plan has one engine more than the others for a while.
 TEST_P(Identity, AnEngineThatIsNotSealedDoesNotMatter)
 {
     rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
@@ -206,7 +207,7 @@ TEST_P(Identity, AnEngineThatIsNotSealedDoesNotMatter)
     });
 }
 
-// Ids are not given out again, so nothing of an engine that is gone reaches a later one.
+// Engine ids are never reused, so no message of a destroyed engine can reach a later one.
 TEST_P(Identity, EnginesComeAndGoBesideOneThatStays)
 {
     rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
@@ -234,7 +235,7 @@ TEST_P(Identity, EnginesComeAndGoBesideOneThatStays)
 TEST_P(Identity, AnEngineThatAnotherRankHasDestroyedIsNamed)
 {
     if (is_over_nccl())
-        GTEST_SKIP() << "a lane has no message that nobody expects";
+        GTEST_SKIP() << "over NCCL no rank receives a message that it does not expect";
     rank_group group(RANKS, GetParam().kind, TIMEOUT_SECONDS);
     group.on_each([&](unsigned rank) {
         two_engines e(GetParam(), 1, {{5000, false}});
@@ -242,7 +243,7 @@ TEST_P(Identity, AnEngineThatAnotherRankHasDestroyedIsNamed)
         EXPECT_ZOFF_OK(e.b.step(rank, RANKS));
         if (rank == 1) {
             e.a.e.reset();
-            EXPECT_EQ(ZOFF_ERR_COMM, e.b.step(rank, RANKS)); // which rank 0 does not come to
+            EXPECT_EQ(ZOFF_ERR_COMM, e.b.step(rank, RANKS)); // rank 0 does not make this call
         } else {
             const double took = seconds_of([&] { EXPECT_EQ(ZOFF_ERR_COMM, e.a.step(rank, RANKS)); });
             expect_words(zoff_last_error(), {"rank 1 has destroyed engine 1 (\"actor.w0\")"});

@@ -1,6 +1,6 @@
-// kill_test.cc: a trainer is killed with SIGKILL at 200 random moments (a tenth of them by default), of its start, its steps
-// and its commits, and started again each time. No step that had returned is lost, no step is taken twice, and in the end all
-// states and weights are those of a trainer that nobody disturbed, bit for bit.
+// kill_test.cc: kills a trainer with SIGKILL at 200 random moments of its start, its steps and its commits (by default a tenth
+// of them) and restarts it each time. No step that returned may be lost, and no step may be taken twice. In the end all states
+// and weights must equal, bit for bit, those of a trainer that was never killed.
 #include "covering.h"
 #include "shell.h"
 #include "zoff_test.h"
@@ -23,14 +23,14 @@ namespace
 struct kind {
     const char *name;
     unsigned paths;
-    const char *more; // of the section "zoff"
+    const char *more; // more keys of the section "zoff"
     int kills;
 };
 
 class Kill : public testing::TestWithParam<kind>
 {
   protected:
-    // A configuration over folders of its own.
+    // Write a configuration with its own folders.
     std::string config(scratch_folder *folders)
     {
         std::string paths;
@@ -52,7 +52,8 @@ class Kill : public testing::TestWithParam<kind>
         return all.str();
     }
 
-    // One life. Killed after `usec`, or run to its end with 0. Reads what it says; -1 where it did not come so far.
+    // Start the trainer and kill it after `usec`, or let it end by itself if `usec` is 0. Reads the steps it printed; -1 if it
+    // printed none.
     struct life {
         int64_t opened = -1, done = -1;
         int status = 0;
@@ -103,20 +104,20 @@ TEST_P(Kill, GoesOnBitForBit)
     scratch_folder folders[2], undisturbed[2], first[2], digests;
     const std::string killed = config(folders), other = config(undisturbed);
     std::mt19937 random(11);
-    // Moments of a life's first steps: of 40 ms, or more where a life takes longer to begin (an emulator, a busy machine).
+    // The range of kill times: 40 ms, or the time of a start and two steps if that is longer (an emulator, a busy machine).
     const auto start = std::chrono::steady_clock::now();
     ASSERT_EQ(2, live(config(first), 2, digests.file("none"), 0).done);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
     unsigned moments = std::max(40000u, (unsigned)took.count());
     int64_t returned = 0; // the last step that is known to have returned
     int killed_in_steps = 0, killed_early = 0;
-    // Until a quarter of them met a life at work. Where lives come to an end before they have begun, later moments are taken.
+    // Continue until a quarter of the kills hit an open engine. If most kills come too early, later times are used.
     const int most = 50 * GetParam().kills, wanted = GetParam().kills / 4 + 1;
     for (int i = 0; i < GetParam().kills || (i < most && (killed_in_steps < wanted || returned < wanted)); i++) {
         const life l = live(killed, 1 << 30, digests.file("none"), 1000 + random() % moments);
         ASSERT_TRUE(WIFSIGNALED(l.status) && WTERMSIG(l.status) == SIGKILL) << "life " << i << " ended by itself";
         if (l.opened >= 0) {
-            // A step may have been committed in the moment before it could say so; not two.
+            // A kill may come after the commit of one step and before the trainer prints it. Two such steps are an error.
             ASSERT_GE(l.opened, returned) << "life " << i << " lost a step that had returned";
             ASSERT_LE(l.opened, returned + 1) << "life " << i;
             returned = std::max(l.opened, l.done);

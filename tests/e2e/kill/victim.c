@@ -1,6 +1,6 @@
-/* victim.c: a trainer that is meant to be killed: it opens its engine, goes on after the last whole step and tells on standard
- * output what has happened: "open T" once its weights are those of step T, "done T" when step T has returned. Gradients are a
- * function of the step and the place, so that every life makes the same.
+/* victim.c: a trainer to be killed. It opens its engine and continues after the last committed step. On standard output it
+ * prints "open T" when its weights are those of step T, and "done T" when step T has returned. Gradients depend only on the
+ * step and the position, so that every run computes the same ones.
  *
  * usage: victim CONFIG LAST DIGEST   takes steps up to number LAST, then writes the weights and states to file DIGEST */
 #include <stdint.h>
@@ -31,7 +31,7 @@ static void say(const char *what, int64_t t)
         exit(1);
 }
 
-/* Something between -1/8 and 1/8, in fp32. */
+/* A pseudo-random fp32 number between -1/8 and 1/8. */
 static float gradient(int64_t t, size_t tensor, size_t i)
 {
     uint64_t x = (uint64_t)t * 0x9E3779B97F4A7C15u + tensor * 0xC2B2AE3D27D4EB4Fu + i * 0x165667B19E3779F9u;

@@ -1,4 +1,4 @@
-// progress_thread_test.cc: a thread of the engine's that lets it go on while the program calls nothing.
+// progress_thread_test.cc: the engine's own thread that makes progress while the program makes no calls.
 #include "comm_fault.h"
 #include "post_office.h"
 #include "rank_job.h"
@@ -7,12 +7,12 @@ using namespace zoff_test;
 
 namespace
 {
-// Rank 0 hands over more than can be under way at a time, and then calls nothing; what is left can only begin when rank 1 has
-// come, by a thread that is not the program's.
+// Rank 0 hands over more gradients than can be in flight at a time, and then makes no call. The rest can start only after rank
+// 1 arrives, so the engine's thread must start it.
 TEST(ProgressThread, GradientsTravelWhileNobodyCalls)
 {
     enum { RANKS = 2, SLICES = 6 };
-    std::vector<std::unique_ptr<comm_fault>> watched; // outlive the communicators
+    std::vector<std::unique_ptr<comm_fault>> watched; // destroyed after the communicators
     rank_job job(RANKS);
     std::atomic<unsigned> by_others{0};
     std::atomic<bool> rank_0_rests{false};
@@ -52,7 +52,7 @@ TEST(ProgressThread, GradientsTravelWhileNobodyCalls)
             usleep(1000);
         EXPECT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
     });
-    EXPECT_LE(2u, by_others) << "exchanges that a thread of the engine's has begun";
+    EXPECT_LE(2u, by_others) << "exchanges that a thread of the engine has started";
 }
 
 TEST(ProgressThread, IsRefusedWhereOnlyTheProgramMayUseTheNetwork)
@@ -79,7 +79,7 @@ TEST(ProgressThread, IsRefusedWhereOnlyTheProgramMayUseTheNetwork)
     }
 }
 
-// It comes and goes with the engine, also while gradients are on their way.
+// The thread ends with its engine, also while gradients are in flight.
 TEST(ProgressThread, EndsWithItsEngine)
 {
     for (int i = 0; i < 50; i++) {

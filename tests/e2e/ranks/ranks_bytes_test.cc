@@ -1,6 +1,6 @@
-// ranks_bytes_test.cc: what goes over the wire is what theory says, to the byte: with N ranks each gradient goes N - 1 times,
-// for each micro-batch, and so does each weight that all ranks have whole; a fetch of weights of the engine brings each of its
-// elements to N - 1 ranks. What is left is of a fixed size.
+// ranks_bytes_test.cc: bytes on the wire must equal the theory exactly. With N ranks each gradient is sent N - 1 times per
+// micro-batch, and each replicated weight N - 1 times per step. A fetch of weights that the engine owns sends each element to N
+// - 1 ranks. All other traffic has a fixed size.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -26,7 +26,7 @@ class RanksBytes : public testing::TestWithParam<std::tuple<unsigned, unsigned, 
                ", \"reduce_bucket_size\": 20000, \"stage3_param_persistence_threshold\": 0}}";
     }
 
-    // One update, summed over the ranks. `fetches`: times that each slice of the engine's weights is fetched in it.
+    // One update, summed over the ranks. `fetches`: how often each slice of the engine's weights is fetched in it.
     totals step(rank_trainers &all, unsigned round, unsigned fetches)
     {
         std::vector<zoff_step_info> infos(world(), new_info());
@@ -108,10 +108,10 @@ TEST_P(RanksBytes, EqualTheTheory)
         slices += t.slices;
     }
     const uint64_t others = world() - 1, k = accumulation();
-    (void)step(all, 100, 0); // the first one also tells the order of buckets
+    (void)step(all, 100, 0); // the first step also exchanges the order of buckets
     const totals sent = step(all, 200, 0);
     if (stage() == 0) {
-        // The sums, in fp32, with padding to cache lines: at least twice as many bytes as the gradients.
+        // The sums are fp32, padded to cache lines: at least twice as many bytes as the gradients.
         padded = sent.gradients - k * others * trained;
         EXPECT_GE(padded, others * 2 * trained);
         EXPECT_LE(padded, others * 2 * trained * 11 / 10);
@@ -120,13 +120,13 @@ TEST_P(RanksBytes, EqualTheTheory)
         EXPECT_EQ(k * others * trained, sent.gradients);
         EXPECT_EQ(others * trained, sent.weights);
     }
-    // Weights of micro-batches, presence of slices, votes: nothing that grows with the model but a bit a slice.
+    // Weights of micro-batches, presence of slices, and votes. Only the presence grows with the model, by one bit per slice.
     const uint64_t small = sent.all - sent.gradients - sent.weights;
     EXPECT_LE(small, world() * others * (k * sizeof(double) + (slices + 7) / 8 + 1024));
 }
 
-// Over the link between host and device: of one that the communicator reaches the sums come down, in fp32, and each weight goes
-// up, once in the whole group; of another all gradients of all ranks come down, and all weights go up to each.
+// Bytes over the link between host and device. If the communicator accesses the devices, the fp32 sums are downloaded and each
+// weight is uploaded, once per group. Otherwise all gradients of all ranks are downloaded, and all weights uploaded to each.
 TEST_P(RanksBytes, OverTheLinkOfADevice)
 {
     for (bool reached : {false, true}) {
@@ -144,7 +144,7 @@ TEST_P(RanksBytes, OverTheLinkOfADevice)
         const uint64_t ranks = world(), k = accumulation();
         if (reached) {
             EXPECT_LE(4 * trained, moved.down);
-            EXPECT_GE(4 * trained * 11 / 10, moved.down) << "no more than padding to cache lines between pieces";
+            EXPECT_GE(4 * trained * 11 / 10, moved.down) << "only padding to cache lines between pieces is added";
             EXPECT_EQ(2 * trained * (stage() == 0 ? ranks : 1), moved.up);
         } else {
             EXPECT_EQ(2 * trained * ranks * k, moved.down);
@@ -153,7 +153,7 @@ TEST_P(RanksBytes, OverTheLinkOfADevice)
     }
 }
 
-// Weights of the engine go where they are fetched, and nowhere else.
+// Weights that the engine owns are sent only to the ranks that fetch them.
 TEST_P(RanksBytes, OfWeightsThatAreFetched)
 {
     rank_job job(world());
@@ -169,8 +169,7 @@ TEST_P(RanksBytes, OfWeightsThatAreFetched)
     (void)step(all, 100, 0);
     EXPECT_EQ(0u, step(all, 200, 0).weights);
     EXPECT_EQ((world() - 1) * total, step(all, 300, 1).weights);
-    // What was fetched is at hand: the second time costs nothing; and what the pass before has used is brought in advance,
-    // once.
+    // The second fetch finds the weights in memory and costs nothing. Slices used in the previous pass are prefetched, once.
     EXPECT_EQ((world() - 1) * total, step(all, 400, 2).weights);
 }
 } // namespace

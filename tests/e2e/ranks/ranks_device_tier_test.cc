@@ -1,6 +1,6 @@
-// ranks_device_tier_test.cc: several ranks whose communicator reaches their devices, and offload_optimizer.ratio below 1: what
-// moves, what it takes, and what a share of the states on the devices must not change. (That the bits are those of none, over
-// the whole matrix: ranks_parity_test.cc, cells with a ratio.)
+// ranks_device_tier_test.cc: several ranks whose communicator accesses their devices, and offload_optimizer.ratio below 1.
+// Tests the bytes that are moved, the memory that is used, and calls that must work as without a share on the devices. Parity
+// over the whole matrix is in ranks_parity_test.cc, in cells with a ratio.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -19,7 +19,7 @@ std::string text(unsigned stage, double ratio, unsigned accumulation = 1, unsign
            ", \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": " + std::to_string(ratio) + "}}}";
 }
 
-// One update, and what each rank says of it.
+// Take one update; return what each rank reports about it.
 std::vector<zoff_step_info> step(rank_trainers &all, int64_t number, unsigned accumulation = 1)
 {
     std::vector<zoff_step_info> infos(all.job.size, new_info());
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(onDeviceReached, RanksDeviceTier,
                                     std::to_string((int)(100 * std::get<2>(p.param)));
                          });
 
-// Of what is updated on a device nothing goes over the link to the host, neither down nor up.
+// For elements updated on a device nothing crosses the link to the host.
 TEST_P(RanksDeviceTier, MovesAndTakesWhatIsDocumented)
 {
     const auto [stage, world, ratio] = GetParam();
@@ -87,7 +87,7 @@ TEST_P(RanksDeviceTier, MovesAndTakesWhatIsDocumented)
         up += infos[rank].bytes.device_written;
         const double kept = (double)infos[rank].numbers.elements_on_device;
         const double states = (double)plans[rank].device_bytes - (double)without[rank].device_bytes;
-        EXPECT_LE(kept * (12 + 8.0 / 1024), states) << "masters, two moments, and 8 bytes a block";
+        EXPECT_LE(kept * (12 + 8.0 / 1024), states) << "masters, two moments, and 8 bytes per block";
         EXPECT_GE(kept * (12 + 8.0 / 1024) * 1.02 + (kept > 0 ? 12 * 4096 * 10 + 8 * 30 : 0), states) << "and padding";
         EXPECT_GE((double)without[rank].accumulator_bytes - 4 * kept, (double)plans[rank].accumulator_bytes);
         EXPECT_EQ(plans[rank].state_bytes, without[rank].state_bytes);
@@ -95,14 +95,14 @@ TEST_P(RanksDeviceTier, MovesAndTakesWhatIsDocumented)
     const uint64_t copies = stage == 0 ? world : 1;
     EXPECT_EQ(trained * copies, updated);
     EXPECT_GE(6144 / 2.0 * (double)copies, std::abs((double)there - (1 - ratio) * (double)(trained * copies)))
-        << "the share is honoured to half a bucket";
+        << "the share is exact to half a bucket";
     const uint64_t host = trained - there / copies;
     EXPECT_LE(4 * host, down);
-    EXPECT_GE(4 * host * 11 / 10, down) << "no more than padding to cache lines between pieces";
+    EXPECT_GE(4 * host * 11 / 10, down) << "only padding to cache lines between pieces is added";
     EXPECT_EQ(2 * host * copies, up);
 }
 
-// Where padding is nothing against the states: only planned, and nothing is touched.
+// A model so large that padding is negligible. It is only planned: no memory is touched.
 TEST_P(RanksDeviceTier, PlansWhatIsDocumented)
 {
     const auto [stage, world, ratio] = GetParam();
@@ -124,7 +124,7 @@ TEST_P(RanksDeviceTier, PlansWhatIsDocumented)
     }
 }
 
-// From outside of a step the states are like any others.
+// A call outside of a step treats these states like any others.
 TEST_P(RanksDeviceTier, StatesAreReadAndWritten)
 {
     const auto [stage, world, ratio] = GetParam();
@@ -192,7 +192,7 @@ TEST_P(RanksDeviceTier, WhoseGradientIsNotFiniteIsNamed)
     expect_all(all);
 }
 
-// The nth call of a device in a step fails, once, for each n: what was asked for is asked for again, and done once.
+// For each n, the nth device call of a step fails once. The engine repeats the call, and its work is done exactly once.
 class RanksDeviceTierFaults : public testing::TestWithParam<std::tuple<unsigned, zoff_dtype>>
 {
 };
@@ -212,7 +212,7 @@ TEST_P(RanksDeviceTierFaults, ACallOfADeviceThatFailsIsMadeAgain)
     all.seal(text(stage, 0.5), 3000);
     int failed = 0, torn = 0;
     bool over = false;
-    // In full each call; by default every third, another third for each kind.
+    // A full run lets each call fail. By default every third call fails, starting at another one for each kind.
     const int stride = is_full_run() ? 1 : 3;
     int64_t number = 0;
     for (int nth = 1 + (int)(stage + 2 * (dtype == ZOFF_F32)) % stride; !over && nth < 1000 && !HasFailure(); nth += stride) {
@@ -229,7 +229,7 @@ TEST_P(RanksDeviceTierFaults, ACallOfADeviceThatFailsIsMadeAgain)
             const zoff_status status = zoff_step_wait(e, &info);
             if (status < 0) {
                 EXPECT_EQ(ZOFF_ERR_DEVICE, status) << zoff_last_error();
-                failed++; // of rank 0 alone
+                failed++; // only rank 0 counts
                 torn += info.outcome == ZOFF_OUTCOME_TORN;
                 info = new_info();
                 EXPECT_ZOFF_OK(zoff_step_retry(e, &info));

@@ -1,4 +1,5 @@
-// ranks_life_test.cc: engines over several ranks come and go: two groups of them side by side, and a hundred one after another.
+// ranks_life_test.cc: engines over several ranks are created and destroyed: two groups side by side, and a hundred groups one
+// after another.
 #include "rank_job.h"
 
 #include <fstream>
@@ -24,7 +25,7 @@ void add_tensors(trainer &t)
     t.add(1500, 1, ZOFF_F16, ZOFF_F16, 1);
 }
 
-// A group of ranks that trains for a while, and compares itself with its reference.
+// A group of ranks that trains for a while and compares itself with its reference.
 void train(unsigned seed, unsigned size, unsigned stage, const std::string &folder, int64_t steps)
 {
     rank_job job(size);
@@ -48,8 +49,9 @@ void train(unsigned seed, unsigned size, unsigned stage, const std::string &fold
     }
 }
 
-// Each thread would take an arena of its own, which keeps pages that were freed: how many of them is up to the scheduler.
-[[maybe_unused]] const int ONE_ARENA = mallopt(M_ARENA_MAX, 1); // a sanitizer's malloc has none to limit
+// By default each thread gets a malloc arena of its own, which keeps freed pages. The number of arenas depends on the
+// scheduler, so one arena is used.
+[[maybe_unused]] const int ONE_ARENA = mallopt(M_ARENA_MAX, 1); // a sanitizer's malloc has no such limit
 
 size_t resident_bytes()
 {
@@ -72,8 +74,8 @@ TEST(RanksLife, TwoGroupsSideBySide)
         thread.join();
 }
 
-// What a life leaves behind would show a hundred times.
-TEST(RanksLife, AHundredLivesTakeNoMore)
+// Memory that one group does not free would show after a hundred.
+TEST(RanksLife, AHundredGroupsLeakNoMemory)
 {
     if (!rank_job::is_possible(3))
         GTEST_SKIP() << "this job has another number of ranks";
@@ -85,13 +87,13 @@ TEST(RanksLife, AHundredLivesTakeNoMore)
         train(life, 3, life % 3, folder.path, 2);
         warm = life < WARM ? std::max(warm, resident_bytes()) : warm;
     }
-#if !defined(ZOFF_TEST_SANITIZED) // these keep what was freed
+#if !defined(ZOFF_TEST_SANITIZED) // sanitizers keep freed memory
     EXPECT_LT(resident_bytes(), warm + (4u << 20)) << "bytes after " << WARM << " lives: " << warm;
 #endif
 }
 
-// Over threads or MPI nobody adds up but the engine; nor over NCCL what is memory of the host.
-TEST(RanksLife, OnlyWhoCanAddUpIsAskedTo)
+// Over threads or MPI only the engine can add gradients. NCCL cannot add memory of the host either.
+TEST(RanksLife, OnlyACommunicatorThatAddsIsAskedTo)
 {
     if (!rank_job::is_possible(2))
         GTEST_SKIP() << "this job has another number of ranks";

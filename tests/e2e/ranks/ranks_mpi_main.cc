@@ -1,4 +1,5 @@
-// ranks_mpi_main.cc: the tests of this folder as one rank of a job under mpirun: each process runs all of them, side by side.
+// ranks_mpi_main.cc: runs the tests of this folder as one rank of a job under mpirun. Each process runs all tests, side by
+// side.
 #include "rank_job.h"
 
 #include <zoff/mpi.h>

@@ -1,6 +1,6 @@
-// ranks_parity_test.cc: several ranks against one reference that has seen the gradients of all of them. Whatever the stage, the
-// tier, the type, the number of ranks and of micro-batches, their weights, the order in which gradients come and when they
-// leave: weights on every rank, states, norm and clip factor equal the reference bit for bit.
+// ranks_parity_test.cc: compares several ranks with one reference that sees the gradients of all of them. Weights on every
+// rank, states, norm and clip factor must equal the reference bit for bit. The matrix varies stage, tier, types, the number of
+// ranks and micro-batches and their weights, the order of gradients, and when they are sent.
 #include "covering.h"
 #include "rank_job.h"
 
@@ -8,8 +8,8 @@ using namespace zoff_test;
 
 namespace
 {
-// Who has the weights: the program, on the host, on a device, or on a device that the communicator reaches; or the engine, in
-// DRAM or in files, whole when they are fetched.
+// The owner of the weights. The program: on the host, on a device, or on a device that the communicator accesses. Or the
+// engine: in DRAM or in files, gathered when they are fetched.
 enum weights { OF_PROGRAM, ON_DEVICE, REACHED, IN_DRAM, IN_FILES };
 
 struct cell {
@@ -20,7 +20,7 @@ struct cell {
     const char *wire = nullptr; // communication_data_type
     unsigned chunk_elements = 3000;
     weights owner = OF_PROGRAM;
-    double ratio = 1; // of the states that the host keeps
+    double ratio = 1; // the share of the states that is on the host
 };
 
 const char *name_of(zoff_dtype d)
@@ -56,7 +56,7 @@ class RanksParity : public testing::TestWithParam<cell>
                "\", \"ratio\": " + std::to_string(c.ratio) + ", \"buffer_count\": 3}" + weights_text() + "}}";
     }
 
-    // Little room: what was fetched has to go for what comes, small slices stay.
+    // Little room: fetched slices must be evicted for the next ones; small slices stay replicated.
     std::string weights_text() const
     {
         if (GetParam().owner < IN_DRAM)
@@ -67,7 +67,8 @@ class RanksParity : public testing::TestWithParam<cell>
                "\"stage3_max_live_parameters\": 36000, \"stage3_prefetch_bucket_size\": 5000";
     }
 
-    // A micro-batch of one rank: gradients one by one in an order of its own, then the step; or the step alone.
+    // One rank's micro-batch: hand over the gradients one by one in the rank's own order, then take the step; or only take the
+    // step.
     static void take(rank_trainers &all, unsigned rank, unsigned round, zoff_step_info *info)
     {
         trainer &t = *all.trainers[rank];
@@ -96,7 +97,7 @@ const char *name_of(weights owner)
     return names[owner];
 }
 
-// The matrix, and beside it corners: what it does not have, or has once.
+// The matrix, and extra cells that it lacks or has only once.
 void fill(covering<cell> &all)
 {
     for (unsigned stage : {0u, 1u, 2u, 3u}) {
@@ -203,7 +204,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     if (HasFailure())
         return;
     for (unsigned rank = 0; c.owner == REACHED && rank < c.world; rank++) {
-        if (job.is_here(rank)) { /* slots of its own on the device: it is really reached */
+        if (job.is_here(rank)) { /* slots on the device: the communicator does access it */
             EXPECT_LT(0u, plan_of(all.engines[rank].get()).device_bytes);
         }
     }
@@ -242,7 +243,7 @@ TEST_P(RanksParity, EqualsTheReferenceOnEveryRank)
     }
 }
 
-// Parts of odd lengths in 16 bits, and behind them fp32: on a device that is to lie where it can be read.
+// 16-bit parts of odd length followed by fp32. On a device the fp32 part must still be aligned.
 TEST(RanksMixed, TypesBesideOneAnother_onDeviceReached)
 {
     if (!rank_job::is_possible(3))
@@ -282,7 +283,7 @@ TEST(RanksMixed, TypesBesideOneAnother_onDeviceReached)
     }
 }
 
-// Buckets in which nothing is trained wait for nothing; what the micro-batch weighs is not told before it is said.
+// Buckets without trained parameters have nothing to wait for. The weight of the micro-batch must not be sent before it is set.
 TEST(RanksWeights, AreNotToldBeforeTheyAreSet)
 {
     if (!rank_job::is_possible(2))
@@ -291,7 +292,7 @@ TEST(RanksWeights, AreNotToldBeforeTheyAreSet)
     rank_trainers all(job, 42, [](trainer &t) {
         t.add(2000, 1, ZOFF_BF16, ZOFF_BF16);
         t.add(9000, 1, ZOFF_BF16, ZOFF_BF16, 0, true);
-        t.give_away(1); /* frozen ones of the program's are in no bucket */
+        t.give_away(1); /* frozen weights of the program are in no bucket */
     });
     all.seal("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
              "\"zero_optimization\": {\"stage\": 3, \"reduce_bucket_size\": 1024}}",

@@ -1,5 +1,5 @@
-// ranks_persist_test.cc: states of several ranks that outlive their engines. Wherever a rank has died, all go on from a step
-// that every one of them has committed, or none does.
+// ranks_persist_test.cc: states of several ranks that outlive their engines. Wherever a rank dies, all ranks must continue from
+// a step that every rank has committed, or none may continue.
 #include "comm_fault.h"
 #include "rank_job.h"
 
@@ -48,7 +48,7 @@ class RanksPersist : public testing::TestWithParam<unsigned>
             e.reset();
     }
 
-    // A life that goes on after step `t`: weights are other ones until they are made of the states.
+    // Reopen the engines after step `t`. The weights differ until they are derived from the states.
     void reopen(int64_t t)
     {
         close();
@@ -95,7 +95,7 @@ class RanksPersist : public testing::TestWithParam<unsigned>
         });
     }
 
-    // ---- the files of one rank, as they were at another time ----
+    // ---- replace the files of one rank by those of another time ----
 
     static std::string file_of(unsigned rank) { return "zoff-r" + std::to_string(rank) + ".states"; }
 
@@ -112,13 +112,13 @@ class RanksPersist : public testing::TestWithParam<unsigned>
 
     log_catcher log;
     scratch_folder folder, aside;
-    std::vector<std::unique_ptr<comm_fault>> wrapped; // outlive the communicators
+    std::vector<std::unique_ptr<comm_fault>> wrapped; // destroyed after the communicators
     std::unique_ptr<rank_job> job;
     std::unique_ptr<rank_trainers> all;
 };
 INSTANTIATE_TEST_SUITE_P(Stages, RanksPersist, testing::Values(1u, 2u));
 
-TEST_P(RanksPersist, AnotherLifeGoesOnBitForBit)
+TEST_P(RanksPersist, ANewRunContinuesBitForBit)
 {
     all->seal(config_text(), 2048);
     for (int64_t t = 1; t <= 3 && !HasFailure(); t++)
@@ -129,8 +129,8 @@ TEST_P(RanksPersist, AnotherLifeGoesOnBitForBit)
     }
 }
 
-// The process of rank 1 ends between the commits of the others and its own.
-TEST_P(RanksPersist, WhoHasCommittedMoreGoesBack)
+// The process of rank 1 ends after the commits of the other ranks and before its own.
+TEST_P(RanksPersist, ARankThatCommittedMoreGoesBack)
 {
     all->seal(config_text(), 2048);
     for (int64_t t = 1; t <= 3 && !HasFailure(); t++)
@@ -145,7 +145,7 @@ TEST_P(RanksPersist, WhoHasCommittedMoreGoesBack)
     if (HasFailure())
         return;
     EXPECT_TRUE(log.contains("the states are those after step 3"));
-    // What was forgotten stays forgotten, whatever happens next.
+    // The discarded step must stay discarded in later runs.
     reopen(3);
     for (int64_t t = 4; t <= 6 && !HasFailure(); t++)
         step(t);
@@ -184,7 +184,7 @@ TEST_P(RanksPersist, RanksWithNothingInCommonAreNamed)
     expect_refused("rank 0 has the states after step 3, but rank 1 has none in its nvme_path");
 }
 
-// A rank dies when it has written all, and before it hears that the others have: nobody commits.
+// A rank dies after it has written everything, but before it knows that the others have. No rank may commit.
 TEST_P(RanksPersist, NobodyCommitsBeforeAllHaveWritten)
 {
     open_job(1);
@@ -222,7 +222,7 @@ TEST_P(RanksPersist, NobodyCommitsBeforeAllHaveWritten)
         step(t);
 }
 
-// What is set between steps is committed, too.
+// Changes between steps are committed, too.
 TEST_P(RanksPersist, WhatIsSetBetweenStepsIsKeptByAll)
 {
     all->seal(config_text(), 2048);
@@ -237,8 +237,8 @@ TEST_P(RanksPersist, WhatIsSetBetweenStepsIsKeptByAll)
     reopen(7);
     step(8);
 }
-// What a rank finds is compared before anybody writes: in a wrong folder nothing is left, whoever asks however often, and the
-// step that the others have committed stays.
+// The ranks compare what they found before any rank writes. A wrong folder must stay empty, however often it is used, and the
+// step that the other ranks committed must survive.
 TEST_P(RanksPersist, AWrongFolderStaysEmptyAndCostsNoStep)
 {
     all->seal(config_text(), 2048);
@@ -261,7 +261,7 @@ TEST_P(RanksPersist, AWrongFolderStaysEmptyAndCostsNoStep)
     step(2);
 }
 
-// Another model's files on one rank: neither these nor the others' are touched, and nothing new is left.
+// One rank finds the files of another model. No rank's files may change, and no new file may be left.
 TEST_P(RanksPersist, FilesOfAnotherModelStopAllBeforeTheyWrite)
 {
     all->seal(config_text(), 2048);
@@ -271,7 +271,7 @@ TEST_P(RanksPersist, FilesOfAnotherModelStopAllBeforeTheyWrite)
     const scratch_folder fresh;
     std::string text = config_text();
     text.replace(text.find(folder.path), folder.path.size(), fresh.path);
-    std::filesystem::copy_file(folder.file(file_of(0)), fresh.file(file_of(2))); /* those of rank 0 */
+    std::filesystem::copy_file(folder.file(file_of(0)), fresh.file(file_of(2))); /* the files of rank 0 */
     open_job(60);
     job->on_each([&](unsigned rank) {
         all->engines[rank] = make_engine(*all->trainers[rank], text, 2048, 0, job->comm_of(rank));

@@ -1,6 +1,6 @@
-// ranks_worlds_test.cc: the same twelve micro-batches of unequal size on 1, 2, 3 and 4 ranks. Dealt out in turns they are added
-// up in the same order whatever the number of ranks, and the first step has the same bits; dealt out in runs, as most trainers
-// do, they are added up in another order, and its gradients differ by rounding.
+// ranks_worlds_test.cc: trains the same twelve micro-batches of unequal size on 1, 2, 3 and 4 ranks. Dealt out in turns, the
+// batches are added in the same order for every number of ranks, so the first step has the same bits. Dealt out in runs, as
+// most trainers do, they are added in another order, and the gradients differ by rounding.
 #include "rank_job.h"
 
 #include <cfloat>
@@ -28,7 +28,7 @@ void make_gradients(trainer &t, unsigned batch)
     t.backward_all(0.5f);
 }
 
-// The first step of `world` ranks.
+// Take the first step with `world` ranks.
 result first_step(unsigned world, bool in_turns, zoff_dtype dtype)
 {
     result r;
@@ -82,7 +82,7 @@ TEST_P(RanksWorlds, InTurnsTheFirstStepHasTheSameBits)
     }
 }
 
-// 4 eps * sum of |gradients|: what sums in another order may differ by.
+// A sum in another order may differ by 4 eps * sum of |gradients|.
 TEST_P(RanksWorlds, InRunsItDiffersByRounding)
 {
     trainer sizes(5);
@@ -111,7 +111,7 @@ TEST_P(RanksWorlds, InRunsItDiffersByRounding)
                 different += apart != 0;
             }
         }
-        EXPECT_GT(different, 0u) << "the order of the sum was meant to be another";
+        EXPECT_GT(different, 0u) << "the order of the sum should have differed";
     }
 }
 } // namespace

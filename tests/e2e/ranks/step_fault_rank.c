@@ -1,8 +1,8 @@
-/* step_fault_rank.c: one rank of a job that trains; in each round the last rank stops itself in some phase of the second step,
- * and tests/contract/comm/faults.py, which lets it go on, reads what the others say. Arguments: "step", a folder for the files
- * of each rank, the deadline in seconds.
+/* step_fault_rank.c: one rank of a training job. In each round the last rank stops itself in some phase of the second step.
+ * tests/contract/comm/faults.py continues that rank and checks what the others report. Arguments: "step", a folder for the
+ * files of each rank, the deadline in seconds.
  *
- * All ranks have the same gradients, so that their mean is exact and the weights are those of one rank alone. */
+ * All ranks have the same gradients, so that the mean is exact and the weights are those of a single rank. */
 #include <zoff/mpi.h>
 
 #include <zoff/zoff.h>
@@ -18,10 +18,10 @@ static const char *const NAMES[PHASES] = {"grad_ready", "before_begin", "before_
 static int world_rank, world_size;
 static FILE *file;
 
-/* ---- a transport that stops its process when it has sent so many messages ---- */
+/* ---- a transport that stops its process after a number of messages ---- */
 
 static zoff_comm_transport real;
-static int sends_left; /* 0: any number */
+static int sends_left; /* 0: no limit */
 
 static int count_and_send(void *ctx, unsigned to, int tag, const void *data, size_t bytes, void **out_request)
 {
@@ -82,7 +82,7 @@ static zoff_engine *open_engine(zoff_comm *comm, float *weights, float *grads)
     return e;
 }
 
-/* What weights are before and after the second step. */
+/* The weights before and after the second step. */
 static void train_alone(float *before, float *after)
 {
     static float grads[ALL];
@@ -93,7 +93,7 @@ static void train_alone(float *before, float *after)
     zoff_engine_destroy(e);
 }
 
-/* The step in which the last rank stops, in that phase. */
+/* The step in which the last rank stops, in the given phase. */
 static zoff_status step(zoff_engine *e, int phase, int nth, int stops, zoff_step_info *info)
 {
     for (int slice = SLICES; slice-- > 0;) {
@@ -110,14 +110,14 @@ static zoff_status step(zoff_engine *e, int phase, int nth, int stops, zoff_step
         return status;
     if (stops && phase == 2)
         raise(SIGSTOP);
-    /* Gradients of the last buckets, flags and votes, or new weights: whichever message it is. */
+    /* The next messages are gradients of the last buckets, flags and votes, or new weights. */
     sends_left = stops && phase >= 3 ? 1 + nth * (phase == 3 ? 3 : 11) : 0;
     const zoff_status ended = zoff_step_wait(e, info);
     sends_left = 0;
     return ended;
 }
 
-/* Whether the weights are what the outcome says. */
+/* True if the weights match the outcome. */
 static int are_as_told(const float *weights, zoff_outcome outcome, const float *before, const float *after)
 {
     if (outcome == ZOFF_OUTCOME_BEFORE)
@@ -131,7 +131,7 @@ static int are_as_told(const float *weights, zoff_outcome outcome, const float *
     return 1;
 }
 
-/* Whoever is late to a round holds up no test: this waits without spinning. */
+/* A barrier that waits without spinning, so that a rank that is late to a round does not slow down other tests. */
 static void meet(void)
 {
     MPI_Request request;
@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     fprintf(file, "pid|%d\n", (int)getpid());
     fflush(file);
     train_alone(before, after);
-    /* Each round waits for the deadline, so a short run takes the first and the last place of each phase. */
+    /* Each round waits for the deadline, so a short run takes only the first and the last place of each phase. */
     const int apart = getenv("ZOFF_TEST_FULL") ? 1 : ROUNDS / PHASES - 1;
     for (int nth = 1, round = 0; nth <= ROUNDS / PHASES; nth += apart) {
         for (int phase = 0; phase < PHASES; phase++)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""two_hosts.py MPIRUN PROGRAM: the parity program with two ranks on each of two hosts, which are network namespaces of this
-machine with a cable between them: messages go by TCP. Once with the cable as it is, once with a limited rate."""
+"""two_hosts.py MPIRUN PROGRAM: runs the parity program with two ranks on each of two hosts. The hosts are network
+namespaces of this machine, joined by a cable, and messages use TCP. Runs once at full rate and once with a limited
+rate."""
 import os
 import shutil
 import subprocess
@@ -39,7 +40,7 @@ def lay_cable(spaces):
 
 
 def crossed(space):
-    """Bytes that have left by the cable."""
+    """Return the number of bytes sent over the cable."""
     return int(run("ip", "netns", "exec", space, "cat", "/sys/class/net/v0/statistics/tx_bytes").stdout)
 
 
@@ -56,9 +57,9 @@ def take(mpirun, program, spaces, agent, filter_):
     passed = done.stdout.count("[  PASSED  ]")
     if done.returncode != 0 or passed != 4 or bytes_ < 1_000_000:
         print(done.stdout[-6000:])
-        print(f"status {done.returncode}, {passed} of 4 ranks passed, {bytes_} bytes crossed")
+        print(f"status {done.returncode}, {passed} of 4 ranks passed, {bytes_} bytes sent over the cable")
         return False
-    print(f"{filter_}: all 4 ranks passed, {bytes_} bytes crossed")
+    print(f"{filter_}: all 4 ranks passed, {bytes_} bytes sent over the cable")
     return True
 
 

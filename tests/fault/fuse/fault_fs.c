@@ -1,11 +1,11 @@
-/* fault_fs.c: a file system that passes everything through to a folder and goes wrong on demand: the nth read or write from now
- * on fails, is short, or has a bit flipped. It is told by writing to the file ".fault" in its root:
+/* fault_fs.c: a file system that passes all calls through to a folder and fails on demand. The nth read or write from now
+ * on fails, is short, or has a bit flipped. Programs control it by writing to the file ".fault" in its root:
  *
  *      read 5 fail 5        the fifth read gives errno 5; "write 5 fail 28" likewise
- *      read 5 short         it moves half of what was asked for
- *      read 5 flip          it gives all, with one bit changed; "write 5 flip" writes it so
- *      read 5+ fail 5       and so do all after it
- *      none
+ *      read 5 short         it moves half of the requested bytes
+ *      read 5 flip          it moves all bytes and flips one bit; "write 5 flip" flips it on the way to the file
+ *      read 5+ fail 5       so do all reads after it
+ *      none                 nothing fails
  *
  * usage: fault_fs FOLDER MOUNTPOINT   stays in the foreground until it is unmounted */
 #define FUSE_USE_VERSION 35
@@ -24,11 +24,11 @@ static const char CONTROL[] = "/.fault";
 
 static const char *folder;
 
-/* What goes wrong, and how many transfers of that kind until it does. */
+/* The fault, and the number of transfers of its kind until it happens. */
 static struct {
     pthread_mutex_t lock;
     bool reads, for_ever, is_short, flips;
-    long left; /* 0: nothing goes wrong */
+    long left; /* 0: no fault */
     int error;
 } fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -75,7 +75,7 @@ static const char *real_path(const char *path, char dst[4096])
 
 static bool is_control(const char *path)
 {
-    return path && strcmp(path, CONTROL) == 0; /* a file that was removed while it was open has no name */
+    return path && strcmp(path, CONTROL) == 0; /* a file that was removed while open has no path */
 }
 
 static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *info)
@@ -92,7 +92,7 @@ static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *
 static int open_real(const char *path, mode_t mode, struct fuse_file_info *info, int more)
 {
     char real[4096];
-    info->direct_io = 1; /* each transfer of a program is one or more of ours, none is answered by the page cache */
+    info->direct_io = 1; /* no transfer of a program is served by the page cache: each one causes one or more calls here */
     if (is_control(path))
         return 0;
     int fd = open(real_path(path, real), (info->flags & ~O_DIRECT) | more | O_CLOEXEC, mode);
@@ -194,7 +194,7 @@ static int fs_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_
 {
     (void)path, (void)offset, (void)info, (void)flags;
     char command[4200], name[512];
-    snprintf(command, sizeof command, "ls -A '%s'", folder); /* one flat folder of a test's files */
+    snprintf(command, sizeof command, "ls -A '%s'", folder); /* tests use one folder without subfolders */
     FILE *list = popen(command, "r");
     while (list && fgets(name, sizeof name, list)) {
         name[strcspn(name, "\n")] = 0;
@@ -216,7 +216,7 @@ int main(int argc, char **argv)
                                                       .truncate = fs_truncate,
                                                       .unlink = fs_unlink,
                                                       .rename =
-                                                          fs_rename, /* libfuse hides a file that is removed while it is open */
+                                                          fs_rename, /* libfuse renames a file that is removed while open */
                                                       .fsync = fs_fsync,
                                                       .fallocate = fs_fallocate,
                                                       .statfs = fs_statfs,

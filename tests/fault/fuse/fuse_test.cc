@@ -1,7 +1,7 @@
-// fuse_test.cc: a drive that goes wrong, as the kernel hands it on: states lie on a file system whose nth read or write fails,
-// is short, or changes a bit, for n = 1, 2, 3, ... until a step passes untouched. Each failure is an error that names the file;
-// the step is finished by a retry; and what comes out are the numbers of an undisturbed run. Nothing of a chunk that came back
-// wrong is ever used.
+// fuse_test.cc: states on a file system whose nth read or write fails, is short, or flips a bit, for n = 1, 2, 3, ... until a
+// step meets no fault. So the engine sees a faulty drive as the kernel reports it. Each failure must be an error that names the
+// file, and a retry must finish the step. The results must be those of a run without faults. The engine must never use a chunk
+// that was read wrongly.
 #include "small_engine.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static const char *const FAULT_FS = nullptr;
 
 namespace
 {
-// The file system, mounted for a test.
+// The file system, mounted for one test.
 class faulty
 {
   public:
@@ -52,7 +52,7 @@ class faulty
     {
         if (child <= 0)
             return;
-        // A ring is torn down a moment after its queue is closed.
+        // The kernel tears a ring down a little after its queue is closed, so umount may fail at first.
         for (int i = 0; is_mounted && system(("umount '" + front + "' 2>/dev/null").c_str()) != 0; i++) {
             if (i == 200) {
                 ADD_FAILURE() << "cannot unmount " << front;
@@ -81,7 +81,7 @@ class faulty
 
 struct kind {
     const char *name;
-    const char *config; // of the section "zoff"
+    const char *config; // more keys of the section "zoff"
 };
 
 class Fuse : public testing::TestWithParam<kind>
@@ -100,7 +100,7 @@ class Fuse : public testing::TestWithParam<kind>
         e = seal_engine(t, config_text(fs.front, 1, std::string(", \"zoff\": {") + GetParam().config + "}"), 2048);
     }
 
-    // Steps with the nth transfer of a kind going wrong, until one is untouched. Returns how many went wrong.
+    // Take steps in which the nth transfer of a kind fails, until one step meets no fault. Returns the number of failed steps.
     int until_untouched(const std::string &transfer, const std::string &what)
     {
         int wrong = 0;
@@ -117,7 +117,7 @@ class Fuse : public testing::TestWithParam<kind>
                 EXPECT_NE(std::string::npos, words.find(fs.front + "/zoff-")) << words;
                 last = status;
                 fs.set("none");
-                // Chunks that were read ahead when it happened may be wrong, too: each is refused once.
+                // Chunks read ahead at that time may be wrong, too. Each one is refused once.
                 for (int i = 0; i < 4 && status < 0; i++)
                     status = zoff_step_retry(e.get(), &info);
             }
@@ -145,15 +145,15 @@ class Fuse : public testing::TestWithParam<kind>
     zoff_status last = ZOFF_OK;
 };
 
-// Some file systems take O_DIRECT when a file is opened and refuse the first write, or want another unit. Seal tries a write
-// before it depends on one: here the first is refused, and a larger unit is not.
+// Some file systems accept O_DIRECT at open() but refuse the first write, or require another block size. Seal tests a write
+// before it relies on O_DIRECT. Here the first write is refused and a larger block size works.
 TEST_P(Fuse, TheFirstWriteIsTriedBeforeSealDependsOnIt)
 {
     trainer other(8);
     other.add(4000, 1, ZOFF_BF16, ZOFF_BF16);
     const std::string folder = fs.front;
     e.reset();
-    unlink((folder + "/zoff-r0.states").c_str()); // a file that has a length is only read
+    unlink((folder + "/zoff-r0.states").c_str()); // seal would only read a file that already has a length
     fs.set("write 1 fail " + std::to_string(EINVAL));
     engine second = seal_engine(other, config_text(folder, 1, std::string(", \"zoff\": {") + GetParam().config + "}"), 2048);
     fs.set("none");
@@ -194,7 +194,7 @@ TEST_P(Fuse, AShortReadIsCarriedOn)
 
 TEST_P(Fuse, AShortWriteIsCarriedOnOrAnError)
 {
-    (void)until_untouched("write", "short"); // the kernel makes an error of it where the request was split
+    (void)until_untouched("write", "short"); // the kernel returns an error if it had split the request
 }
 
 TEST_P(Fuse, ABitFlippedOnTheWayBack)
@@ -204,7 +204,7 @@ TEST_P(Fuse, ABitFlippedOnTheWayBack)
     EXPECT_NE(std::string::npos, words.find("is not what was written there")) << words;
 }
 
-// What was written wrong stays wrong: the step that reads it is refused, again and again, and weights stay as they are.
+// A bit written wrongly stays wrong. Every step that reads it is refused, and the weights do not change.
 TEST_P(Fuse, ABitFlippedOnTheWayThere)
 {
     auto info = new_info();
@@ -223,7 +223,8 @@ TEST_P(Fuse, ABitFlippedOnTheWayThere)
     EXPECT_NE(ZOFF_OUTCOME_AFTER, info.outcome);
 }
 
-// A device that is gone: every transfer fails from some moment on. No call hangs, each says so, and the engine can be ended.
+// The device is gone: from some moment on every transfer fails. No call may hang, each must report the error, and the engine
+// can be destroyed.
 TEST_P(Fuse, ADeviceThatIsGone)
 {
     t.backward_all(0.1f);

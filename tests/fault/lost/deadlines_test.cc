@@ -1,5 +1,5 @@
-// deadlines_test.cc: a disk or a device that neither moves nor fails is an error when the communicator's timeout_seconds are
-// over; the step can be finished when it moves again, and an engine can be destroyed while it does not.
+// deadlines_test.cc: a disk or a device that hangs. After the communicator's timeout_seconds the call must return an error. The
+// step can be finished when the disk or device works again, and an engine can be destroyed while it hangs.
 #include "aio_place.h"
 #include "zoff_test.h"
 
@@ -24,7 +24,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Whoever comes through waits for as long as it is shut.
+// Blocks every thread that calls pass() while the gate is shut.
 class gate
 {
   public:
@@ -51,11 +51,11 @@ class gate
 double limit = 0; // seconds; see measure()
 enum { COUNT = 32768, CHUNKS = 8 };
 
-// Of both stores: the engine keeps the weights in files, too.
+// The engine keeps the weights in files, too, so most places concern both stores.
 enum where { NOWHERE, AT_WRITES, AT_RECORDS, AT_READS, BEHIND_A_WRITE, AT_READS_OF_STATES, AT_READS_OF_BOTH, ON_THE_DEVICE };
 gate the_gate;
 std::atomic<int> shut_at{NOWHERE};
-std::atomic<size_t> chunk_bytes{0}; // of states in their file
+std::atomic<size_t> chunk_bytes{0}; // size of a chunk in the file of states
 
 bool is_state_file(int fd)
 {
@@ -68,15 +68,15 @@ void pass(void *)
     the_gate.pass();
 }
 
-// Where the second chunk of the states lies, in either of its places.
+// True for an offset in the second chunk of the states, in either of its two copies.
 bool is_second_chunk(off_t offset)
 {
     const off_t records = 16384, places = static_cast<off_t>(2 * chunk_bytes);
     return offset >= records + places && offset < records + 2 * places;
 }
 
-// Reads of the second chunk of the states never end; then those of weights do not, either. So what a step needs first is at
-// hand, and it waits for both stores.
+// AT_READS_OF_STATES: reads of the second chunk of the states never end. AT_READS_OF_BOTH: then reads of weights do not end
+// either. So a step has the chunk it needs first, and waits for both stores.
 bool is_shut(int at, size_t bytes, off_t offset)
 {
     const bool is_weights = bytes <= 2 * COUNT / CHUNKS;
@@ -90,7 +90,7 @@ double now()
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What the error says is waited for.
+// The operation for which the call waits, as the error names it.
 const char *words_for(where place)
 {
     return place == AT_WRITES                               ? "the write of chunk"
@@ -116,8 +116,8 @@ class Deadlines : public testing::TestWithParam<where>
         group.reset();
     }
 
-    // A machine that is busy with other things may take a second for what takes a millisecond: the limit is many times what a
-    // step takes here while nothing is shut.
+    // On a busy machine an operation of a millisecond may take a second. So the limit is ten times the longest step measured
+    // here with the gate open.
     void measure()
     {
         zoff_step_info info;
@@ -141,7 +141,7 @@ class Deadlines : public testing::TestWithParam<where>
         weights.assign(COUNT, 0x3f80);
     }
 
-    // 2 chunks are in DRAM at a time.
+    // Open an engine with DRAM for two chunks.
     void open(size_t chunks = CHUNKS)
     {
         if (!limit) {
@@ -199,7 +199,7 @@ class Deadlines : public testing::TestWithParam<where>
         }
     }
 
-    // The weights, wherever they are.
+    // The current weights, wherever they are.
     const std::vector<uint16_t> &now_weights()
     {
         if (owned) {
@@ -221,7 +221,7 @@ class Deadlines : public testing::TestWithParam<where>
         return status < 0 ? status : zoff_step_wait(e.get(), info);
     }
 
-    // The next step cannot end.
+    // Prevent the next step from ending.
     void shut()
     {
         zoff_step_info info;
@@ -230,14 +230,14 @@ class Deadlines : public testing::TestWithParam<where>
         if (stream) {
             ASSERT_ZOFF_OK(zoff_accel_stream_call(device.get(), stream, pass, nullptr));
         }
-        if (owned) { // writes the second chunk when its last read has ended, and reads it for the next one
+        if (owned) { // the engine writes the second chunk after its last read, and then reads it for the next step
             ASSERT_ZOFF_OK(step(&info));
             shut_at = AT_READS_OF_BOTH;
         }
     }
 
-    // The second step, while it cannot end. A disk that is busy with other things stands still for longer than the limit now
-    // and then, so that a transfer which is not shut is named: then a longer limit is tried.
+    // Take the second step while it cannot end. A busy disk sometimes hangs longer than the limit by itself, and the error then
+    // names another transfer. In that case try again with a longer limit.
     void step_with_a_longer_limit(zoff_step_info *info)
     {
         for (int tries = 0; tries < 3 && said.find(words_for(GetParam())) == std::string::npos; tries++) {
@@ -285,12 +285,12 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     EXPECT_EQ(GetParam() == ON_THE_DEVICE ? ZOFF_ERR_DEVICE : ZOFF_ERR_IO, failed) << said;
     EXPECT_NE(std::string::npos, said.find(words_for(GetParam()))) << said;
     EXPECT_NE(std::string::npos, said.find("timeout_seconds")) << said;
-    if (GetParam() == ON_THE_DEVICE) // it may still write what would be given up
+    if (GetParam() == ON_THE_DEVICE) // the device may still write into memory that a drop would reuse
         EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "timeout_seconds", zoff_grads_drop(e.get()));
     shut_at = NOWHERE;
     the_gate.open();
     zoff_status status = zoff_step_retry(e.get(), &info);
-    for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers come through at their own pace
+    for (int tries = 0; status < 0 && tries < 5; tries++) // the other transfers take their usual time
         status = zoff_step_retry(e.get(), &info);
     ASSERT_ZOFF_OK(status);
     if (!owned) {
@@ -302,7 +302,7 @@ TEST_P(Deadlines, AStepThatWaitsTooLongIsAnErrorAndCanBeFinished)
     EXPECT_EQ(3, t);
 }
 
-// A device that takes work and tells of the end of none, as long as it is shut.
+// A device that accepts work but reports no completion while the gate is shut.
 const zoff_accel_ops *moving = nullptr;
 zoff_status poll_gate(zoff_accel *accel, void *event)
 {
@@ -314,8 +314,8 @@ class DeadlinesOfADevice : public Deadlines
 };
 INSTANTIATE_TEST_SUITE_P(Places, DeadlinesOfADevice, testing::Values(ON_THE_DEVICE), [](const auto &) { return "device"; });
 
-// The device takes copies and tells of the end of none. A pull waits for each of them. A push goes on until all windows are
-// taken, and waits for one.
+// The device accepts copies but reports no completion. A pull waits for each copy. A push continues until all windows are in
+// use, and then waits for one.
 TEST_P(DeadlinesOfADevice, APullOrPushThatWaitsTooLongIsAnErrorAndCanBeCalledAgain)
 {
     zoff_step_info info;
@@ -339,7 +339,7 @@ TEST_P(DeadlinesOfADevice, APullOrPushThatWaitsTooLongIsAnErrorAndCanBeCalledAga
     }
 }
 
-// What may still be touched is not freed, so all of it happens in another process.
+// Memory that a hanging transfer may still touch is never freed, so the test runs in another process.
 TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
 {
     EXPECT_EQ("", in_child([&]() -> std::string {
@@ -358,7 +358,7 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
                       return "destroy took " + std::to_string(took) + " s";
                   if (!log.contains(GetParam() == ON_THE_DEVICE ? "does not finish its work" : "stays open and locked"))
                       return "nothing was said about it";
-                  the_gate.open(); // it moves again, in memory that is still there
+                  the_gate.open(); // the transfer continues, and its memory is still valid
                   usleep(100000);
                   stream = nullptr;
                   (void)device.release();
@@ -366,8 +366,8 @@ TEST_P(Deadlines, AnEngineIsDestroyedAllTheSame)
               }));
 }
 
-// A wait with a limit, as the kernel does it: a read of a pipe in which there is nothing.
-TEST(DeadlineOfARing, IsTheKernels)
+// A wait with a limit by the kernel itself: a read of an empty pipe.
+TEST(DeadlineOfARing, TheKernelEndsTheWait)
 {
     int ends[2];
     void *ring = nullptr;

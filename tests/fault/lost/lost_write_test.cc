@@ -1,9 +1,9 @@
-// lost_write_test.cc: any one write or flush in the life of an engine fails, is cut short, is forgotten, or is where the power
-// goes: n = 1, 2, 3, ... to the end of the life. What a call says is right or an error; a retry or a rollback ends with the
-// bits of a life that nothing disturbed; and the engine that opens the files next finds a whole step.
+// lost_write_test.cc: one write or flush in the use of an engine fails, is short, is silently lost, or is the last before a
+// power cut: n = 1, 2, 3, ... to the end. Every call must return a correct result or an error. A retry or a rollback must end
+// with the bits of an undisturbed run. The next engine that opens the files must find a whole step.
 //
-// By default a sixth to a thirteenth of the places is tried, and some flushes more, in another phase for each kind;
-// ZOFF_TEST_FULL=1 tries all of them.
+// By default one in 6 to 13 of the places is tried, plus some flushes, at different offsets for each kind. ZOFF_TEST_FULL=1
+// tries all places.
 #include "drive_fault.h"
 #include "zoff_test.h"
 
@@ -73,7 +73,7 @@ class LostWrite : public testing::TestWithParam<kind>
         zoff_log_set(nullptr, nullptr);
     }
 
-    // The engine waits for its copies, and files are written meanwhile.
+    // A slow copy: the engine waits for it while files are written.
     static zoff_status copy_slowly(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes)
     {
         (void)real->streams.call(
@@ -99,7 +99,7 @@ class LostWrite : public testing::TestWithParam<kind>
             memcpy(base + 2 * k, &half, 2);
     }
 
-    // The weights that every process of this program starts with.
+    // The weights with which every process of this program starts.
     void first_weights()
     {
         for (int i = 0; i < TENSORS; i++) {
@@ -190,7 +190,8 @@ class LostWrite : public testing::TestWithParam<kind>
         return status;
     }
 
-    // A step; from some tensors no gradient comes in some steps. What fails is finished or undone and taken again.
+    // Take a step; some tensors have no gradient in some steps. If `insists`, a failed step is finished, or undone and taken
+    // again.
     zoff_status step(int number, bool insists)
     {
         zoff_step_info info = {};
@@ -224,7 +225,7 @@ class LostWrite : public testing::TestWithParam<kind>
             }
             if (!dropped)
                 return status;
-            /* What is written now must not be named by a record that was taken back. */
+            /* Use other gradients now: the revoked record must not match the chunks written from here on. */
             if (GetParam().fault == DRIVE_DIES) {
                 scale = 1.5f;
                 is_another = true;
@@ -232,7 +233,7 @@ class LostWrite : public testing::TestWithParam<kind>
         }
     }
 
-    // One operation of the life. `insists`: it is called again while it fails.
+    // Do one operation of the test. `insists`: repeat it while it fails.
     zoff_status operate(int number, bool insists)
     {
         zoff_status status = ZOFF_OK;
@@ -246,7 +247,7 @@ class LostWrite : public testing::TestWithParam<kind>
             case 4:
             case 7:
                 return step(number, insists);
-            case 2: // several chunks, and a part of the last one
+            case 2: // several chunks, and part of the last one
                 status = zoff_state_write(e.get(), 0, ZOFF_STATE_M, 100, window.size(), window.data());
                 break;
             case 3:
@@ -264,14 +265,15 @@ class LostWrite : public testing::TestWithParam<kind>
             if (status == ZOFF_OK || !insists)
                 return status;
             errors++;
-            /* What the drive has lost cannot be written again: back to the last record, and from there once more. */
+            /* The drive cannot repeat a write that it has lost. Roll back to the last record and repeat the operations since.
+             */
             if (tries == 2 && persists() && zoff_grads_drop(e.get()) == ZOFF_OK && number == 3)
                 (void)operate(2, true);
         }
         return status;
     }
 
-    // The life that nothing disturbs: what is seen before each operation, and in the end.
+    // The undisturbed run: records what can be seen before each operation and in the end.
     void undisturbed()
     {
         drive calm;
@@ -302,7 +304,7 @@ class LostWrite : public testing::TestWithParam<kind>
             ASSERT_EQ(0, system(("rm -f '" + folder.path + "'/zoff-*").c_str()));
     }
 
-    // Opened again: the last of the operations `least` to `most` before which it is. -1: before none of them.
+    // After reopening: the last operation of `least` to `most` whose "before" equals the state found. -1: there is none.
     int where(int least, int most)
     {
         snapshot found;
@@ -315,11 +317,11 @@ class LostWrite : public testing::TestWithParam<kind>
         return -1;
     }
 
-    // What may be there when operation `done` was the last one that was begun. What a window has changed is recorded by the
-    // count of steps, or before.
+    // The earliest state that may be found if operation `done` was the last one that started. A window's changes are durable
+    // with the step count, or earlier.
     static int least(int done) { return done == 3 ? 2 : done; }
 
-    // From operation `from` on to the end, where everything is as it should be.
+    // Do the operations from `from` to the end without faults; the result must be that of the undisturbed run.
     void live_on(int from)
     {
         snapshot end;
@@ -335,12 +337,13 @@ class LostWrite : public testing::TestWithParam<kind>
         return look(&found) == ZOFF_OK;
     }
 
-    // The bits of the life that nothing disturbed, also over a power cut behind it.
+    // After an error was handled the bits must be those of the undisturbed run, also after a later power cut.
     void after_an_error(drive &d, drive_loss how, int n, zoff_status status, int done)
     {
-        d.revive(); // what has not come by the end of the life does not come
+        d.revive(); // writes that are not on the drive by now never get there
         snapshot end;
-        if (status < 0 && persists() && done >= 0) { // the drive has lost what cannot be written again: only going back is left
+        if (status < 0 && persists() && done >= 0) { // the drive has lost writes that cannot be repeated: only a rollback is
+                                                     // possible
             unfinished++;
             EXPECT_NE(std::string(zoff_last_error()).find("flush"), std::string::npos) << zoff_last_error();
             e.reset();
@@ -361,14 +364,14 @@ class LostWrite : public testing::TestWithParam<kind>
         EXPECT_EQ((int)OPERATIONS, where(OPERATIONS, OPERATIONS)) << zoff_last_error();
     }
 
-    // A whole step, and none is lost that had returned.
+    // After a power cut the files must hold a whole step, and no step that had returned may be lost.
     void after_a_cut(drive &d, drive_loss how, int n, int done)
     {
         e.reset();
         d.lose(how, (unsigned)n);
         d.revive();
         ASSERT_ZOFF_OK(open());
-        if (is_another) { // of a step that was dropped and taken otherwise: whole, by its checksums
+        if (is_another) { // a step that was dropped and taken with other gradients: checked by its checksums only
             ASSERT_ZOFF_OK(zoff_params_push(e.get()));
             ASSERT_TRUE(looks_well()) << zoff_last_error();
             return;
@@ -378,7 +381,7 @@ class LostWrite : public testing::TestWithParam<kind>
         ASSERT_NO_FATAL_FAILURE(live_on(at));
     }
 
-    // A drive that lies: a whole step, or an error; never a mix of steps.
+    // A drive that loses writes silently: the engine must find a whole step or report an error, never a mix of steps.
     void after_a_lie(drive &d, drive_loss how, int n)
     {
         e.reset();
@@ -393,7 +396,7 @@ class LostWrite : public testing::TestWithParam<kind>
     }
 
     static bool in_full() { return getenv("ZOFF_TEST_FULL") != nullptr; }
-    // AddressSanitizer makes each life ten times as long: what it looks for is in a third of the places, too.
+    // AddressSanitizer makes each run ten times as long. A third of the places is enough for it.
     static int stride(int wanted) { return in_full() ? 1 : wanted * IS_SLOW; }
 #if defined(ZOFF_TEST_SANITIZED_ADDRESS)
     enum {IS_SLOW = 3};
@@ -401,7 +404,7 @@ class LostWrite : public testing::TestWithParam<kind>
     enum { IS_SLOW = 1 };
 #endif
 
-    // What the drive loses at the nth place, and the seed of the rest.
+    // The kinds of loss at the nth place, each with a seed for the drive's other choices.
     static std::vector<std::pair<drive_loss, unsigned>> losses_of(int n, int step_of, bool is_flush)
     {
         std::vector<std::pair<drive_loss, unsigned>> all;
@@ -412,8 +415,8 @@ class LostWrite : public testing::TestWithParam<kind>
         }
         if (all.empty())
             all.emplace_back((drive_loss)(n / step_of % DRIVE_LOSSES), (unsigned)n);
-        // The flush of a record fails, and the record is there all the same. It must be taken back, and that flushed, before
-        // anything that it names is overwritten: the power goes at each of the calls after it, and the last writes are there.
+        // The flush of a record fails, but the record is on the drive. The engine must revoke it, and flush that, before it
+        // overwrites anything that the record names. The power fails at each of the later calls, and the last writes survive.
         for (unsigned later = 0; GetParam().fault == DRIVE_DIES && GetParam().way == ALONE && is_flush && later < 8; later++)
             all.emplace_back(LOSE_OLD, LOSE_NOTHING + DRIVE_LOSSES * later);
         return all;
@@ -424,9 +427,9 @@ class LostWrite : public testing::TestWithParam<kind>
     zoff_accel *accelerator = nullptr;
     engine e;
     snapshot seen[OPERATIONS + 1];
-    int length = 0; // of the life, in writes and flushes
+    int length = 0; // of the undisturbed run, in writes and flushes
     std::vector<int> flushes;
-    bool is_another = false; // step than that of the life which nothing disturbs
+    bool is_another = false; // a step was taken with other gradients than in the undisturbed run
     int places = 0, errors = 0, refused = 0, unfinished = 0;
 };
 
@@ -440,9 +443,9 @@ std::vector<kind> kinds()
     for (int way = ALONE; way <= TEMPORARY; way++) {
         for (int fault = DRIVE_FAILS; fault <= DRIVE_DIES; fault++) {
             if (way >= DEVICE_KEEPS && fault >= DRIVE_IS_CUT)
-                continue; // nothing is there afterwards
+                continue; // temporary files are gone after a power cut
             if ((way == RESIDENT || way == OWNED || way == TWO_FOLDERS) && (fault == DRIVE_IS_FULL || fault == DRIVE_STOPS))
-                continue; // as ALONE
+                continue; // the same as ALONE
             names.push_back(std::string(WAYS[way]) + "_" + FAULTS[fault]);
             all.push_back({names.back().c_str(), (route)way, (drive_fault_kind)fault});
         }
@@ -456,7 +459,7 @@ void quiet(zoff_log_level, const char *, const char *, void *) {}
 TEST_P(LostWrite, AnyPlace)
 {
     const drive_fault_kind fault = GetParam().fault;
-    zoff_log_set(quiet, nullptr); // what the log says of damage is for swap_keep_test.cc
+    zoff_log_set(quiet, nullptr); // swap_keep_test.cc checks the log lines about damage
     ASSERT_NO_FATAL_FAILURE(undisturbed());
     const bool ends = fault == DRIVE_IS_CUT || fault == DRIVE_DIES;
     const int step_of = stride(ends ? 6 : 13), phase = 1 + (int)GetParam().way % step_of;
@@ -474,7 +477,7 @@ TEST_P(LostWrite, AnyPlace)
             places++;
             d.arm(fault, n, seed);
             zoff_status status = open();
-            if (status < 0 && !d.is_dead()) { // all or nothing: called again it is all
+            if (status < 0 && !d.is_dead()) { // a failed operation changes all or nothing, so repeating it completes it
                 errors++;
                 status = zoff_engine_seal(e.get());
                 ASSERT_TRUE(status == ZOFF_OK || d.is_dead()) << zoff_last_error();

@@ -1,10 +1,10 @@
-# The kernels for aarch64 on a machine of any kind: kernels_bits from the distribution's cross compiler, run under qemu's user mode
-# emulation. Included by the list of tests/kernels. Tests of what is not installed skip.
+# Tests the aarch64 kernels on a machine of any kind: kernels_bits is built by the distribution's cross compiler and runs under
+# qemu's user mode emulation. Included by tests/kernels/CMakeLists.txt. If a tool is missing, its tests are skipped.
 find_program(ZOFF_AARCH64_GCC NAMES aarch64-linux-gnu-gcc DOC "Cross compiler of the kernels_bits.aarch64 tests")
 find_program(ZOFF_QEMU_AARCH64 NAMES qemu-aarch64-static qemu-aarch64 DOC "Emulator of the kernels_bits.aarch64 tests")
 mark_as_advanced(ZOFF_AARCH64_GCC ZOFF_QEMU_AARCH64)
 
-# A compiler without the static C library of its target would stop the build: then it is as good as none.
+# A cross compiler without the static C library of its target would break the build, so it counts as missing.
 set(program libc6-dev-arm64-cross-NOTFOUND)
 if(ZOFF_AARCH64_GCC)
   set(probe ${CMAKE_CURRENT_BINARY_DIR}/aarch64-probe.c)
@@ -20,7 +20,7 @@ if(ZOFF_AARCH64_GCC)
     ExternalProject_Add(kernels_bits_aarch64 SOURCE_DIR ${source} BINARY_DIR ${build} PREFIX ${build}-steps
       CMAKE_ARGS -DCMAKE_BUILD_TYPE=Release -DZOFF_ROOT=${PROJECT_SOURCE_DIR}
                  -DCMAKE_TOOLCHAIN_FILE=${PROJECT_SOURCE_DIR}/cmake/aarch64-linux-gnu.cmake
-      BUILD_COMMAND ${CMAKE_COMMAND} --build <BINARY_DIR> BUILD_ALWAYS ON # its own build knows what has changed
+      BUILD_COMMAND ${CMAKE_COMMAND} --build <BINARY_DIR> BUILD_ALWAYS ON # the inner build itself knows what has changed
       INSTALL_COMMAND "" BUILD_BYPRODUCTS ${build}/kernels_bits)
     set(program ${build}/kernels_bits)
   endif()
@@ -32,7 +32,7 @@ if(ZOFF_QEMU_AARCH64)
   set(qemu ${ZOFF_QEMU_AARCH64})
 endif()
 
-# A CPU without SVE proves that the other tables need none, and that nobody takes SVE for granted.
+# A CPU without SVE proves that the other tables do not need it, and that the library does not assume SVE.
 set(old_cpu -- ${qemu} -cpu cortex-a57 ${program})
 zoff_full_bits_test(aarch64.scalar compare ${bits}.scalar scalar ${bits}.aarch64-scalar ${old_cpu})
 zoff_bits_test(aarch64.neon compare ${bits}.scalar neon ${bits}.aarch64-neon ${old_cpu})

@@ -1,5 +1,6 @@
-# kernels_bits alone, as a static program, for whatever the toolchain file says: the real sources of cpu_adam, and of base what
-# they need. Becomes the CMakeLists.txt of a small project in the build folder; ZOFF_ROOT is the top of the source tree.
+# Builds kernels_bits alone, as a static program, with the compiler of the toolchain file. It uses the real sources of cpu_adam
+# and those of base that they need. This file becomes the CMakeLists.txt of a small project in the build folder; ZOFF_ROOT is
+# the top of the source tree.
 cmake_minimum_required(VERSION 3.25)
 project(zoff_kernels_bits LANGUAGES C)
 
@@ -9,7 +10,8 @@ include(CheckLinkerFlag)
 
 file(GLOB room CONFIGURE_DEPENDS ${ZOFF_ROOT}/src/cpu_adam/*.c)
 file(GLOB base CONFIGURE_DEPENDS ${ZOFF_ROOT}/src/base/*.c)
-# What asks libnuma stays out, as a cross compiler has none; nothing here calls it, or the program does not link.
+# Leave out sources that use libnuma, because a cross compiler has none. Nothing here calls them; otherwise the program would
+# not link.
 foreach(source IN LISTS base)
   file(STRINGS ${source} numa REGEX "#include <numa(if)?\\.h>")
   if(numa)
@@ -31,8 +33,8 @@ include(isa)
 add_executable(kernels_bits ${ZOFF_ROOT}/tests/kernels/kernels_bits.c ${ZOFF_ROOT}/tests/kernels/bits_data.c)
 target_compile_options(kernels_bits PRIVATE ${ZOFF_C_WARNINGS})
 target_link_libraries(kernels_bits PRIVATE zoff_cpu_adam)
-target_link_options(kernels_bits PRIVATE -static -fopenmp) # by the flag: CMake would name the shared libgomp
-# libgomp.a mentions dlopen(), for accelerators that nobody uses here; the linker warns of that each time.
+target_link_options(kernels_bits PRIVATE -static -fopenmp) # a flag, because CMake would name the shared libgomp
+# The linker warns each time about dlopen() in libgomp.a, which is used only for accelerators, and not here.
 check_linker_flag(C LINKER:--no-warnings ZOFF_LINKER_CAN_BE_QUIET)
 if(ZOFF_LINKER_CAN_BE_QUIET)
   target_link_options(kernels_bits PRIVATE LINKER:--no-warnings)

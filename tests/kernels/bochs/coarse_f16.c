@@ -1,9 +1,8 @@
-/* coarse_f16.c: kernels_bits for bochs writes fp16 results without their last bit.
+/* coarse_f16.c: makes kernels_bits for bochs write fp16 results without their last bit.
  *
- * VCVTPS2PH of bochs 2.7 rounds what lies halfway between two numbers of fp16 away from zero, not to the even one: of the two
- * candidates it takes the odd one where a CPU takes the even one, and the two differ in nothing but the last bit. Everything
- * else, all bits of fp32, bf16 and fp64 included, is compared as it is. The linker puts this function between the program and
- * bits_write() (--wrap). */
+ * In bochs 2.7 VCVTPS2PH rounds a tie between two fp16 numbers away from zero instead of to even. So it may give the odd
+ * candidate where a CPU gives the even one; the two differ only in the last bit. All other results, of fp32, bf16 and fp64,
+ * are compared in full. The linker puts this function between the program and bits_write() (--wrap). */
 #include "bits_data.h"
 
 #include <string.h>

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""run_bochs.py: runs kernels as machine code on a CPU that this machine is not: AVX-512 in the emulator bochs.
+"""run_bochs.py: runs kernels as machine code on an emulated CPU: AVX-512 in the emulator bochs.
 
 run_bochs.py WORK_DIR PROGRAM...
 
-Each PROGRAM is linked statically and is called as PROGRAM ISA FILE: it writes to FILE the results of all kernels of ISA on inputs
-of its own choice, and ends with 0. First it runs here with the scalar kernels. Then a Debian kernel boots in bochs with the
-programs and busybox as its whole file system; there they run with AVX-512, and with AVX2 where this CPU lacks that too. The test
-passes when every file of the guest has the checksum of this CPU's own. When one differs, the guest computes the scalar results
-as well and shows the first bytes that differ.
+Each PROGRAM is linked statically and is called as PROGRAM ISA FILE. It writes to FILE the results of all kernels of ISA on
+inputs of its own choice, and exits with 0. First it runs on this machine with the scalar kernels. Then a Debian kernel boots in
+bochs; its file system holds only the programs and busybox. There the programs run with AVX-512, and also with AVX2 if this CPU
+lacks it. The test passes if every file of the guest has the same checksum as the scalar results of this CPU. If one differs, the
+guest also computes the scalar results and shows the first bytes that differ.
 
-WORK_DIR keeps the logs of the last run. The folder above it keeps the kernel image, which is taken out of a Debian package once and
-never installed.
-Exit code 77, with the reason, where this CPU can do it without an emulator (ZOFF_TEST_BOCHS=1 runs it all the same), or where a
-tool or the kernel image is not to be had.
+WORK_DIR keeps the logs of the last run. The folder above it keeps the kernel image, which is extracted once from a Debian
+package and never installed.
+
+Exits with 77 and a reason if this CPU itself has AVX-512 (ZOFF_TEST_BOCHS=1 runs the test anyway), or if a tool or the kernel
+image is missing.
 """
 import gzip
 import hashlib
@@ -31,12 +32,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 from guest import INIT_HEAD, SAYS, Archive, check_tools, fail, kernel_image, read_text, said, skip
 
 REFERENCE = "scalar"
-# What zoff asks of a CPU before it takes its kernels for an ISA, in Linux' names.
+# CPU features that zoff requires before it uses the kernels of an ISA, by the names of Linux.
 ISAS = {"avx2": {"avx2", "fma", "f16c"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
 LIMIT_SECONDS = 480  # below ctest's own limit, so that the log is printed
 GUEST_MIB = 512
 
-# File or command, and the package of Debian and Ubuntu that has it.
+# A file or command, and the package of Debian and Ubuntu that contains it.
 ISOLINUX = "/usr/lib/ISOLINUX/isolinux.bin"
 LDLINUX = "/usr/lib/syslinux/modules/bios/ldlinux.c32"
 BIOS = "/usr/share/bochs/BIOS-bochs-latest"
@@ -44,12 +45,12 @@ VGABIOS = "/usr/share/bochs/VGABIOS-lgpl-latest"
 TOOLS = (("bochs", "bochs"), (BIOS, "bochsbios"), (VGABIOS, "vgabios"), (ISOLINUX, "isolinux"),
          (LDLINUX, "syslinux-common"), ("xorriso", "xorriso"))
 
-# noxsaves and clearcpuid=321,323 (XSAVEC and XSAVES): Linux finds bochs' compacted XSAVE area too small and would switch all of
-# AVX off. The rest saves time.
+# noxsaves and clearcpuid=321,323 switch off XSAVEC and XSAVES. Otherwise Linux finds bochs' compacted XSAVE area too small and
+# disables AVX completely. The other options save time.
 KERNEL_OPTIONS = ("console=ttyS0 panic=-1 loglevel=4 noxsaves clearcpuid=321,323 mitigations=off nokaslr tsc=reliable lpj=1000000 "
                   "random.trust_cpu=on")
 
-# The display is a text screen on a terminal of our own: the only one of bochs' that needs neither X nor a network port.
+# The display is a text screen on a pseudo-terminal. No other display of bochs works without X or a network port.
 BOCHSRC = """\
 plugin_ctrl: biosdev=1, extfpuirq=0, speaker=0, sb16=0, es1370=0, usb_uhci=0
 config_interface: textconfig
@@ -116,7 +117,8 @@ def check_bochs():
 
 
 def make_iso(work, kernel, programs, runs):
-    """boot.iso in WORK_DIR: boot loader, kernel, and an initramfs with busybox, the programs and an init that runs them."""
+    """Build boot.iso in WORK_DIR: a boot loader, a kernel, and an initramfs with busybox, the programs and an init that runs
+    them."""
     archive = Archive()
     for program in programs:
         archive.add_file(program, "programs/" + os.path.basename(program))
@@ -141,7 +143,7 @@ def make_iso(work, kernel, programs, runs):
 
 
 def boot(work, limit):
-    """Runs bochs in WORK_DIR until the guest has said "end"; what came over its serial line, and why bochs stopped."""
+    """Run bochs in WORK_DIR until the guest prints "end". Return its serial output and the reason why bochs stopped."""
     with open(os.path.join(work, "bochsrc"), "w", encoding="utf-8") as file:
         file.write(BOCHSRC.format(mib=GUEST_MIB, bios=BIOS, vgabios=VGABIOS))
     with open(os.path.join(work, "continue"), "w", encoding="utf-8") as file:
@@ -150,7 +152,7 @@ def boot(work, limit):
     for old in (serial, os.path.join(work, "boot.iso.lock")):
         if os.path.exists(old):
             os.remove(old)
-    # bochs leads the session of its terminal: should we be killed, the terminal goes and bochs with it.
+    # bochs leads the session of its terminal: if this script is killed, the terminal closes and bochs ends.
     child, terminal = pty.fork()
     if child == 0:
         try:
@@ -163,7 +165,7 @@ def boot(work, limit):
     while why is None:
         if select.select([terminal], [], [], 0.5)[0]:
             try:
-                shown = (shown + os.read(terminal, 65536))[-100000:]  # read, or bochs would wait for us
+                shown = (shown + os.read(terminal, 65536))[-100000:]  # read the output, or bochs would block
             except OSError:
                 why = "bochs ended by itself"
         log = read_text(serial)
@@ -182,7 +184,7 @@ def boot(work, limit):
 
 
 def reference(work, program):
-    """Checksum of what this CPU computes with the scalar kernels."""
+    """Return the checksum of the results of the scalar kernels on this CPU."""
     result = os.path.join(work, "reference")
     if subprocess.run([program, REFERENCE, result], check=False).returncode:
         fail(f"{program} {REFERENCE} failed on this machine")
@@ -194,7 +196,7 @@ def reference(work, program):
 
 
 def judge(lines, why, work, runs):
-    """Ends the test, unless what the guest said is what it should have said."""
+    """End the test with an error unless the guest printed what it should."""
     words = dict(line.split(" ", 1) for line in lines if " " in line)
     if "bochs" not in words.get("system", "bochs").lower():
         fail(f"the guest did not run in bochs but on {words['system']!r}")
@@ -208,7 +210,7 @@ def judge(lines, why, work, runs):
         if not sums and f"ran {name} {isa}" in " ".join(lines):
             fail(f"{name} {isa} did not end well in the guest")
         if not sums:
-            fail(f"{name} {isa} did not run to its end in the guest: {why}; bochs' own words are in bochs.log and screen.txt of {work}")
+            fail(f"{name} {isa} did not run to its end in the guest: {why}; see the messages of bochs in bochs.log and screen.txt of {work}")
 
 
 def main():
