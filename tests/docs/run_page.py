@@ -22,6 +22,7 @@ import tempfile
 FENCE = re.compile(r"^```(\w+)?[ ]*(.*)$")
 NAMED = re.compile(r"^(?://|#|/\*)\s*([\w./-]+\.\w+)\s*(?:\*/)?$")
 FILES = ("c", "json", "jsonc", "cmake")
+RECIPE = "/* examples/gpt: all that talks to zoff */"  # compared by tests/structure/check_readme.py
 SKIPPED = 77
 SECONDS = 240
 
@@ -87,6 +88,8 @@ def take(page, block, last, root, env, folder):
             os.makedirs(os.path.join(folder, os.path.dirname(name.group(1))), exist_ok=True)
             with open(os.path.join(folder, name.group(1)), "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
+            return None, last
+        if lines and lines[0].strip() == RECIPE:
             return None, last
         body = squeeze(lines)
         if not any(body in text for _, text in sources(root)):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""check_readme.py: checks that the recipe in README.md is the code that examples/gpt compiles.
+"""check_readme.py: checks that the recipe in docs/how-to/link-a-trainer.md is the code that examples/gpt compiles.
 
 The code is between comments "zoff: begin" and "zoff: end". The quotation is a ```c block whose first line is FIRST. They are
-compared line by line, without indentation and empty lines. Exits with 77 (ctest: skipped) if README.md has no such block."""
+compared line by line, without indentation and empty lines. Exits with 77 (ctest: skipped) if the page has no such block."""
 import glob
 import os
 import re
 import sys
 
+PAGE = "docs/how-to/link-a-trainer.md"
 FIRST = "/* examples/gpt: all that talks to zoff */"
 LINES_MOST = 10
 BEGIN = re.compile(r"^\s*/[*/]\s*zoff: begin\b")
@@ -19,7 +20,7 @@ def squeeze(lines):
 
 
 def quoted(readme):
-    """The lines of the recipe in README's text, or None without one."""
+    """The lines of the recipe in the page's text, or None without one."""
     for block in re.findall(r"^```c\n(.*?)^```", readme, re.M | re.S):
         lines = squeeze(block.splitlines())
         if lines and lines[0] == FIRST:
@@ -49,7 +50,7 @@ def spans(sources):
 
 
 def compare(readme, sources):
-    """Return the complaints; None if README has no recipe."""
+    """Return the complaints; None if the page has no recipe."""
     recipe = quoted(readme)
     if recipe is None:
         return None
@@ -64,27 +65,27 @@ def compare(readme, sources):
         complaints.append(f"examples/gpt takes {len(code)} lines to talk to zoff; {LINES_MOST} is the most")
     for line in code:
         if line not in recipe:
-            complaints.append(f"in examples/gpt, not in README.md: {line}")
+            complaints.append(f"in examples/gpt, not in {PAGE}: {line}")
     for line in recipe:
         if line not in code:
-            complaints.append(f"in README.md, not in examples/gpt: {line}")
+            complaints.append(f"in {PAGE}, not in examples/gpt: {line}")
     if not complaints and code != recipe:
-        complaints.append("README.md has the lines of examples/gpt in another order")
+        complaints.append(f"{PAGE} has the lines of examples/gpt in another order")
     return complaints
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    readme = os.path.join(root, "README.md")
+    readme = os.path.join(root, PAGE)
     if not os.path.exists(readme):
-        print("skipped: there is no README.md")
+        print(f"skipped: there is no {PAGE}")
         return 77
     sources = [(path, open(path, encoding="utf-8").read()) for path in sorted(glob.glob(os.path.join(root, "examples/gpt/*.c")))]
     complaints = compare(open(readme, encoding="utf-8").read(), sources)
     if complaints is None:
-        print(f"skipped: README.md has no ```c block that begins with {FIRST}")
+        print(f"skipped: {PAGE} has no ```c block that begins with {FIRST}")
         return 77
-    print("\n".join(complaints) or "README.md quotes what examples/gpt compiles")
+    print("\n".join(complaints) or f"{PAGE} quotes what examples/gpt compiles")
     return 1 if complaints else 0
 
 
