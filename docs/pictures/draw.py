@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """draw.py [--check]: writes the pictures of docs/how-zoff-works.md beside itself, as SVG.
 
-A picture is a list of boxes (x, y, width, height, colour, lines of text) and arrows (x1, y1, x2, y2, label). --check compares
-the files with what would be written and exits with 1 if they differ."""
+A picture is a list of boxes (x, y, width, height, colour, lines of text) and arrows (x1, y1, x2, y2, label). With the option
+--check it compares the files with what it would write, and exits with 1 if they differ."""
 import os
 import sys
 from html import escape

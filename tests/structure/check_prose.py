@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_prose.py ROOT [--list] [--draw SEED] [FILE ...]: the limits on sentences that a program can see.
+"""check_prose.py [--list] [--draw SEED] ROOT [FILE ...]: the limits on sentences that a program can see.
 
 A sentence has at most 35 words, and does not begin with "Of", "What" or "Whatever", which turn it inside out. It holds for
 comments, messages and pages. Exceptions are lines of prose.txt: the file, a colon, and how the sentence begins; one that is
@@ -52,7 +52,7 @@ def main():
     parser.add_argument("files", nargs="*")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--draw", type=int)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     known = prose.files(args.root)
     names = [name for name in known if not args.files or any(name.startswith(file) for file in args.files)]
     if args.draw is not None:

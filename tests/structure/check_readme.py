@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_readme.py: checks that the recipe in docs/how-to/link-a-trainer.md is the code that examples/gpt compiles.
+"""check_readme.py: checks the limits of README.md, and that the recipe in docs/how-to/link-a-trainer.md is the code that examples/gpt compiles.
 
 The code is between comments "zoff: begin" and "zoff: end". The quotation is a ```c block whose first line is FIRST. They are
 compared line by line, without indentation and empty lines. Exits with 77 (ctest: skipped) if the page has no such block."""
@@ -49,6 +49,25 @@ def spans(sources):
     return squeeze(found)
 
 
+def limits(readme):
+    """README.md is short, and has a short program on its first screen."""
+    lines = readme.splitlines()
+    if len(lines) > 120:
+        yield f"README.md has {len(lines)} lines; 120 is the most"
+    for number, line in enumerate(lines, 1):
+        if len(line) > 100:
+            yield f"README.md:{number}: {len(line)} columns; 100 is the most"
+    begin = next((number for number, line in enumerate(lines, 1) if line == "```c"), None)
+    if begin is None:
+        yield "README.md has no program"
+        return
+    if begin > 40:
+        yield f"README.md has its first code in line {begin}, below the first screen of 40 lines"
+    count = lines[begin:].index("```")
+    if count > 25:
+        yield f"the program of README.md has {count} lines; 25 is the most"
+
+
 def compare(readme, sources):
     """Return the complaints; None if the page has no recipe."""
     recipe = quoted(readme)
@@ -80,11 +99,14 @@ def main():
     if not os.path.exists(readme):
         print(f"skipped: there is no {PAGE}")
         return 77
+    with open(os.path.join(root, "README.md"), encoding="utf-8") as file:
+        wrong = list(limits(file.read()))
     sources = [(path, open(path, encoding="utf-8").read()) for path in sorted(glob.glob(os.path.join(root, "examples/gpt/*.c")))]
     complaints = compare(open(readme, encoding="utf-8").read(), sources)
     if complaints is None:
         print(f"skipped: {PAGE} has no ```c block that begins with {FIRST}")
         return 77
+    complaints = wrong + complaints
     print("\n".join(complaints) or f"{PAGE} quotes what examples/gpt compiles")
     return 1 if complaints else 0
 

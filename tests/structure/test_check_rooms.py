@@ -203,12 +203,21 @@ class CheckReadme(unittest.TestCase):
         self.assertEqual([], self.compare("open(a,\n  b);\n\nstep();\n"))
 
     def test_differences(self):
-        self.assertIn("in examples/gpt, not in README.md: step();", self.compare("open(a,\nb);\n"))
-        self.assertIn("in README.md, not in examples/gpt: stop();", self.compare("open(a,\nb);\nstep();\nstop();\n"))
+        self.assertIn(f"in examples/gpt, not in {check_readme.PAGE}: step();", self.compare("open(a,\nb);\n"))
+        self.assertIn(f"in {check_readme.PAGE}, not in examples/gpt: stop();", self.compare("open(a,\nb);\nstep();\nstop();\n"))
         self.assertIn("another order", self.compare("step();\nopen(a,\nb);\n")[0])
 
     def test_no_recipe_is_told_apart(self):
         self.assertIsNone(check_readme.compare("# zoff\n```c\nint other;\n```\n", [("main.c", self.CODE)]))
+
+    def test_limits_of_readme(self):
+        program = "```c\n// a.c\nint main(void)\n{\n}\n```\n"
+        self.assertEqual([], list(check_readme.limits("# zoff\n" + program)))
+        self.assertIn("121 lines", list(check_readme.limits(program + 115 * "x\n"))[0])
+        self.assertIn("101 columns", list(check_readme.limits(program + 101 * "x" + "\n"))[0])
+        self.assertIn("line 42", list(check_readme.limits(41 * "x\n" + program))[0])
+        self.assertIn("26 lines", list(check_readme.limits(program.replace("{\n", 23 * "{\n")))[0])
+        self.assertIn("no program", list(check_readme.limits("# zoff\n"))[0])
 
     def test_marks_come_in_pairs(self):
         self.assertIn("does not end", self.compare("a\n", "/* zoff: begin */\na\n")[0])
