@@ -82,3 +82,19 @@ install(EXPORT zoffStaticTargets NAMESPACE zoff:: DESTINATION ${zoff_package_fol
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoffConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/zoffConfigVersion.cmake
         DESTINATION ${zoff_package_folder})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/zoff.pc ${CMAKE_CURRENT_BINARY_DIR}/zoff-static.pc DESTINATION ${zoff_pkgconfig_folder})
+
+# Manual pages, and for each further function of a page a page that leads there.
+file(GLOB zoff_man_pages CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/docs/man/*.[137])
+foreach(page IN LISTS zoff_man_pages)
+  get_filename_component(name ${page} NAME)
+  string(REGEX REPLACE ".*[.]" "" section ${name})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  file(STRINGS ${page} names REGEX "^[.]Nm zoff_")
+  foreach(line IN LISTS names)
+    string(REGEX REPLACE "^[.]Nm ([a-z_]+).*" "\\1.3" link "${line}")
+    if(NOT link STREQUAL name)
+      file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/man/${link} CONTENT ".so man3/${name}\n")
+      install(FILES ${CMAKE_CURRENT_BINARY_DIR}/man/${link} DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+    endif()
+  endforeach()
+endforeach()
