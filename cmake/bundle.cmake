@@ -5,7 +5,7 @@
 #   bits     kernels_bits, compared with its own      bench    a benchmark, whose JSON is kept
 #   ranks    joined by NCCL, in so many processes as the runner starts
 #   tool     run by name                              library  lies in lib/
-if(NOT ZOFF_TESTS OR ZOFF_SANITIZE OR NOT ZOFF_HAVE_CUDA)
+if(NOT ZOFF_HAVE_TESTS OR ZOFF_SANITIZE OR NOT ZOFF_HAVE_CUDA)
   return()
 endif()
 get_property(plan GLOBAL PROPERTY ZOFF_GPU_TESTS)

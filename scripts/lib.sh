@@ -72,13 +72,10 @@ zoff_make() {
     fi
 }
 
-# zoff_build [targets]: the release preset in build/, which demo and test share. The tests are part of the configuration
-# wherever what they are built with is there, so that the two do not undo each other's work; who names targets builds only
-# those.
+# zoff_build [targets]: builds the release preset in build/, which demo and test share. Both configure the tests where their
+# packages are installed, so that neither undoes the work of the other. Without targets everything is built.
 zoff_build() {
-    local tests=ON
-    ! "$root/scripts/install-deps" --list test | grep -qx -e g++ -e libgtest-dev -e python3 -e binutils || tests=OFF
     say "building $root/build"
-    zoff_configure release -DZOFF_TESTS=$tests
+    zoff_configure release -DZOFF_TESTS=AUTO
     zoff_make release "$@"
 }
