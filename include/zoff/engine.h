@@ -166,9 +166,9 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  whole step, whose number zoff_step_count() returns. The weights are not changed: before the next step call
  *  zoff_params_push() to set them from the states, or zoff_params_pull() to take them as masters.
  *  @blocks seconds; for the disk and the other ranks
- *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change; ERR_IO for a path
- *  that cannot be used; ERR_INVALID for buffers that overlap; ERR_INVALID or ERR_CORRUPT for persistent files that belong to
- *  another model or are damaged; ERR_INVALID or ERR_COMM for ranks that differ, with the values. After an error the engine is
+ *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path
+ *  that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to
+ *  another model or are damaged. ERR_INVALID or ERR_COMM for ranks that differ, with the values. After an error the engine is
  *  as before and may be sealed again */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 

@@ -3,8 +3,8 @@
  * MPIs have no common binary interface, so this code is compiled into the program and libzoff needs no MPI.
  *
  * zoff calls MPI only inside zoff calls, on the thread that makes them. With zoff_engine_opts.progress_thread a thread of the
- * engine calls it, too. The thread level decides what the program must keep to: with MPI_THREAD_MULTIPLE nothing; below it, no
- * other thread may be in MPI during a zoff call; with MPI_THREAD_FUNNELED or _SINGLE the main thread makes the zoff calls. */
+ * engine calls it, too. With MPI_THREAD_MULTIPLE there are no further rules. Below that level, no other thread
+ * may be in MPI during a zoff call. With MPI_THREAD_FUNNELED or _SINGLE only the main thread may make zoff calls. */
 #ifndef ZOFF_MPI_H
 #define ZOFF_MPI_H
 

@@ -29,8 +29,8 @@ typedef struct zoff_optimizer_tensor {
  *
  *      g  = grad * grad_scale
  *
- *  Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2). c1 and c2 are 1 - beta^t,
- *  computed as (1 - beta) * (1 + beta + ... + beta^(t-1)) with 1 - beta and beta each rounded to fp32:
+ *  Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2). Here c1 and c2 are
+ *  1 - beta^t, computed as (1 - beta) * (1 + beta + ... + beta^(t-1)) with 1 - beta and beta each rounded to fp32:
  *
  *      g  = fma(weight_decay, p, g)                           with ZOFF_DECAY_L2
  *      m  = fma(1 - beta1, g, beta1 * m)

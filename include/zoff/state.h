@@ -41,14 +41,14 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 
 /** Copy a range of a parameter's state. Its slices are counted as one array, one after the other. Collective over the ranks.
  *
- *  Three orders read all states once: parameter by parameter; one kind of all parameters before the next kind; or all kinds of
- *  one range before the next range, with ranges of at most half of zoff_plan_info.chunk_bytes. The same holds for writing. On
- *  the NVMe tier the states of one kind in one chunk move together and stay in a slot until another chunk needs it. A small
+ *  Three orders read all states once. (1) Parameter by parameter. (2) One kind of all parameters before the next kind. (3) All
+ *  kinds of one range before the next range, with ranges of at most half of zoff_plan_info.chunk_bytes. The same holds for writing.
+ *  On the NVMe tier the states of one kind in one chunk move together and stay in a slot until another chunk needs it. A small
  *  range in order therefore costs a copy, and a range in random order costs one kind of a chunk.
  *  The first call stops reading ahead for the next step; the next step starts it again.
  *  @units first and count: elements  @blocks yes; on the NVMe tier for a chunk that is in no slot
  *  @return ERR_INVALID when the range is not inside slices * count, the parameter is frozen, or its optimizer has no such
- *  state; ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again */
+ *  state. ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again */
 ZOFF_API zoff_status zoff_state_read(zoff_engine *e, zoff_param p, zoff_state_kind kind, size_t first, size_t count,
                                      float *dst);
 
@@ -72,8 +72,8 @@ ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
  *  stage3_prefetch_bucket_size. Slices that fit into stage3_max_live_parameters stay in DRAM for their next use.
  *  @param native_stream NULL: engine-owned weights are for the host
  *  @owns the engine; valid until the zoff_param_release() that undoes this call  @blocks for what was not read ahead
- *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free;
- *  ERR_STATE while a step is open; ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
+ *  @return ERR_NO_MEMORY when more than stage3_max_live_parameters would be lent at a time, or no contiguous piece is free.
+ *  ERR_STATE while a step is open. ERR_IO or ERR_CORRUPT when the weights cannot be read: nothing is lent, call it again */
 ZOFF_API zoff_status zoff_param_fetch(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, const void **out);
 
 /** Return what one zoff_param_fetch() has lent. Before a step that updates, everything must be returned; weights may stay lent

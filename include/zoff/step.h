@@ -97,7 +97,7 @@ typedef struct zoff_step_culprit {
     size_t slice;     /**< the slice of the parameter */
 } zoff_step_culprit;
 
-/** What a step did. */
+/** The result of a step. */
 typedef struct zoff_step_info {
     size_t struct_size;   /**< set by ZOFF_STEP_INFO_INIT */
     zoff_outcome outcome; /**< also set by a call that returns an error */
@@ -128,16 +128,16 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
 /** Borrow memory for the gradient of one slice whose parameter has no buffer (zoff_param_desc.grad is NULL): contiguous,
  *  zeroed, aligned to 64 bytes. A second call for a slice that is lent returns the same memory.
  *
- *  With several ranks from stage 2 on, and with gradient accumulation, the memory serves another slice as soon as the gradient
- *  has been sent or added up, so that no rank holds all gradients at a time.
+ *  With several ranks from stage 2 on, and with gradient accumulation, no rank holds all gradients at a time. The memory serves
+ *  another slice as soon as the gradient has been sent or added up.
  *  @param native_stream device stream that will write it; NULL on the host
  *  @owns the engine; valid until zoff_grad_ready() of the slice, or the end of the step
  *  @blocks for gradients of other slices in flight, where that frees memory
  *  @return ERR_INVALID when the caller has a buffer, or for a frozen parameter; ERR_STATE once the slice was handed over */
 ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
 
-/** Set the weight of this rank's micro-batch in the mean over all micro-batches of all ranks in the update: the number of its
- *  tokens, for example, when its gradients are those of a mean over tokens. Call it before the first zoff_grad_ready() of the
+/** Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the
+ *  gradients are those of a mean over tokens, for example, the weight is the number of tokens. Call it before the first zoff_grad_ready() of the
  *  micro-batch. Without a call the weight is 1. A weight of 0 means no work: the gradients count as zeros, also inf and nan.
  *  Without other ranks and without accumulation the call changes nothing.
  *  @return ERR_INVALID for a negative number or one that is not finite in fp32; ERR_STATE after the first zoff_grad_ready() */

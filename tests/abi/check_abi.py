@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """check_abi.py: the types and functions of the public headers, compared with those recorded for the release.
 
-A library is made whose variables are pointers to the public functions, so its debug information has every public type. abidw
-writes that down, abidiff compares it with the record: a field that has moved, a type that has changed, or a function that is gone
-is a difference, a new function is none. --record writes the record anew, for a struct that has grown at its end; the reason goes
-into CHANGELOG.md. Exits 77, which ctest counts as skipped, without abidiff."""
+The script compiles a library whose variables are pointers to the public functions, so that its debug information has every
+public type. The command abidw writes the types down, and abidiff compares them with the record. A field that has moved, a
+type that has changed and a missing function are differences; a new function is none.
+
+With --record the script writes the record anew, for a struct that has grown at its end. Give the reason in CHANGELOG.md.
+Without abidiff it exits with 77, which ctest counts as skipped."""
 import argparse
 import os
 import re

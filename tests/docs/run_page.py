@@ -3,12 +3,12 @@
 
 The blocks of the page are taken in order:
 
-    ```c, ```json, ```jsonc, ```cmake   a file, when its first line is a comment with the file's name and nothing else
-                                        ("// train.c"); otherwise it must be an excerpt of a file of the repository
-    ```sh                               run by bash; every command must succeed
-    ```sh no-run: REASON                not run, for a reason that the page's reader sees, too
-    ```text                             output, for the reader only; a line that begins with "..." stands for any lines, and
-                                        every other line must be among the output of the block before, numbers aside
+- c, json, jsonc, cmake: a file, if the first line is a comment with the name of the file and nothing else ("// train.c").
+  Otherwise the block must be an excerpt of a file of the repository.
+- sh: bash runs it, and every command must succeed.
+- sh no-run: REASON: not run; the reader of the page sees the reason, too.
+- text: expected output. Each line must be in the output of the block before, except for numbers. A line that begins with
+  "..." stands for any lines.
 
 zoff is the installation under PREFIX. Exits 77, which ctest counts as skipped, where a command that the page needs is missing."""
 import argparse
