@@ -42,10 +42,10 @@ ZOFF_API zoff_status zoff_params_push(zoff_engine *e);
 /** Copy a range of a parameter's state. Its slices are counted as one array, one after the other. Collective over the ranks.
  *
  *  Three orders read all states once. (1) Parameter by parameter. (2) One kind of all parameters before the next kind. (3) All
- *  kinds of one range before the next range, with ranges of at most half of zoff_plan_info.chunk_bytes. The same holds for writing.
- *  On the NVMe tier the states of one kind in one chunk move together and stay in a slot until another chunk needs it. A small
- *  range in order therefore costs a copy, and a range in random order costs one kind of a chunk.
- *  The first call stops reading ahead for the next step; the next step starts it again.
+ *  kinds of one range before the next range, with ranges of at most half of zoff_plan_info.chunk_bytes. The same holds for
+ * writing. On the NVMe tier the states of one kind in one chunk move together and stay in a slot until another chunk needs it.
+ * A small range in order therefore costs a copy, and a range in random order costs one kind of a chunk. The first call stops
+ * reading ahead for the next step; the next step starts it again.
  *  @units first and count: elements  @blocks yes; on the NVMe tier for a chunk that is in no slot
  *  @return ERR_INVALID when the range is not inside slices * count, the parameter is frozen, or its optimizer has no such
  *  state. ERR_IO also for an earlier range that could not be written: it is kept, and the next call writes it again */

@@ -109,7 +109,7 @@ typedef struct zoff_settings {
     char *aio_backend;
     char *agreed_keys; /* with several ranks: the keys that they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
-    char *training_words; /* optimizer, lr, schedule and clipping, each with its source */
+    char *training_words; /* optimizer, lr, schedule, clipping and tier, each with its source */
     char *half_source;    /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* the key that set it, for messages */

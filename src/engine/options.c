@@ -4,6 +4,7 @@
 #include "structs.h"
 #include "try.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Without an accelerator or communicator of the program, open "host" and "self". */
@@ -69,19 +70,27 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
     return ZOFF_OK;
 }
 
+static zoff_status copy_training_words(zoff_settings *s, const zoff_config *config, const zoff_engine_opts *opts)
+{
+    char words[1024], all[1280];
+    zoff_config_training_words(config, words, sizeof words);
+    snprintf(all, sizeof all, "%s, states on \"%s\" (%s)", words, s->tier == ZOFF_TIER_NVME ? "nvme" : "cpu",
+             opts->state_tier != ZOFF_TIER_AUTO ? "zoff_engine_opts.state_tier"
+                                                : zoff_config_source(config, "zero_optimization.offload_optimizer.device"));
+    return zoff_base_mem_copy_text(all, &s->training_words);
+}
+
 /* Copy everything that is needed after the configuration is closed. */
 static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_opts *opts)
 {
     zoff_settings *s = &e->settings;
     ZOFF_TRY(zoff_config_values_get(config, zoff_comm_size(e->comm), &s->values));
     ZOFF_TRY(zoff_config_autos_check(config, zoff_comm_rank(e->comm) == 0));
-    char words[1024];
-    zoff_config_training_words(config, words, sizeof words);
-    ZOFF_TRY(zoff_base_mem_copy_text(words, &s->training_words));
     zoff_transfer_links_choose_rest(&e->transfer);
     zoff_lending_sources_choose(&e->lending, e->transfer.route.peers->has_parts);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
+    ZOFF_TRY(copy_training_words(s, config, opts));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
         ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));

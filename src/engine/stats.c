@@ -93,16 +93,33 @@ static void log_device(const zoff_engine *e, const zoff_plan_info *info)
                   zoff_base_words_bytes(info->device_bytes));
 }
 
+/* Write the types of the trained weights: "bf16", "bf16 and fp32". */
+static void type_words(const zoff_engine *e, char *dst, size_t dst_bytes)
+{
+    size_t used = 0;
+    dst[0] = 0;
+    for (zoff_dtype dtype = ZOFF_F32; dtype <= ZOFF_BF16; dtype++) {
+        for (size_t i = 0; i < e->model.param_count; i++) {
+            if (e->model.params[i].dtype != dtype || e->model.params[i].frozen)
+                continue;
+            used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%s", used ? " and " : "", zoff_adam_dtype_name(dtype));
+            break;
+        }
+    }
+}
+
 static void log_training(const zoff_engine *e)
 {
+    char types[32], groups[128] = "";
     size_t own = 0;
     for (size_t i = 0; i < e->model.group_count; i++)
         own += e->model.groups[i].set;
     if (own)
-        ZOFF_INFO("training: %s; %zu of %zu groups have hyper-parameters of their own (zoff_engine_set_group())",
-                  e->settings.training_words, own, e->model.group_count);
-    else
-        ZOFF_INFO("training: %s", e->settings.training_words);
+        snprintf(groups, sizeof groups, "; %zu of %zu groups have hyper-parameters of their own (zoff_engine_set_group())", own,
+                 e->model.group_count);
+    type_words(e, types, sizeof types);
+    ZOFF_INFO("training: %s, weights %s (zoff_param_desc.dtype)%s", e->settings.training_words, *types ? types : "all frozen",
+              groups);
 }
 
 /* Rank 0 logs for all ranks. */

@@ -168,7 +168,8 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
     one_weight plain("{}");
     ASSERT_ZOFF_OK(zoff_engine_seal(plain.e));
     EXPECT_NE(std::string::npos, plain.said().find("training: optimizer.type \"AdamW\" (default), lr 0.001 (default), "
-                                                   "scheduler.type null (default), gradient_clipping 1 (default)\n"))
+                                                   "scheduler.type null (default), gradient_clipping 1 (default), states on "
+                                                   "\"cpu\" (default), weights fp32 (zoff_param_desc.dtype)\n"))
         << plain.said();
     one_weight given("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}}, \"gradient_clipping\": -1}");
     zoff_optimizer_hyper own;
@@ -177,8 +178,8 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
     ASSERT_ZOFF_OK(zoff_engine_seal(given.e));
     EXPECT_NE(std::string::npos,
               given.said().find("training: optimizer.type \"SGD\" (ds.json:1:16), lr 0.5 (ds.json:1:42), scheduler.type null "
-                                "(default), gradient_clipping -1 (ds.json:1:55): off; 1 of 1 groups have hyper-parameters of "
-                                "their own"))
+                                "(default), gradient_clipping -1 (ds.json:1:55): off, states on \"cpu\" (default), weights fp32 "
+                                "(zoff_param_desc.dtype); 1 of 1 groups have hyper-parameters of their own"))
         << given.said();
 }
 

@@ -85,6 +85,8 @@ TEST_P(Stats, TheStartIsSaid)
                              (GetParam() ? "files under " + folder.path : "DRAM")));
     EXPECT_EQ(GetParam(), log.contains("(3 slots"));
     EXPECT_TRUE(log.contains("training: optimizer.type \"AdamW\"")) << "the optimizer of the configuration";
+    EXPECT_TRUE(log.contains(std::string("states on \"") + (GetParam() ? "nvme" : "cpu") + "\" ("));
+    EXPECT_TRUE(log.contains("weights bf16 (zoff_param_desc.dtype)"));
     EXPECT_FALSE(log.contains("hyper-parameters of their own"));
     zoff_optimizer_hyper h = config_groups(1)[0];
     engine own = make_engine(t, text(), 1024);

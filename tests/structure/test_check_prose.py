@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""test_check_prose.py: checks that check_prose.py reports each kind of sentence, and reads every kind of file."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import check_prose
+
+LONG = "This " + 34 * "long " + "sentence ends."
+FILES = {
+    "src/a.c": f'/* {LONG} Short. */\nconst char *b = "What follows is a message.";\n',
+    "tests/b.cc": "// Of the two the second is right.\n",
+    "docs/c.md": f"# Title\n\n{LONG}\n\n```sh\n{LONG}\n```\n",
+    "d.py": '"""Whatever it is, it is read."""\n',
+    "CMakeLists.txt": "# What it says.\n",
+    "good.c": "/* One sentence. Is this one? What is it? */\n",
+}
+
+
+class CheckProse(unittest.TestCase):
+    def setUp(self):
+        self.root = self.enterContext(tempfile.TemporaryDirectory())
+        for name, text in FILES.items():
+            os.makedirs(os.path.dirname(os.path.join(self.root, name)), exist_ok=True)
+            with open(os.path.join(self.root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def test_complaints(self):
+        found = [(name, why) for name, _, _, why in check_prose.complaints(self.root, FILES)]
+        long = "37 words, at most 35"
+        self.assertEqual(found, [("src/a.c", long), ("src/a.c", "opens with 'What'"), ("tests/b.cc", "opens with 'Of'"),
+                                 ("docs/c.md", long), ("d.py", "opens with 'Whatever'"), ("CMakeLists.txt", "opens with 'What'")])
+
+    def test_exceptions(self):
+        subprocess.run(["git", "-C", self.root, "init", "-q"], check=True)
+        os.makedirs(os.path.join(self.root, "tests/structure"))
+        path = os.path.join(self.root, "tests/structure/prose.txt")
+        allowed = [f"{name}: {sentence[:20]}" for name, _, sentence, _ in check_prose.complaints(self.root, FILES)]
+        for lines, status in ((allowed, 0), (allowed[1:], 1), (allowed + ["good.c: One"], 1)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+            subprocess.run(["git", "-C", self.root, "add", "-A"], check=True)
+            done = subprocess.run([sys.executable, check_prose.__file__, self.root], stdout=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, status, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
