@@ -176,10 +176,11 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
     zoff_optimizer_hyper_init(&own, ZOFF_OPTIMIZER_SGD);
     ASSERT_ZOFF_OK(zoff_engine_set_group(given.e, 0, &own));
     ASSERT_ZOFF_OK(zoff_engine_seal(given.e));
-    EXPECT_NE(std::string::npos,
-              given.said().find("training: optimizer.type \"SGD\" (ds.json:1:16), lr 0.5 (ds.json:1:42), scheduler.type null "
-                                "(default), gradient_clipping -1 (ds.json:1:55): off, states on \"cpu\" (default), weights fp32 "
-                                "(zoff_param_desc.dtype); 1 of 1 groups have hyper-parameters of their own"))
+    EXPECT_NE(
+        std::string::npos,
+        given.said().find("training: optimizer.type \"SGD\" (ds.json:1:16), lr 0.5 (ds.json:1:42), scheduler.type null "
+                          "(default), gradient_clipping -1 (ds.json:1:55): off, states on \"cpu\" (default), weights fp32 "
+                          "(zoff_param_desc.dtype); 1 of 1 groups have hyper-parameters of their own"))
         << given.said();
 }
 
