@@ -20,8 +20,8 @@ static void check_file(const aio_options *options, const aio_place *place, bench
         bench_figures_spoil(f, "our memory did not come in huge pages (/sys/kernel/mm/transparent_hugepage/enabled)");
 }
 
-/* Bytes a second of `a` / of `b`, median of the rounds in which neither was disturbed; of all where those are fewer than are
- * enough. `others_matter`: what the disk did for somebody else may have decided it. */
+/* Ratio of bytes per second, `a` over `b`: the median of the rounds in which neither was disturbed, or of all rounds if those
+ * are too few. Set `others_matter` if the disk's work for other processes may have decided it. */
 static void set_pair(bench_figure *f, const aio_match *match, int a, int b, bool others_matter)
 {
     double clean[RACE_ROUNDS] = {0}, all[RACE_ROUNDS] = {0};

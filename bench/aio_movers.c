@@ -1,8 +1,7 @@
-/* aio_movers.c: who moves the bytes. Ours: the queue of <zoff/aio.h> under test, one request for all of a transfer, or many of
- * 16 MiB, four for each wait, as an optimizer asks for the states of a few tensors. And fio as the yardstick: started for each
- * sample, in the settings in which it is fastest (memory in huge pages, which the kernel knows beforehand where the engine can;
- * no statistics of single requests, no changing of what is written), and believed what it says about itself. Its start is not
- * part of its time. */
+/* aio_movers.c: the contestants that move bytes. Ours is the queue of <zoff/aio.h>: one request for a whole transfer, or many
+ * of 16 MiB with four for each wait, as an optimizer asks for the states of a few tensors. The yardstick is fio, started for
+ * each sample in its fastest settings: memory in huge pages, registered with the kernel if the engine can, without statistics
+ * of single requests, without changes to the written data. Its own report is used, and its start is not counted. */
 #include "aio_bench.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
-/* comm_hidden.c: how much of the exchange of gradients is hidden behind the computing that makes them. The computing is a timed
- * wait, as a trainer waits for its device, asking the engine to go on every millisecond, or leaving that to a thread of the
- * engine's; the link has a rate, so that the exchange takes as long as it does between hosts. The same micro-batch is taken
- * with all gradients at its end, and with each as soon as it is there; what is measured is the time from its end to the end of
- * the exchange. */
+/* comm_hidden.c: how much of the exchange of gradients is hidden behind the computation that produces them. The computation is
+ * a timed wait, as a trainer waits for its device. During it the trainer calls the engine every millisecond, or leaves that to
+ * the engine's thread. The link has a rate, so that the exchange takes as long as between hosts. The same micro-batch runs with
+ * all gradients at its end, and with each one as soon as it exists. The figure is the time from its end to the end of the
+ * exchange. */
 #include "comm_bench.h"
 
 #include <math.h>

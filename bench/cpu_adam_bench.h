@@ -49,8 +49,8 @@ int bench_layout(const bench_options *options, double deadline, race_book *book)
 void bench_judge(const bench_options *options, const race_book *book, bench_figures *out);
 /* Whether every figure of a part that something is asked of comes from enough clean rounds. */
 bool bench_judge_enough(const bench_figures *figures, unsigned parts);
-/* The parts in which more rounds should decide: a figure comes from too few, or noise may have put it on its side of the limit,
- * or the rival was slow at a size that no cache holds. */
+/* The parts that need more rounds. A figure has too few, noise may have decided which side of its limit it is on, or the rival
+ * was slow at a size that no cache holds. */
 unsigned bench_judge_undecided(const bench_options *options, const bench_figures *figures);
 
 #endif

@@ -1,5 +1,5 @@
-/* cpu_adam_judge.c: from races to the figures that the run is for, with what is asked of each and what makes one worthless: a
- * rival that is slow for another reason than the one in question proves nothing. */
+/* cpu_adam_judge.c: compute the figures of a run from its races, with the limit of each and the reasons that make one
+ * worthless. A rival that is slow for an unrelated reason proves nothing. */
 #include "cpu_adam_bench.h"
 
 #include <math.h>

@@ -46,14 +46,14 @@ typedef struct step_engine_opts {
     bool persist, unverified;
 } step_engine_opts;
 
-/* step_model.c. What opens something returns 0, or -1 with a message. `name` is that of an engine's folder. */
+/* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
 int step_model_open(size_t elements, step_model *out);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
 int step_engine_step(void *engine, int which); /* a contestant's turn */
 void step_engine_close(step_engine *e);
 
-/* The same reads and writes as a step of `like`, on its own file, by zoff's public queue, without an update. What is written is
- * what was read. */
+/* The same reads and writes as a step of `like`, on its own file, through zoff's public queue, without an update. Each byte is
+ * written as it was read. */
 typedef struct step_io {
     zoff_aio *queue;
     bench_streams mapping;

@@ -1,5 +1,5 @@
-/* step_race.c: zoff's step with states on the disk, the disk alone, the update alone, more DRAM, and DeepSpeed's way, in turns
- * on one folder; then the first three once more on a disk of known speed. */
+/* step_race.c: contestants in turns on one folder: zoff's step with states on the disk, the disk alone, the update alone, more
+ * DRAM, and DeepSpeed's way. Then the first three again, on a disk of known speed. */
 #include "step_bench.h"
 
 #include <math.h>

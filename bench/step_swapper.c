@@ -1,6 +1,7 @@
-/* step_swapper.c: the optimizer step over files as DeepSpeed's two swappers order it: one file for each tensor of a sub-group,
- * opened and closed by each request; blocks of 1 MiB, its default queue depth of 8, buffers of plain pages locked in memory.
- * The update is zoff's own, so that only the way of the bytes differs; its Python is left out, and so is the norm. */
+/* step_swapper.c: the optimizer step over files in the order of DeepSpeed's two swappers. Each tensor of a sub-group has a
+ * file, which each request opens and closes. Blocks are 1 MiB, the queue depth is its default of 8, buffers are plain pages
+ * locked in memory. The update is zoff's own, so that only the path of the bytes differs. Its Python and the norm are left out.
+ */
 #include "step_bench.h"
 
 #ifndef BENCH_HAVE_LIBAIO

@@ -39,8 +39,8 @@ static int race_residents(const step_options *options, const step_model *m, cons
     return ret;
 }
 
-/* All states through windows no larger than half a chunk, in one of the two orders that engine.h names: all kinds of a window
- * before the next window, or one kind of all windows before the next kind. */
+/* Move all states through windows no larger than half a chunk, in one of two orders that engine.h names. Either all kinds of a
+ * window come before the next window, or all windows of a kind before the next kind. */
 static int move_all(const step_engine *e, size_t elements, float *buffer, bool write, bool by_kind)
 {
     enum { KINDS = 3 };

@@ -1,5 +1,5 @@
-# Toolchain file: aarch64 with the distribution's cross compiler (gcc-aarch64-linux-gnu). What is built runs on such a machine, or
-# here under qemu's user mode emulation where that is installed.
+# Toolchain file: aarch64 with the distribution's cross compiler (gcc-aarch64-linux-gnu). The programs run on such a machine,
+# or here under qemu's user mode emulation if it is installed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,10 +1,10 @@
-# What scripts/gpu-bundle takes to a machine with a GPU: build/gpu-bundle.plan has a line for each program and library, "kind name
-# file argument ...", and the target gpu_bundle_parts builds them. Tests over an accelerator name themselves (zoff_cuda_test()
-# appends to ZOFF_GPU_TESTS); the rest is listed here and packed where its target is.
-#   gpu      a test over the accelerator "cuda"       cpu      one of the kernels or the memory of this machine
-#   bits     kernels_bits, compared with its own      bench    a benchmark, whose JSON is kept
-#   ranks    joined by NCCL, in so many processes as the runner starts
-#   tool     run by name                              library  lies in lib/
+# The parts that scripts/gpu-bundle takes to a machine with a GPU. build/gpu-bundle.plan has a line for each program and
+# library, "kind name file argument ...", and the target gpu_bundle_parts builds them. Tests over an accelerator add
+# themselves: zoff_cuda_test() appends to ZOFF_GPU_TESTS. This file lists the others, and packs those whose target exists.
+#     gpu      a test over the accelerator "cuda"       cpu      one of the kernels or the memory of this machine
+#     bits     kernels_bits, compared with its own      bench    a benchmark, whose JSON is kept
+#     ranks    joined by NCCL, in so many processes as the runner starts
+#     tool     run by name                              library  lies in lib/
 if(NOT ZOFF_HAVE_TESTS OR ZOFF_SANITIZE OR NOT ZOFF_HAVE_CUDA)
   return()
 endif()

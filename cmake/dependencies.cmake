@@ -1,4 +1,4 @@
-# What zoff takes from the distribution. A missing package stops the configuration with the package to install.
+# The packages of the distribution that zoff uses. A missing one stops the configuration with its name.
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(PkgConfig REQUIRED)
 foreach(module IN ITEMS "liburing;liburing-dev" "numa;libnuma-dev" "jansson;libjansson-dev" "libxxhash;libxxhash-dev")

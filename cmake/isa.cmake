@@ -1,6 +1,6 @@
-# The kernels of cpu_adam, compiled once for each instruction set: the only files of the project with ISA flags, and those
-# name features one by one, so that what is built on one machine runs on another. No LTO: it would mix the flags again.
-# Under a sanitizer -O3 with all debug information would compile for minutes, and AddressSanitizer's checks are calls there.
+# Compile the kernels of cpu_adam once for each instruction set. Only these files have ISA flags. The flags name features one
+# by one, so that a build of one machine runs on another. LTO would mix the flags again. Under a sanitizer -O3 with full debug
+# information would compile for minutes, and AddressSanitizer's checks are calls there.
 set(zoff_isa_optimize $<IF:$<CONFIG:Debug>,-Og,-O3>)
 if(ZOFF_SANITIZE MATCHES address)
   set(zoff_isa_optimize -O1 -g1 --param=asan-instrumentation-with-call-threshold=0)

@@ -33,7 +33,7 @@ foreach(target IN ITEMS zoff zoff_static)
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
 
-# What libzoff.a needs beside it, as linker flags.
+# The libraries that libzoff.a needs, as linker flags.
 set(zoff_runtime pthread m)
 set(zoff_modules liburing numa jansson libxxhash)
 set(zoff_private_flags "")

@@ -1,11 +1,12 @@
-/* comm_nccl.c: the communicator "nccl": the operations of a lane one after another, each from phase to phase.
+/* comm_nccl.c: the communicator "nccl". A lane takes its operations one after another, each from phase to phase.
  *
  *      idle --- notes sent ---> telling --- in the stream ---> told --- all notes are here, and agree ---> moving, in rounds
- *           <--- this rank has what it gets --- moved <--- all rounds are in the stream --- '
+ *           <--- this rank has its result --- moved <--- all rounds are in the stream --- '
  *
- * Nothing sleeps in here and no thread is made, but to give up: who polls does the work, and CUDA what is in its streams.
- * NCCL's communicators do not block, so what it answers may be that it has not put something into the stream yet; nothing is
- * put behind that before it has. (Of NCCL before 2.27 that is waited for: zoff_nccl_settle().) */
+ * Nothing in this file sleeps, and only giving up makes a thread. The thread that polls does zoff's part of the work; CUDA
+ * executes its streams. NCCL's communicators do not block: a call may return before its work is in the stream. Nothing is
+ * enqueued behind such a call until NCCL reports that the work is there. NCCL before 2.27 is waited for: see
+ * zoff_nccl_settle(). */
 #include "nccl_priv.h"
 
 #include <stdio.h>
@@ -19,18 +20,18 @@ static zoff_status mark(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_phase phas
     return ZOFF_OK;
 }
 
-/* OK, PENDING or an error, of all that was put into the stream before the mark. */
+/* @return OK or PENDING for everything that was enqueued before the mark; an error if CUDA reports one */
 static zoff_status look_at_mark(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const cudaError_t error = cudaEventQuery(lane->event);
     if (error != cudaErrorNotReady)
         return zoff_nccl_check_cuda(n, error, "cudaEventQuery");
     if (cudaPeekAtLastError() == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* it is no error, and no trainer shall take it for one */
+        (void)cudaGetLastError(); /* cudaErrorNotReady is no error: the trainer's next check must not find it */
     return ZOFF_PENDING;
 }
 
-/* Row r is rank r's. */
+/* Add the rows in the order of the ranks: row r is rank r's. */
 static void add_up(const zoff_nccl *n, const zoff_nccl_lane *lane, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -57,10 +58,11 @@ static void finish(zoff_nccl_lane *lane)
 
 /* ---- which operation is next ---- */
 
-static const double WAIT_LEAST = 50e-6, WAIT_MOST = 2e-3; /* seconds between notes of ranks that have nothing in common */
+static const double WAIT_LEAST = 50e-6,
+                    WAIT_MOST = 2e-3; /* seconds until notes go again, while no operation is common to all ranks */
 
-/* The operation that was started first, among all channels with something to do; or, once the ranks have differed, that of the
- * first channel that all have something of. NULL: there is none. */
+/* Choose the oldest operation that was started and is not done, over all channels. After the ranks' notes have differed, choose
+ * the one in the first channel in which all ranks have started something.  @return NULL: nothing is started */
 static zoff_comm_work *choose(const zoff_nccl_lane *lane, uint64_t *out_mask)
 {
     zoff_comm_work *first = NULL;
@@ -81,7 +83,8 @@ static zoff_comm_work *choose(const zoff_nccl_lane *lane, uint64_t *out_mask)
     return first;
 }
 
-/* The notes have differed: they are written anew, at once where they show what all have started. */
+/* The ranks' notes named different operations, so notes go again. They go at once if the notes show a channel in which all
+ * ranks have started something, otherwise after a wait. */
 static zoff_status differ(zoff_nccl_lane *lane)
 {
     free(lane->rows);
@@ -95,7 +98,7 @@ static zoff_status differ(zoff_nccl_lane *lane)
     return ZOFF_PENDING;
 }
 
-/* All rows and pieces are here. */
+/* Finish the operation: all rows and pieces have arrived. */
 static zoff_status complete(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const zoff_comm_call *call = &zoff_nccl_work_of(lane)->call;
@@ -111,7 +114,7 @@ static zoff_status complete(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
-/* What has failed meanwhile has a better name than what is tried then. */
+/* Look at the communicator first: an error that is already there says more than the failure of the next call would. */
 static zoff_status begin(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status = ZOFF_OK;
@@ -154,7 +157,7 @@ static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane)
     return move_on(n, lane);
 }
 
-/* One phase further.  @return OK: perhaps there is more to do; PENDING: not now */
+/* Take the operation one phase further.  @return OK: there may be more to do; PENDING: not now */
 static zoff_status advance(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status = ZOFF_OK;
@@ -191,7 +194,7 @@ static zoff_status advance(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_PENDING;
 }
 
-/* An error of the network shows in its communicator while the stream only waits. */
+/* While the stream waits, only the communicator shows an error of the network. So look at it as well. */
 static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_status status;
@@ -202,8 +205,8 @@ static zoff_status go_on(zoff_nccl *n, zoff_nccl_lane *lane)
     return status;
 }
 
-/* Others may wait for what this rank has started and is not asking for: all of it goes on. What fails ends everything; each
- * operation in flight says so when it is polled. */
+/* Advance all operations, not only the one that is polled: other ranks may wait for one that this rank does not ask for. An
+ * error ends the communicator, and the poll of each operation in flight returns it. */
 static void progress(zoff_nccl *n)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->is_over; i++) {
@@ -229,7 +232,7 @@ static zoff_status nccl_start(zoff_comm *comm, zoff_comm_work *work)
     queue->ops[at].is_done = false;
     queue->ops[at].time = ++lane->clock;
     queue->started = work->number;
-    progress(n); /* what fails from here on is told by its poll */
+    progress(n); /* from here on, an error is returned by the poll */
     return ZOFF_OK;
 }
 
@@ -241,7 +244,7 @@ static zoff_status nccl_poll(zoff_comm *comm, zoff_comm_work *work)
     ZOFF_NCCL_ENTER(n);
     if (!queue->ops[at].is_done)
         progress(n);
-    /* What has all it needs is done, whatever has become of the group since. */
+    /* An operation that is complete stays a success, even if the group has failed since. */
     if (queue->ops[at].is_done) {
         queue->ops[at].work = NULL;
         queue->ops[at].is_done = false;
@@ -251,7 +254,7 @@ static zoff_status nccl_poll(zoff_comm *comm, zoff_comm_work *work)
     return ZOFF_PENDING;
 }
 
-/* NCCL does not tell, and zoff_comm.blind says so. */
+/* NCCL does not report this: zoff_comm.blind is set. */
 static bool nccl_has_arrived(zoff_comm *comm, const zoff_comm_work *work, unsigned rank)
 {
     (void)comm;
@@ -266,21 +269,22 @@ static zoff_status nccl_open_channel(zoff_comm *comm, zoff_comm_channel *channel
     return ZOFF_OK;
 }
 
-/* A channel that had its slot before is closed on all ranks. */
+/* All ranks have closed the channel that had this slot before. */
 static void nccl_join_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
         memset(&zoff_nccl_of(comm)->lanes[i].queues[channel->slot], 0, sizeof(zoff_nccl_queue));
 }
 
-/* Other ranks are not told: a lane has no message that nobody expects. */
+/* Tell nobody: every message in a lane must be expected by its receiver. */
 static void nccl_close_channel(zoff_comm *comm, zoff_comm_channel *channel)
 {
     (void)comm;
     (void)channel;
 }
 
-/* Notes tell of it. One that nobody expects would keep the device busy until all ranks have come to that lane. */
+/* Send nothing: the next notes carry the visits. A message of its own, which no rank expects, would occupy the device until all
+ * ranks use that lane. */
 static zoff_status nccl_tell(zoff_comm *comm, const zoff_comm_visit *visits, unsigned count)
 {
     (void)comm;

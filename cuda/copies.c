@@ -1,6 +1,5 @@
-/* copies.c: host memory that is pinned, and copies. A copy from or to memory that is not pinned goes through a buffer of its
- * stream that is: CUDA's own way for such memory holds the caller up, and is not in the order of the stream for all directions.
- */
+/* copies.c: pinned host memory and copies. Copies from or to pageable memory go through a pinned buffer of the stream. CUDA's
+ * own copies of pageable memory block the caller, and some do not keep the order of the stream. */
 #include "cuda_priv.h"
 
 #include <stdatomic.h>
@@ -8,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a stream's buffer: halved as long as the system refuses it. */
+/* Size of a stream's buffer. It is halved while the system refuses to pin it. */
 enum { BOUNCE_MOST = 32 << 20, BOUNCE_LEAST = 64 << 10 };
 
 /* ---- pinned memory ---- */
 
-/* What the system does not pin is copied another way: told once, and counted. */
+/* Memory that the system refuses to pin is copied through a buffer. The first refusal prints a warning, each one is counted. */
 zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
     ZOFF_CUDA_ENTER(accel, a);
@@ -68,9 +67,9 @@ void zoff_cuda_unpin(zoff_accel *accel, void *memory)
     zoff_cuda_current_leave(&before);
 }
 
-/* ---- buffers for what is not pinned ---- */
+/* ---- buffers for pageable memory ---- */
 
-/* A stream is one thread's at a time, and so is its buffer; the list is everybody's. */
+/* A stream and its buffer belong to one thread at a time. All threads share the list, which the lock guards. */
 static zoff_cuda_bounce *find(zoff_cuda_accel *a, cudaStream_t stream)
 {
     pthread_mutex_lock(&a->lock);
@@ -96,7 +95,7 @@ static zoff_cuda_bounce *take_bounce(zoff_cuda_accel *a, cudaStream_t stream)
     return found;
 }
 
-/* NULL where not even a small one is to be had. */
+/* @return NULL: not even the smallest buffer could be pinned */
 static zoff_cuda_bounce *bounce_of(zoff_cuda_accel *a, cudaStream_t stream)
 {
     zoff_cuda_bounce *b = find(a, stream);
@@ -144,7 +143,7 @@ void zoff_cuda_forget_all(zoff_cuda_accel *a)
 
 /* ---- copies ---- */
 
-/* Part by part, all in the order of the stream: so the next part finds the buffer free. */
+/* Copy in parts. All are in the order of the stream, so a part starts when the one before has left the buffer. */
 static zoff_status bounce(zoff_cuda_accel *a, zoff_cuda_bounce *b, void *dst, const void *src, size_t bytes, bool up)
 {
     for (size_t at = 0, part; at < bytes; at += part) {
@@ -182,7 +181,8 @@ zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const voi
         return ZOFF_OK;
     ZOFF_TRY(kind_of(a, dst, &to));
     ZOFF_TRY(kind_of(a, src, &from));
-    /* Pinned or not: CUDA would copy from the host to the host before it returns, behind all that is in the stream. */
+    /* Use a host function even for pinned memory: CUDA performs a host-to-host copy before it returns, and so waits for the
+     * stream. */
     if (is_host(to) && is_host(from))
         return zoff_cuda_check(a, zoff_cuda_host_copy(stream, dst, src, bytes), "cudaLaunchHostFunc");
     if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered) {

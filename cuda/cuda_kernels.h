@@ -1,5 +1,5 @@
-/* cuda_kernels.h: what the device computes; filled in by kernels.cu. Lists are in host memory and read before a function
- * returns, what they point to is memory of the device, which must be the thread's current one. */
+/* cuda_kernels.h: launch the kernels of kernels.cu. A list lies in host memory, and is read before the function returns. Its
+ * pointers refer to memory of the thread's current device. */
 #ifndef ZOFF_CUDA_CUDA_KERNELS_H
 #define ZOFF_CUDA_CUDA_KERNELS_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-cudaError_t zoff_cuda_kernels_load(void); /* all of them, onto the current device */
+cudaError_t zoff_cuda_kernels_load(void); /* load all kernels onto the current device */
 cudaError_t zoff_cuda_kernels_update(cudaStream_t stream, const zoff_adam_piece *pieces, size_t count);
 cudaError_t zoff_cuda_kernels_accumulate(cudaStream_t stream, const zoff_accumulate_piece *pieces, size_t count);
 cudaError_t zoff_cuda_kernels_cast(cudaStream_t stream, const zoff_cast_piece *pieces, size_t count);

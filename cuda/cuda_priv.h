@@ -1,8 +1,8 @@
-/* cuda_priv.h: what the files of the plug-in for CUDA share.
+/* cuda_priv.h: what the files of the CUDA plug-in share.
  *
- *  plugin.c      the entry                              device.c  open, close, streams, events: the table
- *  copies.c      pinned memory, and copies through it   kernels.cu  what the device computes
- *  host.c        what the plug-in for NCCL has, too
+ *     plugin.c      the entry                              device.c    open, close, streams, events: the table
+ *     copies.c      pinned memory, and copies through it   kernels.cu  what the device computes
+ *     host.c        shared with the NCCL plug-in
  */
 #ifndef ZOFF_CUDA_PRIV_H
 #define ZOFF_CUDA_PRIV_H
@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A pinned buffer of a stream, through which copies go whose host memory is not pinned. */
+/* A pinned buffer of a stream, for copies from or to pageable host memory. */
 typedef struct zoff_cuda_bounce {
     struct zoff_cuda_bounce *next;
     cudaStream_t stream;
@@ -25,7 +25,7 @@ typedef struct zoff_cuda_bounce {
     size_t bytes;
 } zoff_cuda_bounce;
 
-/* A range of host memory that is pinned. */
+/* A range of pinned host memory. */
 typedef struct zoff_cuda_pinned {
     struct zoff_cuda_pinned *next;
     void *memory;
@@ -37,12 +37,13 @@ typedef struct zoff_cuda_accel {
     char name[256];
     int numa_node;
     size_t memory_bytes;
-    pthread_mutex_t lock; /* engines of several threads may share a device: of the two lists, and of who writes `lost` */
+    pthread_mutex_t lock; /* guards the two lists and writing `lost`: engines of several threads may share a device */
     zoff_cuda_bounce *bounces;
     zoff_cuda_pinned *pinned;
-    _Atomic uint64_t pinned_bytes, refused_bytes, bounced_bytes, pageable_copies; /* zoff_accel_get_info() is for any thread */
-    char lost[512];       /* what the first call said after which no other can succeed */
-    _Atomic bool is_lost; /* and it stands there */
+    _Atomic uint64_t pinned_bytes, refused_bytes, bounced_bytes,
+        pageable_copies;  /* any thread may call zoff_accel_get_info() */
+    char lost[512];       /* the message of the call that lost the device */
+    _Atomic bool is_lost; /* `lost` is complete */
 } zoff_cuda_accel;
 
 static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
@@ -53,19 +54,20 @@ static inline zoff_cuda_accel *zoff_cuda_of(zoff_accel *accel)
 /* device.c */
 zoff_status zoff_cuda_open(int index, zoff_accel **out);
 zoff_status zoff_cuda_probe(char *out, size_t bytes);
-/* What a call of CUDA has returned, as a status: OK; ERR_NO_MEMORY; ERR_DEVICE, for ever where the device is lost. */
+/* Turn the result of a CUDA call into a status: OK, ERR_NO_MEMORY or ERR_DEVICE. A lost device returns ERR_DEVICE ever after.
+ */
 zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *call);
 void zoff_cuda_lose(zoff_cuda_accel *a, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));  /* the first one stays */
-bool zoff_cuda_is_final(cudaError_t error); /* whether it is */
-/* Of a call whose failure is told to nobody. An error that the program has not asked for yet is its own, and stays. */
+    __attribute__((format(printf, 2, 3)));  /* keeps the first message */
+bool zoff_cuda_is_final(cudaError_t error); /* whether the error loses the device */
+/* Drop the error of a call that nobody reports. An error that the program has not asked for yet stays for the program. */
 static inline void zoff_cuda_forgive(cudaError_t error)
 {
     if (error != cudaSuccess)
         (void)cudaGetLastError();
 }
 
-/* The first statement of a function of the table: fails where the device is lost, and gives the caller its own back. */
+/* The first statement of each function of the table: fails if the device is lost, and restores the caller's current device. */
 #define ZOFF_CUDA_ENTER(accel, a)                                                                                              \
     zoff_cuda_accel *const a = zoff_cuda_of(accel);                                                                            \
     if (a->is_lost)                                                                                                            \
@@ -78,7 +80,7 @@ static inline void zoff_cuda_forgive(cudaError_t error)
 zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes);
 void zoff_cuda_unpin(zoff_accel *accel, void *memory);
 zoff_status zoff_cuda_copy(zoff_accel *accel, void *stream, void *dst, const void *src, size_t bytes);
-void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream); /* its buffer; nothing is in it any more */
+void zoff_cuda_forget_stream(zoff_cuda_accel *a, cudaStream_t stream); /* free the stream's buffer; the stream must be idle */
 void zoff_cuda_forget_all(zoff_cuda_accel *a);
 
 #endif

@@ -1,5 +1,5 @@
-/* current.h: a thread's current device, and its way of capturing graphs, changed for the time of a call and given back. Shared
- * by the plug-ins for CUDA and NCCL. */
+/* current.h: a thread's current device and its mode of graph capture, changed during a call and restored after it. The plug-ins
+ * for CUDA and NCCL share it. */
 #ifndef ZOFF_CUDA_CURRENT_H
 #define ZOFF_CUDA_CURRENT_H
 
@@ -8,12 +8,12 @@
 #include <string.h>
 
 typedef struct zoff_cuda_before {
-    int device; /* -1: it stays as it is */
+    int device; /* -1: do not change it */
     enum cudaStreamCaptureMode mode;
 } zoff_cuda_before;
 
-/* Whether a device is in use by this process. cudaSetDevice() would make it so: a thread that never had one says 0, and to go
- * back there would cost some hundred MiB of the first GPU. Where the driver does not say, it is taken to be. */
+/* Whether this process uses a device already. A thread that never chose one reads 0; cudaSetDevice(0) would then create a
+ * context of some hundred MiB on GPU 0. If the driver does not answer, assume that it is used. */
 static inline bool zoff_cuda_current_is_used(int device)
 {
     int (*state)(int device, unsigned *flags, int *active) = NULL;
@@ -24,20 +24,20 @@ static inline bool zoff_cuda_current_is_used(int device)
 #if CUDART_VERSION >= 13000
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &result);
-#else /* which has the other from 12.5 on */
+#else /* since CUDA 12.5 both exist */
     const cudaError_t error = cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
 #endif
     if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) {
         (void)cudaGetLastError();
         return true;
     }
-    memcpy(&state, &found, sizeof state); /* ISO C has no such cast */
+    memcpy(&state, &found, sizeof state); /* ISO C has no cast from an object pointer to a function pointer */
     return state(device, &flags, &active) != 0 || active;
 }
 
 static inline zoff_cuda_before zoff_cuda_current_enter(int device)
 {
-    /* What asks for events, or takes memory, would break a graph that another thread captures. */
+    /* Relaxed: otherwise an event query or an allocation here would invalidate a graph that another thread is capturing. */
     zoff_cuda_before before = {.device = -1, .mode = cudaStreamCaptureModeRelaxed};
     int now = device;
     if (cudaGetDevice(&now) == cudaSuccess && now != device) {

@@ -1,13 +1,12 @@
-/* device.c: the table of an accelerator over the CUDA runtime. Streams and events are CUDA's own, so that a trainer's are used
- * as they are. The trainer's streams only ever get an event; the device as a whole is never waited for but when memory is
- * freed. */
+/* device.c: the table of an accelerator over the CUDA runtime. Streams and events are CUDA's own, so a trainer's can be passed
+ * as they are. The trainer's streams only get events. The whole device is waited for only when memory is freed. */
 #include "cuda_priv.h"
 
 #include "cuda_kernels.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
-#define ZOFF_HAVE_NVTX /* a header that does nothing until a profiler comes */
+#define ZOFF_HAVE_NVTX /* headers alone: they do nothing without a profiler */
 #endif
 
 #include <ctype.h>
@@ -18,7 +17,7 @@
 
 /* ---- errors ---- */
 
-/* After these nothing works any more in this process, whoever caused them. */
+/* After one of these errors nothing works any more in this process, whichever call caused it. */
 bool zoff_cuda_is_final(cudaError_t error)
 {
     switch (error) {
@@ -64,7 +63,7 @@ zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *c
 {
     if (error == cudaSuccess)
         return ZOFF_OK;
-    (void)cudaGetLastError(); /* it is told here, and by nobody else again */
+    (void)cudaGetLastError(); /* it is reported here, so nobody may find it again */
     if (error == cudaErrorMemoryAllocation)
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "%s on CUDA device %d: %s", call, a->base.index,
                                      cudaGetErrorString(error));
@@ -81,7 +80,7 @@ static zoff_status cuda_stream_open(zoff_accel *accel, void **out)
 {
     ZOFF_CUDA_ENTER(accel, a);
     cudaStream_t stream;
-    /* Not one that waits for the default stream, which may be the trainer's. */
+    /* A stream that waits for the default stream would wait for the trainer's work. */
     ZOFF_CUDA_TRY(a, cudaStreamCreateWithFlags, &stream, cudaStreamNonBlocking);
     *out = stream;
     return ZOFF_OK;
@@ -130,12 +129,12 @@ static void cuda_event_close(zoff_accel *accel, void *event)
     zoff_cuda_current_leave(&before);
 }
 
-/* A copy that waits for an event inside of a graph would be part of every replay. */
+/* Refuse a stream that captures a graph: the recorded event would become part of every replay. */
 static zoff_status check_capture(zoff_cuda_accel *a, cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     const cudaError_t error = cudaStreamIsCapturing(stream, &capture);
-    /* So it says of the default stream while another one is captured that waits for it. */
+    /* CUDA says this of the default stream while a stream that waits for it captures. */
     const bool is_implicit = error == cudaErrorStreamCaptureImplicit;
     zoff_cuda_forgive(error);
     ZOFF_TRY(zoff_cuda_check(a, is_implicit ? cudaSuccess : error, "cudaStreamIsCapturing"));
@@ -144,7 +143,7 @@ static zoff_status check_capture(zoff_cuda_accel *a, cudaStream_t stream)
     return ZOFF_OK;
 }
 
-/* NULL is CUDA's default stream: a trainer that has no other one is waited for, too. */
+/* NULL is CUDA's default stream. A trainer may have no other, so an event is recorded there, too. */
 static zoff_status cuda_event_record(zoff_accel *accel, void *event, void *stream)
 {
     ZOFF_CUDA_ENTER(accel, a);
@@ -167,14 +166,14 @@ static zoff_status cuda_event_poll(zoff_accel *accel, void *event)
     if (error != cudaErrorNotReady)
         return zoff_cuda_check(a, error, "cudaEventQuery");
     if (cudaPeekAtLastError() == cudaErrorNotReady)
-        (void)cudaGetLastError(); /* it is no error, and no trainer shall take it for one */
+        (void)cudaGetLastError(); /* cudaErrorNotReady is no error: the trainer's next check must not find it */
     return ZOFF_PENDING;
 }
 
 /* ---- kernels ---- */
 
-/* A list goes out in several launches: where one of them is refused what those before it have changed is not known to the
- * caller, who would do it again. Then the device is as good as lost. */
+/* A list takes several launches. If one of them fails, nobody knows which pieces are updated, and a retry would update those
+ * twice. So the device counts as lost. */
 static zoff_status check_launches(zoff_cuda_accel *a, cudaError_t error, const char *what)
 {
     const zoff_status status = zoff_cuda_check(a, error, what);
@@ -261,7 +260,7 @@ static void cuda_close(zoff_accel *accel)
     free(a);
 }
 
-/* The system's word for where the device hangs; -1 on machines that have one node. */
+/* The NUMA node from sysfs; -1 on machines with one node. */
 static int find_node(int index)
 {
     char id[32] = "", path[128];
@@ -348,7 +347,7 @@ static zoff_status check_driver(int index)
     return ZOFF_OK;
 }
 
-/* Now, and not at their first launch: that would wait for all that the device does, which may be waiting for this process. */
+/* Load the kernels now. At its first launch CUDA would wait for all work of the device, which may wait for this process. */
 static zoff_status load_kernels(zoff_cuda_accel *a, const struct cudaDeviceProp *about)
 {
     const zoff_cuda_before before = zoff_cuda_current_enter(a->base.index);

@@ -1,4 +1,4 @@
-/* host.c: what both plug-ins have of zoff and of the host's memory; compiled into each. */
+/* host.c: zoff's functions and host memory, for both plug-ins; compiled into each. */
 #include "host.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 static const zoff_plugin_host *zoff;
 
-/* The tables that a plug-in fills are of one version of zoff. */
+/* Only a table of the same version of zoff can be used. */
 bool zoff_cuda_host_take(unsigned abi, const zoff_plugin_host *host)
 {
     if (abi != ZOFF_PLUGIN_ABI || host->version != ZOFF_VERSION_NUMBER)
@@ -17,7 +17,7 @@ bool zoff_cuda_host_take(unsigned abi, const zoff_plugin_host *host)
     return true;
 }
 
-/* The plug-in's own, under the name that ZOFF_TRY and ZOFF_FAIL_IF know. */
+/* The plug-in's own definition, under the name that ZOFF_TRY and ZOFF_FAIL_IF call. */
 zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...)
 {
     char words[2048];

@@ -1,5 +1,5 @@
-/* host.h: what both plug-ins have of zoff and of the host's memory. A plug-in links nothing of zoff: what it says goes back
- * through the table that it was given. */
+/* host.h: zoff's functions and host memory, for both plug-ins. A plug-in does not link libzoff: it calls back through the table
+ * that libzoff passes to its entry. */
 #ifndef ZOFF_CUDA_HOST_H
 #define ZOFF_CUDA_HOST_H
 
@@ -10,10 +10,10 @@
 
 #include <zoff/plugin.h>
 
-/* Keep the table.  @return false for an abi or a version that the plug-in was not built with */
+/* Keep the table.  @return false if the plug-in was built for another ABI or version */
 bool zoff_cuda_host_take(unsigned abi, const zoff_plugin_host *host);
 void zoff_cuda_host_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Copy between two places of the host's memory, in its turn in a stream.  @return cudaErrorMemoryAllocation: of the host's */
+/* Copy between two places in host memory, in the order of a stream.  @return cudaErrorMemoryAllocation: no host memory */
 cudaError_t zoff_cuda_host_copy(cudaStream_t stream, void *dst, const void *src, size_t bytes);
 
 #endif

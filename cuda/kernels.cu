@@ -1,10 +1,9 @@
-/* kernels.cu: the kernels of cpu_adam on a GPU. The formulas are the very text of src/cpu_adam/body, over the vocabulary with
- * one lane: a thread is a lane. So a formula is written once, and the bits are the CPU's, provided that nothing is fused that
- * the text does not fuse, nothing flushed, and division and square root are rounded correctly: the flags of this file
- * (cuda/CMakeLists.txt), which a test reads out of the PTX.
+/* kernels.cu: the kernels of cpu_adam on a GPU. They compile the formulas of src/cpu_adam/body with a vector of one lane: each
+ * thread is a lane. The bits equal the CPU's if nothing is fused or flushed beyond the text, and if division and square root
+ * round correctly. The flags of this file (cuda/CMakeLists.txt) ensure that, and a test reads it from the PTX.
  *
- * A launch takes a batch of pieces, for a model has many small ones: row y of the grid is a piece, its columns share the
- * elements. All kernels wait for memory, so types and rules are branches that a whole launch takes the same way, not template
+ * A launch takes a batch of pieces, because a model has many small ones. Row y of the grid is a piece; its columns share the
+ * elements. All kernels are limited by memory. So types and rules are branches, the same for a whole launch, and not template
  * parameters. */
 #define ZOFF_KERNEL_INLINE static __device__ __forceinline__
 #include "cuda_kernels.h"
@@ -17,8 +16,8 @@
 
 #include "body/body_lanes.h"
 
-#ifndef ZOFF_LAUNCH /* a test that compiles this for the CPU has a way of its own */
-/* Not by <<<>>>, after which the error of whoever made one before would be taken for its own. */
+#ifndef ZOFF_LAUNCH /* a test that compiles this file for the CPU defines its own */
+/* Do not launch by <<<>>>: the error of an earlier launch, made by anybody, would be taken for this one's. */
 #define ZOFF_LAUNCH(kernel, grid, block, stream, argument)                                                                     \
     cudaLaunchKernel((const void *)(kernel), (grid), (block), &(argument), 0, (stream))
 #endif
@@ -26,7 +25,7 @@
 enum { PIECES = 16, FACTORS = 32 };
 static const unsigned THREADS = 256, COLUMNS_MOST = 2048, PER_THREAD = 4;
 
-/* What a launch is given, by value: at most 4 KiB. */
+/* The argument of a launch, passed by value: at most 4 KiB. */
 template <class piece> struct batch {
     piece pieces[PIECES];
 };
@@ -43,7 +42,7 @@ struct accumulate_piece {
 
 static_assert(sizeof(batch<update_piece>) <= 4096 && sizeof(batch<accumulate_piece>) <= 4096, "a kernel's parameters");
 
-/* Elements of a piece that this thread has: first, first + step, ... */
+/* The elements of a piece for this thread: first, first + step, ... */
 struct share {
     size_t first, step;
 };
@@ -80,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_cast(const batch<zoff
 {
     const zoff_cast_piece &p = b.pieces[blockIdx.y];
     const share mine = own_share();
-    if (p.src_dtype == p.dst_dtype && p.src_dtype != ZOFF_F32) { /* a copy, NaN and all */
+    if (p.src_dtype == p.dst_dtype && p.src_dtype != ZOFF_F32) { /* a copy keeps every bit, also of NaN */
         for (size_t i = mine.first; i < p.count; i += mine.step)
             ((uint16_t *)p.dst)[i] = ((const uint16_t *)p.src)[i];
     } else {
@@ -89,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_cast(const batch<zoff
     }
 }
 
-/* The sixteen lanes of a block's sum are sixteen threads, and the tree that adds them up goes by shuffles. */
+/* The sixteen lanes of a block's sum are sixteen threads. Shuffles add them up, in the order of the same tree. */
 extern "C" __global__ void __launch_bounds__(THREADS) zoff_square_sum(const batch<zoff_norm_piece> b)
 {
     const zoff_norm_piece &p = b.pieces[blockIdx.y];
@@ -97,13 +96,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_square_sum(const batc
                  blocks = (p.count + ZOFF_NORM_BLOCK - 1) / ZOFF_NORM_BLOCK;
     const unsigned lane = threadIdx.x % ZOFF_ADAM_SUM_LANES;
     const size_t own = (size_t)blockIdx.x * (THREADS / ZOFF_ADAM_SUM_LANES) + threadIdx.x / ZOFF_ADAM_SUM_LANES;
-    /* All threads of a warp go round as often: the shuffles are for all of them. */
+    /* All threads of a warp take the same number of rounds: the shuffles need every one of them. */
     for (size_t round = 0; round * groups < blocks; round++) {
         const size_t block = round * groups + own, first = block * ZOFF_NORM_BLOCK;
         double sum = 0;
         for (size_t i = first + lane; block < blocks && i < p.count && i < first + ZOFF_NORM_BLOCK; i += ZOFF_ADAM_SUM_LANES) {
             const double x = load_any(p.grad, i, 1, p.dtype);
-            sum += x * x; /* exact before it is added: fused or not */
+            sum += x * x; /* the product is exact, so fusing does not change it */
         }
         for (unsigned half = ZOFF_ADAM_SUM_LANES / 2; half; half /= 2)
             sum += __shfl_down_sync(0xffffffffu, sum, half, ZOFF_ADAM_SUM_LANES);
@@ -114,18 +113,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) zoff_square_sum(const batc
 
 /* ---- launches ---- */
 
-/* Blocks in a row of the grid, so that the longest piece gives each thread a few elements. */
+/* Choose the blocks in a row of the grid, so that each thread has a few elements of the longest piece. */
 static unsigned columns(size_t longest, size_t per_block)
 {
     const size_t wanted = (longest + per_block - 1) / per_block;
     return wanted < 1 ? 1 : wanted > COLUMNS_MOST ? COLUMNS_MOST : (unsigned)wanted;
 }
 
-/* Launch `kernel` on a list, a batch at a time; pieces without elements are left out. */
+/* Launch `kernel` on a list, a batch at a time. Leave out pieces without elements. */
 template <class in, class out> struct launcher {
     cudaStream_t stream;
     void (*kernel)(const batch<out>);
-    size_t per_block; /* elements that a block is given */
+    size_t per_block; /* elements for each block */
     unsigned used;
     size_t longest;
     batch<out> b;
@@ -177,7 +176,7 @@ extern "C" cudaError_t zoff_cuda_kernels_update(cudaStream_t stream, const zoff_
     return error == cudaSuccess ? launch.flush() : error;
 }
 
-/* More sources than a launch takes factors for are added by further launches, which go on where the one before has ended. */
+/* More sources than a launch has factors for are added by further launches, which continue the sum. */
 extern "C" cudaError_t zoff_cuda_kernels_accumulate(cudaStream_t stream, const zoff_accumulate_piece *pieces, size_t count)
 {
     launcher<zoff_accumulate_piece, accumulate_piece> launch(stream, zoff_accumulate, THREADS * PER_THREAD);

@@ -1,6 +1,6 @@
-/* nccl_copies.c: copies between memory of any kind, in the order of a lane's stream. NCCL moves memory of the device; CUDA
- * copies to it from pinned memory without holding the caller up; from any other memory it is a function of the host in the
- * stream that copies, through a pinned buffer. */
+/* nccl_copies.c: copies between memory of any kind, in the order of a lane's stream. NCCL reads and writes device memory only.
+ * CUDA copies pinned memory without blocking the caller. Pageable memory goes through a pinned buffer, by a host function in
+ * the stream. */
 #include "nccl_priv.h"
 
 static zoff_status kind_of(const zoff_nccl *n, const void *memory, enum cudaMemoryType *out)
@@ -16,7 +16,7 @@ static bool is_device(enum cudaMemoryType kind)
     return kind == cudaMemoryTypeDevice || kind == cudaMemoryTypeManaged;
 }
 
-/* Where nothing is moved there may be no memory at all. */
+/* An operation without bytes may pass no memory. */
 zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *out)
 {
     enum cudaMemoryType kind = cudaMemoryTypeUnregistered;
@@ -26,7 +26,7 @@ zoff_status zoff_nccl_is_device(const zoff_nccl *n, const void *memory, bool *ou
     return ZOFF_OK;
 }
 
-/* Part by part, all in the order of the stream: so the next part finds the buffer free. */
+/* Copy in parts. All are in the order of the stream, so a part starts when the one before has left the buffer. */
 static zoff_status bounce(zoff_nccl *n, zoff_nccl_lane *lane, char *dst, const char *src, size_t bytes, bool up)
 {
     char *slot = lane->bounce;

@@ -1,17 +1,17 @@
-/* nccl_cut.h: how much of a piece travels in a round. A rank stages a cut for each other rank, and one of each, so what it
- * takes of the device is twice their number times a cut. */
+/* nccl_cut.h: how many bytes of a piece travel in a round. A rank stages one cut for each other rank and one from each. It
+ * takes twice that much device memory. */
 #ifndef ZOFF_NCCL_CUT_H
 #define ZOFF_NCCL_CUT_H
 
 #include <stddef.h>
 
 enum {
-    ZOFF_NCCL_ROUND = 4 << 20, /* bytes that a rank stages in a round, for all others together */
+    ZOFF_NCCL_ROUND = 4 << 20, /* bytes that a rank stages in a round, for all other ranks together */
     ZOFF_NCCL_CUT_ALIGN = 64 << 10,
-    ZOFF_NCCL_CUT_LEAST = 512 /* then a round grows with the ranks: from 8,192 on */
+    ZOFF_NCCL_CUT_LEAST = 512 /* the least cut: beyond 8,192 ranks a round grows */
 };
 
-/* The same on all ranks: it depends on their number alone. */
+/* Bytes of a cut. It depends on the number of ranks alone, so all ranks compute the same. */
 static inline size_t zoff_nccl_cut(unsigned ranks)
 {
     const size_t share = (size_t)ZOFF_NCCL_ROUND / ranks;

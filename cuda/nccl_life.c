@@ -1,5 +1,5 @@
-/* nccl_life.c: how ranks join over NCCL, leave, and give up. Nothing of NCCL's is waited for in a call of NCCL: its
- * communicators do not block, and are looked at until they are ready or it takes too long. */
+/* nccl_life.c: joining, leaving and giving up. No call of NCCL blocks: its communicators are non-blocking, and are polled until
+ * they are ready or the deadline passes. */
 #include "nccl_priv.h"
 
 #include <math.h>
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <time.h>
 
-/* How long others that do not close, too, are waited for: not for long where something has failed; otherwise they may be busy,
- * and what they have on its way to this rank must not be torn from under them. */
+/* Seconds to wait at close for ranks that do not close. The longer time is for a group without a failure: the others may be
+ * busy, and tearing the communicator down would break an operation of theirs with this rank. */
 static const double CLOSE_SECONDS = 2, QUIET_CLOSE_SECONDS = 60;
-static const double PATIENCE_SECONDS = 5; /* how long streams are waited for whose communicators were aborted */
+static const double PATIENCE_SECONDS = 5; /* seconds to wait for streams after their communicators were aborted */
 static const char BLIND[] = "NCCL cannot tell which rank it is: look at what the others have logged";
 
 double zoff_nccl_now(void)
@@ -47,7 +47,7 @@ zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl)
 static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const size_t notes = 2 * (size_t)n->comm.size * sizeof *lane->notes;
-    /* Not a stream that waits for the default stream, which may be the trainer's. */
+    /* A stream that waits for the default stream would wait for the trainer's work. */
     ZOFF_NCCL_CUDA(n, cudaStreamCreateWithFlags, &lane->stream, cudaStreamNonBlocking);
     ZOFF_NCCL_CUDA(n, cudaEventCreateWithFlags, &lane->event, cudaEventDisableTiming);
     ZOFF_NCCL_CUDA(n, cudaHostAlloc, (void **)&lane->notes, notes, cudaHostAllocPortable);
@@ -61,19 +61,18 @@ static zoff_status open_lane(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
-/* What the program has not asked for yet is its own; what comes of closing is told to nobody, nor is it an error that something
- * was not done yet. */
+/* Drop errors of the teardown. An error that the program had not asked for stays for the program. cudaErrorNotReady is none. */
 static void forgive(cudaError_t before)
 {
     if (before == cudaSuccess || cudaPeekAtLastError() == cudaErrorNotReady)
         (void)cudaGetLastError();
 }
 
-/* Of a lane in whose stream nothing is any more. */
+/* Free a lane whose stream is idle. */
 static void close_lane(zoff_nccl_lane *lane)
 {
     const cudaError_t before = cudaPeekAtLastError();
-    (void)cudaFree(lane->slots); /* NULL is allowed */
+    (void)cudaFree(lane->slots); /* cudaFree() accepts NULL */
     (void)cudaFree(lane->wire);
     (void)cudaFreeHost(lane->bounce);
     (void)cudaFreeHost(lane->notes);
@@ -89,7 +88,7 @@ static void close_lane(zoff_nccl_lane *lane)
 
 /* ---- the end ---- */
 
-/* Whether nothing is in the stream any more; a device that is lost does nothing any more, either. */
+/* Wait until the stream is idle.  @return true also for a lost device, which executes nothing any more */
 static bool is_idle(zoff_nccl_lane *lane, double until)
 {
     if (!lane->stream || !lane->event || cudaEventRecord(lane->event, lane->stream) != cudaSuccess)
@@ -102,7 +101,7 @@ static bool is_idle(zoff_nccl_lane *lane, double until)
     return true;
 }
 
-/* The one that is most likely to be stuck first. */
+/* Abort the lane first that is most likely to be stuck. */
 static void abort_in_turn(zoff_nccl *n)
 {
     static const zoff_comm_stream ORDER[] = {ZOFF_COMM_REDUCE, ZOFF_COMM_WEIGHTS, ZOFF_COMM_STEP};
@@ -123,16 +122,16 @@ static void *abort_at_once(void *ctx)
     return NULL;
 }
 
-/* Kernels that wait for other ranks go home. What they use is free once the streams are idle. */
+/* Abort all communicators: kernels that wait for other ranks return. Their memory can be freed once the streams are idle. */
 static void abort_all(zoff_nccl *n)
 {
     if (n->is_aborted)
         return;
     const cudaError_t before = cudaPeekAtLastError();
     n->is_aborted = true;
-    /* All at once: to abort one frees memory, which may wait for the kernels of the others. Before 2.22 a group does not hold
-     * them together. Nor does NCCL get out of a group where its thread has another one under way, before 2.27; and what waits
-     * for a rank while the communicators are made is one, of this thread. */
+    /* Abort all in one group: aborting one frees memory, and that may wait for the kernels of the others. Before 2.22 a group
+     * does not do this. The group needs a thread of its own, because before 2.27 a thread cannot leave a group inside another
+     * one. This thread is in a group if it failed while creating the communicators. */
     pthread_t thread;
     bool is_any = false;
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++)
@@ -147,7 +146,7 @@ static void abort_all(zoff_nccl *n)
     forgive(before);
 }
 
-/* Of what will not go on: its caller may free it from now on, but where the device holds it. */
+/* End operations that cannot complete. Their callers may free them, unless the device still uses the memory. */
 static void let_go(zoff_nccl_queue *queue)
 {
     for (unsigned i = 0; i < ZOFF_NCCL_DEPTH; i++) {
@@ -161,8 +160,8 @@ static void let_go(zoff_nccl_queue *queue)
     }
 }
 
-/* Nobody else is told: a communicator that is aborted does not send any more. Ranks on other hosts see an error of the
- * network, those on this one that nothing comes. */
+/* Tell no other rank: an aborted communicator cannot send. Ranks on other hosts get an error of the network. Ranks on this host
+ * only see that nothing arrives. */
 void zoff_nccl_give_up(zoff_comm *comm, const char *words)
 {
     zoff_nccl *n = zoff_nccl_of(comm);
@@ -175,7 +174,7 @@ void zoff_nccl_give_up(zoff_comm *comm, const char *words)
         let_go(&n->lanes[i / ZOFF_COMM_SLOTS].queues[i % ZOFF_COMM_SLOTS]);
 }
 
-/* Memory that the device may still use stays. */
+/* Free everything, except memory that the device may still use. */
 static void free_all(zoff_nccl *n)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS && !n->comm.holds_memory; i++)
@@ -186,7 +185,8 @@ static void free_all(zoff_nccl *n)
 
 /* ---- what all say ---- */
 
-/* @return OK: all say it; PENDING: they have not told yet; ERR_STATE: one says something else; or what has failed */
+/* Wait for the notes of all ranks.  @return OK: all say it; PENDING: some have not arrived; ERR_STATE: one says something else;
+ * or the error of NCCL or CUDA */
 static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says says)
 {
     zoff_status status = ZOFF_OK;
@@ -212,7 +212,7 @@ static zoff_status hear(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says says)
     return ZOFF_OK;
 }
 
-/* Every rank tells every other one, in these lanes, what is no operation.  @return PENDING: it takes too long */
+/* Tell every other rank something that is no operation, in each of these lanes.  @return PENDING: the deadline has passed */
 static zoff_status say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff_nccl_says says, double until)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -236,13 +236,13 @@ static zoff_status say(zoff_nccl *n, zoff_nccl_lane *lanes, unsigned count, zoff
 
 /* ---- leaving ---- */
 
-/* Instead of the next operation, and in all lanes at once: who does call one learns that this rank has left. */
+/* Sent in the place of the next operation, in all lanes. A rank that does call an operation learns that this one has left. */
 static zoff_status hear_all_leave(zoff_nccl *n, double until)
 {
     return say(n, n->lanes, ZOFF_COMM_STREAMS, ZOFF_NCCL_LEAVES, until);
 }
 
-/* After which a communicator can be destroyed without waiting. One after the other: each is a group of this thread. */
+/* After this, destroying a communicator does not wait. One at a time: each is a group of this thread. */
 static zoff_status finalize(zoff_nccl *n, double until)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS; i++) {
@@ -260,7 +260,7 @@ static zoff_status finalize(zoff_nccl *n, double until)
     return ZOFF_OK;
 }
 
-/* Whether an operation is in flight, or was not asked for after it was done. */
+/* Whether an operation is in flight, or has completed without being polled. */
 static bool flies_any(const zoff_nccl *n)
 {
     for (unsigned i = 0; i < ZOFF_COMM_STREAMS * ZOFF_COMM_SLOTS; i++) {
@@ -298,7 +298,7 @@ static zoff_status expire(const zoff_nccl *n, const char *what)
         n->comm.rank, n->comm.size, what, n->comm.timeout_seconds, BLIND);
 }
 
-/* Until `nccl` has done what it was asked, and `*made` is there. */
+/* Wait until `nccl` has done its work, and `*made` is set. */
 static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *made, const char *what, double until)
 {
     for (;;) {
@@ -314,7 +314,7 @@ static zoff_status wait_for(const zoff_nccl *n, ncclComm_t nccl, ncclComm_t *mad
     }
 }
 
-/* A communicator is split while nothing of it is under way. The program's stream only gets an event. */
+/* Wait for the program's stream: a communicator may only be split while it is idle. That stream gets nothing but an event. */
 static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, double until)
 {
     const cudaError_t before = cudaPeekAtLastError();
@@ -341,8 +341,8 @@ static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, dou
     return status;
 }
 
-/* Few threads blocks: what they move goes over the bus to the host, and three communicators beside those of the trainer must
- * find room on the device at a time. Nothing is shared, for each must be able to be aborted. */
+/* Use few thread blocks: the bus to the host limits these operations, and three communicators must fit beside the trainer's.
+ * Share no resources between them, so that each can be aborted alone. */
 static ncclConfig_t config(void)
 {
     ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
@@ -357,21 +357,21 @@ static zoff_status split(zoff_nccl *n, ncclComm_t parent, unsigned lane, double 
     ncclConfig_t c = config();
     ncclComm_t *made = &n->lanes[lane].nccl;
     ZOFF_NCCL_TRY(n, parent, ncclCommSplit, parent, 0, (int)n->comm.rank, made, &c);
-    /* The parent has done it when the new one is there; that is ready when it says so itself. A parent of the program's is not
-     * ours to abort, and goes on with what it has begun. */
+    /* The parent is ready when the new communicator exists; the new one reports its own readiness. A parent that the program
+     * owns must not be aborted, so it may finish the split even after this rank gave up. */
     n->is_promised = parent != n->lanes[0].nccl;
     ZOFF_TRY(wait_for(n, parent, made, "ncclCommSplit", until));
     n->is_promised = false;
     return wait_for(n, *made, made, "ncclCommSplit", until);
 }
 
-/* What rank 0 has for all. */
+/* Rank 0's part, which it sends to all. */
 typedef struct ticket {
     ncclUniqueId id;
     int result;
 } ticket;
 
-/* The id that all ranks have alike: over the program's own way to all ranks, or out of the environment, as NCCL does. */
+/* Get the id that all ranks share: over the program's own broadcast, or from NCCL_COMM_ID in the environment. */
 static zoff_status find_id(zoff_nccl *n, const zoff_comm_join *join, ncclUniqueId *out)
 {
     ticket t;
@@ -385,7 +385,7 @@ static zoff_status find_id(zoff_nccl *n, const zoff_comm_join *join, ncclUniqueI
     return zoff_nccl_check(n, NULL, (ncclResult_t)t.result, "ncclGetUniqueId");
 }
 
-/* NCCL reads NCCL_COMM_ID in both calls. It was not set before, and is not afterwards. */
+/* NCCL reads NCCL_COMM_ID in both calls, so set it for their duration. It was not set before. */
 static zoff_status join_first(zoff_nccl *n, const zoff_comm_join *join, const ncclUniqueId *known, double until)
 {
     ncclConfig_t c = config();
@@ -409,8 +409,8 @@ static zoff_status join_first(zoff_nccl *n, const zoff_comm_join *join, const nc
                : wait_for(n, *made, made, "ncclCommInitRankConfig", until);
 }
 
-/* NCCL connects two ranks when the first message goes between them, and allocates for it: so one goes now, while nothing else
- * is on the device that waits for a rank, and one lane after the other. */
+/* Send a first message to all ranks: NCCL connects two ranks when their first message is sent, and allocates memory for it. Do
+ * it one lane at a time, while nothing else on the device waits for a rank. */
 static zoff_status connect_lane(zoff_nccl *n, zoff_nccl_lane *lane, double until)
 {
     const zoff_status status = say(n, lane, 1, ZOFF_NCCL_JOINS, n->comm.timeout_seconds < 0 ? HUGE_VAL : until);
@@ -476,7 +476,7 @@ static zoff_status ask_parent(zoff_nccl *n, ncclComm_t parent)
     return ZOFF_OK;
 }
 
-/* The program's broadcast comes before what may fail at one rank alone, for the others are in theirs. */
+/* Do the program's broadcast before anything that can fail on one rank alone: the other ranks wait in theirs. */
 static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
 {
     ncclUniqueId id;
@@ -486,7 +486,7 @@ static zoff_status join_group(zoff_nccl *n, const zoff_comm_join *join)
     } else {
         const zoff_status status = join->opts.broadcast ? find_id(n, join, &id) : ZOFF_OK;
         known = join->opts.broadcast ? &id : NULL;
-        ZOFF_TRY(find_device(n, join)); /* says more than what NCCL does without one */
+        ZOFF_TRY(find_device(n, join)); /* its message says more than NCCL's */
         ZOFF_TRY(status);
     }
     n->cut = zoff_nccl_cut(n->comm.size);

@@ -1,6 +1,6 @@
-/* nccl_move.c: the pieces of an operation. NCCL takes them from memory of the device, so what is the host's is staged there:
- * in rounds, each with a cut of every piece, so that what is staged at a time is bounded. A cut has the same length on all
- * ranks, so both sides of a piece know which rounds it is part of. */
+/* nccl_move.c: the pieces of an operation. NCCL reads device memory only, so pieces in host memory are staged on the device.
+ * Staging goes in rounds, each with a cut of every piece, which bounds the memory. A cut has the same length on all ranks, so
+ * both sides of a piece know its rounds. */
 #include "nccl_priv.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { AT_ONCE = 64 << 10 };
 
-/* NCCL adds up in memory of the device, and in one go: there are no rounds in which it could be staged. */
+/* A reduction of NCCL takes its operands whole, in device memory: it has no rounds in which they could be staged. */
 zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
 {
     bool in_is_device = true, out_is_device = true;
@@ -22,8 +22,8 @@ zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
     return ZOFF_OK;
 }
 
-/* Where the bytes for each rank are, and those of it. Rows of a sum are beside the numbers of this rank, which stay until all
- * rows are there. */
+/* Compute where the bytes for each rank and from each rank lie. The rows of a sum need memory of their own: this rank's numbers
+ * must stay until all rows have arrived. */
 zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const zoff_comm_call *call = &zoff_nccl_work_of(lane)->call;
@@ -35,7 +35,7 @@ zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
     ZOFF_TRY(zoff_nccl_is_device(n, in_place ? call->out : call->in, &lane->in_is_device));
     ZOFF_TRY(zoff_nccl_is_device(n, call->out, &lane->out_is_device));
     if (sums) {
-        lane->out_is_device = false; /* rows are added up on the host */
+        lane->out_is_device = false; /* rows are added on the host */
         lane->rows = calloc(n->comm.size * call->count + 1, sizeof *lane->rows);
         ZOFF_FAIL_IF(!lane->rows, ZOFF_ERR_NO_MEMORY, "no memory for a sum over the ranks");
     }
@@ -52,14 +52,14 @@ zoff_status zoff_nccl_lay(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
-/* This rank's own piece of what it gets. */
+/* Copy the piece that this rank sends to itself. */
 zoff_status zoff_nccl_take_own(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const zoff_comm_work *work = zoff_nccl_work_of(lane);
     const zoff_nccl_piece *to = &lane->to[n->comm.rank], *from = &lane->from[n->comm.rank];
     if (work->call.kind == ZOFF_COMM_BROADCAST || work->call.kind == ZOFF_COMM_BARRIER)
         return ZOFF_OK;
-    if (work->call.adds && n->comm.size > 1) /* it is in the sum */
+    if (work->call.adds && n->comm.size > 1) /* NCCL's sum already includes it */
         return ZOFF_OK;
     ZOFF_FAIL_IF(to->bytes != from->bytes, ZOFF_ERR_COMM, "%s: rank %u has %zu bytes for itself, and expects %zu",
                  n->tools->name(&n->comm, work), n->comm.rank, to->bytes, from->bytes);
@@ -78,7 +78,7 @@ static size_t cut_of(const zoff_nccl *n, const zoff_nccl_piece *piece, size_t ro
     return piece->bytes <= before ? 0 : piece->bytes - before < n->cut ? piece->bytes - before : n->cut;
 }
 
-/* One round, and no pieces: the notes have compared them. */
+/* A reduction is one round without pieces: the notes have compared its size. */
 static void count_sum(const zoff_nccl *n, zoff_nccl_lane *lane)
 {
     lane->rounds = n->comm.size > 1 && zoff_nccl_work_of(lane)->call.send_bytes[0];
@@ -86,7 +86,7 @@ static void count_sum(const zoff_nccl *n, zoff_nccl_lane *lane)
         lane->to[other].bytes = lane->from[other].bytes = 0;
 }
 
-/* What is left of the pieces when the notes are read; this rank's own is not among it. */
+/* Count the rounds for pieces that the notes did not carry. This rank's own piece is copied, not sent. */
 void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     lane->to[n->comm.rank].bytes = lane->from[n->comm.rank].bytes = 0;
@@ -101,7 +101,7 @@ void zoff_nccl_count_rounds(zoff_nccl *n, zoff_nccl_lane *lane)
     }
 }
 
-/* A slot on the device for the cuts of each piece that is the host's. */
+/* Give each piece in host memory a slot on the device for its cuts. */
 static void place(const zoff_nccl *n, zoff_nccl_lane *lane)
 {
     const unsigned size = n->comm.size;
@@ -150,7 +150,7 @@ zoff_status zoff_nccl_move(zoff_nccl *n, zoff_nccl_lane *lane)
     ncclResult_t first = ncclSuccess;
     for (unsigned i = 1; i < size && first == ncclSuccess; i++)
         first = hand_over(n, lane, (me + i) % size, (me + size - i) % size);
-    const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
+    const ncclResult_t last = ncclGroupEnd(); /* end the thread's group even after an error */
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd"));
     return zoff_nccl_settle(n, lane->nccl);

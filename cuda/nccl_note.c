@@ -1,5 +1,6 @@
-/* nccl_note.c: what ranks tell each other of a call before anything large moves: each sends each a note, which carries small
- * pieces along. So ranks that do not make the same call hear of it, instead of waiting for messages that do not fit. */
+/* nccl_note.c: what ranks tell each other about a call before anything large is sent. Each rank sends a note to each other,
+ * with small pieces inside. Ranks that call different operations learn it from the notes, instead of waiting for messages that
+ * never fit. */
 #include "nccl_priv.h"
 
 #include <string.h>
@@ -67,7 +68,7 @@ zoff_status zoff_nccl_tell(zoff_nccl *n, zoff_nccl_lane *lane, zoff_nccl_says sa
         if (first == ncclInProgress)
             first = ncclSuccess;
     }
-    const ncclResult_t last = ncclGroupEnd(); /* also where one has failed: the thread's group must end */
+    const ncclResult_t last = ncclGroupEnd(); /* end the thread's group even after an error */
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, first, "ncclSend or ncclRecv"));
     ZOFF_TRY(zoff_nccl_check(n, lane->nccl, last, "ncclGroupEnd"));
     return zoff_nccl_settle(n, lane->nccl);
@@ -80,7 +81,7 @@ zoff_status zoff_nccl_fetch_notes(zoff_nccl *n, zoff_nccl_lane *lane)
     return ZOFF_OK;
 }
 
-/* Whether a rank that calls something names the operation of this one; and what its program waits in is taken note of. */
+/* Whether another rank's note names this rank's operation. Record also in which call that rank's program waits. */
 static bool is_same(zoff_nccl *n, const zoff_comm_work *work, unsigned other, const zoff_nccl_note *note)
 {
     if (note->visit_count && note->visit_count <= ZOFF_NCCL_VISITS)
@@ -111,7 +112,7 @@ static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned ot
     return n->tools->compare(comm, work, other, &theirs);
 }
 
-/* All are compared before anything is written: what fails leaves the result as it was. */
+/* Compare all notes before writing anything: if one differs, the result stays as it was. */
 zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
 {
     zoff_comm_work *work = zoff_nccl_work_of(lane);
@@ -123,7 +124,7 @@ zoff_status zoff_nccl_hear(zoff_nccl *n, zoff_nccl_lane *lane)
         if (other == me)
             continue;
         if (note->says != ZOFF_NCCL_CALLS)
-            return compare(n, work, other, note); /* which fails */
+            return compare(n, work, other, note); /* returns the error */
         is_agreed &= is_same(n, work, other, note);
         common &= note->mask;
     }

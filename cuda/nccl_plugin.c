@@ -7,7 +7,7 @@ zoff_status zoff_nccl_check_cuda(const zoff_nccl *n, cudaError_t error, const ch
 {
     if (error == cudaSuccess)
         return ZOFF_OK;
-    (void)cudaGetLastError(); /* it is told here, and by nobody else again */
+    (void)cudaGetLastError(); /* it is reported here, so nobody may find it again */
     return zoff_base_status_fail(error == cudaErrorMemoryAllocation ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_DEVICE,
                                  "rank %u: %s on CUDA device %d: %s (%s)", n->comm.rank, call, n->device,
                                  cudaGetErrorName(error), cudaGetErrorString(error));
@@ -30,8 +30,8 @@ zoff_status zoff_nccl_look(const zoff_nccl *n, ncclComm_t nccl)
     ZOFF_TRY(zoff_nccl_check(n, nccl, state, "NCCL has failed meanwhile"));
     if (state == ncclInProgress)
         return ZOFF_PENDING;
-    /* Before 2.26 the thread still has the group, and its next one would run into it, until a call wants the communicator to be
-     * ready. This one does, and does nothing else. */
+    /* Before 2.26 the thread's group stays open until a call requires the communicator to be ready; the next group would run
+     * into it. This call requires that, and does nothing else. */
     ZOFF_NCCL_TRY(n, nccl, ncclCommUserRank, nccl, &rank);
     return ZOFF_OK;
 }

@@ -42,7 +42,7 @@ zoff_status zoff_checkpoint_load(zoff_engine *engine, const char *folder, const 
 /* Ask all ranks to stop after the next step; zoff_step_info then says so. Async-signal-safe. */
 void zoff_engine_request_stop(zoff_engine *engine);
 
-/* What the engine shows the room: state arrays by chunk, in host memory, whatever the tier. */
+/* The engine's view for the room: state arrays by chunk, in host memory, for every tier. */
 typedef struct zoff_checkpoint_view {
     void *ctx;
     int64_t t;

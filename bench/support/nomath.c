@@ -1,5 +1,5 @@
-/* nomath.c: loops that the compiler makes vectors of, once for each width that the machine may have; and stores past the caches
- * for the copy of the weights, which zoff's step writes so where that is faster. */
+/* nomath.c: loops that the compiler vectorizes, compiled once for each vector width of the machine. The copy of the weights is
+ * stored past the caches, as zoff's step does when that is faster. */
 #include "nomath.h"
 
 #include <omp.h>

@@ -1,6 +1,6 @@
-/* race.h: contestants that run in turns. Each has one sample in a round; the order changes from round to round, forwards and
- * backwards, so that nobody always follows the same one; ratios are formed within rounds, because a shared machine is fast in
- * one second and slow in the next. A book keeps all races of a run. */
+/* race.h: contestants that run in turns. Each has one sample in a round. The order alternates between forwards and backwards,
+ * so that no contestant always follows the same one. Ratios are formed within rounds, because a shared machine is fast in one
+ * second and slow in the next. A book holds all races of a run. */
 #ifndef ZOFF_BENCH_RACE_H
 #define ZOFF_BENCH_RACE_H
 

@@ -1,5 +1,5 @@
-/* stopwatch.h: seconds that count. On a shared machine a sample says something about the code only if its threads had their
- * cores all the time, so every sample compares CPU time with wall time, and is taken again where they differ. */
+/* stopwatch.h: time samples that can be trusted. On a shared machine a sample describes the code only if its threads had their
+ * cores all the time. So every sample compares CPU time with wall time, and is repeated if they differ. */
 #ifndef ZOFF_BENCH_STOPWATCH_H
 #define ZOFF_BENCH_STOPWATCH_H
 

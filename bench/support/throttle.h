@@ -14,10 +14,11 @@ extern "C" {
 enum { THROTTLE_PATH = 512 };
 
 typedef struct throttle {
-    int version; /* of the cgroups: 1 or 2; 0: not in force */
-    /* Where the hierarchy that bounds disks is mounted; the cgroup that the process came from, and the one that it is in now;
-     * version 2: the cgroup that was told to hand down the controller, "": none was. */
-    char root[THROTTLE_PATH], home[THROTTLE_PATH], own[THROTTLE_PATH], enabled[THROTTLE_PATH];
+    int version;                    /* of the cgroups: 1 or 2; 0: not in force */
+    char root[THROTTLE_PATH];       /* mount point of the hierarchy that limits disks */
+    char home[THROTTLE_PATH];       /* the cgroup that the process came from */
+    char own[THROTTLE_PATH];        /* the cgroup that it is in now */
+    char enabled[THROTTLE_PATH];    /* version 2: the cgroup whose children were given the controller; "": none */
     char device[32];                /* of the file last named, MAJOR:MINOR */
     char reason[2 * THROTTLE_PATH]; /* why the last call failed, with a way out */
 } throttle;

@@ -13,7 +13,7 @@ extern "C" {
 
 #include "model.h" /* which is for C alone */
 
-/* What the forward pass leaves for the backward pass; sizes in gpu_model.c. `rows` are the tokens of a batch. */
+/* Results of the forward pass for the backward pass; sizes in gpu_model.c. `rows` are the tokens of a batch. */
 typedef struct gpu_activations {
     float *stream, *middle;                      /* [layers + 1], [layers][rows][width]: what enters each half of a layer */
     float *mean1, *inverse1, *mean2, *inverse2;  /* [layers][rows] */

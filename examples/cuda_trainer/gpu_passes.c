@@ -83,7 +83,7 @@ static void multiply_heads(const gpu_model *m, size_t columns, size_t inner, flo
 
 /* ---- forward ---- */
 
-/* What a product brings is fp32 and without its bias, for the kernel after it. */
+/* Multiply into fp32, without the bias: the next kernel adds it. */
 static void linear(const gpu_model *m, size_t in_width, size_t out_width, const bf16 *in, int weights, size_t l)
 {
     multiply(m, rows_of(m), out_width, in_width, as_is(in, in_width), as_is(value(m, weights, l), out_width), m->act.product);

@@ -68,7 +68,7 @@ void gpu_softmax_backward(const gpu_heads *h, const bf16 *weights, const float *
 
 /* ---- ends.cu ---- */
 
-/* What both ends of the model are told of a batch, on the device. */
+/* A batch on the device, for both ends of the model. */
 typedef struct gpu_batch {
     uint8_t *inputs, *targets;
     uint32_t *order;  /* the rows, sorted by their input byte; those of one byte in ascending order */

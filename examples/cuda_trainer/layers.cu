@@ -47,7 +47,7 @@ static void sum_columns(size_t rows, size_t width, Value value, bf16 *out, float
     LAUNCH(sum_parts, grid_for(width), BLOCK, stream, width, parts, out);
 }
 
-/* What is summed: an element, or an element times the normalised value that it was multiplied with. */
+/* A term of the sum: an element, or an element times the normalised value that it was multiplied with. */
 template <typename T> struct element {
     const T *in;
     size_t width;

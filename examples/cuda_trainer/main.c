@@ -42,7 +42,7 @@ static int optimizer_step(const optimizer *o, zoff_step_info *info) /* ends when
 /* zoff: end */
 /* clang-format on */
 
-/* What the link and the library did, over all steps. */
+/* Totals of the link and the library, over all steps. */
 typedef struct totals {
     double down_bytes, up_bytes, step_seconds, seconds;
 } totals;

@@ -12,7 +12,7 @@ typedef struct gpt_matrix {
     bool bf16; /* elements are bf16 instead of fp32 */
 } gpt_matrix;
 
-/* What becomes of the product. */
+/* Where the product goes. */
 typedef struct gpt_product {
     void *data;        /* row-major, one row after the other */
     bool bf16;         /* round to bf16 on the way out */

@@ -52,7 +52,7 @@ typedef struct gpt_shape {
     size_t layers, heads, width, context, batch;
 } gpt_shape;
 
-/* What the forward pass leaves for the backward pass, fp32; sizes in model.c. */
+/* Results of the forward pass for the backward pass, fp32; sizes in model.c. */
 typedef struct gpt_activations {
     float *block;  /* all of it */
     float *stream; /* [layers + 1][rows][width]: what enters each layer */
@@ -65,8 +65,8 @@ typedef struct gpt_activations {
     float *panels, *heads;
 } gpt_activations;
 
-/* Who has weights and gradients that are not in the model's own memory. The passes ask for a slice where they use it, and hand
- * a gradient over as soon as it is whole. What fails ends the program: the passes cannot go on without. */
+/* The owner of weights and gradients that are not in the model's own memory. The passes ask for a slice when they use it, and
+ * hand over a gradient as soon as it is complete. A failure ends the program: the passes cannot continue. */
 typedef struct gpt_keeper {
     void *ctx;
     const void *(*fetch)(void *ctx, int id, size_t slice);

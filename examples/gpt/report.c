@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the demo promises. */
+/* The demo's promises. */
 #define LEAST_NATS_BELOW 0.4   /* final loss below the entropy of single bytes */
 #define MOST_PLAIN_DIFF 1e-5   /* relative, over the first steps */
 #define LEAST_RSS_SAVED 0.8    /* of the state bytes */

@@ -1,9 +1,9 @@
-/* emulated.c: a device made of threads. Each stream is a thread with a queue, its memory that of the process; so what an engine
- * does with a device runs on any machine, at the mercy of a scheduler, and a wait that was forgotten is a data race that
+/* emulated.c: a device made of threads. Each stream is a thread with a queue, and device memory is process memory. So an
+ * engine's work with a device runs on any machine, under any schedule. A wait that is missing becomes a data race, which
  * ThreadSanitizer reports.
  *
- * For that to be so nothing may order what the caller has not ordered: each queue and each event has a lock of its own, and
- * there is no other. */
+ * To find those, the device must add no order of its own. So each queue and each event has its own lock, and there is no other.
+ */
 #include "emulated_priv.h"
 
 #include "array.h"
@@ -17,15 +17,16 @@
 
 typedef enum job_kind { COPY, ZERO, CALL, RECORD, AWAIT, STOP } job_kind;
 
-/* A moment in a stream. The last one who has to do with it frees it. */
+/* A moment in a stream. Its last user frees it. */
 typedef struct point {
     pthread_mutex_t lock;
     pthread_cond_t passed;
     bool is_reached;
-    unsigned users; /* the stream that has yet to pass it, those that wait for it, and the event that means it */
+    unsigned
+        users; /* the stream until it passes the point, the streams that wait for it, and the event that was recorded there */
 } point;
 
-/* What was recorded last; NULL: nothing. Who waits for an event waits for the point that it meant then. */
+/* The point of the last record; NULL: never recorded. A waiting stream waits for the point of the time when it asked. */
 typedef struct event {
     pthread_mutex_t lock;
     point *latest;
@@ -42,11 +43,11 @@ typedef struct job {
 } job;
 
 typedef struct stream {
-    pid_t process; /* that has its thread */
+    pid_t process; /* the process that has the thread */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    job *jobs; /* from `next` on, `count` in all; from the start again when all are taken */
+    job *jobs; /* `count` jobs, taken from `next` on; the array restarts at 0 when all are taken */
     size_t next, count, capacity;
 } stream;
 
@@ -101,7 +102,7 @@ static void wait_for(point *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The point that an event means, for one more user; NULL: none. */
+/* Take one more reference to the event's point.  @return NULL: there is none */
 static point *latest_of(event *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -187,7 +188,7 @@ static void *run_stream(void *ctx)
     }
 }
 
-/* Room for one more, and behind it for the word that stops the stream, whatever memory there is then. */
+/* Make room for one job, and for the job that stops the stream: stopping must not need memory. */
 static zoff_status make_room(stream *s)
 {
     if (s->next && s->count + 2 > s->capacity) {
@@ -239,7 +240,7 @@ static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
     stream *s;
     (void)accel;
     ZOFF_TRY(make_stream(&s));
-    /* Signals are for the threads of the program: ours take none. */
+    /* Block all signals: they are for the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&s->thread, NULL, run_stream, s);
@@ -260,7 +261,7 @@ static void emulated_stream_close(zoff_accel *accel, void *handle)
     stream *s = handle;
     (void)accel;
     if (s->process != getpid())
-        return; /* a child of fork() has a copy, and no thread; whoever held the lock holds it in the copy */
+        return; /* a child of fork() has a copy without a thread, and the lock may be held in that copy */
     pthread_mutex_lock(&s->lock);
     /* There is room: see make_room(). */
     s->jobs[s->count++] = (job){.kind = STOP};
@@ -299,7 +300,7 @@ static zoff_status put_point(stream *s, job_kind kind, point *p)
     return status;
 }
 
-/* A record that could not be put into the stream has never been. */
+/* Record an event. If the job cannot be enqueued, the event keeps its last record. */
 static zoff_status emulated_event_record(zoff_accel *accel, void *handle, void *s)
 {
     event *e = handle;
@@ -351,7 +352,7 @@ static int emulated_numa_node(const zoff_accel *accel)
     return -1;
 }
 
-/* A copy by a thread needs no pages that stay where they are. */
+/* A copy by a thread needs no pinned pages. */
 static zoff_status emulated_pin(zoff_accel *accel, void *memory, size_t bytes)
 {
     (void)accel;
@@ -376,7 +377,7 @@ static zoff_status emulated_alloc(zoff_accel *accel, size_t bytes, void **out)
 {
     (void)accel;
     ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "an emulated device", out));
-    memset(*out, 0xa5, bytes); /* nobody shall find zeros in it */
+    memset(*out, 0xa5, bytes); /* so that nobody relies on zeros */
     return ZOFF_OK;
 }
 
@@ -386,7 +387,7 @@ static void emulated_free(zoff_accel *accel, void *memory)
     zoff_base_mem_free(memory);
 }
 
-/* No profiler knows it. */
+/* No profiler knows this device. */
 static void emulated_range_begin(zoff_accel *accel, const char *stage, uint64_t bucket)
 {
     (void)accel;

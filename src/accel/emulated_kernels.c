@@ -1,5 +1,5 @@
-/* emulated_kernels.c: the kernels of a device made of threads: those of the CPU, run by the thread of a stream on a copy of the
- * list, with the constants and factors that it names. */
+/* emulated_kernels.c: the kernels of a device made of threads. The stream's thread runs the CPU's kernels on a copy of the
+ * list, with copies of its constants and factors. */
 #include "emulated_priv.h"
 
 #include "mem.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A list on its way through a stream; one of the four. */
+/* A copy of a list in a stream; one of the four kinds. */
 typedef struct work {
     size_t count;
     zoff_adam_piece *updates;
@@ -26,7 +26,7 @@ static void free_work(work *w)
     zoff_base_mem_free(w);
 }
 
-/* In the thread of the stream. */
+/* Runs in the stream's thread. */
 static void run(void *ctx)
 {
     work *w = ctx;
@@ -61,7 +61,7 @@ static zoff_status begin(size_t count, work **out)
     return ZOFF_OK;
 }
 
-/* Put it into the stream, if the list could be copied. */
+/* Enqueue it, if the list could be copied. */
 static zoff_status finish(zoff_accel *accel, void *stream, work *w, zoff_status status)
 {
     if (status == ZOFF_OK)

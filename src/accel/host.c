@@ -1,4 +1,4 @@
-/* host.c: the CPU as its own accelerator. Weights and gradients are where the kernels run, so nothing is ever copied. */
+/* host.c: the CPU as its own accelerator. Kernels run on weights and gradients in place, so nothing is ever copied. */
 #include "accel.h"
 
 #include "mem.h"
@@ -19,7 +19,7 @@ static void host_close(zoff_accel *accel)
     zoff_base_mem_free(accel);
 }
 
-/* It is on all nodes. */
+/* It spans all nodes. */
 static int host_numa_node(const zoff_accel *accel)
 {
     (void)accel;

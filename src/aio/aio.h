@@ -17,8 +17,8 @@ zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts 
  * back-end moves bytes inside of the caller's calls and cannot be limited. */
 void zoff_aio_queue_limit(zoff_aio *q, double seconds);
 
-/* Close, as zoff_aio_close(). False: some transfers are still in flight after the limit; then nothing was freed, for the kernel
- * may still touch the memory and the file: neither may be used for anything else as long as the process lives. */
+/* Close, as zoff_aio_close() does.  @return false: some transfers are still in flight after the limit. Then nothing was freed,
+ * because the kernel may still access the memory and the file. Do not reuse either in the life of the process. */
 bool zoff_aio_queue_close(zoff_aio *q);
 
 #endif

@@ -1,5 +1,5 @@
-/* backend.c: which back-end a queue gets: the one that the options name, else the one that ZOFF_AIO names, else the first that
- * is to be had, with a warning at each step down that says why and what it costs. */
+/* backend.c: choose the back-end of a queue: the one in the options, else the one in ZOFF_AIO, else the first that works. Each
+ * step down prints a warning with the reason and the cost. */
 #include "backend_priv.h"
 
 #include "aio.h"
@@ -17,7 +17,7 @@
 static const zoff_aio_backend *const BACKENDS[] = {&zoff_aio_uring_backend, &zoff_aio_threads_backend, &zoff_aio_posix_backend};
 enum { BACKEND_COUNT = sizeof BACKENDS / sizeof BACKENDS[0] };
 
-/* What it costs to have no better one than this. */
+/* The cost of having no better back-end than this one. */
 static const char *const COSTS[BACKEND_COUNT] = {
     "", "pread and pwrite by helper threads: at most 8 at a time, more CPU for each, same results",
     "pread and pwrite by the caller, one at a time: nothing overlaps with the arithmetic; slower, same results"};

@@ -26,8 +26,8 @@ typedef struct zoff_aio_backend {
     /* At most `depth` transfers will be out at once. ERR_UNSUPPORTED, with the cause in words, where it cannot work here. */
     zoff_status (*open)(int fd, unsigned depth, void **out_self);
 
-    /* Nothing is out any more. `inherited`: this is a child of fork(), and the queue is its parent's, where transfers may be
-     * out: let go of what this process has of it, wait for nothing, and touch nothing that the two share. */
+    /* Called when nothing is in flight. `inherited`: this process is a child of fork(), and transfers of the parent may be in
+     * flight. Then free what this process alone has, wait for nothing, and do not touch what the two share. */
     void (*close)(void *self, bool inherited);
 
     /* Make memory known to the kernel. A refusal is a warning and *out_registered = false, not an error. */
@@ -55,10 +55,10 @@ extern const zoff_aio_backend zoff_aio_posix_backend;   /* posix.c */
 zoff_status zoff_aio_backend_choose(const char *wanted, int fd, unsigned depth, const zoff_aio_backend **out_backend,
                                     void **out_self);
 
-/* Every result of every back-end passes through here on its way to the queue, and comes out as it went in. It is a function
- * of its own file so that a test can stand in for it at link time (-Wl,--wrap=zoff_aio_result_check with the static library)
- * and return a short count or -errno for the transfer it chooses: that is how the paths which no healthy disk takes are run.
- * The transfer itself has really happened by then. */
+/* Every result of every back-end passes through this function on its way to the queue, and returns unchanged. It has a file of
+ * its own so that a test can replace it at link time (-Wl,--wrap=zoff_aio_result_check with the static library). The test
+ * returns a short count or -errno for a transfer of its choice, which runs paths that a healthy disk never takes. The transfer
+ * itself has happened by then. */
 int zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes);
 
 #endif

@@ -1,17 +1,17 @@
-/* bounce.c: requests that O_DIRECT would refuse, because offset, length or address is not a multiple of the file's units. They
- * go through aligned staging memory, piece by piece; what is aligned in their middle still goes without a copy.
+/* bounce.c: requests that O_DIRECT would refuse, because offset, length or address is no multiple of the file's units. They go
+ * through aligned staging memory, piece by piece. Aligned pieces in the middle still go without a copy.
  *
  *      file units   |        |        |        |        |
  *      request          [=====================]
  *      pieces           edge    plain    plain  edge         (address aligned like the offset; else `staged` in the middle)
  *
- * Reading is simple: read whole units, copy the part. Writing an edge is read-modify-write of one unit, and two such writes
- * to one unit must not be out at once, or the second would write back what it read before the first: cut() holds it back.
+ * Reading is simple: read whole units, copy the part. Writing an edge reads, modifies and writes one unit. Two such writes to
+ * one unit must not be in flight together: the second would write back what it read before the first. cut() holds it back.
  *
- * A unit written at the end of the file makes it longer than the caller asked for, so that its end is cut back to where it
- * belongs: the old end or the end of any write that is on its way, whichever is later, and only while our padding really is
- * what the file ends with. Within a queue this is exact. Two queues that make one file longer at the same time, both at odd
- * lengths, or that change one unit at the same time, are not protected from each other. */
+ * A unit at the end of the file makes the file longer than the caller asked for. So the file is truncated afterwards: to its
+ * old end, or to the end of the furthest write in flight. This happens only while the file really ends with our padding. Within
+ * a queue it is exact. Two queues are not protected from each other if they extend one file at odd lengths, or change one unit,
+ * at the same time. */
 #include "queue_priv.h"
 
 #include "bits.h"

@@ -202,9 +202,10 @@ static zoff_status open_buffered(zoff_aio_file *file, int flags, zoff_aio_direct
             file->path, system);
     }
     ZOFF_WARN(
-        "'%s' is on %s, which refuses O_DIRECT: going through the page cache, of which %d MiB are used besides what is in "
-        "flight; every byte is copied once more, about half a second of CPU time for each GB; ext4 and XFS on a local drive "
-        "do better",
+        "'%s' is on %s, which refuses O_DIRECT: going through the page cache, of which %d MiB are used besides the transfers "
+        "in "
+        "flight. Every byte is copied once more, at about half a second of CPU time for each GB. A folder on ext4 or XFS of a "
+        "local drive avoids this",
         file->path, system, ZOFF_AIO_BEHIND_BYTES >> 20);
     file->drops_cache = true;
     return ZOFF_OK;
@@ -268,7 +269,7 @@ static zoff_status no_space(const zoff_aio_file *file, uint64_t need, uint64_t h
                                  file->path, need, (double)need / (1 << 20), where, have, (double)have / (1 << 20));
 }
 
-/* What the file still lacks and what the file system would give. */
+/* Measure the bytes that the file still needs, and those that the file system has free. */
 static void measure(const zoff_aio_file *file, const struct stat *st, uint64_t bytes, uint64_t *out_need, uint64_t *out_have)
 {
     struct statvfs fs;

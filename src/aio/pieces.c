@@ -1,11 +1,11 @@
-/* pieces.c: requests become pieces, pieces go out and come back, and every result is looked at. This is the one place that
- * judges what the system says about a transfer:
+/* pieces.c: cut requests into pieces, submit them, and judge every result. No other file judges what the system returns for a
+ * transfer:
  *
- *   as much as asked       done
- *   less                   the rest is asked for again, under O_DIRECT from the last whole unit
- *   0 where the file ends  an error that says where (for an edge about to be written: there was nothing there yet)
- *   EAGAIN, EINTR, ...     asked for again, a bounded number of times
- *   any other -errno       the request has failed; its other pieces are waited for, because they use the caller's memory */
+ *      as much as asked       done
+ *      less                   ask again for the rest, under O_DIRECT from the last whole unit
+ *      0 at the end of file   an error that names the offset (for an edge about to be written: nothing was there yet)
+ *      EAGAIN, EINTR, ...     ask again, a bounded number of times
+ *      any other -errno       the request has failed; wait for its other pieces, because they use the caller's memory */
 #include "queue_priv.h"
 
 #include "bits.h"

@@ -1,11 +1,11 @@
-/* threads.c: pread and pwrite by a few threads of the queue's own, for kernels and containers that forbid io_uring: transfers
- * are on their way while the caller computes, at the price of a switch between threads for each.
+/* threads.c: pread and pwrite by a few threads of the queue, for kernels and containers that forbid io_uring. Transfers overlap
+ * with the caller's work; each costs a switch between threads.
  *
- *   caller:  start -> taken        submit -> todo                         reap <- done
- *   threads:                                 todo -> pread, pwrite -> done
+ *      caller:  start -> taken        submit -> todo                         reap <- done
+ *      threads:                                 todo -> pread, pwrite -> done
  *
- * Both lists have one lock, which is never held over a system call that moves data. A helper waits only while there is nothing
- * to do, the caller only while nothing is done, each looking under the lock first: no wake-up can be lost. */
+ * One lock guards both lists. It is never held over a system call that moves data. A helper waits only while `todo` is empty,
+ * the caller only while `done` is empty. Both check under the lock, so no wake-up is lost. */
 #include "backend_priv.h"
 
 #include "bits.h"
@@ -31,7 +31,7 @@ typedef struct place {
 typedef struct threads {
     int fd;
     unsigned depth;
-    /* Of the caller alone: */
+    /* Only the caller uses these: */
     unsigned out; /* taken and not handed back */
     unsigned taken_count;
     /* Under the lock: */

@@ -1,10 +1,10 @@
-/* tune.c: finds the block size and the depth that suit a folder, by trying: reading and writing at a time, because that is what
- * a step does, and a disk may be fast at each alone and slow at both.
+/* tune.c: find the block size and depth that suit a folder, by trying them. Reads and writes run together, as in a step: a disk
+ * may be fast at each alone and slow at both.
  *
- *   fill      the scratch file is reserved and written once: the first write of a block is slower than any later one
- *   rounds    each way in turn, three times, so that a disturbance hits all of them alike; the median of each counts
- *   choice    of the ways within 3 % of the best the one with the fewest bytes in flight
- *   ends      reading alone and writing alone, with that */
+ *      fill      reserve and write the scratch file once: the first write of a block is slower than any later one
+ *      rounds    try each way in turn, three times, so that a disturbance affects all alike; take the median of each
+ *      choice    of the ways within 3 % of the best, the one with the fewest bytes in flight
+ *      ends      reading alone and writing alone, with the chosen way */
 #include "tune_priv.h"
 
 #include "bits.h"
@@ -237,7 +237,7 @@ static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds
     ZOFF_TRY_OR(free_memory, zoff_aio_register(t->q, t->memory, t->memory_bytes));
     out->registered = t->q->registered;
     ZOFF_TRY_OR(free_memory, fill(t, seconds * FILL_SHARE));
-    /* What is left, for the rounds, the one before them, and the two ends of three rounds. */
+    /* Divide the remaining time between the rounds, the warm-up round, and three rounds for each of the two ends. */
     const double each = SAMPLE_SHARE * fmax(deadline - zoff_base_clock_seconds(), 0) / (WAY_COUNT * ROUNDS + 1 + 2 * ROUNDS);
     ZOFF_TRY_OR(free_memory, run_rounds(t, each, deadline - 2 * ROUNDS * each, found));
     const unsigned chosen = choose(found);

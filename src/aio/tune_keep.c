@@ -1,5 +1,5 @@
-/* tune_keep.c: results as JSON, and the file of the folder that keeps the last one. What it says is used only where all of it
- * makes sense and is of this place: a file that is damaged, foreign or old is measured over. */
+/* tune_keep.c: results as JSON, and the file in the folder that stores the last one. A stored result is used only if all of it
+ * is valid and was measured in this place. A damaged, foreign or old file leads to a new measurement. */
 #include "tune_priv.h"
 
 #include "bits.h"

@@ -1,10 +1,10 @@
 /* uring.c: the io_uring back-end: one ring per queue, no thread of its own, no polling by the kernel.
  *
- * Which ring. A queue is used by one thread at a time, but not always by the same one, and that rules out three things which
- * bind a ring to a thread: SINGLE_ISSUER, DEFER_TASKRUN (a second thread could not even collect what the first has begun)
- * and the registered ring descriptor (an index into a table of the thread that registered it: another thread would address
- * another ring). COOP_TASKRUN keeps the part that matters, which is that a completion does not interrupt arithmetic, and
- * TASKRUN_FLAG tells in shared memory whether a system call would find anything. */
+ * Flags of the ring: one thread at a time uses a queue, but not always the same one. That excludes three features which bind a
+ * ring to a thread. SINGLE_ISSUER and DEFER_TASKRUN: a second thread could not even collect completions of the first. The
+ * registered ring descriptor: it is an index into a table of one thread, and would address another ring from another thread.
+ * COOP_TASKRUN keeps the important part: a completion does not interrupt arithmetic. TASKRUN_FLAG shows in shared memory
+ * whether a system call would find anything. */
 #include "backend_priv.h"
 
 #include "log.h"
@@ -241,7 +241,7 @@ static zoff_status withdraw(uring *self, int error)
     return zoff_base_status_fail(ZOFF_ERR_IO, "io_uring takes no more requests: %s", zoff_base_status_errno(error));
 }
 
-/* What a submission came to. Short of memory it is tried again by whoever comes next, but not for ever. */
+/* Judge the result of a submission. Without memory it is tried again at the next call, a bounded number of times. */
 static zoff_status judge(uring *self, int ret)
 {
     if (ret >= 0) {

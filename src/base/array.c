@@ -1,5 +1,4 @@
-/* array.c: grows by copying, not by realloc(): what is new must be zero, and an allocation that fails must leave the old one.
- */
+/* array.c: grow by copying, not by realloc(): new elements must be zero, and a failed allocation must leave the old array. */
 #include "array.h"
 
 #include "bits.h"

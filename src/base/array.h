@@ -4,9 +4,10 @@
 
 #include <zoff/status.h>
 
-/* Make room for `needed` elements of `size` bytes, at least doubling, so that many small steps cost no more than one large one.
- * `array` is the address of the pointer to the elements, of which `count` are kept; those behind them are zero.
- * @return ERR_NO_MEMORY, naming `what`; nothing has changed then */
+/* Make room for `needed` elements of `size` bytes. The capacity at least doubles, so many small steps cost no more than one
+ * large one. `array` is the address of the pointer to the elements. The first `count` are preserved; those behind them are
+ * zero.
+ * @return ERR_NO_MEMORY, naming `what`; the array is unchanged then */
 zoff_status zoff_base_array_reserve(void *array, size_t count, size_t *capacity, size_t needed, size_t size, const char *what);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { PATH_BYTES = 1024 };
 
-/* The number in a file that holds one; false for "max", no file, or no number. */
+/* Read the number in a file.  @return false: the file is missing, says "max", or holds no number */
 static bool read_number(const char *root, const char *folder, const char *file, uint64_t *out)
 {
     char path[PATH_BYTES * 2];
@@ -26,7 +26,7 @@ static bool read_number(const char *root, const char *folder, const char *file, 
     return found;
 }
 
-/* The two numbers of cpu.max; both stay as they are for "max 100000", no file, or no numbers. */
+/* Read the two numbers of cpu.max. Both stay unchanged for "max 100000", without a file, or without numbers. */
 static void read_pair(const char *root, const char *folder, const char *file, uint64_t *out_first, uint64_t *out_second)
 {
     char path[PATH_BYTES * 2];
@@ -43,7 +43,7 @@ static void read_pair(const char *root, const char *folder, const char *file, ui
     fclose(f);
 }
 
-/* The folder of our own group in a hierarchy: controller "" is version 2 ("0::/path"), else version 1 ("5:memory:/path"). */
+/* Find our group's folder in a hierarchy: controller "" is version 2 ("0::/path"), else version 1 ("5:memory:/path"). */
 static bool group_folder(const char *root, const char *controller, char *out, size_t out_bytes)
 {
     char path[PATH_BYTES];
@@ -74,8 +74,8 @@ static bool group_folder(const char *root, const char *controller, char *out, si
     return found;
 }
 
-/* From a group to the one above it, in place; false at the top. A container sees its own group at the top while its path may
- * be the machine's, so a folder on the way that is not there is not an error. */
+/* Go from a group to its parent, in place; false at the top. In a container the path may be the host's, while the container
+ * sees its own group at the top. So a missing folder on the way is no error. */
 static bool go_up(char *folder, const char *controller)
 {
     size_t top = strlen("/sys/fs/cgroup") + (controller[0] ? 1 + strlen(controller) : 0);
@@ -85,7 +85,7 @@ static bool go_up(char *folder, const char *controller)
     return true;
 }
 
-/* Limit minus use of one group. Pages of the file cache count as used but can be dropped: they are given back. */
+/* Compute limit minus use of one group. Use counts pages of the file cache, which the kernel can drop: add them back. */
 static bool read_left(const char *root, const char *folder, const char *const files[3], uint64_t *out)
 {
     uint64_t limit, used, cache = 0;
@@ -117,7 +117,7 @@ static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
     return seed;
 }
 
-/* A boot of a machine. Containers on it have names of their own, and the same boot. */
+/* Identify the boot of a machine. Containers on it have different names, and the same boot. */
 static uint64_t machine_id(const char *root)
 {
     const uint64_t start = UINT64_C(0xcbf29ce484222325);
@@ -133,7 +133,7 @@ static uint64_t machine_id(const char *root)
     return hash(start, text, strlen(text));
 }
 
-/* A group on a machine: by its folder's number, for each container may see its own group at the top. */
+/* Identify a group on a machine. The folder's inode number is used: each container may see its own group at the top. */
 static uint64_t group_id(const char *root, const char *folder, uint64_t machine)
 {
     char path[PATH_BYTES * 2];
@@ -205,7 +205,7 @@ uint64_t zoff_base_budget_memory(const char **out_source)
     return zoff_base_budget_memory_under("", out_source);
 }
 
-/* CPUs by the tightest quota of our group and those above; UINT64_MAX without one. */
+/* CPUs by the tightest quota of our group and its parents; UINT64_MAX without one. */
 static uint64_t group_cpus(const char *root, const char *controller)
 {
     char folder[PATH_BYTES];
@@ -240,7 +240,7 @@ unsigned zoff_base_budget_cpus(void)
     return zoff_base_budget_cpus_under("");
 }
 
-/* The list of a group or of the nearest one above it. A list may be there and empty: then the group above decides. */
+/* Find the list of a group or of its nearest parent that has one. A list may exist and be empty: then the parent decides. */
 static bool find_list(const char *root, const char *controller, const char *file, char *out_path)
 {
     char folder[PATH_BYTES];

@@ -6,18 +6,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The lesser of MemAvailable and what each cgroup above us (version 1 or 2) leaves. *out_source names the one that decided;
- * static text. UINT64_MAX when the system tells nothing. */
+/* The least of MemAvailable and the memory that each of our cgroups (version 1 or 2) has left. *out_source, static text, names
+ * the limit that decided. UINT64_MAX if the system tells nothing. */
 uint64_t zoff_base_budget_memory(const char **out_source);
 
 /* The same with the file system of another root, for tests: "<root>/proc/meminfo", "<root>/proc/self/cgroup", ... */
 uint64_t zoff_base_budget_memory_under(const char *root, const char **out_source);
 
-/* Each place that limits us: the machine first, then our cgroups upwards. Processes that share one share its bytes. */
+/* Each limit on our memory: the machine first, then our cgroups upwards. Processes under the same limit share its bytes. */
 enum { ZOFF_BUDGET_LEVELS = 8 };
 typedef struct zoff_budget_level {
-    uint64_t id;    /* the same for everybody who shares it, and for nobody else: of a boot of a machine, and a group on it */
-    uint64_t bytes; /* that it has left; UINT64_MAX: not known */
+    uint64_t id;    /* identifies the limit, by a boot of a machine and a group on it; equal in all processes under it */
+    uint64_t bytes; /* bytes left; UINT64_MAX: unknown */
 } zoff_budget_level;
 size_t zoff_base_budget_levels(zoff_budget_level out[ZOFF_BUDGET_LEVELS]);
 size_t zoff_base_budget_levels_under(const char *root, zoff_budget_level out[ZOFF_BUDGET_LEVELS]);
@@ -26,7 +26,7 @@ size_t zoff_base_budget_levels_under(const char *root, zoff_budget_level out[ZOF
 unsigned zoff_base_budget_cpus(void);
 unsigned zoff_base_budget_cpus_under(const char *root);
 
-/* Path of the file that lists the CPUs of our cgroup, or of the nearest one above it that has such a list; false for none. */
+/* Path of the file that lists the CPUs of our cgroup, or of its nearest parent with such a list.  @return false: none */
 enum { ZOFF_BUDGET_PATH_BYTES = 2048 };
 bool zoff_base_budget_cpuset_under(const char *root, char out_path[ZOFF_BUDGET_PATH_BYTES]);
 

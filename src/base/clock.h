@@ -1,4 +1,4 @@
-/* clock.h: seconds since some moment, for durations; and the pauses of whoever must ask again and again. */
+/* clock.h: seconds since some moment, for durations; and pauses for loops that poll. */
 #ifndef ZOFF_BASE_CLOCK_H
 #define ZOFF_BASE_CLOCK_H
 
@@ -11,8 +11,8 @@ static inline double zoff_base_clock_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Pause number `naps`, from 0, of a wait that nobody ends by a signal. 20 us at first, 1 ms at most: from the 64th on each is
- * at most 2 % of what was waited before, so that a long wait leaves the processor to others and a short one ends in time. */
+/* Pause number `naps`, from 0, in a wait that no signal ends. The first pauses last 20 us, the longest 1 ms. From the 64th on
+ * each lasts at most 2 % of the time waited so far: a long wait frees the processor, and a short wait ends soon. */
 static inline void zoff_base_clock_nap(unsigned naps)
 {
     enum { LEAST_NS = 20000, MOST_NS = 1000000, STEP = 64 };

@@ -4,18 +4,19 @@
 
 #include <stdbool.h>
 
-/* Feature bits, never the vendor's name: usable means that the CPU has it and the system saves its registers. */
+/* Whether a feature is usable: the CPU has it and the system saves its registers. Tests feature bits, never the vendor's name.
+ */
 bool zoff_base_cpu_has_avx2(void);   /* AVX2, FMA and F16C */
 bool zoff_base_cpu_has_avx512(void); /* AVX-512 F, BW, DQ and VL */
 bool zoff_base_cpu_has_neon(void);   /* every aarch64 CPU */
 bool zoff_base_cpu_has_sve(void);
 
-/* Round to nearest, subnormals honoured, no traps: any library of the process may have set it otherwise (one that was linked
- * with -ffast-math does, for every thread). enter() returns what leave() restores. */
+/* Round to nearest, keep subnormals, no traps. Any library of the process may have changed these: linking with -ffast-math
+ * changes them for every thread. enter() returns the value for leave(). */
 unsigned zoff_base_cpu_float_enter(void);
 void zoff_base_cpu_float_leave(unsigned saved);
 
-/* Between two looks at a variable that another thread changes. */
+/* Call between two reads of a variable that another thread changes. */
 void zoff_base_cpu_pause(void);
 
 #endif

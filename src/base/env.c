@@ -32,7 +32,7 @@ static const struct {
 
 enum { RANKS_MAX = 1 << 16 }; /* on one host; a larger number is a mistake */
 
-/* The number that a variable begins with and that only a list of Slurm's may follow; false for anything else. */
+/* Read the number that a variable begins with. Only a list of Slurm's may follow it; false for anything else. */
 static bool read_number(const char *variable, unsigned limit, unsigned *out)
 {
     const char *text = getenv(variable);

@@ -1,5 +1,4 @@
-/* env.h: the tables of environment variables: our own, and those of others that we look at. getenv is called in env.c and
- * nowhere else. */
+/* env.h: the tables of environment variables: our own, and other programs' that we read. Only env.c calls getenv. */
 #ifndef ZOFF_BASE_ENV_H
 #define ZOFF_BASE_ENV_H
 
@@ -20,16 +19,16 @@ typedef enum zoff_env {
         ZOFF_ENV_COUNT
 } zoff_env;
 
-/* The value in the environment, or NULL where it is not set or empty. */
+/* The value in the environment; NULL if it is not set or empty. */
 const char *zoff_base_env_get(zoff_env id);
 
 /* Name of the variable, for messages. */
 const char *zoff_base_env_name(zoff_env id);
 
-/* How launchers tell a rank how many there are on this host, and which of them it is. The first line whose values make sense
- * wins. Launchers that are started inside of others come first: torchrun under srun has all the ranks, srun one. The size may
- * be the first number of Slurm's list, "4(x2),3". Slurm's NTASKS_PER_NODE counts inside a step only: the batch script has it
- * too, and is alone. */
+/* The variables by which launchers tell a rank how many ranks this host has, and which of them it is. The first line with valid
+ * values wins. Inner launchers come first: under srun, torchrun knows all ranks and srun sees one. The size may be the first
+ * number of a Slurm list, "4(x2),3". Slurm's NTASKS_PER_NODE counts only inside a step: a batch script has it, too, and runs
+ * alone. */
 /* clang-format off */
 #define ZOFF_ENV_LAUNCHER_LIST(E) /* launcher   ranks on this host            which of them this is          only where set */ \
     E("torchrun",   "LOCAL_WORLD_SIZE",           "LOCAL_RANK",                 NULL)                                       \
@@ -45,14 +44,14 @@ const char *zoff_base_env_name(zoff_env id);
 typedef struct zoff_env_ranks {
     unsigned count;       /* at least 1 */
     unsigned index;       /* below count */
-    const char *launcher; /* who said so; NULL where nobody did */
+    const char *launcher; /* the launcher that set them; NULL: none */
 } zoff_env_ranks;
 
 /* Ranks of this program on this host. */
 void zoff_base_env_ranks(zoff_env_ranks *out);
 
-/* How launchers tell a process its rank among all, and how many there are; the innermost come first. Slurm's count in a step
- * only, as above. */
+/* The variables by which launchers tell a process its rank and the number of ranks; inner launchers come first. Slurm's count
+ * only inside a step, as above. */
 /* clang-format off */
 #define ZOFF_ENV_WORLD_LIST(E) /* id  launcher    rank                     ranks                   only where set */    \
     E(OPEN_MPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL)                                       \
@@ -70,19 +69,19 @@ typedef enum zoff_env_world {
         ZOFF_ENV_WORLD_COUNT
 } zoff_env_world;
 
-/* What one of them says. Texts are those of the environment, NULL where not set or empty. */
+/* The variables of one launcher. Texts come from the environment; NULL if not set or empty. */
 typedef struct zoff_env_place {
     const char *launcher, *rank_name, *size_name; /* static */
     const char *rank, *size;
 } zoff_env_place;
 
-/* Whether any of it is set. */
+/* @return whether any of them is set */
 bool zoff_base_env_world(zoff_env_world id, zoff_env_place *out);
 
-/* Whether LOCAL_RANK is set, without which RANK and WORLD_SIZE may count hosts. */
+/* Whether LOCAL_RANK is set. Without it, RANK and WORLD_SIZE may count hosts. */
 bool zoff_base_env_has_local_rank(void);
 
-/* Where ranks that know nothing but their number may meet. Texts are those of the environment, NULL where not set or empty. */
+/* Where ranks can meet that know nothing but their number. Texts come from the environment; NULL if not set or empty. */
 typedef struct zoff_env_meeting {
     const char *address, *port; /* MASTER_ADDR, MASTER_PORT */
     bool is_taken;              /* somebody listens there already: torchrun's agent */
@@ -91,7 +90,7 @@ typedef struct zoff_env_meeting {
 } zoff_env_meeting;
 void zoff_base_env_meeting(zoff_env_meeting *out);
 
-/* The first number of OMP_NUM_THREADS; 0 where that is not set or is no number. */
+/* The first number of OMP_NUM_THREADS; 0 if it is not set or no number. */
 unsigned zoff_base_env_omp_threads(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* exact.c: sums of doubles without rounding. A double is 53 bits somewhere in a row of limbs; three limbs take them, and
- * carries wait in the upper halves until somebody reads the sum or they might be full. */
+/* exact.c: sums of doubles without rounding. A double is 53 bits at some place in a row of limbs, and touches three limbs.
+ * Carries stay in the upper halves of the limbs until the sum is read, or the halves might overflow. */
 #include "exact.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ void zoff_base_exact_add(zoff_exact *sum, double term)
     memcpy(&bits, &term, sizeof bits);
     const unsigned exponent = bits >> FRACTION & 2047;
     const uint64_t fraction = bits & ((UINT64_C(1) << FRACTION) - 1);
-    /* In units of the smallest double: below the smallest exponent they are counted as they are. */
+    /* Count in units of the smallest double; subnormals are such counts already. */
     const unsigned shift = exponent ? exponent - 1 : 0;
     const unsigned __int128 wide = (unsigned __int128)(exponent ? fraction | UINT64_C(1) << FRACTION : fraction)
                                    << shift % BITS;
@@ -57,7 +57,7 @@ double zoff_base_exact_value(const zoff_exact *sum)
     int top = ZOFF_EXACT_LIMBS - 1;
     while (top > 2 && s.limbs[top] == 0)
         top--;
-    /* Three limbs are more than a double holds; of those below it matters only whether there is anything. */
+    /* Three limbs hold more bits than a double. All that matters in the lower limbs is whether any bit is set. */
     unsigned __int128 wide = (unsigned __int128)s.limbs[top] << 2 * BITS | s.limbs[top - 1] << BITS | s.limbs[top - 2];
     for (int i = 0; i < top - 2; i++)
         wide |= s.limbs[i] != 0;

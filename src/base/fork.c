@@ -1,5 +1,5 @@
-/* fork.c: a list of descriptors that children do not keep, and a count of forks. Handlers of pthread_atfork() do both. A
- * process made by clone() alone runs no handlers and is not noticed; one that calls exec has O_CLOEXEC. */
+/* fork.c: a list of descriptors that children must close, and a count of forks. Handlers of pthread_atfork() maintain both. A
+ * process made by clone() runs no handlers and is not noticed; exec closes the descriptors by O_CLOEXEC. */
 #include "fork.h"
 
 #include "mem.h"
@@ -16,7 +16,7 @@ struct zoff_fork_guard {
 
 static struct {
     pthread_once_t once;
-    pthread_mutex_t lock; /* of the list; held over a fork, so that the child finds it whole */
+    pthread_mutex_t lock; /* guards the list; held during a fork, so that the child finds the list complete */
     zoff_fork_guard *first;
     atomic_uint count;
 } forks = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};

@@ -1,4 +1,4 @@
-/* log.c: the log sink, which is global mutable state: tests/abi/check_symbols.py lists all of it. */
+/* log.c: the log sink. It is global mutable state; tests/abi/check_symbols.py lists all of that. */
 #include "log.h"
 
 #include "env.h"
@@ -33,7 +33,7 @@ static unsigned find_level(const char *name)
     return i;
 }
 
-/* The most that is wanted; `open` where the environment has no say. */
+/* The most verbose level that is wanted; `open` if the environment does not set it. */
 static unsigned level_limit(unsigned open)
 {
     const char *name = zoff_base_env_get(ZOFF_ENV_LOG_LEVEL);
@@ -65,7 +65,7 @@ static void print_to_stderr(zoff_log_level level, const char *room, const char *
     clock_gettime(CLOCK_REALTIME, &now);
     if (localtime_r(&now.tv_sec, &local))
         strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &local);
-    /* One call for the whole line, so that lines of several processes do not mix. */
+    /* Write the line in one call, so that lines of several processes do not mix. */
     fprintf(stderr, "[%s,%03ld] [%d] zoff %s %s: %s\n", stamp, now.tv_nsec / 1000000, (int)getpid(), LEVEL_NAMES[level], room,
             line);
 }

@@ -1,20 +1,20 @@
-/* log.h: one line at a time to the sink. The level is compared before the line is made. */
+/* log.h: pass lines to the sink, one at a time. The level is compared before the line is formatted. */
 #ifndef ZOFF_BASE_LOG_H
 #define ZOFF_BASE_LOG_H
 
 #include <zoff/status.h>
 
-/* Whether lines of this level are made: where ZOFF_LOG_LEVEL says nothing, those of info for a sink of the program's, and
- * warnings and errors alone for stderr, which is the trainer's. */
+/* Whether lines of this level are wanted. If ZOFF_LOG_LEVEL is not set, a sink of the program's gets info and above, and
+ * stderr, which belongs to the trainer, gets warnings and errors. */
 bool zoff_base_log_wants(zoff_log_level level);
 
-/* The same for lines of info that the program has asked for by name, as by steps_per_print: stderr gets them, too. */
+/* The same for lines of info that the program asked for by name, as by steps_per_print: stderr gets them, too. */
 bool zoff_base_log_wants_asked(void);
 
-/* What ZOFF_LOG_LEVEL says where that is no level; NULL where it is one. */
+/* The value of ZOFF_LOG_LEVEL if it is no level, else NULL. */
 const char *zoff_base_log_unknown_level(void);
 
-/* Make a line and hand it to the sink. Use the macros below. */
+/* Format a line and pass it to the sink. Use the macros below. */
 void zoff_base_log_line(zoff_log_level level, const char *room, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #define ZOFF_LOG(level, ...)                                                                                                   \

@@ -27,7 +27,8 @@ static void interleave(void *base, size_t bytes)
 
 zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes nodes, zoff_map *out)
 {
-    /* Rounded up with its padding it must still be a number: what comes close to the end of the address space cannot be had. */
+    /* The size, rounded up and with padding, must not overflow: memory close to the whole address space cannot be had anyway.
+     */
     ZOFF_FAIL_IF(bytes > SIZE_MAX - 2 * (size_t)HUGE_PAGE, ZOFF_ERR_NO_MEMORY,
                  "cannot map %zu bytes for %s: larger than the address space", bytes, what);
     size_t reserved = zoff_base_bits_align(bytes ? bytes : 1, HUGE_PAGE) + HUGE_PAGE;
@@ -35,9 +36,9 @@ zoff_status zoff_base_map_alloc(size_t bytes, const char *what, zoff_map_nodes n
     ZOFF_FAIL_IF(origin == MAP_FAILED, ZOFF_ERR_NO_MEMORY, "cannot map %zu bytes for %s: %s", bytes, what,
                  zoff_base_status_errno(errno));
     char *base = (char *)zoff_base_bits_align((size_t)origin, HUGE_PAGE);
-    /* Both are advice: without huge pages, or on other nodes, the step is slower, not wrong. */
+    /* Both calls are advice: without huge pages, or on other nodes, the step is slower, not wrong. */
     (void)madvise(base, reserved - HUGE_PAGE, MADV_HUGEPAGE);
-    /* There may be hundreds of small ones, and a huge page for the rest of each would be most of what they take. */
+    /* Keep the last, partial huge page small: with hundreds of small mappings those would be most of the memory. */
     const size_t rest = zoff_base_bits_align(bytes, HUGE_PAGE) - bytes, whole = bytes & ~((size_t)HUGE_PAGE - 1);
     if (rest > bytes / 16)
         (void)madvise(base + whole, reserved - HUGE_PAGE - whole, MADV_NOHUGEPAGE);
@@ -60,7 +61,7 @@ void zoff_base_map_free(zoff_map *map)
     *map = (zoff_map){0};
 }
 
-/* What two ranges have in common. */
+/* Bytes that two ranges share. */
 static size_t overlap(size_t begin, size_t end, const zoff_map *map)
 {
     const size_t from = zoff_base_bits_max(begin, (size_t)map->origin);
@@ -75,7 +76,7 @@ size_t zoff_base_map_huge_bytes(const zoff_map *map)
     FILE *f = map->origin ? fopen("/proc/self/smaps", "re") : NULL;
     if (!f)
         return 0;
-    /* A line with a range, "7f00-7f80 rw-p ...", and then what is in it, "AnonHugePages:  4096 kB". The ranges ascend. */
+    /* A line has a range, "7f00-7f80 rw-p ...". The lines behind it describe it: "AnonHugePages:  4096 kB". Ranges ascend. */
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "%zx-%zx ", &begin, &end) == 2) {
             if (begin >= (size_t)map->origin + map->reserved)

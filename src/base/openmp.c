@@ -175,7 +175,7 @@ void zoff_base_openmp_run(unsigned threads, zoff_team_fn fn, void *ctx)
 {
     region r = {.fn = fn, .ctx = ctx};
     GOMP_parallel(run_in_region, &r, threads, 0);
-    /* They spin for longer, as a rule. Of the time before the run: a second reading of the clock is 2 % of the smallest runs,
-     * and a look after each long run is nothing. */
+    /* Threads usually spin for longer than the region. Count from before the run: reading the clock once more would cost 2 % of
+     * the smallest runs. A check after each long run costs nothing in comparison. */
     pool.next = pool.now + LOOK_SECONDS;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What was tried, for the message. */
+/* The attempts so far, for the message. */
 typedef struct attempts {
     char words[1024];
     size_t used;
@@ -60,7 +60,7 @@ static void *load(const zoff_plugin_wish *wish, attempts *a)
     return library;
 }
 
-/* What plug-ins have of us. */
+/* The functions that libzoff gives to plug-ins. */
 static zoff_status fail(zoff_status status, const char *words)
 {
     return zoff_base_status_fail(status, "%s", words);

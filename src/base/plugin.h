@@ -1,5 +1,5 @@
-/* plugin.h: shared libraries that are loaded by name, for what they need must not be needed by libzoff. What they fill is in
- * zoff/plugin.h; who asks for one says what may be missing. */
+/* plugin.h: shared libraries that are loaded by name, so that libzoff does not need their dependencies. They fill the table in
+ * zoff/plugin.h. The caller decides whether one may be missing. */
 #ifndef ZOFF_BASE_PLUGIN_H
 #define ZOFF_BASE_PLUGIN_H
 

@@ -103,7 +103,7 @@ static bool take_seat(const zoff_policy *policy, unsigned thread, zoff_cpus *sav
     return left && narrower && zoff_base_topology_bind(&seat);
 }
 
-/* What one thread does. */
+/* The work of one thread. */
 typedef struct part {
     const zoff_policy *policy; /* NULL: threads stay where they are */
     zoff_team_fn fn;

@@ -9,7 +9,7 @@
 /* The most threads of a team. */
 enum { ZOFF_TEAM_MOST = 1024 };
 
-/* What each thread runs: thread 0 .. threads-1; 0 is the caller's own. */
+/* Runs on each thread, 0 .. threads-1; thread 0 is the caller. */
 typedef void (*zoff_team_fn)(void *ctx, unsigned thread, unsigned threads);
 
 /* How many threads a team of `wanted` has; 0 means the policy, and no more than OMP_NUM_THREADS or omp_set_num_threads() say.

@@ -1,5 +1,5 @@
-/* try.h: how a function fails. ZOFF_TRY forwards silently what a callee has already explained; ZOFF_FAIL_IF decides
- * that something is an error and speaks once. Cleanup is by goto, labels say what they undo. */
+/* try.h: how a function fails. ZOFF_TRY forwards an error that a callee has explained. ZOFF_FAIL_IF detects an error and
+ * explains it once. Cleanup is by goto; each label says what it undoes. */
 #ifndef ZOFF_BASE_TRY_H
 #define ZOFF_BASE_TRY_H
 
@@ -8,10 +8,10 @@
 /* Set this thread's last error text (at most 2 KiB, cut beyond) and return `status`. */
 zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put words in front of this thread's last error text: "while sealing: ...". Returns `status`. */
+/* Put a prefix before this thread's last error text: "while sealing: ...".  @return `status` */
 zoff_status zoff_base_status_prefix(zoff_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* This thread's last error text, kept over calls that clean up and may fail themselves. */
+/* This thread's last error text, saved during cleanup calls that may fail themselves. */
 typedef struct zoff_saved_error {
     char text[2048];
 } zoff_saved_error;
@@ -28,7 +28,7 @@ const char *zoff_base_status_errno(int error);
             return try_status_;                                                                                                \
     } while (0)
 
-/* For functions with something to undo: `status` must be a variable of the function. */
+/* For functions with cleanup: `status` must be a variable of the function. */
 #define ZOFF_TRY_OR(label, call)                                                                                               \
     do {                                                                                                                       \
         status = (call);                                                                                                       \

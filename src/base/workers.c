@@ -1,5 +1,5 @@
-/* workers.c: a team of threads that sleep in a futex. Its owner publishes a run with one store and one system call, works on
- * its own share, and sleeps when the others are late by more than some microseconds. */
+/* workers.c: a team of threads that sleep in a futex. The owner publishes a run with one store and one system call, and works
+ * on its own share. It sleeps if the others finish some microseconds later. */
 #include "workers.h"
 
 #include "cpu.h"
@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 enum {
-    THREAD_BITS = 11,        /* of a word: how many threads its run has; the rest counts runs */
-    POLLS = 128,             /* of a worker that is held: each takes a few dozen nanoseconds */
-    OWNER_POLLS = 1024,      /* of an owner before it sleeps */
+    THREAD_BITS = 11,        /* of a word: the number of threads of its run; the other bits count runs */
+    POLLS = 128,             /* by a worker that is held: each takes a few dozen nanoseconds */
+    OWNER_POLLS = 1024,      /* by an owner before it sleeps */
     STACK_BYTES = 512 << 10, /* kernels need little; 1,000 threads must not need gigabytes of address space */
 };
 #define OWNER_SLEEPS (1u << 31) /* in `left` */
@@ -27,25 +27,25 @@ enum {
 typedef struct worker {
     struct zoff_workers *team;
     unsigned thread; /* its number, from 1 */
-    uint64_t seen;   /* the word when it was started */
+    uint64_t seen;   /* the word at the time when it was started */
     atomic_bool leaves;
     pthread_t id;
 } worker;
 
-/* Padding keeps apart what different threads write. */
+/* Padding separates data that different threads write. */
 typedef struct zoff_workers {
     atomic_uint_fast64_t word; /* changes with each run */
     zoff_team_fn fn;
     void *ctx;
     atomic_bool held;
     char after_word[64];
-    atomic_uint asleep; /* workers in their futex, or about to be */
+    atomic_uint asleep; /* workers in their futex, or about to enter it */
     char after_asleep[64];
     atomic_uint left; /* workers that have not finished this run */
     char after_left[64];
-    pid_t process; /* that has the workers */
+    pid_t process; /* the process that has the workers */
     unsigned count;
-    bool refused; /* the system has refused a worker: runs do not ask again */
+    bool refused; /* the system has refused a worker: do not ask again in each run */
     uint64_t wakes;
     worker *workers[ZOFF_TEAM_MOST];
 } zoff_workers;
@@ -83,8 +83,8 @@ static uint32_t bits_below(unsigned threads)
     return threads - 1 >= 32 ? FUTEX_BITSET_MATCH_ANY : (1u << (threads - 1)) - 1;
 }
 
-/* The next word after `seen`. A worker counts itself asleep before it looks for the last time: an owner that counts no sleeper
- * has published its word before that look. */
+/* Wait for the next word after `seen`. A worker counts itself asleep before its last check. So if an owner counts no sleeper,
+ * its word was published before that check. */
 static uint64_t await(zoff_workers *team, unsigned thread, uint64_t seen)
 {
     uint64_t word = atomic_load_explicit(&team->word, memory_order_acquire);
@@ -143,13 +143,13 @@ static void wait_for_all(zoff_workers *team)
     }
 }
 
-/* End the workers behind the first `kept`. Nobody runs. */
+/* End the workers behind the first `kept`; no run is active. */
 static void stop(zoff_workers *team, unsigned kept)
 {
     for (unsigned i = kept; i < team->count; i++)
         atomic_store(&team->workers[i]->leaves, true);
     if (team->count > kept) {
-        publish(team, 1); /* a run without workers: each looks up once */
+        publish(team, 1); /* a run without workers: each checks once */
         (void)futex(low_half(team), FUTEX_WAKE_BITSET, INT32_MAX, FUTEX_BITSET_MATCH_ANY);
     }
     while (team->count > kept) {
@@ -166,14 +166,14 @@ static int start_thread(worker *w)
     int error = pthread_attr_init(&attributes);
     if (error)
         return error;
-    /* What the libraries of this process keep for each thread comes out of its stack. */
+    /* Each thread's stack also holds the thread-local data of all libraries of the process. */
     const long least = sysconf(_SC_THREAD_STACK_MIN);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES + (least > 0 ? (size_t)least : 0));
-    /* A runtime that binds threads has bound the calling one to a CPU; its workers may use all of its places. */
+    /* A runtime that binds threads has bound the calling one to a CPU; its workers may use all places of the runtime. */
     zoff_cpus places;
     if (zoff_base_openmp_settings_places(&places))
         (void)pthread_attr_setaffinity_np(&attributes, sizeof places.words, (const cpu_set_t *)(const void *)places.words);
-    /* Signals are for the threads of the program: ours take none. */
+    /* Block all signals: they are for the program's threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     error = pthread_create(&w->id, &attributes, work, w);
@@ -217,7 +217,7 @@ static zoff_status grow(zoff_workers *team, unsigned threads)
     return status;
 }
 
-/* The owner ends. In a child of fork() there are no workers to wait for. */
+/* The owner ends. A child of fork() has no workers to wait for. */
 static void leave(void *ctx)
 {
     zoff_workers *team = ctx;
@@ -275,7 +275,7 @@ bool zoff_base_workers_available(unsigned count)
     return available;
 }
 
-/* The team for a run; NULL where this thread works alone. The last error is that of the caller. */
+/* The team for a run; NULL if this thread works alone. The caller's last error is preserved. */
 static zoff_workers *team_for(unsigned threads)
 {
     zoff_workers *team = mine;

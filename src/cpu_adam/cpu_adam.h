@@ -1,16 +1,16 @@
-/* cpu_adam.h: the door of the room that decides what becomes of a number. It knows pointers and counts; no rank, file,
- * stream or device. All arrays need only their element's alignment. Results do not depend on the instruction set, the
- * number of threads, or how a list is cut into pieces. */
+/* cpu_adam.h: the door of the room that computes every number. It knows pointers and counts; no rank, file, stream or device.
+ * Arrays need only their element's alignment. Results do not depend on the instruction set, the number of threads, or the way a
+ * list is cut into pieces. */
 #ifndef ZOFF_CPU_ADAM_H
 #define ZOFF_CPU_ADAM_H
 
 #include <zoff/optimizer.h>
 
-/* Elements of a block of the square sum: block k of a piece is elements [k*B, (k+1)*B) of it. Who cuts a tensor into pieces
- * cuts at multiples of this, and the sums of the blocks are the same. */
+/* Elements of a block of the square sum: block k of a piece is its elements [k*B, (k+1)*B). A caller that cuts a tensor at
+ * multiples of B gets the same sums of blocks. */
 enum { ZOFF_NORM_BLOCK = 1024 };
 
-/* What a step computes, with what its hyper-parameters leave out of the formula left out. */
+/* The formula of a step. Terms whose hyper-parameters are zero are left out. */
 typedef enum zoff_adam_rule {
     ZOFF_RULE_ADAM,
     ZOFF_RULE_ADAM_DECOUPLED,
@@ -33,15 +33,15 @@ typedef struct zoff_adam_states {
     bool m, v;
 } zoff_adam_states;
 
-/* Constants of one step of one group, made in double and rounded once. */
+/* Constants of one step of one group, computed in double and rounded once. */
 typedef struct zoff_adam_consts {
     zoff_adam_rule rule;
     float grad_scale;
-    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, in step 1 instead -0 and 1 */
+    float beta1, one_minus_beta1; /* of m; SGD: momentum and 1 - dampening, but -0 and 1 in step 1 */
     float beta2, one_minus_beta2;
     float eps;
     float inv_sqrt_bias2; /* 1 / sqrt(1 - beta2^t) */
-    float step_size;      /* what u is multiplied by; negative */
+    float step_size;      /* factor of u; negative */
     float decay;          /* decoupled: -lr * weight_decay; L2: weight_decay */
     float momentum;       /* SGD */
 } zoff_adam_consts;
@@ -53,15 +53,15 @@ zoff_status zoff_adam_hyper_check(const zoff_optimizer_hyper *hyper, int64_t t);
  * reason */
 zoff_status zoff_adam_dispatch_probe(const char *isa);
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out);
-/* The states that a step by a rule, or with these hyper-parameters, reads and writes. */
+/* The states that a rule, or a step with these hyper-parameters, reads and writes. */
 zoff_adam_states zoff_adam_hyper_rule_states(zoff_adam_rule rule);
 zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper);
 
-/* Fewer elements than SMALL are updated before a thread that sleeps is awake; LARGE are worth waking it, in between it depends.
+/* SMALL: a step on fewer elements is over before a sleeping thread is awake. LARGE: enough to wake one. In between it depends.
  */
 enum { ZOFF_ADAM_SMALL = 64 * 1024, ZOFF_ADAM_LARGE = 512 * 1024 };
 
-/* Called on thread 0 about every 64 Ki elements of its work: the place to pump I/O. */
+/* Called on thread 0 about every 64 Ki elements of its work, for pumping I/O. */
 typedef void (*zoff_adam_between)(void *ctx);
 
 typedef struct zoff_adam_piece {
@@ -73,21 +73,21 @@ typedef struct zoff_adam_piece {
     zoff_dtype grad_dtype, copy_dtype;
     const zoff_adam_consts *consts;
     zoff_dtype master_dtype; /* default: fp32 */
-    bool stream;             /* write copy_out past the caches; callers leave it to zoff_adam_update_run() */
+    bool stream;             /* write copy_out past the caches; zoff_adam_update_run() sets it */
 } zoff_adam_piece;
 
 /* The step on a list of pieces. */
 void zoff_adam_update_run(unsigned threads, const zoff_adam_piece *pieces, size_t count, zoff_adam_between between, void *ctx);
 
-/* The first values of the states of these pieces, whose memory is zero: masters from the 16-bit weights at copy_out where there
- * are such, m and v stay zero. Each page is touched first by the thread that zoff_adam_update_run() gives the same elements. */
+/* Write the first values of the states, whose memory is zero. A master comes from the 16-bit weights at copy_out if there are
+ * any; m and v stay zero. Each page is touched first by the thread that zoff_adam_update_run() gives the same elements. */
 void zoff_adam_touch_run(unsigned threads, const zoff_adam_piece *pieces, size_t count);
 
 typedef struct zoff_norm_piece {
     size_t count;
     const void *grad;
     zoff_dtype dtype;
-    double *block_sums; /* ceil(count / ZOFF_NORM_BLOCK) sums of squares; not finite exactly when an element is not */
+    double *block_sums; /* ceil(count / ZOFF_NORM_BLOCK) sums of squares; a sum is finite exactly if all its elements are */
 } zoff_norm_piece;
 
 /* Sum of squares of each block of each piece. */
@@ -99,10 +99,10 @@ typedef struct zoff_accumulate_piece {
     const void *grad;
     zoff_dtype dtype;
     bool first;           /* sum = grad instead of sum += grad */
-    size_t sources;       /* gradients, one after the other added to the sum; 0: 1 */
+    size_t sources;       /* gradients that are added to the sum in this order; 0 means 1 */
     size_t stride;        /* from one to the next, in bytes */
-    const float *weights; /* of each, by which it is multiplied without rounding; NULL: 1. With 0 it counts as zeros, inf and
-                             nan too */
+    const float *weights; /* one factor for each, applied without rounding; NULL: 1. A factor of 0 counts as zeros, even for inf
+                             and NaN */
 } zoff_accumulate_piece;
 
 /* Gradient accumulation into fp32, over micro-batches and over ranks. */
@@ -119,7 +119,7 @@ typedef struct zoff_cast_piece {
 /* Convert element types. */
 void zoff_adam_cast_run(unsigned threads, const zoff_cast_piece *pieces, size_t count);
 
-/* Bytes of an element; 0 for a type that is none. */
+/* Bytes of an element; 0 for an unknown type. */
 size_t zoff_adam_dtype_bytes(zoff_dtype dtype);
 /* "fp32", "bf16", "fp16" */
 const char *zoff_adam_dtype_name(zoff_dtype dtype);

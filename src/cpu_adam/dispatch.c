@@ -1,6 +1,6 @@
-/* dispatch.c: picks one table of kernels for the whole process, once, by feature bits, and holds from how many elements on a
- * team is worth it. One of the three pieces of global mutable state of the library: the table is written once, before the first
- * kernel runs; what a team is worth is an estimate that any caller may renew. */
+/* dispatch.c: choose one table of kernels for the process, once, by feature bits. It also stores the number of elements from
+ * which a team is faster than one thread. This is one of the three pieces of global mutable state in the library. The table is
+ * written once, before the first kernel runs; any caller may renew the estimates. */
 #include "kernels.h"
 
 #include "cpu.h"
@@ -41,9 +41,9 @@ static struct {
     pthread_once_t once;
     const struct zoff_kernels *kernels;
     unsigned threads;
-    /* Of the team that was measured last, while its threads slept and while they spun: */
+    /* The last measured team, with sleeping threads and with spinning ones: */
     atomic_size_t shared_from[2];    /* elements; see worth.h */
-    atomic_size_t measured_until[2]; /* elements until that is measured again */
+    atomic_size_t measured_until[2]; /* elements until the next measurement */
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 static size_t find_best(void)
@@ -56,7 +56,7 @@ static size_t find_best(void)
     return best;
 }
 
-/* What ZOFF_ISA may be: "auto, scalar, ...". */
+/* The values of ZOFF_ISA: "auto, scalar, ...". */
 static void list_names(char *out, size_t bytes)
 {
     size_t length = (size_t)snprintf(out, bytes, "auto");
@@ -116,7 +116,7 @@ bool zoff_adam_dispatch_shares(unsigned threads, size_t elements)
     const bool spins = zoff_base_team_spins(threads);
     if (elements < (spins ? ZOFF_WORTH_LEAST : ZOFF_WORTH_ASLEEP_LEAST) || (spins && elements >= ZOFF_WORTH_MOST))
         return spins;
-    /* Callers on several threads may count and measure one over the other: both are estimates. */
+    /* Callers on several threads may overwrite each other's count and measurement: both are estimates. */
     const size_t left = atomic_load_explicit(&chosen.measured_until[spins], memory_order_relaxed);
     if (left > elements) {
         atomic_store_explicit(&chosen.measured_until[spins], left - elements, memory_order_relaxed);

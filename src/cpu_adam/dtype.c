@@ -1,4 +1,4 @@
-/* dtype.c: what there is to know about an element type. */
+/* dtype.c: size and name of an element type. */
 #include "cpu_adam.h"
 
 size_t zoff_adam_dtype_bytes(zoff_dtype dtype)

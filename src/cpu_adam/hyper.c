@@ -1,4 +1,4 @@
-/* hyper.c: hyper-parameters: their defaults, their ranges, and what a step makes of them in double. */
+/* hyper.c: hyper-parameters: their defaults, their ranges, and the constants of a step, computed in double. */
 #include "cpu_adam.h"
 
 #include "bits.h"
@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the struct when it was first published: no caller has less. Fields appended later get their default when the
- * caller's struct ends before them. */
+/* Bytes of the struct in its first release: no caller has fewer. A field that was appended later gets its default if the
+ * caller's struct ends before it. */
 enum { FIRST_BYTES = 56 };
 _Static_assert(sizeof(zoff_optimizer_hyper) == 96, "a new field: give it a default and a check, and keep FIRST_BYTES");
 
@@ -29,13 +29,13 @@ void zoff_optimizer_hyper_init_sized(zoff_optimizer_hyper *h, size_t struct_size
         return;
     const bool known = (unsigned)optimizer < OPTIMIZER_COUNT;
     zoff_optimizer_hyper filled = DEFAULTS[known ? optimizer : ZOFF_OPTIMIZER_ADAM];
-    filled.optimizer = optimizer; /* one that does not exist is refused where the struct is used */
+    filled.optimizer = optimizer; /* an unknown optimizer is refused where the struct is used */
     filled.struct_size = struct_size;
-    memset(h, 0, struct_size); /* a newer caller's fields: zero is their default */
+    memset(h, 0, struct_size); /* fields of a newer caller: zero is their default */
     memcpy(h, &filled, zoff_base_bits_min(struct_size, sizeof filled));
 }
 
-/* The caller's struct; where it is an older one, a copy with the defaults behind its end. */
+/* Return the caller's struct. If it is an older one, fill and return a copy with defaults behind its end. */
 static const zoff_optimizer_hyper *complete(const zoff_optimizer_hyper *hyper, zoff_optimizer_hyper *copy)
 {
     if (hyper->struct_size >= sizeof *copy)
@@ -45,14 +45,13 @@ static const zoff_optimizer_hyper *complete(const zoff_optimizer_hyper *hyper, z
     return copy;
 }
 
-/* In range as fp32, in which the kernels compute; false for NaN. */
+/* Whether it is in range as fp32, the type of the kernels; false for NaN. */
 static bool is_magnitude(double x)
 {
     return x >= 0 && x <= (double)FLT_MAX;
 }
 
-/* By its bits: a thread that takes subnormals for zero must see the same rule, and ask for the same states, as the constants
- * are made for with subnormals honoured. */
+/* Compare bits: a thread that flushes subnormals must choose the same rule and states as the constants, which keep them. */
 static bool is_zero(double x)
 {
     uint64_t bits;
@@ -83,7 +82,7 @@ static zoff_status check_sgd(const zoff_optimizer_hyper *h)
     return ZOFF_OK;
 }
 
-/* A struct of which nobody has set more than struct_size: Adam with lr, betas and eps of 0, which nobody means. */
+/* Whether nobody has set more than struct_size: Adam with lr, betas and eps of 0, which nobody means. */
 static bool is_empty(const zoff_optimizer_hyper *h)
 {
     return h->optimizer == ZOFF_OPTIMIZER_ADAM && h->lr == 0 && h->beta1 == 0 && h->beta2 == 0 && h->eps == 0;
@@ -164,8 +163,8 @@ zoff_adam_states zoff_adam_hyper_states(const zoff_optimizer_hyper *hyper)
     return zoff_adam_hyper_rule_states(rule_of(complete(hyper, &copy)));
 }
 
-/* x^n for n >= 1 by squaring. The pow() of one C library may differ from another's in the last place, which the bits of a step
- * must not; multiplications do not. For x below 1 the relative error stays below n * 2^-53 while x^n is not negligible. */
+/* x^n for n >= 1 by squaring. pow() may differ between C libraries in the last place, and the bits of a step must not;
+ * multiplication is exact in that sense. For x below 1 the relative error stays below n * 2^-53 while x^n is not negligible. */
 static double power(double x, int64_t n)
 {
     double result = 1;
@@ -176,9 +175,9 @@ static double power(double x, int64_t n)
     return result;
 }
 
-/* A moment is a sum of gradients weighted by (1 - beta) * beta^k, both as the kernels have them, rounded to fp32; this is the
- * sum of the first t weights. With unrounded ones the correction and what it corrects drift apart: by 6e-6 of an update where
- * beta2 is 0.999. */
+/* Sum of the first t weights of a moment. A moment is a sum of gradients weighted by (1 - beta) * beta^k, with both factors as
+ * the kernels have them, rounded to fp32. Unrounded factors would make the correction drift from the moment: by 6e-6 of an
+ * update for a beta2 of 0.999. */
 static double sum_of_weights(float beta, float one_minus_beta, int64_t t)
 {
     const double gap = 1.0 - (double)beta;
@@ -193,7 +192,7 @@ static void blend(double keep, double rest, float *out_keep, float *out_rest)
 
 void zoff_adam_hyper_consts(const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale, zoff_adam_consts *out)
 {
-    /* The caller's thread may flush subnormals or round upwards: constants must not depend on that either. */
+    /* The caller's thread may flush subnormals or round upwards; constants must not depend on that either. */
     const unsigned saved = zoff_base_cpu_float_enter();
     zoff_optimizer_hyper copy;
     const zoff_optimizer_hyper *h = complete(hyper, &copy);

@@ -30,17 +30,17 @@ extern const struct zoff_kernels zoff_adam_kernels_scalar, zoff_adam_kernels_avx
 const struct zoff_kernels *zoff_adam_dispatch_kernels(void);
 /* Threads of the default team, counted at the first call of either function and then fixed. */
 unsigned zoff_adam_dispatch_threads(void);
-/* Whether so many elements are worth a team of `threads`. Where that is not plain it is measured, now and then. */
+/* Whether a team of `threads` is faster for this number of elements. If that is not obvious, it is measured now and then. */
 bool zoff_adam_dispatch_shares(unsigned threads, size_t elements);
 /* The table called `isa`, or NULL where this build or CPU has none. */
 const struct zoff_kernels *zoff_adam_dispatch_table(const char *isa);
 
-/* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order; then lanes l and l + 8 are added, l and
- * l + 4, l and l + 2, l and l + 1. This tree is the definition of the sum, whatever registers compute it. */
+/* Square sums: lane l of this many takes elements l, l + 16, ... of a block in order. Then lanes l and l + 8 are added, l and l
+ * + 4, l and l + 2, l and l + 1. This tree defines the sum, for registers of any width. */
 enum { ZOFF_ADAM_SUM_LANES = 16 };
 
 /* Bodies are inlined into callers that pass constants, so that a loop has no branch on types or modes. A compiler for another
- * machine brings words of its own. */
+ * kind of processor defines its own keywords. */
 #ifndef ZOFF_KERNEL_INLINE
 #define ZOFF_KERNEL_INLINE static inline __attribute__((always_inline))
 #endif

@@ -1,5 +1,5 @@
 /* norm.c: sums of squares of blocks over a list of pieces. The blocks and the tree inside a block are fixed, so the sums do not
- * depend on the team; who adds them up does so in index order. */
+ * depend on the team. The caller adds them up in the order of their index. */
 #include "walk.h"
 
 static void square_sum(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin, size_t count)

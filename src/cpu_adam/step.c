@@ -1,4 +1,4 @@
-/* step.c: the public step on tensors: every argument checked before anything is changed, then one walk of the team. */
+/* step.c: the public step on tensors: check every argument before anything changes, then walk the list once with the team. */
 #include "update_priv.h"
 
 #include "bits.h"
@@ -12,14 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the struct when it was first published: no caller has less. Zero is the default of every field. */
+/* Bytes of the struct in its first release: no caller has fewer. Zero is the default of every field. */
 enum { FIRST_BYTES = 72 };
 _Static_assert(sizeof(zoff_optimizer_tensor) == FIRST_BYTES, "a new field: read it in make_piece(), and keep FIRST_BYTES");
 
-/* The same of the hyper-parameters: no array of them has a smaller stride. */
+/* The same for the hyper-parameters: no array of them has a smaller stride. */
 enum { FIRST_HYPER_BYTES = offsetof(zoff_optimizer_hyper, momentum) };
 
-/* A list of tensors, in messages "tensor" or "tensors[7]", and the constants of each. */
+/* A list of tensors, "tensor" or "tensors[7]" in messages, and the constants of each. */
 typedef struct step_list {
     const zoff_optimizer_tensor *tensors;
     size_t stride, count;
@@ -76,7 +76,7 @@ static void update(const struct zoff_kernels *kernels, const void *ctx, const vo
     kernels->update(&piece, begin, count);
 }
 
-/* Where a tensor stands, for messages. */
+/* Where a tensor is, for messages. */
 typedef struct where {
     char text[64];
 } where;
@@ -96,14 +96,14 @@ static bool is_dtype(zoff_dtype dtype)
     return dtype == ZOFF_DTYPE_DEFAULT || zoff_adam_dtype_bytes(dtype) != 0;
 }
 
-/* Said of a type that the field cannot have. */
+/* Refuse a type that the field cannot have. */
 static zoff_status refuse_dtype(const step_list *list, size_t index, const char *field, zoff_dtype dtype, const char *choices)
 {
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s.%s is %d (%s); use %s", name_tensor(list, index).text, field, (int)dtype,
                                  zoff_adam_dtype_name(dtype), choices);
 }
 
-/* The end of such a struct would be read from the next one, or from behind the last. */
+/* The end of such a struct would be read from the next one, or from beyond the last. */
 static zoff_status refuse_overlap(const step_list *list, size_t index, const char *which, size_t bytes, size_t stride)
 {
     return zoff_base_status_fail(ZOFF_ERR_INVALID, "%s: %stensors[%zu]: struct_size is %zu, but the stride is %zu", list->name,
@@ -167,7 +167,7 @@ static void run(step_list *list)
     zoff_adam_walk_run(zoff_adam_dispatch_threads(), &walk);
 }
 
-/* One set of hyper-parameters for all. */
+/* One set of hyper-parameters for all tensors. */
 static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper, int64_t t, double grad_scale)
 {
     zoff_adam_consts consts;
@@ -181,13 +181,13 @@ static zoff_status step_alike(step_list *list, const zoff_optimizer_hyper *hyper
     return ZOFF_OK;
 }
 
-/* The same constants come of both, as far as can be seen from the fields that this library knows. */
+/* Whether both give the same constants, as far as this library's fields show. */
 static bool are_alike(const zoff_optimizer_hyper *a, const zoff_optimizer_hyper *b)
 {
     return a->struct_size == b->struct_size && a->struct_size <= sizeof *a && memcmp(a, b, a->struct_size) == 0;
 }
 
-/* Checks one tensor's hyper-parameters and makes its constants; neighbours often share theirs, and a power is dear. */
+/* Check one tensor's hyper-parameters and compute its constants. Neighbours often share theirs, and a power is expensive. */
 static zoff_status make_consts(const step_list *list, size_t index, const zoff_optimizer_hyper *hyper,
                                const zoff_optimizer_hyper *before, int64_t t, double grad_scale, zoff_adam_consts *consts)
 {
@@ -202,7 +202,7 @@ static zoff_status make_consts(const step_list *list, size_t index, const zoff_o
     return check_tensor(list, index, zoff_adam_hyper_states(hyper));
 }
 
-/* Each tensor has its own. */
+/* Each tensor has its own hyper-parameters. */
 static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper, size_t hyper_stride, int64_t t,
                              double grad_scale)
 {
@@ -225,8 +225,8 @@ static zoff_status step_each(step_list *list, const zoff_optimizer_hyper *hyper,
     return status;
 }
 
-/* The step of one tensor. In a small one the time goes into fetching from the caller's core what the other threads need, so
- * that is two lines, which they find at once. */
+/* The step of one tensor. For a small one most of the time goes into fetching data from the caller's core to the other threads.
+ * So this struct is two cache lines. */
 typedef struct lone_step {
     _Alignas(64) zoff_adam_piece piece;
     zoff_adam_consts consts;

@@ -1,5 +1,5 @@
-/* touch.c: the first write to states: masters from the 16-bit weights, and zeros, each page by the thread that will update it.
- */
+/* touch.c: the first write to states: masters from the 16-bit weights, and zeros. Each page is written by the thread that will
+ * update it. */
 #include "update_priv.h"
 
 enum { PAGE_ELEMENTS = 4096 / sizeof(float) };
@@ -10,7 +10,7 @@ static size_t cost(const void *ctx, const void *piece)
     return zoff_adam_update_cost(piece);
 }
 
-/* The memory is zero already: one element of each page makes the page this thread's. */
+/* The memory is zero already: writing one element of each page places the page on this thread's node. */
 static void touch_pages(float *state, size_t count)
 {
     const size_t into_page = (size_t)((uintptr_t)state / sizeof *state) % PAGE_ELEMENTS;

@@ -2,8 +2,8 @@
 #include "update_priv.h"
 
 enum {
-    /* Bytes that a list moves from which its copies are written past the caches: more than they would keep until somebody
-     * reads them, and each line saved from being read before it is overwritten counts. */
+    /* Bytes of a list from which copies are written past the caches. Such a list exceeds what the caches would keep until the
+     * next read, and a streaming store saves reading each line before it is overwritten. */
     STREAM_FROM = 64 << 20
 };
 

@@ -1,4 +1,4 @@
-/* update_priv.h: what the two entrances of the step, update.c and step.c, decide alike. */
+/* update_priv.h: what update.c and step.c, the two entries of the step, share. */
 #ifndef ZOFF_CPU_ADAM_UPDATE_PRIV_H
 #define ZOFF_CPU_ADAM_UPDATE_PRIV_H
 
@@ -10,17 +10,17 @@ static inline size_t zoff_adam_update_width(zoff_dtype dtype)
     return dtype == ZOFF_BF16 || dtype == ZOFF_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* Bytes that a step reads and writes for one element. A list asks for it thrice for each tensor. */
+/* Bytes that a step reads and writes for one element. It is called three times for each tensor. */
 static inline size_t zoff_adam_update_bytes(zoff_dtype master, zoff_dtype grad, zoff_adam_states states, bool copies)
 {
     return 2 * zoff_adam_update_width(master) + zoff_adam_update_width(grad) +
            2 * sizeof(float) * ((size_t)states.m + states.v) + (copies ? sizeof(uint16_t) : 0);
 }
 
-/* The same of a piece. */
+/* The same for a piece. */
 size_t zoff_adam_update_cost(const zoff_adam_piece *piece);
 
-/* Whether a list that moves so many bytes writes its copies past the caches. */
+/* Whether a list with this many bytes writes its copies past the caches. */
 bool zoff_adam_update_streams(size_t bytes);
 
 #endif

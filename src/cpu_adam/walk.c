@@ -1,4 +1,4 @@
-/* walk.c: cuts a list of pieces into the shares of the team's threads. No result depends on where it cuts. */
+/* walk.c: cut a list of pieces into shares for the team's threads. No result depends on the cuts. */
 #include "walk.h"
 
 #include "bits.h"
@@ -15,7 +15,7 @@ typedef struct walk_place {
     size_t index, offset;
 } walk_place;
 
-/* A copy of the walk: what a thread must fetch from the core of another before it can begin lies together. */
+/* A copy of the walk: data that a thread must fetch from another core before it can begin lies together. */
 typedef struct walk_job {
     zoff_adam_walk walk;
     const struct zoff_kernels *kernels;
@@ -37,8 +37,8 @@ static size_t piece_cost(const zoff_adam_walk *walk, const void *piece)
     return walk->cost ? walk->cost(walk->fn_ctx, piece) : 1;
 }
 
-/* Where the share of thread `thread` begins; that of `threads` is the end of the list. The search goes on from `at`, which
- * `passed` cost lies before. Neighbours compute the same place. */
+/* Find where the share of a thread begins; `threads` gives the end of the list. The search continues from `at`; *passed is the
+ * cost before it. Neighbouring threads compute the same place. */
 static walk_place find_border(const walk_job *job, unsigned thread, unsigned threads, walk_place at, size_t *passed)
 {
     const size_t target = job->total / threads * thread + job->total % threads * thread / threads;
@@ -55,7 +55,7 @@ static walk_place find_border(const walk_job *job, unsigned thread, unsigned thr
     return at;
 }
 
-/* Thread 0's way through a piece, with a breath for I/O where `*io_due` elements have passed. */
+/* Thread 0's work on a piece, with a call of between() every `*io_due` elements. */
 static void run_with_breaths(const walk_job *job, const void *piece, size_t begin, size_t end, size_t *io_due)
 {
     const zoff_adam_walk *walk = &job->walk;

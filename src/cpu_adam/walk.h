@@ -1,4 +1,4 @@
-/* walk.h: a list of pieces worked through by the team, each thread a contiguous share. Private to the room. */
+/* walk.h: the team works through a list of pieces, each thread on a contiguous share. Private to the room. */
 #ifndef ZOFF_CPU_ADAM_WALK_H
 #define ZOFF_CPU_ADAM_WALK_H
 
@@ -8,7 +8,7 @@
 typedef void (*zoff_adam_walk_fn)(const struct zoff_kernels *kernels, const void *ctx, const void *piece, size_t begin,
                                   size_t count);
 
-/* Bytes that an element of a piece costs: read and written, of all its arrays together. */
+/* Cost of an element of a piece: bytes read and written, over all its arrays. */
 typedef size_t (*zoff_adam_walk_cost)(const void *ctx, const void *piece);
 
 /* A list of pieces of one type. */
@@ -18,19 +18,19 @@ typedef struct zoff_adam_walk {
     size_t count_at; /* where in a piece its `size_t count` of elements is */
     size_t count;
     zoff_adam_walk_fn fn;
-    zoff_adam_walk_cost cost;  /* or NULL: an element is an element */
+    zoff_adam_walk_cost cost;  /* NULL: each element costs 1 */
     const void *fn_ctx;        /* for fn and cost */
-    size_t total;              /* zoff_adam_walk_total(), or 0 where that is not known yet */
+    size_t total;              /* zoff_adam_walk_total(); 0: not known yet */
     zoff_adam_between between; /* or NULL */
     void *between_ctx;
 } zoff_adam_walk;
 
-/* Work through the list on `threads` threads. Shares are equal in what they cost, and cut inside a piece at multiples of
- * ZOFF_NORM_BLOCK; the same list and team give each thread the same share, save that little work may stay on the calling
+/* Work through the list on `threads` threads. Shares have equal cost, and cuts inside a piece are at multiples of
+ * ZOFF_NORM_BLOCK. The same list and team give each thread the same share, except that little work may stay on the calling
  * thread. */
 void zoff_adam_walk_run(unsigned threads, const zoff_adam_walk *walk);
 
-/* Bytes that the whole list costs; elements where there is no cost function. */
+/* Cost of the whole list; its elements if there is no cost function. */
 size_t zoff_adam_walk_total(const zoff_adam_walk *walk);
 
 #endif

@@ -1,6 +1,6 @@
-/* worth.c: how many elements are worth a team. What waking one costs depends on the number of threads, on how they wait and on
- * where a hypervisor has put them, from half a microsecond to sixty; what it saves depends on the kernels. Both are measured.
- */
+/* worth.c: how many elements make a team faster than one thread. The cost of waking a team depends on the number of threads, on
+ * how they wait and where a hypervisor has placed them: from half a microsecond to sixty. The gain depends on the kernels. Both
+ * are measured. */
 #include "worth.h"
 
 #include "bits.h"
@@ -29,7 +29,7 @@ static void measure(void *ctx, unsigned thread, unsigned threads)
     }
 }
 
-/* Seconds that an element of an fp32 AdamW step takes where it need not be fetched from memory. */
+/* Seconds for an element of an fp32 AdamW step whose data is in the cache. */
 static double element_seconds(const struct zoff_kernels *kernels)
 {
     float p[SAMPLE], m[SAMPLE], v[SAMPLE], g[SAMPLE];
@@ -55,7 +55,7 @@ zoff_worth zoff_adam_worth_measure(const struct zoff_kernels *kernels, unsigned 
     const double element = region > 0 ? element_seconds(kernels) : 0;
     if (region <= 0 || element <= 0)
         return (zoff_worth){.from = ZOFF_WORTH_ASLEEP_MOST / 2, .good = ZOFF_WORTH_ASLEEP_MOST};
-    /* What the threads work on comes from the caller's core too, and that takes about half of what waking them does. */
+    /* The threads also fetch their data from the caller's core, which takes about half as long as waking them. */
     const double from = 1.5 * region / (element * (threads - 1) / threads);
     return (zoff_worth){
         .from = from >= ZOFF_WORTH_ASLEEP_MOST ? ZOFF_WORTH_ASLEEP_MOST : zoff_base_bits_max((size_t)from, ZOFF_WORTH_LEAST),

@@ -1,11 +1,11 @@
-/* worth.h: how many elements are worth a team. Private to the room. */
+/* worth.h: how many elements make a team faster than one thread. Private to the room. */
 #ifndef ZOFF_CPU_ADAM_WORTH_H
 #define ZOFF_CPU_ADAM_WORTH_H
 
 #include "kernels.h"
 
-/* Fewer elements than LEAST never are worth a team, MOST always: nothing is measured to know that. Threads that spin are awake
- * in a microsecond, threads that sleep in ten to sixty. */
+/* Fewer elements than LEAST never need a team, MOST always do, without a measurement. A spinning thread is awake in one
+ * microsecond, a sleeping one in ten to sixty. */
 enum {
     ZOFF_WORTH_LEAST = 2 * 1024,
     ZOFF_WORTH_MOST = 64 * 1024,
@@ -14,12 +14,12 @@ enum {
 };
 
 typedef struct zoff_worth {
-    size_t from; /* elements whose step on the team takes as long as on one thread; at most ZOFF_WORTH_ASLEEP_MOST */
-    size_t good; /* for so many elements: by then measuring again is a hundredth of the time */
+    size_t from; /* elements that take as long on the team as on one thread; at most ZOFF_WORTH_ASLEEP_MOST */
+    size_t good; /* valid for this many elements: by then a new measurement costs a hundredth of the time */
 } zoff_worth;
 
-/* Measured now on `threads` >= 2 threads: some microseconds, after the threads were started. A guess inside a parallel region
- * of the caller. */
+/* Measure now on `threads` >= 2 threads. It takes some microseconds once the threads are started. Inside a parallel region of
+ * the caller it returns a guess. */
 zoff_worth zoff_adam_worth_measure(const struct zoff_kernels *kernels, unsigned threads);
 
 #endif

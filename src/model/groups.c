@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* What a struct of hyper-parameters is called, and filled with, in messages. */
+/* Name of the struct of hyper-parameters, and of its initializer, in messages. */
 #define HYPER "zoff_optimizer_hyper", "zoff_optimizer_hyper_init()"
 
 zoff_status zoff_model_groups_reserve(zoff_model *m, unsigned group)

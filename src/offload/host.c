@@ -54,7 +54,7 @@ static zoff_status host_fetch(zoff_store *store, size_t chunk, unsigned arrays, 
     return host_claim(store, chunk, out);
 }
 
-/* What is in DRAM stays as it is: nothing to write, to compare or to fetch early. */
+/* States in DRAM need no writing, comparing or prefetching. */
 static zoff_status host_nothing(zoff_store *store, size_t chunk)
 {
     (void)store;

@@ -66,11 +66,11 @@ typedef struct zoff_store_opts {
     bool power_safe;                    /* persist: also over a power cut */
     uint64_t layout;                    /* persist: of whose states they are; another layout is refused */
     size_t limit_bytes, limit_elements; /* persist: how the states were cut, for zoff_offload_persisted_limits() */
-    /* Of several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
-     * decide: persist: files are open and their records are read, but nothing is changed yet. It says which generation to go on
-     *         with, that or the one before; 0: none, all is written anew.
-     * between: now and then while files are written.
-     * written: all is written, and is committed next. */
+    /* With several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
+     * decide: with persist, called when files are open and their records read, but before anything is changed. It returns the
+     *         generation to continue with, that one or the one before; 0: none, write everything anew.
+     * between: called now and then while files are written.
+     * written: called when everything is written, before it is committed. */
     zoff_status (*decide)(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
     void (*between)(void *ctx);
     zoff_status (*written)(void *ctx);
@@ -120,9 +120,9 @@ zoff_status zoff_offload_store_ahead(zoff_store *store, size_t chunk);
 /* Give up what was read ahead of one chunk.  @blocks until its read is done */
 void zoff_offload_store_drop(zoff_store *store, size_t chunk);
 
-/* Bytes [from, to) of a borrowed chunk have what they will be flushed with: their checksum is computed now, while they are in
- * a cache. Worth its call where wants_settle says so; ranges may overlap. What was not settled is done by flush. Nothing may
- * change them any more, and nothing else be checked or flushed in between. Outside of parallel regions. */
+/* Bytes [from, to) of a borrowed chunk have their final value: compute their checksum now, while they are in a cache. Call it
+ * only if wants_settle says so; ranges may overlap. flush computes the rest. Until then nothing may change these bytes, and no
+ * other chunk may be checked or flushed. Call it outside of parallel regions. */
 bool zoff_offload_store_wants_settle(const zoff_store *store);
 void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
 
@@ -130,10 +130,10 @@ void zoff_offload_store_settle(zoff_store *store, size_t chunk, size_t from, siz
  */
 zoff_status zoff_offload_store_flush(zoff_store *store, size_t chunk);
 
-/* Give a borrowed chunk back and keep it at hand: borrowing it again reads no array twice while no other chunk needs its slot.
- * `changed`: these arrays, and no others, are written later, once, however often they are changed: when their slot is needed,
- * when others are put off after it, or by drain. Outside of parallel regions.
- * @return the error of a write that could not be started; retry tries again */
+/* Give a borrowed chunk back and keep its slot. Borrowing it again reads no array while no other chunk needs the slot.
+ * `changed`: these arrays, and no others, are written later, once, however often they change. They are written when their slot
+ * is needed, when others are put off after it, or by drain. Call it outside of parallel regions. @return the error of a write
+ * that could not be started; retry tries again */
 zoff_status zoff_offload_store_keep(zoff_store *store, size_t chunk, unsigned changed);
 
 /* Give a borrowed chunk back as it was. */

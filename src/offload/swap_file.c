@@ -44,7 +44,7 @@ static uint64_t head_checksum(const head *h)
     return zoff_offload_digest_small(h, offsetof(head, checksum));
 }
 
-/* What tells this boot of this host from all others; "" where the kernel does not say. */
+/* Read the id of this boot of this host; "" if the kernel does not tell. */
 static void read_boot(char out[40])
 {
     memset(out, 0, 40);

@@ -1,17 +1,16 @@
-/* swap_keep.c: files that outlive their process. Each chunk has two places in its file. Generation g of the states is what
- * the record of g names: for each array of a chunk which of the two places, and the checksum of what lies there. What is
- * written goes to the place that is not named; when all of it is there, the record of g + 1 is written. Whenever the process
- * ends, one of the last two generations is whole, and so is every chunk of it.
+/* swap_keep.c: files that outlive their process. Each chunk has two places in its file. The record of generation g names, for
+ * each array of a chunk, one of the two places and the checksum of its content. Writes go to the other place; when all are
+ * there, the record of g + 1 is written. Whenever the process ends, one of the last two generations is complete.
  *
- * Arrays of a chunk that are not written in the same generations lie in different places, until ranges bring them together
- * again: a step writes each to its other place, so it costs one more request and no more bytes.
+ * Arrays of a chunk that were written in different generations lie in different places, until ranges bring them together. A
+ * step writes each array to its other place, which costs one more request and no more bytes.
  *
- * Over a power cut this holds only if the drive has really written what it took: `power_safe` flushes the drive's cache before
- * the record and after it. A flush that fails loses what was written since the last one, and the next flush does not say so
- * (docs/adr/0031-commit.md): then chunks are `unproven` until they are written again.
+ * A power cut is survived only if the drive has really written its data. `power_safe` flushes the drive's cache before the
+ * record and after it. A flush that fails loses the writes since the last one, and the next flush does not report it
+ * (docs/adr/0031-commit.md). Then chunks are `unproven` until they are written again.
  *
- * Several files are committed one after the other. The generation to go on with is then the newest that all of them have; no
- * file can be further than one ahead, for g + 2 is not begun before g + 1 is committed everywhere. */
+ * Several files are committed one after the other. The generation to continue with is the newest that all of them have. No file
+ * is more than one ahead: g + 2 does not begin before g + 1 is committed everywhere. */
 #include "swap_priv.h"
 
 #include "clock.h"

@@ -95,9 +95,9 @@ zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk)
         array++;
     return zoff_base_status_fail(
         ZOFF_ERR_CORRUPT,
-        "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong, so a bit has "
-        "changed on the drive or on the way; nothing of it was used. Try again; if it stays so, go back to a checkpoint on "
-        "another drive (zoff.verify sets what is compared)",
+        "chunk %zu (%zu bytes at offset %llu of '%s') is not what was written there: its checksum is wrong. A bit has "
+        "changed on the drive or on the way; nothing of the chunk was used. Try again. If the error stays, go back to a "
+        "checkpoint on another drive (zoff.verify sets what is compared)",
         chunk, c->ends[array] - zoff_offload_swap_place_begin(c, array),
         (unsigned long long)zoff_offload_swap_place_offset(s, chunk, array), s->files[s->places[chunk].file].name);
 }

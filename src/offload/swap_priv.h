@@ -1,13 +1,13 @@
 /* swap_priv.h: the table that the files of the NVMe tier share. Each calls those before it in this list:
  *
- *  swap_place.c    where arrays are                        swap_put_off.c  chunks that are kept at hand, written later
- *  swap_slot.c     who has a slot, and in which state      swap_wait.c     transfers in flight: pump, wait, drain
- *  swap_file.c     names and locks of files                swap_lend.c     fetch, check, flush; reading ahead
- *  swap_record.c   what a persistent file says of itself   swap_keep.c     generations: commit, roll back
- *  swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
- *  swap_drive.c    flushes; a record in doubt              swap_stripe.c   what folders are measured to give
- *  swap_move.c     reads and writes of a slot's arrays     swap_life.c     places, files and memory; the first content
- *                                                          swap.c          the table of the store */
+ *     swap_place.c    where arrays are                        swap_put_off.c  chunks that are kept at hand, written later
+ *     swap_slot.c     who has a slot, and in which state      swap_wait.c     transfers in flight: pump, wait, drain
+ *     swap_file.c     names and locks of files                swap_lend.c     fetch, check, flush; reading ahead
+ *     swap_record.c   what a persistent file says of itself   swap_keep.c     generations: commit, roll back
+ *     swap_sum.c      checksums                               swap_reopen.c   files of an earlier process
+ *     swap_drive.c    flushes; a record in doubt              swap_stripe.c   what folders are measured to give
+ *     swap_move.c     reads and writes of a slot's arrays     swap_life.c     places, files and memory; the first content
+ *                                                             swap.c          the table of the store */
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
@@ -98,7 +98,7 @@ typedef struct zoff_swap_sums {
     size_t digested;    /* the chunk that settle() has begun it for; SIZE_MAX: none */
 } zoff_swap_sums;
 
-/* What the files say of themselves. */
+/* The content of the files' records. */
 typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
@@ -162,7 +162,7 @@ void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* Compute the checksums of some arrays and put them into `out`, if this chunk is one of those that are checked. */
 void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
-/* The content that arrays are written with from now on: where, and its checksums. What was committed stays where it is. */
+/* New content of arrays: choose their place and compute its checksums. The committed content stays where it is. */
 void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
 /* Elements of a chunk that do not change any more before its flush: their part of the checksums. */
 void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
@@ -234,8 +234,8 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
 
 /* ---- swap_reopen.c ---- */
 
-/* Look at the records of the files, which are open, and decide with what to go on: *out_found when it is one of them; then
- * places and generation are that one's. What was committed later is forgotten, in the files too. */
+/* Read the records of the open files and decide with which one to continue. *out_found says that there is one; then places and
+ * generation are set to it. Later generations are erased, in the files too. */
 zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_opts *opts, bool *out_found);
 
 /* ---- swap_stripe.c ---- */

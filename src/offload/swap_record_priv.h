@@ -19,7 +19,7 @@ enum {
     ZOFF_RECORD_VERSION = 3,
 };
 
-/* Of whose states a file holds which part. */
+/* Identifies the states in a file: whose they are, and which part. */
 typedef struct zoff_swap_identity {
     uint64_t layout; /* of the model and of how it was cut into chunks */
     uint64_t limit_bytes, limit_elements;

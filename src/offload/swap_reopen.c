@@ -63,8 +63,8 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
     return ZOFF_OK;
 }
 
-/* Chunks of a file lie one behind the other in the order of their numbers, and a chunk is in one file: then no two of them
- * share a byte, and none is missing where the counts agree. */
+/* Chunks of a file follow one another in the order of their numbers, and each chunk is in one file. So no two chunks share a
+ * byte, and if the counts agree none is missing. */
 static bool entry_fits(const zoff_swap_store *s, const zoff_swap_entry *entry, size_t least, uint64_t offset)
 {
     if (entry->chunk < least || entry->chunk >= s->chunk_count || s->places[entry->chunk].offset)

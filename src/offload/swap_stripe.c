@@ -1,5 +1,5 @@
-/* swap_stripe.c: what each folder is measured to give: the block size and depth that suit it where the configuration leaves
- * that open ("aio": "auto"), and how much of the states it takes where there are several. */
+/* swap_stripe.c: measure each folder: the block size and depth that suit it if the configuration leaves them open ("aio":
+ * "auto"), and its share of the states if there are several. */
 #include "swap_priv.h"
 
 #include "env.h"

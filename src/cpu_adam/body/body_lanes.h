@@ -1,5 +1,5 @@
-/* body_lanes.h: what becomes of one register of elements, whoever goes over a list of them: the loops of body_update.h and
- * body_accumulate.h, or the threads of a GPU (cuda/kernels.cu). So this is C and C++. */
+/* body_lanes.h: the formulas on one register of elements. Their callers are the loops of body_update.h and body_accumulate.h,
+ * and the threads of a GPU (cuda/kernels.cu). So this file is valid C and C++. */
 #ifndef ZOFF_BODY_LANES_H
 #define ZOFF_BODY_LANES_H
 
@@ -10,10 +10,11 @@ typedef struct update_streams {
     char *p;
     float *m, *v;
     const char *g;
-    char *copy; /* where there is one */
+    char *copy; /* NULL: there is none */
 } update_streams;
 
-/* One register of elements. All but `s` and `i` are constants of the caller, `left` is one in the loop. */
+/* Update one register of elements. All arguments but `s` and `i` are constants of the caller; `left` is constant in the loop.
+ */
 ZOFF_KERNEL_INLINE void update_lanes(const zoff_adam_consts *k, const update_streams *s, size_t i, size_t left, bool stream,
                                      zoff_adam_rule rule, zoff_dtype grads, zoff_dtype weights, zoff_dtype copy)
 {
@@ -32,7 +33,7 @@ ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool 
 {
     if (!weight)
         return first ? g : v_add(sum, g);
-    if (*weight == 0) /* 0 * NaN is NaN: a gradient of weight 0 is not read into the sum at all */
+    if (*weight == 0) /* 0 * NaN is NaN: a gradient of weight 0 is not read at all */
         return first ? v_set1(0) : sum;
     return first ? v_mul(v_set1(*weight), g) : v_fma(v_set1(*weight), g, sum);
 }
@@ -40,7 +41,7 @@ ZOFF_KERNEL_INLINE v_f accumulate_one(v_f sum, v_f g, const float *weight, bool 
 ZOFF_KERNEL_INLINE void accumulate_lanes(const zoff_accumulate_piece *piece, size_t i, size_t left, zoff_dtype grads,
                                          bool first, bool weighted)
 {
-    const char *grad = (const char *)piece->grad; /* C++ reads this, too */
+    const char *grad = (const char *)piece->grad; /* this must compile as C++, too */
     v_f sum = first ? v_set1(0) : v_load(piece->sum + i, left);
     sum = accumulate_one(sum, load_any(grad, i, left, grads), weighted ? piece->weights : NULL, first);
     for (size_t source = 1; source < piece->sources; source++) {

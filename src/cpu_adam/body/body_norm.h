@@ -1,5 +1,5 @@
-/* body_norm.h: sums of squares of blocks, finite exactly if all elements are: a square of two fp32 values is exact in fp64 and
- * 1024 of the largest do not overflow there. */
+/* body_norm.h: sums of squares of blocks. A sum is finite exactly if all elements are: the square of an fp32 value is exact in
+ * fp64, and 1024 of the largest do not overflow there. */
 #ifndef ZOFF_BODY_NORM_H
 #define ZOFF_BODY_NORM_H
 

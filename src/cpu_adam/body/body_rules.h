@@ -1,5 +1,4 @@
-/* body_rules.h: the formulas of <zoff/optimizer.h> on one register of elements, over whatever vocabulary was included before.
- */
+/* body_rules.h: the formulas of <zoff/optimizer.h> on one register of elements, in the vocabulary included before. */
 #ifndef ZOFF_BODY_RULES_H
 #define ZOFF_BODY_RULES_H
 
@@ -50,7 +49,7 @@ ZOFF_KERNEL_INLINE v_f rule_momentum(const zoff_adam_consts *k, v_f g, float *m,
     return nesterov ? v_fma(v_set1(k->momentum), sum, g) : sum;
 }
 
-/* New weights of old ones `p` and scaled gradients `g`, which are elements from `i` on; their states are in m and v, where the
+/* Compute new weights from old ones `p` and scaled gradients `g`, the elements from `i` on. Their states are in m and v, if the
  * rule has them. `rule` is a constant of the caller. */
 ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule, v_f p, v_f g, float *m, float *v, size_t i,
                                   size_t left)
@@ -70,7 +69,7 @@ ZOFF_KERNEL_INLINE v_f rule_apply(const zoff_adam_consts *k, zoff_adam_rule rule
     else if (rule == ZOFF_RULE_NESTEROV || rule == ZOFF_RULE_NESTEROV_L2)
         u = rule_momentum(k, g, m, i, left, true);
 
-    if (rule_decays_weights(rule)) /* the weight is rounded once: twice, and the first would be alike in step after step */
+    if (rule_decays_weights(rule)) /* round the weight once: with two roundings the first would be the same in every step */
         return v_add(p, v_fma(v_set1(k->step_size), u, v_mul(v_set1(k->decay), p)));
     return v_fma(v_set1(k->step_size), u, p);
 }

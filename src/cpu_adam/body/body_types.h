@@ -1,4 +1,5 @@
-/* body_types.h: one register of elements of any type. The type is a constant of the caller, so no branch is left of these. */
+/* body_types.h: load and store one register of elements of any type. The type is a constant of the caller, so no branch
+ * remains. */
 #ifndef ZOFF_BODY_TYPES_H
 #define ZOFF_BODY_TYPES_H
 
@@ -19,7 +20,7 @@ ZOFF_KERNEL_INLINE void store_any(void *p, size_t i, v_f x, size_t left, zoff_dt
         v_store((float *)p + i, x, left);
 }
 
-/* Past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */
+/* Store past the caches; 16-bit types only, a whole register, aligned to v_stream_bytes(). */
 ZOFF_KERNEL_INLINE void stream_any(void *p, size_t i, v_f x, zoff_dtype dtype)
 {
     if (dtype == ZOFF_BF16)

@@ -1,10 +1,10 @@
 /* body_update.h: a step over a span of elements: load, apply the rule, store, for every combination of rule and types.
  *
- * Rule and types are constants in each loop: one function a rule, in it one loop for each type of gradients and weights. */
+ * Rule and types are constants in each loop: one function for each rule, and in it one loop for each pair of types. */
 #ifndef ZOFF_BODY_UPDATE_H
 #define ZOFF_BODY_UPDATE_H
 
-/* How many elements in front of the first place where a streaming store may go. */
+/* Elements before the first address that is aligned for a streaming store. */
 ZOFF_KERNEL_INLINE size_t update_head(const char *copy, size_t count)
 {
     const size_t past = (size_t)copy % (v_stream_bytes() ? v_stream_bytes() : 1);
@@ -15,7 +15,7 @@ ZOFF_KERNEL_INLINE size_t update_head(const char *copy, size_t count)
 ZOFF_KERNEL_INLINE void update_span(const zoff_adam_piece *piece, size_t begin, size_t count, zoff_adam_rule rule,
                                     zoff_dtype grads, zoff_dtype weights, zoff_dtype copy)
 {
-    const zoff_adam_consts k = *piece->consts; /* a copy that no store can change: its fields stay in registers */
+    const zoff_adam_consts k = *piece->consts; /* a copy that no store can alias: its fields stay in registers */
     const update_streams s = {
         .p = (char *)piece->master + begin * (weights == ZOFF_F32 ? sizeof(float) : sizeof(uint16_t)),
         .m = piece->m ? piece->m + begin : 0,
@@ -69,7 +69,7 @@ ZOFF_KERNEL_INLINE void update_by_grads(const zoff_adam_piece *piece, size_t beg
     R(MOMENTUM) R(MOMENTUM_L2) R(NESTEROV) R(NESTEROV_L2)
 /* clang-format on */
 
-/* Functions of their own, for compilers take long over very large ones. */
+/* Separate functions: compilers take very long for large ones. */
 #define R(rule)                                                                                                                \
     static __attribute__((noinline)) void update_##rule(const zoff_adam_piece *piece, size_t begin, size_t count)              \
     {                                                                                                                          \

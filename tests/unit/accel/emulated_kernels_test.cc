@@ -1,5 +1,5 @@
-// emulated_kernels_test.cc: a list for a stream is the caller's again when the call returns, with the constants and factors
-// that it names; the stream computes what the CPU does; and where memory is short nothing is begun.
+// emulated_kernels_test.cc: the caller may change a list, its constants and its factors when the call returns. The stream
+// computes the same bits as the CPU. Without memory nothing begins.
 #include "held_stream.h"
 #include "memory_fault.h"
 
@@ -13,7 +13,7 @@ namespace
 {
 enum { COUNT = 1500, PIECES = 3 };
 
-// What all four kernels work on. Two of a kind: one for the stream, one for the CPU.
+// Operands for all four kernels. Each test has two sets: one for the stream, one for the CPU.
 struct numbers {
     std::vector<float> p, m, v, sum, grads, wide;
     std::vector<uint16_t> half;

@@ -35,7 +35,7 @@ TEST(AccelHost, TellsThatItIsTheCpuOnAllNodes)
     EXPECT_EQ(0u, info.memory_bytes + info.pinned_bytes + info.pin_refused_bytes + info.bounced_bytes + info.pageable_copies);
 }
 
-// What has nothing to copy has no calls for it: whoever forgets to ask zoff_accel_in_place() dies at once.
+// Functions of the table that a device in place does not need are NULL: a caller that forgets zoff_accel_in_place() crashes.
 TEST(AccelHost, WorksInPlaceAndHasNothingElse)
 {
     const zoff_accel_ops &ops = zoff_accel_host_ops;

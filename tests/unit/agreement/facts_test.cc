@@ -40,7 +40,7 @@ zoff_status compare(small_agreement &self, const items &mine)
     return zoff_agreement_facts_compare(&self.a, items::list, &mine, "the call", "Do better");
 }
 
-// What every rank says; `make` gives the list of a rank.
+// Each rank's message; `make` gives the list of a rank.
 std::string said(unsigned size, const std::function<std::vector<item>(unsigned rank)> &make)
 {
     std::vector<std::string> words(size);

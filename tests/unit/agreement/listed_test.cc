@@ -6,7 +6,7 @@ using namespace zoff_test;
 
 namespace
 {
-// What a rank says: a trained parameter, one that is frozen, one that the engine keeps.
+// A rank's report: a trained parameter, a frozen one, and one whose weights the engine keeps.
 struct saying {
     std::string keys = std::string("train_batch_size\0"
                                    "8\0"
@@ -200,7 +200,7 @@ TEST(ListedPlan, HasTheSameTies)
     });
 }
 
-// What the second rank has changed of its first weights.
+// Compare two ranks, of which the second has other first weights.
 void compare_weights(const std::function<void(saying &s)> &make, const std::string &words)
 {
     on_ranks(2, [&](small_agreement &self, unsigned rank) {

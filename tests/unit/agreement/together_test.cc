@@ -40,7 +40,7 @@ struct opening : small_agreement {
 constexpr zoff_store_found NEW = {0, 0, false};       // no file
 constexpr zoff_store_found BEGINNING = {1, 0, false}; // the content of the beginning was committed
 
-// What all ranks decide; and what the stores do then.
+// Let all ranks decide, and check what the stores do then.
 void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std::string &words = "")
 {
     each_rank<opening>((unsigned)found.size(), [&](opening &self, unsigned rank) {

@@ -52,8 +52,8 @@ class AioCache : public testing::TestWithParam<std::string>
 INSTANTIATE_TEST_SUITE_P(Each, AioCache, testing::Values<std::string>("io_uring", "threads", "posix"),
                          [](const auto &each) { return each.param; });
 
-// 1 GiB each way. 32 MiB may lie behind the transfers and 2 requests of 16 MiB be in flight; the rest is what the kernel reads
-// ahead, 8 MiB on some machines, and keeps in one folio with it.
+// Move 1 GiB each way. The limit allows 32 MiB behind the transfers, and 2 requests of 16 MiB in flight. The rest is for
+// reading ahead: 8 MiB on some machines, in one folio with the last transfer.
 TEST_P(AioCache, StaysSmallWhereODirectIsRefused)
 {
     const size_t file = 1024 * MiB, bytes = 16 * MiB;

@@ -106,7 +106,7 @@ TEST_P(AioPieces, OtherRequestsDoNotSuffer)
     EXPECT_EQ(memcmp(in.data + 4 * block, content.data, 2 * block), 0);
 }
 
-// Whatever the count is, whole units or not, from the first byte to all but one.
+// Every short count, in whole units or not, from the first byte to all but one.
 TEST_P(AioPieces, ShortTransfersAreResumed)
 {
     for (bool writes : {false, true}) {

@@ -1,5 +1,5 @@
-// tune_keep_test.cc: results as a section of a configuration, and the file in a folder that keeps the last one: believed where
-// all of it makes sense and is of this place, never half written, and no reason to fail.
+// tune_keep_test.cc: results as a section of a configuration, and the file in a folder that stores the last one. The file is
+// used only if all of it is valid and was measured in this place. It is never half written, and never a reason to fail.
 #include "aio_fault.h"
 #include "aio_place.h"
 

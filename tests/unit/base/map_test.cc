@@ -16,7 +16,7 @@ namespace
 {
 const size_t HUGE_PAGE_BYTES = 2 << 20;
 
-// What the kernel counts for the one range that begins at `address`.
+// Huge pages in the one range that begins at `address`, as the kernel counts them.
 size_t kernel_count(const void *address)
 {
     std::ifstream smaps("/proc/self/smaps");

@@ -43,7 +43,7 @@ class Discover : public testing::Test
         unsetenv(name);
     }
 
-    // What these variables mean: a back-end, or the words of an error.
+    // The meaning of these variables: a back-end, or the words of an error.
     std::string meaning(const variables &set, bool mpi_is_up = false)
     {
         const char *backend = nullptr;

@@ -5,7 +5,7 @@ using namespace config_test;
 
 namespace
 {
-// 0: not given. What comes out, or the error, for 1 and for 2 ranks.
+// 0: not given. `want` holds the results, or the error, for 1 and for 2 ranks.
 struct batch_case {
     unsigned total, micro, steps, ranks;
     double want_total, want_micro, want_steps;

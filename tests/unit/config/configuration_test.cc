@@ -131,7 +131,7 @@ TEST(config_read, tells_numbers_from_texts)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_config_resolve", zoff_config_number(fresh.get(), "gradient_clipping", &value));
 }
 
-// What the program has set counts already while a file is read.
+// Values that the program has set count already while a file is read.
 TEST(config_read, what_was_set_before_lifts_what_the_file_would_be_refused_for)
 {
     const std::string text =

@@ -28,8 +28,8 @@ TEST(config_optimizer, decay_of_adam_and_adamw)
     }
 }
 
-// What each optimizer takes when the file leaves it open is what DeepSpeed takes, which is what the program gets from
-// zoff_optimizer_hyper_init(), but for Lion.
+// If the file leaves a value open, each optimizer takes DeepSpeed's default. zoff_optimizer_hyper_init() gives the program the
+// same value, except for Lion.
 TEST(config_optimizer, defaults_are_those_of_the_optimizer)
 {
     struct {
@@ -65,7 +65,7 @@ TEST(config_optimizer, defaults_are_those_of_the_optimizer)
             EXPECT_EQ(0, v.initial_accumulator);
             EXPECT_NE(std::string::npos, dump(config).find("optimizer.params.lr = " + std::string(c.lr) + " ")) << dump(config);
             std::string text = dump(config);
-            // What the optimizer does not have is shown only where it was given.
+            // A parameter that the optimizer does not have is shown only if it was given.
             bool given = strcmp(params, "{}") != 0;
             auto shows = [&](const char *param, const char *value) {
                 return text.find("optimizer.params." + std::string(param) + " = " + (value ? value : "")) != text.npos;

@@ -338,7 +338,7 @@ TEST(config_parse, strict_false_turns_unknown_keys_into_a_warning)
     log.expect("unknown keys, accepted because zoff.strict is false: frobnicate (1:2), optimizer.tpye (1:40)");
     auto config = resolved("{\"frobnicate\": {\"x\": 1}, \"optimizer\": {\"tpye\": 1}, \"zoff\": {\"strict\": false}}");
     EXPECT_EQ(0, number(config, "zoff.strict"));
-    // What is refused stays refused.
+    // A refused configuration stays refused.
     EXPECT_NE("", error_of("{\"amp\": {\"enabled\": true}, \"zoff\": {\"strict\": false}}", ZOFF_ERR_UNSUPPORTED));
 }
 

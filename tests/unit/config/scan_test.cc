@@ -100,7 +100,7 @@ TEST(config_scan, a_key_stands_once_but_for_remarks)
     expect_error("{\"a\": 1,\n \"b\": 2, \"a\": 3}", "t:2:10: a: this key is given twice, first at t:1:2; expected it once");
     expect_error("{\"a\": {\"x\": 1, \"\\u0078\": 1}}", "t:1:16: a.x: this key is given twice, first at t:1:8");
     expect_error("{\"a\": {\"x\": 1}, \"a\": {\"x\": 1}}", "t:1:17: a: this key is given twice");
-    // Of several the first that is met, whatever the keys.
+    // If there are several, the first one in the text counts, with any keys.
     for (const std::string key : {"a", "b", "q", "z"}) {
         for (const std::string other : {"c", "d", "r", "y"}) {
             const std::string first = "\"" + key + "\": 1, ", second = "\"" + other + "\": 1, ";

@@ -17,7 +17,7 @@ class tool : public testing::Test
   protected:
     outcome run(const std::string &arguments)
     {
-        // What stands behind <<< is its standard input; sh has no here-strings.
+        // The text behind <<< is the tool's standard input; sh has no here-strings.
         const size_t here = arguments.find("<<<");
         const std::string input = here == std::string::npos ? "" : "printf '%s' " + arguments.substr(here + 3) + " | ";
         std::string command = input + std::string(ZOFF_TOOL) + " " + arguments.substr(0, here) + " 2>" + folder.file("err");
@@ -101,7 +101,7 @@ TEST_F(tool, wrong_use_ends_with_2)
     }
 }
 
-// What --set says holds before the file is checked, wherever it stands.
+// --set applies before the file is checked, at any place on the command line.
 TEST_F(tool, set_comes_before_the_file_is_checked)
 {
     const std::string path = write("odd.json", "{\"frob\": 1, \"bar\": 2, \"optimizer\": {\"type\": \"Lamb\"}}");
@@ -164,7 +164,7 @@ TEST_F(tool, info_and_help)
     EXPECT_EQ("zoff 0.1.0\n", run("--version").out);
 }
 
-// What it finds is ready to be pasted, and to be used by whoever says "aio": "auto".
+// The results can be pasted into a configuration, and "aio": "auto" uses them.
 TEST_F(tool, tune_measures_a_folder)
 {
     outcome json = run("tune --json " + folder.path);

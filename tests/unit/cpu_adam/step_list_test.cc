@@ -20,7 +20,7 @@ std::vector<zoff_optimizer_tensor> tensors_of(std::vector<owned_tensor> &owned)
     return all;
 }
 
-// What single calls make of each.
+// Step each tensor by a call of its own.
 void step_one_by_one(std::vector<owned_tensor> &owned, int64_t t, double grad_scale)
 {
     for (auto &one : owned) {
@@ -128,7 +128,7 @@ TEST(step_list, hyper_parameters_that_say_to_be_longer_than_their_stride_are_ref
     expect_all_same(expected, actual);
 }
 
-// What a program hands over that was built when zoff_optimizer_hyper ended after `decay`.
+// A program that was built when zoff_optimizer_hyper ended after `decay` passes such structs.
 TEST(step_list, older_hyper_parameters_are_those_of_adam)
 {
     struct old_hyper {

@@ -1,5 +1,5 @@
-// step_test.cc: the public step on one tensor: every rule and type against the oracle, its errors and their words, its
-// defaults, empty tensors, callers on several threads, and that it owns the floating-point control register while it computes.
+// step_test.cc: the public step on one tensor: every rule and type against the oracle, errors and their words, defaults, empty
+// tensors, and callers on several threads. While it computes it sets the floating-point control register.
 #include "tensors.h"
 #include "zoff_test.h"
 

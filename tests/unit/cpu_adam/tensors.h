@@ -6,8 +6,7 @@
 #include "kernel_data.h"
 #include "oracle.h"
 
-// What a tensor of a step points to. Copies are deep: a copy made before a step is what the oracle, or another way to make the
-// step, begins with.
+// The arrays of a tensor. Copies are deep: from a copy made before a step the oracle, or another way to make the step, starts.
 struct owned_tensor {
     rule_case rule;
     weights_kind weights;

@@ -1,5 +1,5 @@
-// walk_test.cc: a list gives the same bits however it is cut into pieces and shared among threads, every element is worked on
-// exactly once, shares are equal in bytes, and between() comes about every 64 Ki elements on the calling thread.
+// walk_test.cc: a list gives the same bits with any cut into pieces and any number of threads. Every element is worked on
+// exactly once. Shares are equal in bytes. between() runs about every 64 Ki elements on the calling thread.
 #include "every_rule.h"
 #include "kernel_data.h"
 #include "oracle.h"
@@ -62,7 +62,7 @@ struct tensors {
         }
     }
 
-    // What a list call should make of all this, by the oracle.
+    // Compute the expected result of a list call, by the oracle.
     void expect()
     {
         for (size_t k = 0; k < counts.size(); k++) {

@@ -67,7 +67,8 @@ TEST_F(Gate, WhatFp32DoesNotHoldIsSkipped)
     }
 }
 
-// Of several gradients that are not finite the first in the list of parameters is named, with the block of 1024 elements.
+// With several gradients that are not finite, the first one in the list of parameters is named, with its block of 1024
+// elements.
 TEST_F(Gate, TheFirstPoisonOfTheListIsNamed)
 {
     std::vector<float> w(2600, 0), g(2600, 1), v(10, 0), h(10, NAN);
@@ -110,7 +111,7 @@ TEST_F(Gate, OneFactorForAllParameters)
     EXPECT_EQ(1, info.numbers.clip_factor);
 }
 
-// Of several ranks each votes with the first poison it has met; the first of the list is named, whoever it comes from.
+// Each rank votes with the first poison it has met. The first one in the list is named, from any rank.
 TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
 {
     log_catcher log;

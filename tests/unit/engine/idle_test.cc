@@ -51,7 +51,7 @@ void compete(double *rate, double *others)
     *rate = (loops[0].rate + loops[1].rate) / 2;
 }
 
-// What the engine of a process takes while it has nothing to do.
+// The cost of a process's engine while it has nothing to do.
 struct idle {
     double asleep;                 // CPU seconds in a second of sleep
     double beside;                 // and beside the trainer's loops, which take half a second on each of two cores

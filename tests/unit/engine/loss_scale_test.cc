@@ -10,8 +10,8 @@ using namespace zoff_test;
 
 namespace
 {
-// What DeepSpeed's scaler is documented to do, written down without a look at the engine. At the floor it gives up there; here
-// the overflow then counts like any other.
+// DeepSpeed's scaler as documented, written down without a look at the engine. At the floor DeepSpeed gives up; here the
+// overflow counts like any other.
 struct model {
     double scale, min;
     int64_t window;
@@ -225,8 +225,8 @@ TEST(LossScale, StopsAtTheLargestPowerOfTwo)
     EXPECT_EQ(0x1p127, engine.scale());
 }
 
-// A power of two comes out of everything that it went into: norm, clip factor, weights and states are bit for bit those of a
-// run without it, with one micro-step and with three, in fp32 and fp16 weights, with a grad_scale of the caller on top.
+// A scale by a power of two cancels exactly. Norm, clip factor, weights and states are bit for bit those of a run without it.
+// This holds with one micro-step and with three, for fp32 and fp16 weights, with a grad_scale of the caller on top.
 TEST(LossScale, LeavesNoTraceInTheNumbers)
 {
     log_catcher log;
@@ -302,7 +302,7 @@ TEST(LossScale, AnUpdateIsOneStepOfTheScale)
     }
     EXPECT_EQ(32768, engine.scale());
     EXPECT_EQ(1, engine.scaler().iterations);
-    // What is dropped has not been a step.
+    // A dropped step has not been a step.
     ASSERT_ZOFF_OK(engine.step(true));
     ASSERT_ZOFF_OK(zoff_grads_drop(engine.e.get()));
     EXPECT_EQ(1, engine.scaler().iterations);
@@ -313,7 +313,7 @@ TEST(LossScale, AnUpdateIsOneStepOfTheScale)
     EXPECT_EQ(0, engine.scaler().last_overflow);
 }
 
-// What overflows in fp16 alone is found, and the scale falls until it does not.
+// An overflow in fp16 alone is found, and the scale falls until there is none.
 TEST(LossScale, HalfPrecisionGradientsFindTheirScale)
 {
     log_catcher log;

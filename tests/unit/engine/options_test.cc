@@ -146,7 +146,7 @@ TEST_F(Merge, AShorterStructSetsNoMoreThanItHas)
     EXPECT_FALSE(e->settings.threads_asked);
 }
 
-// What the program brings is borrowed: it may close its configuration at once, and the rest after the engine.
+// Objects of the program are borrowed: it may close its configuration at once, and the others after the engine.
 TEST_F(Merge, WhatTheProgramBringsStaysItsOwn)
 {
     zoff_accel *accel_made = nullptr;

@@ -11,17 +11,17 @@ TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
         double worked, waited;
         unsigned used, most, want;
     } const cases[] = {
-        {0, 0, 2, 2, 2},         // nothing is known
-        {0.02, 0.18, 2, 2, 1},   // one alone keeps up with the disk
-        {0.04, 0.16, 1, 2, 1},   // and stays alone
-        {0.10, 0.10, 1, 2, 1},   // half of the time: a third is still free
-        {0.14, 0.06, 1, 2, 2},   // more than two thirds: the work would show
-        {0.20, 0, 2, 2, 2},      // the disk waits: all there are
-        {0.20, 0, 16, 16, 16},   // likewise
-        {1, 1, 16, 16, 13},      // half of the time with sixteen: 8 / (2/3) and the rest
-        {0.28, 0.72, 16, 16, 7}, // a fast array of drives
-        {0.001, 10, 16, 16, 1},  // hardly anything to do
-        {1, 0.3, 7, 16, 9},      // seven were too few: nine next time
+        {0, 0, 2, 2, 2},         // Nothing is known.
+        {0.02, 0.18, 2, 2, 1},   // One thread keeps up with the disk.
+        {0.04, 0.16, 1, 2, 1},   // It stays one.
+        {0.10, 0.10, 1, 2, 1},   // Half of the time: a third is still free.
+        {0.14, 0.06, 1, 2, 2},   // More than two thirds: the work would show.
+        {0.20, 0, 2, 2, 2},      // The disk waits: take all threads.
+        {0.20, 0, 16, 16, 16},   // Likewise.
+        {1, 1, 16, 16, 13},      // Half of the time with sixteen: 8 / (2/3), and one for the rest.
+        {0.28, 0.72, 16, 16, 7}, // A fast array of drives.
+        {0.001, 10, 16, 16, 1},  // Hardly any work.
+        {1, 0.3, 7, 16, 9},      // Seven were too few: nine next time.
     };
     for (const auto &c : cases)
         EXPECT_EQ(c.want, zoff_engine_threads_enough(c.worked, c.waited, c.used, c.most))
@@ -58,7 +58,7 @@ TEST(MeasureThreads, TheMachineMayChange)
     EXPECT_LE(few, 5);
 }
 
-// Whatever is measured there is at least one, and none that was not asked for.
+// Any measurement gives at least one thread, and no more than were asked for.
 TEST(UpdateThreads, AreBetweenOneAndAll)
 {
     for (double worked = 1e-6; worked < 100; worked *= 1.7) {

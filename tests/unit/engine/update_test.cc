@@ -46,8 +46,8 @@ TEST(Tiles, AreHashedAsTheyAreWritten)
     }
 }
 
-// Sizes around a tile of 256 Ki elements, in one chunk: an element that a tile forgets, or takes twice, has other bits; what
-// is hashed too early or not at all is an error of the next step, which compares.
+// Sizes around a tile of 256 Ki elements, in one chunk. An element that a tile skips or takes twice has other bits. A hash that
+// is computed too early or not at all makes the next step fail, which compares.
 TEST(Tiles, StatesInFilesAreThoseInDramAroundATile)
 {
     const size_t tile = 256 * 1024;

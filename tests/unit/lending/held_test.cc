@@ -131,7 +131,7 @@ TEST_F(Held, ABorrowedChunkIsTheSameUntilItIsGivenBack)
     EXPECT_EQ((chunks{2, 1}), held());
 }
 
-// What is read ahead and then not asked for must not take all slots for ever.
+// Chunks that are read ahead and not asked for must not occupy all slots for ever.
 TEST_F(Held, SlotsFullOfSomethingElseAreMadeFree)
 {
     t.add("a", 1024, 9);

@@ -61,7 +61,7 @@ TEST_F(Scaler, IsOneAndStaysWithoutFp16)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "fp16.enabled is false", zoff_model_loss_scale_set(m, &now));
 }
 
-// What the log says of an overflow is what happens then.
+// The log announces exactly what an overflow then does.
 TEST_F(Scaler, SaysWhatAnOverflowWillDo)
 {
     std::mt19937 random(3);

@@ -1,5 +1,5 @@
-// lr_schedule_test.cc: what the schedules make of hyper-parameters, against values worked out by hand from DeepSpeed's
-// formulas: its scheduler is stepped after an update, so update t sees iteration t - 2 and update 1 the value before the start.
+// lr_schedule_test.cc: the schedules' hyper-parameters, against values worked out by hand from DeepSpeed's formulas. DeepSpeed
+// steps its scheduler after an update: update t sees iteration t - 2, and update 1 the value before the start.
 #include "zoff_test.h"
 
 extern "C" {
@@ -12,7 +12,7 @@ using namespace zoff_test;
 
 namespace
 {
-// What a scheduler of a configuration makes of hyper-parameters in the given updates.
+// The hyper-parameters that a configured scheduler gives in these updates.
 std::vector<zoff_optimizer_hyper> scheduled(const std::string &scheduler, const std::vector<int64_t> &updates,
                                             zoff_optimizer_hyper own)
 {

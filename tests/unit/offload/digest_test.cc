@@ -1,5 +1,5 @@
-// digest_test.cc: the checksum of an array does not depend on the order in which its blocks are hashed, nor on how many threads
-// do it, nor on other arrays of its chunk, and is another one for any byte that differs.
+// digest_test.cc: the checksum of an array does not depend on the order of hashing its blocks, on the number of threads, or on
+// other arrays of its chunk. It changes with any byte.
 #include "zoff_test.h"
 
 #include <array>

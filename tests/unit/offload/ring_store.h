@@ -140,7 +140,7 @@ class Ring : public testing::Test
         return zoff_offload_store_keep(store, chunk, arrays);
     }
     void drain() { ASSERT_ZOFF_OK(zoff_offload_store_drain(store)); }
-    // What an array holds, all bytes of it the same; -1: they differ.
+    // The value of all bytes of an array; -1: they differ.
     int value_at(const char *base, size_t chunk, unsigned array)
     {
         const std::string_view bytes(base + begin_of(chunk, array), bytes_of(chunk, array));
@@ -155,7 +155,7 @@ class Ring : public testing::Test
         zoff_offload_store_release(store, chunk);
         return values;
     }
-    // What the file has of an array now.
+    // The value of an array's bytes in the file now.
     int value_in_file(size_t chunk, unsigned array)
     {
         std::vector<char> bytes(s()->chunks[chunk].bytes);

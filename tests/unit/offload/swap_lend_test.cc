@@ -169,7 +169,7 @@ TEST_F(SwapLend, ChunksAreReadAheadIntoFreeSlots)
     borrow(2);
     ASSERT_ZOFF_OK(zoff_offload_store_ahead(store, 3)) << "no slot is free";
     EXPECT_EQ(nullptr, slot_of(3));
-    // What is kept of a chunk is completed in its slot.
+    // A chunk of which the slot has a part is completed in its slot.
     zoff_offload_store_release(store, 2);
     borrow(3, 2);
     ASSERT_ZOFF_OK(zoff_offload_store_keep(store, 3, 0));

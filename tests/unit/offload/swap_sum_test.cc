@@ -125,7 +125,7 @@ TEST_F(SwapSum, AnArrayWhoseBytesHaveChangedIsFound)
     EXPECT_EQ(0u, zoff_offload_swap_sum_find_corrupt(s(), slot));
 }
 
-// What was committed stays where it is: new bytes go to the other place.
+// Committed bytes stay where they are: new bytes go to the other place.
 TEST_F(SwapSum, NewBytesGoWhereNothingIsCommitted)
 {
     open();

@@ -72,7 +72,7 @@ class batches
     small_transfer &self;
 };
 
-// What the sum of an element is: micro-batch by micro-batch, rank by rank, multiplied by weights without rounding.
+// The sum of an element: micro-batch by micro-batch, rank by rank, multiplied by weights without rounding.
 inline float sum_of(const small_transfer &self, size_t p, size_t slice, size_t k, unsigned rounds,
                     const std::function<double(unsigned rank, unsigned round)> &weight)
 {
@@ -101,7 +101,7 @@ inline void each_own_piece(const small_transfer &self, const std::function<void(
     }
 }
 
-// What the owner of an element makes of it in a step.
+// The owner's new value of an element after a step.
 inline float updated(size_t p, size_t slice, size_t k, unsigned step)
 {
     return number(99, p, slice, k, step);

@@ -97,7 +97,7 @@ TEST_F(DeviceNorm, IsPendingUntilTheSumsAreThere)
     EXPECT_EQ(1u, self.t.measure.buckets);
 }
 
-// Whatever call fails: it can be tried again, and is counted once.
+// After a failure of any call the norm can be tried again, and is counted once.
 TEST_F(DeviceNorm, CanBeTriedAgainWhereTheDeviceFails)
 {
     ASSERT_NO_FATAL_FAILURE(self.open(1024));

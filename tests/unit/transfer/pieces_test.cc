@@ -96,7 +96,7 @@ TEST_P(PiecesOfUpdate, HaveTheStatesOfTheirOptimizer)
     }
 }
 
-// Of weights that the engine keeps: in the memory of the chunk.
+// Weights that the engine keeps lie in the chunk's memory.
 TEST_F(Pieces, OfUpdateHaveTheEnginesWeights)
 {
     zoff_param_desc d = describe("owned", 40);

@@ -132,7 +132,7 @@ TEST_P(RanksCount, IsWhatWasSentSinceTheStepBefore)
     });
 }
 
-// What ranks have of the states decides what goes between them; it is chosen when the configuration is known.
+// The partition of the states decides what ranks exchange. It is chosen when the configuration is known.
 TEST(RanksPeers, GoByTheNumberOfRanksAndTheStage)
 {
     small_transfer alone;

@@ -105,7 +105,7 @@ TEST(ReduceScatterBucket, IsDoneWhenAllRanksHaveItsGradients)
     });
 }
 
-// Of a gradient that is not finite the rank is known, and where it is.
+// The error of a gradient that is not finite names its rank and its place.
 TEST(ReduceScatterBlame, IsOnTheRankWhoseGradientIsNotFinite)
 {
     for (const bool counts : {true, false}) {

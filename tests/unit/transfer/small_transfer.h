@@ -35,7 +35,7 @@ inline float get(zoff_dtype dtype, const char *at, size_t k)
     memcpy(&half, at + 2 * k, 2);
     return reference::from_16(dtype, half);
 }
-// What element k of a slice is in a round, on a rank.
+// Element k of a slice in a round, on a rank.
 inline float number(unsigned rank, size_t param, size_t slice, size_t k, unsigned round)
 {
     const uint32_t bits = (uint32_t)(k + 1 + 1009 * slice + 70001 * param + 9000011 * rank + 60000011 * round) * 2654435761u;
@@ -97,7 +97,7 @@ class small_transfer
         return parts.add(d);
     }
 
-    // What follows from the values as they are now; who adds up is the test's choice.
+    // Choose by the current values; the test chooses who adds up.
     void choose(bool replicated = false)
     {
         const zoff_sum_rule *rule = t.route.rule;
@@ -154,7 +154,7 @@ class small_transfer
         for (size_t k = 0; k < param(p).count; k++)
             put(param(p).grad_dtype, param(p).grad + slice * param(p).grad_stride, k, number(wire.rank(), p, slice, k, round));
     }
-    // What a rank's gradient is, as it comes out of its type.
+    // A rank's gradient, rounded to its type.
     float gradient(unsigned rank, size_t p, size_t slice, size_t k, unsigned round) const
     {
         return reference::rounded(param(p).grad_dtype, number(rank, p, slice, k, round));

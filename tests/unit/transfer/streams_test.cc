@@ -130,7 +130,7 @@ TEST_F(Streams, CopiesEndWithTheFirstThatFails)
     EXPECT_EQ("ijklefgh", std::string(there, 8));
 }
 
-// What goes up overwrites weights that the trainer's stream may still read.
+// An upload overwrites weights that the trainer's stream may still read.
 TEST_F(Streams, FollowTheTrainers)
 {
     ASSERT_NO_FATAL_FAILURE(self.hold(self.device.stream));

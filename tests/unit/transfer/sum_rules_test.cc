@@ -1,5 +1,5 @@
-// sum_rules_test.cc: who adds up the gradients of all ranks: the rank that owns the sum, or the communicator. What each rule
-// says of types, lengths and terms.
+// sum_rules_test.cc: who adds up the gradients of all ranks: the rank that owns the sum, or the communicator. Each rule has its
+// own types, lengths and terms.
 #include "device_transfer.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// layout_test.cc: the layout rule: streams of a chunk never start at the same place modulo a power of two that caches know,
-// whatever the chunk's length; lengths around powers of two are where a plain layout would do the worst.
+// layout_test.cc: streams of a chunk of any length never start at the same place modulo a power of two that caches use. A plain
+// layout would be worst at lengths around powers of two.
 #include "zoff_test.h"
 
 extern "C" {
@@ -57,7 +57,7 @@ void check(size_t count, bool master, bool m, bool v)
 class Layout : public testing::TestWithParam<int>
 {
 };
-// Bit 0: masters, bit 1: m, bit 2: v. What Adam, Adagrad, Lion and SGD keep of fp32 and of 16-bit weights.
+// Bit 0: masters, bit 1: m, bit 2: v. Adam, Adagrad, Lion and SGD have these states, for fp32 and for 16-bit weights.
 INSTANTIATE_TEST_SUITE_P(Streams, Layout, testing::Values(1, 2, 3, 4, 5, 6, 7));
 
 TEST_P(Layout, StreamsStartAtDifferentPages)

@@ -1,5 +1,5 @@
-// plan_test.cc: properties of the partition over random lists: every element lies in exactly one piece, pieces do not overlap
-// in any stream, cuts are at units, chunks keep their limits, streams keep their distance, whichever of them there are.
+// plan_test.cc: properties of the partition over random lists. Every element lies in exactly one piece. Pieces do not overlap
+// in any stream. Cuts are at units, chunks keep their limits, and any set of streams keeps its distance.
 #include "zoff_test.h"
 
 #include <algorithm>
@@ -151,7 +151,7 @@ bool same(const zoff_plan_piece &a, const zoff_plan_piece &b)
            a.bucket == b.bucket;
 }
 
-// What a run is for each rank: its share, and whose its elements are.
+// A run on each rank: its share, and the owners of its elements.
 void check_shares(const zoff_plan &plan, const zoff_plan_piece &run)
 {
     size_t next = run.first, first = 0;
@@ -167,9 +167,8 @@ void check_shares(const zoff_plan &plan, const zoff_plan_piece &run)
     ASSERT_EQ(run.first + run.count, next);
 }
 
-// The plans of all ranks are one partition: the parts cover every element once, parts of a bucket and the sums of the ranks
-// differ by one block at most; each rank's chunk is its part, or all of the bucket; and what a rank is told of another's part
-// is what that one owns.
+// The plans of all ranks are one partition: the parts cover every element once. Parts of a bucket, and the sums of the ranks,
+// differ by one block at most. Each rank's chunk is its part, or the whole bucket. All ranks agree on the owner of each part.
 void check_ranks(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &opts, const std::vector<owned_plan> &all)
 {
     const zoff_plan &first = all[0].plan;

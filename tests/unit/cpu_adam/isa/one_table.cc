@@ -9,7 +9,7 @@
 
 namespace
 {
-// Of a type: what rounding adds, relative and, where subnormals begin, absolute.
+// Error that rounding to a type adds: relative, and absolute where subnormals begin.
 exact::bounded stored(exact::bounded x, zoff_dtype dtype)
 {
     if (dtype == ZOFF_BF16)
