@@ -1,5 +1,5 @@
-/* aio.c: does the file queue move bytes as fast as the disk gives them? Beside fio, on the same file, in the same seconds.
- * Options, and the order of the parts: what is asked of the project first. */
+/* aio.c: the speed of the file queue beside fio, on the same file, in the same seconds. This file has the options and the order
+ * of the parts. Parts with limits come first. */
 #include "aio_bench.h"
 
 #include <signal.h>
@@ -44,7 +44,7 @@ static int parse_options(int argc, char **argv, aio_options *out)
     return bench_program_parse(argc, argv, USAGE, own, NAMES, DEFAULTS, &out->run);
 }
 
-/* The file lies beside the program: that is the disk on which people build, and no tmpfs. */
+/* Put the file beside the program: the disk that people build on, and no tmpfs. */
 static void choose_folder(aio_options *options)
 {
     static char folder[AIO_PATH];
@@ -64,7 +64,7 @@ static double share_of(const aio_options *options, unsigned i)
     return options->run.quick ? PARTS[i].quick : PARTS[i].full;
 }
 
-/* Each part has its share of what the chosen parts have together. */
+/* Divide the time between the chosen parts by their shares. */
 static int run_parts(const aio_options *options, aio_found *found)
 {
     double sum = 0, done = 0;
@@ -101,7 +101,7 @@ static int report(const aio_options *options, const aio_found *found)
                         &figures, "rounds");
 }
 
-/* The file, the huge pages and the cgroup are given back before the program ends. */
+/* Before the program ends, undo the file, the huge pages and the cgroup. */
 static void stop(int number)
 {
     aio_stopped = number;

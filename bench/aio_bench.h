@@ -1,4 +1,4 @@
-/* aio_bench.h: what the files of the file queue's benchmark share: the options, the file and the memory, who is timed. */
+/* aio_bench.h: shared by the files of the file queue's benchmark: options, file and memory, contestants. */
 #ifndef ZOFF_BENCH_AIO_BENCH_H
 #define ZOFF_BENCH_AIO_BENCH_H
 
@@ -14,13 +14,13 @@ typedef enum aio_way { WAY_READ, WAY_WRITE, WAY_MIX, WAYS } aio_way;
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-#define REQUEST_BYTES (16 * MIB) /* of the smaller of the two requests that are judged */
+#define REQUEST_BYTES (16 * MIB) /* of the smaller of the two judged requests */
 #define SMALL_BYTES (4 * REQUEST_BYTES)
-#define FILE_UNIT (64 * MIB) /* the file is a multiple of it: then every part of it is cut evenly */
+#define FILE_UNIT (64 * MIB) /* the file is a multiple of it, so that all its parts are cut evenly */
 
 typedef struct aio_options {
     uint64_t bytes;        /* of the file */
-    uint64_t block, depth; /* of our queue's pieces, and of them in flight; 0: the library's default */
+    uint64_t block, depth; /* bytes of our queue's pieces, and pieces in flight; 0: the library's default */
     const char *folder;
     bench_run run;
 } aio_options;
@@ -30,39 +30,40 @@ typedef struct aio_line {
     char name[96];
     const char *engine;    /* of fio, static text; NULL: ours */
     uint64_t block, depth; /* as in the options */
-    uint64_t request;      /* ours: bytes of a request, four for each wait; 0: one for all there is */
+    uint64_t request;      /* ours: bytes of a request, four for each wait; 0: one request for everything */
     bool small_pages;      /* memory of 4 KiB pages */
 } aio_line;
 
-/* The file, the memory, and what was found out about them. */
+/* The file, the memory and their properties. */
 typedef struct aio_place {
     const char *folder;
     char name[64], path[AIO_PATH];
     bench_streams mappings[2];
-    char *huge;              /* as many bytes as the file has, in huge pages if the system gave them */
+    char *huge;              /* as large as the file, in huge pages if the system gives them */
     char *small;             /* SMALL_BYTES of ordinary pages */
-    size_t huge_bytes;       /* of the process that are in huge pages */
-    char disk_stat[64];      /* where the system counts what the disk moves; "": it does not */
-    long pages_before;       /* /proc/sys/vm/nr_hugepages as it was; -1: not changed */
-    int pages_lock;          /* held while it is changed: two runs would put back each other's figures; -1: none */
-    bool pages_for_fio;      /* there are enough of them for its memory */
+    size_t huge_bytes;       /* of the process, in huge pages */
+    char disk_stat[64];      /* the file with the system's count of the disk's bytes; "": there is none */
+    long pages_before;       /* /proc/sys/vm/nr_hugepages before the run; -1: not changed */
+    int pages_lock;          /* held while that is changed, since two runs would restore each other's values; -1: none */
+    bool pages_for_fio;      /* enough are free for fio's memory */
     bool direct, registered; /* of our queues */
     char backend[32];
 } aio_place;
 
-/* A race of one way. The other figure of its samples is CPU seconds of the contestant's process. */
+/* A race in one direction. The second figure of its samples is CPU seconds of the contestant's process. */
 typedef struct aio_match {
     race *r;
     aio_place *place;
     aio_way way;
-    uint64_t bytes; /* that a sample moves */
-    unsigned tries; /* for a sample, until the disk works for us alone */
+    uint64_t bytes; /* bytes of a sample */
+    unsigned tries; /* tries of a sample, until the disk works for us alone */
     double pause;   /* seconds before each of our samples */
     aio_line lines[RACE_ENTRIES];
-    bool busy[RACE_ENTRIES][RACE_ROUNDS]; /* the disk worked for somebody else too, and again when the sample was repeated */
+    bool busy[RACE_ENTRIES]
+             [RACE_ROUNDS]; /* the disk worked for other processes in this sample, and again when it was repeated */
 } aio_match;
 
-/* Everything that a run found out. */
+/* Results of a run. */
 typedef struct aio_found {
     race_book book;
     aio_match matches[MOST_MATCHES];
@@ -70,23 +71,23 @@ typedef struct aio_found {
     aio_place place;
     char fio_version[64];   /* "": there is none */
     char no_fio[256];       /* why, with a way out */
-    char no_throttle[1280]; /* why the disk could not be given a known speed; "" if it could, or was not asked to */
+    char no_throttle[1280]; /* why the disk could not be limited to a known rate; "" if it could, or was not asked for */
 } aio_found;
 
-extern volatile int aio_stopped; /* number of the signal that asked the program to stop; 0 */
+extern volatile int aio_stopped; /* number of the signal that stops the program; 0: none */
 
-/* aio_place.c: make the file, write all of it once, fill the memory; `fio`: have huge pages set aside for it. 0, or -1 with a
- * message. And take all of it back. */
+/* aio_place.c. Create the file, write all of it once and fill the memory. `fio`: reserve huge pages for it. 0, or -1 with a
+ * message. Closing undoes all of it. */
 int aio_place_open(const aio_options *options, bool fio, aio_place *out);
 void aio_place_close(aio_place *place);
-double aio_place_moved(const aio_place *place); /* bytes that the disk has moved for anybody; NAN: the system does not tell */
+double aio_place_moved(const aio_place *place); /* bytes that the disk has moved for all processes; NAN: unknown */
 
-/* aio_movers.c: move `bytes`; seconds of wall and CPU time. 0, or -1 with a message. */
+/* aio_movers.c: move `bytes`; return seconds of wall and CPU time. 0, or -1 with a message. */
 int aio_ours_run(aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
 int aio_fio_run(const aio_place *place, const aio_line *line, aio_way way, uint64_t bytes, double *seconds, double *cpu);
 void aio_fio_find(aio_found *found); /* ask fio for its version */
 
-/* aio_parts.c: each part adds races. -1 with a message when something failed, which slowness is not. */
+/* aio_parts.c: each part adds races. -1 with a message for an error; slowness is none. */
 int aio_contest(const aio_options *options, double deadline, aio_found *found);
 int aio_throttle(const aio_options *options, double deadline, aio_found *found);
 int aio_pages(const aio_options *options, double deadline, aio_found *found);
@@ -95,7 +96,7 @@ int aio_sweep(const aio_options *options, double deadline, aio_found *found);
 const aio_match *aio_match_of(const aio_found *found, const char *part, aio_way way);
 /* CPU seconds of a line for 1e9 bytes, median; NAN without a sample. */
 double aio_match_cpu(const aio_match *match, unsigned index);
-/* The line of fio with the highest median rate, memory of small pages and those `taken` left out; -1: there is none. */
+/* The line of fio with the highest median rate. Lines with small pages, and those in `taken`, do not count. -1: none. */
 int aio_match_best_fio(const aio_match *match, const bool taken[RACE_ENTRIES]);
 
 void aio_judge(const aio_options *options, const aio_found *found, bench_figures *out); /* aio_judge.c */

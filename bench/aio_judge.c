@@ -1,11 +1,11 @@
-/* aio_judge.c: from races to the figures that the run is for, with what is asked of each and what makes one worthless. */
+/* aio_judge.c: compute the figures of a run from its races, with the limit of each and the reasons that make one worthless. */
 #include "aio_bench.h"
 
 #include <math.h>
 
-static const double BOUND_RATE = 1e9; /* of the disk of known speed; twice that when both ways are in use */
+static const double BOUND_RATE = 1e9; /* bytes per second of the limited disk, for each direction */
 
-/* Names of our two contestants in figures, and their places in the races. */
+/* Names of our two contestants in figures, and their indices in the races. */
 static const char *const OURS[] = {"1gib", "16mib"};
 static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
@@ -50,7 +50,7 @@ static bench_figure *add(bench_figures *out, const char *name, int sense, double
     return f;
 }
 
-/* A bound that did not bind says nothing. */
+/* A limit that did not bind proves nothing. */
 static void check_bound(bench_figure *f, const aio_match *match, int best)
 {
     const double ways = match && match->way == WAY_MIX ? 2 : 1;
@@ -61,7 +61,8 @@ static void check_bound(bench_figure *f, const aio_match *match, int best)
         bench_figures_spoil(f, "the disk was to give 1 GB/s each way, but gave fio %.2f", 1e-9 * rate);
 }
 
-/* Bandwidth of each of ours / that of fio's best line, in pairs of one round; free, or on a disk of known speed. */
+/* Bandwidth of each of our lines over that of fio's best line, in pairs of one round. The disk is free, or limited to a known
+ * rate. */
 static void judge_contest(const aio_options *options, const aio_found *found, bool bound, bench_figures *out)
 {
     enum { ENOUGH_THROTTLED = 1 };
@@ -88,13 +89,13 @@ static void judge_contest(const aio_options *options, const aio_found *found, bo
                 f, "fio had no huge pages, so it was not at its best; run as root, or raise vm.nr_hugepages by 80");
         if (bound)
             check_bound(f, match, best);
-        set_pair(f, match, (int)ours, best, !bound); /* a disk with twice that to give serves others too */
+        set_pair(f, match, (int)ours, best, !bound); /* a disk with twice that bandwidth serves other processes, too */
         bench_figures_excuse(f, found->no_fio);
         bench_figures_excuse(f, bound ? found->no_throttle : "");
     }
 }
 
-/* The dearest of the three ways. */
+/* The direction with the highest cost counts. */
 static void judge_cpu(const aio_options *options, const aio_found *found, bench_figures *out)
 {
     for (unsigned ours = 0; ours < 2; ours++) {

@@ -12,13 +12,13 @@
 
 enum { REQUESTS_A_WAIT = 4 };
 
-/* A transfer that is under way: where each direction has got to. */
+/* A transfer in progress: how far each direction has come. */
 typedef struct transfer {
     zoff_aio *queue;
     aio_way way;
-    uint64_t part, request; /* bytes of each direction; the writes of a mix are in the second half of the file */
+    uint64_t part, request; /* bytes of each direction; a mix writes to the second half of the file */
     char *memory;
-    uint64_t asked[2]; /* of reads and of writes */
+    uint64_t asked[2]; /* bytes requested, of reads and of writes */
 } transfer;
 
 /* The n-th request of a batch, with the n-th part of the memory. */
@@ -91,7 +91,7 @@ static double figure(const json_t *job, const char *part, const char *key)
     return json_number_value(json_object_get(part ? json_object_get(job, part) : job, key));
 }
 
-/* Its clock counts milliseconds. The two directions of a mix run for about the same time: the longer one counts. */
+/* fio's clock counts milliseconds. The two directions of a mix take about the same time: the longer one counts. */
 static int understand(const char *text, uint64_t bytes, double *seconds, double *cpu)
 {
     const char *brace = strchr(text, '{');
@@ -110,15 +110,14 @@ int aio_fio_run(const aio_place *place, const aio_line *line, aio_way way, uint6
 {
     static const char *const WAY_NAMES[WAYS] = {"read", "write", "rw"};
     static char text[1 << 20];
-    /* Memory of small pages is as somebody would run it who thinks no more about it; others may lack the right to pin so much.
-     */
+    /* Small pages stand for a user who changes no default. Registering memory needs a right that other users may lack. */
     const bool best = !line->small_pages, fixed = best && strcmp(line->engine, "io_uring") == 0 && geteuid() == 0;
     const int ret = bench_command(
         text, sizeof text,
         "cd \"$ZOFF_BENCH_FOLDER\" && exec fio --name=aio --filename=%s --rw=%s --ioengine=%s --bs=%llu --iodepth=%u "
         "--size=%llu "
         "--time_based=0 --direct=%d --allow_file_create=0 --thread --disk_util=0 --eta=never --output-format=json "
-        "--clocksource=clock_gettime%s%s%s 2>&1", /* the other clock is tried out first, at each start */
+        "--clocksource=clock_gettime%s%s%s 2>&1", /* fio calibrates its other clock at each start */
         place->name, WAY_NAMES[way], line->engine, (unsigned long long)line->block, (unsigned)line->depth,
         (unsigned long long)bytes, place->direct, best ? " --gtod_reduce=1 --scramble_buffers=0" : "",
         best && place->pages_for_fio ? " --iomem=mmaphuge" : "", fixed ? " --fixedbufs=1 --registerfiles=1" : "");

@@ -1,5 +1,5 @@
-/* aio_parts.c: the races. In each round everybody has one turn, and the ways take turns too. A disk that is shared drifts
- * within minutes, so what is to be compared must run within seconds. */
+/* aio_parts.c: the races. In each round every contestant has one turn, and the directions take turns, too. A shared disk drifts
+ * within minutes, so contestants must run within seconds of each other. */
 #include "aio_bench.h"
 #include "throttle.h"
 
@@ -8,9 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-static const uint64_t BOUND = 1000 * 1000 * 1000; /* bytes a second each way, of the disk of known speed */
-static const double FOREIGN_SHARE = 0.02;         /* of a sample's bytes, that the disk may move for others meanwhile */
-static const double FIO_START = 0.3;              /* seconds that fio takes before it moves anything */
+static const uint64_t BOUND = 1000 * 1000 * 1000; /* bytes per second in each direction, of the limited disk */
+static const double FOREIGN_SHARE =
+    0.02;                            /* of a sample's bytes: the most that the disk may move for other processes meanwhile */
+static const double FIO_START = 0.3; /* seconds until fio moves its first byte */
 static const char *const WAY_NAMES[WAYS] = {"read", "write", "mix"};
 
 /* --- matches --- */
@@ -76,7 +77,7 @@ static void add(aio_match *match, aio_line line)
     race_add(match->r, &(race_line){own->name, what, NULL, 1, NULL, 0, 0}, (double)match->bytes, NULL, 1);
 }
 
-/* null: what the library takes of its own accord. */
+/* null: the library chooses. */
 static json_t *chosen(uint64_t value)
 {
     return value ? json_integer((json_int_t)value) : json_null();
@@ -104,7 +105,7 @@ static void describe(const race *r, unsigned index, json_t *out)
         json_object_set_new(out, "request_bytes", json_integer((json_int_t)(line->request ? line->request : whole)));
 }
 
-/* One turn. 1: it says something; 0: the disk worked for somebody else too; -1: it failed. */
+/* Take one turn. 1: it counts; 0: the disk worked for other processes, too; -1: it failed. */
 static int take_turn(const aio_match *match, const aio_line *line, double *seconds, double *cpu)
 {
     const double before = aio_place_moved(match->place);
@@ -118,7 +119,7 @@ static int take_turn(const aio_match *match, const aio_line *line, double *secon
     return ret != 0 ? -1 : !(aio_place_moved(match->place) - before > (1 + FOREIGN_SHARE) * (double)match->bytes);
 }
 
-/* fio may lack an engine or a right: then that line stays empty. Our own queue has no such excuse. */
+/* fio may lack an engine or a right: then that line stays empty. A failure of our own queue is an error. */
 static int sample(race *r, race_entry *e, double deadline)
 {
     aio_match *match = r->user;
@@ -130,7 +131,7 @@ static int sample(race *r, race_entry *e, double deadline)
         r->retried_samples += try > 0;
     }
     if (aio_stopped || (ret < 0 && !match->lines[i].engine))
-        return -1; /* half a round is none */
+        return -1; /* a round that is not complete does not count */
     if (ret < 0)
         return 0;
     e->seconds[r->rounds] = seconds;
@@ -158,7 +159,7 @@ static aio_match *open_matches(aio_found *found, const char *part, uint64_t byte
     return first;
 }
 
-/* All ways, round after round, while another round is likely to end in time; one round in any case. */
+/* Run all directions, round after round, while one more is likely to end in time. Run at least one round. */
 static int run_rounds(aio_match *matches, uint64_t rounds, double deadline)
 {
     const double start = bench_now();
@@ -186,7 +187,7 @@ static void add_ours(aio_match *match, const aio_options *options)
     add(match, (aio_line){.block = options->block, .depth = options->depth, .request = REQUEST_BYTES});
 }
 
-/* The settings of fio that may be its best; a thinner choice when there is little time. */
+/* Add the settings of fio that may be the best; fewer of them if time is short. */
 static void add_settings(aio_match *match, bool quick)
 {
     static const char *const ENGINES[] = {"io_uring", "libaio"};
@@ -198,7 +199,7 @@ static void add_settings(aio_match *match, bool quick)
     }
 }
 
-/* The fastest lines of fio in one race are taken over into another. */
+/* Take fio's fastest lines of one race over into another. */
 static void take_best(const aio_match *from, unsigned wanted, aio_match *to)
 {
     bool taken[RACE_ENTRIES] = {false};
@@ -226,8 +227,8 @@ int aio_contest(const aio_options *options, double deadline, aio_found *found)
     return run_rounds(matches, options->run.rounds, deadline);
 }
 
-/* Against the best of the contest, which is not run anew with all its settings. The kernel lets whoever was idle catch up a
- * little: so everybody comes from a pause, fio from that of its start. */
+/* Race against fio's best settings of the contest. The kernel gives a cgroup some extra after idle time. So every contestant
+ * starts from a pause, as fio does from its start. */
 int aio_throttle(const aio_options *options, double deadline, aio_found *found)
 {
     throttle bound;
@@ -250,9 +251,9 @@ int aio_throttle(const aio_options *options, double deadline, aio_found *found)
     return ret;
 }
 
-/* --- what is told beside --- */
+/* --- figures without a limit --- */
 
-/* Memory of 4 KiB pages: ours, and fio as DeepSpeed's defaults move data (libaio, 1 MiB, 8 in flight). */
+/* Memory in 4 KiB pages: ours, and fio moving data as DeepSpeed's defaults do (libaio, 1 MiB, 8 in flight). */
 int aio_pages(const aio_options *options, double deadline, aio_found *found)
 {
     const uint64_t quarter = options->bytes / 4 / FILE_UNIT * FILE_UNIT;

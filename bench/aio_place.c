@@ -1,5 +1,5 @@
-/* aio_place.c: the one file that everybody reads and writes, and the memory. First uses are slow (blocks that were never
- * written, pages that the system has yet to find), so all of both is used once before anything is timed. */
+/* aio_place.c: the one file that all contestants read and write, and the memory. First uses are slow: of blocks that were never
+ * written, and of pages that the system has not yet allocated. So everything is used once before a measurement. */
 #include "aio_bench.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const char PAGES_FILE[] = "/proc/sys/vm/nr_hugepages";
-enum { FIO_BYTES = 160 << 20 }; /* what the largest setting of fio takes, and some to spare */
+enum { FIO_BYTES = 160 << 20 }; /* memory of fio's largest setting, with a margin */
 
 /* --- huge pages that fio maps by itself --- */
 
@@ -31,7 +31,7 @@ static int write_pages(long pages)
     return file && fclose(file) == 0 && printed > 0 ? 0 : -1;
 }
 
-/* How many pages are wanted for fio, and whether so many are free. */
+/* Compute the pages that fio needs, and return whether they are free. */
 static bool enough_pages(long *wanted)
 {
     long free_pages = 0, kib = 0;
@@ -41,7 +41,7 @@ static bool enough_pages(long *wanted)
     return *wanted && free_pages >= *wanted;
 }
 
-/* The first use of a page is dear where a hypervisor has taken it back; fio's clock must not see that. */
+/* Touch the pages once: if a hypervisor has reclaimed a page, its first use is slow, and fio's clock must not see that. */
 static void use_pages_once(void)
 {
     char *base = mmap(NULL, FIO_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
@@ -68,7 +68,7 @@ static void set_pages_aside(aio_place *place)
 
 /* --- the memory --- */
 
-/* Not zeros: there are disks that save themselves the work of those. */
+/* Do not fill with zeros: some disks skip the work for those. */
 static char *take_filled(bench_streams *mapping, uint64_t bytes)
 {
     char *memory = bench_streams_take(mapping, bytes);
@@ -96,7 +96,7 @@ static int write_file(const aio_options *options, aio_place *place)
                     zoff_aio_reserve(queue, options->bytes) == ZOFF_OK &&
                     zoff_aio_write(queue, 0, options->bytes, place->huge, &ticket) == ZOFF_OK &&
                     zoff_aio_wait(queue, ticket) == ZOFF_OK && zoff_aio_get_info(queue, &info) == ZOFF_OK;
-    place->direct = info.direct; /* fio goes the same way */
+    place->direct = info.direct; /* fio uses the same way */
     snprintf(place->backend, sizeof place->backend, "%s", ok ? info.backend : "");
     if (!ok)
         bench_fail("cannot make the file: %s; choose another folder with --folder", zoff_last_error());
@@ -104,7 +104,7 @@ static int write_file(const aio_options *options, aio_place *place)
     return ok ? 0 : -1;
 }
 
-/* Counts the whole disk, even if the file lies on a partition. */
+/* Find the counters of the whole disk, even if the file is on a partition. */
 static void find_disk(aio_place *place)
 {
     struct stat info;

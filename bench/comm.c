@@ -1,5 +1,5 @@
-/* comm.c: do operations over ranks move bytes as fast as MPI's own collectives? The same sizes, in the same seconds, by turns;
- * a sample is as long as it takes the slowest rank. */
+/* comm.c: the speed of operations over ranks beside MPI's own collectives: the same sizes, in turns, within the same seconds. A
+ * sample is the time of the slowest rank. */
 #include "comm_bench.h"
 
 #include <math.h>
@@ -14,8 +14,8 @@ static const char USAGE[] =
     "hidden: gradients over a link of 200 MB/s while a timed wait stands for the device that makes them.\n"
     "  --only LIST     parts: gather, scatter, hidden (default: all)\n";
 
-enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least that much */
-static const size_t MIBS[SIZES] = {1, 16, 64}; /* of all elements in bf16 */
+enum { SIZES = 3, CALLS_BYTES = 32 << 20 };    /* a sample moves at least this many bytes */
+static const size_t MIBS[SIZES] = {1, 16, 64}; /* size of all elements in bf16 */
 
 typedef struct contest {
     zoff_comm *comm;
@@ -86,7 +86,7 @@ static int make_data(comm_data *d, size_t mib, unsigned size, unsigned rank)
         d->bytes[i] = d->share * sizeof *d->whole;
         d->counts[i] = (int)d->share;
     }
-    for (size_t i = 0; i < d->count; i++) { /* sums of these are exact in bf16 */
+    for (size_t i = 0; i < d->count; i++) { /* their sums are exact in bf16 */
         d->floats[i] = (float)((i + rank) % 5);
         d->whole[i] = d->pieces[i] = bench_bf16(d->floats[i]);
     }
@@ -111,7 +111,7 @@ int comm_rounds(const comm_options *options, race *r, double deadline)
     return ret;
 }
 
-/* Seconds of one call, on the slowest rank. A rank that fails goes on, or the others would wait for it. */
+/* Seconds of one call, on the slowest rank. A rank that fails continues: the others would wait for it. */
 static int sample(race *r, race_entry *e, double deadline)
 {
     bool *failed = r->user;
@@ -124,7 +124,7 @@ static int sample(race *r, race_entry *e, double deadline)
     return 1;
 }
 
-/* Whether our result is MPI's, and what one operation sends / what it must send. */
+/* Check that our result equals MPI's. Return the bytes that one operation sends over those that it must send. */
 static double check(contest *c, bool scatters, bool *wrong)
 {
     comm_data *d = &c->data;
@@ -157,7 +157,7 @@ static int run_race(const comm_options *options, contest *c, bool scatters, size
     r->user = &failed;
     race_add_lines(r, CONTESTANTS, scatters ? PART_SCATTER : PART_GATHER, (double)c->data.count, c, calls ? calls : 1);
     for (race_entry *e = r->entries; e < r->entries + r->count; e++)
-        (void)sample(r, e, deadline); /* pages, connections */
+        (void)sample(r, e, deadline); /* first use: pages and connections */
     comm_rounds(options, r, deadline);
     bench_streams_close(&c->data.mapping);
     if (comm_slowest(wrong || failed) == 0)
@@ -249,7 +249,7 @@ int main(int argc, char **argv)
     if (bench_program_parse(argc, argv, USAGE, &NONE, PARTS, DEFAULTS, &options.run) != 0)
         return 2;
     int rank, size, level;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level); /* for the engine that has a thread */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level); /* one of the engines has a thread */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size < 2) {

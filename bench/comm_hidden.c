@@ -11,16 +11,16 @@
 
 enum { SLICES = 16, ELEMENTS = 1 << 20 };
 enum { AT_ONCE, AT_THE_END, BY_ITSELF };
-static const double RATE = 200e6, COMPUTE = 2; /* bytes a second; times the exchange alone */
+static const double RATE = 200e6, COMPUTE = 2; /* bytes per second; a multiple of the exchange alone */
 
 static const char CONFIG[] = "{\"gradient_accumulation_steps\": 1000000, \"zero_optimization\": {\"stage\": 2, "
                              "\"reduce_bucket_size\": 1048576}}";
 
-/* The second one has a thread that lets it go on. */
+/* Two trainers; the second engine has a thread that advances it. */
 typedef struct trainers {
     zoff_comm *comms[2];
     zoff_engine *engines[2];
-    double seconds; /* of computing */
+    double seconds; /* of the computation */
 } trainers;
 
 static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint16_t *grads, zoff_engine **out)
@@ -29,7 +29,7 @@ static int make_engine(zoff_comm *comm, bool has_thread, uint16_t *weights, uint
     return bench_engine_open(CONFIG, (zoff_engine_opts){.comm = comm, .threads = 1, .progress_thread = has_thread}, &d, 1, out);
 }
 
-/* The work of a trainer while its device computes. NULL: it only waits. */
+/* Stand in for a trainer while its device computes. NULL: no engine to advance. */
 static void compute(zoff_engine *e, double seconds)
 {
     const double end = bench_now() + seconds;
@@ -40,13 +40,13 @@ static void compute(zoff_engine *e, double seconds)
     }
 }
 
-/* Seconds from the end of computing to the end of the exchange, on the slowest rank; not finite: it failed. */
+/* Seconds from the end of the computation to the end of the exchange, on the slowest rank; not finite: it failed. */
 static double micro_batch(const trainers *t, int which, double seconds)
 {
     zoff_engine *e = t->engines[which == BY_ITSELF];
     int ret = 0;
     MPI_Barrier(MPI_COMM_WORLD);
-    for (int slice = SLICES; slice-- > 0;) { /* as a backward pass goes */
+    for (int slice = SLICES; slice-- > 0;) { /* the order of a backward pass */
         compute(which == BY_ITSELF ? NULL : e, seconds / SLICES);
         if (which != AT_THE_END)
             ret |= bench_told(zoff_grad_ready(e, 0, (size_t)slice, NULL));
@@ -73,7 +73,7 @@ static int run(const comm_options *options, trainers *t, double deadline, race *
         {NULL, NULL, NULL, 0, NULL, 0, 0}};
     trainers second = *t;
     second.engines[0] = t->engines[1];
-    (void)micro_batch(&second, AT_THE_END, 0); /* learns the order, as the first one of the other does */
+    (void)micro_batch(&second, AT_THE_END, 0); /* learns the order, as the first one's warm-up did */
     const double alone = micro_batch(t, AT_THE_END, 0), again = micro_batch(t, AT_THE_END, 0);
     t->seconds = COMPUTE * fmin(alone, again);
     MPI_Bcast(&t->seconds, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);

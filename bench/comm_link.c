@@ -1,17 +1,17 @@
-/* comm_link.c: a link of a given rate, around the transport of zoff/mpi.h. A message waits in a line until the link has had the
- * time for those before it and for itself; then it is MPI's. Nothing moves but when somebody asks. */
+/* comm_link.c: a link of a given rate, around the transport of zoff/mpi.h. A message waits in a queue until the link has had
+ * time for it and for those before it. Then MPI sends it. Messages move only when a rank polls. */
 #include "comm_bench.h"
 
 #include <stdlib.h>
 
 typedef struct link_message {
-    struct link_message *next; /* in the line */
+    struct link_message *next; /* in the queue */
     double due;
     int is_waiting, tag;
     unsigned to;
     const void *data;
     size_t bytes;
-    void *request; /* of MPI, once it is sent */
+    void *request; /* MPI's, once the message is sent */
 } link_message;
 
 typedef struct link {
@@ -20,7 +20,7 @@ typedef struct link {
     link_message *first, **last;
 } link;
 
-/* In their order, or two messages with one tag would change places. */
+/* Send in order: otherwise two messages with one tag would change places. */
 static int send_due(link *l)
 {
     while (l->first && bench_now() >= l->first->due) {

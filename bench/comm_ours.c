@@ -1,5 +1,5 @@
-/* comm_ours.c: zoff's operations over ranks as the engine makes them. They are not in the public headers, so this file alone of
- * the benchmarks looks into the library. */
+/* comm_ours.c: zoff's operations over ranks as the engine calls them. They are not in the public headers, so this file uses
+ * internal ones; no other file of bench/comm does. */
 #include "comm_bench.h"
 
 #include "comm.h"
@@ -18,7 +18,7 @@ int comm_ours_gather(zoff_comm *comm, const comm_data *data)
     return run(comm, &call);
 }
 
-/* An exchange of 16-bit pieces, and their sum in rank order in fp32. */
+/* Exchange 16-bit pieces and add them in fp32, in rank order. */
 int comm_ours_scatter(zoff_comm *comm, const comm_data *data)
 {
     zoff_comm_call call = {.kind = ZOFF_COMM_EXCHANGE, .stream = ZOFF_COMM_REDUCE, .in = data->whole, .out = data->pieces};

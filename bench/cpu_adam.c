@@ -1,5 +1,5 @@
-/* cpu_adam.c: how fast is the CPU step, and how far from what the memory allows? Options, and the order of the parts: what is
- * asked of the project first, so that a busy machine costs the rest. */
+/* cpu_adam.c: the speed of the CPU step, and its distance from the memory's limit. This file has the options and the order of
+ * the parts. Parts with limits come first, so that a busy machine costs only the others. */
 #include "cpu_adam_bench.h"
 
 #include <omp.h>
@@ -46,7 +46,7 @@ static int take_sizes(const char *text, void *ctx)
     return -1;
 }
 
-/* A name only; whether this CPU has such kernels is asked later. */
+/* Take a name only; the library decides later whether this CPU has such kernels. */
 static int take_isa(const char *text, void *ctx)
 {
     static const char *const NAMES[] = {"scalar", "avx2", "avx512", "neon", "sve"};
@@ -74,8 +74,8 @@ static int parse_options(int argc, char **argv, bench_options *out)
     return out->size_count ? 0 : take_sizes(out->run.quick ? "64Mi" : "4Ki,256Ki,4Mi,64Mi", out);
 }
 
-/* Run the parts that have limits. Each part ends when its share of the time is over; time that it leaves goes to the parts
- * behind it. `again`: add rounds to the races that exist, as long as there is time. */
+/* Run the parts that have limits. Each part ends when its share of the time is over, and leaves the rest to the parts behind
+ * it. `again`: add rounds to the existing races, as long as there is time. */
 static int run_judged(const bench_options *options, unsigned parts, const bench_arrays *a, bool again, race_book *book)
 {
     static const double ENDS[] = {0.3, 0.48, 0.68, 0.8, 0.92};
@@ -144,9 +144,10 @@ static int run_and_report(const bench_options *options)
             huge_bytes >> 20);
     json_t *root = json_pack("{s:i, s:s, s:I, s:b}", "threads", (int)book.threads, "isa", zoff_isa(), "huge_page_bytes",
                              (json_int_t)huge_bytes, "enough_clean_rounds", bench_judge_enough(&figures, PART_ANY));
-    int reported = bench_report(&options->run, root, &book, &figures, "clean_rounds"); /* also what a failed run has measured */
+    int reported =
+        bench_report(&options->run, root, &book, &figures, "clean_rounds"); /* also the measurements of a failed run */
     for (unsigned i = 0; i < figures.count && reported == 3; i++)
-        reported = figures.list[i].rounds ? 0 : 3; /* what is only told counts too */
+        reported = figures.list[i].rounds ? 0 : 3; /* figures without a limit count, too */
     race_book_free(&book);
     return ret ? 1 : reported;
 }
@@ -168,6 +169,7 @@ int main(int argc, char **argv)
         bench_fail("--isa %s: this CPU or build has no such kernels; zoff uses %s", options.isa, zoff_isa());
         return 1;
     }
-    omp_set_max_active_levels(1); /* a region inside another has one thread: so steps are timed alone */
+    omp_set_max_active_levels(
+        1); /* a parallel region inside another has one thread; that is how steps on one thread are timed */
     return run_and_report(&options);
 }

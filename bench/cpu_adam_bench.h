@@ -1,4 +1,4 @@
-/* cpu_adam_bench.h: what the files of the CPU step's benchmark share: the options, the arrays, the parts. */
+/* cpu_adam_bench.h: shared by the files of the CPU step's benchmark: options, arrays, parts. */
 #ifndef ZOFF_BENCH_CPU_ADAM_BENCH_H
 #define ZOFF_BENCH_CPU_ADAM_BENCH_H
 
@@ -10,17 +10,17 @@ enum { DTYPE_FP32 = 1, DTYPE_BF16 = 2, DTYPE_FP16 = 4, DTYPE_ANY = 7 };
 enum { PART_COMPARE = 1, PART_SWEEP = 2, PART_LISTS = 4, PART_LAYOUT = 8, PART_ANY = 15 };
 enum { MOST_SIZES = 32, ENOUGH_ROUNDS = 9 };
 enum { SHARED_FROM = 32768 }; /* elements from which a trainer's loop opens a parallel region */
-enum { BENCH_T = 10 };        /* the number of every step: pow() of it costs what pow() of another number does */
+enum { BENCH_T = 10 };        /* the number of every step; pow() costs the same for any */
 
 typedef struct bench_options {
-    size_t sizes[MOST_SIZES], largest; /* ascending; the ratios are those of the largest, and the sweep ends there */
+    size_t sizes[MOST_SIZES], largest; /* ascending; ratios are those of the largest, with which the sweep ends */
     unsigned size_count, dtypes;
-    uint64_t threads; /* 0: one for each core that the affinity mask allows */
-    const char *isa;  /* NULL: the best */
+    uint64_t threads; /* 0: one for each core in the affinity mask */
+    const char *isa;  /* NULL: the fastest */
     bench_run run;
 } bench_options;
 
-/* The arrays that compare and sweep walk over, `count` elements each; smaller sizes take their beginnings. */
+/* Arrays of `count` elements for compare and sweep; smaller sizes use their beginnings. */
 typedef struct bench_arrays {
     bench_streams mapping;
     size_t count;
@@ -28,15 +28,15 @@ typedef struct bench_arrays {
     uint16_t *g_f16, *w_f16; /* the same in fp16 */
 } bench_arrays;
 
-/* The hyper-parameters of every Adam here, zoff's and the rivals'. */
+/* The hyper-parameters of every Adam here: zoff's and the rivals'. */
 void bench_hyper_adam(zoff_optimizer_hyper *out);
 
-/* cpu_adam_cores.c: start again with the environment that measurements want, and keep the process on the CPUs that the options
- * ask for, as many as the library takes threads. 0, or -1 with a message. */
+/* cpu_adam_cores.c: restart the program with the environment that measurements need. Pin the process to as many CPUs as the
+ * library has threads, or to those in the options. 0, or -1 with a message. */
 int bench_cores_choose(bench_options *options, char **argv);
 
-/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races to the book. 0, or -1 with a message when something failed, which
- * slowness is not. */
+/* cpu_adam_compare.c, cpu_adam_parts.c: each part adds races to the book. 0, or -1 with a message for an error; slowness is
+ * none. */
 typedef enum bench_table { TABLE_STEP, TABLE_CHAIN, TABLE_OTHERS } bench_table;
 int bench_arrays_open(bench_arrays *a, size_t count);
 int bench_compare(const bench_options *options, const bench_arrays *a, bench_table table, size_t count, double deadline,
@@ -45,9 +45,9 @@ int bench_sweep(const bench_options *options, const bench_arrays *a, double dead
 int bench_lists(const bench_options *options, double deadline, race_book *book);
 int bench_layout(const bench_options *options, double deadline, race_book *book);
 
-/* cpu_adam_judge.c: form the figures. */
+/* cpu_adam_judge.c: compute the figures. */
 void bench_judge(const bench_options *options, const race_book *book, bench_figures *out);
-/* Whether every figure of a part that something is asked of comes from enough clean rounds. */
+/* Whether each figure with a limit, in these parts, has enough clean rounds. */
 bool bench_judge_enough(const bench_figures *figures, unsigned parts);
 /* The parts that need more rounds. A figure has too few, noise may have decided which side of its limit it is on, or the rival
  * was slow at a size that no cache holds. */

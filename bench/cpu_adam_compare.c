@@ -1,5 +1,5 @@
-/* cpu_adam_compare.c: zoff's step in every type and optimizer beside its rivals and its yardsticks, on arrays of one size.
- * Three races: the step itself; the unfused chain of passes; the rest. And a sweep from one element to tens of millions. */
+/* cpu_adam_compare.c: zoff's step in every type and optimizer beside its rivals and yardsticks, on arrays of one size. Three
+ * races: the step itself; the unfused chain of passes; the others. Then a sweep from one element to tens of millions. */
 #include "cpu_adam_bench.h"
 #include "cpu_adam_plain.h"
 
@@ -15,12 +15,12 @@ typedef struct setting {
     unsigned threads;
     nomath_way best[NOMATH_KINDS];
     zoff_optimizer_hyper hypers[STEPS];
-    double sum; /* of the norms, so that they cannot be left out */
+    double sum; /* sum of the norms, so that the compiler cannot drop them */
 } setting;
 
 /* --- memory --- */
 
-/* The bits of a bf16 are an ordinary number as an fp16, too. */
+/* Fill the arrays. The bits of these bf16 numbers are ordinary numbers as fp16, too. */
 int bench_arrays_open(bench_arrays *a, size_t count)
 {
     enum { FLOATS = 5, HALVES = 4 };
@@ -104,7 +104,7 @@ static int nomath(void *ctx, int kind)
     return 0;
 }
 
-/* On one thread, while the others wait in their region as busily as they do elsewhere: nested regions have one thread. */
+/* Run on one thread while the others spin in their region, as they do elsewhere: nested regions have one thread. */
 static int alone(void *ctx, int which)
 {
     const setting *s = ctx;
@@ -129,7 +129,7 @@ static int pass(void *ctx, int which)
         plain_widen(s->count, a->wide, a->g16, s->threads);
     else if (which == NORM)
         s->sum += plain_norm(s->count, a->wide, NULL, s->threads);
-    else if (which == SCALE) /* not a shrinking one: repeated, it would end in subnormals */
+    else if (which == SCALE) /* the factor is above 1: a shrinking one would end in subnormals when repeated */
         plain_scale(s->count, a->wide, 1.0f, s->threads);
     else if (which == ADAM)
         plain_adam(s->count, a->p, a->m, a->v, a->wide, &s->hypers[STEP_FP32], BENCH_T, s->threads);
@@ -167,9 +167,9 @@ static int nomath_norm_step(void *ctx, int which)
     return nomath(ctx, which);
 }
 
-/* --- the tables; neighbours are compared, so what belongs together stands together. Tags are types --- */
+/* --- the tables: contestants that are compared stand together; tags are types --- */
 
-enum { TAG_ALONE = DTYPE_ANY + 1 }; /* wants fp32, and several threads */
+enum { TAG_ALONE = DTYPE_ANY + 1 }; /* needs fp32, and several threads */
 
 /* clang-format off */
 static const race_line STEP_TABLE[] = {
@@ -231,8 +231,8 @@ static int run_heat(void *ctx, int kind)
     return 0;
 }
 
-/* Which no-math kernel is the roofline. A slow one would flatter everybody, so all that this CPU can run race on the
- * contestants' own arrays, and the fastest is the one. */
+/* Find the no-math kernel that is the roofline. A slow one would flatter every contestant. So all that this CPU can run race on
+ * the contestants' own arrays, and the fastest one counts. */
 static int find_yardstick(setting *s, nomath_kind kind, double bytes, double deadline, race_book *book)
 {
     enum { ROUNDS = 5 };
@@ -262,7 +262,7 @@ static int find_yardstick(setting *s, nomath_kind kind, double bytes, double dea
     }
     const int ret = race_run(r, ROUNDS, deadline);
     for (unsigned i = 0; i < count; i++) {
-        const double least = bench_spread_of(r->entries[i].seconds, r->rounds).min; /* noise only ever adds */
+        const double least = bench_spread_of(r->entries[i].seconds, r->rounds).min; /* noise only adds time */
         if (least < fastest) {
             fastest = least;
             s->best[kind] = ways[i];
@@ -283,7 +283,8 @@ int bench_compare(const bench_options *options, const bench_arrays *a, bench_tab
     if (table == TABLE_CHAIN && !(options->dtypes & DTYPE_BF16))
         return 0;
     set_up(&s, options, a, count);
-    for (const race_line *c = TABLES[table]; c->name && ret == 0; c++) { /* first the yardsticks that the contestants name */
+    for (const race_line *c = TABLES[table]; c->name && ret == 0;
+         c++) { /* start with the yardsticks that the contestants name */
         if (c->tags & tags && (c->run == nomath || c->run == nomath_norm_step) && !s.best[c->which].run)
             ret = find_yardstick(&s, (nomath_kind)c->which, c->bytes, heats_end, book);
         if (c->tags & tags && c->run == nomath_norm_step && ret == 0)
@@ -305,7 +306,8 @@ static int nomath_if_large(void *ctx, int kind)
     return 0;
 }
 
-/* Powers of two, or of four in a short run, and a few that are neither; smaller ones than `last`, and that one. */
+/* Sizes of the sweep: powers of two, or of four in a short run, and a few that are neither. All are below `last`, except the
+ * last. */
 static unsigned list_sizes(size_t last, bool quick, size_t sizes[64])
 {
     static const size_t ODD[] = {3, 100, 1000, 10000, 40000, 100000, 1000003};
@@ -324,9 +326,9 @@ static const race_line SWEEP_TABLE[] = {
     {"zoff", "zoff_optimizer_step", "nomath", 28, zoff, STEP_FP32, ANY_SIZE},
     {"plain", "plain loop, a parallel region for every size", "nomath", 28, plain, PLAIN, ANY_SIZE},
     {"nomath", "the streams alone, on one thread below 32768 elements", NULL, 28, nomath_if_large, NOMATH_FP32, ANY_SIZE},
-    /* From there on the two loops are one, and the faster of two noisy ones would be too fast. */
+    /* From this size on the two loops are the same, and the faster of two noisy ones would be too fast. */
     {"plain_if", "plain loop, a parallel region from 32768 elements on", "nomath", 28, plain, PLAIN_IF_LARGE, SMALL_SIZE},
-    /* Told, not judged: with more elements nobody would write it so. */
+    /* Reported without a limit: nobody writes a serial loop for more elements. */
     {"plain_serial", "plain loop without OpenMP", "nomath", 28, plain, PLAIN_SERIAL, SMALL_SIZE},
     {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
@@ -345,12 +347,13 @@ int bench_sweep(const bench_options *options, const bench_arrays *a, double dead
         races[i]->brief = true;
         race_add_lines(races[i], SWEEP_TABLE, sizes[i] < SHARED_FROM ? ANY_SIZE | SMALL_SIZE : ANY_SIZE, (double)sizes[i],
                        &all[i], 0);
-        /* In a short run small sizes, where the rivals are far apart, leave their time to the large ones. */
+        /* A short run gives less time to small sizes, at which the rivals are far apart. */
         const bool fewer = options->run.quick && sizes[i] < SHARED_FROM && rounds > ENOUGH_ROUNDS;
-        const double now = bench_now(); /* time that a size does not need is left to the others */
+        const double now = bench_now(); /* time that a size does not need goes to the next ones */
         ret = race_run(races[i], fewer ? ENOUGH_ROUNDS : rounds, now + (deadline - now) / (count - i));
     }
-    /* The smallest of many noisy ratios is too small. Where zoff seems to lose, more rounds decide, with the first ones. */
+    /* The smallest of many noisy ratios is too small. If zoff seems to lose, more rounds decide, together with the first ones.
+     */
     for (unsigned i = 0; i < count && ret == 0; i++) {
         if (race_ratio(races[i], "plain", "zoff").median < 1)
             ret = race_run(races[i], 3 * rounds, deadline);

@@ -1,5 +1,5 @@
-/* cpu_adam_cores.c: the same CPUs for everybody: the library's own team has as many threads as the loops that it is compared
- * with, on one hardware thread of each core. */
+/* cpu_adam_cores.c: the same CPUs for all contestants. The library's team and the loops beside it have the same number of
+ * threads, on one hardware thread of each core. */
 #include "cpu_adam_bench.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first hardware thread of a CPU's core; the CPU itself where the system does not tell. */
+/* The first hardware thread of a CPU's core; the CPU itself if the system does not tell. */
 static int first_sibling(int cpu)
 {
     char path[96];
@@ -18,8 +18,8 @@ static int first_sibling(int cpu)
     return first;
 }
 
-/* Keep the process on `wanted` of the CPUs that it may use, one thread of each core first, then the others when so many are
- * asked for; 0: on one of each core. The number; 0 when there are fewer. */
+/* Pin the process to `wanted` of its allowed CPUs: first one thread of each core, then the others. 0: one thread of each core.
+ * Returns their number; 0 if there are fewer than wanted. */
 static unsigned pin(unsigned wanted, const cpu_set_t *allowed)
 {
     cpu_set_t cores, chosen;
@@ -39,14 +39,14 @@ static unsigned pin(unsigned wanted, const cpu_set_t *allowed)
     return taken >= wanted && sched_setaffinity(0, sizeof chosen, &chosen) == 0 ? taken : 0;
 }
 
-/* How many threads the library takes of its own accord, as the plan of an engine tells; 0 with a message. */
+/* The number of threads that the library chooses, from the plan of an engine; 0 with a message. */
 static unsigned library_threads(void)
 {
     float value = 0, grad = 0;
     const zoff_param_desc param = bench_param(&value, &grad, 1, 1, ZOFF_F32);
     zoff_plan_info plan = {.struct_size = sizeof plan};
     zoff_engine *engine = NULL;
-    /* Before it is sealed: then it knows how small the model is. */
+    /* Ask before seal: a sealed engine knows that its model is small. */
     if (bench_told(zoff_engine_create(NULL, &engine)) != 0 || bench_told(zoff_engine_add_param(engine, &param, NULL)) != 0 ||
         bench_told(zoff_engine_plan(engine, &plan)) != 0)
         plan.threads = 0;
@@ -54,8 +54,9 @@ static unsigned library_threads(void)
     return plan.threads;
 }
 
-/* Threads that wait must spin, or the CPU time would not show whether they had their cores; and nothing else in the environment
- * may choose threads. The runtime of OpenMP reads it before main(), so the program starts itself again. */
+/* Restart the program with an environment for measurements. Waiting threads must spin: otherwise the CPU time would not show
+ * whether they had their cores. No other variable may choose threads. The OpenMP runtime reads its environment before main().
+ */
 static int start_again(const bench_options *options, char **argv)
 {
     static const char *const OTHERS[] = {"OMP_NUM_THREADS",   "OMP_PROC_BIND",        "OMP_PLACES",   "OMP_DYNAMIC",
@@ -88,7 +89,7 @@ int bench_cores_choose(bench_options *options, char **argv)
     if (!pinned)
         return bench_fail("--threads %u, but this process may use %d CPUs", asked, CPU_COUNT(&allowed));
     const unsigned taken = library_threads();
-    if (!asked && taken && taken < pinned) /* a quota of the cgroup */
+    if (!asked && taken && taken < pinned) /* a CPU quota of the cgroup */
         pinned = pin(taken, &allowed);
     options->threads = pinned;
     if (taken == pinned)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A rival below this share of its own no-math kernel is a straw man. */
+/* A rival below this share of its own no-math kernel is not a fair rival. */
 static const double HONEST_SHARE = 0.9;
 static const size_t PROMISED_SIZE = (size_t)64 << 20;
 
@@ -18,7 +18,7 @@ static void check_honest(bench_figure *f, const race *r, const char *rival)
     bench_figures_spoil(f, "%s reached only %.3f of its own no-math kernel: too slow a rival", rival, share);
 }
 
-/* Scaling of zoff over scaling of its no-math kernel: four samples of one round. */
+/* Scaling of zoff over scaling of its no-math kernel, from four samples of one round. */
 static double scaling(const race *r, unsigned k)
 {
     return race_at(r, "zoff_fp32_alone", k) / race_at(r, "zoff_fp32", k) /
@@ -42,7 +42,7 @@ static void judge_compare(const race *step, const race *chain, bench_figures *ou
     static const bench_asked BYTES[] = {
         {"bf16_vs_fp32_bytes", 1, 0.95, "bytes a second of zoff's step with bf16 gradient and copy-out / of fp32 in place",
          "zoff_fp32", "zoff_bf16"},
-        /* A larger part of its bytes are written, which memory is slower at, with math or without. */
+        /* More of its bytes are writes, which are slower in memory, with or without math. */
         {"bf16_keep_vs_fp32_bytes", 1, 0.9, "the same for bf16 weights in place, without a master", "zoff_fp32",
          "zoff_bf16_keep"}};
     static const bench_asked CHAIN = {
@@ -98,7 +98,7 @@ static void judge_sweep(const race_book *book, bench_figures *out)
     for (unsigned k = 0; k < 2; k++) {
         if (sizes && skipped)
             bench_figures_spoil(&f[k], "%u sizes had no clean round", skipped);
-        if (last_size >= (double)PROMISED_SIZE / 4) /* smaller ones may be in a cache, where the math shows */
+        if (last_size >= (double)PROMISED_SIZE / 4) /* smaller arrays may be in a cache, where the math shows */
             check_honest(&f[k], last, "plain");
     }
 }
@@ -119,14 +119,14 @@ static void judge_lists(const race_book *book, bench_figures *out)
     for (unsigned i = 0; i < 2; i++) {
         const race *r = race_of(book, "lists", i ? " x 256" : " x 1024");
         bench_figure *calls = bench_figures_add_all(out, ASKED[i], 3, r);
-        /* Its parallel regions cost the time: without math they must lose by the same limit, or the figure is void. */
+        /* The rival's parallel regions cost the time. Without math it must lose by the same limit, or the figure is void. */
         if (!(race_ratio(r, "nomath_calls", "zoff_list").median >= calls->limit))
             check_honest(calls, r, "plain_calls");
     }
     bench_figures_add(out, &ONE, race_of(book, "list_and_one", " x 1000"));
 }
 
-/* Time of an element in each partition against the middle of its round; then the worst over the best. */
+/* Time of an element in each partition over the middle of its round; then the worst over the best. */
 static void judge_layout(const race *r, const race *spacing, bench_figures *out)
 {
     static const bench_asked ASKED[] = {
@@ -149,7 +149,7 @@ static void judge_layout(const race *r, const race *spacing, bench_figures *out)
         pairs = own.count < pairs ? own.count : pairs;
     }
     bench_figure *f = bench_figures_add(out, &ASKED[0], NULL);
-    if (!isfinite(best)) /* the time was over before an engine was open */
+    if (!isfinite(best)) /* the deadline passed before an engine was open */
         pairs = 0;
     bench_figures_set(f, pairs ? worst / best : NAN, pairs);
     bench_figures_add(out, &ASKED[1], spacing);

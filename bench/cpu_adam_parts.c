@@ -1,6 +1,6 @@
 /* cpu_adam_parts.c: many small tensors: one list call against a call for each tensor, by zoff and by the plain loop, and
- * against one large tensor of as many elements. And where arrays lie: streams at equal power-of-two spacing fight for the same
- * sets of the caches, so sizes of 2^k bytes and a little more are where a layout shows. */
+ * against one large tensor. Then the layout of arrays: streams at equal power-of-two distances compete for the same cache sets.
+ * So sizes of 2^k bytes, and a little more, show the effect of a layout. */
 #include "cpu_adam_bench.h"
 #include "cpu_adam_plain.h"
 
@@ -11,10 +11,10 @@
 typedef struct tensors {
     bench_streams mapping;
     nomath_streams arenas;
-    size_t count, elements, pitch; /* tensors, elements of each, elements from one to the next */
+    size_t count, elements, pitch; /* number of tensors, elements of each, elements from one to the next */
     unsigned threads;
     zoff_optimizer_hyper hyper;
-    zoff_optimizer_tensor *list, whole; /* whole: one tensor of all elements, on the same memory */
+    zoff_optimizer_tensor *list, whole; /* `whole` is one tensor of all elements in the same memory */
     nomath_way nomath;
 } tensors;
 
@@ -47,7 +47,7 @@ static int plain(void *ctx, int which)
     return 0;
 }
 
-/* One region for all; or one for each tensor, cut as the plain loop is. */
+/* One region for all tensors, or one for each, divided as in the plain loop. */
 static int nomath(void *ctx, int which)
 {
     const tensors *t = ctx;
@@ -66,7 +66,8 @@ static int nomath(void *ctx, int which)
     return 0;
 }
 
-/* p, m, v and g as one tensor of so many elements: each is an array of its own, or they lie `pitch` bytes apart in one. */
+/* Lay p, m, v and g out as one tensor of this many elements. Each is an array of its own, or they lie `pitch` bytes apart in
+ * one. */
 static int open_arrays(tensors *t, size_t count, size_t pitch)
 {
     enum { ARRAYS = 4 };
@@ -88,8 +89,7 @@ static int open_arrays(tensors *t, size_t count, size_t pitch)
     return 0;
 }
 
-/* Each state lies in an arena of its own; a tensor begins at the next cache line but one, as an allocator with a header has it.
- */
+/* Each state has an arena of its own. A tensor begins at the next cache line but one, as after an allocator's header. */
 static int open_tensors(tensors *t, unsigned threads, size_t count, size_t elements)
 {
     enum { LINE = 16 };
@@ -124,7 +124,7 @@ static int run_list(const bench_options *options, size_t count, size_t elements,
                     race_book *book)
 {
     tensors t = {.count = 0};
-    /* fewer only where the user asked for small sizes: the ratios are void then */
+    /* fewer only if the user asked for small sizes; then the ratios are void */
     const size_t most = options->largest / elements;
     count = most < count ? (most < 8 ? 8 : most) : count;
     race *r = race_open(book, beside == BESIDE_RIVALS ? "lists" : "list_and_one", "%zu x %zu", count, elements);
@@ -162,7 +162,7 @@ static int engine_step(void *ctx, int which)
     return bench_told(zoff_step(p->engine, &p->args, NULL));
 }
 
-/* All of it in one chunk: its streams are what is measured. */
+/* Put everything into one chunk, whose streams are measured. */
 static int open_partition(partition *p, unsigned threads, size_t count, uint16_t *value, uint16_t *grad,
                           const zoff_optimizer_hyper *hyper)
 {
@@ -176,11 +176,11 @@ static int open_partition(partition *p, unsigned threads, size_t count, uint16_t
     return plan.chunk_count == 1 ? 0 : bench_fail("layout: several chunks, so streams are not 2^k bytes");
 }
 
-/* Through an engine, whose arena is the library's own. */
+/* Run engines: their arena is laid out by the library. */
 static int run_engines(const bench_options *options, size_t stream_bytes, double deadline, race_book *book)
 {
     static const struct {
-        unsigned bytes; /* what a stream has beyond 2^k */
+        unsigned bytes; /* bytes of a stream beyond 2^k */
         const char *name;
         bool quick;
     } EXTRA[] = {{0, "+0", true},       {64, "+64", true},      {256, "+256", false},   {512, "+512", true},
@@ -218,7 +218,7 @@ static int run_engines(const bench_options *options, size_t stream_bytes, double
     return ret;
 }
 
-/* Four plain arrays in one mapping of huge pages, laid back to back, as anybody would, or laid apart. */
+/* Run four plain arrays in one mapping of huge pages: back to back, as anybody would lay them, or apart. */
 static int run_arrays(const bench_options *options, size_t bytes, double deadline, race_book *book)
 {
     enum { APART = 4096 };

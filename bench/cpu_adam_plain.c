@@ -1,5 +1,5 @@
 /* cpu_adam_plain.c: the rivals, compiled as their authors compile them: -O3 -mavx2 -mfma -fno-math-errno -fopenmp, in GNU C.
- * The compiler makes vectors of the loops; stores go as they come. */
+ * The compiler vectorizes the loops and uses ordinary stores. */
 #include "cpu_adam_plain.h"
 
 #include "nomath.h"
@@ -73,13 +73,13 @@ void plain_round(size_t n, uint16_t *restrict w16, const float *restrict p, unsi
         w16[i] = to_bf16(p[i]);
 }
 
-/* Square sums as a tuned library takes them: straight through memory, into so many sums of vectors that none waits for the
- * adder, and no further than a block in fp32. */
+/* Square sums as a tuned library computes them: straight through memory, into enough vector sums to hide the adder's latency,
+ * and no longer than a block in fp32. */
 typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(32), aligned(2), may_alias));
 enum { LANES = 8, SUMS = 8, BLOCK = 8192 };
 
-/* Vector k from element i on; of bf16 two vectors are the even and the odd ones of twice as many elements. */
+/* Vector k from element i on. Two vectors of bf16 are the even and the odd elements of twice as many. */
 static inline floats load(const float *g, const uint16_t *g16, size_t i, size_t k)
 {
     if (g)

@@ -1,5 +1,5 @@
-/* device.c: how much of a step over a device is hidden: copies, norm, update and copies again, beside each of them alone.
- * Options, and the order of the run. */
+/* device.c: how much of a step over a device is hidden: copies, norm, update and copies again, beside each of them alone. This
+ * file has the options and the order of the run. */
 #include "device_bench.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static int parse_options(int argc, char **argv, device_options *out)
     return 0;
 }
 
-/* A process that takes more than there is does not get an error, it is killed. */
+/* Check the memory first: a process that takes too much gets no error, it is killed. */
 static int check_room(const device_options *options)
 {
     const double wanted = device_model_host_bytes(options->elements);
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
         if (ret == 0)
             ret = device_race(&options, &found);
         if (found.model.host_engine)
-            reported = report(&options, &found); /* also what a failed run has measured */
+            reported = report(&options, &found); /* also the measurements of a failed run */
         device_model_close(&found.model);
     }
     race_book_free(&found.book);

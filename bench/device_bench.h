@@ -1,5 +1,5 @@
-/* device_bench.h: what the files of bench/device share: the options, the model on a device and on the host, its two engines,
- * what was found out. */
+/* device_bench.h: shared by the files of bench/device: options, a model on a device and on the host, its two engines, results.
+ */
 #ifndef ZOFF_BENCH_DEVICE_BENCH_H
 #define ZOFF_BENCH_DEVICE_BENCH_H
 
@@ -26,7 +26,7 @@ typedef struct device_move {
 typedef struct device_slice {
     zoff_param param;
     size_t slice;
-    bool begins_layer;    /* the backward pass computes for a while before this gradient is there */
+    bool begins_layer;    /* the backward pass computes for a while before this gradient */
     device_move moves[2]; /* its gradient to the host, its weights to the device */
 } device_slice;
 
@@ -35,45 +35,45 @@ typedef struct device_model {
     zoff_accel *accel;
     size_t elements, layers, width, slices;
     zoff_param_desc params[DEVICE_PARAMS]; /* on the host */
-    size_t firsts[DEVICE_PARAMS];          /* where each begins, in bytes */
-    size_t bytes;                          /* of weights, and of gradients, with what aligns them */
+    size_t firsts[DEVICE_PARAMS];          /* byte offset of each */
+    size_t bytes;                          /* bytes of the weights, and of the gradients, with alignment */
     bench_streams mapping;
     char *host[2], *device[2];         /* weights and gradients */
     bool pinned[2];                    /* those on the host */
-    device_slice *backward;            /* slices in the order in which their gradients are made */
-    void *trainer, *streams[2];        /* streams: the trainer's, and two for copies */
-    zoff_engine *engine, *host_engine; /* over the memory of the device, and over that of the host */
+    device_slice *backward;            /* slices in the order of the backward pass */
+    void *trainer, *streams[2];        /* the trainer's stream, and two for copies */
+    zoff_engine *engine, *host_engine; /* over device memory, and over host memory */
 } device_model;
 enum { WEIGHTS, GRADS };
 enum { DOWN, UP };
 
-/* device_model.c: 0, or -1 with a message; what is there then is closed as usual. */
+/* device_model.c: 0, or -1 with a message. Close the model also after an error. */
 int device_model_open(size_t elements, zoff_accel *accel, device_model *out);
 void device_model_close(device_model *m);
-/* Bytes of DRAM that a model of so many elements takes, with its engines. */
+/* Bytes of DRAM that a model of this size takes, with its engines. */
 double device_model_host_bytes(size_t elements);
 
-/* device_copies.c: memory and copies as the engine makes them, which the public headers do not have. 0, or -1 with a message.
- */
+/* device_copies.c: memory and copies as the engine uses them, which are not in the public headers. 0, or -1 with a message. */
 int device_copies_alloc(zoff_accel *accel, size_t bytes, char **out);
 void device_copies_free(zoff_accel *accel, void *memory);
 int device_copies_pin(zoff_accel *accel, void *memory, size_t bytes);
 void device_copies_unpin(zoff_accel *accel, void *memory);
 int device_copies_put(zoff_accel *accel, void *stream, const device_move *move);
 
-/* Everything that a run found out. */
+/* Results of a run. */
 typedef struct device_found {
     race_book book;
-    race *race; /* the one in the book; the other figure of "update_only" is the time of its norm */
+    race *race; /* in the book; the second figure of "update_only" is the time of its norm */
     device_model model;
-    double nap, backward;           /* seconds of computing before the gradients of a layer, and of all of them */
+    double nap, backward;           /* seconds of computation before the gradients of a layer, and before all of them */
     _Atomic double over;            /* when the trainer's stream had computed the last gradient */
     zoff_step_info info, host_info; /* of the last step of each engine */
     zoff_accel_info about;
     zoff_plan_info plan;
 } device_found;
 
-/* device_race.c: run the rounds. 0, or -1 with a message; the race has what was measured until then. And form the figures. */
+/* device_race.c: run the rounds. 0, or -1 with a message; the race holds the measurements until then. And compute the figures.
+ */
 int device_race(const device_options *options, device_found *found);
 void device_judge(const device_options *options, const device_found *found, bench_figures *out);
 

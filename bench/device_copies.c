@@ -1,5 +1,5 @@
-/* device_copies.c: memory of a device, pinned memory, and copies between them as the engine makes them. They are not in the
- * public headers, so this file alone of bench/device looks into the library, and no benchmark needs CUDA's headers. */
+/* device_copies.c: device memory, pinned memory, and copies between them as the engine uses them. They are not in the public
+ * headers, so this file uses internal ones; no other file of bench/device does. No benchmark needs CUDA's headers. */
 #include "device_bench.h"
 
 #include "accel.h"

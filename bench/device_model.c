@@ -1,5 +1,5 @@
 /* device_model.c: a list of parameters like a transformer's, on a device and on the host, and an engine over each. Both have
- * the same states and take the same step; that of the host has no way to go, so its step is the update alone. */
+ * the same states and take the same step. The host's engine copies nothing, so its step is the update alone. */
 #include "device_bench.h"
 
 #include <math.h>
@@ -14,11 +14,11 @@ enum { LAYERS = 24, MANY_LAYERS = 48, ALIGN = 512, EMBEDDING = 0, ELEMENT = size
 
 double device_model_host_bytes(size_t elements)
 {
-    /* States twice; weights and gradients of the host; gradients from the device; windows and what aligns. */
+    /* Twice the states; weights and gradients of the host; gradients from the device; windows and alignment. */
     return (double)elements * (2 * 12 + 2 + 2 + 2 + 0.5);
 }
 
-/* Matrices of a layer are 12 width^2 elements, its vectors 13 width; what a whole number of layers leaves is the embedding. */
+/* A layer has 12 width^2 elements in matrices and 13 width in vectors. The remainder of the elements is the embedding. */
 static void make_list(device_model *m, size_t elements)
 {
     m->elements = elements;
@@ -53,7 +53,7 @@ static void add_slice(const device_model *m, device_slice *out, unsigned param, 
                                     [UP] = {m->device[WEIGHTS] + at, m->host[WEIGHTS] + at, bytes}}};
 }
 
-/* The last layer first, the embedding at the end, as a backward pass goes. */
+/* The order of a backward pass: the last layer first, the embedding at the end. */
 static int make_order(device_model *m)
 {
     size_t count = 0;
@@ -108,7 +108,7 @@ int device_model_open(size_t elements, zoff_accel *accel, device_model *out)
     return ret == 0 ? make_engine(out, NULL, out->host, &out->host_engine) : ret;
 }
 
-/* Streams and engines first: what is in them uses the rest. */
+/* Close streams and engines first: their work uses the memory. */
 void device_model_close(device_model *m)
 {
     zoff_engine_destroy(m->engine);

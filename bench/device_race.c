@@ -1,18 +1,18 @@
-/* device_race.c: copies, the stages of a step alone, and the whole step, by turns. A turn is timed from where its work is asked
- * for to where all of it is done; of the step with a backward pass only what comes after that pass. And the figures that
- * follow, with what is asked of each and what makes one worthless. */
+/* device_race.c: copies, the stages of a step alone, and the whole step, in turns. A turn is timed from the request of its work
+ * to its end. With a backward pass, only the time after that pass counts. Then the figures, with the limit of each and the
+ * reasons that make one worthless. */
 #include "device_bench.h"
 
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
-/* The backward pass takes this many times the way of its gradients alone, so that they can hide behind it. */
+/* Length of the backward pass, as a multiple of the download of its gradients: they can hide behind it. */
 static const double BACKWARD = 2;
 
 /* --- copies --- */
 
-/* Ask for copies in one direction, of everything at once or slice by slice. */
+/* Enqueue copies in one direction, of everything at once or slice by slice. */
 static int put(const device_model *m, int direction, bool slices)
 {
     const device_move whole[] = {{m->host[GRADS], m->device[GRADS], m->bytes},
@@ -28,7 +28,7 @@ static int wait_for(const device_model *m, int direction)
     return bench_told(zoff_accel_stream_wait(m->accel, m->streams[direction]));
 }
 
-/* Seconds of copies in one direction or, at a time, both; negative: they failed. */
+/* Seconds of copies in one direction, or in both at the same time; negative: they failed. */
 static double copy(const device_model *m, bool down, bool up, bool slices)
 {
     const double from = bench_now();
@@ -40,7 +40,7 @@ static double copy(const device_model *m, bool down, bool up, bool slices)
 
 /* --- steps --- */
 
-/* Whether a step has done what a step does. */
+/* Whether a step did its work. */
 static int check_step(const device_found *found, const zoff_step_info *info)
 {
     if (!info->skipped && info->numbers.elements_updated == found->model.elements)
@@ -74,8 +74,8 @@ static void note_end(void *ctx)
     atomic_store(&found->over, bench_now());
 }
 
-/* Put the trainer's work for one gradient into its stream. The end is noted before the last gradient is handed over, so the
- * time is known when that gradient has come. */
+/* Enqueue the trainer's work for one gradient. Before the last gradient is handed over, a host function notes the end of the
+ * work. So the time is known when that gradient arrives. */
 static int compute(device_found *found, size_t i)
 {
     const device_model *m = &found->model;
@@ -87,7 +87,7 @@ static int compute(device_found *found, size_t i)
     return ret;
 }
 
-/* A step after a backward pass that takes its time or none. Seconds from its end, or from its start. */
+/* Take a step after a backward pass, or without one. Seconds from the end of the pass, or from the start. */
 static double take_step(device_found *found, bool computes)
 {
     const device_model *m = &found->model;
@@ -108,9 +108,9 @@ static double take_step(device_found *found, bool computes)
     return check_step(found, &found->info) == 0 ? end - from : -1;
 }
 
-/* A step is as long as its update and hides how fast both directions are at a time. This turn measures it where the engine does
- * little else: the engine makes weights of their masters and uploads them. The gradients beside them are copies of this
- * program, for an engine that was handed gradients refuses zoff_params_push(). */
+/* Seconds of both directions at the same time, while the engine does little else: it makes weights of their masters and uploads
+ * them. The gradients beside them are copies by this program, because an engine that has gradients refuses zoff_params_push().
+ */
 static double duplex(const device_model *m)
 {
     const double from = bench_now();
@@ -123,7 +123,7 @@ static double duplex(const device_model *m)
 
 enum { COPY_DOWN, COPY_UP, COPY_BOTH, DOWN_ONLY, UP_ONLY, UPDATE_ONLY, STEP, VISIBLE, DUPLEX };
 
-/* Bytes are those between the device and the host, an element; tags are parts. */
+/* Bytes are those between device and host, for each element; tags are parts. */
 static const race_line TABLE[] = {
     {"copy_down", "one copy of all gradients", NULL, 2, NULL, COPY_DOWN, PART_COPIES},
     {"copy_up", "one copy of all weights", NULL, 2, NULL, COPY_UP, PART_COPIES},
@@ -157,7 +157,7 @@ static int sample(race *r, race_entry *e, double deadline)
     return e->seconds[r->rounds] < 0 ? -1 : 1;
 }
 
-/* Each once and untimed: pages, connections, the way of gradients that says how long the backward pass is. */
+/* Take each turn once, untimed, for pages and connections. The download of gradients sets the length of the backward pass. */
 static int warm_up(device_found *found)
 {
     const double first = take_turn(found, DOWN_ONLY), again = first < 0 ? first : take_turn(found, DOWN_ONLY);
@@ -194,7 +194,7 @@ static double wall_over_slowest(const race *r, unsigned k)
     return race_at(r, "step", k) / longest(r, k, race_at(r, "update_only", k));
 }
 
-/* The norm of gradients on a device is the device's work; of those on the host it is part of the step. */
+/* On a device the norm of gradients is the device's work; on the host it is part of the step. */
 static double wall_over_kernels(const race *r, unsigned k)
 {
     const race_entry *update = race_find(r, "update_only");
@@ -228,7 +228,7 @@ static const struct {
       "update_only"},
      NULL}};
 
-/* Counts, which are the same on any machine. */
+/* Counts, which are the same on every machine. */
 static void judge_counts(const device_found *found, bench_figures *out)
 {
     static const bench_asked COUNTS[] = {
@@ -247,7 +247,7 @@ static void judge_counts(const device_found *found, bench_figures *out)
 
 void device_judge(const device_options *options, const device_found *found, bench_figures *out)
 {
-    static const size_t LEAST_ELEMENTS = (size_t)256 << 20; /* below, what a copy costs beside its bytes is seen */
+    static const size_t LEAST_ELEMENTS = (size_t)256 << 20; /* with fewer elements the fixed cost of a copy shows */
     *out = (bench_figures){.missing = "not among the parts of this run"};
     for (unsigned i = 0; i < sizeof SPEEDS / sizeof SPEEDS[0]; i++) {
         bench_figure *f = bench_figures_add_values(out, &SPEEDS[i].asked, found->race, SPEEDS[i].value);

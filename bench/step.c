@@ -1,5 +1,5 @@
-/* step.c: how long does a step take whose states are on a disk, and how far is that from what the disk and the memory allow?
- * Options, and the order of the parts. */
+/* step.c: the time of a step with states on a disk, and its distance from the limits of the disk and the memory. This file has
+ * the options and the order of the parts. */
 #include "step_bench.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ static int parse_options(int argc, char **argv, step_options *out)
     return 0;
 }
 
-/* Files of all contestants are there at a time. */
+/* The files of all contestants exist at the same time. */
 static int check_room(const step_options *options)
 {
     enum { TIMES = 8 };
@@ -58,7 +58,7 @@ static int check_room(const step_options *options)
                       options->path, 1e-9 * room, 1e-9 * wanted);
 }
 
-/* Processes that want a CPU each for as long as this one lives. */
+/* Start processes that each use a CPU as long as this one lives. */
 static int start_busy(uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 {
     static step_found found = {.agree = -1, .book.enough = ENOUGH_ROUNDS};
     step_options options;
-    /* How this program starts itself again for a part. */
+    /* The program starts itself again in this way for a part. */
     if (argc == 4 && strcmp(argv[1], "--rss-of") == 0)
         return step_rss_child(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10));
     if (argc == 5 && strcmp(argv[1], "--paths-of") == 0)
@@ -165,7 +165,8 @@ int main(int argc, char **argv)
         return 2;
     if (options.busy != UINT64_MAX && start_busy(options.busy) != 0)
         return 1;
-    const int ret = run_parts(&options, &found), reported = report(&options, &found); /* also what a failed run has measured */
+    const int ret = run_parts(&options, &found),
+              reported = report(&options, &found); /* also the measurements of a failed run */
     race_book_free(&found.book);
     return ret ? 1 : reported;
 }

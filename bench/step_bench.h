@@ -1,4 +1,4 @@
-/* step_bench.h: what the files of the step's benchmark share: the options, the model, the contestants, what was found out. */
+/* step_bench.h: shared by the files of the step's benchmark: options, model, contestants, results. */
 #ifndef ZOFF_BENCH_STEP_BENCH_H
 #define ZOFF_BENCH_STEP_BENCH_H
 
@@ -8,38 +8,38 @@
 
 enum { PART_RACE = 1, PART_THROTTLE = 2, PART_RSS = 4, PART_PATHS = 8, PART_LOOP = 16, PART_WINDOWS = 32, PART_ANY = 63 };
 enum { STEP_PATH = 4096, STEP_REASON = 256, ENOUGH_ROUNDS = 3, ENOUGH_LOOPS = 15, WINDOW_CHUNKS = 1024 };
-#define STEP_WEIGHT 0.02f /* the size of weights before the first step */
+#define STEP_WEIGHT 0.02f /* standard deviation of the weights before the first step */
 #define STEP_LARGE_LOOP ((size_t)124000000)
 
 typedef struct step_options {
     uint64_t elements;     /* of the model; 12 bytes of states each */
-    uint64_t budget_share; /* states / this are the DRAM that may hold them */
-    uint64_t busy;         /* processes that compute beside it; UINT64_MAX: it is to be alone */
+    uint64_t budget_share; /* bytes of states over the DRAM that may hold them */
+    uint64_t busy;         /* processes that compute meanwhile; UINT64_MAX: this one must be alone */
     const char *path;      /* an existing folder on the disk in question */
     bench_run run;
 } step_options;
 
-/* Weights and gradients, bf16, that all contestants share: each writes the same weights. */
+/* bf16 weights and gradients, shared by all contestants: each writes the same weights. */
 typedef struct step_model {
     bench_streams mapping;
     size_t elements;
     uint16_t *weights, *grads;
-    zoff_optimizer_hyper hyper; /* the same as step_engine's configuration says */
+    zoff_optimizer_hyper hyper; /* the same as in step_engine's configuration */
 } step_model;
 
-/* An engine of zoff with one parameter, number 0, and its count of steps. */
+/* An engine of zoff with one parameter, number 0, and its number of steps. */
 typedef struct step_engine {
     zoff_engine *engine;
     zoff_plan_info plan;
-    char folder[STEP_PATH];            /* of its own, "" on the host */
-    double aio_block_bytes, aio_depth; /* as the configuration has them */
+    char folder[STEP_PATH];            /* its own, "" on the host */
+    double aio_block_bytes, aio_depth; /* as in the configuration */
     int64_t steps;
-    unsigned sample_steps, in_sample; /* a sample has so many steps, and what is in flight after it belongs to it */
+    unsigned sample_steps, in_sample; /* steps of a sample; work in flight after the last one belongs to the sample */
     uint64_t read_bytes, write_bytes; /* of the last step, from files */
 } step_engine;
 
 typedef struct step_engine_opts {
-    const char *const *paths; /* folders; each engine makes one of its own in each */
+    const char *const *paths; /* folders; each engine creates its own in each */
     unsigned path_count;      /* 0: states in DRAM */
     uint64_t host_bytes;      /* zoff.host_memory; 0: the default */
     size_t chunk_elements;    /* sub_group_size; 0: the default */
@@ -49,7 +49,7 @@ typedef struct step_engine_opts {
 /* step_model.c. Functions that open something return 0, or -1 with a message. `name` is the name of the engine's folder. */
 int step_model_open(size_t elements, step_model *out);
 int step_engine_open(const step_model *m, const char *name, const step_engine_opts *opts, step_engine *out);
-int step_engine_step(void *engine, int which); /* a contestant's turn */
+int step_engine_step(void *engine, int which); /* takes a contestant's turn */
 void step_engine_close(step_engine *e);
 
 /* The same reads and writes as a step of `like`, on its own file, through zoff's public queue, without an update. Each byte is
@@ -66,7 +66,7 @@ int step_io_open(const step_engine *like, step_io *out); /* `like` has taken a s
 int step_io_turn(void *io, int which);
 void step_io_close(step_io *io);
 
-/* Somebody's optimizer states, to be compared with somebody else's after as many steps. */
+/* The optimizer states of a contestant, for comparing them after the same number of steps. */
 typedef struct step_states {
     const char *name;
     void *ctx;
@@ -75,53 +75,53 @@ typedef struct step_states {
     const int64_t *steps;
 } step_states;
 
-/* Everything that a run found out. */
+/* Results of a run. */
 typedef struct step_found {
     race_book book;
-    zoff_plan_info small, cached, resident; /* of the engines with the small and the large budget, and with all in DRAM */
-    uint64_t step_bytes;                    /* read from files by a step of the small one, and as many written */
-    unsigned threads, compared;             /* contestants that were compared with the first */
-    int agree;                              /* 1: all contestants have the same states, 0: not, -1: nobody looked */
-    bool direct, in_memory;                 /* O_DIRECT is in force; the folder is a tmpfs */
-    bool locked;                            /* the rivals' buffers, and their pages: */
+    zoff_plan_info small, cached,
+        resident;               /* of the engines with the small and the large budget, and with everything in DRAM */
+    uint64_t step_bytes;        /* bytes that a step of the small one reads from files; it writes as many */
+    unsigned threads, compared; /* contestants that were compared with the first one */
+    int agree;                  /* 1: all contestants have the same states; 0: not; -1: not compared */
+    bool direct, in_memory;     /* O_DIRECT is in use; the folder is a tmpfs */
+    bool locked;                /* the rivals' buffers, and their pages: */
     size_t plain_huge, thp_huge, buffer_bytes;
-    double rss[2];        /* MiB beside weights and gradients: of the small model and of ten times it */
+    double rss[2];        /* MiB beside weights and gradients, of the small model and of one ten times as large */
     double windows[2][2]; /* bytes read, and written, over those of the states: all kinds of a window before the next one, and
                              kind by kind; 0: not measured */
-    size_t loop_elements; /* of the large model beside a trainer's own loop */
+    size_t loop_elements; /* elements of the large model beside a trainer's own loop */
     char disagree[STEP_REASON], no_rivals[STEP_REASON], no_persist[STEP_REASON], no_throttle[STEP_REASON], no_rss[STEP_REASON],
         no_paths[STEP_REASON], no_windows[STEP_REASON];
 } step_found;
 
-/* Optimizer states in files of their own for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its
- * contestants to the races "rivals" and "extra", and takes a turn to warm up. `group_elements` is a multiple of 1024. 0, or -1
- * with no_rivals. */
+/* Optimizer states in files for each sub-group and tensor, moved as DeepSpeed's two swappers do. Adds its contestants to the
+ * races "rivals" and "extra", and warms up with one turn. `group_elements` is a multiple of 1024. 0, or -1 with no_rivals. */
 int step_swapper_open(const step_model *m, const char *folder, size_t group_elements, step_found *found, step_states *out);
 void step_swapper_close(void);
 
-/* The parts; -1 with a message when something failed that should not. */
+/* The parts; -1 with a message for an error. */
 int step_race(const step_options *options, const char *folder, step_found *found);
 int step_rss(const step_options *options, step_found *found);
 int step_paths(const step_options *options, step_found *found);
 int step_loop(const step_options *options, step_found *found);
 int step_windows(const step_options *options, const char *folder, step_found *found);
-/* Run one part in a process of its own: the memory of one engine, or two paths. Returns the exit status. */
+/* Run one part in its own process: the memory of one engine, or two paths. Returns the exit status. */
 int step_rss_child(size_t elements, uint64_t budget);
 int step_paths_child(size_t elements, unsigned rounds, double seconds);
 
-/* step_own_loop.c: Adam as the author of a trainer writes it, compiled as such an author compiles it: -Ofast, OpenMP. Step t of
- * AdamW: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0.01. Below 32 Ki elements by the calling thread. */
+/* step_own_loop.c: Adam as the author of a trainer writes and compiles it: -Ofast, OpenMP. Step t of AdamW: lr 1e-3, betas 0.9
+ * and 0.999, eps 1e-8, weight_decay 0.01. Below 32 Ki elements it runs on the calling thread. */
 void step_own_loop(size_t n, float *restrict p, float *restrict m, float *restrict v, const float *restrict g, int t);
-/* A piece of work of one thread; and the trainer's work between two steps: each thread of its runtime does that piece. */
+/* A piece of work of one thread. Between two steps each thread of the trainer's runtime does one such piece. */
 double step_own_compute(size_t turns);
 double step_own_backward(size_t turns);
 
-/* Make a folder of our own under `path`, which children find as ZOFF_BENCH_FOLDER. 0, or -1 with a message. */
+/* Create a folder under `path`, which children find as ZOFF_BENCH_FOLDER. 0, or -1 with a message. */
 int step_folder_make(const char *path, char *out);
-/* A signal that ends the program closes step_throttle first, and may remove that folder. */
+/* On a signal that ends the program, close step_throttle and, if `removes`, remove that folder. */
 void step_folder_guard(bool removes);
 void step_folder_remove(void);
-extern throttle step_throttle; /* of this process; it can have one only */
+extern throttle step_throttle; /* of this process; there is only one */
 
 void step_judge(const step_options *options, const step_found *found, bench_figures *out);
 

@@ -1,8 +1,7 @@
-/* step_children.c: what must not be measured in a process that has done other things before. Whether the memory of an engine
- * depends on the size of the model: two processes with the same budget, one with a model ten times as large. And one drive and
- * two: each is a loop device over a file of the benchmark's folder with a file system of its own, and the kernel bounds both
- * alike. All of that happens in a process with a mount namespace of its own: when it ends, however it ends, mounts and devices
- * are gone. */
+/* step_children.c: measurements that need a fresh process. First: does an engine's memory depend on the size of the model? Two
+ * processes have the same budget, one of them a model ten times as large. Second: one drive and two. Each is a loop device over
+ * a file in the benchmark's folder, with its own file system, and the kernel limits both alike. That process has its own mount
+ * namespace, so mounts and devices are gone when it ends, in any way. */
 #include "step_bench.h"
 
 #include <math.h>
@@ -12,10 +11,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const uint64_t RATE = 300 * 1000 * 1000; /* of each drive, each way: two together are slower than the disk below */
+static const uint64_t RATE =
+    300 * 1000 * 1000; /* of each drive in each direction: two together are slower than the disk below */
 enum { LARGER = 10, LINE = 4096, DRIVES = 2, MOST_ELEMENTS = 16 << 20, STEPS = 2 /* in a sample */ };
 
-/* Cut a text down to its last line: what a child says in the end. */
+/* Cut a text down to its last line, the child's result. */
 static char *last_line(char *text)
 {
     while (text[0] && text[strlen(text) - 1] == '\n')
@@ -24,7 +24,7 @@ static char *last_line(char *text)
     return start ? start + 1 : text;
 }
 
-/* Whether `share` of the run's time has passed; then `reason` says so. */
+/* Whether `share` of the run's time has passed; if so, write `reason`. */
 static bool is_late(const step_options *options, double share, char *reason)
 {
     if (bench_now() < bench_run_deadline(&options->run, share))
@@ -63,7 +63,8 @@ int step_rss_child(size_t elements, uint64_t budget)
 int step_rss(const step_options *options, step_found *found)
 {
     const size_t large = options->elements;
-    const uint64_t budget = 3 * sizeof(float) * large / LARGER / 2; /* half of the small model's states: it streams, too */
+    const uint64_t budget =
+        3 * sizeof(float) * large / LARGER / 2; /* half of the small model's states, so that it streams, too */
     if (is_late(options, 0.85, found->no_rss))
         return 0;
     for (unsigned i = 0; i < 2; i++) {
@@ -82,7 +83,8 @@ int step_rss(const step_options *options, step_found *found)
 
 /* --- drives --- */
 
-/* Files of so many bytes as loop devices, formatted and mounted. Detached at once, one lives as long as it is mounted. */
+/* Create files of this size as loop devices, formatted and mounted. A device that is detached at once lives as long as its
+ * mount. */
 static const char DRIVES_SCRIPT[] = "exec unshare --mount --propagation private sh -ec '"
                                     "  cd \"$ZOFF_BENCH_FOLDER\";"
                                     "  for drive in drive0 drive1; do"
@@ -96,7 +98,8 @@ static const char DRIVES_SCRIPT[] = "exec unshare --mount --propagation private 
 static const race_line LINES[DRIVES] = {{"one_path", "states on one drive", NULL, 24, step_engine_step, 0, 0},
                                         {"two_paths", "the same states on two", NULL, 24, step_engine_step, 0, 0}};
 
-/* While one works, the other's drive is idle, for which the kernel makes up: that is gone after a step. */
+/* While one contestant works, the other's drive is idle, and the kernel makes up for idle time. That effect is gone after one
+ * step. */
 static int race_paths(step_engine engines[DRIVES], const char *const paths[DRIVES], unsigned rounds, double seconds)
 {
     static race r;
@@ -107,7 +110,7 @@ static int race_paths(step_engine engines[DRIVES], const char *const paths[DRIVE
     }
     if (throttle_open(&step_throttle, paths[0], RATE) != 0 || throttle_add(&step_throttle, paths[1], RATE) != 0)
         return bench_fail("no throttle: %s", step_throttle.reason);
-    for (unsigned i = 0; i < DRIVES; i++) { /* the kernel grants what was left unused before */
+    for (unsigned i = 0; i < DRIVES; i++) { /* the kernel grants what was not used before */
         if (step_engine_step(&engines[i], 0) != 0)
             return -1;
     }
@@ -126,7 +129,7 @@ int step_paths_child(size_t elements, unsigned rounds, double seconds)
     step_model model;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     step_folder_guard(false);
-    if (getppid() == 1 || !folder || step_model_open(elements, &model) != 0) /* who started it may be gone already */
+    if (getppid() == 1 || !folder || step_model_open(elements, &model) != 0) /* the parent may be gone already */
         return 1;
     int ret = 0;
     for (unsigned i = 0; i < DRIVES; i++)

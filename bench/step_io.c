@@ -1,5 +1,5 @@
-/* step_io.c: the transfers of a step and nothing else: what the disk allows. And the benchmark's own folder, and what becomes
- * of it when the program is stopped. */
+/* step_io.c: the transfers of a step and nothing else: the limit of the disk. Also the benchmark's folder, and its removal when
+ * a signal stops the program. */
 #include "step_bench.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ int step_io_open(const step_engine *like, step_io *out)
     *out = (step_io){.chunk_bytes = like->plan.chunk_bytes,
                      .slots = like->plan.slots < MOST_SLOTS ? like->plan.slots : MOST_SLOTS};
     const size_t bytes = out->slots * out->chunk_bytes;
-    /* Every byte is written once before anything is timed, as the engine does with its own file, which has no name. */
+    /* Write every byte once before a measurement, as the engine does with its own file. The file has no name. */
     if (!like->read_bytes ||
         bench_command(text, sizeof text,
                       "cd \"$ZOFF_BENCH_FOLDER\" && head -c %llu /dev/urandom 2>&1 >io_only && sync io_only 2>&1",
@@ -53,7 +53,7 @@ int step_io_open(const step_engine *like, step_io *out)
     return 0;
 }
 
-/* Begin or end what a slot has to do; whether it moved on. `next` is the chunk to read, `written` counts. */
+/* Begin or finish the work of a slot; return whether it advanced. `next` is the chunk to read, `written` counts chunks. */
 static bool advance(step_io *io, unsigned at, slot *s, size_t *next, size_t *written, zoff_status *status)
 {
     char *memory = io->memory + at * io->chunk_bytes;
@@ -105,7 +105,7 @@ void step_io_close(step_io *io)
 /* --- the folder --- */
 
 throttle step_throttle;
-static bool keeps_folder; /* the thread below is not to remove it */
+static bool keeps_folder; /* the thread below must not remove it */
 
 void step_folder_remove(void)
 {
@@ -113,7 +113,7 @@ void step_folder_remove(void)
     (void)bench_command(text, sizeof text, "rm -rf --one-file-system \"$ZOFF_BENCH_FOLDER\"");
 }
 
-/* Files of the size of a model must not stay behind. All threads block these signals; this one waits for them. */
+/* Files of the size of a model must not stay behind. All threads block these signals, and this one waits for them. */
 static void *await_signal(void *ctx)
 {
     const sigset_t *set = ctx;

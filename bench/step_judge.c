@@ -1,16 +1,17 @@
-/* step_judge.c: from races to the figures that the run is for, with what is asked of each and what makes one worthless. */
+/* step_judge.c: compute the figures of a run from its races, with the limit of each and the reasons that make one worthless. */
 #include "step_bench.h"
 
 #include <math.h>
 
-/* States are this many times the DRAM that they go through, in so many chunks, or nothing is streamed to speak of. */
+/* States are at least this many times the DRAM for them, in at least this many chunks; otherwise hardly anything is streamed.
+ */
 enum { LEAST_RATIO = 8, LEAST_CHUNKS = 40 };
 static const size_t LEAST_ELEMENTS = (size_t)16 << 20; /* chunks of 4.8 MiB */
 
-/* Figures depend on the size of the model, and on other traffic on the disk. */
+/* A figure depends on the size of the model, or on other processes' traffic on the disk. */
 enum { ABOUT_SIZE = 1, ABOUT_DISK = 2 };
 
-/* Time of the step over that of the longer of its two halves; a throttled race has one. */
+/* Time of the step over that of the longer of its two halves; a throttled race has one half. */
 static double wall_over_io(const race *r, unsigned k)
 {
     const double io = race_at(r, "io_only", k);
@@ -44,7 +45,7 @@ static void judge_step(const step_found *found, bench_figures *out)
     bench_figures_excuse(&f[1], found->no_persist);
 }
 
-/* A yardstick with plain pages has plain pages, one with huge pages has those. */
+/* Compare plain pages with plain pages, and huge pages with huge pages. */
 static void judge_rivals(const step_found *found, bench_figures *out)
 {
     static const bench_asked ASKED[] = {
@@ -140,7 +141,7 @@ static void judge_windows(const step_found *found, bench_figures *out)
     }
 }
 
-/* Reasons for which no figure about the disk counts. */
+/* Reasons that make every figure about the disk void. */
 static void check_disk(const step_found *found, bench_figure *f)
 {
     const double host = (double)found->small.host_bytes, states = (double)found->small.state_bytes;

@@ -1,5 +1,5 @@
-/* step_loop.c: a trainer with states in DRAM, beside the same trainer with an Adam loop of its own: small models, where waking
- * and bookkeeping would be seen, and a large one, where each byte is. */
+/* step_loop.c: a trainer with states in DRAM, beside the same trainer with an Adam loop of its own. Small models show the cost
+ * of waking threads and of bookkeeping, a large one shows the cost of bytes. */
 #include "step_bench.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct trainer {
     size_t elements;
     float *weights, *grads, *m, *v;
     zoff_engine *engine; /* NULL: it has a loop of its own */
-    size_t turns;        /* of its computing, before each step */
+    size_t turns;        /* of computation before each step */
     int steps;
 } trainer;
 
@@ -54,7 +54,7 @@ static int open_engine(trainer *t, bool looks)
     return bench_engine_open(text, (zoff_engine_opts){.threads = 0}, &param, 1, &t->engine);
 }
 
-/* Moments of its own for the loop; those of an engine are the engine's. */
+/* The loop has moments of its own; an engine has its own. */
 static int open_trainer(size_t elements, size_t turns, bool loop, bool looks, trainer *t)
 {
     const unsigned arrays = loop ? 4 : 2;
@@ -79,7 +79,7 @@ static double thread_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Turns that take a thread so long, of its own time: a busy machine does not matter. */
+/* The number of turns that take a thread this long in CPU time, which a busy machine does not change. */
 static size_t turns_of(double seconds)
 {
     for (size_t turns = 1 << 14;;) {
@@ -109,8 +109,8 @@ static const race_line LARGE[] = {{"engine", "zoff's step, zoff.skip_nonfinite f
                                   {"engine_looks", "zoff's step, which looks for inf and nan first", NULL, 0, step, 0, LOOKS},
                                   {NULL, NULL, NULL, 0, NULL, 0, 0}};
 
-/* At least as many rounds as are asked for, unless somebody wants only a glance. Before each sample the trainer computes, as it
- * does before each step: its threads spin then, or do not. */
+/* Run at least as many rounds as are asked for, unless the run is a quick one. Before each sample the trainer computes, as it
+ * does before each step: after that its threads spin, or sleep. */
 static int race_trainers(const step_options *options, const race_line *lines, size_t large, double deadline, race *r)
 {
     static const race_line ALONE = {"step_1k", "zoff's step of 1,000 parameters alone", NULL, 0, step, 0, 0};
@@ -120,8 +120,8 @@ static int race_trainers(const step_options *options, const race_line *lines, si
     int ret = 0;
     for (unsigned i = 0; lines[i].name && ret == 0; i++) {
         const size_t elements = large ? large : (size_t)lines[i].which;
-        if (!turns || (!large && !(lines[i].tags & LOOP))) /* the same computing for those that are compared */
-            turns = turns_of(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* some dozen tokens a step */
+        if (!turns || (!large && !(lines[i].tags & LOOP))) /* contestants that are compared compute the same */
+            turns = turns_of(large ? 3e-3 : fmax(1e-3, 5e-9 * (double)elements)); /* a few dozen tokens per step */
         ret = open_trainer(elements, turns, lines[i].tags & LOOP, lines[i].tags & LOOKS, &trainers[i]);
         race_add(r, &lines[i], (double)elements, &trainers[i], large ? 1 : ITERATIONS)->before = compute;
     }

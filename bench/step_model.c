@@ -21,7 +21,7 @@ int step_model_open(size_t elements, step_model *out)
     return 0;
 }
 
-/* The configuration as a user would write it; NULL with errno when a folder cannot be made. */
+/* Write the configuration as a user would; NULL with errno if a folder cannot be created. */
 static char *write_config(const char *name, const step_engine_opts *opts, step_engine *e)
 {
     json_t *folders = json_array(), *offload = json_pack("{s:s}", "device", opts->path_count ? "nvme" : "cpu");

@@ -1,4 +1,4 @@
-/* step_own_loop.c: the trainer's own loop, and what stands for its forward and backward pass. */
+/* step_own_loop.c: the trainer's own loop, and a stand-in for its forward and backward pass. */
 #include "step_bench.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ void step_own_loop(size_t n, float *restrict p, float *restrict m, float *restri
 
 double step_own_compute(size_t turns)
 {
-    double a = 1.0, b = 0.5, c = 0.25, d = 0.125; /* four chains: some nanoseconds a turn */
+    double a = 1.0, b = 0.5, c = 0.25, d = 0.125; /* four chains: some nanoseconds for each turn */
     for (size_t i = 0; i < turns; i++) {
         a = sqrt(a + 0.5);
         b = sqrt(b + 0.4);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads and writes, each. A step of an engine takes longer than its update at this rate. */
+/* Limit for reads, and for writes. At this rate a step of an engine takes longer than its update. */
 static const uint64_t THROTTLE_RATE = 1000 * 1000 * 1000;
 
 enum { HOST, SMALL, CACHED, UNVERIFIED, PERSIST_CACHED, PERSIST, ENGINES, IO = ENGINES };
@@ -24,7 +24,7 @@ typedef struct contest {
     unsigned state_count;
 } contest;
 
-/* Half of the states stay in DRAM, beside the slots of the small budget. The last chunk is always one of those that stay: where
+/* The budget with which half of the states stay in DRAM, beside the slots of the small budget. The last chunk always stays; if
  * it is short, it comes on top. */
 static uint64_t large_budget(const contest *c, uint64_t small)
 {
@@ -54,7 +54,7 @@ static void enter(contest *c, race *r, unsigned which)
     race_add(r, &LINES[which], (double)c->model.elements, which == IO ? (void *)&c->io : &c->engines[which], 1);
 }
 
-/* In the order in which they run: those whose times are compared are neighbours. */
+/* In the order in which they run: contestants whose times are compared are neighbours. */
 static int open_engines(contest *c)
 {
     const uint64_t small = 3 * sizeof(float) * c->model.elements / c->options->budget_share;
@@ -80,10 +80,10 @@ static int open_engines(contest *c)
     return 0;
 }
 
-/* Bytes are known after a step; and everything was touched once, memory and files. */
+/* Warm up: touch memory and files once. After a step its bytes are known. */
 static int warm_up(contest *c)
 {
-    enum { TURNS = 2 }; /* the first step reads less: moments are known to be zero */
+    enum { TURNS = 2 }; /* the first step reads less, because moments are known to be zero */
     const step_engine *small = &c->engines[SMALL];
     for (unsigned i = 0; i < c->state_count * TURNS; i++) {
         if (c->states[i / TURNS].step(c->states[i / TURNS].ctx, 0) != 0)
@@ -99,7 +99,7 @@ static int warm_up(contest *c)
     return step_io_turn(&c->io, 0);
 }
 
-/* From now on a sample of an engine, and of the transfers alone, is so many steps. */
+/* Set the number of steps in a sample of an engine, and of the transfers alone. */
 static void set_sample(contest *c, unsigned steps)
 {
     for (unsigned i = 0; i < ENGINES; i++) {
@@ -113,7 +113,7 @@ static void set_sample(contest *c, unsigned steps)
     }
 }
 
-/* Bytes that each engine really moved, for the table. */
+/* Note the bytes that each engine really moved, for the table. */
 static void note_bytes(contest *c)
 {
     for (unsigned i = 0; i < c->found->book.count; i++) {
@@ -126,9 +126,9 @@ static void note_bytes(contest *c)
     }
 }
 
-/* --- whether all computed the same --- */
+/* --- whether all have computed the same --- */
 
-/* Whether two have the same states, bit by bit. The one that took fewer steps catches up first. */
+/* Compare the states of two contestants bit by bit. The one that took fewer steps catches up first. */
 static int compare(step_found *found, size_t total, const step_states *a, const step_states *b, float *buffer, size_t window)
 {
     static const char *const KINDS[] = {"masters", "m", "v"};
@@ -161,7 +161,7 @@ static int by_steps(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Those with few steps first: it is the engine in DRAM that catches up then, which costs little. */
+/* Compare those with few steps first: then the engine in DRAM catches up, which is cheap. */
 static int compare_all(contest *c)
 {
     enum { WINDOW = 1 << 20 };
@@ -177,7 +177,7 @@ static int compare_all(contest *c)
 
 /* --- the races --- */
 
-/* Rounds of a race that is dear. */
+/* Rounds of an expensive race. */
 static unsigned fewer(const step_options *options)
 {
     return (unsigned)(options->run.rounds + 1) / 2;
@@ -189,7 +189,7 @@ static int run_free(contest *c)
     const bench_run *run = &c->options->run;
     race *r = c->free_race, *rivals = c->rivals, *extra = c->extra;
     const double end = bench_run_deadline(run, 0.47);
-    const size_t chunks = (size_t)c->engines[SMALL].plan.chunk_count; /* sub-groups are like them */
+    const size_t chunks = (size_t)c->engines[SMALL].plan.chunk_count; /* as many sub-groups as chunks */
     const size_t group = (c->model.elements / (chunks ? chunks : 1) + UNIT) / UNIT * UNIT;
     enter(c, rivals, SMALL);
     enter(c, extra, SMALL);
@@ -197,7 +197,7 @@ static int run_free(contest *c)
         c->state_count++;
     else
         rivals->count = extra->count = 0;
-    /* Two, because a trainer takes one after the other: the beginning of the second belongs to the end of the first. */
+    /* Two steps, because a trainer takes one after the other: reads that the second needs begin in the first. */
     set_sample(c, 2);
     int ret = 0;
     while (ret == 0 && r->clean_rounds < run->rounds && r->rounds < RACE_ROUNDS && bench_now() < end) {
@@ -211,7 +211,7 @@ static int run_free(contest *c)
     return ret == 0 ? compare_all(c) : ret;
 }
 
-/* The bound is what the transfers alone take, or something else had the disk: then the round does not count. */
+/* A round counts only if the transfers alone ran at the limit; otherwise something else used the disk. */
 static void check_round(const contest *c, race *r)
 {
     const double bound = (double)c->found->step_bytes / (double)THROTTLE_RATE, margin = 0.04;
@@ -224,8 +224,8 @@ static void check_round(const contest *c, race *r)
     r->clean_rounds--;
 }
 
-/* The kernel makes up for pauses of up to 100 ms, whoever comes next: so only those run here who keep the disk busy, and a
- * sample is several steps. */
+/* The kernel makes up for pauses of up to 100 ms, for the next one to run. So only contestants run here that keep the disk
+ * busy, and a sample is several steps. */
 static int run_throttled(contest *c)
 {
     enum { STEPS = 3 };

@@ -38,20 +38,20 @@ typedef struct request {
     bool writes;
 } request;
 
-/* A thread that moves files one after the other, cut into blocks, of which it keeps DEPTH in flight. It lives as long as the
- * benchmark, and begins with the first file while the next one is opened. */
+/* A thread that transfers files one after the other, cut into blocks, with DEPTH in flight. It lives as long as the benchmark.
+ * It begins with the first file while the next one is opened. */
 typedef struct handle {
     io_context_t context;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     request requests[TENSORS];
-    unsigned count, done; /* requests of the batch; those that are over */
+    unsigned count, done; /* requests of the batch; those that are done */
     bool lives, ends;
     int error; /* of the first request that failed */
 } handle;
 
-/* Buffers for sub-groups in one piece of memory: p, m, v and the fp32 gradient of each. */
+/* Buffers for sub-groups in one block of memory: p, m, v and the fp32 gradient of each. */
 typedef struct buffers {
     char *base;
     size_t pitch, bytes;
@@ -94,7 +94,8 @@ static const char *name_of(size_t group, unsigned tensor)
     return path;
 }
 
-/* Pages as they come, or asked to be huge, and locked; a limit may forbid that, but the pages are there all the same. */
+/* Allocate locked memory, in plain pages or with a request for huge ones. If a limit forbids locking, the pages exist all the
+ * same. */
 static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_found *found)
 {
     const size_t before = bench_streams_huge_bytes(), unit = huge ? HUGE_PAGE : PAGE;
@@ -117,7 +118,7 @@ static int open_buffers(bool huge, buffers *out, size_t *huge_bytes, step_found 
 
 /* --- transfers --- */
 
-/* Unlike in the trainer that is followed here, every result is looked at. 0 or an errno. */
+/* Unlike the trainer that this follows, look at every result. 0 or an errno. */
 static int move(io_context_t context, const request *r)
 {
     struct iocb blocks[DEPTH], *idle[DEPTH], *batch[DEPTH];
@@ -184,7 +185,7 @@ static void tell(handle *h, const request *r, bool ends)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Wait until all that was begun is done. 0, or -1 with errno set: of the first that failed. */
+/* Wait until everything that was begun is done. 0, or -1 with the errno of the first failure. */
 static int await(handle *h)
 {
     pthread_mutex_lock(&h->lock);
@@ -198,7 +199,7 @@ static int await(handle *h)
     return error ? -1 : 0;
 }
 
-/* Begin to read or write files of a sub-group, which a request opens; what was begun before is awaited. 0, or -1 with errno. */
+/* Begin to read or write files of a sub-group; a request opens each. Wait for earlier requests first. 0, or -1 with errno. */
 static int begin(handle *h, size_t group, unsigned first, unsigned count, const buffers *from, size_t set, bool writes)
 {
     int ret = await(h);
@@ -239,7 +240,7 @@ static void close_handle(handle *h)
 enum {
     PATTERN,       /* PartitionedOptimizerSwapper: read, wait, update, write, wait */
     PATTERN_GRADS, /* the same with its fp32 gradients, which go to the disk and come back */
-    PIPELINED,     /* PipelinedOptimizerSwapper: the next is read and the last one written meanwhile */
+    PIPELINED,     /* PipelinedOptimizerSwapper: meanwhile the next one is read and the last one written */
     PIPELINED_THP, /* with huge pages for its buffers */
     ORDERS
 };
@@ -271,7 +272,7 @@ static int step_in_order(bool grads)
     return ret;
 }
 
-/* Before the step all gradients go to the disk as fp32; the next is made while the last one is written. */
+/* Before the step write all gradients to the disk as fp32; the next is converted while the last one is written. */
 static int spill_gradients(void)
 {
     int ret = 0;
@@ -318,7 +319,7 @@ static int take_turn(void *ctx, int which)
 
 static void enter(step_found *found)
 {
-    /* The closest one next to zoff, and for as long. */
+    /* The closest rival runs next to zoff, for the same time. */
     static const race_line LINES[ORDERS] = {
         {"libaio_pipelined_thp", "libaio_pipelined with buffers in huge pages", NULL, 24, take_turn, PIPELINED_THP, 0},
         {"libaio_pattern", "sub-group by sub-group: read, update, write", NULL, 24, take_turn, PATTERN, 0},
@@ -331,8 +332,8 @@ static void enter(step_found *found)
     }
 }
 
-/* Every file is written once in full before anything is timed: the first write to new blocks of a file is slow. Only masters
- * are not zero. */
+/* Write every file once in full before a measurement: the first write to new blocks of a file is slow. Only masters are not
+ * zero. */
 static int fill_files(void)
 {
     float *const master = tensor_of(&own.plain, 0, ZOFF_STATE_MASTER);

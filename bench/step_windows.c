@@ -1,11 +1,11 @@
-/* step_windows.c: what must cost no more than its bytes. A step on the NVMe tier with all states in DRAM, beside one on the
- * DRAM tier; and all states read, and written, through windows, in bytes of the files. */
+/* step_windows.c: operations that must cost no more than their bytes. A step on the NVMe tier with all states in DRAM runs
+ * beside one on the DRAM tier. All states are read, and written, through windows; the cost is in bytes of the files. */
 #include "step_bench.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Bytes that the kernel moved between disks and this process; 0 where it does not count. */
+/* Bytes that the kernel moved between disks and this process; 0 if it does not count them. */
 static uint64_t read_traffic(bool written)
 {
     uint64_t read_bytes = 0, write_bytes = 0;
@@ -70,7 +70,7 @@ static int count_windows(const step_options *options, const step_model *m, const
     int ret = buffer ? 0 : bench_fail("no memory for a window");
     for (unsigned pass = 0; pass < 4 && ret == 0; pass++) {
         const bool write = pass & 1, by_kind = pass & 2;
-        ret = step_engine_step(&e, 0); /* the moments are more than zeros */
+        ret = step_engine_step(&e, 0); /* the moments are not zero any more */
         const uint64_t before = read_traffic(write);
         ret = ret == 0 ? move_all(&e, m->elements, buffer, write, by_kind) : ret;
         found->windows[by_kind][write] = (double)(read_traffic(write) - before) / (double)states;

@@ -10,7 +10,7 @@
 bench_figure *bench_figures_add_values(bench_figures *all, const bench_asked *asked, const race *from, race_value_fn value)
 {
     if (all->count == MOST_FIGURES)
-        abort(); /* a mistake in the benchmark */
+        abort(); /* an error in the benchmark */
     bench_figure *f = &all->list[all->count++];
     *f = (bench_figure){
         .meaning = asked->meaning, .sense = asked->sense, .limit = asked->limit, .value = NAN, .part = all->part};

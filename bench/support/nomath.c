@@ -15,7 +15,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Something that depends on the old value and the gradient, and shrinks: one fused multiply-add. */
+/* Depends on the old value and the gradient, and shrinks: one fused multiply-add. */
 INLINE float mix(float x, float g)
 {
     return 0.9f * x + g;
@@ -63,8 +63,8 @@ INLINE void step_one(const nomath_streams *s, size_t i, uint32_t bits)
     s->v[i] = mix(s->v[i], x * x);
 }
 
-/* P, M and V of 32 elements whose gradients have 16 bits. Two of them are in a word; with which elements of the others they
- * meet does not matter, so none moves to another lane. */
+/* P, M and V of 32 elements with 16-bit gradients. A word holds two gradients. Which elements they are combined with does not
+ * matter, so none changes its lane. */
 enum { LINE = 32 };
 INLINE void step_line(const nomath_streams *s, size_t i)
 {
@@ -157,7 +157,7 @@ __attribute__((target(AVX512))) static uint32_t run_avx512(nomath_kind kind, con
     return move(kind, s, begin, end);
 }
 
-/* NOMATH_HALF_OUT, a line of the copy at a time. Shares begin at multiples of 1024 elements of aligned arrays. */
+/* NOMATH_HALF_OUT, one line of the copy at a time. Shares begin at multiples of 1024 elements of aligned arrays. */
 __attribute__((target("avx2,fma"))) static uint32_t stream_avx2(nomath_kind kind, const nomath_streams *s, size_t begin,
                                                                 size_t end)
 {
@@ -221,7 +221,7 @@ void nomath_share(size_t count, size_t *begin, size_t *end)
     *end = thread + 1 == threads ? count : count / CUT * (thread + 1) / threads * CUT;
 }
 
-static volatile uint32_t kept; /* what was only read ends here, so that it is read */
+static volatile uint32_t kept; /* results of read-only kernels go here, so that the compiler cannot drop the reads */
 
 void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads)
 {

@@ -1,13 +1,12 @@
-/* nomath.h: kernels that move the bytes of a step and compute next to nothing. They are the roofline of a benchmark: what the
- * memory allows with these streams, whoever computes. Values stay finite and ordinary, so they may run on a contestant's
- * arrays; nothing else is meant by them. */
+/* nomath.h: kernels that move the bytes of a step and compute next to nothing. They are the roofline of a benchmark: the most
+ * that memory allows for these streams. Values stay finite and ordinary, so the kernels may run on a contestant's arrays. */
 #ifndef ZOFF_BENCH_NOMATH_H
 #define ZOFF_BENCH_NOMATH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The arrays of a kernel, as far as it has them. */
+/* The arrays of a kernel; unused ones may be NULL. */
 typedef struct nomath_streams {
     float *p, *m, *v, *g, *wide; /* wide: scratch */
     uint16_t *g16, *w16;         /* w16: 16-bit weights, or the copy of them */
@@ -29,23 +28,24 @@ typedef enum nomath_kind {
     NOMATH_KINDS
 } nomath_kind;
 
-/* A way to write all of them. */
+/* One implementation of all kernels. */
 typedef struct nomath_way {
     const char *name;
-    /* Work on elements begin .. end-1. The value means nothing; it keeps what is only read from being left out. */
+    /* Work on elements begin .. end-1. The result only keeps the compiler from dropping reads. */
     uint32_t (*run)(nomath_kind kind, const nomath_streams *s, size_t begin, size_t end);
 } nomath_way;
 
 enum { NOMATH_WAYS = 5 };
-/* The ways that this build has and this CPU can run that kind, the widest vectors last; the number of them. */
+/* List the implementations of this kind that this build has and this CPU can run, the widest vectors last. Returns their
+ * number. */
 unsigned nomath_ways(nomath_kind kind, nomath_way out[NOMATH_WAYS]);
-/* The one with the widest vectors. */
+/* The implementation with the widest vectors. */
 nomath_way nomath_widest(void);
 
-/* Run one of them on all of `count` elements, a contiguous share for each thread, in a region of its own. */
+/* Run one of them on all of `count` elements, a contiguous share for each thread, in its own parallel region. */
 void nomath_run(const nomath_way *way, nomath_kind kind, const nomath_streams *s, size_t count, unsigned threads);
 
-/* The calling thread's share of `count` elements in a region; what trainers get from schedule(static), but cut at lines. */
+/* The calling thread's share of `count` elements in a region. It is schedule(static)'s share, but cut at lines. */
 void nomath_share(size_t count, size_t *begin, size_t *end);
 
 #endif

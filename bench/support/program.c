@@ -1,4 +1,4 @@
-/* program.c: the options that all benchmarks have, how numbers and lists in options are read, and commands. */
+/* program.c: the options of all benchmarks, numbers and lists in options, and commands. */
 #include "program.h"
 
 #include "race.h"
@@ -105,7 +105,7 @@ const char *bench_program_quantity(const char *text, uint64_t *out)
     static const char *const UNITS[] = {"Ki", "Mi", "Gi"};
     char *end;
     unsigned shift = 0;
-    if (*text < '0' || *text > '9') /* strtoull() takes a sign and white space */
+    if (*text < '0' || *text > '9') /* strtoull() accepts a sign and white space */
         return NULL;
     errno = 0;
     const uint64_t value = strtoull(text, &end, 10);

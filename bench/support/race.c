@@ -1,4 +1,4 @@
-/* race.c: rounds, and what follows from them. */
+/* race.c: rounds, and ratios between contestants. */
 #include "race.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ race_entry *race_add(race *r, const race_line *line, double elements, void *ctx,
     race_entry *e = (race_entry *)race_find(r, line->name);
     if (!e) {
         if (r->count == RACE_ENTRIES)
-            abort(); /* a mistake in the benchmark */
+            abort(); /* an error in the benchmark */
         e = &r->entries[r->count++];
         *e = (race_entry){.name = line->name, .what = line->what, .yardstick = line->yardstick, .bytes = line->bytes};
         e->elements = elements;
@@ -86,7 +86,7 @@ static int take_sample(race *r, race_entry *e, double deadline)
 {
     enum { TRIES = 4, MOST_CALLS = 1 << 24 };
     bench_sample sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);
-    /* A busy moment may have hidden how short a call is. */
+    /* A busy moment may have made a call look longer than it is. */
     while (e->found && sample.status == 1 && sample.seconds * e->calls < SAMPLE_SECONDS / 2 && e->calls < MOST_CALLS) {
         e->calls *= 2;
         sample = bench_stopwatch_sample(&e->work, e->calls, r->threads, TRIES, deadline);

@@ -1,4 +1,4 @@
-/* stopwatch.c: clean samples, and the numbers that sum them up. */
+/* stopwatch.c: clean samples, and their medians. */
 #include "stopwatch.h"
 
 #include <math.h>
@@ -10,12 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The wall time must be CPU time to this share, of each thread; others may have this share of CPUs that the threads do not keep
- * busy. */
+/* A sample is clean if CPU time is at least this share of wall time, in each thread. Other processes may use this share of the
+ * CPUs that the threads leave idle. */
 static const double CLEAN_SHARE = 0.975, OTHERS_SHARE = 0.08;
 
 enum { MOST_THREADS = 1024 };
-static clockid_t clocks[MOST_THREADS]; /* of the pool's threads; each of its own, since the clock of the process lags behind */
+static clockid_t clocks[MOST_THREADS]; /* one for each thread of the pool, because the clock of the process lags behind */
 static unsigned clock_count;
 static bool beside_others;
 
@@ -41,7 +41,7 @@ double bench_cpu_seconds(void)
     return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/* The runtime keeps its threads as long as regions have the same size, so they are looked up once. */
+/* Look up the clocks of the threads once: the runtime keeps its threads as long as regions have the same size. */
 static void find_clocks(unsigned threads)
 {
     if (clock_count == threads)
@@ -57,7 +57,8 @@ static void read_clocks(double *out)
         out[i] = read_clock(clocks[i]);
 }
 
-/* Seconds that the CPUs of this process have worked, for whomever; how many they are. The system counts in ticks. */
+/* Seconds that the CPUs of this process have worked, for any process, and the number of these CPUs. The system counts in ticks.
+ */
 static double read_cpus(unsigned *out_count)
 {
     FILE *file = fopen("/proc/stat", "re");
@@ -81,7 +82,7 @@ static double read_cpus(unsigned *out_count)
     return (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Share that others have had of the CPUs since `busy` and `own` were read; a few ticks are lost in counting. */
+/* Share of the CPUs that other processes have had since `busy` and `own` were read. Counting loses a few ticks. */
 static double others_share(double busy, double own, double wall)
 {
     enum { LOST_TICKS = 2 };
@@ -119,7 +120,7 @@ bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsi
         sample = (bench_sample){.seconds = wall / calls, .status = wall < 0 ? -1 : clean, .retries = try};
         if (sample.status || bench_now() > deadline)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL); /* let whoever wants the core finish */
+        nanosleep(&(struct timespec){.tv_nsec = 2 * 1000 * 1000}, NULL); /* let other processes on this core finish */
     }
     return sample;
 }

@@ -16,7 +16,7 @@ typedef struct bench_work {
     int which;
 } bench_work;
 
-/* From now on a sample is clean whoever else has the CPUs: it is meant to be that way. */
+/* From now on a sample is clean even if other processes use the CPUs: the test wants them to. */
 void bench_stopwatch_beside_others(void);
 
 typedef struct bench_sample {
@@ -25,21 +25,20 @@ typedef struct bench_sample {
     unsigned retries;
 } bench_sample;
 
-/* Time `calls` calls (none: no clean sample), which keep `threads` threads busy (waiting threads must spin:
- * OMP_WAIT_POLICY=active). Work that waits for a disk has 0 threads: then a sample is clean if other processes had next to
- * nothing of the CPUs that this one may use. Takes the sample again, at most `tries` times and not after `deadline`, until it
- * is clean. */
+/* Time `calls` calls (none: no clean sample), which keep `threads` threads busy. Waiting threads must spin:
+ * OMP_WAIT_POLICY=active. Work that waits for a disk has 0 threads: then a sample is clean if other processes used next to
+ * nothing of this process's CPUs. Takes the sample again until it is clean, at most `tries` times and not after `deadline`. */
 bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsigned threads, unsigned tries, double deadline);
 
-/* How many calls take at least `seconds`; 0: the work failed. */
+/* The number of calls that take at least `seconds`; 0: the work failed. */
 unsigned bench_stopwatch_calls(const bench_work *work, double seconds);
 
 typedef struct bench_spread {
-    double min, median, max; /* NAN where there is no value */
+    double min, median, max; /* NAN if there is no value */
     unsigned count;
 } bench_spread;
 
-/* Uses the finite ones among `count` <= 256 values. */
+/* Uses the finite ones of `count` <= 256 values. */
 bench_spread bench_spread_of(const double *values, unsigned count);
 
 #endif

@@ -21,7 +21,7 @@ int bench_streams_open(size_t bytes, unsigned arrays, bool huge, bench_streams *
     *out = (bench_streams){.base = NULL};
     if (base == MAP_FAILED)
         return bench_fail("no memory for %zu MiB: %s; ask for fewer elements or bytes", bytes >> 20, strerror(errno));
-    madvise(base, reserved, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* a wish; what came of it is reported */
+    madvise(base, reserved, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* advice; the report says what came of it */
     *out = (bench_streams){.base = base, .bytes = reserved};
     return 0;
 }
@@ -38,7 +38,7 @@ void *bench_streams_take(bench_streams *streams, size_t bytes)
     const uintptr_t base = (uintptr_t)streams->base;
     const size_t start = round_up(base + streams->used) - base + streams->cut * STAGGER;
     if (start + bytes > streams->bytes)
-        abort(); /* a mistake in the benchmark */
+        abort(); /* an error in the benchmark */
     streams->used = start + bytes;
     streams->cut++;
     return streams->base + start;

@@ -1,5 +1,5 @@
-/* streams.h: the arrays that a benchmark walks over: huge pages, starts that do not fall on equal sets of the caches, and
- * ordinary numbers that no step spoils. */
+/* streams.h: the arrays of a benchmark: huge pages, starts that do not compete for the same cache sets, and ordinary numbers
+ * that stay ordinary over many steps. */
 #ifndef ZOFF_BENCH_STREAMS_H
 #define ZOFF_BENCH_STREAMS_H
 
@@ -14,19 +14,19 @@ typedef struct bench_streams {
     size_t bytes, used, cut;
 } bench_streams;
 
-/* Map room for `arrays` arrays of `bytes` in all, asked to be huge pages or ordinary ones. 0, or -1 with a message. */
+/* Map memory for `arrays` arrays with `bytes` in all, advised to use huge pages or not. 0, or -1 with a message. */
 int bench_streams_open(size_t bytes, unsigned arrays, bool huge, bench_streams *out);
 void bench_streams_close(bench_streams *streams);
-/* The next array: at a 2 MiB border plus 4 KiB for each array before it, so that no two start at the same place of a page
- * table or a cache. */
+/* The next array. It starts at a multiple of 2 MiB plus 4 KiB for each array before it, so that no two start at the same place
+ * of a page table or a cache. */
 void *bench_streams_take(bench_streams *streams, size_t bytes);
 
 /* Bytes of this process that are in huge pages. */
 size_t bench_streams_huge_bytes(void);
 
-/* Between -size and size, of both signs, another for each element. */
+/* A number between -size and size, of either sign, different for each element. */
 float bench_value(size_t i, float size);
-/* To nearest even; x is no NaN. Inline: loops of rivals over them must be as fast as a compiler makes them. */
+/* Round to nearest even; x is no NaN. Inline, so that rivals' loops over it are as fast as a compiler can make them. */
 static inline uint16_t bench_bf16(float x)
 {
     uint32_t bits;
@@ -40,7 +40,7 @@ static inline float bench_from_bf16(uint16_t half)
     memcpy(&x, &bits, sizeof x);
     return x;
 }
-/* Element i becomes bench_value(first + i, size). By a team of OpenMP, so that pages lie with their threads. */
+/* Element i becomes bench_value(first + i, size). An OpenMP team writes them, so that pages lie near their threads. */
 void bench_fill_bf16(uint16_t *out, size_t count, size_t first, float size);
 void bench_fill_float(float *out, size_t count, size_t first, float size);
 

@@ -1,4 +1,4 @@
-/* throttle.c: cgroups of version 1 (blkio.throttle) or, where the io controller is there, of version 2 (io.max). */
+/* throttle.c: cgroups of version 1 (blkio.throttle), or of version 2 (io.max) if the io controller is available. */
 #include "throttle.h"
 
 #include <errno.h>
@@ -30,10 +30,10 @@ static int put(const char *folder, const char *name, const char *text)
     if (!file)
         return -1;
     const bool written = fputs(text, file) >= 0;
-    return fclose(file) == 0 && written ? 0 : -1; /* the kernel answers when the text leaves its buffer */
+    return fclose(file) == 0 && written ? 0 : -1; /* the kernel's answer comes when the buffer is written */
 }
 
-/* The first line of a file; "" where there is none. */
+/* The first line of a file; "" if there is none. */
 static void get(const char *folder, const char *name, char *line, int bytes)
 {
     FILE *file = open_in(folder, name, "re");
@@ -61,7 +61,7 @@ static bool hands_down(const char *folder, const char *file)
     return has_word(line, "io");
 }
 
-/* A partition is bounded by its disk. */
+/* Find the disk of the file: the kernel limits whole disks, not partitions. */
 static int find_device(throttle *t, const char *path)
 {
     struct stat info;
@@ -78,7 +78,7 @@ static int find_device(throttle *t, const char *path)
     return t->device[0] ? 0 : fail(t, "cannot find the disk of", path, "the system does not tell");
 }
 
-/* Where a hierarchy is mounted that can bound disks; the version, or 0. */
+/* Find the mount point of a hierarchy that can limit disks. Returns its version, or 0. */
 static int find_mount(char *out)
 {
     char line[4096], at[THROTTLE_PATH], options[1024];
@@ -120,7 +120,7 @@ static void find_home(int version, const char *root, char *out)
         fclose(file);
 }
 
-/* A folder beside the others; one of that name is a leftover of a process that is no more. */
+/* Create a cgroup beside the others. One of that name is a leftover of a process that has ended. */
 static int make_cgroup(const char *parent, char *out)
 {
     if (snprintf(out, THROTTLE_PATH, "%s/zoff-bench-%ld", parent, (long)getpid()) >= THROTTLE_PATH)
@@ -130,8 +130,8 @@ static int make_cgroup(const char *parent, char *out)
     return errno == EEXIST && rmdir(out) == 0 ? mkdir(out, 0755) : -1;
 }
 
-/* Version 2 bounds a cgroup only if its parent hands the controller down, and one that has processes of its own (the root
- * excepted) may not: so go up until one may. */
+/* Version 2 limits a cgroup only if its parent enables the controller for its children. A cgroup with processes of its own,
+ * except the root, cannot do that. So go up to one that can. */
 static int make_v2(throttle *t)
 {
     char parent[THROTTLE_PATH];
@@ -200,7 +200,7 @@ int throttle_add(throttle *t, const char *path, uint64_t bytes_per_second)
     return limit(t, bytes_per_second) == 0 ? 0 : fail(t, "cannot bound the device", t->device, strerror(errno));
 }
 
-/* All that is in the cgroup goes home, ourselves first; then the folder can go. */
+/* Move all processes back, this one first. Then the cgroup can be removed. */
 void throttle_close(throttle *t)
 {
     enum { TRIES = 100 };
@@ -215,7 +215,7 @@ void throttle_close(throttle *t)
             put(t->home, "cgroup.procs", line);
         if (procs)
             fclose(procs);
-        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL); /* one that has just ended is still counted */
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL); /* a process that has just ended still counts */
     }
     if (t->enabled[0])
         put(t->enabled, "cgroup.subtree_control", "-io");

@@ -1,7 +1,7 @@
-/* throttle.h: a disk of known speed. The process and its children go into a cgroup of their own, in which the kernel bounds the
- * bytes a second, each way, of the device that holds a file. That takes the noise of a shared disk out of a comparison: what is
- * left between two programs is the time in which they asked for nothing. The kernel lets a cgroup catch up on what it left
- * unused a moment ago, some ten milliseconds' worth. So either pause before every sample or before none. */
+/* throttle.h: a disk of known speed. The process and its children move into a cgroup in which the kernel limits the bytes per
+ * second of a file's device, in each direction. That removes the noise of a shared disk from a comparison. The remaining
+ * difference between two programs is the time in which they requested nothing. The kernel lets a cgroup catch up on unused
+ * bytes of the last ten milliseconds or so. So pause before every sample or before none. */
 #ifndef ZOFF_BENCH_THROTTLE_H
 #define ZOFF_BENCH_THROTTLE_H
 
@@ -23,12 +23,12 @@ typedef struct throttle {
     char reason[2 * THROTTLE_PATH]; /* why the last call failed, with a way out */
 } throttle;
 
-/* Bound the device under `path`, a file or folder that is there, to so many bytes a second of reads and as many of writes.
- * 0, or -1 with `reason`; then nothing is in force and nothing is left behind. One throttle at a time for a process. */
+/* Limit the device under `path`, an existing file or folder, to this many bytes per second of reads, and of writes. 0, or -1
+ * with `reason`: then no limit is in force and nothing is left behind. A process has at most one throttle. */
 int throttle_open(throttle *t, const char *path, uint64_t bytes_per_second);
-/* Bound another device too, or the same one differently. 0, or -1 with `reason`; what was in force still is. */
+/* Limit another device, too, or change the limit of this one. 0, or -1 with `reason`: then limits stay as they were. */
 int throttle_add(throttle *t, const char *path, uint64_t bytes_per_second);
-/* Back to where the process was. Children that still run go there too. Does nothing for one that is not open. */
+/* Move back to the cgroup before, with running children. Does nothing for a throttle that is not open. */
 void throttle_close(throttle *t);
 
 #ifdef __cplusplus

@@ -1,5 +1,4 @@
-/* check.h: every call of CUDA and of cuBLAS goes through here. One that fails ends the program: there is no going on without.
- */
+/* check.h: every call of CUDA and of cuBLAS goes through here. A failure ends the program, because it cannot continue. */
 #ifndef CUDA_TRAINER_CHECK_H
 #define CUDA_TRAINER_CHECK_H
 

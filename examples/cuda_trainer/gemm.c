@@ -1,9 +1,9 @@
-/* gemm.c: the matrix product, as cuBLAS wants to be asked for it. */
+/* gemm.c: the matrix product in the terms of cuBLAS. */
 #include "gemm.h"
 #include "check.h"
 
-/* cuBLAS reads memory by columns: each of our matrices is to it the transposed one, so it is asked for the transposed product,
- * b' * a', and writes the rows of ours. */
+/* cuBLAS reads matrices by columns, so to it each of ours is transposed. Asked for the transposed product, b' * a', it writes
+ * the rows of ours. */
 void gemm(cublasHandle_t blas, gemm_shape s, gemm_matrix a, gemm_matrix b, void *out)
 {
     const float none = 0.0f;

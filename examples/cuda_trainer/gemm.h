@@ -1,4 +1,4 @@
-/* gemm.h: the one matrix product that every layer and every gradient is made of, by cuBLAS. */
+/* gemm.h: the one matrix product that all layers and gradients use, by cuBLAS. */
 #ifndef CUDA_TRAINER_GEMM_H
 #define CUDA_TRAINER_GEMM_H
 
@@ -6,15 +6,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A row-major bf16 matrix to read, or as many as there are products, one after the other. */
+/* A row-major bf16 matrix to read, or one for each product, in a row. */
 typedef struct gemm_matrix {
     const void *data;
-    size_t columns;  /* as it lies in memory */
-    bool transposed; /* it is read the other way round */
+    size_t columns;  /* in memory */
+    bool transposed; /* read it transposed */
 } gemm_matrix;
 
-/* `products` times out[rows][columns] = scale * a[rows][inner] * b[inner][columns], each with matrices of its own. All sums are
- * in fp32, and out is rounded to bf16 unless it is fp32. */
+/* Shapes of `products` products, each with matrices of its own: out[rows][columns] = scale * a[rows][inner] *
+ * b[inner][columns]. Sums are in fp32, and out is rounded to bf16 unless it is fp32. */
 typedef struct gemm_shape {
     size_t rows, columns, inner, products;
     float scale;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Tensors start at multiples of 256 bytes, where cuBLAS is at its fastest. */
+/* Tensors start at multiples of 256 bytes: cuBLAS is fastest then. */
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) & ~(size_t)255;
@@ -23,7 +23,7 @@ static void describe(gpu_model *model)
 #undef X
 }
 
-/* Lay the activations out from `block`; with NULL only count. */
+/* Lay the activations out from `block`; NULL only counts bytes. */
 static size_t lay_out(const gpt_shape *s, char *block, gpu_activations *a)
 {
     const size_t L = s->layers, C = s->width, T = s->context, rows = s->batch * T;
@@ -67,7 +67,7 @@ static size_t lay_out(const gpt_shape *s, char *block, gpu_activations *a)
     return at;
 }
 
-/* Where the tensors are in one piece of memory. */
+/* Set the tensors' places in one block of memory. */
 static void place(gpu_model *model, void *values, void *grads)
 {
     size_t at = 0;
@@ -79,7 +79,7 @@ static void place(gpu_model *model, void *values, void *grads)
     }
 }
 
-/* A model in the host's memory, of which only the weights are there. */
+/* A model in host memory with weights only. */
 static gpt_model on_the_host(const gpu_model *model, void *values)
 {
     gpt_model host = {.shape = model->shape, .bf16 = true, .parameter_count = model->parameter_count};
@@ -96,7 +96,7 @@ static void *pinned(size_t bytes)
     return memory;
 }
 
-/* From the host's memory to the device, or back. */
+/* Copy all values to the device, or back. */
 static void copy_values(gpu_model *model, void *host, enum cudaMemcpyKind kind)
 {
     void *const dst = kind == cudaMemcpyHostToDevice ? model->values : host;

@@ -1,5 +1,5 @@
-/* gpu_model.h: the GPT of ../gpt/model.h on a GPU: bf16 weights and gradients, activations in bf16 where a matrix product reads
- * them and in fp32 elsewhere. It knows no optimizer. All work is put into one stream; but for the loss nothing waits for it. */
+/* gpu_model.h: the GPT of ../gpt/model.h on a GPU. Weights and gradients are bf16. Activations are bf16 if a matrix product
+ * reads them, otherwise fp32. It knows no optimizer. All work goes into one stream; only reading the loss waits for it. */
 #ifndef CUDA_TRAINER_GPU_MODEL_H
 #define CUDA_TRAINER_GPU_MODEL_H
 
@@ -11,17 +11,17 @@
 extern "C" {
 #endif
 
-#include "model.h" /* which is for C alone */
+#include "model.h" /* a header for C alone */
 
 /* Results of the forward pass for the backward pass; sizes in gpu_model.c. `rows` are the tokens of a batch. */
 typedef struct gpu_activations {
-    float *stream, *middle;                      /* [layers + 1], [layers][rows][width]: what enters each half of a layer */
+    float *stream, *middle; /* [layers + 1], [layers][rows][width]: inputs of the two halves of each layer */
     float *mean1, *inverse1, *mean2, *inverse2;  /* [layers][rows] */
-    bf16 *norm1, *heads, *weights, *attended;    /* [layers]: what the products of attention read */
-    bf16 *norm2, *hidden, *active;               /* [layers]: and those of the MLP */
+    bf16 *norm1, *heads, *weights, *attended;    /* [layers]: operands of the products in attention */
+    bf16 *norm2, *hidden, *active;               /* [layers]: operands of the products in the MLP */
     float *mean, *inverse, *logits;              /* after the last layer */
     bf16 *norm, *d_logits;                       /* the same */
-    float *d_stream, *d_wte, *product, *scores;  /* where the pass is at work */
+    float *d_stream, *d_wte, *product, *scores;  /* temporaries of a pass */
     float *column_parts, *losses;                /* the same; losses: [rows] */
     bf16 *d_narrow, *d_wide, *d_heads, *d_score; /* the same */
     gpu_batch batch;
@@ -32,8 +32,8 @@ typedef struct gpu_model {
     cudaStream_t stream; /* borrowed */
     cublasHandle_t blas;
     size_t parameter_count;
-    gpt_tensor tensor[GPT_TENSORS]; /* value and grad are on the device */
-    void *values, *grads, *block;   /* the three pieces of device memory */
+    gpt_tensor tensor[GPT_TENSORS]; /* values and gradients are on the device */
+    void *values, *grads, *block;   /* the three blocks of device memory */
     size_t value_bytes;
     gpu_activations act;
     gpu_batch batch; /* on the host, pinned */
@@ -41,25 +41,25 @@ typedef struct gpu_model {
     cudaEvent_t loss_is_here;
 } gpu_model;
 
-/* Called in the backward pass when what computes the gradient of a slice has been put into the stream. */
+/* Called in the backward pass when the kernels for the gradient of a slice are in the stream. */
 typedef void gpu_gradient_fn(void *ctx, int tensor, size_t slice);
 
-/* Build a model with the first weights of ../gpt for this seed. Returns NULL, or what is wrong; then nothing is left. */
+/* Build a model with the first weights of ../gpt for this seed. Returns NULL, or an error text; then nothing is left behind. */
 const char *gpu_model_create(gpt_shape shape, uint64_t seed, cudaStream_t stream, gpu_model *out);
 
 /* Waits for the stream. */
 void gpu_model_destroy(gpu_model *model);
 
-/* Put the forward pass into the stream. The bytes are copied; the batch before must be done. */
+/* Enqueue the forward pass. The bytes are copied; the batch before must be done. */
 void gpu_model_forward(gpu_model *model, const uint8_t *inputs, const uint8_t *targets);
 
-/* Put the backward pass into the stream, behind a forward pass. Gradients are written, not added. */
+/* Enqueue the backward pass, after a forward pass. Gradients are overwritten, not accumulated. */
 void gpu_model_backward(gpu_model *model, gpu_gradient_fn *is_ready, void *ctx);
 
 /* Wait for the forward pass. Returns the mean loss in nats. */
 double gpu_model_loss(gpu_model *model);
 
-/* A 64-bit hash of all weights, to compare runs by: that of ../gpt. Waits for the stream. */
+/* A 64-bit hash of all weights, for comparing runs; the same as that of ../gpt. Waits for the stream. */
 uint64_t gpu_model_hash(gpu_model *model);
 
 /* Write all weights, tensor after tensor; between steps. For tests. */

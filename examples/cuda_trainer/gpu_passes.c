@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* ---- what the passes share: where a layer has its weights and its memory ---- */
+/* ---- shared by the passes: weights and memory of a layer ---- */
 
 static size_t rows_of(const gpu_model *m)
 {
@@ -61,14 +61,14 @@ static gemm_matrix transposed(const void *data, size_t columns)
     return (gemm_matrix){.data = data, .columns = columns, .transposed = true};
 }
 
-/* A product of all tokens with one matrix. */
+/* Multiply all tokens with one matrix. */
 static void multiply(const gpu_model *m, size_t rows, size_t columns, size_t inner, gemm_matrix a, gemm_matrix b, float *out)
 {
     const gemm_shape shape = {.rows = rows, .columns = columns, .inner = inner, .products = 1, .scale = 1.0f, .fp32 = true};
     gemm(m->blas, shape, a, b, out);
 }
 
-/* A product in each head of each sequence; fp32. */
+/* Multiply in each head of each sequence; fp32. */
 static void multiply_heads(const gpu_model *m, size_t columns, size_t inner, float scale, gemm_matrix a, gemm_matrix b,
                            float *out)
 {
@@ -108,7 +108,7 @@ static void send(const gpu_model *m, void *to, const void *from, size_t bytes)
     CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, m->stream));
 }
 
-/* The rows sorted by their byte, so that the backward pass adds up those of each byte in a fixed order. */
+/* Sort the rows by their byte, so that the backward pass adds those of each byte in a fixed order. */
 static void take_batch(gpu_model *m, const uint8_t *inputs, const uint8_t *targets)
 {
     const size_t rows = rows_of(m);
@@ -170,7 +170,7 @@ typedef struct backward {
     void *ctx;
 } backward;
 
-/* Back through out = in * weights + bias, whose bias gradient is computed: d_in, in fp32, is in `product` then. */
+/* Backward through out = in * weights + bias, with the bias gradient computed already. d_in, in fp32, goes to `product`. */
 static void linear_backward(const backward *b, size_t in_width, size_t out_width, const bf16 *in, int weights, size_t l,
                             const bf16 *d_out)
 {
@@ -183,7 +183,7 @@ static void linear_backward(const backward *b, size_t in_width, size_t out_width
              m->act.product);
 }
 
-/* The same where d_out is the stream's gradient. */
+/* The same with the stream's gradient as d_out. */
 static void linear_backward_of_stream(const backward *b, size_t in_width, const bf16 *in, int weights, size_t l)
 {
     const gpu_model *m = b->m;
@@ -194,7 +194,7 @@ static void linear_backward_of_stream(const backward *b, size_t in_width, const 
     linear_backward(b, in_width, C, in, weights, l, a->d_narrow);
 }
 
-/* The same where it is in d_wide. */
+/* The same with d_wide as d_out. */
 static void linear_backward_of_wide(const backward *b, size_t out_width, const bf16 *in, int weights, size_t l)
 {
     const gpu_model *m = b->m;
@@ -203,7 +203,7 @@ static void linear_backward_of_wide(const backward *b, size_t out_width, const b
     linear_backward(b, m->shape.width, out_width, in, weights, l, a->d_wide);
 }
 
-/* Back through a layer norm: d_stream += what comes through it from `product`. */
+/* Backward through a layer norm: add the gradient through it, from `product`, to d_stream. */
 static void norm_backward(const backward *b, int which, size_t l)
 {
     const gpu_model *m = b->m;
@@ -216,7 +216,7 @@ static void norm_backward(const backward *b, int which, size_t l)
     b->is_ready(b->ctx, gain + 1, slice);
 }
 
-/* From the gradient of what attention gave out, in `product`, to that of what it took, in d_wide. */
+/* Compute the gradient of attention's input, in d_wide, from that of its output, in `product`. */
 static void attention_backward(const gpu_model *m, size_t l)
 {
     const gpu_activations *a = &m->act;

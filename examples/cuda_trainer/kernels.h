@@ -1,6 +1,5 @@
-/* kernels.h: what lies between the matrix products: functions that put kernels into a stream and return at once. Arrays are on
- * the device and row-major, one row for each token. Sums are in fp32 and in a fixed order, so a run can be repeated to the bit.
- */
+/* kernels.h: the layers between the matrix products: functions that enqueue kernels and return at once. Arrays are on the
+ * device and row-major, one row for each token. Sums are in fp32 and in a fixed order, so a run can be repeated to the bit. */
 #ifndef CUDA_TRAINER_KERNELS_H
 #define CUDA_TRAINER_KERNELS_H
 
@@ -18,7 +17,7 @@ typedef struct bf16 {
 } bf16;
 #endif
 
-/* Column sums are made of so many parts, whatever the grid; `parts` below is scratch of COLUMN_PARTS * width floats. */
+/* Column sums have this many parts with every grid; `parts` below is scratch of COLUMN_PARTS * width floats. */
 enum { COLUMN_PARTS = 32 };
 
 /* ---- layers.cu ---- */
@@ -27,7 +26,7 @@ typedef struct gpu_layernorm {
     size_t rows, width;
     const float *in;
     const bf16 *gain, *offset;
-    float *mean, *inverse; /* of each row: kept for the way back */
+    float *mean, *inverse; /* of each row, stored for the backward pass */
 } gpu_layernorm;
 
 void gpu_layernorm_forward(const gpu_layernorm *layer, bf16 *out, cudaStream_t stream);
@@ -36,7 +35,7 @@ void gpu_layernorm_forward(const gpu_layernorm *layer, bf16 *out, cudaStream_t s
 void gpu_layernorm_backward(const gpu_layernorm *layer, const float *d_out, float *d_in, bf16 *d_gain, bf16 *d_offset,
                             float *parts, cudaStream_t stream);
 
-/* out = a + b + bias: the stream goes on beside the layer that computed b. */
+/* out = a + b + bias: the residual connection around the layer that computed b. */
 void gpu_residual(size_t rows, size_t width, const float *a, const float *b, const bf16 *bias, float *out, cudaStream_t stream);
 
 /* hidden = in + bias, active = GELU(hidden), in the form x * sigmoid(2 * sqrt(2/pi) * (x + 0.044715 x^3)). */
@@ -59,10 +58,11 @@ typedef struct gpu_heads {
 
 /* From [batch * context][parts * width], plus a bias (or NULL), to [parts][batch * heads][context][width / heads]. */
 void gpu_heads_split(const gpu_heads *h, size_t parts, const float *in, const bf16 *bias, bf16 *out, cudaStream_t stream);
-/* And back. */
+/* The reverse. */
 void gpu_heads_merge(const gpu_heads *h, size_t parts, const float *in, bf16 *out, cudaStream_t stream);
 
-/* Each token looks at itself and at those before it: softmax over these scores of [batch * heads][context][context]; 0 else. */
+/* Each token attends to itself and to those before it: softmax over these scores of [batch * heads][context][context]. Others
+ * get 0. */
 void gpu_softmax_forward(const gpu_heads *h, const float *scores, bf16 *weights, cudaStream_t stream);
 void gpu_softmax_backward(const gpu_heads *h, const bf16 *weights, const float *d_weights, bf16 *d_scores, cudaStream_t stream);
 
@@ -79,7 +79,7 @@ typedef struct gpu_batch {
 void gpu_embed_forward(size_t rows, size_t context, size_t width, const gpu_batch *batch, const bf16 *wte, const bf16 *wpe,
                        float *out, cudaStream_t stream);
 
-/* d_wpe is written; d_wte is what came through the embedding, plus d_head, which came through the output head. */
+/* d_wpe is overwritten. d_wte is the gradient through the embedding plus d_head, the gradient through the output head. */
 void gpu_embed_backward(size_t rows, size_t context, size_t width, const gpu_batch *batch, const float *d_out,
                         const float *d_head, bf16 *d_wte, bf16 *d_wpe, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
-/* launch.h: how a kernel is put into a stream, and how its threads share the work.
+/* launch.h: how a kernel is launched, and how its threads share the work.
  *
- * Kernels use no shared memory and wait for nobody, and no sum is cut by how many threads there are. So they give the same bits
- * with every grid, and a compiler that knows nothing of CUDA makes loops of them: tests/cuda/host runs the trainer that way. */
+ * Kernels use no shared memory and no synchronization, and no sum depends on the number of threads. So they give the same bits
+ * with every grid. A compiler without CUDA can turn them into loops: tests/cuda/host runs the trainer in that way. */
 #ifndef CUDA_TRAINER_LAUNCH_H
 #define CUDA_TRAINER_LAUNCH_H
 
@@ -18,7 +18,7 @@
 #define LAUNCH(kernel, grid, block, stream, ...) cuda_host_launch((grid), (block), (stream), kernel, __VA_ARGS__)
 #endif
 
-/* Blocks are small: where a thread has a whole row, there are few threads, and they are to be on all multiprocessors. */
+/* Blocks are small: if each thread has a whole row, there are few threads, and they should use all multiprocessors. */
 #define BLOCK dim3(64)
 
 static inline dim3 grid_for(size_t work)
@@ -27,7 +27,7 @@ static inline dim3 grid_for(size_t work)
     return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
 }
 
-/* All i below count, shared among all threads of the grid. */
+/* All i below count, divided among the threads of the grid. */
 #define FOR_EACH(i, count)                                                                                                     \
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
 

@@ -1,5 +1,5 @@
-/* main.c: the training loop of a program that has its own stream, its own device memory and its own passes. Everything that
- * knows of zoff stands between "zoff: begin" and "zoff: end"; it is what an existing trainer has to add. */
+/* main.c: the training loop of a program with its own stream, device memory and passes. The code for zoff is between "zoff:
+ * begin" and "zoff: end": an existing trainer has to add that. */
 #include "check.h"
 #include "data.h"
 #include "gpu_model.h"
@@ -30,12 +30,12 @@ static zoff_status optimizer_open(const trainer_options *options, const gpt_tens
     zoff_engine_opts opts = {.struct_size = sizeof opts, .config_path = options->config, .accel = o->accel};
     return status < 0 ? status : zoff_engine_open(&opts, p, GPT_TENSORS, &o->engine); /* reads the weights */
 }
-static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* what computes it is in the stream */
+static void gradient_is_ready(void *ctx, int tensor, size_t slice) /* its kernels are in the stream */
 {
     optimizer *o = ctx;
     o->status = o->status < 0 ? o->status : zoff_grad_ready(o->engine, (zoff_param)tensor, slice, o->stream);
 }
-static int optimizer_step(const optimizer *o, zoff_step_info *info) /* ends when the new weights are on the device */
+static int optimizer_step(const optimizer *o, zoff_step_info *info) /* returns when the new weights are on the device */
 {
     return o->status < 0 || zoff_step_begin(o->engine, NULL) < 0 || zoff_step_wait(o->engine, info) < 0 ? -1 : 0;
 }
@@ -89,7 +89,7 @@ static void report(const trainer_options *options, gpu_model *model, const total
     const double tokens = steps * (double)(options->shape.batch * options->shape.context);
     printf("  %zu parameters; over the link in a step: %.3f bytes of each down, %.3f up\n", model->parameter_count,
            sum->down_bytes / steps / parameters, sum->up_bytes / steps / parameters);
-    /* The passes are still at work when the step begins: their time is for the most part in that of the step. */
+    /* The passes still run when the step begins, so most of their time counts in the step. */
     printf("  %.6f s a step, %.6f of them from zoff_step_begin() to the end of zoff_step_wait(); %.0f tokens/s\n",
            sum->seconds / steps, sum->step_seconds / steps, tokens / sum->seconds);
     printf("  weights %016llx\n", (unsigned long long)gpu_model_hash(model));

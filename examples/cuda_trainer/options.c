@@ -23,7 +23,7 @@ static const char usage[] =
 
 enum flag_kind { COUNT, SEED, DEVICE, WORD, HELP };
 
-/* One row for each flag: where its value goes. */
+/* One row for each flag, with the place of its value. */
 typedef struct flag {
     const char *name;
     enum flag_kind kind;

@@ -11,10 +11,10 @@ typedef struct trainer_options {
     uint64_t seed;
     const char *config; /* ds_config for zoff; NULL: its defaults */
     int device;
-    const char *accel; /* what zoff calls the device */
+    const char *accel; /* zoff's name of the device */
 } trainer_options;
 
-/* Returns 0; 1 when --help was asked for and given; -1 after saying on stderr what is wrong. */
+/* Returns 0; 1 after --help; -1 after an error message on stderr. */
 int trainer_options_parse(int argc, char **argv, trainer_options *out);
 
 #endif

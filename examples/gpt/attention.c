@@ -1,5 +1,5 @@
-/* attention.c: causal self-attention, one (sequence, head) at a time. Keys and values are copied out of the interleaved
- * array into scratch, where a transposed copy lets the inner loops run over independent sums. */
+/* attention.c: causal self-attention, one (sequence, head) at a time. Keys and values are copied out of the interleaved array
+ * into scratch. A transposed copy lets the inner loops run over independent sums. */
 #include "expf.h"
 #include "layers.h"
 

@@ -1,5 +1,6 @@
-/* backward.c: from the gradient of the logits, which forward left behind, to the gradients of all tensors. Gradients are
- * summed in fp32 and rounded once when they are kept as bf16; the embedding, which is used twice, is summed apart first. */
+/* backward.c: from the gradient of the logits, which the forward pass stores, to the gradients of all tensors. Gradients are
+ * summed in fp32, and rounded once if they are bf16. The embedding is used twice, so its gradient is summed separately first.
+ */
 #include "passes.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static void keep(const gpt_model *model, int id, size_t layer, const float *from
     gpt_ready(model, id, layer);
 }
 
-/* Back through out = in * weights + bias: gradients of weights and bias, and d_in (written). */
+/* Backward through out = in * weights + bias: gradients of weights and bias, and d_in, which is overwritten. */
 static void linear(const gpt_model *model, size_t in_width, size_t out_width, const float *in, int weights, int bias,
                    size_t layer, const float *d_out, float *d_in)
 {
@@ -34,7 +35,7 @@ static void linear(const gpt_model *model, size_t in_width, size_t out_width, co
     gpt_release(model, weights, layer);
 }
 
-/* Back through a layer norm: d_stream += what comes through it. */
+/* Backward through a layer norm: add the gradient through it to d_stream. */
 static void layernorm(const gpt_model *model, const float *in, int gain, int bias, size_t layer, const float *mean,
                       const float *inverse, const float *d_out)
 {

@@ -1,4 +1,4 @@
-/* bf16.h: bf16 is the upper half of an fp32 number. Weights and gradients may be kept so; all arithmetic is in fp32. */
+/* bf16.h: bf16 is the upper half of an fp32 number. Weights and gradients may have this type; all arithmetic is in fp32. */
 #ifndef GPT_BF16_H
 #define GPT_BF16_H
 
@@ -13,7 +13,7 @@ static inline float gpt_bf16_load(uint16_t half)
     return value;
 }
 
-/* Round to the nearest, ties to even; a NaN stays one. */
+/* Round to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t gpt_bf16_round(float value)
 {
     uint32_t bits;

@@ -1,4 +1,4 @@
-/* data.c: text files as one run of bytes, and batches cut out of it. */
+/* data.c: text files as one sequence of bytes, and batches of it. */
 #include "data.h"
 #include "model.h"
 

@@ -1,4 +1,4 @@
-/* data.h: text files as one run of bytes, and batches cut out of it. */
+/* data.h: text files as one sequence of bytes, and batches of it. */
 #ifndef GPT_DATA_H
 #define GPT_DATA_H
 
@@ -10,16 +10,16 @@ typedef struct gpt_text {
     size_t count;
 } gpt_text;
 
-/* Read files one after the other into *out. Returns 0, or -1 after saying on stderr what is wrong. */
+/* Read files one after the other into *out. Returns 0, or -1 after an error message on stderr. */
 int gpt_text_load(const char *const *paths, size_t path_count, gpt_text *out);
 void gpt_text_free(gpt_text *text);
 
-/* Fill `batch` rows of `context` bytes and, as targets, the byte after each. Which rows they are depends on the seed and the
- * number of the step alone. The text must have more than `context` bytes. */
+/* Fill `batch` rows of `context` bytes and, as targets, the byte after each. The seed and the number of the step choose the
+ * rows. The text must have more than `context` bytes. */
 void gpt_text_batch(const gpt_text *text, uint64_t seed, uint64_t step, size_t batch, size_t context, uint8_t *inputs,
                     uint8_t *targets);
 
-/* Entropy of the distribution of single bytes, in nats: the loss of a model that has learnt their frequencies and no more. */
+/* Entropy of the distribution of single bytes, in nats: the loss of a model that knows their frequencies and nothing else. */
 double gpt_text_entropy(const gpt_text *text);
 
 #endif

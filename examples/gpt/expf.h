@@ -1,4 +1,4 @@
-/* expf.h: e^x as a short polynomial that compilers turn into vectors; relative error below 2e-7. */
+/* expf.h: e^x as a short polynomial that compilers vectorize; relative error below 2e-7. */
 #ifndef GPT_EXPF_H
 #define GPT_EXPF_H
 
@@ -12,7 +12,7 @@ static inline float gpt_expf(float x)
     /* x = n * ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
     const float shifted = x * 1.44269504f + 12582912.0f;
     const float n = shifted - 12582912.0f;
-    const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f; /* ln 2 in two parts; the first has zeros at its end */
+    const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f; /* ln 2 in two parts; the low bits of the first are zero */
     float p = 1.0f / 5040.0f;
     p = p * r + 1.0f / 720.0f;
     p = p * r + 1.0f / 120.0f;
@@ -23,7 +23,7 @@ static inline float gpt_expf(float x)
     p = p * r + 1.0f;
     int32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* 2^n: what is above the low 9 bits falls out on the left */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* 2^n: all but the low 9 bits are shifted out */
     float power;
     memcpy(&power, &bits, sizeof power);
     return p * power;

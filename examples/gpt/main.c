@@ -1,5 +1,5 @@
-/* main.c: the training loop. Everything that knows of zoff stands between "zoff: begin" and "zoff: end"; it is what an
- * existing trainer has to add. */
+/* main.c: the training loop. The code for zoff is between "zoff: begin" and "zoff: end": an existing trainer has to add that.
+ */
 #include "data.h"
 #include "model.h"
 #include "options.h"
@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One optimizer or the other. */
+/* zoff, or the plain optimizer. */
 typedef struct optimizer {
-    float *m, *v; /* of the plain one */
+    float *m, *v; /* of the plain optimizer */
     /* zoff: begin */
     zoff_engine *engine;
     /* zoff: end */

@@ -44,7 +44,7 @@ static tile_fn choose_tile(void)
     return tile_plain;
 }
 
-/* Copy columns first .. first + count - 1 of `b` into a panel of 16, zeros where there are fewer. */
+/* Copy columns first .. first + count - 1 of `b` into a panel of 16; fill it up with zeros. */
 static void pack(gpt_matrix b, size_t inner, size_t first, size_t count, float *panel)
 {
     const size_t rs = b.row_stride, cs = b.column_stride;
@@ -108,7 +108,7 @@ void gpt_matmul(size_t rows, size_t columns, size_t inner, gpt_matrix a, gpt_mat
         pack(b, inner, first, count, panel);
         for (size_t row = 0; row < rows; row += ROWS) {
             float sums[ROWS * COLUMNS];
-            const float *lines[ROWS]; /* past the end the last row is computed again and not stored */
+            const float *lines[ROWS]; /* rows beyond the end repeat the last one and are not stored */
             for (size_t r = 0; r < ROWS; r++)
                 lines[r] = left + (row + r < rows ? row + r : rows - 1) * a.row_stride;
             tile(inner, lines, a.column_stride, panel, sums);

@@ -1,4 +1,4 @@
-/* matmul.h: the one matrix product that every layer and every gradient is made of. */
+/* matmul.h: the one matrix product that all layers and gradients use. */
 #ifndef GPT_MATMUL_H
 #define GPT_MATMUL_H
 
@@ -15,13 +15,13 @@ typedef struct gpt_matrix {
 /* Where the product goes. */
 typedef struct gpt_product {
     void *data;        /* row-major, one row after the other */
-    bool bf16;         /* round to bf16 on the way out */
+    bool bf16;         /* round to bf16 when storing */
     const float *bias; /* one value for each column, or NULL */
 } gpt_product;
 
-/* out[rows][columns] = a[rows][inner] * b[inner][columns] (+ bias). `a` is fp32. Each element is summed over `inner` in
- * ascending order by one thread, so the number of threads never changes a bit.
- * `panels` is scratch memory of gpt_matmul_panel_floats(inner) for each thread. */
+/* out[rows][columns] = a[rows][inner] * b[inner][columns] (+ bias). `a` is fp32. One thread sums each element over `inner` in
+ * ascending order, so the number of threads never changes a bit. `panels` is scratch memory of gpt_matmul_panel_floats(inner)
+ * for each thread. */
 void gpt_matmul(size_t rows, size_t columns, size_t inner, gpt_matrix a, gpt_matrix b, gpt_product out, float *panels,
                 int threads);
 

@@ -2,8 +2,7 @@
  *     TILE        the name of the function
  *     TILE_FOR    its attributes
  *     TILE_BYTES  the size of a vector register
- * Two registers are as wide as can be summed for six rows at a time in 16 of them; the panel is gone through in as many strips.
- */
+ * The sums of six rows, two registers wide, fit into 16 registers. The panel is processed in strips of that width. */
 TILE_FOR static void TILE(size_t inner, const float *const rows[ROWS], size_t step, const float *panel, float *sums)
 {
     typedef float lanes __attribute__((vector_size(TILE_BYTES), aligned(4), may_alias));

@@ -22,7 +22,7 @@ uint64_t gpt_random(uint64_t seed, uint64_t index)
     return x;
 }
 
-/* Nearly normal, variance 1: the sum of four uniform numbers of 16 bits. */
+/* Nearly normal, variance 1: the sum of four uniform 16-bit numbers. */
 static float random_normal(uint64_t seed, uint64_t index)
 {
     const uint64_t x = gpt_random(seed, index);
@@ -36,7 +36,8 @@ void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size
     static const enum values kinds[GPT_TENSORS] = {GPT_TENSOR_LIST(X)};
 #undef X
     const gpt_tensor *tensor = &model->tensor[id];
-    const float narrow = 0.02f / sqrtf(2.0f * (float)model->shape.layers); /* what is added to the stream 2 L times */
+    const float narrow =
+        0.02f / sqrtf(2.0f * (float)model->shape.layers); /* the scale of tensors that are added to the stream 2 L times */
     const enum values values = kinds[id];
     const float deviation = values == SMALL ? narrow : 0.02f;
     const uint64_t first = tensor->first + slice * tensor->count;
@@ -67,7 +68,7 @@ static size_t max(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Lay the activations out from `block`; with NULL only count. */
+/* Lay the activations out from `block`; NULL only counts bytes. */
 static size_t lay_out(const gpt_model *model, float *block, gpt_activations *a)
 {
     const size_t L = model->shape.layers, C = model->shape.width, T = model->shape.context, H = model->shape.heads;

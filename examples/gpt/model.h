@@ -1,7 +1,7 @@
 /* model.h: a GPT over bytes: its shape, its sixteen tensors, and the memory of a training step.
  *
- *  Weights lie in one block and gradients in another, tensor after tensor in the order of the table below; the matrices of all
- *  layers are stacked into one tensor with `slices` equal parts. Optimizers get this table and know nothing else. */
+ * Weights lie in one block and gradients in another, tensor after tensor in the order of the table below. The matrices of all
+ * layers are stacked into one tensor with `slices` equal parts. Optimizers get this table and know nothing else. */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
@@ -55,13 +55,14 @@ typedef struct gpt_shape {
 /* Results of the forward pass for the backward pass, fp32; sizes in model.c. */
 typedef struct gpt_activations {
     float *block;  /* all of it */
-    float *stream; /* [layers + 1][rows][width]: what enters each layer */
+    float *stream; /* [layers + 1][rows][width]: the input of each layer */
     float *middle; /* [layers][rows][width]: between attention and MLP */
     float *norm1, *norm2, *mean1, *mean2, *inverse1, *inverse2;
     float *qkv, *weights, *attended, *hidden, *active;
-    float *norm, *mean, *inverse, *logits; /* after the last layer; backward finds the gradient of the logits here */
+    float *norm, *mean, *inverse,
+        *logits; /* after the last layer; `logits` becomes their gradient, which the backward pass reads */
     float *d_stream, *d_narrow, *d_wide, *d_hidden, *d_wte, *d_vector;
-    float *vectors; /* gains and biases of the layer at work, as fp32 */
+    float *vectors; /* gains and biases of the current layer, as fp32 */
     float *panels, *heads;
 } gpt_activations;
 
@@ -81,16 +82,17 @@ typedef struct gpt_model {
     int threads;
     size_t parameter_count;
     gpt_tensor tensor[GPT_TENSORS];
-    void *values, *grads;     /* NULL where there is a keeper */
+    void *values, *grads;     /* NULL with a keeper */
     const gpt_keeper *keeper; /* borrowed */
     gpt_activations act;
     double *row_losses;
 } gpt_model;
 
-/* Build a model with random weights that depend on `seed` alone. Returns NULL, or what is wrong; then nothing is left. */
+/* Build a model with random weights that depend on `seed` alone. Returns NULL, or an error text; then nothing is left behind.
+ */
 const char *gpt_model_create(gpt_shape shape, bool bf16, uint64_t seed, gpt_model *out);
 
-/* The same without memory for weights and gradients, which `keeper` has. */
+/* The same without memory for weights and gradients: `keeper` owns those. */
 const char *gpt_model_create_kept(gpt_shape shape, bool bf16, const gpt_keeper *keeper, gpt_model *out);
 
 /* Write the first weights of one slice. */
@@ -98,13 +100,13 @@ void gpt_model_first_weights(const gpt_model *model, uint64_t seed, int id, size
 
 void gpt_model_destroy(gpt_model *model);
 
-/* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes; 0 for a batch of none. */
+/* The mean loss in nats of predicting `targets` from `inputs`, each batch * context bytes; 0 for an empty batch. */
 double gpt_model_forward(gpt_model *model, const uint8_t *inputs, const uint8_t *targets);
 
-/* After forward: write (not add) the gradients of all tensors. */
+/* After forward: write, do not accumulate, the gradients of all tensors. */
 void gpt_model_backward(gpt_model *model, const uint8_t *inputs);
 
-/* A 64-bit hash of all weights, to compare runs by; fetches slice after slice where there is a keeper. */
+/* A 64-bit hash of all weights, for comparing runs. With a keeper it fetches slice after slice. */
 uint64_t gpt_model_hash(const gpt_model *model);
 
 /* One pseudo-random number for each (seed, index). */

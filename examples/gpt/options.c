@@ -29,7 +29,7 @@ static const char usage[] =
     "  --name WORD       what the run is called in --json\n"
     "  --json FILE       write losses, times, memory and I/O of the run\n";
 
-/* One row for each flag: where its value goes. */
+/* One row for each flag, with the place of its value. */
 typedef struct flag {
     const char *name;
     enum { COUNT, SEED, REAL, WORD, TEXT, DTYPE, OPTIMIZER, CONFIG, OWNED, HELP } kind;

@@ -6,7 +6,7 @@
 #include "plain_adamw.h"
 
 typedef struct gpt_options {
-    const char **texts; /* owned: the array, not the words */
+    const char **texts; /* the array is owned, the texts are not */
     size_t text_count;
     gpt_shape shape;
     size_t steps, print_every; /* print_every 0: never */
@@ -15,12 +15,12 @@ typedef struct gpt_options {
     bool with_zoff;
     const char *config; /* ds_config for zoff; NULL: its defaults */
     const char *ranks;  /* how to find the other ranks; NULL: alone */
-    bool owned;         /* weights and gradients are in the library's memory */
+    bool owned;         /* the library owns weights and gradients */
     gpt_hyper hyper;    /* of the plain optimizer */
     const char *name, *json;
 } gpt_options;
 
-/* Returns 0; 1 when --help was asked for and given; -1 after saying on stderr what is wrong. */
+/* Returns 0; 1 after --help; -1 after an error message on stderr. */
 int gpt_options_parse(int argc, char **argv, gpt_options *out);
 void gpt_options_free(gpt_options *options);
 

@@ -1,4 +1,4 @@
-/* passes.h: what the forward and the backward pass share: where a layer finds its weights and its memory. */
+/* passes.h: shared by the forward and the backward pass: weights and memory of a layer. */
 #ifndef GPT_PASSES_H
 #define GPT_PASSES_H
 
@@ -26,7 +26,7 @@ static inline void gpt_release(const gpt_model *model, int id, size_t slice)
         model->keeper->release(model->keeper->ctx, id, slice);
 }
 
-/* Where the gradient of a slice is to be written, until it is ready. */
+/* The memory for the gradient of a slice, until it is declared ready. */
 static inline void *gpt_acquire(const gpt_model *model, int id, size_t slice)
 {
     if (model->keeper)
@@ -40,7 +40,7 @@ static inline void gpt_ready(const gpt_model *model, int id, size_t slice)
         model->keeper->ready(model->keeper->ctx, id, slice);
 }
 
-/* Slice `layer` of a matrix tensor with `columns` columns, as it lies or transposed; to be released. */
+/* Slice `layer` of a matrix tensor with `columns` columns, plain or transposed. Release it after use. */
 static inline gpt_matrix gpt_weights(const gpt_model *model, int id, size_t layer, size_t columns)
 {
     return (gpt_matrix){

@@ -1,4 +1,4 @@
-/* plain_adamw.h: the optimizer that a trainer has before it knows of any library: fp32, everything in DRAM. */
+/* plain_adamw.h: the optimizer of a trainer without any library: fp32, everything in DRAM. */
 #ifndef GPT_PLAIN_ADAMW_H
 #define GPT_PLAIN_ADAMW_H
 

@@ -1,4 +1,4 @@
-/* ranks.c: the training loop of --ranks and --owned. Each rank takes its share of a batch by sequences; with --owned the
+/* ranks.c: the training loop of --ranks and --owned. Each rank takes a share of the sequences of a batch. With --owned the
  * library has weights and gradients, and the passes borrow them slice by slice. */
 #include "ranks.h"
 #include "stats.h"
@@ -11,7 +11,7 @@
 typedef struct job {
     const gpt_options *options;
     unsigned rank, ranks;
-    size_t first; /* of this rank's sequences in a batch; model.shape.batch of them */
+    size_t first; /* this rank's first sequence in a batch; it has model.shape.batch of them */
     gpt_model model;
     gpt_keeper keeper;
     zoff_comm *comm;
@@ -27,7 +27,7 @@ static int complain(const job *j, const char *words)
 
 /* ---- weights and gradients of the engine ---- */
 
-/* A pass cannot go on without a weight. mpirun sees a rank that ends so, and ends the job. */
+/* End the program on an error: a pass cannot continue without a weight. mpirun notices it and ends the job. */
 static void must(const job *j, zoff_status status)
 {
     if (status < 0) {
@@ -64,7 +64,8 @@ static void ready(void *ctx, int id, size_t slice)
     must(j, zoff_grad_ready(j->engine, j->param[id], slice, NULL));
 }
 
-/* All first weights are never in memory together. Each rank writes them all; the engine keeps what is its own. */
+/* Write the first weights slice by slice: all of them never fit into memory. Every rank writes all; the engine stores its own
+ * part. */
 static int write_first_weights(const job *j)
 {
     for (int id = 0; id < GPT_TENSORS; id++) {
@@ -102,8 +103,8 @@ static size_t share_begin(size_t batch, unsigned rank, unsigned ranks)
     return (batch * rank + ranks - 1) / ranks;
 }
 
-/* Shares differ by one sequence at most; with more ranks than sequences some ranks have none, and go through the passes with
- * no rows: weights are asked for in the same order everywhere. */
+/* Shares differ by one sequence at most. With more ranks than sequences some ranks have none. They run the passes with no rows,
+ * because all ranks must ask for weights in the same order. */
 static int create_model(job *j)
 {
     gpt_shape shape = j->options->shape;
@@ -138,7 +139,7 @@ static int open_engine(job *j)
     return j->options->owned ? write_first_weights(j) : 0;
 }
 
-/* The mean over all ranks' tokens is the mean of the ranks' losses, weighed by their sequences: --json has what it takes. */
+/* The mean over all ranks' tokens is the mean of the ranks' losses, weighted by their sequences: --json has both numbers. */
 static void print_step(const job *j, size_t step, double loss, const zoff_step_info *info)
 {
     const gpt_options *o = j->options;
@@ -180,7 +181,7 @@ static int train(job *j, const gpt_text *text, gpt_stats *stats)
     return result;
 }
 
-/* The file of rank 0 is called what --json says, that of rank 3 has .3 behind its name. */
+/* The file of rank 0 has the name that --json gives; that of rank 3 has .3 appended. */
 static int write_json(const job *j, const gpt_text *text, const gpt_stats *stats)
 {
     char path[4096];

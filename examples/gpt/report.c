@@ -1,6 +1,5 @@
-/* report.c: the judge of scripts/demo. Reads the JSON of its five runs, holds them against each other, prints the verdicts and
- * a table, and writes everything to one file. Exit status: 0 when all holds, 1 when something does not, 2 when it cannot tell.
- */
+/* report.c: the judge of scripts/demo. It reads the JSON of its five runs, compares them, prints the verdicts and a table, and
+ * writes everything to one file. Exit status: 0 if all verdicts hold, 1 if one does not, 2 if an input is missing or wrong. */
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -60,7 +59,7 @@ static void __attribute__((format(printf, 4, 5))) check(report *r, bool holds, c
     r->passed = r->passed && holds;
 }
 
-/* Steps in which two runs agree to the last bit, from the first on; more than there are when the weights agree too. */
+/* Number of first steps in which two runs agree to the last bit; one more than all steps if the weights agree, too. */
 static size_t equal_steps(const report *r, enum role a, enum role b)
 {
     const json_t *x = json_object_get(r->run[a], "loss_bits"), *y = json_object_get(r->run[b], "loss_bits");

@@ -1,5 +1,4 @@
-// accel_test.cc: the back-ends by their names, what a device tells of itself, and the checks and the wait that all of them
-// share.
+// accel_test.cc: the list of back-ends, a device's description, and the checks and the wait that all back-ends share.
 #include "zoff_test.h"
 
 #include <string.h>
@@ -38,7 +37,7 @@ TEST(AccelDoor, WrongNamesAndArgumentsAreRefused)
     zoff_accel_close(nullptr);
 }
 
-// A caller compiled with a struct that ends earlier, or later, gets what fits and not a byte more.
+// A caller compiled with a shorter or longer struct gets the fields that fit, and not a byte more.
 TEST(AccelDoor, InfoFillsTheStructThatTheCallerHas)
 {
     zoff_accel *opened = nullptr;
@@ -110,7 +109,7 @@ TEST(AccelDoor, CallsOfAStreamAreChecked)
 
 namespace
 {
-// The table of "emulated", in which one call of a wait fails.
+// The table of "emulated" with a call of the wait that fails.
 struct failing {
     enum call { NONE, OPEN, RECORD, POLL };
     static inline call which = NONE;

@@ -34,7 +34,7 @@ struct numbers {
     }
 };
 
-// The lists of all kernels over such numbers, and what they name.
+// The lists of all kernels over such operands.
 struct lists {
     zoff_adam_consts consts[PIECES];
     float factors[PIECES][2];
@@ -64,7 +64,7 @@ struct lists {
             sums[i].sum = n.sum.data() + at;
             sums[i].grad = n.grads.data() + at;
             sums[i].dtype = ZOFF_F32;
-            sums[i].sources = i; // the first has one by default, the last has two
+            sums[i].sources = i; // one by default, then two
             sums[i].stride = COUNT * sizeof(float);
             sums[i].weights = i == 1 ? nullptr : factors[i];
             casts[i] = {count, n.wide.data() + at, n.half.data() + at, ZOFF_F32, ZOFF_BF16};
@@ -93,7 +93,7 @@ TEST_F(AccelEmulatedKernels, ListsAreTheCallersAgain)
     hold();
     for (const auto &call : calls(given))
         ASSERT_ZOFF_OK(call());
-    memset(static_cast<void *>(&given), 0x7f, sizeof given); // before the stream has looked at any of it
+    memset(static_cast<void *>(&given), 0x7f, sizeof given); // before the stream reads any of it
     EXPECT_TRUE(there == here) << "the stream has not begun";
     let_go = true;
     ASSERT_ZOFF_OK(zoff_accel_stream_wait(device.get(), stream));
@@ -120,8 +120,7 @@ TEST_F(AccelEmulatedKernels, AnEmptyListTakesNoMemory)
     EXPECT_EQ(0, fault.allocations);
 }
 
-// The nth allocation of each call fails, for n = 1, 2, ... until none does; the stream's queue is full, so that it wants some,
-// too.
+// The nth allocation of each call fails, for n = 1, 2, ... until none does. The stream's queue is full, so it allocates, too.
 TEST_F(AccelEmulatedKernels, WhereMemoryIsShortNothingIsBegun)
 {
     const int wanted[] = {4, 4, 3, 3}; // the work, the list, constants or factors, the queue

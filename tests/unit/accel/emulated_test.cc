@@ -1,5 +1,5 @@
-// emulated_test.cc: what the device made of threads has beyond the contract of all accelerators: any number of devices, memory
-// that nobody finds zeros in, and an end for everything that fails on the way.
+// emulated_test.cc: properties of the device made of threads beyond the contract of all accelerators: any number of devices,
+// memory that is never zero, and cleanup after every failure.
 #include "held_stream.h"
 #include "memory_fault.h"
 
@@ -84,7 +84,7 @@ TEST_F(AccelEmulated, MemoryThatIsNotThereIsAnError)
     EXPECT_EQ(nullptr, handle);
 }
 
-// A queue that cannot grow takes no more, keeps what it has, in order, and can still be told to stop.
+// A queue that cannot grow accepts no more jobs, keeps its jobs in order, and can still be stopped.
 TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndGoesOn)
 {
     int value = 0, taken = 0;
@@ -105,7 +105,7 @@ TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndGoesOn)
     }
     EXPECT_GT(taken, 2);
     memory_fault fault;
-    fault.fail_allocation = 2; // behind that of the point
+    fault.fail_allocation = 2; // the first one is for the point
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "a stream's queue", ops.event_record(device.get(), event, stream));
     EXPECT_ZOFF_OK(ops.event_poll(device.get(), event)) << "a record that could not be put into the stream has never been";
     let_go = true;
@@ -151,8 +151,8 @@ TEST_F(AccelEmulated, AThreadThatIsNotToBeHadIsAnError)
     EXPECT_EQ(nullptr, none);
 }
 
-// While a stream waits in the middle of its queue, more comes than there is room for: what was taken makes room, then the queue
-// grows. Nothing is lost, and the order is kept.
+// A stream waits in the middle of its queue, and more jobs come than there is room for. Jobs that were taken make room, then
+// the queue grows. Nothing is lost, and the order stays.
 TEST_F(AccelEmulated, AQueueMovesUpAndGrowsWhileItsStreamWaits)
 {
     struct place {
@@ -209,11 +209,11 @@ TEST_F(AccelEmulated, AChildOfForkClosesWithoutWaiting)
     for (bool is_busy : {false, true}) {
         if (is_busy)
             hold();
-        usleep(20000); // now the stream's thread is where it stays
+        usleep(20000); // now the stream's thread waits
         const pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20); // instead of waiting for ever
+            alarm(20); // end the child if it waits for ever
             ops.streams.close(device.get(), stream);
             _exit(0);
         }

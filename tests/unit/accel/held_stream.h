@@ -1,4 +1,4 @@
-// held_stream.h: an emulated device with a stream that a test can make stand still.
+// held_stream.h: an emulated device with a stream that a test can block.
 #ifndef ZOFF_TESTS_HELD_STREAM_H
 #define ZOFF_TESTS_HELD_STREAM_H
 
@@ -26,7 +26,8 @@ class held_stream : public testing::Test
         if (stream)
             ops.streams.close(device.get(), stream);
     }
-    // Until it is let go. The stream has taken the call from its queue when this returns: from then on the queue only fills.
+    // Block it until the test releases it. On return the stream has taken the blocking call from its queue: from then on the
+    // queue only fills.
     void hold()
     {
         let_go = held = false;

@@ -1,4 +1,4 @@
-// host_test.cc: the CPU as its own accelerator: one device, on which weights and gradients stay where they are.
+// host_test.cc: the CPU as its own accelerator: one device, which uses weights and gradients in place.
 #include "memory_fault.h"
 #include "zoff_test.h"
 

@@ -1,5 +1,5 @@
-// plugins_test.cc: the accelerator that is a plug-in: what is asked of it, and what is said where it is missing or incomplete.
-// The plug-ins are real ones that call themselves CUDA's (tests/support/plugin_under_test.c).
+// plugins_test.cc: the accelerator in a plug-in: the functions that it must have, and the errors if it is missing or
+// incomplete. The plug-ins are real ones with the name of CUDA's (tests/support/plugin_under_test.c).
 #include "zoff_test.h"
 
 using namespace zoff_test;

@@ -1,4 +1,4 @@
-// consensus_test.cc: small values of all ranks go to all, and a failure of one is known to all.
+// consensus_test.cc: small values of all ranks reach all ranks, and so does the failure of one.
 #include "allocation_fault.h"
 #include "comm_fault.h"
 #include "small_agreement.h"
@@ -78,7 +78,7 @@ TEST(ConsensusOverABrokenCommunicator, FailsWithItsOwnWords)
     });
 }
 
-// Memory is reserved before any message; what is exchanged needs none.
+// Memory is reserved before any message: the exchange itself allocates none.
 TEST(ConsensusWithoutMemory, FailsWhenItIsOpened)
 {
     on_ranks(3, [](small_agreement &self, unsigned rank) {

@@ -1,5 +1,4 @@
-// facts_test.cc: lists are compared between ranks, and where they differ every rank names the items, their values and the
-// ranks.
+// facts_test.cc: lists are compared between ranks. If they differ, every rank names the items, their values and the ranks.
 #include "allocation_fault.h"
 #include "small_agreement.h"
 
@@ -8,11 +7,11 @@ using namespace zoff_test;
 namespace
 {
 struct item {
-    std::string name, text; // no text: the count
+    std::string name, text; // without a text the item is its count
     uint64_t count = 0;
 };
 
-// A list of a test: how often it was made, and whether that fails.
+// A list of a test; it counts how often it was made, and can fail.
 struct items {
     std::vector<item> all;
     mutable std::vector<bool> made_as_text;
@@ -88,7 +87,7 @@ TEST(FactsThatDiffer, AreNamedWithTheirValuesAndRanks)
               }));
 }
 
-// Ranks 1 and 4 have another value than rank 0; that of rank 3 is a third one.
+// Ranks 1 and 4 have another value than rank 0; rank 3 has a third one.
 TEST(FactsThatDiffer, AreThoseOfRank0AndOfTheFirstOtherRank)
 {
     EXPECT_EQ("the call: size is 0 on ranks 0 and 2 and 1 on ranks 1 and 4. Do better", said(5, [](unsigned rank) {
@@ -121,7 +120,7 @@ TEST(FactsThatDiffer, AreCutWhereValuesAreLong)
               }));
 }
 
-// The last one that is shown is cut; how many are left out is said all the same.
+// The last item that is shown is cut; the number of those left out is reported anyway.
 TEST(FactsThatDiffer, MayHaveLongNames)
 {
     const std::string words = said(2, [](unsigned rank) {
@@ -167,7 +166,7 @@ TEST(FactsOfARankThatFails, FailOnEveryRank)
     });
 }
 
-// Whichever allocation fails on one rank, the others hear of it at once: nobody waits for the deadline of 60 seconds.
+// If an allocation fails on one rank, the others learn of it at once. Nobody waits for the deadline of 60 seconds.
 TEST(FactsWithoutMemory, OnOneRankFailOnEveryRank)
 {
     int failures = 0;

@@ -1,4 +1,4 @@
-// first_weights_test.cc: the program's weights become those of rank 0 on every rank, bit for bit, and nothing else changes.
+// first_weights_test.cc: every rank gets rank 0's first weights, bit for bit, and nothing else changes.
 #include "allocation_fault.h"
 #include "comm_fault.h"
 #include "small_agreement.h"
@@ -34,7 +34,7 @@ struct shape {
     zoff_dtype dtype;
 };
 
-// Add them as parameters, send, and compare with what rank 0 had.
+// Add them as parameters, send, and compare with rank 0's.
 void send_and_compare(small_agreement &self, unsigned rank, const std::vector<shape> &shapes)
 {
     std::vector<block> mine, first;
@@ -69,7 +69,7 @@ TEST(FirstWeights, BecomeThoseOfRank0)
     });
 }
 
-// More runs, and more bytes, than go to other ranks at a time; a slice that is cut.
+// More runs, and more bytes, than are sent at a time; one slice is cut.
 TEST(FirstWeights, MayBeMany)
 {
     on_ranks(2, [](small_agreement &self, unsigned rank) {
@@ -100,7 +100,7 @@ TEST(FirstWeightsOfTheEngine, StayAsTheyAre)
     });
 }
 
-// The same weights by two names.
+// The same weights under two names.
 TEST(FirstWeightsThatAreTied, AreSentOnce)
 {
     on_ranks(2, [](small_agreement &self, unsigned rank) {

@@ -1,5 +1,5 @@
-// listed_test.cc: what ranks compare at seal. Everything that decides a number is in the lists, under a name that the program
-// knows; everything that may differ is not.
+// listed_test.cc: the lists that ranks compare at seal. They contain everything that decides a number, under a name that the
+// program knows. They contain nothing that may differ.
 #include "small_agreement.h"
 
 using namespace zoff_test;
@@ -126,7 +126,7 @@ TEST_P(Listed, HasWhatDecidesANumber)
             EXPECT_ZOFF_OK(status);
             return;
         }
-        std::string words = c.words; // of two ranks
+        std::string words = c.words; // on two ranks
         for (size_t at = 0; (at = words.find("rank 0 ", at)) != std::string::npos; at += 10)
             words.replace(at, 7, "ranks 0 and 2 ");
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, words, status);
@@ -136,7 +136,7 @@ TEST_P(Listed, HasWhatDecidesANumber)
     });
 }
 
-// Nothing is updated with them.
+// They update nothing.
 TEST(ListedGroups, AreThoseThatAreUsed)
 {
     on_ranks(2, [](small_agreement &self, unsigned rank) {
@@ -183,7 +183,7 @@ TEST(ListedPlan, HasAsManyBucketsOnTheDevice)
                   "the number of buckets on the device (offload_optimizer.ratio) is 0 on rank 0 and 2 on rank 1. ");
 }
 
-// The list of parameters is the same on both ranks. The plan of the other one has as many buckets, too.
+// The list of parameters is the same on both ranks, and both plans have the same number of buckets.
 TEST(ListedPlan, HasTheSameTies)
 {
     on_ranks(2, [&](small_agreement &self, unsigned rank) {

@@ -51,7 +51,7 @@ TEST_P(Presence, IsThatOfAnyRank)
 {
     const unsigned size = GetParam();
     if (size == 1)
-        return; // a rank alone does not ask: see below
+        return; // a single rank asks nobody: see below
     each_rank<present>(size, [size](present &self, unsigned rank) {
         ASSERT_NO_FATAL_FAILURE(self.open());
         for (unsigned step = 0; step < 4; step++) {
@@ -85,13 +85,13 @@ TEST_P(Presence, CountsTheElementsOfThisRankThatTakePart)
     });
     uint64_t all = 0;
     for (const uint64_t one : counted) {
-        EXPECT_TRUE(one > 0 || size == 5); // there are fewer blocks than ranks of a bucket
+        EXPECT_TRUE(one > 0 || size == 5); // with 5 ranks a bucket has fewer blocks than ranks
         all += one;
     }
     EXPECT_EQ(200u, all);
 }
 
-// The last rank asks only when the first one has been told to wait.
+// The last rank asks only after the first one was told to wait.
 TEST(PresencePoll, IsPendingUntilAllHaveAnswered)
 {
     std::atomic<bool> has_waited{false};
@@ -141,7 +141,7 @@ TEST(PresencePoll, ReturnsTheErrorOfTheCommunicator)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "the network is gone", zoff_agreement_presence_poll(&self.a));
         EXPECT_EQ(before, std::vector<uint8_t>(self.parts.m.flags, self.parts.m.flags + SLICES));
         between.before = nullptr;
-        ASSERT_NO_FATAL_FAILURE(self.settle()); // nothing was asked: it can be tried again
+        ASSERT_NO_FATAL_FAILURE(self.settle()); // nothing was asked: the step can be tried again
     });
 }
 

@@ -1,5 +1,4 @@
-// small_agreement.h: a rank that compares its list of parameters with the others, and the contexts for it, filled in as an
-// engine does it.
+// small_agreement.h: a rank that compares its list of parameters with other ranks. Its contexts are filled in as in an engine.
 #ifndef ZOFF_SMALL_AGREEMENT_H
 #define ZOFF_SMALL_AGREEMENT_H
 

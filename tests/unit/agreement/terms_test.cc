@@ -1,4 +1,4 @@
-// terms_test.cc: what the update of a step uses is the same on all ranks, or every rank says what is not.
+// terms_test.cc: everything that the update of a step uses is the same on all ranks, or every rank names the difference.
 #include "allocation_fault.h"
 #include "comm_fault.h"
 #include "small_agreement.h"
@@ -7,7 +7,7 @@ using namespace zoff_test;
 
 namespace
 {
-// A step of a model with the groups 0, 1 and 3; nothing has the group 2.
+// A step of a model with the groups 0, 1 and 3; group 2 is empty.
 struct stepping : small_agreement {
     explicit stepping(zoff_comm *ranks) : small_agreement(ranks), hyper(4)
     {
@@ -36,7 +36,7 @@ struct stepping : small_agreement {
     }
     uint64_t digest() { return zoff_agreement_terms_digest(&a, &step); }
 
-    // All ranks' votes, as the walk brings them.
+    // All ranks' votes, as the walk collects them.
     zoff_status compare(uint64_t digest)
     {
         std::vector<uint64_t> all(wire.size());
@@ -96,7 +96,7 @@ const change CHANGES[] = {
 
 INSTANTIATE_TEST_SUITE_P(Step, Terms, testing::ValuesIn(CHANGES), [](const auto &p) { return std::string(p.param.name); });
 
-// Rank 2 differs. The change is made twice, for one of them is made to the words themselves.
+// Rank 2 differs. Each change is made twice, because one of them changes the message itself.
 TEST_P(Terms, AreTheSameOrAreNamed)
 {
     const change &c = GetParam();
@@ -131,7 +131,7 @@ TEST(TermsDigest, IsAnotherOneForEachTerm)
         for (const change &c : CHANGES) {
             if (!*c.words || std::string(c.name) == "constants")
                 continue;
-            c.make(self); // one on top of the other
+            c.make(self); // on top of the changes before
             seen.insert(self.digest());
             changes++;
         }
@@ -166,7 +166,7 @@ TEST(TermsThatDiffer, AreSixAtMost)
     }
 }
 
-// Checksums ride in the vote.
+// The vote carries checksums.
 TEST(TermsOfRanksThatAgree, AreNotSent)
 {
     each_rank<stepping>(3, [](stepping &self, unsigned) {

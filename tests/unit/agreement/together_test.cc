@@ -1,5 +1,5 @@
-// together_test.cc: ranks open their stores side by side. They go on with a commit that all of them have, and one that fails is
-// known to all.
+// together_test.cc: ranks open their stores together. They continue with a commit that all of them have, and the failure of one
+// reaches all.
 #include "allocation_fault.h"
 #include "comm_fault.h"
 #include "small_agreement.h"
@@ -8,7 +8,7 @@ using namespace zoff_test;
 
 namespace
 {
-// A rank that opens a store: what the store does is up to the test.
+// A rank that opens a store; the test decides what the store does.
 struct opening : small_agreement {
     explicit opening(zoff_comm *ranks) : small_agreement(ranks) {}
     ~opening() { zoff_agreement_together_close(&a); }
@@ -38,7 +38,7 @@ struct opening : small_agreement {
 };
 
 constexpr zoff_store_found NEW = {0, 0, false};       // no file
-constexpr zoff_store_found BEGINNING = {1, 0, false}; // the content of the beginning was committed
+constexpr zoff_store_found BEGINNING = {1, 0, false}; // the first content was committed
 
 // Let all ranks decide, and check what the stores do then.
 void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std::string &words = "")
@@ -78,7 +78,7 @@ TEST(TogetherDecides, OnTheCommitThatAllHave)
     decide({{5, 4, true}, {6, 5, true}}, 5);
 }
 
-// Some have committed the very first step, and one died before it could.
+// Some ranks have committed the very first step, and one died before it could.
 TEST(TogetherDecides, ThatAllStartAnewWhereOneHasOnlyTheBeginning)
 {
     decide({{2, 1, true}, BEGINNING}, 0);
@@ -172,7 +172,7 @@ TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
     });
 }
 
-// Rank 0 writes until it has heard of the failure; rank 1 fails meanwhile.
+// Rank 0 writes until it learns of rank 1's failure.
 TEST(TogetherPulse, TellsARankThatIsAtWork)
 {
     each_rank<opening>(2, [](opening &self, unsigned rank) {
@@ -192,7 +192,7 @@ TEST(TogetherPulse, TellsARankThatIsAtWork)
     });
 }
 
-// Whoever waits takes part in a round each time the other one says that it is at work.
+// A rank that waits takes part in a round each time the other one reports that it is busy.
 TEST(TogetherPulse, LetsOthersKnowThatSomeoneIsAtWork)
 {
     std::atomic<int> rounds{0};

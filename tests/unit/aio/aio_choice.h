@@ -1,4 +1,4 @@
-// aio_choice.h: a file and a queue on it, by whatever back-end a test asks for.
+// aio_choice.h: a file and a queue on it, with the back-end that a test names.
 #ifndef ZOFF_TESTS_AIO_CHOICE_H
 #define ZOFF_TESTS_AIO_CHOICE_H
 
@@ -17,7 +17,7 @@ class aio_choice : public testing::Test
         q.reset(raw);
         return status;
     }
-    // "" when a write and a read give the same bytes.
+    // Returns "" if a write and a read give the same bytes.
     std::string round_trip()
     {
         aio_buffer out(3000001, 1), in(3000001);

@@ -1,5 +1,5 @@
-// backend_test.cc: which back-end a queue gets, and what it does where the kernel refuses something: in child processes with
-// fewer rights, as containers have them.
+// backend_test.cc: the choice of a queue's back-end, and what it does if the kernel refuses something. The tests use child
+// processes with fewer rights, like those in containers.
 #include "aio_choice.h"
 
 using namespace zoff_test;
@@ -9,7 +9,8 @@ namespace
 class AioChoice : public aio_choice
 {
   protected:
-    // In a child where io_uring_setup gives `error`: explicit choice fails with `words`, auto warns with them and works.
+    // In a child in which io_uring_setup returns `error`, choosing io_uring fails with `words`, and auto warns with them and
+    // works.
     std::string without_uring(int error, const std::string &words)
     {
         return in_child([&]() -> std::string {
@@ -87,7 +88,7 @@ TEST_F(AioChoice, NoDescriptorForTheRingFallsBack)
     EXPECT_EQ(without_uring(EMFILE, "Too many open files"), "");
 }
 
-// RLIMIT_FSIZE is the cheapest way to a write that fails for real.
+// RLIMIT_FSIZE is the cheapest way to a write that really fails.
 TEST_F(AioChoice, WritesBeyondTheFileSizeLimitFail)
 {
     for (const char *backend : {"io_uring", "threads", "posix"}) {

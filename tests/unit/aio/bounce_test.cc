@@ -1,4 +1,4 @@
-// bounce_test.cc: unaligned requests under O_DIRECT: the edges, the end of the file, and what fails in between.
+// bounce_test.cc: unaligned requests under O_DIRECT: edges, the end of the file, and failures in between.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -21,7 +21,7 @@ class AioBounce : public testing::TestWithParam<std::string>
         q.reset(raw);
         unit = aio_info(q.get()).alignment;
     }
-    // Puts `bytes` bytes of `letter` at `offset`, in the file and in the model.
+    // Put `bytes` bytes of `letter` at `offset`, in the file and in the model.
     zoff_status put(uint64_t offset, size_t bytes, char letter)
     {
         std::string text(bytes, letter);
@@ -57,7 +57,7 @@ TEST_P(AioBounce, NeighboursInABlockSurviveEachOther)
     aio_buffer out(unit * 3, 1);
     uint64_t tickets[64];
     size_t step = unit * 3 / 64;
-    for (size_t i = 0; i < 64; i++) { // begun back to front, all in flight together
+    for (size_t i = 0; i < 64; i++) { // started in reverse order, all in flight together
         size_t at = (63 - i) * step;
         ASSERT_ZOFF_OK(zoff_aio_write(q.get(), at, step, out.data + at, &tickets[i]));
     }
@@ -101,7 +101,7 @@ TEST_P(AioBounce, ReservedRoomIsNotCutOff)
     EXPECT_TRUE(file_content(path) == model);
 }
 
-// A write inside one block is a read and a write; a fault of either is the result, and the block stays as it was until the
+// A write inside one block is a read and a write. A failure of either is the result, and the block stays unchanged until the
 // write.
 TEST_P(AioBounce, FaultsOfEachHalfOfAnEdge)
 {
@@ -129,7 +129,7 @@ TEST_P(AioBounce, FaultsOfEachHalfOfAnEdge)
     }
 }
 
-// The same for every transfer of a request that has everything: edges, a staged middle, an end beyond the file's.
+// The same for every transfer of a request with edges, a staged middle and an end beyond the file's.
 TEST_P(AioBounce, FaultsOfEachTransfer)
 {
     const size_t bytes = (3 << 20) + 77;

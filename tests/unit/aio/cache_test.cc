@@ -1,4 +1,4 @@
-// cache_test.cc: how much of a file stays in the page cache where O_DIRECT is refused, counted as fincore counts it.
+// cache_test.cc: how much of a file stays in the page cache if O_DIRECT is refused, counted as fincore counts it.
 #include <algorithm>
 
 #include "aio_fault.h"
@@ -25,7 +25,7 @@ double cached_mib(const std::string &path)
 class AioCache : public testing::TestWithParam<std::string>
 {
   protected:
-    // One request after the other over the whole file, two of them on their way; the most that the cache held on the way.
+    // Requests over the whole file, two of them in flight. Returns the most that the cache held meanwhile.
     double pass(zoff_aio *q, bool writes, size_t file, size_t bytes)
     {
         double most = 0;
@@ -79,8 +79,8 @@ TEST_P(AioCache, StaysSmallWhereODirectIsRefused)
     EXPECT_LT(cached_mib(path), 10.0) << "after closing";
 }
 
-// A write is done for the caller when it is in the page cache. That it failed later is told as soon as it is known, and not
-// forgotten: the bytes are gone, and reading them would give older ones.
+// A write is done for the caller when it is in the page cache. A later failure is reported as soon as it is known, and is not
+// forgotten: the bytes are lost, and a read would return older ones.
 TEST_P(AioCache, WhatIsLostOnTheWayToTheDiskIsTold)
 {
     for (int error : {EIO, ENOSPC}) {
@@ -114,7 +114,7 @@ TEST_P(AioCache, WhatIsLostOnTheWayToTheDiskIsTold)
     }
 }
 
-// Asked for, the page cache is used, and left to the kernel.
+// If the configuration asks for the page cache, it is used and left to the kernel.
 TEST_P(AioCache, IsLeftAloneWhereItIsAskedFor)
 {
     zoff_aio_opts opts = aio_opts(GetParam().c_str(), ZOFF_DIRECT_OFF);

@@ -1,4 +1,4 @@
-// file_test.cc: opening: what cannot be opened, what refuses O_DIRECT, which alignment, and whether there is room.
+// file_test.cc: opening a file: refusals, O_DIRECT, alignment, and space on the disk.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -24,7 +24,7 @@ class AioFile : public testing::Test
         opts.writable = opts.create = false;
         return opts;
     }
-    // Bytes of every awkward kind go through `q` and come back.
+    // Write awkward pieces through `q` and read them back.
     void round_trip()
     {
         for (size_t size : {1, 511, 4096, 4097, 300001}) {
@@ -184,7 +184,7 @@ TEST_F(AioFile, ODirectOffIsSilent)
     EXPECT_FALSE(aio_info(q.get()).direct);
 }
 
-// 4096-byte sectors: what is aligned to 512 there is not aligned.
+// With 4096-byte sectors an alignment of 512 is not enough.
 TEST_F(AioFile, AlignmentIsThatOfTheDevice)
 {
     for (unsigned sector : {512u, 4096u}) {

@@ -1,5 +1,5 @@
-// pieces_test.cc: each result that the system can give, provoked for each transfer of a request: what comes of the request,
-// and that the queue and the other requests do not suffer.
+// pieces_test.cc: every result that the system can return, provoked for each transfer of a request. The test checks the
+// request's result, and that the queue and other requests are not affected.
 #include <algorithm>
 
 #include "aio_fault.h"
@@ -27,7 +27,7 @@ class AioPieces : public testing::TestWithParam<std::string>
         q.reset(raw);
         ASSERT_ZOFF_OK(aio_write(q.get(), 0, content.data, content.bytes));
     }
-    // Writes other bytes or reads these, with `fault` in place, and afterwards again without.
+    // Write new bytes or read these, with `fault` set, and again without it.
     zoff_status transfer(bool writes)
     {
         aio_buffer in(content.bytes);
@@ -173,7 +173,7 @@ TEST_P(AioPieces, AFileCutShortSaysWhere)
     expect_healthy();
 }
 
-// A backlog of reads does not keep a write waiting, nor the other way round.
+// A backlog of reads does not delay a write, nor the other way round.
 TEST_P(AioPieces, ReadsAndWritesAreInFlightTogether)
 {
     for (bool backlog_writes : {true, false}) {
@@ -194,7 +194,7 @@ TEST_P(AioPieces, ReadsAndWritesAreInFlightTogether)
             ASSERT_ZOFF_OK(zoff_aio_write(q.get(), backlog * block, b.bytes, b.data, &short_one));
         }
         ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), short_one));
-        if (GetParam() == "posix") { // there the order of results is the order of beginnings
+        if (GetParam() == "posix") { // its results come in the order of the requests
             EXPECT_LE(std::count(order.begin(), order.end(), backlog_writes), 6);
         }
         ASSERT_ZOFF_OK(zoff_aio_wait(q.get(), long_one));

@@ -1,5 +1,5 @@
-// posix_test.cc: the back-end of last resort, alone: one transfer for each reap, in the order in which they came, done by the
-// thread that reaps.
+// posix_test.cc: the last back-end of the list, alone. Each reap does one transfer on the calling thread, in the order of
+// submission.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -55,7 +55,7 @@ TEST_F(AioPosix, MovesOneTransferAReapInOrder)
     zoff_aio_done done[4] = {};
     open(fd, depth);
     EXPECT_EQ(0u, posix.reap(self, done, 4)) << "nothing is out";
-    for (int round = 0; round < 5; round++) { // more than there are places: they are used in turn
+    for (int round = 0; round < 5; round++) { // more than there are places, so that all are used again
         for (unsigned i = 0; i < 2; i++) {
             writes[i] = {true, 4 * i, 4, text + 4 * i};
             posix.start(self, &writes[i]);

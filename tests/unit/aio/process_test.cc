@@ -1,4 +1,4 @@
-// process_test.cc: the number of this process tells it from the child that it makes by fork(), and from nobody else.
+// process_test.cc: the number of this process differs from that of a child made by fork(), and from no other.
 #include "aio_place.h"
 
 #include <thread>

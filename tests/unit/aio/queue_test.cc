@@ -1,4 +1,4 @@
-// queue_test.cc: tickets, the pool of requests, and memory that runs out.
+// queue_test.cc: tickets, the pool of requests, and allocations that fail.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -40,7 +40,7 @@ TEST(AioQueue, InfoGrowsWithTheStruct)
     EXPECT_EQ(zoff_aio_register(raw, &info, 0), ZOFF_ERR_INVALID);
 }
 
-// Places of the pool are used again and again; no ticket ever is.
+// Places of the pool are used again; a ticket never is.
 TEST(AioQueue, TicketsAreNeverTheSame)
 {
     scratch_folder folder;
@@ -83,8 +83,8 @@ TEST(AioQueue, WaitAnyWaitsForOnePiece)
     EXPECT_EQ(zoff_aio_poll(raw, ticket), ZOFF_OK);
 }
 
-// Memory fails at the nth allocation, for each n, until a whole life of a queue goes through: clear errors, nothing left in
-// flight, nothing open, nothing lost (the address sanitizer watches).
+// The nth allocation fails, for each n, until the whole life of a queue succeeds. Each error is clear, and nothing stays in
+// flight, open or allocated; the address sanitizer checks that.
 TEST(AioQueue, OutOfMemoryAnywhere)
 {
     for (const char *backend : {"io_uring", "threads", "posix"}) {
@@ -163,7 +163,7 @@ std::string text_of(const std::string &name)
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Whoever may write into the folder may give the name to another file between two opens.
+// A user who may write to the folder can give the name to another file between two opens.
 TEST(AioQueue, AFileThatHasTakenTheNameIsRefused)
 {
     scratch_folder folder;

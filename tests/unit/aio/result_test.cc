@@ -1,4 +1,4 @@
-// result_test.cc: the point that every result passes: each comes out as it went in, and none of any back-end goes another way.
+// result_test.cc: the function that every result passes: each comes out unchanged, and no back-end goes around it.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -21,7 +21,7 @@ TEST(AioResult, ComesOutAsItWentIn)
                     ASSERT_EQ(res, zoff_aio_result_check(res, writes, offset, bytes));
 }
 
-// Where the test stands in for the function, it sees each transfer once, with what was asked for.
+// The test's version of the function sees each transfer once, with its request.
 TEST(AioResult, IsWhereEachTransferOfEachBackEndPasses)
 {
     const size_t block = 8192, blocks = 5;

@@ -1,5 +1,5 @@
-// threads_test.cc: the back-end made of threads: that the caller computes while it works, whose signals are whose, and what it
-// does where no threads are to be had.
+// threads_test.cc: the back-end made of threads: it works while the caller computes, it blocks signals, and it fails cleanly
+// without threads.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -12,7 +12,7 @@ using namespace zoff_test;
 
 namespace
 {
-// By name: sanitizers have threads too.
+// Count by name: sanitizers have threads, too.
 int thread_count()
 {
     int count = 0;
@@ -46,12 +46,12 @@ TEST_F(AioThreads, AreAsManyAsThereArePiecesAndAtMost8)
         EXPECT_EQ(round_trip(), "");
         q.reset();
         for (int i = 0; i < 1000 && thread_count() != 0; i++)
-            usleep(1000); // the kernel shows a thread for a moment after it is joined
+            usleep(1000); // the kernel lists a thread for a moment after it is joined
         EXPECT_EQ(thread_count(), 0) << "closing leaves a thread behind";
     }
 }
 
-// Nobody pumps: bytes that appear in the file were written by others than the caller.
+// The caller does not pump, so another thread must have written the bytes in the file.
 TEST_F(AioThreads, WorkWhileTheCallerDoesNot)
 {
     aio_buffer out(8 << 20, 3);
@@ -64,7 +64,7 @@ TEST_F(AioThreads, WorkWhileTheCallerDoesNot)
     EXPECT_ZOFF_OK(zoff_aio_wait(q.get(), ticket));
 }
 
-// Thousands of small pieces, each of which wakes somebody, from one caller that waits in every way there is.
+// One caller submits thousands of small pieces, which all wake a thread, and waits in every possible way.
 TEST_F(AioThreads, LoseNoWakeUp)
 {
     const size_t pieces = 64, block = 4096;
@@ -94,7 +94,7 @@ TEST_F(AioThreads, LoseNoWakeUp)
     }
 }
 
-// A signal to the process is for the threads of the program, even when all of those block it.
+// A signal to the process is for the program's threads, even if all of them block it.
 TEST_F(AioThreads, TakeNoSignals)
 {
     static std::atomic<int> taken{0};
@@ -145,7 +145,7 @@ TEST_F(AioThreads, FallBackToPosixWhereThereAreNone)
               "");
 }
 
-// A limit that leaves room for some: as a user of this test alone, because root has no limit and others have processes.
+// A limit with room for some threads. The test runs as a user of its own: root has no limit, and other users have processes.
 TEST_F(AioThreads, MakeDoWithFewer)
 {
     if (geteuid() != 0)
@@ -168,8 +168,8 @@ TEST_F(AioThreads, MakeDoWithFewer)
               "");
 }
 
-// A child of fork() has the queue and neither its threads nor its ring: calls are refused, closing does not wait for anybody,
-// and the parent does not notice.
+// A child of fork() has the queue without its threads and its ring. Calls are refused, closing waits for nobody, and the parent
+// does not notice.
 TEST_F(AioThreads, ForkedChildIsRefusedAndTheParentGoesOn)
 {
     for (const char *backend : {"io_uring", "threads", "posix"}) {
@@ -196,7 +196,7 @@ TEST_F(AioThreads, ForkedChildIsRefusedAndTheParentGoesOn)
                               std::string(zoff_last_error()).find("opened before fork()") == std::string::npos)
                               return std::to_string(result) + ": " + zoff_last_error();
                       q.reset();
-                      /* A file of its own: the parent's write is still on its way. */
+                      /* A file of its own: the parent's write is still in flight. */
                       return open(0, backend, folder.file("of_child").c_str()) == ZOFF_OK ? round_trip()
                                                                                           : "no queue of its own";
                   }),

@@ -30,7 +30,7 @@ class AioTuneKeep : public testing::Test
         found.seconds = 0.125;
         snprintf(found.file_system, sizeof found.file_system, "ext4");
     }
-    // The same place, of which nothing is known yet.
+    // The same place before a measurement.
     zoff_aio_tune_result place() const
     {
         zoff_aio_tune_result asked = {};
@@ -146,7 +146,7 @@ TEST_F(AioTuneKeep, WhatIsDamagedIsNotBelieved)
     };
     std::vector<std::string> bad = {
         "", "{", "[]", "null", good.substr(0, good.size() / 2), good + "x", std::string(70000, ' ')};
-    bad.push_back(good + std::string(65537 - good.size(), ' ')); // JSON, and too much of it
+    bad.push_back(good + std::string(65537 - good.size(), ' ')); // valid JSON that is too long
     for (const char *key : {"block_size", "queue_depth", "read_bytes_per_second", "write_bytes_per_second",
                             "mixed_bytes_per_second", "milliseconds"})
         for (const char *value : {"-1", "\"8\"", "1.5", "9223372036854775807"})

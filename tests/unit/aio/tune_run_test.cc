@@ -1,5 +1,4 @@
-// tune_run_test.cc: one sample: which blocks are read and written, how many, and what is said of them. How long it takes, no
-// test says.
+// tune_run_test.cc: one sample: the blocks that are read and written, their number, and the report. No test measures time.
 #include "aio_fault.h"
 #include "aio_place.h"
 
@@ -31,13 +30,13 @@ class AioTuneRun : public testing::Test
     void SetUp() override
     {
         fault.result = nullptr;
-        zoff_aio_opts opts = aio_opts("posix"); // in the order in which they begin
+        zoff_aio_opts opts = aio_opts("posix"); // in the order of their start
         opts.block_bytes = BLOCK;
         opts.depth = ZOFF_AIO_TUNE_DEPTH_MOST;
         zoff_aio *raw = nullptr;
         ASSERT_ZOFF_OK(zoff_aio_open(folder.file("scratch").c_str(), &opts, &raw));
         q.reset(raw);
-        ASSERT_ZOFF_OK(aio_write(q.get(), 0, memory.data, memory.bytes / 4)); // all of the extent
+        ASSERT_ZOFF_OK(aio_write(q.get(), 0, memory.data, memory.bytes / 4)); // the whole extent
         tuner.q = raw;
         tuner.memory = reinterpret_cast<char *>(memory.data);
         tuner.memory_bytes = memory.bytes;
@@ -117,7 +116,7 @@ TEST_F(AioTuneRun, EachDirectionGoesThroughTheFileAndBeginsAgain)
     EXPECT_EQ(std::vector<transfer>{read_of(2)}, seen) << "the next sample goes on where this one was";
 }
 
-// A block that is left over at the end of the extent is not worth a transfer.
+// A rest at the end of the extent is too small for a transfer.
 TEST_F(AioTuneRun, NoBlockGoesOverTheEnd)
 {
     tuner.extent = 3 * BLOCK - 1;

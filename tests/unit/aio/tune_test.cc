@@ -1,5 +1,5 @@
-// tune_test.cc: measuring a folder: what comes of it, what stays in the folder and when that is believed, and what is left
-// behind when it fails. How fast the folder is, no test says.
+// tune_test.cc: measuring a folder: the result, the file that stays in the folder and when it is used, and cleanup after a
+// failure. No test measures the folder's speed.
 #include <sys/file.h>
 
 #include <chrono>
@@ -62,7 +62,7 @@ class AioTune : public testing::Test
         ASSERT_TRUE(file && fwrite(text.data(), 1, text.size(), file) == text.size() && fclose(file) == 0);
     }
     void SetUp() override { unsetenv("ZOFF_AIO"); }
-    const char *backend = "posix"; // without words where memory may not be locked, and everywhere
+    const char *backend = "posix"; // prints no warning without locked memory, and runs everywhere
     zoff_aio_direct direct = ZOFF_DIRECT_AUTO;
     zoff_aio_tune_result result = {};
     scratch_folder folder;
@@ -149,7 +149,7 @@ TEST_F(AioTune, WrongArgumentsAreRefused)
     EXPECT_EQ(entries(folder.path), std::set<std::string>{"zoff-aio-tune.json"});
 }
 
-// A caller compiled with a struct that ends earlier gets what fits and not a byte more.
+// A caller compiled with a shorter struct gets the fields that fit, and not a byte more.
 TEST_F(AioTune, KnowsOlderCallers)
 {
     ASSERT_ZOFF_OK(tune());
@@ -219,7 +219,7 @@ TEST_F(AioTune, MemoryThatIsNotThereIsAnError)
         fault.fail_allocation = nth;
         int before = open_descriptors();
         zoff_status status = tune(true, 0.01);
-        // Reading and keeping what was measured are no reason to fail.
+        // Failing to read or store a measurement is no error.
         succeeded = status == ZOFF_OK && fault.allocations < nth;
         if (status != ZOFF_OK) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "provoked", status);

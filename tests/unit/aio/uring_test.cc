@@ -1,5 +1,5 @@
-// uring_test.cc: the io_uring back-end: alone, where a test can say what is out and when it is reaped, and in a queue where the
-// kernel refuses its ring or its memory.
+// uring_test.cc: the io_uring back-end: alone, so that a test controls submission and reaping, and in a queue for which the
+// kernel refuses the ring or its memory.
 #include "aio_choice.h"
 #include "aio_fault.h"
 
@@ -39,7 +39,7 @@ class AioUring : public aio_choice
         self = nullptr;
         ASSERT_ZOFF_OK(uring.open(of, depth, &self));
     }
-    // All that comes back until `count` have, by address.
+    // Collect results until there are `count`, by address.
     std::map<const zoff_aio_io *, int> reap(size_t count, size_t at_once = 64)
     {
         std::map<const zoff_aio_io *, int> results;
@@ -120,8 +120,8 @@ TEST_F(AioUring, WaitsNoLongerThanItIsTold)
     ::close(ends[1]);
 }
 
-// Transfers inside of registered memory go another way through the kernel than those beside it or over its ends. The kernel
-// refuses what is said to be inside and is not.
+// Transfers inside registered memory take another path through the kernel than those outside it or over its ends. The kernel
+// refuses one that claims to be inside and is not.
 TEST_F(AioUring, RegisteredMemoryHasEnds)
 {
     const size_t page = 4096, inside = 2 * page;
@@ -175,7 +175,7 @@ TEST_F(AioUring, MemoryThatIsNotThereIsAnError)
                       uring.register_memory(self, memory, sizeof memory, &registered));
 }
 
-// The ring exists, but the kernel stops taking requests: they fail, nobody hangs.
+// The ring exists, but the kernel accepts no more requests: they fail, and nothing hangs.
 TEST_F(AioUring, RingThatTakesNothingFailsItsRequests)
 {
     EXPECT_EQ(in_child([&]() -> std::string {
@@ -199,7 +199,7 @@ TEST_F(AioUring, RingThatTakesNothingFailsItsRequests)
               "");
 }
 
-// Memory that may not be locked: as nobody, because root may lock what it likes.
+// Memory that may not be locked. The test runs as nobody, because root may lock everything.
 std::string register_as_nobody(const std::string &folder, rlim_t soft, rlim_t hard, bool registers, const std::string &warning)
 {
     return in_child([&]() -> std::string {

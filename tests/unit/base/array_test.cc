@@ -1,4 +1,4 @@
-// array_test.cc: arrays on the heap grow, keep what they have, and stay as they were where there is no memory.
+// array_test.cc: arrays on the heap grow, keep their content, and stay unchanged if there is no memory.
 #include "zoff_test.h"
 
 #include <stdint.h>
@@ -8,7 +8,8 @@ extern "C" {
 #include "mem.h"
 }
 
-// An array that grows keeps what it has, is zero behind it, and doubles: 100,000 elements one by one are some 13 allocations.
+// An array that grows keeps its content, is zero behind it, and doubles: 100,000 elements added one by one take some 13
+// allocations.
 TEST(array, grows_by_doubling)
 {
     uint32_t *list = nullptr;

@@ -1,4 +1,5 @@
-// budget_test.cc: memory and CPUs that are left, on machines made of files: no group, version 1, version 2, nested, containers.
+// budget_test.cc: memory and CPUs that are left, on machines made of files: without a group, version 1, version 2, nested,
+// containers.
 #include "zoff_test.h"
 
 #include <stdint.h>
@@ -12,7 +13,7 @@ namespace
 {
 const uint64_t GIB = uint64_t{1} << 30;
 
-// A root folder with the files that the kernel would show.
+// A root folder with the files of a kernel.
 class machine : public ::testing::Test
 {
   protected:
@@ -30,7 +31,7 @@ class machine : public ::testing::Test
         put("proc/meminfo", "MemTotal:       99999999 kB\nMemFree:        1 kB\nMemAvailable:   " +
                                 std::to_string(bytes / 1024) + " kB\nBuffers:        5 kB\n");
     }
-    // A group with a limit ("max" too), its use and the cache among it.
+    // A group with a limit (or "max"), its use, and the page cache within it.
     void group_v2(const std::string &folder, const std::string &limit, uint64_t used, uint64_t cache)
     {
         put("sys/fs/cgroup" + folder + "/memory.max", limit + "\n");

@@ -1,5 +1,5 @@
-// cpu_test.cc: the features that the kernel sees are told, and floating point is as the kernels need it between enter and
-// leave, whatever it was before.
+// cpu_test.cc: features are those that the kernel reports. Between enter and leave floating point is set for the kernels, and
+// restored afterwards.
 #include "float_control.h"
 #include "zoff_test.h"
 
@@ -18,7 +18,7 @@ namespace
 {
 float sum_of_one_and_little()
 {
-    volatile float one = 1.0f, little = 1e-20f, sum = one + little; // here and now, not by the compiler
+    volatile float one = 1.0f, little = 1e-20f, sum = one + little; // computed at run time, not by the compiler
     return sum;
 }
 } // namespace
@@ -97,10 +97,10 @@ TEST(cpu, enter_honours_subnormals_and_leave_restores)
     EXPECT_EQ(FLUSH_TO_ZERO_AND_ROUND_UP, restored & FLOAT_MODES);
 }
 
-// A program that looks for its own mistakes has a division by zero raise SIGFPE; those of a kernel are no mistakes.
+// A program may let a division by zero raise SIGFPE to find its errors. Such a division in a kernel is no error.
 TEST(cpu, enter_masks_traps)
 {
-    const unsigned mine = get_control(), trapping = 0x1f80 & ~0x0280u; // invalid operations, and divisions by zero
+    const unsigned mine = get_control(), trapping = 0x1f80 & ~0x0280u; // trap invalid operations and divisions by zero
     set_control(trapping);
     const unsigned saved = zoff_base_cpu_float_enter();
     volatile float one = 1.0f, zero = 0.0f, infinite = one / zero, nan = zero / zero;

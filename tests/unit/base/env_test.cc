@@ -1,4 +1,4 @@
-// env_test.cc: the tables of environment variables, and what is read for each of their lines.
+// env_test.cc: the tables of environment variables, and the values read for each line.
 #include "zoff_test.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ TEST(env, every_line_of_the_table_has_a_default_and_help)
 
 namespace
 {
-// An environment without a launcher's variables, put back at the end.
+// An environment without a launcher's variables, restored at the end.
 class ranks : public ::testing::Test
 {
   protected:
@@ -137,7 +137,7 @@ TEST_F(ranks, a_list_of_slurm_counts_by_its_first_number)
         expect(4, 2, "Slurm step");
     }
     setenv("SLURM_NTASKS_PER_NODE", "3", 1);
-    setenv("SLURM_STEP_TASKS_PER_NODE", "1,4", 1); // we are not on the first node
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1,4", 1); // this is not the first node
     expect(3, 2, "Slurm");
 }
 

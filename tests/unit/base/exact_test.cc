@@ -1,4 +1,4 @@
-// exact_test.cc: a sum without rounding against another way to have one, in any order, over the whole range of a double.
+// exact_test.cc: a sum without rounding against another implementation, in any order, over the whole range of a double.
 #include "exact_sum.h"
 #include "zoff_test.h"
 
@@ -41,7 +41,7 @@ TEST(Exact, EqualsAnotherWayInAnyOrder)
             ASSERT_EQ(want.value(), first) << "round " << round << " from 2^" << range[0];
             std::shuffle(terms.begin(), terms.end(), random);
             ASSERT_EQ(first, sum_of(terms));
-            // By several, joined.
+            // Several sums, joined.
             zoff_exact parts[3] = {}, all = {};
             for (double x : terms)
                 zoff_base_exact_add(&parts[random() % 3], x);
@@ -64,7 +64,7 @@ TEST(Exact, RoundsOnceAndHalfWayToEven)
     EXPECT_EQ(INFINITY, sum_of({0x1.fffffffffffffp1023, 0x1p1023}));
 }
 
-// Limbs that are about to be full are carried in time.
+// Limbs that are almost full are carried in time.
 TEST(Exact, ManyTerms)
 {
     zoff_exact sum = {};

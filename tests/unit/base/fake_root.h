@@ -1,4 +1,4 @@
-// fake_root.h: a folder with the files that a kernel would show of a machine: CPUs, cores, nodes, groups.
+// fake_root.h: a folder with the files in which a kernel describes a machine: CPUs, cores, nodes, groups.
 #ifndef ZOFF_FAKE_ROOT_H
 #define ZOFF_FAKE_ROOT_H
 

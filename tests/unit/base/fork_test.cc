@@ -1,5 +1,5 @@
-// fork_test.cc: a child of fork() is told from its parent, and has none of the descriptors that are guarded, so that a lock
-// ends with the process that took it.
+// fork_test.cc: a child of fork() has another number than its parent, and none of the guarded descriptors. So a lock ends with
+// the process that took it.
 #include "aio_place.h"
 #include "memory_fault.h"
 
@@ -53,7 +53,7 @@ TEST_F(fork_guard, a_child_has_none_of_the_descriptors_and_its_parent_all)
     zoff_fork_guard *guards[4];
     for (int i = 0; i < 4; i++)
         guards[i] = guard(fds[i] = open_one());
-    zoff_base_fork_close(guards[1]); // out of the middle of the list
+    zoff_base_fork_close(guards[1]); // from the middle of the list
     EXPECT_FALSE(is_open(fds[1]));
     const int free_one = open_one();
     EXPECT_EQ("", in_child([&]() -> std::string {
@@ -73,7 +73,7 @@ TEST_F(fork_guard, a_child_has_none_of_the_descriptors_and_its_parent_all)
     close(free_one);
 }
 
-// The number may mean another file there by then.
+// In the child the same number may be another file by then.
 TEST_F(fork_guard, a_child_that_closes_its_copy_closes_nothing_else)
 {
     const int fd = open_one();
@@ -113,7 +113,7 @@ TEST_F(fork_guard, a_lock_does_not_outlive_its_owner_in_a_child)
     close(other);
 }
 
-// The list is whole in the child, whatever another thread did to it at that moment.
+// The child gets a complete list, even if another thread was changing it at the fork.
 TEST_F(fork_guard, forks_and_guards_on_several_threads_do_not_meet)
 {
     std::atomic<bool> stops{false};
@@ -123,7 +123,7 @@ TEST_F(fork_guard, forks_and_guards_on_several_threads_do_not_meet)
     });
     for (int round = 0; round < 100; round++) {
         EXPECT_EQ("", in_child([&]() -> std::string {
-                      alarm(20); // instead of waiting for a lock for ever
+                      alarm(20); // end the child if it waits for a lock for ever
                       const int fd = open_one();
                       zoff_base_fork_close(guard(fd));
                       return is_open(fd) ? "not closed" : "";

@@ -1,4 +1,4 @@
-// in_process.h: what a test says in a process with another environment.
+// in_process.h: run a test in a process with another environment, and read its output.
 #ifndef ZOFF_TESTS_IN_PROCESS_H
 #define ZOFF_TESTS_IN_PROCESS_H
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 
 #include <string>
 
-// Runs the current test again in a process with another environment, where ZOFF_TEST_TELL is set and it only prints
-// lines that begin with "tell "; what stands behind that.
+// Run the current test again in a process with another environment. There ZOFF_TEST_TELL is set, and the test only prints lines
+// that begin with "tell ". Returns the rest of those lines.
 inline std::string in_process(const std::string &environment)
 {
     char self[4096] = "";

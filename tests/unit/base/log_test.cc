@@ -1,4 +1,4 @@
-// log_test.cc: which lines are made, what the sink receives, how a line on stderr looks.
+// log_test.cc: which lines are formatted, what the sink receives, and the form of a line on stderr.
 #include "zoff_test.h"
 
 #include <regex.h>
@@ -33,7 +33,7 @@ void take(zoff_log_level level, const char *room, const char *line, void *ctx)
 }
 } // namespace
 
-// stderr is the trainer's; a sink of its own shows that it wants to know.
+// stderr belongs to the trainer; a program that sets a sink wants the lines.
 TEST_F(log, stderr_gets_warnings_and_a_sink_gets_info)
 {
     EXPECT_TRUE(zoff_base_log_wants(ZOFF_LOG_ERROR));

@@ -1,4 +1,4 @@
-// map_test.cc: large memory as mappings: whole, aligned, zeroed; what is said when there is none; how much is in huge pages.
+// map_test.cc: large memory as mappings: complete, aligned, zeroed; the error without memory; the count of huge pages.
 #include "fake_root.h"
 
 #include <stdint.h>
@@ -44,21 +44,21 @@ TEST(map, is_aligned_zeroed_and_whole)
             EXPECT_EQ(bytes, map.bytes);
             auto data = static_cast<unsigned char *>(map.base);
             EXPECT_EQ(static_cast<ptrdiff_t>(bytes), std::count(data, data + bytes, 0));
-            memset(data, 0xa5, bytes); // the last byte is ours too
-            // The mapping given back covers what was handed out.
+            memset(data, 0xa5, bytes); // the last byte is ours, too
+            // munmap covers the whole mapping.
             auto origin = static_cast<unsigned char *>(map.origin);
             EXPECT_LE(origin, data);
             EXPECT_GE(origin + map.reserved, data + bytes);
             zoff_base_map_free(&map);
             EXPECT_EQ(nullptr, map.base);
-            zoff_base_map_free(&map); // twice does nothing
+            zoff_base_map_free(&map); // freeing twice does nothing
         }
     }
 }
 
 TEST(map, one_that_cannot_be_names_its_size_and_purpose)
 {
-    // Just below and just above what rounding up survives, and a size that only the kernel can refuse.
+    // Just below and just above the size at which rounding up overflows, and a size that only the kernel can refuse.
     for (size_t bytes : {SIZE_MAX, SIZE_MAX - (4 << 20), SIZE_MAX - (4 << 20) + 1, size_t{1} << 60}) {
         zoff_map map = {};
         EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "cannot map " + std::to_string(bytes) + " bytes for the ring",
@@ -77,7 +77,7 @@ TEST(map, huge_pages_are_counted_when_touched)
     const size_t huge = zoff_base_map_huge_bytes(&map);
     EXPECT_EQ(std::min(kernel_count(map.base), 16 * HUGE_PAGE_BYTES), huge);
     EXPECT_EQ(0u, huge % HUGE_PAGE_BYTES);
-    // Whether the kernel has them free is its own affair; where it never gives any there is nothing to see.
+    // The kernel decides whether it has huge pages free. If it never gives any, there is nothing to test.
     if (huge == 0) {
         zoff_base_map_free(&map);
         GTEST_SKIP() << "the kernel gives no huge pages here";
@@ -90,7 +90,7 @@ TEST(map, huge_pages_are_counted_when_touched)
 
 TEST(map, a_neighbour_is_not_counted_for_more_than_we_have)
 {
-    // Two mappings of one kind that may well have become one range of the kernel's.
+    // Two mappings of one kind, which the kernel may have joined into one range.
     zoff_map a = {}, b = {};
     ASSERT_ZOFF_OK(zoff_base_map_alloc(2 * HUGE_PAGE_BYTES, "a", ZOFF_MAP_FIRST_TOUCH, &a));
     ASSERT_ZOFF_OK(zoff_base_map_alloc(8 * HUGE_PAGE_BYTES, "b", ZOFF_MAP_FIRST_TOUCH, &b));

@@ -1,4 +1,4 @@
-// mem_test.cc: small memory from the heap, and what is said when there is none.
+// mem_test.cc: small memory from the heap, and the error if there is none.
 #include "zoff_test.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// openmp_settings_test.cc: what the program and its user have told the OpenMP runtime of the program.
+// openmp_settings_test.cc: the settings that the program and its user gave to the program's OpenMP runtime.
 #include "in_process.h"
 #include "zoff_test.h"
 
@@ -45,7 +45,7 @@ TEST(openmp_settings, the_program_is_before_the_user)
         GTEST_SKIP() << "one CPU: there is nothing to limit";
     EXPECT_EQ("0 nobody, 1 omp_set_num_threads()\n", in_process("env -u OMP_NUM_THREADS"));
     EXPECT_EQ("2 OMP_NUM_THREADS, 1 omp_set_num_threads()\n", in_process("OMP_NUM_THREADS=2"));
-    // A number that the program has set to what it was is the user's still; that of torchrun is nobody's.
+    // A number that the program sets to the user's value is still the user's. A number that torchrun sets is nobody's choice.
     EXPECT_EQ("1 OMP_NUM_THREADS, 1 OMP_NUM_THREADS\n", in_process("OMP_NUM_THREADS=1"));
     EXPECT_EQ("0 nobody, 0 nobody\n",
               in_process("OMP_NUM_THREADS=1 WORLD_SIZE=2 RANK=0 LOCAL_WORLD_SIZE=2 LOCAL_RANK=0 TORCHELASTIC_RUN_ID=x"));

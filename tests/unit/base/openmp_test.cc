@@ -1,5 +1,5 @@
-// openmp_test.cc: the program's OpenMP threads are a team where exactly so many of them spin, and are left alone otherwise.
-// Each case is a process of its own, whose threads are all known.
+// openmp_test.cc: the program's OpenMP threads become the team if exactly that many of them spin; otherwise they are left
+// alone. Each case is a process of its own, so that all its threads are known.
 #include "in_process.h"
 #include "tally.h"
 #include "zoff_test.h"
@@ -26,7 +26,7 @@ struct region {
     std::vector<pid_t> tids;
 };
 
-// Whether it is so at one of many looks: the first ones may come while threads are on their way.
+// Whether it becomes true within many attempts: at the first ones threads may still be starting.
 bool comes_to_be(unsigned threads, bool awake)
 {
     for (int i = 0; i < 2000; i++) {
@@ -37,7 +37,7 @@ bool comes_to_be(unsigned threads, bool awake)
     return false;
 }
 
-// A thread that spins under this name for as long as it lives.
+// A thread that spins under this name as long as it lives.
 class busy_thread
 {
   public:
@@ -69,7 +69,7 @@ bool tells()
 }
 } // namespace
 
-// libgomp's threads spin for long only where each has a CPU: so pools are of 2.
+// libgomp's threads spin for long only if each has a CPU: so pools have 2.
 TEST(openmp, a_pool_that_spins_is_a_team_of_its_size)
 {
     if (omp_get_num_procs() < 2)
@@ -135,7 +135,7 @@ TEST(openmp, a_pool_that_has_ended_is_none)
     omp_pause_resource_all(omp_pause_hard);
     for (int i = 0; i < 200 && is_there(); i++)
         usleep(5000);
-    usleep(5000); // after that whoever knows the pool looks again
+    usleep(5000); // after that, a caller that knows the pool checks again
     EXPECT_TRUE(is_there() || !zoff_base_openmp_awake(2)) << "the runtime has ended its threads";
     const region anew(2);
     ASSERT_TRUE(comes_to_be(2, true));
@@ -158,7 +158,7 @@ TEST(openmp, a_busy_thread_of_the_program_is_not_its_pool)
         printf("tell not the pool\n");
 }
 
-// A look at a pool that may be there starts one. Workers that spin must not cause that.
+// Checking a pool that may exist starts one. Workers that spin must not cause that.
 TEST(openmp, workers_of_our_own_are_not_taken_for_a_pool)
 {
     if (!tells()) {

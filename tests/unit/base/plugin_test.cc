@@ -1,5 +1,5 @@
-// plugin_test.cc: where plug-ins are looked for, what is said where none can be used, and what they have of the library. Those
-// of tests/support/plugin_under_test.c are real ones.
+// plugin_test.cc: where plug-ins are searched, the errors if none can be used, and the library's functions for them. The
+// plug-ins of tests/support/plugin_under_test.c are real ones.
 #include "zoff_test.h"
 
 #include <dlfcn.h>
@@ -64,7 +64,7 @@ TEST_F(plugin, the_folders_of_the_path_are_tried_in_turn)
 
 TEST_F(plugin, all_that_was_tried_is_told)
 {
-    look_in("::/nowhere/one::/nowhere/two:"); // nothing between two colons is no folder
+    look_in("::/nowhere/one::/nowhere/two:"); // an empty entry between two colons is no folder
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the thing \"x\" is a plug-in, and cannot be loaded: no ", load("test_absent"));
     const std::string words = zoff_last_error();
     EXPECT_NE(std::string::npos, words.find("/libzoff_test_absent.so; no /nowhere/one/libzoff_test_absent.so; no "

@@ -1,5 +1,5 @@
-// policy_test.cc: how many threads a rank takes and on which nodes they work: machines made of files, with masks, quotas,
-// containers and neighbours on the same host.
+// policy_test.cc: how many threads a rank takes, and on which nodes. Machines are made of files, with masks, quotas, containers
+// and neighbours on the same host.
 #include "fake_root.h"
 
 #include <map>
@@ -26,7 +26,7 @@ class policy : public ::testing::Test
         make(mask, ranks, rank);
         return p.threads;
     }
-    // The CPU on whose node each thread of a team works, and how many threads each node has.
+    // For each thread of a team the CPU on whose node it works, and the number of threads on each node.
     list seats()
     {
         list cpus;
@@ -99,7 +99,7 @@ TEST_F(policy, a_seat_is_a_node_and_never_outside_the_mask)
     zoff_cpus seat;
     ASSERT_EQ(4u, p.threads);
     const list node_0 = {0, 1, 8}, node_1 = {5, 6, 13};
-    for (unsigned i = 0; i < 9; i++) { // more threads than cores go round again
+    for (unsigned i = 0; i < 9; i++) { // with more threads than cores, cores get a second one
         zoff_base_policy_seat(&p, i, &seat);
         EXPECT_EQ(i % 4 < 2 ? node_0 : node_1, members(seat)) << i;
     }
@@ -112,7 +112,7 @@ TEST_F(policy, the_preferred_node_comes_first)
     EXPECT_EQ((list{4, 5, 6, 7, 0, 1, 2, 3}), seats());
     make(all, 1, 0, 0);
     EXPECT_EQ((list{0, 1, 2, 3, 4, 5, 6, 7}), seats());
-    make(all, 1, 0, 9); // of a device that is somewhere else
+    make(all, 1, 0, 9); // close to a device on another node
     EXPECT_EQ(8u, p.threads);
     EXPECT_EQ(8u, p.cores);
 }
@@ -137,7 +137,7 @@ TEST_F(policy, ranks_beside_their_accelerators_share_its_node)
         make(all, 4, rank, rank < 2 ? 0 : 1);
         EXPECT_EQ(want[rank], seats()) << rank;
     }
-    // One rank a node, and one over all.
+    // One rank on each node, and one over all.
     make(all, 2, 1, 1);
     EXPECT_EQ((node_count{{1, 4}}), by_node());
     make(all, 1, 0, 1);
@@ -204,7 +204,7 @@ TEST_F(policy, a_quota_is_for_all_ranks)
 
 TEST_F(policy, a_machine_with_more_than_1024_cpus)
 {
-    // 16 nodes, their CPUs dealt in turn.
+    // 16 nodes with interleaved CPUs.
     std::vector<std::string> nodes(16);
     for (unsigned cpu = 0; cpu < 2048; cpu++)
         nodes[cpu % 16] += (cpu < 16 ? "" : ",") + std::to_string(cpu);

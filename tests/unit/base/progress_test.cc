@@ -1,4 +1,4 @@
-// progress_test.cc: the loop that waits: who is parked with, whose errors end it, and what stands still for too long.
+// progress_test.cc: the loop that waits: which poller it sleeps in, whose errors end it, and what counts as standing still.
 #include "zoff_test.h"
 
 #include <chrono>
@@ -10,7 +10,7 @@ extern "C" {
 
 namespace
 {
-// A poller of lambdas, on a list for as long as it lives.
+// A poller made of lambdas, in a list as long as it lives.
 struct source {
     std::function<zoff_status()> pump = [] { return ZOFF_OK; };
     std::function<zoff_status()> park = [] { return ZOFF_OK; };
@@ -50,7 +50,7 @@ zoff_status wait_for(zoff_progress *p, source *on, const std::function<zoff_stat
         (void *)&until);
 }
 
-// Not PENDING any more when it was asked so often.
+// PENDING for this many polls, then done.
 std::function<zoff_status()> times(unsigned n)
 {
     return [n]() mutable { return n-- > 1 ? ZOFF_PENDING : ZOFF_OK; };
@@ -80,7 +80,7 @@ TEST(Progress, OneThatCanParksAndAllOthersArePumped)
     EXPECT_GT(ranks.waited, 0);
 }
 
-// One that cannot park must be looked after while it is busy.
+// A poller that cannot sleep must be polled while it is busy.
 TEST(Progress, OfThoseThatAreBusyOneIsChosen)
 {
     zoff_progress p = {};
@@ -116,7 +116,7 @@ TEST(Progress, AnErrorOfWhatIsWaitedForEndsTheWait)
     source files(&p, true);
     files.pump = [] { return zoff_base_status_fail(ZOFF_ERR_IO, "read error"); };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "read error", wait_for(&p, &files, [] { return ZOFF_PENDING; }));
-    EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller)); // it was told
+    EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller)); // its error was returned already
     files.pump = [] { return ZOFF_OK; };
     files.park = [] { return zoff_base_status_fail(ZOFF_ERR_IO, "the disk does not answer"); };
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "does not answer", wait_for(&p, &files, [] { return ZOFF_PENDING; }));
@@ -138,7 +138,7 @@ TEST(Progress, WhatMovesIsAskedAgainAtOnce)
     EXPECT_EQ(0u, ranks.pumped);
 }
 
-// Also while another one is waited for; and what moves may take as long as it likes.
+// Also while waiting for another one. A poller that makes progress may take any time.
 TEST(Progress, WhatNeitherMovesNorFailsIsAnError)
 {
     const double limit = 0.05;
@@ -163,7 +163,7 @@ TEST(Progress, WhatNeitherMovesNorFailsIsAnError)
     EXPECT_ZOFF_OK(wait_for(&p, &ranks, [&] { return ranks.waited > before + 2 * limit ? ZOFF_OK : ZOFF_PENDING; }));
 }
 
-// A wait inside of a wait does not give the device time anew.
+// A wait inside a wait does not extend the device's deadline.
 TEST(Progress, AWaitInsideOfAWaitIsNoMove)
 {
     zoff_progress p = {};

@@ -1,4 +1,4 @@
-// status_test.cc: status words, the last error text of each thread, bits.h.
+// status_test.cc: names of statuses, the last error text of each thread, bits.h.
 #include "zoff_test.h"
 
 #include <errno.h>
@@ -75,11 +75,11 @@ TEST(status, long_messages_are_cut_and_ended)
     zoff_base_status_fail(ZOFF_ERR_INVALID, "%s", many.c_str());
     EXPECT_EQ(2047u, strlen(zoff_last_error()));
     EXPECT_EQ(many.substr(0, 2047), zoff_last_error());
-    // A prefix pushes the end out, and stays whole itself.
+    // A prefix pushes the end of the text out, and stays complete itself.
     zoff_base_status_prefix(ZOFF_ERR_INVALID, "front: ");
     EXPECT_EQ(2047u, strlen(zoff_last_error()));
     EXPECT_EQ("front: " + many.substr(0, 2040), zoff_last_error());
-    // A prefix that fills the text alone leaves no room for the rest.
+    // A prefix as long as the text leaves no room for the rest.
     zoff_base_status_prefix(ZOFF_ERR_INVALID, "%s", std::string(3000, 'y').c_str());
     EXPECT_EQ(std::string(2047, 'y'), zoff_last_error());
 }

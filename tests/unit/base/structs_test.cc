@@ -83,7 +83,7 @@ TEST(Structs, OutputsKeepTheirSizeAndAnUnknownFieldBecomesZero)
     EXPECT_EQ(0u, out.c);
 }
 
-// The macros of all public structs, as C++ sees them.
+// The macros of all public structs, as C++ compiles them.
 TEST(Structs, InitializersSetTheSizeAndNothingElse)
 {
     const zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;

@@ -1,4 +1,4 @@
-// tally.h: who took part in a run of a team, and how many threads this process has.
+// tally.h: which threads took part in a run of a team, and how many threads this process has.
 #ifndef ZOFF_TESTS_TALLY_H
 #define ZOFF_TESTS_TALLY_H
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <set>
 
-// How often each thread of a team came by, how many it was told there are, and which threads of the system they are.
+// Counts for each thread of a team: its calls, the size of the team that it was given, and its thread id.
 struct tally {
     std::atomic<int> visits[64] = {};
     std::atomic<unsigned> threads{0};
@@ -37,7 +37,7 @@ inline size_t threads_of_this_process()
     return count;
 }
 
-// Whether there are no more than so many in the end: the system lists a thread for a moment after somebody has joined it.
+// Whether there are at most this many in the end: the system lists a thread for a moment after it is joined.
 inline bool threads_come_down_to(size_t most)
 {
     for (int i = 0; i < 2000 && threads_of_this_process() > most; i++)

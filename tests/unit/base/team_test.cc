@@ -1,4 +1,4 @@
-// team_test.cc: how many threads a team has, that each runs once, where they are, and how floating point is set while they do.
+// team_test.cc: how many threads a team has, that each runs once, where they are, and their floating-point settings.
 #include "fake_root.h"
 #include "float_control.h"
 #include "in_process.h"
@@ -45,7 +45,7 @@ TEST(team, the_policy_stays_inside_mask_and_quota)
 
 TEST(team, a_mask_of_one_cpu_makes_a_team_of_one)
 {
-    // In a thread of its own: the mask is a thread's.
+    // On a thread of its own: the mask belongs to a thread.
     unsigned threads = 0;
     std::thread([&] {
         cpu_set_t one;
@@ -118,7 +118,7 @@ TEST(team, is_one_thread_inside_a_callers_parallel_region)
     }
 }
 
-// Sizes in any order: threads that a run has no use for sleep through it, and miss none that needs them.
+// Sizes in any order: a thread that a run does not need sleeps through it, and misses no later run.
 TEST(team, sizes_may_change_from_run_to_run)
 {
     unsigned random = 1;
@@ -178,7 +178,7 @@ TEST(team, a_child_of_fork_works_alone)
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-        alarm(20); // instead of waiting for ever
+        alarm(20); // end the child if it waits for ever
         tally t;
         zoff_base_team_run(3, tally::count, &t);
         _exit(t.threads == 1 && t.visits[0] == 1 ? 0 : 1);
@@ -215,7 +215,7 @@ TEST(team, each_thread_computes_with_subnormals_and_gets_its_mode_back)
 
 namespace
 {
-// The team by policy: how many were counted, and how many ran.
+// The team by policy: the counted size, and the threads that ran.
 std::string team_in_words()
 {
     tally t;
@@ -265,7 +265,7 @@ TEST(team, is_the_share_of_a_rank)
 
 namespace
 {
-// A machine where the first CPU that we may use is one node and the others are another, and who was where on it.
+// A machine on which the first of our CPUs is one node and the others are another, and which thread was where.
 class seats : public ::testing::Test
 {
   protected:
@@ -332,7 +332,7 @@ TEST_F(seats, of_the_preferred_node_come_first)
 
 TEST_F(seats, are_not_taken_by_a_thread_that_somebody_has_put_elsewhere)
 {
-    // In a thread of its own: it has a mask and a pool of its own.
+    // On a thread of its own, with its own mask and pool.
     std::thread([&] {
         const zoff_cpus last = zoff_test::cpu_set({cpus.back()});
         ASSERT_TRUE(zoff_base_topology_bind(&last));
@@ -354,7 +354,7 @@ TEST_F(seats, are_not_taken_in_a_parallel_region_of_the_caller)
 
 TEST_F(seats, of_this_machine_are_whole_nodes)
 {
-    // On this machine as it is: nobody is moved where there is one node.
+    // On this machine: with one node no thread is moved.
     look inside;
     zoff_base_team_prefer(0);
     zoff_base_team_run(2, look::take, &inside);

@@ -1,4 +1,4 @@
-// topology_test.cc: lists of CPUs, masks, and which core and node a CPU belongs to, on machines made of files and on this one.
+// topology_test.cc: lists of CPUs, masks, and the core and node of a CPU, on machines made of files and on this one.
 #include "fake_root.h"
 
 #include <sched.h>
@@ -32,7 +32,7 @@ TEST_F(topology, lists_are_read)
     EXPECT_EQ((list{0}), members(cpus));
     EXPECT_TRUE(parse("0-3,8,10-11"));
     EXPECT_EQ((list{0, 1, 2, 3, 8, 10, 11}), members(cpus));
-    // Each of them a word: as long as the kernel's lists ever get.
+    // Each is a single word, as long as the kernel's lists ever get.
     std::string odd = "1";
     for (unsigned cpu = 3; cpu < ZOFF_CPUS_MAX; cpu += 2)
         odd += "," + std::to_string(cpu);
@@ -65,7 +65,7 @@ TEST_F(topology, siblings_are_one_core)
     for (unsigned cpu = 0; cpu < 8; cpu++)
         EXPECT_EQ(cpu % 4, t.core[cpu]);
     EXPECT_EQ(4u, zoff_base_topology_cores_under(root.path(), &all));
-    // The second of a pair stands for the core where the first is not ours.
+    // The second CPU of a pair stands for the core if the first one is not ours.
     const zoff_cpus mask = cpu_set({1, 5, 6, 7});
     read(mask);
     EXPECT_EQ(1u, t.core[5]);
@@ -76,7 +76,7 @@ TEST_F(topology, siblings_are_one_core)
 TEST_F(topology, cpus_have_their_nodes)
 {
     root.cores(4, 2);
-    root.nodes({"0-1,4-5", "2-3,6-7", ""}); // the last is memory alone
+    root.nodes({"0-1,4-5", "2-3,6-7", ""}); // the last node has memory alone
     read(cpu_range(0, 7));
     const list want = {0, 0, 1, 1, 0, 0, 1, 1};
     for (unsigned cpu = 0; cpu < 8; cpu++)
@@ -97,7 +97,7 @@ TEST_F(topology, without_files_each_cpu_is_a_core_of_node_0)
 
 TEST_F(topology, the_mask_of_a_thread_is_read_and_set)
 {
-    // In a thread of its own: the mask is a thread's.
+    // On a thread of its own: the mask belongs to a thread.
     std::thread([&] {
         zoff_cpus before, after;
         ASSERT_TRUE(zoff_base_topology_affinity(&before));

@@ -1,4 +1,4 @@
-// words_test.cc: sizes as people read them.
+// words_test.cc: sizes in readable units.
 #include "zoff_test.h"
 
 extern "C" {
@@ -17,7 +17,7 @@ TEST(Words, BytesHaveAUnitAndOneDecimal)
     EXPECT_STREQ("16777216.0 TiB", zoff_base_words_bytes(UINT64_MAX)); // there is no larger unit
 }
 
-// One message may have eight of them.
+// One message may contain eight of them.
 TEST(Words, EightTextsStandBesideEachOther)
 {
     const char *texts[8];

@@ -1,5 +1,5 @@
-// workers_test.cc: threads of our own: how many there are and whose, what they are called, what becomes of a run when the
-// system refuses some, and when they poll. Each case is the first of a thread that has no workers yet.
+// workers_test.cc: threads of our own: their number, owner and name, a run for which the system refuses threads, and polling.
+// Each case starts on a thread without workers.
 #include "memory_fault.h"
 #include "tally.h"
 #include "zoff_test.h"
@@ -21,7 +21,7 @@ using zoff_test::memory_fault;
 
 namespace
 {
-// A caller that never had a team; its workers end with it.
+// A caller without a team yet; its workers end with it.
 void new_caller(const std::function<void()> &work)
 {
     const size_t before = threads_of_this_process();
@@ -29,7 +29,7 @@ void new_caller(const std::function<void()> &work)
     EXPECT_TRUE(threads_come_down_to(before)) << "workers have outlived the thread that owned them";
 }
 
-// Those called as workers are.
+// Threads with the workers' name.
 size_t workers_of_this_process()
 {
     size_t count = 0;
@@ -41,7 +41,7 @@ size_t workers_of_this_process()
     return count;
 }
 
-// A run for so many; how many took part.
+// Run with this many threads; returns how many took part.
 unsigned run(unsigned threads)
 {
     tally t;

@@ -1,4 +1,4 @@
-// book_test.cc: what a communicator remembers of its users: channels by id, and one lock that outlives a thread.
+// book_test.cc: the communicator's record of its users: channels by id, and a lock that survives the end of a thread.
 #include "zoff_test.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// call_test.cc: an operation as its caller sees it: how many bytes go where, what two ranks compare, numbers, deadlines, and a
-// communicator that has failed.
+// call_test.cc: an operation as its caller sees it: the bytes for each rank, the comparison of two ranks, numbers, deadlines,
+// and a communicator that has failed.
 #include "comm_fault.h"
 #include "thread_ranks.h"
 
@@ -21,7 +21,7 @@ zoff_comm_call call_of(zoff_comm_kind kind, size_t count = 0)
     return call;
 }
 
-// Start an operation that moves nothing.
+// Start an operation without bytes.
 zoff_status start(zoff_comm *comm, zoff_comm_work *work, zoff_comm_kind kind = ZOFF_COMM_BARRIER)
 {
     const zoff_comm_call call = call_of(kind);
@@ -124,7 +124,7 @@ TEST(CommCall, RanksCompareAllThatAnOperationSays)
                       zoff_comm_call_compare(ranks[0], &work, 1, &other));
 }
 
-// An operation that was refused has no number: the next one would not meet those of the other ranks.
+// An operation that was refused gets no number: otherwise the next one would not match those of the other ranks.
 TEST(CommCall, WhatIsRefusedTakesNoNumber)
 {
     const thread_ranks ranks(1);
@@ -204,8 +204,8 @@ TEST(CommCall, RanksThatDoNotComeAreNamedAndTheCommunicatorIsBroken)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &work));
     EXPECT_TRUE(zoff_comm_is_broken(ranks[0]));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &work));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &other)); // what was in flight beside it
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, start(ranks[0], &third));          // and what is started later
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_poll(ranks[0], &other)); // in flight at the failure
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, start(ranks[0], &third));          // started after the failure
     EXPECT_EQ(0u, operations_of(ranks[0]));
 }
 
@@ -219,7 +219,7 @@ TEST(CommCall, ARankThatArrivesAndDoesNotGoOnIsNamedSo)
         ASSERT_ZOFF_OK(start(ranks[rank], &works[rank]));
     const char *words = "all ranks arrived, but one makes no progress";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[0], &works[0]));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // which hears of it
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, zoff_comm_wait(ranks[1], &works[1])); // this call learns of the failure
 }
 
 TEST(CommCall, ABackEndThatCannotKnowNamesNobody)

@@ -1,5 +1,5 @@
-// channels_test.cc: users of a communicator: their ids and slots, the order of their coming, and what becomes of a channel that
-// one rank cannot open.
+// channels_test.cc: users of a communicator: their ids and slots, the order of their arrival, and a channel that one rank
+// cannot open.
 #include "comm_fault.h"
 #include "memory_fault.h"
 #include "thread_ranks.h"
@@ -13,7 +13,7 @@ using namespace zoff_test;
 
 namespace
 {
-// A user that has come; its name is its parameters' hash, too.
+// A user that arrives; its name is its parameters' hash, too.
 struct user {
     user(zoff_comm *comm_, uint64_t hash) : comm(comm_)
     {
@@ -66,7 +66,7 @@ TEST(CommChannels, WhoHasNotComeMayLeave)
     EXPECT_EQ(nullptr, ranks[0]->book->come);
 }
 
-// Users with the same parameters are told apart by their order of coming.
+// The order of arrival distinguishes users with the same parameters.
 TEST(CommChannels, UsersWithTheSameParametersOpenInTheOrderOfTheirComing)
 {
     const thread_ranks ranks(2);
@@ -78,7 +78,7 @@ TEST(CommChannels, UsersWithTheSameParametersOpenInTheOrderOfTheirComing)
         EXPECT_FALSE(first.channel.is_open || second.channel.is_open);
         ASSERT_ZOFF_OK(first.open());
         ASSERT_ZOFF_OK(second.open());
-        // One that was closed comes before those that came after it.
+        // A channel that was closed comes before those that were opened after it.
         first.close();
         second.close();
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, words, (rank ? second : first).open());

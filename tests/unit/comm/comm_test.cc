@@ -1,4 +1,4 @@
-// comm_test.cc: the list of communicators, and what all of them tell.
+// comm_test.cc: the list of communicators, and their common properties.
 #include "thread_ranks.h"
 
 using namespace zoff_test;
@@ -19,7 +19,7 @@ TEST(Comm, WhatIsWrongIsSaid)
     EXPECT_EQ(nullptr, comm);
 }
 
-// The list has one rank alone twice: "self" copies, "threads" is the group of threads with one member.
+// The list has two communicators for one rank: "self" copies, "threads" is the group of threads with one member.
 TEST(Comm, TheNameChoosesFromTheList)
 {
     for (const char *name : {"self", "threads"}) {

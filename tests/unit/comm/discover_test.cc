@@ -1,4 +1,4 @@
-// discover_test.cc: which group "auto" means, for every shape of environment that launchers leave.
+// discover_test.cc: the group that "auto" chooses, for every environment that a launcher creates.
 #include "zoff_test.h"
 
 #include <map>
@@ -15,7 +15,7 @@ namespace
 {
 using variables = std::map<std::string, std::string>;
 
-// An environment without any launcher's variables, put back at the end.
+// An environment without any launcher's variables, restored at the end.
 class Discover : public testing::Test
 {
   protected:
@@ -101,13 +101,13 @@ TEST_F(Discover, Slurm)
     with["PMI_RANK"] = "1";
     with["PMI_SIZE"] = "4";
     EXPECT_EQ("mpi", meaning(with));
-    // mpirun in a job of two hosts, on each of which srun has started its daemon.
+    // mpirun in a job of two hosts, with a daemon on each, started by srun.
     with = step;
     with["SLURM_NTASKS"] = "2";
     with["OMPI_COMM_WORLD_RANK"] = "5";
     with["OMPI_COMM_WORLD_SIZE"] = "8";
     EXPECT_EQ("mpi", meaning(with));
-    // One task, and the batch script itself, which is alone whatever the job has.
+    // One task; and the batch script itself, which is alone in a job of any size.
     EXPECT_EQ("self", meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}}));
     EXPECT_EQ("self", meaning({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
 }
@@ -122,14 +122,14 @@ TEST_F(Discover, Torchrun)
     alone["WORLD_SIZE"] = "1";
     alone["RANK"] = "0";
     EXPECT_EQ("self", meaning(alone));
-    // A script that makes torchrun's variables of mpirun's.
+    // A script that sets torchrun's variables from mpirun's.
     variables both = set;
     both["OMPI_COMM_WORLD_RANK"] = "1";
     both["OMPI_COMM_WORLD_SIZE"] = "2";
     EXPECT_EQ("mpi", meaning(both));
 }
 
-// Some clouds put the number of hosts there.
+// Some clouds set it to the number of hosts.
 TEST_F(Discover, WithoutALocalRankItMayCountHosts)
 {
     EXPECT_EQ("self", meaning({{"RANK", "0"}, {"WORLD_SIZE", "2"}}));

@@ -1,5 +1,5 @@
-// mailbox_test.cc: headers that come before this rank has a use for them are kept in order, tags are given out in turn, and the
-// others hear of a channel that is closed.
+// mailbox_test.cc: headers that arrive before this rank needs them are kept in order. Tags are assigned in turn. Other ranks
+// are told of a channel that is closed.
 #include "memory_fault.h"
 #include "message_queues.h"
 
@@ -27,7 +27,7 @@ std::vector<uint64_t> numbers_of(zoff_comm_early *list)
 }
 using numbers = std::vector<uint64_t>;
 
-// Rank 0 of two, and what the other one hears.
+// Rank 0 of two, and the messages that the other one receives.
 class Mailbox : public testing::Test
 {
   protected:
@@ -71,7 +71,7 @@ class Mailbox : public testing::Test
         work.number = number;
         return work;
     }
-    // A header of a channel that is not there is kept.
+    // A header for an unknown channel is kept.
     void keep_unknown(uint64_t number, uint32_t id)
     {
         zoff_comm_port *found = port();
@@ -95,7 +95,7 @@ TEST_F(Mailbox, HeadersOfAnOperationAreKeptUntilItStarts)
         header.stream = ZOFF_COMM_REDUCE;
         ASSERT_ZOFF_OK(zoff_comm_mailbox_keep(port(), &header));
     }
-    // Ranks are this far ahead of one another at most.
+    // Ranks are at most this far ahead of one another.
     zoff_comm_header later = header_of(7 + ZOFF_COMM_AHEAD - 1, 1);
     later.stream = ZOFF_COMM_REDUCE;
     ASSERT_ZOFF_OK(zoff_comm_mailbox_keep(port(), &later));
@@ -134,8 +134,8 @@ TEST_F(Mailbox, HeadersOfAChannelThatComesAreKeptInTheirOrder)
     ASSERT_NO_FATAL_FAILURE(open(3));
     EXPECT_EQ((numbers{2, 4}), numbers_of(zoff_comm_mailbox_join(&m->comm, &channel)));
     close();
-    ASSERT_NO_FATAL_FAILURE(keep_unknown(7, 4)); // behind those that are left
-    ASSERT_NO_FATAL_FAILURE(keep_unknown(8, 2)); // this rank has no use for it any more
+    ASSERT_NO_FATAL_FAILURE(keep_unknown(7, 4)); // behind the remaining ones
+    ASSERT_NO_FATAL_FAILURE(keep_unknown(8, 2)); // this rank does not need it any more
     ASSERT_NO_FATAL_FAILURE(open(4));
     EXPECT_EQ((numbers{3, 6, 7}), numbers_of(zoff_comm_mailbox_join(&m->comm, &channel)));
     EXPECT_EQ(nullptr, m->unknown);

@@ -1,5 +1,5 @@
-// message_queue_test.cc: headers come in order and as they were sent, lanes move bytes in messages of limited size, and what a
-// transport fails at is an error with its words.
+// message_queue_test.cc: headers arrive in order and unchanged, lanes send bytes in messages of limited size, and a failure of
+// the transport is an error with its text.
 #include "memory_fault.h"
 #include "message_queues.h"
 
@@ -17,7 +17,7 @@ namespace
 {
 const size_t HEAD_BYTES = offsetof(zoff_comm_header, data);
 
-// Stands between a queue and its transport: sees what is sent, and may keep from the queue that it has arrived.
+// Stands between a queue and its transport: it sees messages, and can delay the news of their arrival.
 struct watched {
     explicit watched(const zoff_comm_transport &transport_) : real(transport_), seen(transport_)
     {
@@ -65,8 +65,8 @@ struct watched {
     }
     zoff_comm_transport real, seen;
     std::vector<size_t> sent;      // bytes of each message
-    std::set<const void *> memory; // where they were sent from
-    std::set<void *> sends;        // under way
+    std::set<const void *> memory; // addresses from which they were sent
+    std::set<void *> sends;        // in flight
     size_t most_sends = 0;
     int receives = 0, cancels = 0, clean = -1;
     bool holds = false, is_silent = false;
@@ -109,7 +109,7 @@ class MessageQueue : public testing::Test
 };
 } // namespace
 
-// Also where there are more of them than receives.
+// Also with more headers than posted receives.
 TEST_F(MessageQueue, HeadersOfARankKeepTheirOrder)
 {
     enum { EACH = 100 };
@@ -130,7 +130,7 @@ TEST_F(MessageQueue, HeadersOfARankKeepTheirOrder)
 
 TEST_F(MessageQueue, DataOfAnySizeComesWithAHeader)
 {
-    const size_t small = 256 - HEAD_BYTES; // what a small letter has room for
+    const size_t small = 256 - HEAD_BYTES; // the capacity of a small letter
     for (const size_t bytes : {size_t{0}, size_t{1}, small, small + 1, sizeof zoff_comm_header{}.data}) {
         ASSERT_ZOFF_OK(send(0, 1, header_of(3, 4, bytes)));
         EXPECT_EQ(HEAD_BYTES + bytes, watch.sent.back()) << "and no more is sent";
@@ -168,7 +168,7 @@ TEST_F(MessageQueue, AllOthersAreTold)
     }
 }
 
-// A header on its way keeps its memory; the memory of one that has arrived is used again.
+// The memory of a header in flight stays; the memory of one that has arrived is used again.
 TEST_F(MessageQueue, HeadersOnTheirWayKeepTheirMemory)
 {
     watch.holds = true;
@@ -207,7 +207,7 @@ TEST_F(MessageQueue, AHeaderThatThisVersionDoesNotSendIsRefused)
         SCOPED_TRACE(&change - changes);
         EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1: a message is not from this version of zoff",
                           zoff_comm_message_queue_take(queues[1].get(), &header));
-        queues[1] = std::move(reader); // the next one has the next receives
+        queues[1] = std::move(reader); // the next one uses the next receives
     }
 }
 
@@ -320,7 +320,7 @@ TEST(MessageQueueLife, ACloseIsCleanWhenNothingIsUnderWay)
         EXPECT_EQ((int)clean, watch.clean);
     }
 #if defined(ZOFF_TEST_SANITIZED_ADDRESS)
-    __lsan::ScopedDisabler disabler; // what is under way is left to the network
+    __lsan::ScopedDisabler disabler; // bytes in flight are left to the network
 #endif
     watched watch(office.transport(0));
     queue_ptr queue = open_queue(watch.seen);

@@ -1,4 +1,4 @@
-// message_queues.h: the ends of ranks in a network of threads, and headers.
+// message_queues.h: the queues of several ranks over a network of threads, and headers.
 #ifndef ZOFF_TESTS_MESSAGE_QUEUES_H
 #define ZOFF_TESTS_MESSAGE_QUEUES_H
 
@@ -22,7 +22,7 @@ inline queue_ptr open_queue(const zoff_comm_transport &transport)
     return queue_ptr(made);
 }
 
-// A header of operation `number` of a channel, with so many bytes that count up from the number.
+// A header of operation `number` of a channel, with this many bytes that count up from the number.
 inline zoff_comm_header header_of(uint64_t number, uint32_t channel = 0, size_t data_bytes = 0)
 {
     zoff_comm_header header = {};

@@ -1,4 +1,4 @@
-// names_test.cc: operations, items, channels and calls in the words that errors use.
+// names_test.cc: operations, items, channels and calls in the words of error messages.
 #include "thread_ranks.h"
 
 using namespace zoff_test;
@@ -23,7 +23,7 @@ std::string words_of(const zoff_comm *comm, uint32_t channel, uint32_t call, zof
     return words;
 }
 
-// A rank with a channel of two parameters, of which the second has no name.
+// A rank with a channel of two parameters; the second has no name.
 class Names : public testing::Test
 {
   protected:

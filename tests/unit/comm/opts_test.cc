@@ -1,4 +1,4 @@
-// opts_test.cc: options of a communicator in a struct that is shorter or longer than the library's, or none.
+// opts_test.cc: options of a communicator in a struct that is shorter or longer than the library's, or NULL.
 #include "zoff_test.h"
 
 #include <cmath>

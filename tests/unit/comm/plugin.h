@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 typedef struct test_plugin {
-    const zoff_comm_transport *transport; /* what it connects; NULL: it has no communicator */
+    const zoff_comm_transport *transport; /* the transport that it connects; NULL: it has no communicator */
 } test_plugin;
 
-/* The one of the library that is loaded. */
+/* That of the loaded library. */
 ZOFF_API test_plugin *test_plugin_get(void);
 
 #ifdef __cplusplus

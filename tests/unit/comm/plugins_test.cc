@@ -1,5 +1,5 @@
-// plugins_test.cc: a communicator that a shared library connects: whose the transport is when it cannot be opened, and what is
-// said of a library that is missing or has none.
+// plugins_test.cc: a communicator that a shared library connects: who owns the transport after a failed open, and the errors if
+// the library is missing or has none.
 #include "plugin.h"
 #include "post_office.h"
 
@@ -16,7 +16,7 @@ using namespace zoff_test;
 
 namespace
 {
-// A plug-in path of the test's own, put back at the end.
+// A plug-in path for the test, restored at the end.
 class Plugins : public testing::Test
 {
   protected:
@@ -101,7 +101,7 @@ TEST_F(Plugins, OneThatIsMissingIsNamedWithTheWayOut)
     setenv("ZOFF_PLUGIN_PATH", (":/nowhere::" + folder.path + ":").c_str(), 1);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no /nowhere/libzoff_mpi.so", zoff_comm_open(&opts, &made));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no " + folder.file("libzoff_mpi.so"), zoff_comm_open(&opts, &made));
-    // The loader's words, where there is a file.
+    // If the file exists, the loader's message.
     std::ofstream(folder.file("libzoff_mpi.so")) << "not a library, however long it may be";
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, folder.file("libzoff_mpi.so") + ":", zoff_comm_open(&opts, &made));
     EXPECT_EQ(nullptr, made);

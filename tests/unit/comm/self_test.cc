@@ -1,4 +1,4 @@
-// self_test.cc: one rank alone: it copies what it has for itself, and waits for nobody.
+// self_test.cc: a single rank: it copies the bytes for itself, and waits for nobody.
 #include "memory_fault.h"
 
 extern "C" {
@@ -18,7 +18,7 @@ class Self : public testing::Test
         EXPECT_ZOFF_OK(zoff_comm_open(nullptr, &made));
         alone.reset(made);
     }
-    // Started, and done at the first look.
+    // Start an operation; it is done at the first poll.
     zoff_status run(const zoff_comm_call &call)
     {
         zoff_comm_work work = {};
@@ -51,7 +51,7 @@ TEST_F(Self, PiecesAreCopied)
             call.out = out.data();
             EXPECT_ZOFF_OK(run(call));
             EXPECT_EQ(std::string(bytes, 7) + '\0', std::string(out.data(), out.size()));
-            call.out = in.data(); // where it is already
+            call.out = in.data(); // it is there already
             EXPECT_ZOFF_OK(run(call));
             EXPECT_EQ(std::vector<char>(bytes, 7), in);
         }

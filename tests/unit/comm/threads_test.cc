@@ -1,4 +1,5 @@
-// threads_test.cc: ranks that are threads copy from each other's memory, so one that leaves waits for those that are copying.
+// threads_test.cc: ranks that are threads copy from each other's memory, so a rank that leaves waits for those that are
+// copying.
 #include "zoff_test.h"
 
 #include <sys/mman.h>
@@ -15,10 +16,10 @@ using namespace zoff_test;
 
 namespace
 {
-const size_t BYTES = 16 << 20; // of each rank: copied in some milliseconds
+const size_t BYTES = 16 << 20; // of each rank: a copy takes some milliseconds
 enum { RANKS = 3, LEAVES = 2 };
 
-// The pieces of all ranks, and this rank's own, which is unmapped when it goes.
+// The pieces of all ranks, and this rank's own, which is unmapped when it leaves.
 struct pieces {
     char *own = (char *)mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::vector<char> all = std::vector<char>(RANKS * BYTES, 1);
@@ -26,7 +27,7 @@ struct pieces {
     ~pieces() { munmap(own, BYTES); }
 };
 
-// Rank 2 leaves `after` that long, and takes its memory along. The others have all, or hear of it.
+// Rank 2 leaves after this time, and unmaps its memory. The others have all bytes, or get an error.
 void run_round(std::chrono::microseconds after)
 {
     zoff_comm_opts opts = {};

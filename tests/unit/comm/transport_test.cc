@@ -1,4 +1,4 @@
-// transport_test.cc: what zoff_comm_open_transport() does not take.
+// transport_test.cc: transports that zoff_comm_open_transport() refuses.
 #include "post_office.h"
 
 extern "C" {

@@ -1,5 +1,5 @@
-// visits_test.cc: ranks number the calls in which their program waits; calls inside of a call do not count, one that failed
-// gives its number to the next, and what another rank tells is compared.
+// visits_test.cc: ranks number the calls in which their program waits. Calls inside a call do not count. A call that failed
+// gives its number to the next one. A number from another rank is compared.
 #include "thread_ranks.h"
 
 using namespace zoff_test;
@@ -11,14 +11,14 @@ class Visits : public testing::Test
   protected:
     void enter(unsigned rank, unsigned call) { zoff_comm_enter(ranks[rank], &ranks[rank]->common, call, {}); }
     void leave(unsigned rank, bool counts = true) { zoff_comm_exit(ranks[rank], counts); }
-    // The calls that a rank would tell of now.
+    // The calls that a rank would report now.
     std::vector<zoff_comm_visit> visits(unsigned rank)
     {
         zoff_comm_visit all[ZOFF_COMM_VISITS_TOLD];
         const unsigned count = zoff_comm_get_visits(ranks[rank], all, ZOFF_COMM_VISITS_TOLD);
         return {all, all + count};
     }
-    // Rank 1 hears rank 0, and compares.
+    // Rank 1 receives rank 0's report, and compares.
     zoff_status hear(double now)
     {
         const std::vector<zoff_comm_visit> told = visits(0);

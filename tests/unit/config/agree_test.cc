@@ -1,4 +1,4 @@
-// agree_test.cc: the list of keys that ranks compare: every key that a number depends on, once, with its effective value.
+// agree_test.cc: the list of keys that ranks compare: every key that decides a number, once, with its effective value.
 #include "config_helpers.h"
 #include "schema_rows.h"
 

@@ -1,5 +1,5 @@
-// autos_test.cc: "auto" never changes training without a word; the start of the log says what is trained with; and stderr is
-// left to the trainer.
+// autos_test.cc: "auto" never changes training silently. The start of the log names the training's values. stderr is left to
+// the trainer.
 #include "config_helpers.h"
 
 #include <unistd.h>
@@ -21,7 +21,7 @@ zoff_status create(const zoff_test::config &config, zoff_engine **out)
     return zoff_engine_create(&opts, out);
 }
 
-// As Hugging Face's examples have it: their trainer fills in all of these.
+// Hugging Face's examples: their trainer fills in all of these.
 const char TEMPLATE[] =
     "{\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}, \"optimizer\": "
     "{\"type\": "
@@ -69,7 +69,7 @@ TEST(config_autos, every_key_that_decides_is_named)
         if (table[i].class_ != ZOFF_CLASS_HONOURED || table[i].type == ZOFF_KEY_SECTION || !decides)
             continue;
         SCOPED_TRACE(path);
-        bool of_another = false; // optimizers than AdamW
+        bool of_another = false; // of optimizers other than AdamW
         for (const char *word : {"momentum", "dampening", "nesterov", "lr_decay", "initial_accumulator_value"})
             of_another = of_another || path == "optimizer.params." + std::string(word);
         zoff_test::log_catcher log;
@@ -118,7 +118,7 @@ TEST(config_autos, what_has_no_default_is_an_error_where_an_engine_is_created)
     }
 }
 
-// An engine of one weight, with all lines of the log.
+// An engine with one weight, and all lines of the log.
 struct one_weight {
     float value = 1, grad = 8;
     std::vector<std::string> lines;
@@ -184,7 +184,7 @@ TEST(config_autos, the_start_of_the_log_says_what_is_trained_with)
         << given.said();
 }
 
-// -1 means the same in both places; 0 is off in the file and "as the file says" in a step.
+// -1 means the same in both places. 0 turns it off in the file, and means "as in the file" in a step.
 TEST(config_autos, clipping_has_one_word_for_off)
 {
     const double off = ZOFF_OFF, two = 2, as_configured = 0;
@@ -201,7 +201,7 @@ TEST(config_autos, clipping_has_one_word_for_off)
     EXPECT_EQ(1, clipped.clip_factor(&off));
 }
 
-// Nothing goes to stderr of a program that asks for nothing; what steps_per_print asks for does.
+// A program that asks for nothing gets nothing on stderr; steps_per_print asks for lines there.
 TEST(config_autos, stderr_is_the_trainers)
 {
     for (const bool asks : {false, true}) {

@@ -1,4 +1,4 @@
-// batch_test.cc: the batch triangle: which of the three sizes are given, and for how many ranks.
+// batch_test.cc: the three batch sizes: which of them are given, and for how many ranks.
 #include "config_helpers.h"
 
 using namespace config_test;

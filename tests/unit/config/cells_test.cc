@@ -1,4 +1,4 @@
-// cells_test.cc: the value of a key by its path: what was given, what counts, and who said so.
+// cells_test.cc: the value of a key by its path: the given one, the effective one, and its source.
 #include "config_helpers.h"
 
 extern "C" {

@@ -1,5 +1,5 @@
-// compat_test.cc: 80 configurations as people published them: each loads, or is refused for the reason that stands here. Where
-// the batch sizes show for how many ranks a file was written, it is resolved for so many.
+// compat_test.cc: 80 published configurations: each loads, or is refused for the reason in the table. If the batch sizes show a
+// number of ranks, the file is resolved for that number.
 #include "config_helpers.h"
 
 #include <dirent.h>
@@ -20,14 +20,14 @@ enum verdict { LOADS, REFUSED, BROKEN };
 struct file_case {
     const char *file;
     verdict expected;
-    unsigned ranks;    // of one that loads
-    const char *words; // of the error, or of the warnings, with a | between two ("" : there are none)
+    unsigned ranks;    // if it loads
+    const char *words; // of the error or the warnings, with | between two; "": there are none
 };
 
 const char TEMPLATE[] = "is this a template whose placeholders have not been filled in?";
 
 const file_case FILES[] = {
-    // bf16 or fp32, Adam or AdamW or none named, every stage: what zoff is for.
+    // bf16 or fp32, Adam or AdamW or no optimizer, every stage: zoff's purpose.
     {"benchmarks_autosp_configs_torchcompile_config.json", LOADS, 1, "wall_clock_breakdown"},
     {"tests_accelerator_ds_config.json", LOADS, 1, ""},
     {"tests_torch_compile_ds_config_z2.json", LOADS, 8, "zero_optimization.overlap_comm"}, // 8 samples, 1 for each rank
@@ -41,14 +41,14 @@ const file_case FILES[] = {
     {"training_gan_gan_deepspeed_config.json", LOADS, 1, ""},
     {"training_imagenet_config_ds_config.json", LOADS, 8, "zero_allow_untested_optimizer"}, // 256 = 32 * 1 * 8
     {"training_pipeline_parallelism_ds_config.json", LOADS, 4, "wall_clock_breakdown"},     // 256 = 8 * 8 * 4
-    // random-LTD drops tokens in the model, which is the trainer's.
+    // random-LTD drops tokens in the model, which is the trainer's work.
     {"training_data_efficiency_gpt_finetuning_config_ds_config_gpt_base_random_ltd.json", LOADS, 1, "data_efficiency"},
     {"training_data_efficiency_gpt_finetuning_config_ds_config_gpt_medium_random_ltd.json", LOADS, 1, "data_efficiency"},
     {"training_data_efficiency_vit_finetuning_config_ds_config_cifar_random_ltd.json", LOADS, 1, "data_efficiency"},
     {"training_data_efficiency_vit_finetuning_config_ds_config_imagenet_random_ltd.json", LOADS, 1, "data_efficiency"},
-    // Sequence parallelism changes what a batch is.
+    // Sequence parallelism changes the meaning of a batch.
     {"benchmarks_autosp_configs_autosp_config.json", REFUSED, 0, "sequence_parallel_size: 2 is not supported"},
-    // Stage 3 and weights off the device.
+    // Stage 3 with weights off the device.
     {"examples_sdma_allgather_ds_config_zero3.json", LOADS, 4, "stage3_max_reuse_distance"},
     {"inference_sglang_ds_offload_cpu.json", LOADS, 1, "offload_param.pin_memory"},
     {"inference_sglang_ds_offload_nvme_aio.json", LOADS, 1, "aio.intra_op_parallelism"},
@@ -95,7 +95,7 @@ const file_case FILES[] = {
      "progressive_layer_drop: this section is not supported"},
     {"training_bing_bert_glue_bert_base.json", LOADS, 1, ""},
     {"training_bing_bert_glue_bert_large.json", LOADS, 1, ""},
-    // Other optimizers, and what spans several ranks.
+    // Other optimizers, and features over several ranks.
     {"training_BingBertSquad_1-bit_adam_mpi_ethernet_deepspeed_onebitadam_bsz96_config.json", REFUSED, 0,
      "\"OneBitAdam\" is not supported"},
     {"training_BingBertSquad_1-bit_adam_mpi_infiniband_deepspeed_onebitadam_bsz96_config.json", REFUSED, 0,
@@ -209,7 +209,7 @@ TEST(config_compat_table, has_every_file_and_no_other)
     EXPECT_EQ(4u, counts[BROKEN]) << "templates";
 }
 
-// The values that people would check by hand in one file of each kind.
+// Values that people would check by hand, in one file of each kind.
 TEST(config_compat_values, are_those_of_the_files)
 {
     if (files_present().empty())
@@ -245,7 +245,7 @@ TEST(config_compat_values, are_those_of_the_files)
     EXPECT_EQ(1u, autotune.accumulation);
 }
 
-// The vision run on 16 cards that the batch sizes of this file suggest: there the order of the division matters.
+// The vision run on 16 cards that this file's batch sizes suggest: the order of the division matters here.
 TEST(config_compat_ranks, prescaling_divides_by_their_number)
 {
     std::string path =

@@ -1,4 +1,4 @@
-// config_helpers.h: configurations from literal text, and what the library says of them.
+// config_helpers.h: configurations from literal text, and the library's messages about them.
 #ifndef CONFIG_HELPERS_H
 #define CONFIG_HELPERS_H
 
@@ -13,7 +13,7 @@ extern "C" {
 
 namespace config_test
 {
-// Parse `text` as "ds.json". On failure the handle is empty and *status and *words say why.
+// Parse `text` as "ds.json". After a failure the handle is empty, and *status and *words hold the error.
 inline zoff_test::config parse(const std::string &text, zoff_status *status = nullptr, std::string *words = nullptr)
 {
     zoff_config *config = nullptr;

@@ -159,7 +159,7 @@ TEST(config_read, what_was_set_before_lifts_what_the_file_would_be_refused_for)
     EXPECT_EQ(ZOFF_OPTIMIZER_ADAM, v.hyper.optimizer);
     EXPECT_TRUE(v.wants_bf16);
     EXPECT_FALSE(v.fp16.enabled);
-    // Another file takes the place of the first.
+    // Another file replaces the first.
     ASSERT_ZOFF_OK(zoff_config_read_text(config.get(), "{}", 2, nullptr));
     EXPECT_FALSE(values(config).wants_bf16);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "No such file", zoff_config_read(config.get(), "/nonexistent.json"));
@@ -169,7 +169,7 @@ TEST(config_read, what_was_set_before_lifts_what_the_file_would_be_refused_for)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_read_text(nullptr, "{}", 2, "x"));
 }
 
-// Nothing of a file that is refused counts, and the values of before are still there to be read.
+// A refused file changes nothing, and the values before it can still be read.
 TEST(config_read, a_file_that_is_refused_changes_nothing)
 {
     auto config = resolved("{\"gradient_clipping\": 2}");

@@ -1,4 +1,4 @@
-// docs_test.cc: what the pages claim in tables and names, compared with the code.
+// docs_test.cc: the pages' tables and names, compared with the code.
 #include "config_helpers.h"
 
 extern "C" {
@@ -20,7 +20,7 @@ std::vector<std::string> cells_of(const std::string &line)
     return cells;
 }
 
-// The `words` between back-quotes.
+// The `words` in backquotes.
 std::vector<std::string> code_words(const std::string &text)
 {
     std::vector<std::string> found;
@@ -30,7 +30,7 @@ std::vector<std::string> code_words(const std::string &text)
     return found;
 }
 
-// Seal an engine as the table has it, and take a step.
+// Seal an engine with the table's values, and take a step.
 zoff_status live(const std::string &stage, const std::string &key, const std::string &home, const std::string &folder)
 {
     const std::string section = "\"zero_optimization\": {\"stage\": " + stage + ", \"" + key + "\": {\"device\": \"" + home +
@@ -70,7 +70,7 @@ std::string page(const std::string &path)
     return text;
 }
 
-// Keys that a page names by their whole path are keys of the table.
+// A key that a page names by its whole path is a key of the table.
 TEST(config_docs, keys_that_pages_name_exist)
 {
     size_t tried = 0;
@@ -85,7 +85,7 @@ TEST(config_docs, keys_that_pages_name_exist)
                     is_key = is_key || key.rfind(section, 0) == 0;
                 if (!is_key || key.find_first_of("/*()<\"") != key.npos ||
                     (key.size() > 2 && key.substr(key.size() - 2) == ".h") || key == "zoff.pc")
-                    continue; // files have such names, too
+                    continue; // file names look like that, too
                 tried++;
                 EXPECT_NE(nullptr, zoff_config_schema_resolve(key.c_str())) << path << ": " << key;
             }
@@ -94,7 +94,7 @@ TEST(config_docs, keys_that_pages_name_exist)
     EXPECT_GT(tried, 5u);
 }
 
-// ADR 0010 draws what will be added to the public headers: what is there is not to be added any more.
+// ADR 0010 lists planned additions to the public headers: those must not exist yet.
 TEST(config_docs, what_will_be_added_is_not_there_yet)
 {
     const std::string adr = page("docs/adr/0010-public-header.md");
@@ -112,7 +112,7 @@ TEST(config_docs, what_will_be_added_is_not_there_yet)
     EXPECT_EQ(adr.npos, adr.find("_ops {")) << "tables of functions are in src, and change there";
 }
 
-// docs/CONFIG.md, "Stages and tiers": each cell that says yes is an engine that takes a step.
+// docs/CONFIG.md, "Stages and tiers": for each cell with "yes" an engine takes a step.
 TEST(config_docs, stages_and_tiers_are_what_an_engine_does)
 {
     zoff_test::scratch_folder folder;

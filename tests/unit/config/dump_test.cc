@@ -1,5 +1,4 @@
-// dump_test.cc: the effective configuration as text: every value with its source, what is ignored with the reason, short
-// buffers.
+// dump_test.cc: the effective configuration as text: every value with its source, ignored keys with the reason, short buffers.
 #include "config_helpers.h"
 
 using namespace config_test;

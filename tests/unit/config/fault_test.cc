@@ -1,5 +1,5 @@
-// fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does: a clear error each time, and (under the
-// address sanitizer) nothing left behind.
+// fault_test.cc: the nth allocation fails, for n = 1, 2, 3, ... until none does. Each time the error is clear and nothing is
+// leaked; the address sanitizer checks that.
 #include "allocation_fault.h"
 #include "config_helpers.h"
 
@@ -22,7 +22,7 @@ const char TEXT[] = R"({"train_batch_size": "8", "optimizer": {"type": "AdamW", 
   "zero_optimization": {"stage": 2, "overlap_comm": true, "cpu_offload": true},
   "zoff": {"host_memory": "64MiB", "nvme_paths": ["/a", "/b"]}, "tensorboard": {"a": [{"b": 1}]}})";
 
-// A life of a configuration. Every call that fails ends it, as a caller would.
+// The life of a configuration. Any failed call ends it, as in a program.
 zoff_status live()
 {
     zoff_config *config = nullptr;
@@ -65,7 +65,7 @@ TEST(config_fault, every_allocation_may_fail)
             EXPECT_EQ(ZOFF_OK, status) << zoff_last_error();
             return;
         }
-        // jansson may call a text that it has no memory for a wrong one; it must never pass as another.
+        // jansson may report a text for which it has no memory as a wrong one. It must never accept it as another one.
         failed += status < 0;
         EXPECT_TRUE(status < 0 && *zoff_last_error());
         EXPECT_TRUE(status == ZOFF_ERR_NO_MEMORY || status == ZOFF_ERR_INVALID) << status;

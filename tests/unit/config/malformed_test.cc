@@ -1,4 +1,4 @@
-// malformed_test.cc: files that are not what they should be: one clear error with its place, whatever the bytes.
+// malformed_test.cc: malformed files: one clear error with its place, for any bytes.
 #include "config_helpers.h"
 
 using namespace config_test;

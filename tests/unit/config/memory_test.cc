@@ -1,4 +1,4 @@
-// memory_test.cc: what a plan says of DRAM, part by part, is what an engine takes from the system.
+// memory_test.cc: the DRAM that a plan announces, part by part, is the memory that an engine takes from the system.
 #include "config_helpers.h"
 
 #include <unistd.h>
@@ -7,7 +7,7 @@ using namespace config_test;
 
 namespace
 {
-// Pages of this process that are in memory, but for those of files.
+// Resident pages of this process, without those of files.
 size_t resident_bytes()
 {
     std::ifstream file("/proc/self/statm");
@@ -23,7 +23,7 @@ struct memory_case {
 };
 
 #if defined(ZOFF_TEST_SANITIZED)
-const bool KEEPS_FREED_MEMORY = true; // then what is resident says nothing
+const bool KEEPS_FREED_MEMORY = true; // then resident memory proves nothing
 #else
 const bool KEEPS_FREED_MEMORY = false;
 #endif
@@ -49,7 +49,7 @@ TEST_P(config_memory, a_plan_is_what_an_engine_takes)
     std::vector<float> warm(2048, 1.0f);
     zoff_plan_info plan = {};
     plan.struct_size = sizeof plan;
-    // The first engine of a process also makes its threads.
+    // The first engine of a process also starts its threads.
     for (size_t elements : {warm.size() / 2, count}) {
         const size_t before = resident_bytes();
         zoff_engine_opts opts = {};

@@ -1,5 +1,5 @@
-// mutation_test.cc: truncated and damaged files: never a crash, always a configuration or an error with text. Run under the
-// sanitizers.
+// mutation_test.cc: truncated and damaged files: never a crash, always a configuration or an error with a text. Run it under
+// the sanitizers.
 #include "config_helpers.h"
 
 #include <random>
@@ -22,7 +22,7 @@ const char *const SEEDS[] = {
     "{\"a\":[[[[{\"b\":{\"c\":[{}]}}]]]],\"zoff\":{\"strict\":false}}",
 };
 
-// Everything that a configuration can be asked for, so that a damaged one is walked through in full.
+// All questions to a configuration, so that every part of a damaged one is read.
 void use(const std::string &text)
 {
     zoff_config *raw = nullptr;
@@ -60,7 +60,7 @@ TEST(config_mutation, every_truncation)
     for (const char *seed : SEEDS) {
         std::string text = seed;
         for (size_t length = 0; length <= text.size(); length++) {
-            // A copy of exactly this size: reading behind it is seen.
+            // A copy of exactly this size: a read behind it is detected.
             std::string cut(text.data(), length);
             cut.shrink_to_fit();
             ASSERT_NO_FATAL_FAILURE(use(cut)) << cut;

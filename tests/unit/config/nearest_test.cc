@@ -1,4 +1,4 @@
-// nearest_test.cc: how far apart two words are, and which known word a misspelt one was probably meant to be.
+// nearest_test.cc: the distance of two words, and the known word that a misspelt one probably means.
 #include "config_helpers.h"
 
 extern "C" {
@@ -20,7 +20,7 @@ TEST(config_nearest, counts_edits)
     EXPECT_EQ(4u, zoff_config_nearest_distance("", "four"));
     EXPECT_EQ(4u, zoff_config_nearest_distance("four", ""));
     EXPECT_EQ(64u, zoff_config_nearest_distance(std::string(64, 'a').c_str(), ""));
-    for (const size_t length : {65, 100}) { // too long to be compared: all differs
+    for (const size_t length : {65, 100}) { // too long to be compared: all letters count as different
         const std::string word(length, 'a');
         EXPECT_EQ(65u, zoff_config_nearest_distance(word.c_str(), word.c_str()));
     }
@@ -83,7 +83,7 @@ TEST(config_nearest, the_same_section_goes_before_others)
     EXPECT_EQ(nullptr, zoff_config_nearest_key("", "xyzzy"));
 }
 
-// A third of the letters may be wrong, and one at least.
+// A third of the letters may be wrong, and at least one.
 TEST(config_nearest, a_choice_is_near_or_none)
 {
     const struct {

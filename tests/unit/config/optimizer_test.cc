@@ -1,4 +1,4 @@
-// optimizer_test.cc: what depends on optimizer.type: the defaults of its parameters, and which of them it has.
+// optimizer_test.cc: the parameters of each optimizer.type, and their defaults.
 #include "config_helpers.h"
 
 extern "C" {
@@ -84,11 +84,11 @@ TEST(config_optimizer, defaults_are_those_of_the_optimizer)
     EXPECT_EQ(0.5, values(config).hyper.lr);
 }
 
-// A parameter that would change the training of another optimizer is not dropped in silence; one that says "none of it" passes.
+// A parameter that would change another optimizer's training is not silently ignored. One whose value turns it off is accepted.
 TEST(config_optimizer, parameters_of_another_optimizer)
 {
     struct {
-        const char *type, *param, *value, *owners; // NULL: it passes
+        const char *type, *param, *value, *owners; // NULL: it is accepted
     } cases[] = {
         {"SGD", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
         {"Adagrad", "betas", "[0.9, 0.999]", "\"Adam\", \"AdamW\" or \"Lion\""},
@@ -124,7 +124,7 @@ TEST(config_optimizer, parameters_of_another_optimizer)
     }
 }
 
-// A step would refuse them too, but could not say where they stand.
+// A step would refuse them, too, but could not name their place.
 TEST(config_optimizer, numbers_beyond_fp32)
 {
     zoff_test::log_catcher log;

@@ -8,8 +8,8 @@ namespace
 struct error_case {
     const char *name, *text;
     zoff_status status;
-    const char *place;               // how the message begins
-    std::vector<const char *> words; // what it contains
+    const char *place;               // the start of the message
+    std::vector<const char *> words; // parts of the message
 };
 
 const error_case ERRORS[] = {

@@ -1,5 +1,5 @@
-// people_test.cc: what files of DeepSpeed's users say that zoff once refused: zeros, "never", scaling keys under bf16, parts
-// that are switched off; and all that is misspelt in one report.
+// people_test.cc: values in files of DeepSpeed's users that zoff once refused: zeros, "never", scaling keys under bf16,
+// disabled parts. Also: one report names all misspelt keys.
 #include "config_helpers.h"
 
 using namespace config_test;
@@ -34,7 +34,7 @@ TEST(config_people, zero_and_never_are_legal_where_deepspeed_has_them)
     }()) << "to the last digit";
 }
 
-// An engine that is made by these zeros works, and has chunks of the size of its largest slice.
+// An engine with these zeros works, and has chunks of the size of its largest slice.
 TEST(config_people, engines_of_zeros)
 {
     zoff_config *config = parse("{\"zero_optimization\": {\"stage\": 3, \"sub_group_size\": 0, \"reduce_bucket_size\": 0, "
@@ -112,7 +112,7 @@ TEST(config_people, compression_with_every_part_disabled_is_none)
     }
 }
 
-// All of them in one report, each with its place and what was perhaps meant.
+// One report names all of them, each with its place and the likely key.
 TEST(config_people, all_unknown_keys_are_told_at_once)
 {
     const std::string words = error_of("{\"learning_rate\": 1, \"optimizer\": {\"params\": {\"epsilon\": 2, \"xyzzy\": 3}},\n"

@@ -1,4 +1,4 @@
-// precision_test.cc: fp16 and bf16: the keys of a loss scale, and what cannot be one.
+// precision_test.cc: fp16 and bf16: the keys of a loss scale, and refused values.
 #include "config_helpers.h"
 
 using namespace config_test;
@@ -51,7 +51,7 @@ TEST(config_precision, loss_scales_that_cannot_be)
                           zoff_config_resolve(config.get(), 1));
         EXPECT_EQ(0, strncmp("ds.json:2:1: fp16.loss_scale: 1e", zoff_last_error(), 32)) << zoff_last_error();
     }
-    // One of two from each origin; within a file it is found when it is read.
+    // Two keys that exclude each other, from each pair of sources. Within a file the conflict is found while it is read.
     auto both = parse("{\"bf16\": {\"enabled\": true}}");
     ASSERT_ZOFF_OK(zoff_config_set(both.get(), "fp16.enabled", "true"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "api: fp16.enabled: bf16.enabled is true too, at ds.json:1:11; expected one of the two",

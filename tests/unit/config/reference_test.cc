@@ -22,7 +22,7 @@ TEST(config_reference, the_reference_is_the_document)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_config_reference(nullptr, 0, nullptr));
 }
 
-// As zoff_config_dump(): the length is that of the whole, whatever fitted.
+// Like zoff_config_dump(): the result is the whole length, for a buffer of any size.
 TEST(config_reference, a_short_buffer_gets_the_beginning)
 {
     size_t bytes = 0;

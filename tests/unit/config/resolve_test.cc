@@ -1,4 +1,4 @@
-// resolve_test.cc: what depends on other keys: old names, tiers and folders, and keys for several ranks.
+// resolve_test.cc: values that depend on other keys: old names, tiers and folders, and keys for several ranks.
 #include "config_helpers.h"
 
 using namespace config_test;
@@ -115,7 +115,7 @@ TEST(config_resolve, old_names)
               number(resolved("{\"zero_optimization\": {\"stage3_sub_group_size\": 5}}"), "zero_optimization.sub_group_size"));
     auto weights = resolved("{\"zero_optimization\": {\"stage\": 3, \"cpu_offload_param\": true}}");
     EXPECT_EQ("cpu", word(weights, "zero_optimization.offload_param.device"));
-    // The program has the last word over the old name, too.
+    // The program's value also replaces one under the old name.
     ASSERT_ZOFF_OK(zoff_config_set(old.get(), "zero_optimization.offload_optimizer.device", "none"));
     ASSERT_ZOFF_OK(zoff_config_resolve(old.get(), 1));
     EXPECT_EQ("none", word(old, "zero_optimization.offload_optimizer.device"));

@@ -1,4 +1,4 @@
-// scan_test.cc: from text to a tree in which every member knows its place: comments, commas, keys that stand there twice.
+// scan_test.cc: from text to a tree in which every member knows its place: comments, commas, and repeated keys.
 #include "config_helpers.h"
 
 extern "C" {
@@ -9,12 +9,12 @@ using namespace config_test;
 
 namespace
 {
-// A text and what became of it.
+// A text and its result.
 struct scanned {
     explicit scanned(std::string text_) : text(std::move(text_)) { status = scan(); }
     ~scanned() { zoff_config_scan_free(&tree); }
     zoff_status scan() { return zoff_config_scan(text.data(), text.size(), "t", &tree); }
-    // "a.b[] 2:14", and where its value is, when that differs.
+    // "a.b[] 2:14", and the place of its value if that differs.
     std::string member(size_t i) const
     {
         char path[128];
@@ -125,7 +125,7 @@ TEST(config_scan, what_is_no_object_is_told_with_its_place)
     expect_error("\n\n [1]", "t:3:2: this is not an object");
     expect_error("{\"a\": 1 \"b\"}", "t:1:9: not JSON");
     expect_error(std::string("{\"a\":\n \"\0\"}", 11), "t:2:3: not JSON: a zero byte");
-    for (const char *text : {"{,}", "{\"a\": [,]}", "{\"a\": [1,,2]}", "{\"a\":,}"}) // not every comma is one too many
+    for (const char *text : {"{,}", "{\"a\": [,]}", "{\"a\": [1,,2]}", "{\"a\":,}"}) // not every comma is superfluous
         expect_error(text, "not JSON");
     expect_error("{ /* }", "t:1:3: a comment starts here and never ends");
 }

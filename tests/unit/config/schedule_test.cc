@@ -1,4 +1,5 @@
-// schedule_test.cc: what each schedule needs, its defaults, and what is said of parameters that it does not have.
+// schedule_test.cc: the required parameters of each schedule, its defaults, and the errors for parameters that it does not
+// have.
 #include "config_helpers.h"
 
 using namespace config_test;
@@ -81,7 +82,7 @@ TEST(config_schedule, schedules_with_all_their_keys)
     EXPECT_EQ(2, s.range_test.step);
     EXPECT_EQ(3, s.range_test.rate);
     EXPECT_TRUE(s.range_test.stairs);
-    // The top of WarmupDecayLR: DeepSpeed's number where it is left out, else the group's own.
+    // The top of WarmupDecayLR: DeepSpeed's number if it is left out, else the group's own.
     auto decay = parse("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 2000}}}");
     s = values(decay).schedule;
     EXPECT_EQ(ZOFF_SCHEDULE_WARMUP_DECAY, s.type);

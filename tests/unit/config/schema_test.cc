@@ -1,4 +1,4 @@
-// schema_test.cc: the table itself: rows that make sense, and every key that a finger slips on is caught.
+// schema_test.cc: the table itself: its rows are consistent, and every typing error in a key is caught.
 #include "config_helpers.h"
 #include "schema_rows.h"
 
@@ -55,7 +55,7 @@ TEST(config_schema, every_default_is_a_value_that_passes)
     }
 }
 
-// A letter changed, dropped, added, swapped: never accepted, and the right key is named (or one as near as it).
+// A letter changed, dropped, added, swapped: never accepted, and the message names the right key, or one that is as near.
 TEST(config_schema, every_key_with_one_letter_wrong_is_caught)
 {
     zoff_test::log_catcher log;
@@ -90,7 +90,7 @@ TEST(config_schema, every_key_with_one_letter_wrong_is_caught)
             ASSERT_EQ(ZOFF_ERR_INVALID, status) << full << " passed";
             size_t at = words.find("did you mean \"");
             if (zoff_config_schema_target(row)->class_ == ZOFF_CLASS_REFUSED && at == std::string::npos)
-                continue; // a key that is refused is no way out
+                continue; // a refused key is no remedy
             ASSERT_NE(std::string::npos, at) << words;
             std::string meant = words.substr(at + 14, words.rfind('"') - at - 14);
             std::string meant_word = meant.substr(meant.rfind('.') + 1);
@@ -105,7 +105,7 @@ TEST(config_schema, every_key_with_one_letter_wrong_is_caught)
     EXPECT_GT(tried, 5000u);
 }
 
-// Refused keys: a value outside of `accepts` is refused in the file and through the API, those inside pass.
+// Refused keys: a value outside of `accepts` is refused in the file and through the API; those inside are accepted.
 TEST(config_schema, every_refusal_refuses)
 {
     size_t tried = 0;

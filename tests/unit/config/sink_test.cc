@@ -1,4 +1,5 @@
-// sink_test.cc: text that grows into a buffer: what does not fit is counted, and what is there always has an end.
+// sink_test.cc: text that grows in a buffer: characters that do not fit are counted, and the text in the buffer always has an
+// end.
 #include "config_helpers.h"
 
 extern "C" {

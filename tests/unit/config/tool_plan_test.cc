@@ -1,4 +1,4 @@
-// tool_plan_test.cc: `zoff plan` as a person runs it: its figures are those of an engine, and add up.
+// tool_plan_test.cc: `zoff plan` as a user runs it: its figures are those of an engine, and add up.
 #include "config_helpers.h"
 #include "shell.h"
 
@@ -57,12 +57,12 @@ TEST_F(plan_tool, StatesThatPersistAreWrittenThrough)
     const uint64_t stored = figure(r.output, "written to files in a step");
     EXPECT_EQ(2 * stored, figure(r.output, "files"));
     EXPECT_EQ(stored - figure(r.output, "  of these, resident chunks"), figure(r.output, "read from files in a step"));
-    // fp32 weights are their own masters: 8 bytes of states an element, and 12 where a copy of them is kept.
+    // fp32 weights are their own masters: 8 bytes of states for each element, or 12 with a copy.
     EXPECT_EQ(8000000000u, figure(run(file() + " --elements 1e9 --dtype fp32").output, "states"));
     EXPECT_EQ(12000000000u, figure(run(file() + " --elements 1e9 --dtype fp32 --set zoff.persist=true").output, "states"));
 }
 
-// The command has neither ranks nor a GPU: what only sealing refuses can be planned.
+// The command has no ranks and no GPU: it plans configurations that only seal would refuse.
 TEST_F(plan_tool, KnowsNoCommunicator)
 {
     auto r = run(file() + " --elements 1e6 --set zoff.reduce_scatter=nccl");
@@ -138,7 +138,7 @@ TEST_F(plan_tool, FoldersAreMeasuredWhereThatIsAskedFor)
     EXPECT_NE(r.output.npos, r.output.find("at least")) << r.output;
 }
 
-// A plan of what nobody can hold ends at once, and a schedule that its trainer has to complete is no business of it.
+// A plan that no machine can hold ends at once. A schedule that the trainer completes does not matter to it.
 TEST_F(plan_tool, EndsSoon)
 {
     auto r = run(file() + " --elements 1e15");

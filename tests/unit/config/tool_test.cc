@@ -1,4 +1,4 @@
-// tool_test.cc: the zoff command as a person runs it: what it prints, where, and how it ends.
+// tool_test.cc: the zoff command as a user runs it: its output, the stream it goes to, and its exit status.
 #include "config_helpers.h"
 
 #include <sys/wait.h>
@@ -38,7 +38,7 @@ class tool : public testing::Test
         std::ofstream(folder.file(name), std::ios::binary) << text;
         return folder.file(name);
     }
-    // Verbs that a text describes.
+    // Commands that a text describes.
     static size_t code_lines(const std::string &text)
     {
         size_t count = 0;

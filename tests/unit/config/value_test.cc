@@ -1,4 +1,4 @@
-// value_test.cc: every way to write a number, a size, a path; and what is too large or not one.
+// value_test.cc: every form of a number, a size, a path, a list; and values that are too large or malformed.
 #include "config_helpers.h"
 
 using namespace config_test;

@@ -1,4 +1,4 @@
-// values_test.cc: the effective cells as one typed struct, for the engine: defaults, everything given, and what is left open.
+// values_test.cc: the effective values as one typed struct for the engine: defaults, all keys given, and keys left open.
 #include "config_helpers.h"
 
 using namespace config_test;
@@ -80,7 +80,7 @@ TEST(config_values, everything_given)
     EXPECT_EQ(64u, v.aio_depth);
 }
 
-// The section as a whole: what nobody gives is left to measuring, which 0 says.
+// "auto" for the whole section: 0 leaves a value to the measurement.
 TEST(config_values, aio_auto_leaves_to_tuning_what_is_not_given)
 {
     struct expected {
@@ -95,7 +95,7 @@ TEST(config_values, aio_auto_leaves_to_tuning_what_is_not_given)
         {R"({"zero_optimization": {"aio": "auto"}})", true, 0, 0},
         {R"({"aio": {}})", false, 2 << 20, 32},
         {R"({"aio": null})", false, 2 << 20, 32},
-        {R"({"aio": {"block_size": "auto", "queue_depth": "auto"}})", false, 2 << 20, 32}, // of a key it is the default
+        {R"({"aio": {"block_size": "auto", "queue_depth": "auto"}})", false, 2 << 20, 32}, // "auto" for a key is its default
     };
     for (const expected &e : cases) {
         zoff_config_values v = values(resolved(e.text));
@@ -142,7 +142,7 @@ TEST(config_values, aio_auto_from_the_program_and_beside_a_section)
     EXPECT_FALSE(values(resolved(R"({"zero_optimization": {"aio": "auto"}, "aio": {"queue_depth": 4}})")).aio_tune);
 }
 
-// Keys of DeepSpeed's own threads: whatever they hold.
+// Keys of DeepSpeed's own threads: any value.
 TEST(config_values, aio_keys_that_are_ignored_are_not_looked_into)
 {
     for (const char *value : {"1", "8", "\"x\"", "[1, 2]", "{\"a\": 1}", "true", "null", "-1.5", "\"auto\""}) {

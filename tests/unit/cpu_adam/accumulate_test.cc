@@ -1,4 +1,4 @@
-// accumulate_test.cc: gradients added up over a list of pieces: over micro-batches, over ranks, with weights, by any team. The
+// accumulate_test.cc: gradients summed over a list of pieces: over micro-batches, over ranks, with weights, by any team. The
 // numbers are small integers and powers of two, so that every sum is known exactly.
 #include "kernel_data.h"
 #include "zoff_test.h"
@@ -94,7 +94,7 @@ TEST(accumulate, sources_are_added_in_their_order)
     EXPECT_EQ(1.0f, sum[0]);
 }
 
-// 3 * (1 + 2^-23) has a digit more than fp32; added to -3 all of it is left.
+// 3 * (1 + 2^-23) has one digit more than fp32; added to -3 all digits remain.
 TEST(accumulate, weights_multiply_without_rounding)
 {
     const float weights[] = {3, 0.5f};
@@ -137,7 +137,8 @@ TEST(accumulate, what_is_not_finite_or_too_large_shows_in_the_sum)
     EXPECT_EQ(INFINITY, sum[2]);
 }
 
-// A list of several pieces, some of them empty, shared by teams of any size: nothing is added twice and nothing beside them.
+// A list of several pieces, some of them empty, divided among teams of any size: nothing is added twice, and nothing outside
+// them.
 TEST(accumulate, each_element_of_a_list_is_added_once_by_any_team)
 {
     const size_t counts[] = {0, 1, 700001, 0, 1023, 100003, 2};

@@ -1,6 +1,5 @@
-// adam_hash.cc: a helper of dispatch_test: 100 steps over a mixed list of every rule and type through the door of the room,
-// printed as "<isa> <hash>". The instruction set comes from ZOFF_ISA as for any other process; the argument is the number of
-// threads.
+// adam_hash.cc: a helper of dispatch_test: 100 steps over a mixed list of every rule and type through the door of the room. It
+// prints "<isa> <hash>". ZOFF_ISA chooses the instruction set as in any process; the argument is the number of threads.
 #include "every_rule.h"
 #include "kernel_data.h"
 
@@ -20,7 +19,7 @@ static void add(const void *data, size_t bytes)
 
 namespace
 {
-// Finite numbers, some subnormal, drawn once.
+// Finite numbers, some subnormal, computed once.
 std::vector<float> draw(size_t count)
 {
     random_source random(2026);
@@ -72,7 +71,7 @@ int main(int argc, char **argv)
             const float *fresh = numbers.data() + ((size_t)t * 7919 + k * 1031) % (numbers.size() - n);
             casts.push_back({n, j.grad.data(), fresh, j.grads, ZOFF_F32});
             sums.push_back({n, j.sum.data(), j.grad.data(), j.grads, t % 4 == 1, 1, 0, nullptr});
-            const bool summed = t % 4 == 0; // the accumulated gradient instead of the fresh one
+            const bool summed = t % 4 == 0; // the accumulated gradient instead of the new one
             const void *grad = summed ? (const void *)j.sum.data() : (const void *)j.grad.data();
             const zoff_dtype dtype = summed ? ZOFF_F32 : j.grads;
             norms.push_back({n, grad, dtype, j.blocks.data()});
@@ -89,7 +88,7 @@ int main(int argc, char **argv)
     }
     for (const auto &j : jobs) {
         const size_t n = j.m.size();
-        std::vector<float> wide(n); // a NaN is not the same on every CPU, so none may come about
+        std::vector<float> wide(n); // a NaN differs between CPUs, so there must be none
         const zoff_cast_piece up = {n, wide.data(), j.master.data(), ZOFF_F32, j.weights.master};
         zoff_adam_cast_run(1, &up, 1);
         for (float x : wide) {

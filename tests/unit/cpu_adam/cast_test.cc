@@ -41,7 +41,7 @@ TEST(cast, every_pair_of_types_by_any_team)
     }
 }
 
-// Known by heart: ties go to even, what is too large becomes infinite, NaN becomes the one that the header names.
+// Known values: ties go to even, values that are too large become infinite, NaN becomes the header's.
 TEST(cast, to_16_bits_rounds_to_nearest_even)
 {
     const float inf = INFINITY;

@@ -1,5 +1,5 @@
-// dispatch_test.cc: which table a process uses, what it says about it, and that the choice does not show in the results. The
-// choice is made once for each process, so each case is a process of its own: adam_hash.
+// dispatch_test.cc: which table a process chooses, its log line, and that results do not depend on the choice. A process
+// chooses once, so each case is a process of its own: adam_hash.
 #include "zoff_test.h"
 
 extern "C" {
@@ -16,7 +16,7 @@ struct outcome {
     std::string isa, hash, words;
 };
 
-// Run adam_hash with ZOFF_ISA set (or not set, for ""), and part its result from what was logged.
+// Run adam_hash with ZOFF_ISA set (not set for ""), and separate its result from its log.
 outcome run(const std::string &isa, unsigned threads)
 {
     const std::string command = (isa.empty() ? "env -u ZOFF_ISA " : "env ZOFF_ISA=" + isa + " ") + "'" ADAM_HASH "' " +
@@ -56,7 +56,7 @@ std::string best()
                                       : "scalar";
 }
 
-// In the order of the table, as messages list them.
+// In the order of the table, as in messages.
 const std::vector<std::string> ALL = {"scalar", "avx2", "avx512", "neon", "sve"};
 #if defined(__x86_64__)
 const std::string BUILT = "auto, scalar, avx2, avx512", FASTEST = "avx512", NEEDS = "AVX-512 F, BW, DQ and VL";

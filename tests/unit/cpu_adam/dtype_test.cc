@@ -1,4 +1,4 @@
-// dtype_test.cc: how large an element of each type is, and what the type is called.
+// dtype_test.cc: the size and the name of each element type.
 #include "zoff_test.h"
 
 extern "C" {

@@ -1,5 +1,5 @@
-// hyper_test.cc: of all optimizers the defaults, growing structs, ranges and their messages, rules, states, and the constants
-// of a step.
+// hyper_test.cc: for all optimizers: defaults, growing structs, ranges and their messages, rules, states, and the constants of
+// a step.
 #include "every_rule.h"
 #include "zoff_test.h"
 
@@ -62,13 +62,13 @@ TEST(hyper, defaults_are_those_of_the_header)
     }
 }
 
-// A struct that ends before a field has that field's default.
+// If a struct ends before a field, the field has its default.
 TEST(hyper, what_an_older_struct_lacks_has_its_default)
 {
     zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
     h.momentum = 0.9;
     h.weight_decay = 0.1;
-    h.struct_size = 56; // behind `decay`; the rest is another struct's
+    h.struct_size = 56; // the struct ends after `decay`; the next bytes belong to another struct
     EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
     EXPECT_EQ(constants(h, 1).rule, ZOFF_RULE_ADAM_DECOUPLED);
     const zoff_adam_states states = zoff_adam_hyper_states(&h);
@@ -101,7 +101,7 @@ TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
         EXPECT_EQ(1.0f, constants(h, t).inv_sqrt_bias2);
         EXPECT_EQ(-0.01f, constants(h, t).step_size);
     }
-    // The constants of a step so late that the correction is 1 are the same.
+    // In a step so late that the correction is 1, the constants are the same.
     zoff_optimizer_hyper late = h;
     late.flags = 0;
     const zoff_adam_consts a = constants(h, 3), b = constants(late, 1000000000);
@@ -109,7 +109,7 @@ TEST(hyper, without_bias_correction_the_moments_are_taken_as_they_are)
     EXPECT_EQ(a.rule, b.rule);
     h.flags = 2;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "flags are 0x2; use ZOFF_HYPER_*", zoff_adam_hyper_check(&h, 1));
-    h.struct_size = 88; // a program of before the flags
+    h.struct_size = 88; // a program from before the flags
     EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1));
     EXPECT_LT(constants(h, 1).step_size, -0.05f) << "the correction of step 1 is ten times lr";
 }
@@ -141,7 +141,7 @@ TEST(hyper, each_value_out_of_range_is_named)
     struct {
         double zoff_optimizer_hyper::*field;
         const char *name;
-        std::vector<zoff_optimizer> optimizers; // those that read it
+        std::vector<zoff_optimizer> optimizers; // that read it
         std::vector<double> bad, good;
     } cases[] = {
         {&zoff_optimizer_hyper::lr, "lr", {adam, adagrad, lion, sgd}, {-1e-9, nan, inf, 1e39}, {0, 1e-45, 10}},
@@ -165,7 +165,7 @@ TEST(hyper, each_value_out_of_range_is_named)
                 if (reads)
                     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, std::string(c.name) + " is", zoff_adam_hyper_check(&h, 1));
                 else
-                    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1)); // no use for it
+                    EXPECT_ZOFF_OK(zoff_adam_hyper_check(&h, 1)); // it does not read the field
             }
             for (double value : c.good) {
                 h.*c.field = value;
@@ -200,11 +200,11 @@ TEST(hyper, choices_and_their_combinations)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_optimizer_hyper_init", zoff_adam_hyper_check(&h, 1));
 }
 
-// (1 - beta) * beta^k for t gradients, added up.
+// Sum of (1 - beta) * beta^k over t gradients.
 static long double weights_of(float beta, float rest, int64_t t)
 {
     long double sum = 0, weight = rest;
-    for (int64_t k = 0; k < t && k < 100000; k++, weight *= beta) // the rest is nothing
+    for (int64_t k = 0; k < t && k < 100000; k++, weight *= beta) // later terms are zero
         sum += weight;
     return sum;
 }
@@ -246,7 +246,7 @@ TEST(hyper, constants_are_made_in_double_and_rounded_once)
         EXPECT_EQ(c.beta2, 0.999f);
         EXPECT_EQ(c.one_minus_beta2, (float)(1 - 0.999));
         EXPECT_EQ(c.eps, 1e-8f);
-        // Corrections are those of the rounded betas; to half a unit of fp32 and a little.
+        // Corrections use the rounded betas; the tolerance is half a unit of fp32 and a little.
         EXPECT_NEAR(c.inv_sqrt_bias2, (double)(1 / sqrtl(weights_of(c.beta2, c.one_minus_beta2, t))), 1e-7 * c.inv_sqrt_bias2);
         EXPECT_NEAR(c.step_size, (double)(-3e-4L / weights_of(c.beta1, c.one_minus_beta1, t)), -1e-7 * c.step_size);
         // They approximate 1 - beta^t, up to the rounding of 1 - beta2 = 0.001.
@@ -277,7 +277,7 @@ TEST(hyper, constants_of_the_other_optimizers)
 
     h = defaults(ZOFF_OPTIMIZER_LION);
     h.weight_decay = 0.3;
-    for (int64_t t : {1, 1000}) { // no bias to correct
+    for (int64_t t : {1, 1000}) { // there is no bias to correct
         const zoff_adam_consts c = constants(h, t, 0.5);
         EXPECT_EQ(c.grad_scale, 0.5f);
         EXPECT_EQ(c.step_size, (float)-1e-4);

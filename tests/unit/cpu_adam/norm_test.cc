@@ -1,5 +1,5 @@
-// norm_test.cc: sums of squares of blocks over a list of pieces: how many there are, what is in them, when they are finite, and
-// that no team changes a bit of them.
+// norm_test.cc: sums of squares of blocks over a list of pieces: their number and content, when they are finite, and that every
+// team computes the same bits.
 #include "kernel_data.h"
 #include "zoff_test.h"
 

@@ -17,11 +17,12 @@ namespace
 {
 constexpr size_t COUNT = ((size_t)1 << 31) + ((size_t)1 << 20) + 37; // elements
 constexpr size_t BYTES = COUNT * 2;
-// The gradient is a file mapped again and again, of an odd number of pages: no power of two leads to an equal place of it.
+// The gradient is a file mapped repeatedly. It has an odd number of pages, so that a power of two never leads to the same place
+// in it.
 constexpr size_t PERIOD = 16383 * (size_t)4096;
 constexpr uint64_t NEEDED = (uint64_t)8 << 30;
 
-// Address space that goes with its mapping.
+// Address space that is freed with its mapping.
 struct mapping {
     explicit mapping(size_t bytes)
         : size(bytes), base(static_cast<char *>(
@@ -38,13 +39,13 @@ struct mapping {
     char *base;
 };
 
-// A gradient whose pattern says where in the period it is, finite and never zero.
+// A gradient whose value identifies its place in the period, finite and never zero.
 uint16_t gradient_at(size_t i)
 {
     return (uint16_t)(0x3c00 + i % 1021 + (i / 1021 % 2 ? 0x8000 : 0));
 }
 
-// One file of a period, at every place of it in the mapping.
+// One file with a period, mapped at every place.
 bool map_gradients(const mapping &grads)
 {
     const int file = memfd_create("gradients", 0);
@@ -94,7 +95,7 @@ TEST(step_large, more_than_two_to_the_31_elements)
     tensors[0].count = COUNT;
     tensors[0].master = weight;
     tensors[0].grad = grad;
-    tensors[1].count = 1; // behind it in the list
+    tensors[1].count = 1; // the next one in the list
     tensors[1].master = &last_weight;
     tensors[1].grad = &last_grad;
     ASSERT_ZOFF_OK(zoff_optimizer_step_list(&sgd, 0, 1, 1, tensors, sizeof tensors[0], 2));

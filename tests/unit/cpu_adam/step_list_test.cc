@@ -1,5 +1,5 @@
-// step_list_test.cc: a list of tensors in one call gives the bits of single calls, whatever is mixed in it; nothing of it is
-// changed when one of them is wrong, and the message says which.
+// step_list_test.cc: a list of tensors in one call gives the bits of single calls, for any mixture. If one tensor is invalid,
+// nothing changes, and the message names it.
 #include "tensors.h"
 #include "zoff_test.h"
 
@@ -85,7 +85,7 @@ TEST(step_list, ten_thousand_small_tensors)
     expect_all_same(expected, actual);
 }
 
-// Tensors inside larger things of the caller's, and hyper-parameters as a newer caller has them.
+// Tensors inside larger structs of the caller, and hyper-parameters of a newer caller.
 TEST(step_list, strides_may_be_larger_than_the_structs)
 {
     struct layer {
@@ -102,7 +102,7 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
     for (auto &t : actual) {
         layers.push_back({t.tensor(), "a name"});
         groups.push_back({t.rule.hyper, {}});
-        groups.back().hyper.struct_size = sizeof(group); // of a newer library, read as far as this one knows it
+        groups.back().hyper.struct_size = sizeof(group); // of a newer library: this one reads the fields that it knows
     }
     ASSERT_ZOFF_OK(
         zoff_optimizer_step_list(&groups[0].hyper, sizeof(group), 4, 1, &layers[0].tensor, sizeof(layer), layers.size()));
@@ -110,7 +110,7 @@ TEST(step_list, strides_may_be_larger_than_the_structs)
     expect_all_same(expected, actual);
 }
 
-// A page follows that may not be touched.
+// The next page may not be touched.
 TEST(step_list, hyper_parameters_that_say_to_be_longer_than_their_stride_are_refused_unread)
 {
     fenced<zoff_optimizer_hyper> memory(2);
@@ -182,14 +182,14 @@ TEST(step_list, errors_of_the_call_itself)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor_stride is " + std::to_string(odd),
                           zoff_optimizer_step_list(&hyper, 0, 1, 1, &tensor, odd, 1));
     for (size_t hyper_stride :
-         {(size_t)1, sizeof hyper.struct_size, (size_t)55, sizeof hyper + 4}) // the smallest struct that ever was has 56
+         {(size_t)1, sizeof hyper.struct_size, (size_t)55, sizeof hyper + 4}) // the smallest struct that ever existed has 56
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "hyper_stride is " + std::to_string(hyper_stride),
                           zoff_optimizer_step_list(&hyper, hyper_stride, 1, 1, &tensor, stride, 1));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "grad_scale is", zoff_optimizer_step_list(&hyper, 0, 1, NAN, &tensor, stride, 1));
     for (size_t hyper_stride : {(size_t)0, sizeof hyper})
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the first step is 1",
                           zoff_optimizer_step_list(&hyper, hyper_stride, 0, 1, &tensor, stride, 1));
-    // Constants for more tensors than there is memory: refused before a tensor is looked at.
+    // Constants for more tensors than memory can hold: refused before any tensor is read.
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY, "constants of a list",
                       zoff_optimizer_step_list(&hyper, sizeof hyper, 1, 1, &tensor, stride, SIZE_MAX / 8));
     expect_same(before, one);
@@ -228,12 +228,12 @@ TEST(step_list, the_last_of_a_thousand_is_wrong_and_none_is_changed)
     hypers[17] = adamw.hyper;
     expect_all_same(expected, actual);
 
-    ASSERT_ZOFF_OK(list(sizeof(zoff_optimizer_hyper))); // and with everything right, all are
+    ASSERT_ZOFF_OK(list(sizeof(zoff_optimizer_hyper))); // a valid list updates all of them
     step_one_by_one(expected, 1, 1);
     expect_all_same(expected, actual);
 }
 
-// A list that looks like one of a single tensor says so, too.
+// The message for a list of a single tensor names its place, too.
 TEST(step_list, a_list_of_one_names_the_tensor)
 {
     owned_tensor one(every_rule()[ZOFF_RULE_LION], ZOFF_F32, every_weights_kind()[0], 10, false);

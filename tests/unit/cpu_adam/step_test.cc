@@ -48,7 +48,7 @@ TEST(step, zero_means_fp32_and_a_bf16_copy)
     expect_same(expected, actual);
 }
 
-// The states that a rule does not have may also be there; they are left alone.
+// States that a rule does not use may be passed; they stay unchanged.
 TEST(step, states_of_other_rules_are_not_touched)
 {
     for (const auto &rule : every_rule()) {
@@ -65,7 +65,7 @@ TEST(step, states_of_other_rules_are_not_touched)
     }
 }
 
-// In step 1 SGD's m becomes g whatever the dampening, and is g to the bit: a zero keeps its sign.
+// In step 1 SGD's m becomes g with any dampening, to the bit: a zero keeps its sign.
 TEST(step, the_first_momentum_is_the_gradient)
 {
     const size_t n = 100;
@@ -86,7 +86,7 @@ TEST(step, the_first_momentum_is_the_gradient)
     }
 }
 
-// A grad_scale of any sign and size that fp32 has; an infinity or a NaN that comes of it goes where the formula sends it.
+// A grad_scale of any sign and size in fp32. If the product is infinite or NaN, the result follows the formula.
 TEST(step, any_finite_grad_scale)
 {
     for (double scale : {-1.0, 0.0, -0.0, 1e-45, 1e-300, -3e38}) {
@@ -104,8 +104,8 @@ TEST(step, any_finite_grad_scale)
     }
 }
 
-// Tensors of sizes that leave it to measurement whether a team is woken, from several threads of the caller at once, each in
-// turn alone or as a list.
+// Tensors of sizes for which a measurement decides about waking a team. Several threads of the caller step them at once, alone
+// or as a list.
 void step_all(std::vector<owned_tensor> &own)
 {
     for (size_t i = 0; i < own.size(); i++) {
@@ -183,7 +183,7 @@ TEST(step, each_error_names_its_cause)
     expect_same(before, f);
 }
 
-// Only the states that a rule has are asked for.
+// Only the rule's own states are required.
 TEST(step, each_rule_asks_for_its_own_states)
 {
     for (const auto &rule : every_rule()) {
@@ -196,7 +196,7 @@ TEST(step, each_rule_asks_for_its_own_states)
         tensor.v = nullptr;
         if (rule.states.v)
             EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "tensor.v is NULL", zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
-        tensor = f.tensor(); // with NULL for what it does not have
+        tensor = f.tensor(); // with NULL for the states that it does not have
         EXPECT_ZOFF_OK(zoff_optimizer_step(&rule.hyper, 1, 1, &tensor));
     }
 }
@@ -223,7 +223,7 @@ TEST(step, larger_structs_of_newer_callers_are_accepted)
 }
 
 #if defined(__x86_64__)
-// One step with flush to zero, denormals are zero and rounding towards zero set by the process.
+// One step while the process has set flush-to-zero, denormals-are-zero and rounding towards zero.
 void step_strangely(owned_tensor &actual)
 {
     const zoff_optimizer_tensor tensor = actual.tensor();
@@ -237,7 +237,7 @@ void step_strangely(owned_tensor &actual)
     EXPECT_EQ(after & 0xffc0u, strange & 0xffc0u) << "the caller's control bits were not restored";
 }
 
-// Subnormal moments, gradients and weights, as dead embedding rows have them.
+// Subnormal moments, gradients and weights, as in unused embedding rows.
 void make_subnormal(owned_tensor &t)
 {
     t.rule.hyper.eps = t.rule.hyper.optimizer == ZOFF_OPTIMIZER_ADAM ? 1e-40 : t.rule.hyper.eps;
@@ -258,9 +258,9 @@ void make_subnormal(owned_tensor &t)
 TEST(step, flush_to_zero_of_the_process_changes_nothing_and_stays_as_it_was)
 {
 #if defined(__x86_64__)
-    for (auto &actual : every_tensor({33000}, true)) { // enough for a team: its threads must be set right as well
+    for (auto &actual : every_tensor({33000}, true)) { // enough for a team, whose threads must be set, too
         if (actual.rule.hyper.weight_decay == 0)
-            continue; // the same operations and one less
+            continue; // the same operations without one of them
         make_subnormal(actual);
         owned_tensor expected = actual;
         expected.step_by_oracle(2, 0.5);
@@ -274,7 +274,8 @@ TEST(step, flush_to_zero_of_the_process_changes_nothing_and_stays_as_it_was)
 #endif
 }
 
-// A momentum so small that a process which takes subnormals for zero sees none: the states asked for are those that are used.
+// A process that treats subnormals as zero sees no momentum in this one. The required states must still be those that the step
+// uses.
 TEST(step, a_subnormal_momentum_asks_for_its_state_whatever_the_process_has_set)
 {
 #if defined(__x86_64__)
@@ -298,7 +299,7 @@ TEST(step, a_subnormal_momentum_asks_for_its_state_whatever_the_process_has_set)
 #endif
 }
 
-// The same where so much is moved that copies are written past the caches.
+// The same for a list so large that copies are written past the caches.
 TEST(step, flush_to_zero_of_the_process_changes_nothing_in_a_streaming_step)
 {
 #if defined(__x86_64__)

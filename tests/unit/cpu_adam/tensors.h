@@ -1,4 +1,4 @@
-// tensors.h: tensors of any rule and type for the tests of this folder, each with arrays of its own.
+// tensors.h: tensors of any rule and type for the tests in this folder, each with arrays of its own.
 #ifndef ZOFF_TESTS_TENSORS_H
 #define ZOFF_TESTS_TENSORS_H
 
@@ -76,7 +76,7 @@ inline void expect_same(const owned_tensor &expected, const owned_tensor &actual
     EXPECT_TRUE(expected.grad == actual.grad) << "the gradient of " << expected.name() << " was changed";
 }
 
-// One for each combination of a rule, a type of gradients and a kind of weights: 195, of these sizes in turn.
+// One tensor for each combination of a rule, a type of gradients and a kind of weights: 195, with these sizes in turn.
 inline std::vector<owned_tensor> every_tensor(const std::vector<size_t> &counts, bool old_states)
 {
     std::vector<owned_tensor> all;

@@ -1,4 +1,4 @@
-// touch_test.cc: the first values of states: masters are the weights, m and v are zero, and every page is there.
+// touch_test.cc: the first values of states: masters equal the weights, m and v are zero, and every page exists.
 #include "zoff_test.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ namespace
 {
 const size_t PAGE = 4096;
 
-// A mapping without huge pages, so that each page is there or not.
+// A mapping without huge pages, so that each page can be checked.
 class mapping
 {
   public:
@@ -41,7 +41,7 @@ class mapping
 
 TEST(Touch, StatesAreFilledAndEveryPageIsThere)
 {
-    // Two pieces that share pages, one without a master, with a gap of pages that belong to nobody.
+    // Two pieces that share pages, one without a master, with a gap of pages that belong to neither.
     const size_t first = 100001, second = 70003, m_byte = 1 << 20, v_byte = 2 << 20;
     std::vector<uint16_t> bf16(first);
     std::mt19937 random(1);
@@ -71,7 +71,7 @@ TEST(Touch, StatesAreFilledAndEveryPageIsThere)
 
         EXPECT_EQ(0, memcmp(want.data(), map.at(0), first * sizeof(float)));
         EXPECT_EQ(std::vector<float>(second, 1.5f), own) << "weights that are their own masters are the caller's";
-        for (size_t i = 0; i < first; i += 500) { // more often than once a page
+        for (size_t i = 0; i < first; i += 500) { // more than once for each page
             ASSERT_TRUE(map.has(map.at(m_byte) + i)) << i;
             ASSERT_TRUE(map.has(map.at(v_byte) + i)) << i;
         }

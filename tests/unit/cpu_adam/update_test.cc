@@ -1,5 +1,5 @@
-// update_test.cc: the step over a list of pieces: what an element costs, from how many bytes on copies are written past the
-// caches, and that this shows in no result.
+// update_test.cc: the step over a list of pieces: the cost of an element, the size from which copies are written past the
+// caches, and that no result depends on this.
 #include "tensors.h"
 #include "zoff_test.h"
 
@@ -54,7 +54,7 @@ TEST(update, streams_from_64_mib_on)
     EXPECT_TRUE(zoff_adam_update_streams(SIZE_MAX));
 }
 
-// One list that is streamed, the same one in two halves that are not, and the oracle.
+// One list that is written past the caches, the same one in two halves that are not, and the oracle.
 TEST(update, a_list_that_is_streamed_gives_the_same_bits)
 {
     const rule_case rule = every_rule()[ZOFF_RULE_ADAM_DECOUPLED];

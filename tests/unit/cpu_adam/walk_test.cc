@@ -22,7 +22,7 @@ namespace
 {
 constexpr size_t BLOCK = ZOFF_NORM_BLOCK;
 
-// A few tensors of awkward sizes, rules and types, with awkward numbers and everything that the lists need.
+// A few tensors of awkward sizes, rules and types, with awkward numbers, and everything that the lists need.
 struct tensors {
     std::vector<size_t> counts = {1,          0, 130,    BLOCK,         70001,         BLOCK - 1, 0,
                                   40 * BLOCK, 3, 100003, 2 * BLOCK + 1, 5 * BLOCK + 7, 9};
@@ -84,7 +84,7 @@ struct tensors {
         }
     }
 
-    // The same by the room, with every tensor cut into pieces of at most `most` elements (a multiple of the block).
+    // The same by the room, with every tensor cut into pieces of at most `most` elements, a multiple of the block.
     void run(unsigned threads, size_t most, bool reversed)
     {
         std::vector<zoff_adam_piece> updates;
@@ -156,7 +156,7 @@ TEST(walk, bits_do_not_depend_on_threads_pieces_or_their_order)
     }
 }
 
-// A piece that costs something of its own, and what each thread had of a walk.
+// A piece with a cost of its own, and the share of each thread in a walk.
 struct priced_piece {
     size_t count, cost;
 };
@@ -171,7 +171,7 @@ TEST(walk, shares_are_equal_in_bytes)
 {
     random_source random(12);
     for (int round = 0; round < 50; round++) {
-        // Mixed sizes and types: the first half cheap, the second dear, so that a cut by elements would be unfair.
+        // Mixed sizes and types: the first half cheap, the second expensive, so that a cut by elements would be unfair.
         std::vector<priced_piece> pieces(1 + random.next() % 400);
         size_t dearest = 0;
         for (size_t i = 0; i < pieces.size(); i++) {
@@ -211,7 +211,7 @@ TEST(walk, shares_are_equal_in_bytes)
     }
 }
 
-// Each call of sum += 1 leaves a trace: an element visited twice or never shows.
+// Each call of sum += 1 leaves a trace: it shows an element that is visited twice or never.
 TEST(walk, every_element_exactly_once)
 {
     random_source random(9);
@@ -262,7 +262,7 @@ TEST(walk, between_comes_every_64_ki_elements_on_the_calling_thread)
         EXPECT_LE(one.count, 12 / threads + 1) << threads << " threads";
         EXPECT_FALSE(one.elsewhere);
 
-        std::vector<zoff_accumulate_piece> small; // many small pieces breathe as often
+        std::vector<zoff_accumulate_piece> small; // between() runs as often for many small pieces
         for (size_t at = 0; at + 1000 <= n; at += 1000)
             small.push_back({1000, sum.data() + at, grad.data() + at, ZOFF_F32, false});
         zoff_adam_accumulate_run(threads, small.data(), small.size(), breathe, &many);
@@ -272,7 +272,7 @@ TEST(walk, between_comes_every_64_ki_elements_on_the_calling_thread)
     }
 }
 
-// A trainer may call from inside a parallel region of its own, where the runtime gives one thread instead of a team.
+// A trainer may call from inside its own parallel region, in which the runtime gives one thread instead of a team.
 TEST(walk, inside_a_parallel_region_of_the_caller)
 {
     tensors expected;

@@ -1,5 +1,5 @@
-// worth_test.cc: from how many elements on a team is woken: measured where it must be, and never for lists that are plainly
-// small or large.
+// worth_test.cc: from how many elements on a team is woken. It is measured only for lists that are neither clearly small nor
+// clearly large.
 #include "zoff_test.h"
 
 #include <omp.h>
@@ -14,7 +14,7 @@ extern "C" {
 
 namespace
 {
-// All tests of this program have a team that is awake, so that lists of modest size are shared out.
+// Every test of this program has a team that is awake, so that lists of modest size are divided.
 class awake : public testing::Environment
 {
     void SetUp() override
@@ -41,7 +41,7 @@ namespace
 {
 volatile float sink;
 
-// Kernels whose update takes so long, however much there is to do.
+// Kernels whose update takes this long, for any number of elements.
 template <int TURNS> void slow_update(const zoff_adam_piece *, size_t, size_t)
 {
     for (int i = 0; i < TURNS; i++)
@@ -56,8 +56,8 @@ size_t from_with(void (*update)(const zoff_adam_piece *, size_t, size_t))
 }
 } // namespace
 
-// It is the given kernels that are measured: where 1024 elements take a millisecond, the fewest are worth a team, where they
-// take some nanoseconds they are not. Others run on the machine too, and a team may wait for them: one attempt in many must do.
+// The given kernels are measured. If 1024 elements take a millisecond, the smallest list needs a team; if they take
+// nanoseconds, it does not. Other processes may delay a team, so one attempt of many must succeed.
 TEST(worth, slow_kernels_share_earlier)
 {
     size_t slow = SIZE_MAX;
@@ -82,14 +82,14 @@ TEST(worth, is_plain_for_few_and_for_many_elements)
     EXPECT_FALSE(zoff_adam_dispatch_shares(1, size_t{1} << 40)) << "one thread is no team";
 }
 
-// In a region of the caller's it is a guess, the same each time: so the decisions are known as soon as what was measured
-// outside has served its time.
+// In a region of the caller the result is a guess, the same each time. So the decisions are known once an earlier measurement
+// has expired.
 TEST(worth, is_what_decisions_are_made_by_until_it_is_measured_again)
 {
     constexpr size_t GUESS = ZOFF_WORTH_ASLEEP_MOST / 2;
     bool renewed = false;
     zoff_base_team_hold(false);
-    (void)zoff_adam_dispatch_shares(2, ZOFF_WORTH_ASLEEP_LEAST); // measured outside, unless it has been
+    (void)zoff_adam_dispatch_shares(2, ZOFF_WORTH_ASLEEP_LEAST); // measured outside, unless it was measured before
 #pragma omp parallel num_threads(2)
 #pragma omp master
     for (int i = 0; i < 4000000 && !renewed; i++)

@@ -1,4 +1,4 @@
-// admit_test.cc: which buckets of the walk may borrow, by the slots of the stores and by what is in DRAM anyway.
+// admit_test.cc: which buckets of the walk may borrow, by the slots of the stores and by the chunks that stay in DRAM.
 #include "small_engine.h"
 
 extern "C" {
@@ -14,7 +14,7 @@ class Admit : public testing::Test
   protected:
     Admit() : t(1) { t.add(10000, 2, ZOFF_BF16, ZOFF_BF16); }
 
-    // Twenty buckets, of which so many stay in DRAM.
+    // Twenty buckets, of which this many stay in DRAM.
     void seal_with_residents(size_t residents)
     {
         const zoff_plan_info plan = plan_of(make_engine(t, config_text(folder.path), 1024).get());
@@ -23,7 +23,7 @@ class Admit : public testing::Test
         ASSERT_EQ(residents, zoff_engine_budget_states(e.get(), &e->plan));
     }
 
-    // The rule written out once more: buckets from `first` on, until one more would take a slot than there are.
+    // The rule, implemented again: buckets from `first` on, until the next one would need a slot too many.
     size_t until(size_t first, unsigned slots) const
     {
         unsigned taken = 0;
@@ -66,7 +66,7 @@ TEST_F(Admit, OnlyBucketsThatTakeASlotAreStreamed)
     }
 }
 
-// States in DRAM take no slot: the next bucket is admitted when the one before is through, for nothing is read ahead.
+// States in DRAM need no slot. Nothing is read ahead, so a bucket is admitted when the one before is done.
 TEST_F(Admit, InDramOneAfterTheOther)
 {
     e = seal_engine(t, config_text(""), 1024);
@@ -77,7 +77,7 @@ TEST_F(Admit, InDramOneAfterTheOther)
     EXPECT_EQ(count, zoff_engine_admit_until(e.get(), count));
 }
 
-// Weights on NVMe have slots of their own. A bucket needs one of each, so the fewer count.
+// Weights on NVMe have slots of their own. A bucket needs one of each kind, so the smaller number counts.
 TEST_F(Admit, WeightsHaveSlotsOfTheirOwn)
 {
     t.give_away(0);

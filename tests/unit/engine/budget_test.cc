@@ -1,4 +1,4 @@
-// budget_test.cc: the plan by hand, and what does not fit with the key to change.
+// budget_test.cc: the plan, computed by hand, and the errors for budgets that are too small, with the key to change.
 #include "sgd_engine.h"
 
 extern "C" {
@@ -73,7 +73,7 @@ TEST(Budget, MoreStatesThanTheMachineHasMemory)
     zoff_engine *made = nullptr;
     ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
     engine e(made);
-    zoff_param_desc d = described(one, (size_t)1 << 44); // 128 TiB of states; the weights are never looked at
+    zoff_param_desc d = described(one, (size_t)1 << 44); // 128 TiB of states; the weights are never read
     ASSERT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_NO_MEMORY,
                       "not enough DRAM: need 128.0 TiB (states 128.0 TiB, gradient sums 0 bytes, engine-owned weights "
@@ -82,7 +82,7 @@ TEST(Budget, MoreStatesThanTheMachineHasMemory)
     EXPECT_NE(std::string(zoff_last_error()).find("offload_optimizer.device"), std::string::npos);
 }
 
-// Chunks of 1024 elements with three states of 4 bytes; all else follows from how many there are and how large one is.
+// Chunks of 1024 elements with three states of 4 bytes. The other figures follow from their number and size.
 TEST(Budget, ThePlanByHand)
 {
     log_catcher log;
@@ -121,8 +121,8 @@ TEST(Budget, ThePlanByHand)
     }
 }
 
-// Weights of the engine: all of them in DRAM; or slots, and in files what max_in_cpu does not keep. A step makes them of the
-// masters, so it writes and does not read them.
+// Weights of the engine: all of them in DRAM; or slots, and files for those that max_in_cpu does not keep. A step makes them
+// from the masters, so it writes and does not read them.
 TEST(Budget, WeightsOfTheEngineByHand)
 {
     log_catcher log;

@@ -1,4 +1,4 @@
-// engine_test.cc: create, open, seal, destroy: what an error leaves as it was, and what is left behind.
+// engine_test.cc: create, open, seal, destroy: an error changes nothing, and destroy leaves nothing behind.
 #include "memory_fault.h"
 #include "small_engine.h"
 
@@ -80,7 +80,7 @@ TEST(Engine, ThirtyEnginesLeaveNoDescriptorAndNoFile)
 {
     log_catcher log;
     scratch_folder folder;
-    // Counted in this process: a shell could look before popen() has closed its end of the pipe.
+    // Count in this process: a shell might look before popen() has closed its end of the pipe.
     auto descriptors = [] {
         int count = 0;
         DIR *dir = opendir("/proc/self/fd");
@@ -104,7 +104,8 @@ TEST(Engine, ThirtyEnginesLeaveNoDescriptorAndNoFile)
     EXPECT_EQ(0, system(("test -z \"$(ls -A '" + folder.path + "')\"").c_str()));
 }
 
-// Trainers that give each parameter a rate of its own register as many groups. A list that grows by one copies half a minute.
+// A trainer that gives each parameter its own rate registers that many groups. With a list that grows by one this takes half a
+// minute.
 TEST(Engine, AGroupForEachOfManyParameters)
 {
     log_catcher log;
@@ -181,7 +182,7 @@ TEST(Engine, TwoEnginesOnOneFolderDoNotTouchEachOther)
     ASSERT_NO_FATAL_FAILURE(b.expect_states(second.get()));
 }
 
-// Seal is all or nothing: whichever allocation fails, the engine is as before, and may be sealed again.
+// Seal is all or nothing: after any failed allocation the engine is unchanged and may be sealed again.
 TEST(Engine, ASealWithoutMemoryLeavesItAsItWas)
 {
     for (bool files : {false, true}) {
@@ -253,7 +254,7 @@ TEST(Engine, CreateAndOpenWithoutMemoryLeaveNothing)
     EXPECT_LT(failures[0], failures[1]);
 }
 
-// A plan asked for while the engine is built ties nothing: parameters may still be added.
+// A plan of an engine that is not sealed binds nothing: parameters may still be added.
 TEST(Engine, APlanLeavesNoTies)
 {
     log_catcher log;

@@ -1,5 +1,5 @@
-// fork_test.cc: a trainer forks its data loaders. A child that lives keeps neither locks nor memory of an engine in files, and
-// what it does with its copy of the engine does no harm.
+// fork_test.cc: a trainer forks its data loaders. A living child keeps neither locks nor memory of an engine's files. Calls on
+// its copy of the engine do no harm.
 #include "small_engine.h"
 
 #include <fstream>
@@ -19,7 +19,7 @@ class Fork : public testing::TestWithParam<bool>
     {
         return seal_engine(t, config_text(folder.path, 1, GetParam() ? ", \"zoff\": {\"persist\": true}" : ""), 8192);
     }
-    // A child that does `work` and then lives until it is ended.
+    // A child that does `work` and then lives until it is killed.
     pid_t fork_child(const std::function<int()> &work)
     {
         int ends[2];

@@ -1,4 +1,4 @@
-// fp16_engine.h: an engine with fp16.enabled over as little as shows what its loss scale does.
+// fp16_engine.h: the smallest engine with fp16.enabled that shows the effects of its loss scale.
 #ifndef ZOFF_FP16_ENGINE_H
 #define ZOFF_FP16_ENGINE_H
 
@@ -20,7 +20,7 @@ inline zoff_loss_scaler new_scaler()
     return s;
 }
 
-// Half-precision weights with fp32 gradients: three of them, finite or not.
+// Three half-precision weights with fp32 gradients, finite or not.
 struct tiny {
     tiny(const std::string &text) : t(1)
     {

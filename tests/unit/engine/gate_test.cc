@@ -1,4 +1,4 @@
-// gate_test.cc: one norm, one clip factor, one decision to skip, and the words for it.
+// gate_test.cc: one norm, one clip factor, one decision to skip, and its message.
 #include "rank_job.h"
 #include "sgd_engine.h"
 
@@ -35,7 +35,8 @@ TEST_F(Gate, TheClipFactorIsPyTorchsAlsoJustBelowTheLimit)
     }
 }
 
-// A norm that fp32 does not hold is skipped, clipped or not; so is a factor that it holds no more than in part.
+// A norm that fp32 cannot hold leads to a skipped step, with or without clipping. So does a factor that fp32 holds only in
+// part.
 TEST_F(Gate, WhatFp32DoesNotHoldIsSkipped)
 {
     const struct {
@@ -90,7 +91,7 @@ TEST_F(Gate, TheFirstPoisonOfTheListIsNamed)
     EXPECT_EQ(0, info.numbers.elements_updated);
 }
 
-// The norm is that of all parameters together, and each is multiplied by the one factor.
+// The norm covers all parameters together, and the one factor multiplies each.
 TEST_F(Gate, OneFactorForAllParameters)
 {
     float w = 0, g = 3;
@@ -146,7 +147,7 @@ TEST(GateOfRanks, TheFirstPoisonOfAllVotesIsNamed)
     EXPECT_EQ("the gradient of param0, slice 1, has an inf or nan between its elements 1024 and 2047 on rank 1", words());
     e->gate.votes[1].rank_is_known = false;
     EXPECT_NE(std::string::npos, words().find("in the sum of all ranks (by rank 1)"));
-    e->run.looks = false; // nobody has looked at gradients
+    e->run.looks = false; // gradients were not examined
     EXPECT_EQ(0u, words().find("the gradients have to be multiplied by "));
 }
 } // namespace

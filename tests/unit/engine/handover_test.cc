@@ -1,4 +1,4 @@
-// handover_test.cc: gradients that the program hands over: where they are read from, in which order calls may come.
+// handover_test.cc: gradients of the program: where they are read, and in which order calls may come.
 #include "sgd_engine.h"
 
 #include <math.h>
@@ -20,11 +20,11 @@ TEST_F(Handover, ABufferIsNotBoundAfterItsGradientWasHandedOver)
     ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), p, 0, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 0 of w was handed over", zoff_param_bind(made.get(), p, nullptr, other.data()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 0 of w was handed over", zoff_param_bind(made.get(), p, other.data(), nullptr));
-    EXPECT_ZOFF_OK(zoff_param_bind(made.get(), p, w.data(), first.data())); // nothing moves
+    EXPECT_ZOFF_OK(zoff_param_bind(made.get(), p, w.data(), first.data())); // nothing is moved
     ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
     EXPECT_EQ(-1, w[0]);
-    // After the step, and after gradients were given up.
+    // After the step, and after gradients were dropped.
     ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, other.data()));
     ASSERT_ZOFF_OK(zoff_grad_ready(made.get(), p, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_grads_drop(made.get()));
@@ -49,7 +49,7 @@ TEST_F(Handover, ABufferIsNotBoundWhileGradientMemoryIsLent)
     EXPECT_EQ(-1, w[0]);
 }
 
-// 0 * NaN is NaN: what has no weight must not be read into the sum, be it the first of it or a later one.
+// 0 * NaN is NaN: a gradient of weight 0 must not be read into the sum, neither as the first nor later.
 TEST_F(Handover, AGradientOfWeight0CountsAsZerosAlsoWhereItIsNotFinite)
 {
     for (float poison : {NAN, INFINITY}) {
@@ -126,7 +126,7 @@ TEST_F(Handover, AWeightComesBeforeTheGradients)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "call it before zoff_grad_ready()", zoff_grad_weight(made.get(), 1));
     ASSERT_ZOFF_OK(zoff_step_begin(made.get(), nullptr));
     ASSERT_ZOFF_OK(zoff_step_wait(made.get(), nullptr));
-    g = 5; // of weight 1, which holds for each micro-batch anew
+    g = 5; // weight 1 again: a weight holds for one micro-batch
     ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, nullptr));
     EXPECT_EQ(-(3.0f * 1 + 1 * 5) / 4, w);
 }

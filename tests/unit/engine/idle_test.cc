@@ -1,5 +1,5 @@
-// idle_test.cc: between steps an engine leaves the cores to the trainer: counted in CPU time, so that a busy machine does not
-// matter, in a process of its own, whose environment is known. And what is said of machine and environment at the start.
+// idle_test.cc: between steps an engine leaves the cores to the trainer. This is counted in CPU time, so that a busy machine
+// does not matter, in a process of its own with a known environment. Also: the start lines about machine and environment.
 #include "small_engine.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ double seconds(clockid_t clock)
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Half a second of this thread's CPU time in the trainer's work; what was done in a second of it.
+// Run the trainer's work for half a second of this thread's CPU time; returns its rate.
 struct loop {
     double rate = 0, used = 0;
     static void *run(void *ctx)
@@ -37,7 +37,7 @@ struct loop {
     }
 };
 
-// Two such loops at a time: their mean rate, and what the rest of the process took meanwhile.
+// Two such loops at once: their mean rate, and the CPU time of the process's other threads meanwhile.
 void compete(double *rate, double *others)
 {
     loop loops[2];
@@ -54,8 +54,8 @@ void compete(double *rate, double *others)
 // The cost of a process's engine while it has nothing to do.
 struct idle {
     double asleep;                 // CPU seconds in a second of sleep
-    double beside;                 // and beside the trainer's loops, which take half a second on each of two cores
-    double rate_before, rate_with; // of the loops
+    double beside;                 // CPU seconds while the trainer's loops run for half a second on each of two cores
+    double rate_before, rate_with; // rates of the loops
 };
 
 idle measure()
@@ -81,8 +81,8 @@ idle measure()
 class Idle : public testing::Test
 {
   protected:
-    // Measures in a process with this and nothing else of OpenMP in its environment; the process is the same test once more,
-    // where this prints and answers false.
+    // Measure in a process with this and no other OpenMP variable in its environment. The process runs the same test again;
+    // there this prints its result and returns false.
     bool run(const std::string &environment, idle *out)
     {
         if (getenv("ZOFF_TEST_TELL")) {
@@ -118,7 +118,7 @@ TEST_F(Idle, AnEngineLeavesTheCoresToTheTrainer)
     EXPECT_GT(i.rate_with, 0.6 * i.rate_before) << "what the trainer gets done in a CPU second";
 }
 
-// The team is the library's: what the program wants of its OpenMP threads is nothing to it.
+// The team is the library's own: the program's settings for its OpenMP threads do not matter.
 TEST_F(Idle, AnActiveWaitPolicyLetsNoThreadSpin)
 {
     idle i = {};
@@ -130,7 +130,7 @@ TEST_F(Idle, AnActiveWaitPolicyLetsNoThreadSpin)
 
 namespace
 {
-// Sets a variable for as long as it lives.
+// Sets a variable for its lifetime.
 class variable
 {
   public:

@@ -1,5 +1,5 @@
-// loss_scale_test.cc: the loss scale of fp16: how it moves, against the rules written out once more; what it does to a step;
-// its floor.
+// loss_scale_test.cc: the loss scale of fp16: its changes, against the rules implemented again; its effect on a step; its
+// floor.
 #include "fp16_engine.h"
 
 #include <math.h>
@@ -65,7 +65,7 @@ TEST(LossScale, IsOneWithoutFp16)
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     EXPECT_EQ(1, info.numbers.loss_scale);
-    // An overflow is none of a scale that is not there.
+    // Without a scale there is no overflow.
     trainer::put(t.grad(0), ZOFF_F32, 0, NAN);
     log.expect("weights and states are unchanged");
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
@@ -78,7 +78,7 @@ TEST(LossScale, IsOneWithoutFp16)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "fp16.enabled is false", zoff_loss_scaler_set(e.get(), &s));
 }
 
-// Every combination of keys, random overflows of every frequency: after each step all four numbers are those of the rules.
+// Every combination of keys, with random overflows of every frequency: after each step all four numbers follow the rules.
 TEST(LossScale, MovesByTheRules)
 {
     log_catcher log;
@@ -94,7 +94,7 @@ TEST(LossScale, MovesByTheRules)
                         tiny engine(fp16_text(keys_of(m, power)));
                         SCOPED_TRACE(keys_of(m, power));
                         for (int step = 0; step < 60; step++) {
-                            // Calm, mixed, and storms that reach the floor.
+                            // Rare overflows, mixed, and so many that the scale reaches the floor.
                             const unsigned odds = step < 20 ? 10 : step < 40 ? 50 : 90;
                             const bool overflow = random() % 100 < odds;
                             const double before = m.scale;
@@ -188,7 +188,7 @@ TEST(LossScale, AtTheFloorTheTrainerDecides)
     int64_t count = -1;
     ASSERT_ZOFF_OK(zoff_step_count(engine.e.get(), &count));
     EXPECT_EQ(0, count);
-    // A trainer that goes on: the scale grows again after a window.
+    // A trainer that continues: after a window the scale grows again.
     for (int i = 0; i < 3; i++) {
         EXPECT_EQ(4, engine.scale());
         ASSERT_ZOFF_OK(engine.step(false));
@@ -202,7 +202,7 @@ TEST(LossScale, AStaticOneNeverMoves)
 {
     log_catcher log;
     log.expect("it is static");
-    // Keys of a dynamic one are not looked at.
+    // The keys of a dynamic scale are not read.
     tiny engine(fp16_text("\"loss_scale\": 3, \"loss_scale_window\": 0, \"hysteresis\": 0, \"min_loss_scale\": 0"));
     for (int step = 0; step < 50; step++) {
         auto info = new_info();
@@ -215,7 +215,7 @@ TEST(LossScale, AStaticOneNeverMoves)
     EXPECT_EQ(49, engine.scaler().last_overflow);
 }
 
-// More would be no fp32 number: nobody could multiply by it.
+// A larger one does not fit into fp32: nobody could multiply by it.
 TEST(LossScale, StopsAtTheLargestPowerOfTwo)
 {
     log_catcher log;
@@ -288,7 +288,7 @@ TEST(LossScale, LeavesNoTraceInTheNumbers)
     }
 }
 
-// An overflow in any micro-step is one of the update, and moves the scale once, when it is over.
+// An overflow in any micro-step is one of the update. It changes the scale once, when the update is over.
 TEST(LossScale, AnUpdateIsOneStepOfTheScale)
 {
     log_catcher log;
@@ -327,7 +327,7 @@ TEST(LossScale, HalfPrecisionGradientsFindTheirScale)
         ASSERT_ZOFF_OK(zoff_loss_scale(e.get(), &scale));
         auto info = new_info();
         t.next_step();
-        t.backward_all((float)(scale * 0.5)); // of 5000 gradients some pass 65504 at the first scales
+        t.backward_all((float)(scale * 0.5)); // some of 5000 gradients exceed 65504 at the first scales
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         auto want = reference::step(t.tensors, config_groups(), updates + 1, 1 / scale, 1, 0);
         EXPECT_EQ(want.skipped, info.skipped) << i;
@@ -356,7 +356,7 @@ TEST(LossScale, WeightsOfAnotherTypeAreTold)
     log_catcher log;
     trainer t(10);
     t.add(10, 1, ZOFF_F16, ZOFF_F16);
-    t.add(10, 1, ZOFF_F32, ZOFF_F32, 0, true); // frozen: nobody's business
+    t.add(10, 1, ZOFF_F32, ZOFF_F32, 0, true); // frozen: it takes no part
     t.add(10, 1, ZOFF_BF16, ZOFF_F16);
     log.expect("fp16.enabled is true (test.json:1:");
     log.expect("), but param2 is bf16: the program sets the type of weights in zoff_param_desc.dtype");

@@ -1,4 +1,4 @@
-// loss_scaler_test.cc: the loss scale and its counters in a checkpoint: a run that stops goes on with the same scales.
+// loss_scaler_test.cc: the loss scale and its counters in a checkpoint: a run that stops continues with the same scales.
 #include "fp16_engine.h"
 
 #include <random>
@@ -7,7 +7,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Stopped at any step and gone on with in another engine: the same scales from there on.
+// Stop at any step and continue in another engine: the scales are the same from there on.
 TEST(LossScaler, GoesOnWhereItStopped)
 {
     log_catcher log;
@@ -37,7 +37,7 @@ TEST(LossScaler, GoesOnWhereItStopped)
     }
 }
 
-// States that persist go on; the scale is in no file and starts anew.
+// With persist the states continue. The scale is in no file and starts again.
 TEST(LossScaler, IsInNoFileOfTheEngine)
 {
     log_catcher log;
@@ -98,7 +98,7 @@ TEST(LossScaler, WhatCannotBeSet)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scaler_get(e, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scale(nullptr, &scale));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "NULL", zoff_loss_scale(e, nullptr));
-    // A program that knows less of the struct sets no more of it.
+    // A program with an older, shorter struct sets only the fields of that struct.
     bad = good;
     bad.struct_size = offsetof(zoff_loss_scaler, iterations);
     bad.scale = 8;
@@ -110,14 +110,14 @@ TEST(LossScaler, WhatCannotBeSet)
     ASSERT_ZOFF_OK(zoff_loss_scaler_get(e, &bad));
     EXPECT_EQ(1234, bad.iterations) << "behind what the caller has";
     EXPECT_EQ(offsetof(zoff_loss_scaler, iterations), bad.struct_size);
-    // Half of an update has been taken with one scale.
+    // Half of an update was taken with one scale.
     ASSERT_ZOFF_OK(engine.step(false));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "1 of 2 micro-steps of the next update are done", zoff_loss_scaler_set(e, &good));
     ASSERT_ZOFF_OK(zoff_step_begin(e, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "a step is open", zoff_loss_scaler_set(e, &good));
     ASSERT_ZOFF_OK(zoff_step_wait(e, nullptr));
     EXPECT_ZOFF_OK(zoff_loss_scaler_set(e, &good));
-    // A static scale is the configuration's.
+    // A static scale comes from the configuration.
     tiny fixed(fp16_text("\"loss_scale\": 128"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "fp16.loss_scale is 128", zoff_loss_scaler_set(fixed.e.get(), &good));
     auto same = fixed.scaler();

@@ -1,4 +1,4 @@
-// open_test.cc: zoff_engine_open() with options, ranks of the engine's own, and the hyper-parameters of a group.
+// open_test.cc: zoff_engine_open() with options, ranks that the engine joins itself, and the hyper-parameters of a group.
 #include "zoff_test.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@ using namespace zoff_test;
 
 namespace
 {
-// An array of descriptions as a program compiled for a longer struct has it.
+// An array of descriptions of a program compiled for a longer struct.
 struct longer {
     zoff_param_desc known;
     uint64_t unknown;
@@ -105,7 +105,7 @@ TEST(Open, GivesTheHyperParametersOfAGroupWithAndWithoutTheSchedule)
         EXPECT_EQ(h.lr, info.numbers.lr) << t;
     }
     EXPECT_EQ(0.25, h.lr);
-    ASSERT_ZOFF_OK(zoff_engine_get_group(s.e.get(), 0, 0, &h)); // one value of a group is changed
+    ASSERT_ZOFF_OK(zoff_engine_get_group(s.e.get(), 0, 0, &h)); // change one value of a group
     h.weight_decay = 0.125;
     ASSERT_ZOFF_OK(zoff_engine_set_group(s.e.get(), 0, &h));
     zoff_optimizer_hyper again;

@@ -1,5 +1,5 @@
-// optimizers_test.cc: which states an engine has is decided by the optimizers of its groups, at seal: what they take, what may
-// change afterwards, and what is refused. That the numbers are right is the parity matrix's.
+// optimizers_test.cc: at seal the optimizers of the groups decide which states an engine has: their size, later changes, and
+// refusals. The parity matrix checks the numbers.
 #include "small_engine.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ TEST_P(Optimizers, StatesTakeWhatTheOptimizerKeeps)
     }
 }
 
-// Chunks are cut for a fortieth of the states that there are, up to 48 MiB: one moment asks for smaller ones than two.
+// A chunk holds a fortieth of the states, at most 48 MiB: one moment gives smaller chunks than two.
 TEST(OptimizersPlan, ChunksFollowTheStates)
 {
     log_catcher log;
@@ -97,7 +97,7 @@ TEST(OptimizersPlan, ChunksFollowTheStates)
         trainer none(14);
         std::string text = config_text(folder.path);
         engine e = make_engine(none, text.replace(text.find("AdamW"), 5, c.type));
-        float one[1]; // the weights are not looked at before seal
+        float one[1]; // the weights are not read before seal
         zoff_param_desc d = {};
         d.struct_size = sizeof d;
         d.value = one;
@@ -111,7 +111,7 @@ TEST(OptimizersPlan, ChunksFollowTheStates)
     }
 }
 
-// An engine without any state still trains, pulls, pushes, and shows its weights.
+// An engine without any state still trains, pulls, pushes, and returns its weights.
 TEST_P(Optimizers, AnEngineWithoutStatesIsWhole)
 {
     trainer t(2);
@@ -147,7 +147,7 @@ TEST_P(Optimizers, TheSumOfSquaresStartsWhereTheConfigurationSays)
     add_awkward(t, ZOFF_BF16, ZOFF_BF16);
     zoff_optimizer_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), adagrad = hyper(ZOFF_OPTIMIZER_ADAGRAD);
     engine e = make_engine(t, text("Adagrad", "\"initial_accumulator_value\": 0.3"), 3000);
-    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &adam)); // its second moment is another thing and starts with 0
+    ASSERT_ZOFF_OK(zoff_engine_set_group(e.get(), 1, &adam)); // its second moment has another meaning and starts with 0
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     for (auto &x : t.tensors)
         x.v.assign(x.total(), x.group == 0 ? 0.3f : 0.0f);
@@ -180,14 +180,14 @@ TEST_P(Optimizers, AnotherOptimizerAfterSealIsRefused)
 {
     trainer t(5);
     t.add(3000, 1, ZOFF_BF16, ZOFF_BF16);
-    t.add(100, 1, ZOFF_BF16, ZOFF_BF16, 2, true); // frozen: group 2 trains nobody
+    t.add(100, 1, ZOFF_BF16, ZOFF_BF16, 2, true); // frozen: group 2 trains no parameter
     engine e = seal_engine(t, text("Lion", "\"lr\": 1e-4, \"betas\": [0.9, 0.99]"));
     zoff_optimizer_hyper adam = hyper(ZOFF_OPTIMIZER_ADAM), sgd = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE,
                       "zoff_engine_set_group: group 0 was sealed for Lion and has no states for Adam; choose the optimizer "
                       "before zoff_engine_seal(), with optimizer.type and optimizer.params or zoff_engine_set_group()",
                       zoff_engine_set_group(e.get(), 0, &adam));
-    // The states of SGD with momentum would fit, but Lion's are not those.
+    // The states of SGD with momentum would fit, but they are not Lion's.
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "group 0 was sealed for Lion and has no states for SGD with momentum",
                       zoff_engine_set_group(e.get(), 0, &sgd));
     EXPECT_ZOFF_OK(zoff_engine_set_group(e.get(), 2, &adam));
@@ -199,7 +199,7 @@ TEST_P(Optimizers, AnotherOptimizerAfterSealIsRefused)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_step: group 0 was sealed for Lion and has no states for Adam",
                       zoff_step(e.get(), &args, nullptr));
     EXPECT_NE(nullptr, strstr(zoff_last_error(), "zoff_optimizer_hyper_init()"));
-    // Nothing has happened, and the engine trains on as it was.
+    // Nothing has changed, and the engine trains on.
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
     step(e, t, {hyper(ZOFF_OPTIMIZER_LION), adam, adam}, 1);
 }
@@ -214,7 +214,7 @@ TEST_P(Optimizers, MomentumAfterSealNeedsAPlace)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "group 0 was sealed for SGD without momentum and has no states for SGD with momentum",
                       zoff_engine_set_group(poor.get(), 0, &some));
     step(poor, without, {none}, 1);
-    // A step without momentum leaves the moment as it is, for later steps with it.
+    // A step without momentum leaves the moment unchanged, for later steps with momentum.
     engine rich = seal_engine(with, text("SGD", "\"momentum\": 0.9"));
     step(rich, with, {some}, 1);
     ASSERT_ZOFF_OK(zoff_engine_set_group(rich.get(), 0, &none));
@@ -251,7 +251,7 @@ TEST_P(Optimizers, StatesThatAreNotThereAreRefusedByName)
     }
 }
 
-// A checkpoint by hand: masters, what there is of moments, and the number of updates; momentum must not begin anew.
+// A checkpoint by hand: masters, existing moments, and the number of updates. Momentum must not start again.
 TEST_P(Optimizers, CopiedIntoAnotherEngineEachTrainsOn)
 {
     zoff_optimizer_hyper damped = hyper(ZOFF_OPTIMIZER_SGD, 0.9);
@@ -295,7 +295,7 @@ TEST_P(Optimizers, CopiedIntoAnotherEngineEachTrainsOn)
     }
 }
 
-// The weights may change under the engine; the masters follow, the moments and the sums of squares stay.
+// The weights may change under the engine: the masters follow, the moments and the sums of squares stay.
 TEST_P(Optimizers, PullTakesHalfPrecisionAsItIs)
 {
     trainer t(13);
@@ -325,7 +325,7 @@ TEST_P(Optimizers, PullTakesHalfPrecisionAsItIs)
     step(e, t, groups, 2);
 }
 
-// A program compiled before there were other optimizers passes a shorter struct: Adam, and refused elsewhere.
+// A program from before the other optimizers passes a shorter struct: it is accepted for Adam, and refused for others.
 TEST_P(Optimizers, OldHyperParametersAreAdams)
 {
     const size_t old_bytes = offsetof(zoff_optimizer_hyper, momentum);
@@ -341,7 +341,7 @@ TEST_P(Optimizers, OldHyperParametersAreAdams)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "sealed for Lion and has no states for Adam", zoff_engine_set_group(lion.get(), 0, old));
 }
 
-// The way of a trainer in fp16: scaled losses, the scale taken back by grad_scale, an overflow skips the step.
+// A trainer in fp16 without zoff's scale: it scales the losses, passes grad_scale, and an overflow skips the step.
 TEST_P(Optimizers, ScaledLossesInHalfPrecision)
 {
     trainer t(9);
@@ -355,7 +355,7 @@ TEST_P(Optimizers, ScaledLossesInHalfPrecision)
     for (int i = 0; i < 6; i++) {
         auto info = new_info();
         t.next_step();
-        t.backward_all((float)(loss_scale * 0.5)); // of 5000 gradients some pass 65504 at the first scales
+        t.backward_all((float)(loss_scale * 0.5)); // some of 5000 gradients exceed 65504 at the first scales
         args.grad_scale = 1 / loss_scale;
         std::vector<float> before = t.tensors[0].sum;
         bool overflows = false;

@@ -1,4 +1,4 @@
-// options_test.cc: options of the program and the configuration, merged; what cannot be, and who owns what.
+// options_test.cc: options of the program and the configuration, merged; refusals; ownership.
 #include "small_engine.h"
 
 extern "C" {

@@ -1,4 +1,4 @@
-// params_test.cc: parameters, groups and the loss scale as the program says them; weights that are lent.
+// params_test.cc: parameters, groups and the loss scale as the program sets them; weights that are lent.
 #include "sgd_engine.h"
 
 using namespace zoff_test;
@@ -35,7 +35,7 @@ TEST(Params, ParametersThatCannotBe)
     d = described(x, 4);
     d.group = 0xffffffff;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "group 4294967295 is out of range", zoff_engine_add_param(made, &d, nullptr));
-    // None of these has left a parameter behind; one without weights is found at seal, and may be mended.
+    // None of these has added a parameter. One without weights is reported at seal, and can be corrected.
     zoff_param p = 77;
     d = described(x, 4);
     d.value = nullptr;

@@ -1,4 +1,4 @@
-// phase_test.cc: which calls are allowed when, and what the others are told.
+// phase_test.cc: which calls are allowed in which phase, and the errors of the others.
 #include "sgd_engine.h"
 
 extern "C" {
@@ -71,7 +71,7 @@ TEST_F(Phase, WeightsOfTheEngineAreNotSetInTheMiddleOfAnUpdate)
     ASSERT_ZOFF_OK(zoff_engine_seal(made.get()));
     ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "zoff_param_write: 1 of 2 micro-steps", zoff_param_write(made.get(), p, 0, 64, x.data()));
-    EXPECT_ZOFF_OK(zoff_param_read(made.get(), p, 0, 64, x.data())); // weights alone are whole
+    EXPECT_ZOFF_OK(zoff_param_read(made.get(), p, 0, 64, x.data())); // only weights are complete
 }
 
 TEST_F(Phase, CallsAtTheWrongTimeAreRefused)

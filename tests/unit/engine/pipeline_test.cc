@@ -1,4 +1,5 @@
-// pipeline_test.cc: buckets walk through their rows: each row once, an error with its place, and on from there.
+// pipeline_test.cc: each bucket goes through its rows, each row once. An error names its place, and the walk continues from
+// there.
 #include "small_engine.h"
 
 #include <algorithm>
@@ -13,12 +14,12 @@ using namespace zoff_test;
 
 namespace
 {
-// Stands in a row of the table, in front of the row itself.
+// Replaces a row of the table, and calls it.
 struct probe {
     zoff_row row;
-    std::vector<std::string> *done; // "bucket row", for each that was gone through
-    size_t fails_at = SIZE_MAX;     // the bucket whose first call is an error
-    unsigned pending = 0;           // calls that are answered with PENDING
+    std::vector<std::string> *done; // "bucket row", for each call
+    size_t fails_at = SIZE_MAX;     // the first call for this bucket is an error
+    unsigned pending = 0;           // calls that return PENDING
 
     static zoff_status run(void *ctx, zoff_bucket_run *run)
     {

@@ -1,4 +1,4 @@
-// refusals_test.cc: what an engine refuses, and what it says: arguments, scales, folders.
+// refusals_test.cc: invalid arguments, scales and folders, and their messages.
 #include "sgd_engine.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ TEST(Refusals, StepsThatCannotBe)
     args.struct_size = sizeof args;
     args.t = -1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "t is -1", zoff_step(e.get(), &args, nullptr));
-    args.t = INT64_MAX; // the step after it would have no number
+    args.t = INT64_MAX; // the next step would have no number
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "t is 9223372036854775807", zoff_step(e.get(), &args, nullptr));
     args.t = 0;
     args.grad_scale = INFINITY;
@@ -65,7 +65,7 @@ TEST(Refusals, StepsThatCannotBe)
     args.hyper_count = 2;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "for 2 groups were given, but a parameter is in group 2",
                       zoff_step(e.get(), &args, nullptr));
-    // A stride that is no struct's would read the next hyper-parameters from the middle of these.
+    // A stride that is not the size of a struct would read the next hyper-parameters from the middle of these.
     args.hyper_count = 3;
     for (size_t stride : {size_t{4}, sizeof h[0] - 8, sizeof h[0] + 4}) {
         args.hyper_stride = stride;
@@ -83,7 +83,7 @@ TEST(Refusals, StepsThatCannotBe)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has no streams", zoff_grad_ready(e.get(), 0, 0, h));
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "handed over twice", zoff_grad_ready(e.get(), 0, 0, nullptr));
-    EXPECT_ZOFF_OK(zoff_step(e.get(), &args, nullptr)); // after all these the engine is as it was
+    EXPECT_ZOFF_OK(zoff_step(e.get(), &args, nullptr)); // after all these errors the engine is unchanged
 }
 
 TEST(Refusals, MoreStatesThanTheDiskHolds)
@@ -123,7 +123,7 @@ TEST(Refusals, FoldersThatCannotBeUsed)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "Not a directory", zoff_engine_seal(file.get()));
     engine proc = make_engine(t, config_text("/proc"));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "in /proc: ", zoff_engine_seal(proc.get()));
-    // After a refusal the engine may be given another chance.
+    // After a refusal the call may be repeated.
     ASSERT_EQ(0, mkdir(folder.file("not").c_str(), 0700));
     ASSERT_EQ(0, mkdir(folder.file("not/there").c_str(), 0700));
     EXPECT_ZOFF_OK(zoff_engine_seal(missing.get()));
@@ -174,8 +174,9 @@ TEST(Refusals, BackEndsThatAreNotThere)
     zoff_comm_opts opts = {};
     EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "no accelerator \"gpu\"; it has: host, emulated, cuda (a plug-in)",
                       zoff_accel_open("gpu", 0, &accel));
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "the accelerator \"cuda\" is a plug-in, and cannot be loaded: no ",
-                      zoff_accel_open("cuda", 0, &accel)); /* it is not beside this program, which has the library in it */
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_UNSUPPORTED, "the accelerator \"cuda\" is a plug-in, and cannot be loaded: no ",
+        zoff_accel_open("cuda", 0, &accel)); /* This program contains the library, so there is no plug-in beside it. */
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "one device, number 0", zoff_accel_open("host", 1, &accel));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "sizeof(zoff_comm_opts)", zoff_comm_open(&opts, &comm));
     opts.struct_size = sizeof opts;
@@ -185,7 +186,7 @@ TEST(Refusals, BackEndsThatAreNotThere)
     EXPECT_EQ(nullptr, comm);
 }
 
-// A group of ranks can be made and tried; an engine that only did a part of what they need would be worse than none.
+// Refuse an engine that would do only a part of the work for ranks.
 TEST(Refusals, NullIsNeverFatal)
 {
     zoff_engine_destroy(nullptr);

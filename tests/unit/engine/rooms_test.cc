@@ -1,4 +1,4 @@
-// rooms_test.cc: what the rooms below borrow of an engine is the engine's own, and what they call of it reaches it.
+// rooms_test.cc: the objects that the rooms below borrow from an engine are the engine's own, and their calls reach it.
 #include "on_tiers.h"
 
 extern "C" {
@@ -81,7 +81,7 @@ TEST_P(Rooms, CallsOfTheRoomsReachTheEngine)
     zoff_engine_stores_stats(e.get(), &want);
     EXPECT_EQ(want.write_bytes, have.write_bytes);
     EXPECT_EQ(GetParam(), have.write_bytes > 0);
-    // In a step, what lies between two pieces of a kernel borrows for the next buckets.
+    // In a step, between() borrows for the next buckets.
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
     ASSERT_ZOFF_OK(zoff_step_begin(e.get(), nullptr));
     while (GetParam() && !e->transfer.runs[0].states.base)

@@ -1,4 +1,4 @@
-// rows_test.cc: the rows of every kind of bucket, as docs/ARCHITECTURE.md has them.
+// rows_test.cc: the rows of every kind of bucket, as docs/ARCHITECTURE.md lists them.
 #include "rank_job.h"
 
 #include <fstream>
@@ -70,7 +70,7 @@ TEST_P(Rows, AreTheDocumentedOnes)
     std::ifstream file(ZOFF_ARCHITECTURE);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     EXPECT_NE(std::string::npos, text.find(line + "\n")) << "not in docs/ARCHITECTURE.md:\n" << line;
-    // A micro-step that only adds up ends where the last one measures, or has what it needs for that.
+    // A micro-step that only accumulates ends where the last one measures, or has everything for that.
     const std::string add = words(rows.add), step = words(rows.step);
     if (k.ranks > 1 || k.accumulation > 1) {
         EXPECT_EQ(0u, step.find(add)) << add << "; " << step;

@@ -1,5 +1,5 @@
-// schedule_test.cc: each step uses what the schedule makes of a group's hyper-parameters, and fails where that is none. The
-// schedules themselves are in tests/unit/model/lr_schedule_test.cc.
+// schedule_test.cc: each step uses the schedule's hyper-parameters for a group, and fails if the schedule gives none. The
+// schedules themselves are tested in tests/unit/model/lr_schedule_test.cc.
 #include "small_engine.h"
 
 extern "C" {
@@ -39,8 +39,8 @@ TEST(Schedule, GroupsKeepTheirOwnRate)
     }
 }
 
-// The schedule sets lr before the optimizer's rule sees it: Adagrad's own decay comes on top. Without an lr the top of the
-// warm-up is what the optimizer takes by itself.
+// The schedule sets lr before the optimizer's rule reads it: Adagrad's own decay comes on top. Without an lr the top of the
+// warm-up is the optimizer's default.
 TEST(Schedule, ActsOnEveryOptimizer)
 {
     const std::pair<const char *, zoff_optimizer> cases[] = {{"Adagrad", ZOFF_OPTIMIZER_ADAGRAD},
@@ -59,7 +59,7 @@ TEST(Schedule, ActsOnEveryOptimizer)
         zoff_optimizer_hyper h;
         zoff_optimizer_hyper_init(&h, c.second);
         h.lr_decay = params.empty() ? 0 : 0.5;
-        if (c.second == ZOFF_OPTIMIZER_LION) { // a file without them means DeepSpeed's
+        if (c.second == ZOFF_OPTIMIZER_LION) { // without values in the file, DeepSpeed's defaults apply
             h.lr = 1e-3;
             h.beta2 = 0.999;
         }
@@ -77,7 +77,7 @@ TEST(Schedule, ActsOnEveryOptimizer)
     }
 }
 
-// Betas are seen by the weights they make. tests/unit/model/lr_schedule_test.cc proves the numbers.
+// Weights reveal the betas. tests/unit/model/lr_schedule_test.cc checks the numbers.
 TEST(Schedule, OneCycleMovesBetas)
 {
     zoff_schedule_values schedule = {};
@@ -95,7 +95,8 @@ TEST(Schedule, OneCycleMovesBetas)
                                                                        : ZOFF_OPTIMIZER_ADAM;
             zoff_optimizer_hyper h;
             zoff_optimizer_hyper_init(&h, optimizer);
-            h.beta2 = optimizer == ZOFF_OPTIMIZER_LION ? 0.999 : h.beta2; // a file without them means DeepSpeed's
+            h.beta2 =
+                optimizer == ZOFF_OPTIMIZER_LION ? 0.999 : h.beta2; // without values in the file, DeepSpeed's defaults apply
             h.momentum = optimizer == ZOFF_OPTIMIZER_SGD ? 0.625 : 0;
             const bool has_betas = optimizer == ZOFF_OPTIMIZER_ADAM || optimizer == ZOFF_OPTIMIZER_LION;
             if (moves && !has_betas)
@@ -136,7 +137,7 @@ TEST(Schedule, AMomentumOfOneIsAnError)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, values of the scheduler: beta1 is 1.35",
                       zoff_step(e.get(), nullptr, nullptr));
-    // Hyper-parameters of the call are a way out.
+    // The remedy: pass hyper-parameters to the call.
     zoff_optimizer_hyper h;
     zoff_optimizer_hyper_init(&h, ZOFF_OPTIMIZER_ADAM);
     zoff_step_args args = {};
@@ -146,7 +147,7 @@ TEST(Schedule, AMomentumOfOneIsAnError)
     EXPECT_ZOFF_OK(zoff_step(e.get(), &args, nullptr));
 }
 
-// A range test goes on until somebody stops it, at the latest where fp32 ends.
+// A range test continues until somebody stops it, at the latest at the end of fp32's range.
 TEST(Schedule, RatesThatAreNoneAreErrors)
 {
     log_catcher log;

@@ -1,4 +1,4 @@
-// sgd_engine.h: an engine of plain SGD at rate 1 without clipping, whose arithmetic a test does in its head.
+// sgd_engine.h: an engine of plain SGD at rate 1 without clipping, so that tests can compute its steps by hand.
 #ifndef ZOFF_SGD_ENGINE_H
 #define ZOFF_SGD_ENGINE_H
 
@@ -6,7 +6,7 @@
 
 namespace zoff_test
 {
-// fp32 weights, which may be their gradient, too: nothing is trained.
+// fp32 weights, which may be their own gradient: nothing is trained.
 inline zoff_param_desc described(float *value, size_t count)
 {
     zoff_param_desc d = {};

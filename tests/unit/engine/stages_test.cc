@@ -1,4 +1,4 @@
-// stages_test.cc: each stage of the host alone, called for one bucket of a step that has begun.
+// stages_test.cc: each stage for the host alone, called for one bucket of a step that has begun.
 #include "on_tiers.h"
 
 extern "C" {
@@ -28,7 +28,7 @@ class Stages : public on_tiers
         ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 0, 0, nullptr));
         ASSERT_ZOFF_OK(zoff_step_begin(e.get(), args));
     }
-    // A stage that may have to wait for a file.
+    // A stage that may wait for a file.
     zoff_status until_done(zoff_status (*stage)(void *, zoff_bucket_run *), zoff_bucket_run *run)
     {
         zoff_status status;
@@ -127,7 +127,7 @@ TEST_P(Stages, FlushGivesBackOnceAndForThisStep)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-// An error of background I/O is told by the next stage that touches a store.
+// The next stage that uses a store returns the error of background I/O.
 TEST_P(Stages, AKeptErrorIsToldOnce)
 {
     ASSERT_NO_FATAL_FAILURE(begin());

@@ -63,7 +63,7 @@ TEST_P(StateRange, WindowsOutsideAreRefused)
     EXPECT_ZOFF_OK(zoff_state_read(e.get(), 2, ZOFF_STATE_M, 0, 0, x));
 }
 
-// Weights that the engine keeps, in their own type: what is set becomes the masters, and no other element does.
+// Weights that the engine keeps, in their own type: a write also sets the masters, and no other element.
 TEST_P(StateRange, WeightsThatAreSetBecomeMasters)
 {
     trainer t(3);
@@ -84,7 +84,7 @@ TEST_P(StateRange, WeightsThatAreSetBecomeMasters)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "outside", zoff_param_read(e.get(), 0, 4400, 101, have.data()));
 }
 
-// Ranges stop reading ahead for the step, put off what they write, and a step, or whoever closes them, makes up for both.
+// Ranges stop reading ahead for the step, and put off their writes. A step, or closing the ranges, undoes both.
 TEST_P(StateRange, CloseCommitsAndReadsAheadAgain)
 {
     trainer t(4);

@@ -1,4 +1,4 @@
-// states_test.cc: states from outside: masters against weights, on both tiers.
+// states_test.cc: states set from outside: masters against weights, on both tiers.
 #include "on_tiers.h"
 
 using namespace zoff_test;
@@ -45,7 +45,7 @@ TEST_P(States, CopiedIntoAnotherEngineTrainingGoesOnBitForBit)
     ASSERT_ZOFF_OK(zoff_step_count_set(second.get(), 3));
     b.tensors = a.tensors;
     b.tensors[4].master.clear();
-    b.tensors[4].count = b.tensors[4].slices = 0; // frozen: its weights are its trainer's own
+    b.tensors[4].count = b.tensors[4].slices = 0; // frozen: the trainer owns its weights
     b.next_step();
     ASSERT_NO_FATAL_FAILURE(b.expect_weights());
     b.backward_all(0.1f);

@@ -1,4 +1,4 @@
-// stats_test.cc: what an engine tells: lines of the log, and its totals as JSON.
+// stats_test.cc: an engine's reports: lines of the log, and its totals as JSON.
 #include "on_tiers.h"
 
 extern "C" {
@@ -39,7 +39,7 @@ TEST_P(Stats, TheStatisticsAddUp)
         ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
         read += info.bytes.nvme_read;
         written += info.bytes.nvme_written;
-        // Norm: 2 bytes a gradient; update: gradient, master, m and v in; master, m, v and weight out.
+        // Norm: 2 bytes for each gradient; update: gradient, master, m and v in; master, m, v and weight out.
         EXPECT_EQ(4096u * (2 + 2 + 12), info.bytes.host_read);
         EXPECT_EQ(4096u * (12 + 2), info.bytes.host_written);
         EXPECT_GE(info.seconds.total, info.seconds.update);

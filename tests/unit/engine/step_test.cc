@@ -1,4 +1,4 @@
-// step_test.cc: what a step means: who takes part, who is left out, scale, skip, counting, zeroing, info.
+// step_test.cc: the meaning of a step: which parameters take part, scale, skip, counting, zeroing, info.
 #include "on_tiers.h"
 #include "sgd_engine.h"
 
@@ -109,7 +109,7 @@ TEST_P(Step, ANonFiniteGradientChangesNothing)
     }
 }
 
-// zoff.skip_nonfinite false: the bits are the same, gradients are read once, and an inf goes where it leads.
+// zoff.skip_nonfinite false: the bits are the same, gradients are read once, and an inf is computed with.
 TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
 {
     const size_t elements = 5000 + 2 * 4000;
@@ -132,7 +132,7 @@ TEST_P(Step, GradientsAreNotLookedAtWhereNobodyAsksForIt)
         }
         ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
         bytes.push_back(info.bytes.host_read);
-        // Who clips looks, whatever the key says.
+        // Clipping examines gradients, with any value of the key.
         zoff_step_args clip = {};
         clip.struct_size = sizeof clip;
         clip.clip_norm = 1;
@@ -166,7 +166,7 @@ TEST_P(Step, HugeFiniteGradientsAreNotAnOverflow)
     trainer t(3);
     t.add(3000, 1, ZOFF_F32, ZOFF_F32);
     engine e = seal_engine(t, text(), 1024);
-    t.backward_all(1e36f); // their squares are beyond fp32, their norm is not
+    t.backward_all(1e36f); // their squares exceed fp32, their norm does not
     auto info = new_info();
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, &info));
     EXPECT_FALSE(info.skipped);
@@ -254,7 +254,7 @@ TEST_P(Step, BuffersMayComeLateAndMove)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "no gradient buffer", zoff_grad_ready(made, 0, 0, nullptr));
     auto info = new_info();
     log.expect("step 1 updates nothing: no parameter has a gradient");
-    ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info)); // nobody takes part
+    ASSERT_ZOFF_OK(zoff_step(made, nullptr, &info)); // no parameter takes part
     EXPECT_EQ(0u, info.numbers.elements_updated);
     ASSERT_ZOFF_OK(zoff_param_bind(made, 0, nullptr, t.grad(0)));
     t.backward_all(0.1f);
@@ -290,7 +290,7 @@ TEST_P(Step, DroppedGradientsAreForgotten)
     }
     reference::step(t.tensors, config_groups(), 1, 1, 2, 0);
     ASSERT_NO_FATAL_FAILURE(t.expect_weights());
-    // A step that was begun can be dropped too.
+    // A step that was begun can be dropped, too.
     t.next_step();
     t.backward_all(5);
     ASSERT_ZOFF_OK(zoff_step(e.get(), nullptr, nullptr));
@@ -304,7 +304,7 @@ class StepOfSgd : public sgd_engine
 {
 };
 
-// docs/adr/0038: such a step counts, like one in which a single parameter has no gradient; and it is said, once.
+// docs/adr/0038: such a step counts, like one in which a single parameter has no gradient. It is logged once.
 TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsSaid)
 {
     float w = 0, g = 1;
@@ -323,12 +323,12 @@ TEST_F(StepOfSgd, AStepWithoutAnyGradientCountsAndIsSaid)
     EXPECT_EQ(3, t);
     ASSERT_ZOFF_OK(zoff_param_bind(made.get(), p, nullptr, &g));
     ASSERT_ZOFF_OK(zoff_step(made.get(), nullptr, &info));
-    EXPECT_EQ(0.5, info.numbers.lr); // of step 4, whoever took part in those before it
+    EXPECT_EQ(0.5, info.numbers.lr); // of step 4, with any parameters in the steps before
     EXPECT_EQ(-0.5f, w);
 }
 
-// Likewise: one t for all, so a first gradient that comes late meets no bias correction any more. At most
-// (1 - beta1) / sqrt(1 - beta2) times lr.
+// Likewise one t for all: a first gradient that comes late gets no bias correction any more. The effect is at most (1 - beta1)
+// / sqrt(1 - beta2) times lr.
 TEST(LateGradient, MovesByTheRatioOfTheBetas)
 {
     float w[2] = {0, 0}, g[2] = {1, 1};

@@ -50,7 +50,7 @@ TEST_F(Stores, StatsAreTheSumOfBoth)
     EXPECT_EQ(states.ahead_bytes + weights.ahead_bytes, both.ahead_bytes);
 }
 
-// Weights that were fetched since the last step are the next step's: its trainer has read them.
+// Fetches since the last step count in the next step: its trainer has read those weights.
 TEST_F(Stores, AStepCountsTheWeightsThatWereFetchedBeforeIt)
 {
     seal();
@@ -137,7 +137,7 @@ TEST_F(Stores, AnotherLayoutIsRefused)
     engine refused = make_engine(other, config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}"), 1024);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of another model", zoff_engine_seal(refused.get()));
     refused.reset();
-    seal(", \"zoff\": {\"persist\": true}"); // the files are as they were
+    seal(", \"zoff\": {\"persist\": true}"); // the files are unchanged
     EXPECT_EQ(1, e->t);
 }
 
@@ -148,6 +148,6 @@ TEST_F(Stores, ClosedStoresAreGone)
     EXPECT_EQ(nullptr, e->store);
     EXPECT_EQ(nullptr, e->lending.store);
     EXPECT_EQ(0u, state_files(folder.path).size());
-    zoff_engine_stores_close(e.get()); // as a destroyed engine does once more
+    zoff_engine_stores_close(e.get()); // destroying the engine repeats this
 }
 } // namespace

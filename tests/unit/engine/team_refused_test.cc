@@ -1,5 +1,5 @@
 // team_refused_test.cc: the system refuses threads, at every place. The library returns an error or works with fewer threads;
-// the process goes on. pthread_create() is this file's (--wrap).
+// the process continues. This file wraps pthread_create() (--wrap).
 #include "small_engine.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ using namespace zoff_test;
 
 namespace
 {
-std::atomic<int> allowed{1 << 30}; // threads that the system still gives
+std::atomic<int> allowed{1 << 30}; // threads that the system still grants
 } // namespace
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *ctx)
@@ -43,7 +43,7 @@ class Refused : public testing::Test
     void TearDown() override { allowed = 1 << 30; }
 };
 
-// A model that is worth a team, in an engine that wants eight threads.
+// A model large enough for a team, in an engine that wants eight threads.
 struct model {
     trainer t{1};
     engine e;
@@ -94,7 +94,7 @@ TEST_F(Refused, AStepOnAnotherThreadWorksWithWhatThereIs)
 {
     log_catcher log;
     log.expect("could not be started");
-    model m(600000); // so many are always worth a team
+    model m(600000); // large enough for a team on every machine
     ASSERT_ZOFF_OK(zoff_engine_seal(m.e.get()));
     m.t.backward_all(1);
     allowed = 1; // the std::thread
@@ -118,7 +118,7 @@ TEST_F(Refused, AStandaloneRunWorksWithWhatThereIs)
     }).join();
 }
 
-// Which engines wake threads: counted, in a process where nobody's OpenMP threads spin.
+// Which engines wake threads: counted in a process without spinning OpenMP threads.
 namespace
 {
 uint64_t wakes_of(size_t elements, unsigned threads)

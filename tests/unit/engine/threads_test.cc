@@ -28,7 +28,7 @@ TEST(UpdateThreads, AreAsManyAsThereIsWorkFor)
             << c.worked << " s of work, " << c.waited << " s of waiting, " << c.used << " of " << c.most;
 }
 
-// Both ways of measuring are tried; then the quicker one is taken, and the other looked at again after fifty steps.
+// Both settings are tried. Then the faster one is used, and the other tried again after fifty steps.
 TEST(MeasureThreads, TheQuickerOneIsTaken)
 {
     for (bool few_is_quicker : {false, true}) {
@@ -44,7 +44,7 @@ TEST(MeasureThreads, TheQuickerOneIsTaken)
     }
 }
 
-// It changes its mind when the machine does.
+// The choice changes when the machine changes.
 TEST(MeasureThreads, TheMachineMayChange)
 {
     zoff_measure_threads m = {};

@@ -1,5 +1,5 @@
-// ties_test.cc: parameters that share their weights: exactly, which ties them, or not quite, which is refused. An engine whose
-// weights are tied has the bits of one that knows the weights once and is given the sum of the gradients, wherever these are.
+// ties_test.cc: parameters that share their weights: exactly, which ties them, or partly, which is refused. An engine with tied
+// weights has the bits of an engine that has these weights once and gets the sum of the gradients, wherever the gradients are.
 #include "rank_job.h"
 
 #include <math.h>
@@ -305,7 +305,7 @@ const cell CELLS[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Cells, Ties, testing::ValuesIn(CELLS), [](const auto &p) { return std::string(p.param.name); });
 
-// ---- what is refused, and what is none of it ----
+// ---- refusals, and cases that are not tied ----
 
 class Overlap : public testing::Test
 {
@@ -365,7 +365,7 @@ TEST_F(Overlap, ABufferThatIsBoundLaterIsLookedAtWhenTheStepBegins)
     add("a", w, g);
     add("b", w + 100, g + 100);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
-    // They may change places: what lies between two calls is nobody's step.
+    // Between two calls they may exchange their memory: no step reads it then.
     ASSERT_ZOFF_OK(zoff_param_bind(e.get(), 0, w + 100, g + 100));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of a and b overlap", zoff_step(e.get(), nullptr, nullptr));
     ASSERT_ZOFF_OK(zoff_param_bind(e.get(), 1, w, nullptr));
@@ -380,7 +380,7 @@ TEST_F(Overlap, TiedWeightsMoveTogether)
     add("lm_head", w, g + 100);
     ASSERT_ZOFF_OK(zoff_engine_seal(e.get()));
     std::fill_n(g, 200, 1.0f);
-    ASSERT_ZOFF_OK(zoff_param_bind(e.get(), 1, w + 300, g + 200)); // of lm_head: g + 200 holds zeros
+    ASSERT_ZOFF_OK(zoff_param_bind(e.get(), 1, w + 300, g + 200)); // lm_head's: g + 200 holds zeros
     ASSERT_ZOFF_OK(zoff_grad_ready(e.get(), 1, 0, nullptr));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_STATE, "slice 0 of lm_head was handed over", zoff_param_bind(e.get(), 1, nullptr, g + 400));
     auto info = new_info();
@@ -390,7 +390,7 @@ TEST_F(Overlap, TiedWeightsMoveTogether)
     EXPECT_GT(0, w[300]);
 }
 
-// Their first weights may come from anywhere: nothing is written there.
+// Their first weights may come from anywhere: the engine does not write there.
 TEST_F(Overlap, WeightsOfTheEngineMayStartFromOneBuffer)
 {
     for (const char *name : {"a", "b"}) {
@@ -409,7 +409,7 @@ TEST_F(Overlap, WeightsOfTheEngineMayStartFromOneBuffer)
     EXPECT_EQ(0, x);
 }
 
-// Dropped gradients are given again; a nan in one of them skips the step for both.
+// Dropped gradients are given again. A NaN in one of them skips the step for both.
 TEST_F(Overlap, TiedGradientsAreDroppedAndSkipped)
 {
     add("wte", w, g);

@@ -1,12 +1,12 @@
-// update_test.cc: an update tile by tile makes the bits of one that is made at once.
+// update_test.cc: an update tile by tile gives the bits of an update at once.
 #include "small_engine.h"
 
 using namespace zoff_test;
 
 namespace
 {
-// Buckets of more than one tile: what is hashed while it is updated is what is written, whatever the mixture of types, of
-// optimizers, and of slices with and without a gradient. A checksum of anything else would be an error in the next step.
+// Buckets of more than one tile: the bytes that are hashed during the update are those that are written. This holds for any
+// mixture of types, optimizers, and slices with and without a gradient. Any other checksum makes the next step fail.
 TEST(Tiles, AreHashedAsTheyAreWritten)
 {
     for (const char *more : {"\"persist\": true", "\"verify\": \"sample\"", "\"verify\": \"full\""}) {

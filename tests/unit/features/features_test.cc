@@ -1,4 +1,4 @@
-// features_test.cc: zoff_feature() and zoff_features(): each name, "yes" or "no", and why.
+// features_test.cc: zoff_feature() and zoff_features(): each name, "yes" or "no", and the reason.
 #include "zoff_test.h"
 
 #include <sstream>
@@ -22,7 +22,7 @@ std::string all()
     return text;
 }
 
-// name -> whether it is there, and the words behind that
+// name -> whether it is available, and the text behind that
 struct line {
     std::string name, has, words;
 };

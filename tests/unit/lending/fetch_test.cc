@@ -1,4 +1,4 @@
-// fetch_test.cc: a slice is lent whole as often as it is asked for, and taken back as often.
+// fetch_test.cc: a slice is lent whole as often as it is fetched, and taken back as often.
 #include "allocation_fault.h"
 #include "small_lending.h"
 
@@ -46,7 +46,7 @@ TEST_F(Fetch, ASliceThatWasGivenBackIsAtHandUntilItsRoomIsNeeded)
     t.values.live_count = 200;
     t.values.slots = 1;
     t.add("a", 100, 2);
-    t.add("b", 1024); // keeps chunks apart
+    t.add("b", 1024); // separates the chunks
     t.values.live_count = 1200;
     ASSERT_NO_FATAL_FAILURE(open(ZOFF_TIER_NVME, 1024));
     const char *lent = t.fetch(0, 0);
@@ -101,7 +101,7 @@ TEST_F(Fetch, LentSlicesThatTakeAllRoomAreAnError)
     EXPECT_TRUE(t.has(t.slice(1).at, 0, 1)) << "what is lent does not move";
 }
 
-// The order of slices is only for speed: one rank alone does without.
+// The order of slices only affects speed: a single rank may fetch in any order.
 TEST_F(Fetch, NeedsNoMemoryOfItsOwn)
 {
     t.add("a", 100, 3);
@@ -114,8 +114,8 @@ TEST_F(Fetch, NeedsNoMemoryOfItsOwn)
     EXPECT_EQ(1u, t.l.cache.now.count);
 }
 
-// Random fetches, releases and passes over both tiers: what is lent is right and stays where it is, and no more is whole than
-// may be.
+// Random fetches, releases and passes on both tiers: a lent slice is right and stays in place, and the limit on whole slices
+// holds.
 TEST_F(Fetch, WhateverTheOrderWhatIsLentIsRight)
 {
     std::mt19937 random(5);

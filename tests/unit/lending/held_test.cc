@@ -89,7 +89,7 @@ TEST_F(Held, ManySmallSlicesOfAChunkAreOneRead)
 
 TEST_F(Held, HalfOfTheSlotsAreAndTheOneUsedLongestAgoIsGivenBack)
 {
-    t.add("a", 1024, 4); // a chunk each
+    t.add("a", 1024, 4); // one chunk for each
     ASSERT_NO_FATAL_FAILURE(open(6));
     for (size_t slice : {0, 1, 2, 0})
         EXPECT_ZOFF_OK(copy(0, slice));
@@ -161,7 +161,7 @@ TEST_F(Held, LettingGoGivesEverySlotBack)
     zoff_lending_held_let_go(&t.l);
     EXPECT_EQ(chunks(), held());
     void *base;
-    for (size_t chunk = 5; chunk < 9; chunk++) { // all four at a time
+    for (size_t chunk = 5; chunk < 9; chunk++) { // all four at once
         zoff_status status;
         while ((status = zoff_offload_store_fetch(t.l.store, chunk, &base)) == ZOFF_PENDING) {
             ASSERT_TRUE(zoff_offload_store_busy(t.l.store, false)) << "no slot is free";

@@ -1,4 +1,4 @@
-// param_cache_test.cc: which slices are always at hand, how much memory the others may take, and where they lie in it.
+// param_cache_test.cc: which slices are always whole, how much memory the others may take, and where they lie in it.
 #include "allocation_fault.h"
 #include "small_lending.h"
 
@@ -46,7 +46,7 @@ TEST_F(ParamCache, SmallSlicesArePersistentInOrderUntilTheirSumIsReached)
     }
     EXPECT_EQ((std::vector<bool>{true, false, true, false, true, false, false}), persistent);
     EXPECT_FALSE(zoff_lending_param_cache_is_persistent(&t.l, 6, 0));
-    // They lie in front, one behind the other, at lines of the cache.
+    // They lie at the front, one after the other, on cache lines.
     const char *base = (const char *)cache.arena.base;
     EXPECT_EQ(base, t.slice(0).at);
     EXPECT_EQ(base + 256, t.slice(2).at);
@@ -80,9 +80,9 @@ TEST_F(ParamCache, ReservesWhatIsPlannedForIt)
     const struct {
         uint64_t live, bytes;
     } cases[] = {
-        {100, 128 + 100 * 4 + 11 * 64}, // no more paddings than slices
+        {100, 128 + 100 * 4 + 11 * 64}, // one padding for each slice
         {200, 128 + 200 * 4 + 11 * 64},
-        {10000, 128 + 10 * 448 + 128}, // all of them
+        {10000, 128 + 10 * 448 + 128}, // all slices
         {UINT64_MAX, 128 + 10 * 448 + 128},
     };
     for (const auto &c : cases) {
@@ -111,7 +111,7 @@ TEST_F(ParamCache, ASliceThatCouldNeverBeLentIsRefused)
     ASSERT_NO_FATAL_FAILURE(t.open_cache(4096));
 }
 
-// In DRAM a slice that a chunk has whole takes no memory of the arena.
+// In DRAM a slice that lies in one chunk takes no memory of the arena.
 TEST_F(ParamCache, WhatLiesInOnePieceInDramIsLentThere)
 {
     t.add("a", 40, 3);
@@ -276,7 +276,7 @@ TEST_F(ParamCache, RoomIsLookedForBehindWhatWasPlacedLast)
     EXPECT_EQ(first, place(7)) << "and from the front where there is none behind it";
 }
 
-// Random slices come and go. None overlap, and one is turned away only where no gap is large enough.
+// Random slices come and go. None overlap, and one is refused only if no gap is large enough.
 TEST_F(ParamCache, SlicesNeverOverlapAndFillEveryGap)
 {
     std::mt19937 random(11);
@@ -287,7 +287,7 @@ TEST_F(ParamCache, SlicesNeverOverlapAndFillEveryGap)
     for (size_t count : {20, 90, 200, 330, 700})
         t.add("p", count, 8);
     ASSERT_NO_FATAL_FAILURE(t.open_cache(65536));
-    std::map<const char *, size_t> taken; // where, and how much
+    std::map<const char *, size_t> taken; // address and size
     size_t elements = 0, refused = 0, count = t.parts.m.slice_count;
     for (int turn = 0; turn < 4000; turn++) {
         const uint32_t number = 1 + random() % (count - 1);

@@ -1,5 +1,4 @@
-// param_gather_test.cc: slices of which each rank has a part are made whole on all of them, in the same order. Ranks are
-// threads.
+// param_gather_test.cc: slices of which each rank has a part become whole on all ranks, in the same order. Ranks are threads.
 #include "allocation_fault.h"
 #include "small_lending.h"
 
@@ -27,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ParamGather,
                                     (std::get<1>(p.param) == ZOFF_TIER_NVME ? "_files" : "_host");
                          });
 
-// Slices of one block, of which only one rank has something, and of many buckets. The second pass goes another way.
+// Slices of one block, of which only one rank has a part, and slices of many buckets. The second pass has another order.
 TEST_P(ParamGather, EverySliceIsWholeOnEveryRank)
 {
     const auto [size, tier] = GetParam();
@@ -108,7 +107,7 @@ TEST(ParamGatherRing, WhereItIsFullItsPartsAreWaitedFor)
     });
 }
 
-// Others may wait for something else of this rank: it goes on with that while it waits for them.
+// Other ranks may wait for another operation of this rank: it continues that while it waits for them.
 TEST(ParamGatherWait, GoesOnWithOtherWork)
 {
     std::atomic<small_lending *> first{nullptr};
@@ -165,7 +164,7 @@ TEST(ParamGatherRoom, OfWhatIsOnItsWayIsWaitedFor)
     });
 }
 
-// Nothing comes of a group that has broken: what was planned is forgotten, so that a step can end.
+// A broken group completes nothing: the plan is dropped, so that a step can end.
 TEST(ParamGatherBroken, WhatWasPlannedIsForgotten)
 {
     const auto leave = [](small_lending &t, unsigned rank) {

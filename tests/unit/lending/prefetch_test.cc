@@ -67,11 +67,11 @@ TEST_F(Files, TheNextUseIsLookedForFurtherOn)
     EXPECT_EQ(0u, cache.next);
     pass({3});
     EXPECT_EQ(1u, cache.next);
-    pass({7}); // which the pass before did not use
+    pass({7}); // the pass before did not use it
     EXPECT_EQ(1u, cache.next);
     pass({3}); // 1 was left out
     EXPECT_EQ(3u, cache.next);
-    pass({1}); // what was passed is not looked for
+    pass({1}); // slices before this point are not expected any more
     EXPECT_EQ(3u, cache.next);
     pass({0});
     EXPECT_EQ(4u, cache.next);
@@ -171,12 +171,12 @@ TEST_F(Files, WithoutAnAllowanceNothingIsReadAhead)
     EXPECT_EQ(0u, t.ahead_bytes());
 }
 
-// Ranks bring the same slices in advance, into the arena, and keep them there for their use.
+// Ranks gather the same slices in advance into the arena, and keep them there for their use.
 TEST(GatheredPrefetch, BringsWhatThePassBeforeUsedNext)
 {
     on_ranks(2, [](small_lending &t, unsigned) {
         t.values.live_count = 500;
-        t.values.ahead_count = 150; // of slices of 100 two
+        t.values.ahead_count = 150; // two slices of 100
         t.add("a", 100, 8);
         ASSERT_NO_FATAL_FAILURE(t.open(64));
         const std::vector<uint32_t> way = {5, 2, 7, 0, 1, 6, 4, 3};
@@ -201,7 +201,7 @@ TEST(GatheredPrefetch, BringsWhatThePassBeforeUsedNext)
     });
 }
 
-// A slice that is whole still, and comes next, is given up after one that does not.
+// A whole slice that comes next is evicted after one that does not come.
 TEST(GatheredPrefetch, GivesUpLastWhatComesNext)
 {
     on_ranks(2, [](small_lending &t, unsigned) {

@@ -1,4 +1,4 @@
-// room_test.cc: whose room a slice gets: that of the one that was used longest ago, and never that of one that is lent.
+// room_test.cc: which slice is evicted: the one that was used longest ago, and never one that is lent.
 #include "small_lending.h"
 
 using namespace zoff_test;
@@ -8,10 +8,10 @@ namespace
 class Room : public testing::Test
 {
   protected:
-    // Slices of 100 elements, and behind them a large one of 300, where that may be whole.
+    // Slices of 100 elements, and behind them a large one of 300 if that may be whole.
     void open(uint64_t live)
     {
-        t.values.tier = ZOFF_TIER_NVME; // nothing is lent where it lies
+        t.values.tier = ZOFF_TIER_NVME; // in DRAM a slice would be lent in place
         t.values.live_count = live;
         t.add("small", 100, LARGE);
         if (live >= 300)
@@ -54,7 +54,7 @@ TEST_F(Room, IsGivenUpByTheOneThatWasUsedLongestAgo)
     EXPECT_EQ(300u, t.l.cache.elements);
 }
 
-// There are bytes for three: what is counted is elements.
+// There are bytes for three slices, but the limit counts elements.
 TEST_F(Room, IsForNoMoreElementsThanMayBeWhole)
 {
     ASSERT_NO_FATAL_FAILURE(open(299));
@@ -102,7 +102,7 @@ TEST_F(Room, OfManySmallOnesMakesALargeOne)
     EXPECT_EQ((numbers{3, LARGE}), placed()) << "no more than are in the way";
 }
 
-// 100 elements lie in the middle of what would be enough for 400.
+// 100 elements lie in the middle of room for 400.
 TEST_F(Room, MayBeInPieces)
 {
     ASSERT_NO_FATAL_FAILURE(open(400));

@@ -1,5 +1,5 @@
-// small_lending.h: weights in a real store, and the context that lends them, filled in as an engine does it. Each element has
-// bits of its own, which say of which slice it is, and after how many changes.
+// small_lending.h: weights in a real store, and the context that lends them, filled in as in an engine. The bits of each
+// element identify its slice, and the number of changes.
 #ifndef ZOFF_SMALL_LENDING_H
 #define ZOFF_SMALL_LENDING_H
 
@@ -17,7 +17,7 @@ namespace zoff_test
 class small_lending
 {
   public:
-    // `ranks`: NULL: one alone.
+    // `ranks`: NULL: a single rank.
     explicit small_lending(zoff_comm *ranks = nullptr) : wire(ranks), values(parts.values.weights)
     {
         values.tier = ZOFF_TIER_HOST;
@@ -36,11 +36,11 @@ class small_lending
         zoff_lending_sources_choose(&l, wire.size() > 1);
         zoff_base_progress_add(&progress, &others);
     }
-    // Ranks let what they have planned come to its end, as engines do.
+    // Ranks complete the gathers that they have planned, as engines do.
     ~small_lending()
     {
         if (l.cache.assembly.gather)
-            (void)zoff_lending_param_gather_finish(&l); // of a broken group nothing comes to an end
+            (void)zoff_lending_param_gather_finish(&l); // a broken group completes nothing
         close();
     }
     small_lending(const small_lending &) = delete;
@@ -126,7 +126,7 @@ class small_lending
     }
     std::string bits(size_t param, size_t slice) const { return bits(param, slice, 0, parts.m.params[param].count); }
 
-    // Fetch a slice, compare it with the store, and leave it lent.
+    // Fetch a slice, compare it with the store, and keep it lent.
     const char *fetch(zoff_param p, size_t slice = 0)
     {
         const void *lent = nullptr;
@@ -166,7 +166,7 @@ class small_lending
             ASSERT_ZOFF_OK(zoff_offload_store_wait(l.store));
         }
     }
-    // Borrow a chunk and give it back: whether it had been read ahead.
+    // Borrow a chunk and give it back; returns whether it was read ahead.
     bool was_read_ahead(size_t chunk)
     {
         void *base;
@@ -210,7 +210,7 @@ class small_lending
     }
 };
 
-// Every rank at a time, each with weights of its own.
+// Run on all ranks at once, each with weights of its own.
 inline void on_ranks(unsigned size, const std::function<void(small_lending &t, unsigned rank)> &run,
                      double timeout_seconds = 20)
 {

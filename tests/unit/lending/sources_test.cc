@@ -1,4 +1,4 @@
-// sources_test.cc: who has a slice that is not whole, and what is left of a fetch that failed.
+// sources_test.cc: the source of a slice that is not whole, and the state after a fetch that failed.
 #include "allocation_fault.h"
 #include "small_lending.h"
 
@@ -8,7 +8,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Damage everything that the store has in its file.
+// Damage everything in the store's file.
 void damage(const small_lending &t)
 {
     for (const std::string &name : state_files(t.folder.path)) {
@@ -22,7 +22,7 @@ void damage(const small_lending &t)
     }
 }
 
-// Open three slices that are cut, and look at the source that is chosen for them.
+// Open three slices that are cut, and check the source that is chosen for them.
 void open(small_lending &t, bool replicated, const char *name)
 {
     const bool is_gathered = strcmp(name, "parts of all ranks") == 0;
@@ -69,10 +69,10 @@ TEST(Sources, AFailedReadOfOwnChunksLeavesTheSliceAsItWas)
     EXPECT_EQ(1u, t.l.cache.lent);
     EXPECT_EQ(100u, t.l.cache.elements);
     EXPECT_EQ(1u, t.l.cache.now.count) << "it is no use";
-    t.fetch(0, 1); // what is whole needs no file
+    t.fetch(0, 1); // a whole slice needs no file
 }
 
-// One rank's file is damaged, so all of them fail: that rank says why, the others that it has not come.
+// One rank's file is damaged, so all ranks fail. That rank gives the reason, the others report that its part has not come.
 TEST(Sources, AFailedReadOfOneRankIsAnErrorOnAll)
 {
     const auto fail = [](small_lending &t, unsigned rank) {
@@ -90,7 +90,7 @@ TEST(Sources, AFailedReadOfOneRankIsAnErrorOnAll)
     on_ranks(2, fail, 2);
 }
 
-// Every rank must learn the same order of slices: a rank that cannot says so before anything is planned.
+// Every rank must learn the same order of slices: a rank that cannot fails before anything is planned.
 TEST(Sources, WithoutMemoryForTheOrderNothingIsPlanned)
 {
     on_ranks(2, [](small_lending &t, unsigned rank) {

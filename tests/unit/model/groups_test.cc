@@ -1,4 +1,4 @@
-// groups_test.cc: whose hyper-parameters a group has in a step, and that no step needs states that were not laid out.
+// groups_test.cc: which hyper-parameters a group has in a step, and that no step needs states that were not laid out.
 #include "allocation_fault.h"
 #include "small_model.h"
 
@@ -62,7 +62,7 @@ TEST_F(Groups, HaveTheHyperParametersOfTheConfigurationUntilTheyAreSet)
     EXPECT_EQ(0.125, zoff_model_groups_own(m, 1)->lr);
 }
 
-// A caller that knows fewer fields has a shorter struct.
+// An older caller has a shorter struct.
 TEST_F(Groups, FieldsThatACallerDoesNotKnowAreDefaults)
 {
     use(1);
@@ -117,7 +117,7 @@ TEST_F(Groups, WhatNeedsOtherStatesIsRefusedOnceTheyAreLaidOut)
 {
     use(2);
     ASSERT_ZOFF_OK(set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.5)));
-    ASSERT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_LION))); // of no parameter
+    ASSERT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_LION))); // no parameter has this group
     zoff_model_groups_fix(m);
     EXPECT_ZOFF_FAILS(
         ZOFF_ERR_STATE,
@@ -130,7 +130,7 @@ TEST_F(Groups, WhatNeedsOtherStatesIsRefusedOnceTheyAreLaidOut)
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr);
     EXPECT_FALSE(m->groups[1].set);
     EXPECT_ZOFF_OK(set(2, hyper_of(ZOFF_OPTIMIZER_ADAM))) << "nothing of it is trained";
-    // The same where a call gives them.
+    // The same with hyper-parameters of the call.
     const zoff_optimizer_hyper lion = hyper_of(ZOFF_OPTIMIZER_LION);
     zoff_step_args args = {};
     args.hyper = &lion;
@@ -153,7 +153,7 @@ TEST_F(Groups, EveryOptimizerHasAName)
 TEST_F(Groups, AStepTakesWhatTheCallGives)
 {
     use(3);
-    ASSERT_ZOFF_OK(set(3, hyper_of(ZOFF_OPTIMIZER_ADAM, 0.875))); // of no parameter
+    ASSERT_ZOFF_OK(set(3, hyper_of(ZOFF_OPTIMIZER_ADAM, 0.875))); // no parameter has this group
     zoff_model_groups_fix(m);
     const zoff_optimizer_hyper each[] = {hyper_of(ZOFF_OPTIMIZER_ADAM, 0.25), hyper_of(ZOFF_OPTIMIZER_ADAM, 0.5),
                                          hyper_of(ZOFF_OPTIMIZER_ADAM, 0.75)};
@@ -189,7 +189,9 @@ TEST_F(Groups, WhatACallGivesIsLookedAt)
     }
     args.hyper_stride = 0;
     each[1].struct_size = 0;
-    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: hyper[1]: zoff_optimizer_hyper.struct_size is 0; start from zoff_optimizer_hyper_init()", of_step(1));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "zoff_step: hyper[1]: zoff_optimizer_hyper.struct_size is 0; start from zoff_optimizer_hyper_init()",
+                      of_step(1));
     each[1] = hyper_of(ZOFF_OPTIMIZER_ADAM, NAN);
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 1: lr is nan", of_step(1));
     EXPECT_EQ(0.25, lr_of(args, 0));
@@ -211,7 +213,7 @@ TEST_F(Groups, TheScheduleActsOnAGroupsOwn)
     args.hyper_count = 1;
     EXPECT_EQ(0.75, lr_of(args, 0, 4)) << "and not on what the call gives";
     EXPECT_EQ(0.5, zoff_model_groups_own(m, 0)->lr) << "and changes none of it";
-    // An error says whose number it is.
+    // An error says where the number comes from.
     zoff_optimizer_hyper out = {};
     parts.values.schedule.min_lr = -4;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_step: group 0, values of the scheduler: lr is -4",

@@ -1,5 +1,5 @@
-// loss_scale_test.cc: the scaler without an engine: what its functions say of one another, and that a refusal changes nothing.
-// tests/unit/engine/loss_scale_test.cc compares its moves with the rules.
+// loss_scale_test.cc: the scaler without an engine: its functions agree with one another, and a refusal changes nothing.
+// tests/unit/engine/loss_scale_test.cc compares its changes with the rules.
 #include "small_model.h"
 
 #include <math.h>
@@ -142,7 +142,7 @@ TEST_F(Scaler, WhatIsRefusedChangesNothing)
     EXPECT_EQ(before.hysteresis, now.hysteresis);
     bad.last_overflow = 8;
     bad.struct_size = offsetof(zoff_loss_scaler, hysteresis);
-    bad.hysteresis = 0; // behind what the caller knows
+    bad.hysteresis = 0; // beyond the caller's struct
     EXPECT_ZOFF_OK(zoff_model_loss_scale_set(m, &bad));
     EXPECT_EQ(512, now.scale);
     EXPECT_EQ(9, now.iterations);

@@ -30,7 +30,7 @@ std::vector<zoff_optimizer_hyper> scheduled(const std::string &scheduler, const 
     return all;
 }
 
-// The rates where the group's own is 0.5.
+// The rates if the group's own is 0.5.
 std::vector<double> rates_at(const std::string &scheduler, const std::vector<int64_t> &updates)
 {
     zoff_optimizer_hyper own;
@@ -88,7 +88,7 @@ TEST(LrSchedule, WarmupCosine)
                       9));
 }
 
-// Up in N updates, then a straight line that is 0 from update total + 2 on.
+// Up in N updates, then a straight line to 0 in update total + 2.
 TEST(LrSchedule, WarmupDecay)
 {
     expect_near(
@@ -99,7 +99,7 @@ TEST(LrSchedule, WarmupDecay)
             10));
 }
 
-// Left out, the top is DeepSpeed's 0.001; null and "auto" leave it to the optimizer, whose rate here is 0.5.
+// Without a top it is DeepSpeed's 0.001; null and "auto" leave it to the optimizer, whose rate here is 0.5.
 TEST(LrSchedule, WarmupDecayByLogarithmsToEachTop)
 {
     const std::pair<const char *, double> cases[] = {
@@ -114,7 +114,7 @@ TEST(LrSchedule, WarmupDecayByLogarithmsToEachTop)
     }
 }
 
-// A warm-up that is longer than the run: after it there is nothing left.
+// A warm-up that is longer than the run: after it the rate is 0.
 TEST(LrSchedule, WarmupDecayWithoutARest)
 {
     for (int total : {4, 5}) {
@@ -128,7 +128,7 @@ TEST(LrSchedule, WarmupDecayWithoutARest)
     }
 }
 
-// OneCycle by whole numbers: update t stands at step t - 1 of the cycle; after the cycle it starts anew only as far as its end.
+// OneCycle by whole numbers: update t is step t - 1 of the cycle. After the cycle the rate decays from its end.
 struct one_cycle {
     int64_t first, second, first_stairs, second_stairs, decay_step;
     double rate;
@@ -179,7 +179,7 @@ TEST(LrSchedule, OneCycle)
     }
 }
 
-// The second half is like the first where nothing is said of it: 2000 steps each way, or as long and with as many stairs.
+// Without parameters the second half is like the first: 2000 steps each way, or as long and with as many stairs.
 TEST(LrSchedule, OneCycleHalvesAreAlike)
 {
     log_catcher log;
@@ -205,7 +205,7 @@ TEST(LrSchedule, OneCycleMomentumStaysWithoutDecay)
     }
 }
 
-// SGD and Adagrad have none, and keep what their struct holds.
+// SGD and Adagrad have no betas, and keep those of their struct.
 TEST(LrSchedule, OneCycleMovesBetasOfOptimizersThatHaveThem)
 {
     const one_cycle c = {4, 12, 0, 0, 4, 0.5};

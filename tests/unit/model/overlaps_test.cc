@@ -17,7 +17,7 @@ class Overlaps : public testing::Test
         return d;
     }
     void add(const zoff_param_desc &d) { parts.add(d); }
-    // Three parameters whose slices of 10 elements lie between one another's.
+    // Three parameters with interleaved slices of 10 elements.
     void add_qkv(size_t slices)
     {
         for (size_t i = 0; i < 3; i++) {
@@ -87,7 +87,7 @@ TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of qkv and in a gap overlap", check()); // by the last element of a slice
 }
 
-// The tail of a stride is a gap also behind the last slice.
+// The last slice has a gap behind it, too.
 TEST_F(Overlaps, WhatLiesBehindTheLastSliceIsFree)
 {
     zoff_param_desc d = at("slices", 0, 0, 10);
@@ -134,7 +134,7 @@ TEST_F(Overlaps, WhatIsNotThereDoesNot)
 {
     zoff_param_desc bare = at("bare", 0, 0), owned = at("owned", 50, 0);
     bare.value = bare.grad = nullptr;
-    owned.engine_owned = true; // starts from there, and is written elsewhere
+    owned.engine_owned = true; // the engine reads its first weights there, and writes elsewhere
     owned.grad = nullptr;
     add(at("a", 0, 0));
     add(bare);

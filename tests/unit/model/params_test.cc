@@ -1,4 +1,4 @@
-// params_test.cc: what the list keeps of a description, what it refuses, and where weights and gradients of a piece lie.
+// params_test.cc: what the list stores of a description, its refusals, and the weights and gradients of a piece.
 #include "allocation_fault.h"
 #include "small_model.h"
 
@@ -116,7 +116,7 @@ TEST_F(Params, WhatOnlyJustFitsIsTaken)
     d.group = (1 << 20) - 1;
     parts.add(d);
     d.slices = 1;
-    d.value_stride = d.grad_stride = 1; // of one slice the stride means nothing
+    d.value_stride = d.grad_stride = 1; // with one slice the stride has no meaning
     parts.add(d);
     d.count = 0;
     d.slices = 1u << 30;

@@ -1,4 +1,4 @@
-// slices_test.cc: the buckets that a slice is in, as the plan cuts them.
+// slices_test.cc: the buckets of each slice, as the plan cuts them.
 #include "allocation_fault.h"
 #include "small_model.h"
 
@@ -19,7 +19,8 @@ class Slices : public testing::Test
 
 using buckets = std::pair<uint32_t, uint32_t>;
 
-// | 40 of 0, 24 of 1: 16 fit | 24 of 1, 40 of 2 | ... in chunks of 64 elements, cut at multiples of 16.
+// Chunks of 64 elements, cut at multiples of 16. The first has 40 of slice 0 and 24 of slice 1, the second 24 of slice 1 and 40
+// of slice 2.
 TEST_F(Slices, KnowTheirFirstAndLastBucket)
 {
     parts.add(describe("a", 40, 3));

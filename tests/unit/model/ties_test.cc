@@ -1,4 +1,4 @@
-// ties_test.cc: which parameters are tied, what of the list changes by it, and that it is as before where they are not.
+// ties_test.cc: which parameters are tied, what this changes in the list, and that nothing changes without ties.
 #include "allocation_fault.h"
 #include "small_model.h"
 
@@ -19,7 +19,7 @@ class TiedParams : public testing::Test
         d.grad = g + grad;
         return d;
     }
-    // The list as bytes. Names are pointers and stay.
+    // The list as bytes. Names are pointers, which stay.
     std::string list() const { return std::string((const char *)parts.m.params, parts.m.param_count * sizeof *parts.m.params); }
     std::vector<uint32_t> members(size_t tie) const
     {

@@ -22,7 +22,7 @@ class Digest : public testing::TestWithParam<size_t> // bytes
             byte = (char)random();
         digest = {hashes.data(), done.get(), hashes.size(), {0}, {0}};
     }
-    // Where the arrays end: one array, and three of which some are empty.
+    // The ends of the arrays: one array, and three of which some are empty.
     std::vector<std::array<size_t, 3>> cuts() const
     {
         const size_t all = GetParam(), third = all / 3 / 4096 * 4096, half = all / 2 / 4096 * 4096;
@@ -70,7 +70,7 @@ TEST_P(Digest, OrderAndThreadsDoNotMatter)
     }
 }
 
-// An array has the checksum that it has alone, whatever lies beside it, and whichever others are asked for.
+// An array has the same checksum alone, beside any other arrays, and when others are computed in the same call.
 TEST_P(Digest, AnArrayIsKnownAlone)
 {
     for (const auto &ends : cuts()) {
@@ -90,7 +90,7 @@ TEST_P(Digest, AnArrayIsKnownAlone)
     }
 }
 
-// Only what a range has as a whole is hashed: what lies at its edges may still change.
+// Only whole blocks of a range are hashed: bytes at its edges may still change.
 TEST_P(Digest, EdgesOfARangeMayStillChange)
 {
     std::mt19937 random(9);

@@ -1,4 +1,4 @@
-// host_test.cc: the tier in DRAM: each chunk has its place for good, borrowing is free, and nothing is ever in flight.
+// host_test.cc: the tier in DRAM: each chunk has a fixed place, borrowing costs nothing, and nothing is ever in flight.
 #include "ring_store.h"
 
 using namespace zoff_test;

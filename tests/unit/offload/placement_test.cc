@@ -1,4 +1,4 @@
-// placement_test.cc: how many chunks stay in DRAM and which, how folders share the states, and chunks for a budget.
+// placement_test.cc: which chunks stay in DRAM and how many, how folders share the states, and the size of chunks for a budget.
 #include "zoff_test.h"
 
 #include <numeric>
@@ -27,7 +27,7 @@ TEST(Placement, ResidentsAreSpreadEvenly)
             size_t seen = 0;
             for (size_t c = 0; c < count; c++) {
                 seen += zoff_offload_placement_resident(c, residents, count);
-                // Up to here as many as their share, to less than one.
+                // So far each folder has its share, up to one chunk.
                 ASSERT_LE(seen * count, (c + 1) * residents);
                 ASSERT_GT((seen + 1) * count, (c + 1) * residents);
             }

@@ -1,5 +1,5 @@
-// ring_store.h: a small store of the NVMe tier, seen from inside: its slots, places and files. Its back-end is "posix", which
-// moves bytes when it is polled: one request each time, in their order.
+// ring_store.h: a small store of the NVMe tier with access to its slots, places and files. Its back-end is "posix", which moves
+// bytes when it is polled, one request each time, in the order of submission.
 #ifndef ZOFF_TESTS_RING_STORE_H
 #define ZOFF_TESTS_RING_STORE_H
 
@@ -19,8 +19,8 @@ namespace zoff_test
 {
 enum { ALL = ZOFF_STORE_ALL };
 
-// Run `live` again and again; the first allocation or mapping fails, then the second, and so on, until none is left to fail.
-// Each failure must come back as an error of memory. Returns how many failed.
+// Run `live` repeatedly: the first allocation or mapping fails, then the second, and so on, until none fails. Each failure must
+// be returned as an error of memory. Returns the number of failures.
 inline int fail_each_allocation(const std::function<zoff_status()> &live)
 {
     for (int n = 1;; n++) {
@@ -39,7 +39,7 @@ inline int fail_each_allocation(const std::function<zoff_status()> &live)
 class Ring : public testing::Test
 {
   protected:
-    // Three arrays in each chunk, of 4, 8 and 8 KiB; the first one is filled with the number of the chunk and 1.
+    // Three arrays in each chunk, of 4, 8 and 8 KiB; the first one is filled with the number of the chunk plus 1.
     Ring() : chunks(7, {20480, 4096, {4096, 12288, 20480}})
     {
         opts.tier = ZOFF_TIER_NVME;
@@ -84,14 +84,14 @@ class Ring : public testing::Test
 
     zoff_swap_store *s() { return reinterpret_cast<zoff_swap_store *>(store); }
     zoff_swap_place &place(size_t chunk) { return s()->places[chunk]; }
-    // NULL: the chunk is only in its file.
+    // NULL: the chunk is in its file only.
     zoff_swap_slot *slot_of(size_t chunk) { return zoff_offload_swap_slot_find(s(), chunk); }
     zoff_slot_state state_of(size_t chunk)
     {
         const zoff_swap_slot *slot = slot_of(chunk);
         return slot ? slot->state : ZOFF_SLOT_FREE;
     }
-    // A free slot becomes that of a chunk.
+    // Give a free slot to a chunk.
     zoff_swap_slot *take(size_t chunk)
     {
         zoff_swap_slot *slot = zoff_offload_swap_slot_take(s());
@@ -117,7 +117,7 @@ class Ring : public testing::Test
         EXPECT_ZOFF_OK(try_borrow(chunk, arrays, &base));
         return base;
     }
-    // Arrays of a borrowed chunk get a new content.
+    // Give arrays of a borrowed chunk a new content.
     void fill(size_t chunk, char value, unsigned arrays = ALL)
     {
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
@@ -125,7 +125,7 @@ class Ring : public testing::Test
                 memset(slot_of(chunk)->base + begin_of(chunk, array), value, bytes_of(chunk, array));
         }
     }
-    // Borrowed, changed, and given back by flush.
+    // Borrow, change, and give back by flush.
     void flush(size_t chunk, char value, unsigned arrays = ALL)
     {
         ASSERT_NE(nullptr, borrow(chunk, arrays));
@@ -165,7 +165,7 @@ class Ring : public testing::Test
         return value_at(bytes.data(), chunk, array);
     }
     int file_of(size_t chunk) { return s()->files[place(chunk).file].lock; }
-    // Changes a bit of an array in its file, or changes it back.
+    // Change a bit of an array in its file, or change it back.
     void flip(size_t chunk, unsigned array)
     {
         const off_t at = (off_t)zoff_offload_swap_place_offset(s(), chunk, array) + 77;

@@ -1,4 +1,5 @@
-// store_test.cc: what every tier is asked through: which one it is, when a commit is asked for, and what is only passed on.
+// store_test.cc: the functions through which every tier is called: which tier it is, when a commit is made, and what is passed
+// on.
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -23,7 +24,7 @@ TEST_F(OffloadStore, ACloseKeepsTheWordsOfTheErrorBeforeIt)
 {
     zoff_offload_store_close(nullptr);
     open();
-    // The write fails when the store is closed, and has words of its own.
+    // The write fails when the store is closed, with a message of its own.
     flush(0, 7);
     aio_fault fault;
     fail_all(fault, true);

@@ -1,5 +1,5 @@
-// swap_drive_test.cc: a drive is flushed where that is asked for, a record in doubt is erased before what it names is
-// overwritten, and bytes are counted over all files.
+// swap_drive_test.cc: a drive is flushed if that is configured. A record in doubt is erased before the bytes that it names are
+// overwritten. Bytes are counted over all files.
 #include "ring_store.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@ namespace
 class SwapDrive : public Ring
 {
   protected:
-    // Whether the file has a whole record of a generation.
+    // Whether the file has a complete record of a generation.
     bool has_record(uint64_t generation)
     {
         zoff_swap_found found;
@@ -51,7 +51,7 @@ TEST_F(SwapDrive, ARecordInDoubtIsTakenBackBeforeItsPlacesAreWritten)
     EXPECT_EQ(ZOFF_ERR_IO, zoff_offload_swap_drive_take_back(s()));
     EXPECT_TRUE(s()->record.in_doubt) << "as long as it could not be erased";
     fault.result = nullptr;
-    flush(0, 8); // a write takes it back first
+    flush(0, 8); // a write erases it first
     EXPECT_FALSE(s()->record.in_doubt);
     EXPECT_FALSE(has_record(2));
     EXPECT_TRUE(has_record(1));

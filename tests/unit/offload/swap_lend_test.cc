@@ -1,4 +1,4 @@
-// swap_lend_test.cc: chunks are lent and given back: when one must wait, what is read and written for it, and what is not lent.
+// swap_lend_test.cc: chunks are lent and given back: when one must wait, the reads and writes for it, and refusals.
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -111,7 +111,7 @@ TEST_F(SwapLend, WhatHasChangedInTheFileIsNotLent)
     EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
 }
 
-// Beside an array that was put off: only what was read is given up.
+// Beside an array that was put off: only arrays that were read are dropped.
 TEST_F(SwapLend, WhatWasPutOffOutlivesACheckThatFails)
 {
     open();
@@ -184,7 +184,7 @@ TEST_F(SwapLend, WhatWasReadAheadCanBeGivenUp)
     for (size_t c : {0, 1, 2})
         ASSERT_ZOFF_OK(zoff_offload_store_ahead(store, c));
     zoff_offload_store_drop(store, 1);
-    zoff_offload_store_drop(store, 5); // which nobody has read
+    zoff_offload_store_drop(store, 5); // no transfer has read it
     EXPECT_EQ(nullptr, slot_of(1));
     EXPECT_EQ(2u, s()->flight.count);
     borrow(2);

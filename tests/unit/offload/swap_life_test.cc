@@ -1,5 +1,5 @@
-// swap_life_test.cc: how the tier in files comes to be: places, memory, the first content, who is called meanwhile; and that
-// nothing is left where it cannot be.
+// swap_life_test.cc: opening the tier in files: places, memory, the first content, callbacks meanwhile. A failure leaves
+// nothing behind.
 #include "ring_store.h"
 
 #include "shell.h"
@@ -113,7 +113,7 @@ TEST_F(SwapLife, AFreshStoreHasMovedNothing)
     EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
 }
 
-// Several ranks do something now and then while files are written, and once when all is.
+// With several ranks a callback runs now and then while files are written, and once when all is written.
 TEST_F(SwapLife, TheCallerIsAskedMeanwhile)
 {
     struct calls {

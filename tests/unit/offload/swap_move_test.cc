@@ -1,5 +1,4 @@
-// swap_move_test.cc: reads and writes of the arrays of a slot: how many requests they are, in which state the slot is then, and
-// who is told what fails.
+// swap_move_test.cc: reads and writes of the arrays of a slot: the number of requests, the state of the slot, and the errors.
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -71,7 +70,7 @@ TEST_F(SwapMove, OfWhatWasNeverWrittenOnlyTheFrontIsRead)
     EXPECT_EQ(9, value_at(slot->base, 0, 2)) << "nobody asked for it";
     ASSERT_ZOFF_OK(zoff_offload_swap_move_take_read(s(), slot));
     EXPECT_EQ(ZOFF_SLOT_LENT, slot->state);
-    // Zeros alone need no request.
+    // Arrays that are known to be zero need no request.
     ASSERT_ZOFF_OK(read(slot, 4));
     EXPECT_EQ(0u, slot->request_count);
     EXPECT_EQ(0u, s()->flight.count);
@@ -104,7 +103,7 @@ TEST_F(SwapMove, AReadCountsForWhoeverTakesIt)
 TEST_F(SwapMove, AReadThatFailsIsToldToWhoeverAsksForTheChunk)
 {
     open();
-    for (const unsigned changed : {0, 2}) { // arrays of the slot that are newer than the file
+    for (const unsigned changed : {0, 2}) { // arrays that are newer in the slot than in the file
         aio_fault fault;
         fail_all(fault, false);
         zoff_swap_slot *slot = take(0);
@@ -141,7 +140,7 @@ TEST_F(SwapMove, AWriteThatIsDoneLeavesTheSlotFreeOrKept)
     }
 }
 
-// Both of two requests fail: the slot stays as it is until both are over, and then the first error counts.
+// Both of two requests fail: the slot stays unchanged until both are over, and then the first error counts.
 TEST_F(SwapMove, AWriteThatFailsIsKeptWithItsWords)
 {
     open_persistent();
@@ -191,7 +190,7 @@ TEST_F(SwapMove, AReadThatIsGivenUpLeavesNothingInFlight)
 {
     open();
     aio_fault fault;
-    for (const bool fails : {false, true}) { // whatever comes of it
+    for (const bool fails : {false, true}) { // with both results
         if (fails)
             fail_all(fault, false);
         for (const bool is_over : {false, true}) {

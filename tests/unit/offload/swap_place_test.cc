@@ -1,4 +1,4 @@
-// swap_place_test.cc: where the arrays of a chunk are, by arithmetic alone.
+// swap_place_test.cc: the places of a chunk's arrays, by arithmetic alone.
 #include "zoff_test.h"
 
 extern "C" {

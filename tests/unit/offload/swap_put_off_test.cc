@@ -1,5 +1,5 @@
-// swap_put_off_test.cc: chunks that were given back and are at hand: how many are put off, what is written of them, and whose
-// slot another chunk gets.
+// swap_put_off_test.cc: chunks that were given back and keep their slot: how many are put off, which arrays are written, and
+// whose slot another chunk gets.
 #include "ring_store.h"
 
 using namespace zoff_test;

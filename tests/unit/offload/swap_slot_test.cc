@@ -1,4 +1,4 @@
-// swap_slot_test.cc: which slot a chunk has, which one is given to another chunk, and the lists of slots.
+// swap_slot_test.cc: the slot of a chunk, which slot another chunk gets, and the lists of slots.
 #include "zoff_test.h"
 
 extern "C" {

@@ -1,4 +1,4 @@
-// swap_stripe_test.cc: which folder takes the next chunk, and how each folder is used where nothing was measured.
+// swap_stripe_test.cc: which folder gets the next chunk, and how each folder is used without a measurement.
 #include "ring_store.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct folders_of {
         s.stripes = stripes;
         s.file_count = shares.size();
     }
-    // The folders of so many chunks, as digits.
+    // The folders of this many chunks, as digits.
     std::string next(size_t count, size_t bytes)
     {
         std::string all;
@@ -28,7 +28,7 @@ struct folders_of {
     zoff_swap_store s = {};
 };
 
-// How a launcher tells a process how many ranks there are on its host; put back at the end.
+// A launcher's variables for the number of ranks on this host, restored at the end.
 class SwapStripe : public Ring
 {
   protected:
@@ -77,7 +77,7 @@ TEST(SwapStripeNext, ChunksGoToFoldersByTheirShares)
     EXPECT_EQ("1111", folders_of({0, 1}).next(4, 4096)) << "one that takes nothing";
 }
 
-// By bytes, not by chunks: no folder has ever more than a chunk less than it should.
+// By bytes, not by chunks: no folder ever has more than a chunk less than its share.
 TEST(SwapStripeNext, SharesAreOfBytes)
 {
     folders_of f({0.6, 0.4});
@@ -118,7 +118,7 @@ TEST_F(SwapStripe, RanksOfAHostShareTheDepth)
     EXPECT_EQ(20u, depth()) << "one that was given is not shared";
 }
 
-// A measurement that fails is no reason to stop.
+// A measurement that fails is no error.
 TEST_F(SwapStripe, WhatCannotBeMeasuredHasTheDefaults)
 {
     opts.aio_tune = true;

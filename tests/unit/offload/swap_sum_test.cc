@@ -1,5 +1,5 @@
-// swap_sum_test.cc: checksums of arrays: which are computed, where settle has been given a part of them already, and what is
-// found when bytes have changed.
+// swap_sum_test.cc: checksums of arrays: which are computed, which parts settle has computed already, and changed bytes are
+// found.
 #include "ring_store.h"
 
 using namespace zoff_test;
@@ -77,12 +77,12 @@ TEST_F(SwapSum, APartThatWasSettledIsNotComputedAgain)
         EXPECT_EQ(SIZE_MAX, s()->sums.digested) << "that is over with the stamp";
     }
     settle(2, 0, 69632);
-    base[0]++; // which nothing may do
+    base[0]++; // a change that is not allowed
     EXPECT_EQ(whole, stamp(2)) << "what was settled counts";
     EXPECT_NE(whole[0], stamp(2)[0]);
     settle(2, 0, 69632);
     borrow(3);
-    settle(3, 0, 20480); // another chunk begins anew
+    settle(3, 0, 20480); // another chunk starts again
     base[0]--;
     EXPECT_EQ(whole, stamp(2));
 }

@@ -1,4 +1,4 @@
-// swap_test.cc: the tier in files as a table: nothing is missing in it, and a retry writes what has failed and nothing else.
+// swap_test.cc: the tier in files as a table: no function is missing, and a retry writes the failed arrays and no others.
 #include "ring_store.h"
 
 using namespace zoff_test;

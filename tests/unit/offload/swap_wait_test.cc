@@ -1,5 +1,5 @@
-// swap_wait_test.cc: transfers in flight: what is in flight, which of several errors is told, what a drain leaves, when all is
-// settled, and a disk that does not answer.
+// swap_wait_test.cc: transfers in flight: their list, which of several errors is returned, the state after a drain, when all is
+// done, and a disk that does not answer.
 #include "ring_store.h"
 
 #include <mutex>
@@ -11,7 +11,7 @@ ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset);
 
 using namespace zoff_test;
 
-// Whoever reads waits while a test holds it.
+// A read blocks while a test holds it.
 static std::mutex disk;
 
 ssize_t __wrap_pread(int fd, void *dst, size_t bytes, off_t offset)
@@ -79,7 +79,7 @@ TEST_F(SwapWait, ADrainWritesWhatWasPutOff)
     EXPECT_EQ(0u, s()->put_off.count);
 }
 
-// Whoever asked for the read has met an error, and asks no more.
+// The caller that asked for the read has got an error, and does not ask again.
 TEST_F(SwapWait, ADrainEndsReadsIntoWhatWasPutOff)
 {
     open();

@@ -1,4 +1,4 @@
-// acquire_test.cc: memory for the gradient of a slice: its own, that of another one which has left, or new.
+// acquire_test.cc: memory for the gradient of a slice: its own, that of a slice whose gradient is sent, or new memory.
 #include "allocation_fault.h"
 #include "batches.h"
 
@@ -43,7 +43,7 @@ TEST(Acquire, LeavesTheSliceAsItWasWithoutMemory)
     EXPECT_NE(nullptr, lend(self, 1, 400));
 }
 
-// Each slice is a bucket: more of them than can be under way.
+// Each slice is a bucket: more buckets than can be in flight.
 void prepare(small_transfer &self)
 {
     self.values.zero_stage = 2;
@@ -52,7 +52,7 @@ void prepare(small_transfer &self)
     ASSERT_LE(9u, self.parts.plan.chunk_count);
 }
 
-// Memory of gradients that have left is lent again.
+// Memory of gradients that were sent is lent again.
 TEST(AcquireOfSeveralRanks, UsesMemoryAgainWhileGradientsLeave)
 {
     each_rank<small_transfer>(2, [](small_transfer &self, unsigned) {
@@ -72,7 +72,7 @@ TEST(AcquireOfSeveralRanks, UsesMemoryAgainWhileGradientsLeave)
     });
 }
 
-// The other rank hands its gradients over only when this one has its memory: it does not wait for ever.
+// The other rank hands over its gradients only after this one got its memory: this one does not wait for ever.
 TEST(AcquireOfSeveralRanks, MakesMoreWhereOthersDoNotCome)
 {
     std::atomic<bool> has_all{false};

@@ -1,4 +1,4 @@
-// all_gather_test.cc: what one rank has made goes to all: new weights of those that own them, or, of replicated states, sums of
+// all_gather_test.cc: one rank's result goes to all ranks: the owners' new weights or, with replicated states, sums of
 // gradients.
 #include "batches.h"
 
@@ -51,7 +51,7 @@ TEST_P(AllGather, OutsideOfAStepBringsAllWeights)
         ASSERT_NO_FATAL_FAILURE(self.open(64));
         memset(self.parts.m.flags, ZOFF_SLICE_PRESENT, self.parts.m.slice_count);
         update(self, 7);
-        memset(self.parts.m.flags, 0, self.parts.m.slice_count); // nothing has a gradient
+        memset(self.parts.m.flags, 0, self.parts.m.slice_count); // no slice has a gradient
         ASSERT_ZOFF_OK(zoff_transfer_all_gather_all(&self.t));
         EXPECT_FALSE(self.t.ranks.spreads_all);
         for (const auto &[p, slices] : {std::pair<size_t, size_t>{0, 3}, {1, 1}, {3, 5}, {5, 2}}) {
@@ -85,7 +85,7 @@ TEST_P(AllGather, BringsWeightsThatArePersistent)
     });
 }
 
-// Every rank has the states; a part of the sums was made by each.
+// Every rank has the states; each has summed a part of the gradients.
 TEST_P(AllGather, OfReplicatedStatesBringsSums)
 {
     each_rank<small_transfer>(GetParam(), [](small_transfer &self, unsigned) {

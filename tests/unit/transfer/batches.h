@@ -1,5 +1,5 @@
-// batches.h: micro-batches of several ranks, as an engine takes them, and the sums that a plain loop makes of the same
-// gradients; and updates whose weights go to all.
+// batches.h: micro-batches of several ranks, as an engine takes them, and the sums of the same gradients by a plain loop. Also
+// updates whose weights go to all ranks.
 #ifndef ZOFF_BATCHES_H
 #define ZOFF_BATCHES_H
 
@@ -20,7 +20,7 @@ class batches
   public:
     explicit batches(small_transfer &self_) : self(self_) {}
 
-    // A micro-batch of this rank that weighs so much; gradients come from the last to the first.
+    // A micro-batch of this rank with this weight; gradients come from the last slice to the first.
     void run(unsigned round, double weight = 1)
     {
         begin(weight);
@@ -46,7 +46,7 @@ class batches
         ASSERT_NO_FATAL_FAILURE(take(p, slice, round));
         self.t.route.link->taken(&self.t, (zoff_param)p, slice);
     }
-    // The same, but its bucket does not hear of it.
+    // The same without telling its bucket.
     void take(size_t p, size_t slice, unsigned round)
     {
         char *at = self.param(p).grad + slice * self.param(p).grad_stride;
@@ -59,7 +59,7 @@ class batches
             put(dtype, at, k, number(self.wire.rank(), p, slice, k, round));
         ASSERT_ZOFF_OK(zoff_transfer_intake_take(&self.t, (zoff_param)p, slice, nullptr));
     }
-    // Nothing else comes; wait for the sums.
+    // No more gradients come; wait for the sums.
     void end()
     {
         zoff_transfer_reduce_scatter_close(&self.t);
@@ -112,7 +112,7 @@ inline char *value(const small_transfer &self, size_t p, size_t slice)
     return self.param(p).value + slice * self.param(p).value_stride;
 }
 
-// The update: each rank writes what it owns.
+// The update: each rank writes its own part.
 inline void update(small_transfer &self, unsigned step)
 {
     each_own_piece(self, [&](const zoff_plan_piece &piece) {
@@ -147,7 +147,7 @@ inline void gather(small_transfer &self, zoff_status (*row)(void *ctx, zoff_buck
     ASSERT_ZOFF_OK(zoff_transfer_all_gather_finish(&self.t));
 }
 
-// Parameters of all types; those of the last one have no gradient buffer of the program.
+// Parameters of all types; the last one has no gradient buffer of the program.
 inline void add_all_types(small_transfer &self)
 {
     self.add(50, 3, ZOFF_BF16, ZOFF_BF16);

@@ -1,5 +1,5 @@
-// device_direct_test.cc: ranks whose communicator reaches their devices' memory: gradients and weights go from device to
-// device, with the bits of the host.
+// device_direct_test.cc: ranks whose communicator accesses their devices' memory: gradients and weights go from device to
+// device, with the bits of the host's way.
 #include "batches.h"
 #include "device_transfer.h"
 
@@ -7,7 +7,8 @@ using namespace zoff_test;
 
 namespace
 {
-// The communicator says that it reaches the memory of emulated devices: it is this process'. Streams dawdle by rank.
+// The communicator can access the memory of emulated devices, because it is this process's. Streams are slowed down differently
+// on each rank.
 class reached_transfer : public device_transfer
 {
   public:
@@ -134,7 +135,7 @@ double weight_of(unsigned rank, unsigned round)
     return 0.5 + rank + 0.25 * round;
 }
 
-// On the device micro-batch by micro-batch; those of the last one come down, and are measured there.
+// On the device micro-batch by micro-batch; the last one's sums are downloaded, and measured on the host.
 void expect_sums(const small_transfer &self, unsigned rounds)
 {
     each_own_piece(self, [&](const zoff_plan_piece &piece) {
@@ -167,7 +168,7 @@ TEST_P(DeviceDirect, AddsUpWithTheBitsOfTheHost)
     });
 }
 
-// One call to the device fails, another one each time: whoever asks again gets the same sums, and nothing is added twice.
+// One call to the device fails, another one each time. The retry gives the same sums, and nothing is added twice.
 TEST_P(DeviceDirect, CanBeTriedAgainWhereTheDeviceFails)
 {
     for (int n = 1; n < 32; n++) {
@@ -195,7 +196,7 @@ TEST_P(DeviceDirect, CanBeTriedAgainWhereTheDeviceFails)
     }
 }
 
-// New weights are in staging slots of those that have updated them, or on their device.
+// New weights are in staging slots of the ranks that have updated them, or on their device.
 TEST_P(DeviceDirect, BringsNewWeightsFromDeviceToDevice)
 {
     each_rank<reached_transfer>(GetParam(), [](reached_transfer &self, unsigned) {
@@ -212,7 +213,7 @@ TEST_P(DeviceDirect, BringsNewWeightsFromDeviceToDevice)
                 char *staged = zoff_transfer_staging_weights(&self.t, &piece, nullptr);
                 for (size_t k = 0; staged && k < piece.count; k++) {
                     put(self.param(piece.param).dtype, staged, k, updated(piece.param, piece.slice, piece.first + k, step));
-                    if (self.flag(piece.param, piece.slice)) // what is on the device is old
+                    if (self.flag(piece.param, piece.slice)) // the device has the old weights
                         put(self.param(piece.param).dtype, value(self, piece.param, piece.slice), piece.first + k, -1);
                 }
             });

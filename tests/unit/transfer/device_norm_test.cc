@@ -1,4 +1,4 @@
-// device_norm_test.cc: a device measures gradients where they are: the same sums of squares as on the host, bucket by bucket.
+// device_norm_test.cc: a device measures gradients in place: the same sums of squares as on the host, bucket by bucket.
 #include "device_transfer.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ TEST_F(DeviceNorm, HasTheSumsOfAPlainLoop)
             want += is_there ? squares : 0;
         }
         ASSERT_NO_FATAL_FAILURE(self.hold(self.t.device.compute));
-        for (size_t b = 0; b < self.parts.plan.chunk_count; b++) { // side by side
+        for (size_t b = 0; b < self.parts.plan.chunk_count; b++) { // several buckets at once
             self.t.runs[b].chunk = b;
             EXPECT_EQ(ZOFF_PENDING, zoff_transfer_device_norm_measure(&self.t, &self.t.runs[b]));
         }

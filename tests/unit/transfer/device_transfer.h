@@ -1,5 +1,5 @@
-// device_transfer.h: the same rank with weights and gradients in memory of an emulated device, which is memory of this process:
-// a test reads and writes it while no stream does.
+// device_transfer.h: the same rank with weights and gradients in memory of an emulated device. It is memory of this process: a
+// test reads and writes it while no stream does.
 #ifndef ZOFF_DEVICE_TRANSFER_H
 #define ZOFF_DEVICE_TRANSFER_H
 
@@ -24,7 +24,7 @@ class device_transfer : public device_holder, public small_transfer
     }
     ~device_transfer() { let_go = true; }
 
-    // A stream stands still from here on, until it is let go.
+    // Block a stream from here on, until it is released.
     void hold(void *stream)
     {
         let_go = false;
@@ -34,7 +34,7 @@ class device_transfer : public device_holder, public small_transfer
         };
         ASSERT_ZOFF_OK(t.accel->ops->streams.call(t.accel, stream, wait, &let_go));
     }
-    // All that is in a stream is done.
+    // Wait until a stream is idle.
     void settle(void *stream) { ASSERT_ZOFF_OK(zoff_transfer_streams_sync(&t, stream)); }
 
     std::atomic<bool> let_go{false};

@@ -1,4 +1,4 @@
-// download_test.cc: gradients come down from a device in order; what has come is marked, what fails is told and forgotten.
+// download_test.cc: gradients are downloaded in order; complete ones are marked, failed ones reported and dropped.
 #include "device_transfer.h"
 
 using namespace zoff_test;
@@ -57,7 +57,7 @@ TEST_F(Download, MarksWhatHasCome)
     ASSERT_NO_FATAL_FAILURE(expect_gradient(2));
 }
 
-// More than there are places in the list, one after the other.
+// More than the list has places, one after the other.
 TEST_F(Download, GoesOnRoundAfterRound)
 {
     for (int round = 0; round < 4; round++) {

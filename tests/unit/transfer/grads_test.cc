@@ -1,4 +1,4 @@
-// grads_test.cc: memory for gradients is lent by slice, used again for others, and never more than it needs to be.
+// grads_test.cc: memory for gradients is lent by slice, used again for others, and never larger than needed.
 #include "allocation_fault.h"
 #include "small_transfer.h"
 
@@ -6,7 +6,7 @@ using namespace zoff_test;
 
 namespace
 {
-// Three slices of one parameter, and a link that counts what is pinned.
+// Three slices of one parameter, and a link that counts pinned memory.
 class Grads : public testing::Test
 {
   protected:
@@ -64,7 +64,7 @@ TEST_F(Grads, GetTheSmallestFreeBufferThatIsNotMuchTooLarge)
     EXPECT_EQ(0u, found(1)) << "there is none";
     for (const size_t bytes : {400u, 1000u, 600u}) {
         make(bytes);
-        self.t.grads.buffers[self.t.grads.count - 1].used = true; // or the next one would take its place
+        self.t.grads.buffers[self.t.grads.count - 1].used = true; // otherwise the next one would take its place
     }
     for (size_t i = 0; i < 3; i++)
         self.t.grads.buffers[i].used = false;
@@ -86,7 +86,7 @@ TEST_F(Grads, FreeABufferThatNobodyUsesBeforeTheyTakeMoreThanEver)
     EXPECT_EQ(1500u, self.t.grads.bytes);
     EXPECT_EQ(1500u, self.t.grads.most);
     self.t.grads.buffers[0].used = false;
-    const zoff_grad_buffer *third = make(100); // 1600 would be more than there ever were
+    const zoff_grad_buffer *third = make(100); // 1600 would exceed the most that was ever needed
     EXPECT_EQ(&self.t.grads.buffers[0], third);
     EXPECT_EQ(2u, self.t.grads.count);
     EXPECT_EQ(600u, self.t.grads.bytes);
@@ -94,7 +94,7 @@ TEST_F(Grads, FreeABufferThatNobodyUsesBeforeTheyTakeMoreThanEver)
     EXPECT_EQ(2u, pinned.size());
     self.t.grads.buffers[0].used = true;
     self.t.grads.buffers[1].used = false;
-    make(900); // there were as many before: none is freed
+    make(900); // as many as before: none is freed
     EXPECT_EQ(1500u, self.t.grads.bytes);
     EXPECT_EQ(3u, self.t.grads.count);
     EXPECT_EQ(500u, self.t.grads.buffers[1].map.bytes);
@@ -158,7 +158,7 @@ TEST_F(Grads, AreFreeAgainWhenEachBucketHasTakenItsPart)
     zoff_transfer_grads_packed(&self.t, 0);
     EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 0));
     EXPECT_EQ(200u, found(200));
-    zoff_transfer_grads_packed(&self.t, 0); // it has none any more: nobody waits
+    zoff_transfer_grads_packed(&self.t, 0); // it has no memory any more, and nothing waits
     EXPECT_EQ(at, lend(1, 200));
     EXPECT_NE(nullptr, zoff_transfer_grads_at(&self.t, 2));
 }

@@ -1,5 +1,5 @@
-// intake_test.cc: a complete gradient of a slice starts its way; those of parameters that share their weights are added up
-// first, in fp32, in the order in which the parameters were registered.
+// intake_test.cc: a complete gradient of a slice is packed. Gradients of parameters that share their weights are added first,
+// in fp32, in the order of registration.
 #include "allocation_fault.h"
 #include "small_transfer.h"
 
@@ -54,7 +54,7 @@ class Intake : public testing::Test
         ASSERT_ZOFF_OK(zoff_model_ties_find(&self.parts.m));
         ASSERT_NO_FATAL_FAILURE(self.open(16));
     }
-    // The gradient of a name, as the program has it.
+    // The program's gradient of a name.
     void make(size_t p, size_t slice)
     {
         zoff_dtype dtype;
@@ -67,7 +67,7 @@ class Intake : public testing::Test
             put(dtype, at, k, number(0, p, slice, k, 0));
     }
     zoff_status take(size_t p, size_t slice) { return zoff_transfer_intake_take_tied(&self.t, (zoff_param)p, slice, nullptr); }
-    // The owner's gradient is the sum of some, in this order.
+    // The owner's gradient is the sum of these, in this order.
     void expect_sum(size_t slice, const std::vector<size_t> &names)
     {
         const zoff_dtype dtypes[] = {ZOFF_BF16, ZOFF_F32, ZOFF_F16};
@@ -118,7 +118,7 @@ TEST_F(Intake, AddsUpWhatHasComeWhenTheStepBegins)
     EXPECT_EQ(before, self.t.batch.early.write_bytes) << "once";
 }
 
-// The program calls for a step without handing anything over: it means all that it has.
+// The program calls for a step without declaring any gradient ready: it means all of them.
 TEST_F(Intake, TakesWhatNobodyHasHandedOver)
 {
     for (const size_t slice : {0, 1}) {

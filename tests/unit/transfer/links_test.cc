@@ -8,7 +8,7 @@ namespace
 {
 const zoff_link &IN_PLACE = zoff_transfer_links_in_place, &STAGED = zoff_transfer_links_staged;
 
-// The CPU works on the program's memory: there is nothing to wait for, and no device is asked.
+// The CPU works on the program's memory: there is nothing to wait for, and no device is called.
 TEST(LinksInPlace, NeedNoDevice)
 {
     small_transfer self;
@@ -149,7 +149,7 @@ TEST(LinksInPlace, PlanNoMemory)
     EXPECT_EQ(100u, info.accumulator_bytes);
 }
 
-// Only when the step is over, and only those that it has used.
+// Only when the step is over, and only gradients that it has used.
 TEST(LinksInPlace, ZeroGradientsThatWereHandedOver)
 {
     small_transfer self;

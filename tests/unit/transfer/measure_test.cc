@@ -1,4 +1,4 @@
-// measure_test.cc: the sums of squares that a rank measures are exact, whatever the order, and what is not finite is named.
+// measure_test.cc: the sums of squares that a rank measures are exact in any order, and a gradient that is not finite is named.
 #include "small_transfer.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ zoff_plan_piece piece_of(zoff_param p, size_t slice, size_t first, size_t count)
     return piece;
 }
 
-// A sum of doubles in any other order would be another one.
+// A sum of doubles differs in any other order.
 TEST(MeasureAdd, IsExact)
 {
     const double blocks[] = {1e300, 1, 1e-300, 3.5, 1e16};
@@ -88,7 +88,7 @@ TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
     for (const auto &[p, slice] : {std::pair<size_t, size_t>{0, 0}, {0, 2}, {2, 1}, {0, 1}, {2, 0}}) {
         const double squares = fill_with_integers(self, p, slice);
         if (p + slice == 1 || (p == 2 && slice == 0))
-            continue; // those have none in this step
+            continue; // those have no gradient in this step
         self.flag(p, slice) = ZOFF_SLICE_PRESENT;
         want += squares;
     }
@@ -114,7 +114,8 @@ TEST(MeasureBucket, OfOneRankLetsTheOwnerGoOnWithOtherWork)
     EXPECT_EQ(3, self.fed);
 }
 
-// This rank's part, also where only another rank has the gradient. Others wait in the same call: it does not begin other work.
+// This rank's part, also of gradients that only another rank has. Other ranks wait in the same call, so it does not begin other
+// work.
 TEST(MeasureBucket, OfSeveralRanksHasEverythingThatIsTrained)
 {
     std::atomic<uint64_t> all{0};

@@ -1,4 +1,4 @@
-// pieces_test.cc: where the memory of a piece is: its states, and the gradient that norm and update read.
+// pieces_test.cc: the memory of a piece: its states, and the gradient that norm and update read.
 #include "allocation_fault.h"
 #include "small_transfer.h"
 
@@ -127,7 +127,7 @@ TEST_F(Pieces, ReadTheProgramsGradientWhereNothingIsAddedUp)
     }
 }
 
-// Those of the first buckets are on the device, and their part of the accumulator, too.
+// The states of the first buckets are on the device, and so is their part of the accumulator.
 TEST_F(Pieces, ReadTheSumWhereGradientsAreAddedUp)
 {
     self.add(40, 2, ZOFF_F32, ZOFF_BF16);
@@ -159,7 +159,7 @@ TEST_F(Pieces, ReadTheSumWhereGradientsAreAddedUp)
 TEST_F(Pieces, TakePartWhereASliceOfTheBucketHasAGradient)
 {
     self.add(32, 4);
-    ASSERT_NO_FATAL_FAILURE(self.open_pieces(64)); // two slices a bucket
+    ASSERT_NO_FATAL_FAILURE(self.open_pieces(64)); // two slices in each bucket
     ASSERT_EQ(2u, self.parts.plan.chunk_count);
     for (size_t slice = 0; slice < 4; slice++) {
         self.flag(0, slice) = ZOFF_SLICE_PRESENT;

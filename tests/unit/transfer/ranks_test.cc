@@ -1,4 +1,5 @@
-// ranks_test.cc: what a rank reserves for the others, what its buckets wait for, and the bytes that it has sent.
+// ranks_test.cc: the memory that a rank reserves for exchanges, the slices that its buckets wait for, and its count of sent
+// bytes.
 #include "allocation_fault.h"
 #include "batches.h"
 

@@ -73,7 +73,7 @@ TEST_P(ReduceScatter, AddsUpMicroBatchByMicroBatchAndRankByRank)
     EXPECT_EQ(50u * 3 + 200 + 5 + 154, elements) << "each element has one owner";
 }
 
-// From stage 2 on gradients leave while the trainer makes others.
+// From stage 2 on gradients are sent while the trainer computes others.
 TEST(ReduceScatterBucket, IsDoneWhenAllRanksHaveItsGradients)
 {
     std::atomic<bool> has_waited{false};
@@ -184,7 +184,7 @@ TEST(ReduceScatterHandOver, LetsEachBucketOfTheSliceTakeItsPart)
     EXPECT_EQ(nullptr, zoff_transfer_grads_at(&self.t, 0)) << "the next micro-batch has others";
 }
 
-// Parts of which nobody has anything.
+// Parts for which no rank has a gradient.
 TEST(ReduceScatterParts, MayBeEmpty)
 {
     small_transfer self;

@@ -1,5 +1,5 @@
-// small_transfer.h: a rank with parameters, gradients and a plan, and the context that moves them, filled in as an engine does
-// it. Weights and gradients have bits of their own by rank, parameter, slice, element and round.
+// small_transfer.h: a rank with parameters, gradients and a plan, and the context that moves them, filled in as in an engine.
+// The bits of weights and gradients depend on rank, parameter, slice, element and round.
 #ifndef ZOFF_SMALL_TRANSFER_H
 #define ZOFF_SMALL_TRANSFER_H
 
@@ -45,7 +45,7 @@ inline float number(unsigned rank, size_t param, size_t slice, size_t k, unsigne
 class small_transfer
 {
   public:
-    // `ranks`: NULL: one alone. `device`: NULL: weights and gradients are on the host.
+    // `ranks`: NULL: a single rank. `device`: NULL: weights and gradients are on the host.
     explicit small_transfer(zoff_comm *ranks = nullptr, zoff_accel *device = nullptr)
         : alone(ranks ? nullptr : open_alone()), host(device ? nullptr : open_host()), wire(ranks ? ranks : alone.get()),
           values(parts.values)
@@ -108,7 +108,7 @@ class small_transfer
         zoff_lending_sources_choose(&l, t.route.peers->has_parts);
     }
 
-    // Plan, and the memory that every rank has.
+    // Make the plan, and the memory that every rank has.
     void open_pieces(size_t chunk_elements, bool replicated = false)
     {
         parts.make_plan(chunk_elements, wire.rank(), wire.size(), replicated);
@@ -117,7 +117,7 @@ class small_transfer
         ASSERT_ZOFF_OK(zoff_transfer_pieces_open(&t));
         ASSERT_ZOFF_OK(zoff_transfer_grads_open(&t));
     }
-    // All of it, in the order of an engine.
+    // Open everything, in the order of an engine.
     void open(size_t chunk_elements, bool replicated = false)
     {
         ASSERT_NO_FATAL_FAILURE(open_pieces(chunk_elements, replicated));

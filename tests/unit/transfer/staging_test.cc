@@ -1,4 +1,4 @@
-// staging_test.cc: staging slots are lent to buckets, and used again only when what goes up from them is there.
+// staging_test.cc: staging slots are lent to buckets, and used again only when the uploads from them are complete.
 #include "device_transfer.h"
 
 using namespace zoff_test;
@@ -62,7 +62,7 @@ TEST_F(Staging, SlotsAreLentToOneBucketEach)
     EXPECT_EQ(nullptr, slot_of(ZOFF_STAGING_SLOTS));
     char *base = slot_of(3)->base;
     zoff_transfer_staging_release(&self.t, 3);
-    zoff_transfer_staging_release(&self.t, 3); // it has none any more
+    zoff_transfer_staging_release(&self.t, 3); // it has no slot any more
     EXPECT_EQ(nullptr, slot_of(3));
     ASSERT_ZOFF_OK(zoff_transfer_staging_lend(&self.t, ZOFF_STAGING_SLOTS));
     EXPECT_EQ(base, slot_of(ZOFF_STAGING_SLOTS)->base);

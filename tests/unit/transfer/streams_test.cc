@@ -1,4 +1,4 @@
-// streams_test.cc: the order of a device's streams, and waiting for them: also for a device that has failed, or stands still.
+// streams_test.cc: the order of a device's streams, and waiting for them, also for a device that has failed or stands still.
 #include "device_transfer.h"
 
 using namespace zoff_test;
@@ -14,13 +14,13 @@ class Streams : public testing::Test
         ASSERT_NO_FATAL_FAILURE(self.open(32));
     }
     const zoff_accel_ops &ops() const { return *self.t.accel->ops; }
-    // Where a stream is now.
+    // Record where a stream is now.
     void *mark(void *stream)
     {
         EXPECT_ZOFF_OK(ops().event_record(self.t.accel, self.t.device.synced, stream));
         return self.t.device.synced;
     }
-    // Whether what is in a stream cannot go on.
+    // Whether the work in a stream cannot continue.
     bool stands(void *stream)
     {
         void *event = mark(stream);
@@ -136,7 +136,7 @@ TEST_F(Streams, FollowTheTrainers)
     ASSERT_NO_FATAL_FAILURE(self.hold(self.device.stream));
     ASSERT_ZOFF_OK(zoff_transfer_streams_follow(&self.t, self.device.stream));
     EXPECT_TRUE(stands(self.t.device.up));
-    ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.down)); // these go on
+    ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.down)); // these continue
     ASSERT_NO_FATAL_FAILURE(self.settle(self.t.device.compute));
     ASSERT_ZOFF_OK(zoff_transfer_streams_compute_follow(&self.t));
     EXPECT_TRUE(stands(self.t.device.compute));

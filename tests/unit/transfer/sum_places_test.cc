@@ -1,4 +1,4 @@
-// sum_places_test.cc: where gradients are packed and added up: on the host, or on the device.
+// sum_places_test.cc: where gradients are packed and summed: on the host, or on the device.
 #include "device_transfer.h"
 
 using namespace zoff_test;
@@ -55,7 +55,7 @@ TEST_F(SumPlacesDevice, IsMemoryOfTheDevice)
     self.t.device.direct.slots = nullptr;
 }
 
-// In the stream of what is computed: what is put there behind it finds zeros.
+// In the compute stream: work that is enqueued behind it finds zeros.
 TEST_F(SumPlacesDevice, ZeroesInItsStream)
 {
     char *there = self.there->alloc(100);
@@ -83,7 +83,7 @@ TEST_F(SumPlacesDevice, LooksAtACopy)
     EXPECT_EQ(nullptr, DEVICE.look(&self.t, there, 10, ZOFF_BF16, copy));
 }
 
-// A gradient that is used as it was handed over takes no memory, and its weight does not matter.
+// A gradient that is used in place takes no memory, and its weight does not matter.
 TEST(SumPlacesForm, OfGradientsAsTheyAreTakesNothing)
 {
     small_transfer self;
@@ -98,7 +98,7 @@ TEST(SumPlacesForm, OfGradientsAsTheyAreTakesNothing)
     EXPECT_EQ(1.0, given.weight(&self.t));
 }
 
-// Sums of buckets whose states stay on a device are memory of their own, unless all sums are there.
+// Sums of buckets whose states stay on a device have memory of their own, unless all sums are there.
 TEST(SumPlacesForm, OfSumsTakesFourBytesEach)
 {
     small_transfer self;

@@ -174,7 +174,7 @@ TEST(SumRulesOrdered, PutMovesIntoTheStreamOfADevice)
         EXPECT_EQ(reference::to_bf16(1.001f * (float)(k + 1)), to[k]);
 }
 
-// The first of those whose gradient is not finite, and that counts.
+// The first slice that counts and whose gradient is not finite.
 TEST(SumRulesBlame, FindsTheRankOnlyWhereItsTermsCame)
 {
     for (const zoff_sum_rule *rule : {&ORDERED, &ADDED}) {
@@ -190,7 +190,7 @@ TEST(SumRulesBlame, FindsTheRankOnlyWhereItsTermsCame)
         const zoff_plan_piece own = self.parts.plan.pieces[zoff_zero_plan_own(&self.parts.plan, 0).first_piece];
         const size_t part = zoff_transfer_wire_parts(&self.t, 0)[0] / 4;
         std::vector<float> wire(4 * part, 1.0f);
-        wire[1 * part + 3] = NAN; // has no weight
+        wire[1 * part + 3] = NAN; // it has weight 0
         wire[2 * part + 2] = INFINITY;
         wire[3 * part] = INFINITY;
         const float weights[] = {1, 0, 1, 1};
@@ -203,7 +203,7 @@ TEST(SumRulesBlame, FindsTheRankOnlyWhereItsTermsCame)
         EXPECT_EQ(rule == &ORDERED, vote.rank_is_known);
         EXPECT_EQ(rule == &ORDERED ? 2u : 77u, vote.rank);
         vote.rank_is_known = false;
-        vote.slice = 1; // nothing of it is here
+        vote.slice = 1; // this rank has no part of it
         rule->blame(&self.t, 0, (const char *)wire.data(), weights);
         EXPECT_FALSE(vote.rank_is_known);
         self.t.ranks.part_bytes = self.t.ranks.part_rows = nullptr;

@@ -1,4 +1,4 @@
-// walk_test.cc: a step goes over each bucket once, in an order that follows from where states and gradients are.
+// walk_test.cc: a step visits each bucket once, in an order that depends on where states and gradients are.
 #include "device_transfer.h"
 
 using namespace zoff_test;
@@ -37,7 +37,7 @@ TEST(Walk, AscendsOnTheHost)
     EXPECT_EQ((order{0, 1, 2, 3, 4}), walk(self));
 }
 
-// Gradients of the last layers come down first.
+// Gradients of the last layers come first.
 TEST(Walk, DescendsOverADeviceUnlessTheTrainerAscends)
 {
     device_transfer self;
@@ -70,7 +70,7 @@ TEST(Walk, EndsWithTheBucketsOfTheDevice)
     self.t.device.tier.count = 0;
 }
 
-// They send what they have updated in this order.
+// Ranks send updated weights in this order.
 TEST(Walk, OfSeveralRanksAscends)
 {
     each_rank<device_transfer>(2, [](device_transfer &self, unsigned) {

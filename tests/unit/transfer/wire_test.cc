@@ -1,4 +1,4 @@
-// wire_test.cc: which elements go to other ranks, in which type, and where they are in the part of a rank.
+// wire_test.cc: which elements go to other ranks, in which type, and their place in the part of a rank.
 #include "small_transfer.h"
 
 using namespace zoff_test;
@@ -28,7 +28,7 @@ TEST(WireMeasure, FindsTheWidestElements)
     zoff_transfer_wire_measure(&self.t);
     EXPECT_EQ(2u, self.t.ranks.widest_weight);
     EXPECT_EQ(2u, self.t.ranks.widest_gradient);
-    self.add(8, 1, ZOFF_F32, ZOFF_F32, true); // nobody has its gradient
+    self.add(8, 1, ZOFF_F32, ZOFF_F32, true); // no rank has its gradient
     zoff_transfer_wire_measure(&self.t);
     EXPECT_EQ(4u, self.t.ranks.widest_weight);
     EXPECT_EQ(2u, self.t.ranks.widest_gradient);
@@ -116,7 +116,7 @@ TEST_P(Wire, PartsHaveWhatARankOwns)
     leave(self);
 }
 
-// The rows of the last buckets stay; whoever looks at one again gets the same.
+// The rows of the last buckets stay, so a second call for one of them gets the same.
 TEST_P(Wire, PartsAreRememberedByBucket)
 {
     const auto [ranks, wire] = GetParam();

@@ -1,5 +1,5 @@
-// gather_test.cc: items go to all ranks in one order, whenever their parts are there; a slot is in use until its item has
-// ended.
+// gather_test.cc: items go to all ranks in one order, whenever their parts become available. A slot is in use until its item
+// has ended.
 #include "memory_fault.h"
 #include "thread_ranks.h"
 
@@ -17,7 +17,7 @@ namespace
 enum { RANKS = 3 };
 using list = std::vector<size_t>;
 
-// One rank's end of a gathering. Item i has size_of(i, r) bytes of rank r, each of them value_of(i, r).
+// One rank's end of a gather. Item i has size_of(i, r) bytes of rank r, each of them value_of(i, r).
 struct member {
     member(zoff_comm *comm_, unsigned slots) : comm(comm_), memory(slots)
     {
@@ -36,7 +36,7 @@ struct member {
     member(const member &) = delete;
     static member *self(void *ctx) { return static_cast<member *>(ctx); }
 
-    // Item 4 is nobody's; of item 5 only rank 1 has something.
+    // No rank has a part of item 4; only rank 1 has one of item 5.
     static size_t size_of(size_t item, unsigned rank)
     {
         return item == 4 ? 0 : item == 5 ? (rank == 1 ? 100 : 0) : 3000 * item + rank;
@@ -81,7 +81,7 @@ struct member {
     zoff_comm *comm;
     zoff_gather *gather = nullptr;
     std::vector<std::vector<char>> memory;              // of the slots
-    std::map<size_t, zoff_status> not_begun, not_ended; // what begin or end of an item answers instead
+    std::map<size_t, zoff_status> not_begun, not_ended; // results of begin or end for these items
     list begun, started, asked, ended;
 };
 
@@ -98,7 +98,7 @@ class Gather : public testing::Test
         for (auto &m : members)
             ASSERT_ZOFF_OK(zoff_zero_gather_start(m->gather, item));
     }
-    // Polls of all ranks, so many that what can be done is done.
+    // Poll all ranks until no more can be done.
     std::vector<zoff_status> poll()
     {
         std::vector<zoff_status> last(RANKS);
@@ -109,7 +109,7 @@ class Gather : public testing::Test
         return last;
     }
     thread_ranks ranks{RANKS};
-    std::vector<std::unique_ptr<member>> members; // gone before the ranks are
+    std::vector<std::unique_ptr<member>> members; // destroyed before the ranks
 };
 const std::vector<zoff_status> DONE(RANKS, ZOFF_OK), WAITING(RANKS, ZOFF_PENDING);
 } // namespace
@@ -163,7 +163,7 @@ TEST_F(Gather, WithoutAFreeSlotAnItemIsAskedForAgain)
         EXPECT_EQ((list{1, 2, 5}), m->ended);
 }
 
-// On rank 1 item 1 is not there before item 2 is; no rank starts them in another order.
+// On rank 1, item 1 is available after item 2; no rank starts them in another order.
 TEST_F(Gather, ItemsStartInTheOrderInWhichTheyWereTaken)
 {
     open(3);

@@ -64,7 +64,7 @@ TEST_P(Layout, StreamsStartAtDifferentPages)
 {
     const bool master = GetParam() & 1, m = GetParam() & 2, v = GetParam() & 4;
     for (int k = 4; k <= 32; k++) {
-        // In cache lines, from 2^k bytes of a stream to 8 KiB more, and a few elements beside.
+        // In cache lines, from 2^k bytes of a stream to 8 KiB more, with a few elements beside.
         const size_t from = (size_t{1} << k) / sizeof(float);
         for (size_t more = 0; more <= 8192 / sizeof(float); more += 16)
             ASSERT_NO_FATAL_FAILURE(check(from + more, master, m, v));

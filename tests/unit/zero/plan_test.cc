@@ -76,7 +76,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         EXPECT_LE(chunk.weight_bytes, plan.most.chunk_weights);
         EXPECT_EQ(blocks, chunk.blocks);
         EXPECT_LE(blocks, plan.most.blocks);
-        // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB; masters in front.
+        // Streams follow one another without overlap, on pages, and start at different places of the 32 KiB; masters first.
         std::set<size_t> places;
         size_t end = 0, streams = 0;
         for (size_t s = 0; s < ZOFF_STREAM_COUNT; s++) {
@@ -93,7 +93,7 @@ void check(const std::vector<zoff_plan_tensor> &tensors, const zoff_plan_opts &o
         EXPECT_EQ(streams, places.size());
         EXPECT_EQ((end + 4095) / 4096 * 4096, chunk.bytes);
         EXPECT_EQ(0u, lengths[ZOFF_STREAM_MASTER] ? chunk.starts[ZOFF_STREAM_MASTER] : 0);
-        // A chunk is over a limit only when what has states in it is no more than one unit.
+        // A chunk exceeds a limit only if its parts with states are no more than one unit.
         if (inside > opts.unit) {
             EXPECT_LE(inside, opts.max_chunk_elements);
         }
@@ -286,7 +286,7 @@ TEST(Plan, RanksShareOnePartition)
     }
 }
 
-// One parameter of each set of states that an optimizer has, with and without a master.
+// One parameter for each set of states of an optimizer, with and without a master.
 TEST(Plan, EveryCombinationOfStates)
 {
     for (unsigned states = 0; states < 8; states++) {
@@ -299,12 +299,12 @@ TEST(Plan, EveryCombinationOfStates)
         ASSERT_EQ(1u, made.plan.chunk_count);
         EXPECT_EQ(streams * 65536 * 4, made.plan.state_bytes);
         EXPECT_EQ(streams, zoff_zero_plan_streams(tensors.data()));
-        // 256 KiB a stream: the second and third start 12 KiB further than they could, so that their places differ.
+        // 256 KiB in each stream: the second and third start 12 KiB later than necessary, so that their places differ.
         EXPECT_EQ(streams * 65536 * 4 + (streams ? streams - 1 : 0) * 12288, made.plan.most.chunk_bytes);
     }
 }
 
-// A parameter without states rides along in chunks that are full of others, and takes none of their bytes.
+// A parameter without states is added to chunks that are full of others, and takes none of their bytes.
 TEST(Plan, WhatHasNoStatesTakesNoBytes)
 {
     std::vector<zoff_plan_tensor> tensors = {

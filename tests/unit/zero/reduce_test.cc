@@ -1,5 +1,4 @@
-// reduce_test.cc: gradients go bucket by bucket to the rank that owns their sum: in which order, when, with which weights, and
-// what is asked again.
+// reduce_test.cc: gradients go bucket by bucket to the rank that owns their sum: order, time, weights, and repeated calls.
 #include "comm_fault.h"
 #include "memory_fault.h"
 #include "thread_ranks.h"
@@ -49,7 +48,7 @@ struct member {
     member(const member &) = delete;
     static member *self(void *ctx) { return static_cast<member *>(ctx); }
 
-    // Bucket 1 has nothing of rank 2, bucket 0 nothing of anybody.
+    // Rank 2 has no part of bucket 1, and no rank has one of bucket 0.
     static size_t part_bytes(size_t bucket, unsigned rank)
     {
         return bucket == 0 || (bucket == 1 && rank == 2) ? 0 : 900 * bucket + rank;
@@ -68,7 +67,7 @@ struct member {
         const std::vector<uint32_t> missing(BUCKETS, slices);
         zoff_zero_reduce_begin(reduce, missing.data());
     }
-    // Both slices of a bucket are there.
+    // Both slices of a bucket are complete.
     void complete(size_t bucket)
     {
         for (int slice = 0; slice < 2; slice++)
@@ -104,10 +103,10 @@ struct member {
     zoff_plan plan = {};
     zoff_reduce *reduce = nullptr;
     std::vector<char> memory;
-    std::map<size_t, zoff_status> not_packed, not_summed; // what pack or sum of a bucket answers instead
+    std::map<size_t, zoff_status> not_packed, not_summed; // results of pack or sum for these buckets
     int packs = 0, sums = 0;                              // calls
     list packed, summed;
-    std::vector<float> weights; // that came last
+    std::vector<float> weights; // the last ones
 };
 
 class Reduce : public testing::Test
@@ -135,7 +134,7 @@ class Reduce : public testing::Test
                 m->complete(bucket);
         }
     }
-    // Polls of all ranks, so many that what can be done is done.
+    // Poll all ranks until no more can be done.
     std::vector<zoff_status> poll()
     {
         std::vector<zoff_status> last(RANKS);
@@ -150,7 +149,7 @@ class Reduce : public testing::Test
         for (const auto &m : members)
             EXPECT_EQ(buckets, m->packed) << "rank " << m->comm->rank;
     }
-    // Nothing goes before the micro-batch is closed, and all of it then.
+    // Nothing is sent before the micro-batch is closed, and then everything.
     void expect_all_when_closed()
     {
         poll();
@@ -161,7 +160,7 @@ class Reduce : public testing::Test
         expect_packed({3, 2, 1, 0});
     }
     thread_ranks ranks{RANKS};
-    std::vector<std::unique_ptr<member>> members; // gone before the ranks are
+    std::vector<std::unique_ptr<member>> members; // destroyed before the ranks
 };
 const std::vector<zoff_status> DONE(RANKS, ZOFF_OK);
 } // namespace

@@ -1,4 +1,4 @@
-// kernels_sve_test.cc: the kernels for SVE: vectors of as many as the CPU and the system have made them.
+// kernels_sve_test.cc: the kernels for SVE: vectors of the length that CPU and system provide.
 #include "one_table.h"
 
 #if defined(__aarch64__)

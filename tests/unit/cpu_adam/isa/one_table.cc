@@ -21,7 +21,7 @@ exact::bounded stored(exact::bounded x, zoff_dtype dtype)
 
 void expect_within(float got, exact::bounded want, const char *what, size_t i)
 {
-    const long double slack = 1.0001L; // terms of second order that the bound leaves out
+    const long double slack = 1.0001L; // second-order terms that the bound omits
     EXPECT_LE(fabsl(got - want.x), slack * want.error) << what << "[" << i << "] is " << got << ", not " << (double)want.x;
 }
 
@@ -66,8 +66,8 @@ void expect_nearest(float x, const void *dst, zoff_dtype to, size_t i)
     EXPECT_EQ(std::signbit(x), std::signbit(y));
 }
 
-// All but the first element of a tensor, as if that was another thread's; of one element nothing. Lists leave empty tensors
-// out.
+// All but the first element of a tensor, as if another thread had that one; nothing of a tensor with one element. Lists omit
+// empty tensors.
 void step(const struct zoff_kernels *of, owned_tensor &t, bool stream)
 {
     if (t.count == 0)
@@ -79,7 +79,7 @@ void step(const struct zoff_kernels *of, owned_tensor &t, bool stream)
     of->update(&piece, 1, t.count - 1);
 }
 
-// Ordinary numbers, others at each call.
+// Ordinary numbers, different ones in each call.
 void fill(kernel_data::random_source &random, void *array, zoff_dtype dtype, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -103,7 +103,7 @@ void one_table::TearDown()
         zoff_base_cpu_float_leave(saved);
 }
 
-// Nothing, a part of a vector, whole ones, and one more.
+// No element, a part of a vector, whole vectors, and one element more.
 std::vector<size_t> one_table::lengths() const
 {
     std::vector<size_t> all = {0, 1, width - 1, width, width + 1, 2 * width - 1, 2 * width, 2 * width + 1, 5 * width + 1};
