@@ -1,5 +1,5 @@
-/* aio.h: door of the aio room: bytes between one file and memory. Other rooms of the library come in through the same calls as
- * a program that uses the queue alone, and may set a limit to how long it waits. */
+/* aio.h: the door of the aio room: bytes between one file and memory. Other rooms use the same calls as a program that uses the
+ * queue alone. They may also limit their waits. */
 #ifndef ZOFF_AIO_AIO_H
 #define ZOFF_AIO_AIO_H
 
@@ -8,13 +8,13 @@
 /* Whether a back-end ("io_uring") works here.  @return ERR_UNSUPPORTED with the reason */
 zoff_status zoff_aio_backend_probe(const char *name);
 
-/* zoff_aio_open() on a file that the caller has open as `held`. Symbolic links are not followed, and a file that has taken the
- * name meanwhile is refused. An empty file counts as the caller's own: O_DIRECT is tried by a write. */
+/* Like zoff_aio_open(), on a file that the caller has open as `held`. Symbolic links are not followed, and another file under
+ * the same name is refused. An empty file counts as the caller's own: O_DIRECT is tried by a write. */
 zoff_status zoff_aio_queue_open(const char *path, int held, const zoff_aio_opts *opts, zoff_aio **out);
 
-/* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING when no transfer has completed for so long: what is in
- * flight stays there, tickets stay valid, and the memory is the kernel's. Negative: no limit, as it is at first. The "posix"
- * back-end moves bytes inside of the caller's calls and cannot be limited. */
+/* From now on zoff_aio_wait() and zoff_aio_wait_any() return PENDING if no transfer has completed for this time. Transfers stay
+ * in flight, tickets stay valid, and the kernel may still access the memory. Negative: no limit, which is the default. The
+ * "posix" back-end moves bytes inside the caller's calls and cannot be limited. */
 void zoff_aio_queue_limit(zoff_aio *q, double seconds);
 
 /* Close, as zoff_aio_close() does.  @return false: some transfers are still in flight after the limit. Then nothing was freed,

@@ -53,7 +53,7 @@ void zoff_aio_bounce_release(zoff_aio *q, zoff_aio_piece *piece)
     piece->stage = NULL;
 }
 
-/* Free pieces have no stage, so only those that are out are looked at. */
+/* Free pieces have no stage, so only pieces in flight are examined. */
 static bool edge_is_out(const zoff_aio *q, uint64_t window)
 {
     for (unsigned i = 0; i < q->depth; i++) {
@@ -92,7 +92,7 @@ static void cut_read(zoff_aio *q, zoff_aio_piece *piece, uint64_t offset, size_t
     size_t unit = q->file.unit;
     size_t head = (size_t)(offset % unit);
     size_t bytes = zoff_base_bits_min(q->stages.bytes - head, left);
-    /* Where the address is aligned again after the first unit, what follows needs no copy. */
+    /* If the address is aligned again after the first unit, the rest needs no copy. */
     if (head && ((uintptr_t)piece->user + (unit - head)) % q->file.memory_unit == 0)
         bytes = zoff_base_bits_min(bytes, unit - head);
     take_stage(q, piece);
@@ -125,7 +125,7 @@ bool zoff_aio_bounce_cut(zoff_aio *q, const zoff_aio_request *request, zoff_aio_
     return true;
 }
 
-/* The latest byte that a write of this queue, not done yet, will put into the file. */
+/* The furthest byte that the writes of this queue in flight will put into the file. */
 static uint64_t latest_end(const zoff_aio *q)
 {
     uint64_t end = 0;
@@ -137,7 +137,7 @@ static uint64_t latest_end(const zoff_aio *q)
     return end;
 }
 
-/* Takes the padding of the last unit off the file again. */
+/* Truncate the padding of the last unit off the file. */
 static void trim(const zoff_aio *q, const zoff_aio_piece *piece)
 {
     uint64_t padded_end = piece->window + q->file.unit;

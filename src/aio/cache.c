@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 enum {
-    FOLIO_MOST = 2 << 20, /* bytes that the kernel keeps, and drops, as one */
-    INTERRUPTIONS = 100   /* EINTR in a row that we put up with */
+    FOLIO_MOST = 2 << 20, /* the kernel keeps, and drops, this many bytes as one */
+    INTERRUPTIONS = 100   /* EINTR in a row that are accepted */
 };
 
-/* The kernel tells of a failed write once, and drops what it could not write: whoever waits for it must remember. Other errors
- * are those of a file system that does not know the call. */
+/* The kernel reports a failed write once, and drops its bytes: so the error must be stored. Other errors come from file systems
+ * that do not support the call. */
 static void sync_range(zoff_aio_file *file, zoff_aio_range range, unsigned how)
 {
     int ret = -1;
@@ -44,13 +44,13 @@ static void drop_oldest(zoff_aio_file *file)
     file->behind_count--;
     file->behind_bytes -= range.bytes;
     sync_range(file, range, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    /* Advice: what it comes to is the kernel's business. */
+    /* Advice: the kernel decides what to do with it. */
     (void)posix_fadvise(file->fd, (off_t)from,
                         (off_t)zoff_base_bits_align((size_t)(range.offset + range.bytes - from), FOLIO_MOST),
                         POSIX_FADV_DONTNEED);
 }
 
-/* A range that goes on where the last one ends is one with it. */
+/* Join a range that continues the last one with it. */
 static void remember(zoff_aio_file *file, uint64_t offset, uint64_t bytes)
 {
     zoff_aio_range *last = NULL;

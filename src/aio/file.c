@@ -1,5 +1,5 @@
-/* file.c: opens the file of a queue and finds out what it demands: whether O_DIRECT is real (one transfer is tried, opening
- * alone proves nothing), which alignment, and whether there is room for it. */
+/* file.c: open the file of a queue and find its requirements. Opening with O_DIRECT proves nothing, so one transfer is tried.
+ * Also: which alignment, and whether there is space for the file. */
 #include "file_priv.h"
 
 #include "bits.h"
@@ -20,14 +20,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Kernel interface of statx for direct I/O (Linux 6.1), spelt out so that older headers will do. */
+/* Kernel interface of statx for direct I/O (Linux 6.1), defined here so that older headers suffice. */
 enum {
     DIOALIGN_MASK = 0x2000,
     DIOALIGN_MEMORY_AT = 152, /* u32 in struct statx */
     DIOALIGN_OFFSET_AT = 156,
     UNIT_DEFAULT = 4096,
-    UNIT_LARGEST = 65536, /* file systems whose unit is the page of a 64 KiB-page machine */
-    INTERRUPTIONS = 100   /* EINTR in a row that we put up with */
+    UNIT_LARGEST = 65536, /* for file systems whose unit is the page of a machine with 64 KiB pages */
+    INTERRUPTIONS = 100   /* EINTR in a row that are accepted */
 };
 
 static const struct {
@@ -53,7 +53,7 @@ const char *zoff_aio_file_system(const zoff_aio_file *file, char buffer[32])
     return buffer;
 }
 
-/* Anything else has no offsets to read from, and opening a pipe would wait for its other end. */
+/* Refuse everything else: it has no offsets to read from, and opening a pipe would wait for its other end. */
 static zoff_status check_type(const char *path, const struct stat *st)
 {
     ZOFF_FAIL_IF(S_ISDIR(st->st_mode), ZOFF_ERR_IO, "'%s' is a directory; name a file in it", path);
@@ -62,7 +62,7 @@ static zoff_status check_type(const char *path, const struct stat *st)
     return ZOFF_OK;
 }
 
-/* Asks the kernel for the units of direct I/O. False: it says that there is no direct I/O on this file. */
+/* Ask the kernel for the units of direct I/O.  @return false: it reports no direct I/O on this file */
 static bool ask_units(int fd, size_t *out_unit, size_t *out_memory_unit)
 {
     struct statx sx;
@@ -84,8 +84,8 @@ static bool ask_units(int fd, size_t *out_unit, size_t *out_memory_unit)
     return true;
 }
 
-/* One transfer of one unit at offset 0: 0, or the errno of its failure. A file that is ours and empty has nothing to read, but
- * may be written; one that somebody else made and left empty is only known to be readable at its end. */
+/* Transfer one unit at offset 0.  @return 0, or the errno of the failure. An empty file of our own has nothing to read, so it
+ * is written. An empty file of somebody else is only read, at its end. */
 static int transfer_once(const zoff_aio_file *file, bool blank, char *block)
 {
     ssize_t ret = -1;
@@ -98,7 +98,7 @@ static int transfer_once(const zoff_aio_file *file, bool blank, char *block)
     return error;
 }
 
-/* Finds the units that work. *out_direct: whether any does. */
+/* Find units that work. *out_direct: whether any does. */
 static zoff_status probe(zoff_aio_file *file, bool blank, bool *out_direct)
 {
     char *memory;
@@ -117,7 +117,7 @@ static zoff_status probe(zoff_aio_file *file, bool blank, bool *out_direct)
         error = transfer_once(file, blank, block);
     }
     zoff_base_mem_free(memory);
-    /* A full disk is for whoever writes or reserves to report, with sizes. */
+    /* An error of a full disk is left to the calls that write or reserve: they report sizes. */
     bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
     ZOFF_FAIL_IF(error && error != EINVAL && error != EOPNOTSUPP && !full, ZOFF_ERR_IO, "cannot %s '%s': %s",
                  blank ? "write to" : "read from", file->path, zoff_base_status_errno(error));
@@ -125,7 +125,8 @@ static zoff_status probe(zoff_aio_file *file, bool blank, bool *out_direct)
     return ZOFF_OK;
 }
 
-/* Creates the file where it is not there yet: apart from the opening proper, because only O_EXCL tells whether it was us. */
+/* Create the file if it does not exist. This is separate from opening it, because only O_EXCL tells whether this call has
+ * created it. */
 static zoff_status make_file(const char *path, bool *out_created)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -144,7 +145,7 @@ static zoff_status fail_open(const char *path, int flags)
                                  zoff_base_status_errno(errno));
 }
 
-/* The name may have been given to another file since `held` was opened. */
+/* Another file may have taken the name since `held` was opened. */
 static zoff_status check_same(const zoff_aio_file *file, int held)
 {
     struct stat ours, theirs;
@@ -163,14 +164,14 @@ static bool is_empty(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-/* Opens with O_DIRECT and leaves file->direct false, and no descriptor open, where the file system has none. */
+/* Open with O_DIRECT. If the file system has none, file->direct stays false and no descriptor stays open. */
 static zoff_status open_direct(zoff_aio_file *file, int held, int flags, bool created)
 {
     bool direct = false;
     file->fd = open(file->path, flags | O_DIRECT);
     if (file->fd < 0)
         return errno == EINVAL || errno == EOPNOTSUPP ? ZOFF_OK : fail_open(file->path, flags);
-    /* Not a byte goes to a file before it is known to be the caller's. */
+    /* Write no byte to a file before it is known to be the caller's. */
     zoff_status status = held >= 0 ? check_same(file, held) : ZOFF_OK;
     if (status == ZOFF_OK)
         status = probe(file, created || (held >= 0 && file->writable && is_empty(held)), &direct);
@@ -275,7 +276,7 @@ static void measure(const zoff_aio_file *file, const struct stat *st, uint64_t b
     struct statvfs fs;
     uint64_t held = (uint64_t)st->st_blocks * 512;
     *out_need = bytes > held ? bytes - held : 0;
-    *out_have = UINT64_MAX; /* also where the file system has no limit and says so by having no blocks */
+    *out_have = UINT64_MAX; /* also for a file system without a limit, which reports no blocks */
     if (fstatvfs(file->fd, &fs) == 0 && fs.f_blocks)
         *out_have = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
@@ -290,13 +291,13 @@ zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
         have = zoff_aio_file_end(file);
         return have >= bytes ? ZOFF_OK : no_space(file, bytes - have, 0, "the device");
     }
-    /* Asked first, so that a file too big does not fill the disk of everybody else before it fails. */
+    /* Check this first: a file that is too large must not fill the disk before it fails. */
     measure(file, &st, bytes, &need, &have);
     if (need > have)
         return no_space(file, need, have, zoff_aio_file_system(file, buffer));
     if (!bytes)
         return ZOFF_OK;
-    /* Beyond it the kernel does not only refuse: it sends SIGXFSZ, which ends a process. */
+    /* Beyond the limit the kernel also sends SIGXFSZ, which ends a process. */
     struct rlimit limit;
     ZOFF_FAIL_IF(getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur,
                  ZOFF_ERR_NO_SPACE,
@@ -307,7 +308,7 @@ zoff_status zoff_aio_file_reserve(const zoff_aio_file *file, uint64_t bytes)
     errno = EINTR;
     for (unsigned i = 0; ret != 0 && errno == EINTR && i < INTERRUPTIONS; i++)
         ret = fallocate(file->fd, 0, 0, (off_t)bytes);
-    /* No reservation on this file system: the space was there a moment ago, which is the most that can be known. */
+    /* This file system cannot reserve. There was enough space a moment ago, and more cannot be known. */
     if (ret != 0 && errno == EOPNOTSUPP)
         ret = (uint64_t)st.st_size >= bytes ? 0 : ftruncate(file->fd, (off_t)bytes);
     if (ret == 0)

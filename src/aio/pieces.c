@@ -27,7 +27,7 @@ static void pop_lane(zoff_aio *q, unsigned lane)
         q->lanes[lane].last = ZOFF_AIO_NONE;
 }
 
-/* Cuts the next piece of the oldest request of a lane and hands it over. False: none to cut, or it has to wait. */
+/* Cut the next piece of a lane's oldest request and submit it.  @return false: there is none to cut, or it has to wait */
 static bool start_one(zoff_aio *q, unsigned lane)
 {
     int index = q->lanes[lane].first;
@@ -53,7 +53,7 @@ static bool start_one(zoff_aio *q, unsigned lane)
 
 zoff_status zoff_aio_pieces_feed(zoff_aio *q)
 {
-    /* The direction with fewer pieces out goes first, so that a backlog of one does not hold up the other. */
+    /* The direction with fewer pieces in flight goes first, so that a backlog of one does not delay the other. */
     for (;;) {
         unsigned lane = q->lanes[ZOFF_AIO_WRITES].out < q->lanes[ZOFF_AIO_READS].out ? ZOFF_AIO_WRITES : ZOFF_AIO_READS;
         if (!start_one(q, lane) && !start_one(q, ZOFF_AIO_LANES - 1 - lane))
@@ -72,7 +72,7 @@ static void finish_piece(zoff_aio *q, zoff_aio_piece *piece)
     }
     zoff_aio_cache_moved(&q->file, request->writes, request->offset + (uint64_t)(piece->user - request->address),
                          piece->user_bytes);
-    /* Whoever comes next must not take the file for what was written to it. */
+    /* The next request must not trust the file to hold what was written to it. */
     if (q->file.late_error && request->fault.kind == ZOFF_AIO_FAULT_NONE)
         request->fault = (zoff_aio_fault){.kind = ZOFF_AIO_FAULT_LATE,
                                           .error = q->file.late_error,
@@ -98,7 +98,7 @@ static void fail_piece(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind k
             request->fault.end = end < piece->io.offset + piece->io.bytes ? end : piece->io.offset;
         }
     }
-    /* No more of it is begun. A request that still has something to cut is the oldest of its lane: one is cut at a time. */
+    /* Start no more pieces. Only the oldest request of a lane can have uncut bytes: one is cut at a time. */
     if (request->cut < request->bytes) {
         request->cut = request->bytes;
         pop_lane(q, lane);
@@ -106,7 +106,7 @@ static void fail_piece(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind k
     finish_piece(q, piece);
 }
 
-/* Sends a piece out again, unless it has come to nothing too often. */
+/* Submit a piece again, unless it has failed too often. */
 static void again(zoff_aio *q, zoff_aio_piece *piece, zoff_aio_fault_kind kind, int error)
 {
     if (++piece->retries > ZOFF_AIO_RETRIES_MOST)
@@ -124,7 +124,7 @@ static void advance_piece(zoff_aio *q, zoff_aio_piece *piece)
         finish_piece(q, piece);
 }
 
-/* Bytes from the start of the window that are in the stage or, for a plain piece, of the transfer. */
+/* Bytes from the start of the window that are in the stage; for a plain piece, bytes of the transfer. */
 static size_t have_bytes(const zoff_aio_piece *piece, size_t moved)
 {
     return piece->stage ? (size_t)(piece->io.offset - piece->window) + moved : moved;
@@ -135,15 +135,15 @@ static size_t want_bytes(const zoff_aio_piece *piece)
     return piece->kind == ZOFF_AIO_STAGED && !piece->io.writes ? piece->skip + piece->user_bytes : SIZE_MAX;
 }
 
-/* Fewer bytes than asked for, perhaps none. */
+/* Handle a short transfer, perhaps of no bytes. */
 static void resume(zoff_aio *q, zoff_aio_piece *piece, size_t moved)
 {
     zoff_aio_io *io = &piece->io;
-    if (have_bytes(piece, moved) >= want_bytes(piece)) { /* what is missing is only the rest of the last unit */
+    if (have_bytes(piece, moved) >= want_bytes(piece)) { /* only the rest of the last unit is missing */
         advance_piece(q, piece);
         return;
     }
-    /* No unit of a file ends in its middle but the last one; and 0 is how a file says that it ends. */
+    /* Only the last unit of a file can be partial, and a file reports its end by 0 bytes. */
     bool at_end = !io->writes && (moved == 0 || moved % q->file.unit) && io->offset + moved >= zoff_aio_file_end(&q->file);
     if (at_end && piece->kind == ZOFF_AIO_EDGE_READ) {
         piece->present = have_bytes(piece, moved);
@@ -172,7 +172,7 @@ static void resume(zoff_aio *q, zoff_aio_piece *piece, size_t moved)
 static void judge(zoff_aio *q, zoff_aio_piece *piece, int res)
 {
     res = zoff_aio_result_check(res, piece->io.writes, piece->io.offset, piece->io.bytes);
-    /* ECANCELED: the thread that had begun it has ended since; whoever collects it begins it anew. */
+    /* ECANCELED: the thread that submitted it has ended since; submit it again. */
     if (res == -EAGAIN || res == -EINTR || res == -ECANCELED) {
         again(q, piece, ZOFF_AIO_FAULT_SYSTEM, -res);
     } else if (res < 0) {

@@ -1,5 +1,5 @@
-/* posix.c: the back-end of last resort: pread and pwrite, one transfer at a time, done by whoever reaps. It needs nothing from
- * the kernel that could be forbidden, not even a thread. */
+/* posix.c: the last back-end of the list: pread and pwrite, one transfer at a time, on the thread that reaps. It needs nothing
+ * from the kernel that could be forbidden, not even a thread. */
 #include "backend_priv.h"
 
 #include "mem.h"
@@ -11,7 +11,7 @@
 typedef struct posix {
     int fd;
     unsigned depth;
-    unsigned first, count; /* ring of transfers taken and not begun */
+    unsigned first, count; /* ring of transfers that were taken and not started */
     zoff_aio_io *waiting[];
 } posix;
 
@@ -31,7 +31,7 @@ static void posix_close(void *self, bool inherited)
     zoff_base_mem_free(self);
 }
 
-/* pread and pwrite pin nothing, so there is nothing to save. */
+/* pread and pwrite pin no memory, so registering saves nothing. */
 static zoff_status posix_register_memory(void *self, void *base, size_t bytes, bool *out_registered)
 {
     (void)self;
@@ -53,7 +53,7 @@ static zoff_status posix_submit(void *self)
     return ZOFF_OK;
 }
 
-/* One transfer a call: a caller that pumps between two pieces of arithmetic gets its thread back after one block. */
+/* One transfer per call: a caller that pumps between two pieces of arithmetic gets its thread back after one block. */
 static size_t posix_reap(void *ctx, zoff_aio_done *out, size_t capacity)
 {
     posix *self = ctx;

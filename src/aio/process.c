@@ -1,6 +1,5 @@
-/* process.c: tells a process from the child that it made by fork(): a queue belongs to the one that opened it. Counted by a
- * handler, because asking the kernel at each call would cost a system call. A process made without fork(), by clone() itself,
- * is not noticed. */
+/* process.c: distinguish a process from its children by fork(): a queue belongs to the process that opened it. A handler counts
+ * forks, because asking the kernel at each call would cost a system call. A child made by clone() itself is not noticed. */
 #include "queue_priv.h"
 
 #include <pthread.h>
@@ -8,7 +7,7 @@
 
 static struct {
     pthread_once_t once;
-    atomic_uint count; /* of forks between the first process and this one */
+    atomic_uint count; /* forks between the first process and this one */
 } forks = {.once = PTHREAD_ONCE_INIT};
 
 static void count_fork(void)

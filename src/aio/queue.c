@@ -1,4 +1,4 @@
-/* queue.c: the public calls: a queue is opened and closed, requests come in and get tickets, tickets get their results. */
+/* queue.c: the public calls: open and close a queue, accept requests and return tickets, return the results of tickets. */
 #include "queue_priv.h"
 
 #include "bits.h"
@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    BLOCK_DEFAULT = 2 << 20, /* pieces of 1 MiB keep a disk a little less busy with writes, at twice the CPU */
-    BLOCK_MOST = 1 << 30,    /* the kernel moves a little less than 2 GiB at once, io_uring registers 1 GiB at once */
+    BLOCK_DEFAULT = 2 << 20, /* with pieces of 1 MiB writes keep a disk slightly less busy, at twice the CPU */
+    BLOCK_MOST = 1 << 30,    /* the kernel moves a little less than 2 GiB in one call; io_uring registers 1 GiB at a time */
     DEPTH_DEFAULT = 32,
     DEPTH_MOST = 4096,
     REQUESTS_AT_FIRST = 64
@@ -38,8 +38,8 @@ static zoff_status read_opts(const zoff_aio_opts *opts, zoff_aio_opts *out)
     return ZOFF_OK;
 }
 
-/* New places are free ones with their first generation. It starts at a value of the queue's own, so that the ticket of one
- * queue is not by chance one of another. */
+/* New places are free and have their first generation. It starts at a value of the queue's own, so that a ticket is not valid
+ * for another queue by chance. */
 static zoff_status grow_requests(zoff_aio *q, unsigned count)
 {
     zoff_aio_request *requests;
@@ -105,7 +105,7 @@ free_q:
     return status;
 }
 
-/* The words for a fault: what, where, how much, why, and the way out where there is one. */
+/* The message for a fault: what, where, how much, why, and the remedy if there is one. */
 static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
 {
     const zoff_aio_fault *fault = &request->fault;
@@ -142,7 +142,7 @@ static zoff_status report(const zoff_aio *q, const zoff_aio_request *request)
     return ZOFF_OK;
 }
 
-/* Its ring is shared with the parent, or its threads are there alone; and what is in flight is in flight there. */
+/* The ring is shared with the parent, or the threads exist only there. Transfers in flight belong to the parent. */
 static bool is_inherited(const zoff_aio *q)
 {
     return q->process != zoff_aio_process_number();
@@ -162,10 +162,10 @@ void zoff_aio_queue_limit(zoff_aio *q, double seconds)
     q->limit_seconds = seconds;
 }
 
-/* A stretch of waiting in which no piece completes. */
+/* A wait in which no piece completes. */
 typedef struct stretch {
     uint64_t completed;
-    double until; /* seconds of the clock */
+    double until; /* by the clock, in seconds */
 } stretch;
 
 static stretch begin_stretch(const zoff_aio *q)
@@ -173,7 +173,7 @@ static stretch begin_stretch(const zoff_aio *q)
     return (stretch){.completed = q->counts.completed_pieces, .until = zoff_base_clock_seconds() + q->limit_seconds};
 }
 
-/* Wait until something has completed.  @return PENDING: the limit is over */
+/* Wait until a transfer has completed.  @return PENDING: the limit has passed */
 static zoff_status wait_on(zoff_aio *q, stretch *s)
 {
     double left = -1;
@@ -187,8 +187,8 @@ static zoff_status wait_on(zoff_aio *q, stretch *s)
     return q->backend->wait(q->backend_self, left);
 }
 
-/* Finishes what has been accepted; results that nobody came for are lost, but not failures in silence. False: some of it did
- * not end in time. */
+/* Finish all accepted requests. Results that nobody asks for are dropped, but a failure is reported.  @return false: some did
+ * not end in time */
 static bool finish(zoff_aio *q)
 {
     stretch s = begin_stretch(q);
@@ -261,7 +261,7 @@ static uint64_t make_ticket(const zoff_aio *q, int index)
     return (uint64_t)q->requests[index].generation << 32 | (uint32_t)(index + 1);
 }
 
-/* A request of 0 bytes is done as soon as it is made. */
+/* A request of 0 bytes completes at once. */
 static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t bytes, void *address, uint64_t *out_ticket)
 {
     const char *verb = writes ? "write" : "read";
@@ -297,7 +297,7 @@ static zoff_status accept(zoff_aio *q, bool writes, uint64_t offset, size_t byte
     else
         q->requests[q->lanes[lane].last].next = index;
     q->lanes[lane].last = index;
-    (void)zoff_aio_pieces_feed(q); /* the request is accepted; what fails from here on is its result */
+    (void)zoff_aio_pieces_feed(q); /* the request is accepted, so an error becomes its result */
     return ZOFF_OK;
 }
 
@@ -308,10 +308,10 @@ zoff_status zoff_aio_read(zoff_aio *q, uint64_t offset, size_t bytes, void *dst,
 
 zoff_status zoff_aio_write(zoff_aio *q, uint64_t offset, size_t bytes, const void *src, uint64_t *out_ticket)
 {
-    return accept(q, true, offset, bytes, (void *)(uintptr_t)src, out_ticket); /* nothing writes to it: see bounce.c */
+    return accept(q, true, offset, bytes, (void *)(uintptr_t)src, out_ticket); /* the memory is only read: see bounce.c */
 }
 
-/* The request of a ticket; NULL, with the error told, for a ticket that is stale or of somebody else. */
+/* The request of a ticket.  @return NULL, with an error, for a ticket that is stale or belongs to another queue */
 static zoff_aio_request *find(zoff_aio *q, uint64_t ticket)
 {
     uint32_t place = (uint32_t)ticket;
@@ -328,7 +328,7 @@ static zoff_aio_request *find(zoff_aio *q, uint64_t ticket)
     return NULL;
 }
 
-/* Gives the result of a finished request and its place to the next one. */
+/* Return the result of a finished request, and free its place. */
 static zoff_status end_ticket(zoff_aio *q, zoff_aio_request *request)
 {
     zoff_status result = report(q, request);

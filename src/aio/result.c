@@ -1,4 +1,4 @@
-/* result.c: the point that every result passes; see backend_priv.h for why it is alone in its file. */
+/* result.c: the function that every result passes; backend_priv.h says why it has a file of its own. */
 #include "backend_priv.h"
 
 int zoff_aio_result_check(int res, bool writes, uint64_t offset, size_t bytes)

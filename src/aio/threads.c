@@ -22,7 +22,7 @@
 
 enum { THREADS_MOST = 8 };
 
-/* One place of each list. */
+/* One entry of each list. */
 typedef struct place {
     zoff_aio_io *taken, *todo;
     zoff_aio_done done;
@@ -32,18 +32,18 @@ typedef struct threads {
     int fd;
     unsigned depth;
     /* Only the caller uses these: */
-    unsigned out; /* taken and not handed back */
+    unsigned out; /* taken and not returned */
     unsigned taken_count;
-    /* Under the lock: */
+    /* The lock guards these: */
     pthread_mutex_t lock;
     pthread_cond_t work, finished;
     bool stopping, caller_waits;
     unsigned idle;                   /* threads that wait for work */
-    unsigned todo_first, todo_count; /* a ring: first come, first served */
+    unsigned todo_first, todo_count; /* a ring, first in, first out */
     atomic_uint done_count;          /* a stack; also read without the lock */
     unsigned thread_count;
     pthread_t threads[THREADS_MOST];
-    place places[]; /* depth of them */
+    place places[]; /* `depth` of them */
 } threads;
 
 static int move(int fd, const zoff_aio_io *io)
@@ -79,7 +79,7 @@ static void *help(void *ctx)
     return NULL;
 }
 
-/* As many as the system gives. Signals are for the threads of the program: ours take none. */
+/* Start as many as the system allows. Block all signals: they are for the program's threads. */
 static int start_threads(threads *self, unsigned wanted)
 {
     sigset_t all, before;
@@ -102,7 +102,7 @@ static zoff_status threads_open(int fd, unsigned depth, void **out_self)
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *self + depth * sizeof self->places[0], "the threads of an I/O queue", &self));
     self->fd = fd;
     self->depth = depth;
-    /* None of them can fail with these attributes. */
+    /* With these attributes none of them can fail. */
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->work, NULL);
     pthread_condattr_t monotonic;
@@ -128,7 +128,7 @@ static zoff_status threads_open(int fd, unsigned depth, void **out_self)
 static void threads_close(void *ctx, bool inherited)
 {
     threads *self = ctx;
-    /* A child of fork() has a copy of the lists and none of the threads. Whoever held the lock then holds it in the copy. */
+    /* A child of fork() has a copy of the lists and no threads. If a thread held the lock, it stays held in the copy. */
     if (!inherited) {
         pthread_mutex_lock(&self->lock);
         self->stopping = true;
@@ -143,7 +143,7 @@ static void threads_close(void *ctx, bool inherited)
     zoff_base_mem_free(self);
 }
 
-/* pread and pwrite pin nothing, so there is nothing to save. */
+/* pread and pwrite pin no memory, so registering saves nothing. */
 static zoff_status threads_register_memory(void *self, void *base, size_t bytes, bool *out_registered)
 {
     (void)self;
@@ -168,7 +168,7 @@ static zoff_status threads_submit(void *ctx)
     pthread_mutex_lock(&self->lock);
     for (unsigned i = 0; i < self->taken_count; i++)
         self->places[(self->todo_first + self->todo_count++) % self->depth].todo = self->places[i].taken;
-    /* A thread that is not idle looks for more before it waits. */
+    /* A busy thread checks for more work before it waits. */
     for (size_t i = zoff_base_bits_min(self->taken_count, self->idle); i > 0; i--)
         pthread_cond_signal(&self->work);
     pthread_mutex_unlock(&self->lock);

@@ -32,16 +32,16 @@
 enum {
     ROUNDS = 3,
     EXTENT_MOST = 256 << 20,
-    MEMORY_SHARE = 8, /* of what this process may still take, one part in so many */
+    MEMORY_SHARE = 8, /* use one part in this many of the memory that the process may still take */
     TURN_WAIT_NS = 10000000
 };
 
 static const double SECONDS_DEFAULT = 2, SECONDS_MOST = 60;
-static const double FILL_SHARE = 0.25; /* of the seconds, at most, go into the first writing */
+static const double FILL_SHARE = 0.25; /* of the seconds: at most this share goes into the first writing */
 static const double NEAR_BEST = 0.97;
-static const double SAMPLE_SHARE = 0.9; /* of the time that a sample has: the end of it is a guess */
+static const double SAMPLE_SHARE = 0.9; /* of the time of a sample: its end cannot be predicted exactly */
 
-/* From the fewest bytes in flight up; of equals the one with fewer requests. */
+/* Sorted by bytes in flight; for equal bytes fewer requests come first. */
 static const zoff_aio_tune_way WAYS[] = {{512 << 10, 8, true, true}, {1 << 20, 8, true, true},    {512 << 10, 16, true, true},
                                          {1 << 20, 16, true, true},  {512 << 10, 32, true, true}, {4 << 20, 8, true, true},
                                          {1 << 20, 32, true, true},  {4 << 20, 16, true, true},   {4 << 20, 32, true, true}};
@@ -81,8 +81,8 @@ static zoff_status read_opts(const zoff_aio_tune_opts *opts, zoff_aio_tune_opts 
 
 /* ---- the scratch file ---- */
 
-/* In a folder of its own, which nobody else can put anything into; gone from there as soon as it is open, so that it is gone
- * for good however we end. */
+/* Create the file in a folder of its own, to which nobody else can add anything. Remove it as soon as it is open, so that it is
+ * gone however the process ends. */
 static zoff_status open_scratch(const char *folder, const zoff_aio_tune_opts *opts, zoff_aio **out)
 {
     static const char NAME[] = "zoff-aio-tune-XXXXXX/file";
@@ -114,7 +114,7 @@ static zoff_status open_scratch(const char *folder, const zoff_aio_tune_opts *op
     return status;
 }
 
-/* As many bytes as there may be, at most a half of what is free. */
+/* Reserve as many bytes as allowed, at most half of the free space. */
 static zoff_status reserve(const char *folder, zoff_aio_tuner *t)
 {
     struct statvfs fs;
@@ -134,7 +134,7 @@ static zoff_status reserve(const char *folder, zoff_aio_tuner *t)
     return status;
 }
 
-/* Write the file once. Where the time does not suffice for all of it, what has been written is enough. */
+/* Write the file once. If the time is too short for all of it, the written part is used. */
 static zoff_status fill(zoff_aio_tuner *t, double seconds)
 {
     static const zoff_aio_tune_way WAY = {1 << 20, ZOFF_AIO_TUNE_EXTENT_LEAST >> 20, false, true};
@@ -152,7 +152,7 @@ static zoff_status fill(zoff_aio_tuner *t, double seconds)
 
 /* ---- measuring ---- */
 
-/* Not zeros, and not the same in any two places: some disks take less time for such. */
+/* Fill with bytes that differ everywhere: some disks are faster for zeros or repeated data. */
 static void make_noise(char *memory, size_t bytes)
 {
     uint64_t state = 0x9E3779B97F4A7C15u;
@@ -164,7 +164,7 @@ static void make_noise(char *memory, size_t bytes)
     }
 }
 
-/* Whether a sample of so many seconds is more than the first requests of this way, in memory that there is. */
+/* Whether a sample of this length is longer than the first requests of this way, in the available memory. */
 static bool can_try(const zoff_aio_tuner *t, const zoff_aio_tune_way *way, double seconds)
 {
     double in_flight = (double)way->block * way->depth;
@@ -175,13 +175,13 @@ static zoff_status run_rounds(zoff_aio_tuner *t, double seconds, double deadline
 {
     double rate;
     bool tried[WAY_COUNT];
-    ZOFF_TRY(
-        zoff_aio_tune_run(t, WAYS, seconds, 0, &rate, NULL)); /* the first is slower than the rest; only the rate is used */
+    ZOFF_TRY(zoff_aio_tune_run(t, WAYS, seconds, 0, &rate,
+                               NULL)); /* the first sample is slower than the others, so only its rate is used */
     for (unsigned i = 0; i < WAY_COUNT; i++)
         tried[i] = can_try(t, &WAYS[i], seconds);
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < WAY_COUNT; i++) {
-            /* Even when nothing is left, one result there must be. */
+            /* There must be one result, even if no time is left. */
             if (!tried[i] || (found[0].count && zoff_base_clock_seconds() + seconds > deadline))
                 continue;
             ZOFF_TRY(zoff_aio_tune_run(t, &WAYS[i], seconds, 0, &found[i].values[found[i].count], NULL));
@@ -248,7 +248,7 @@ static zoff_status measure(const char *folder, zoff_aio_tuner *t, double seconds
     out->seconds = zoff_base_clock_seconds() - start;
 
 free_memory:
-    /* The queue may have some of it in flight after a failure, and the kernel has it registered. */
+    /* After a failure some of it may be in flight, and the kernel has it registered. */
     zoff_base_status_save(&saved);
     zoff_aio_close(t->q);
     zoff_base_status_restore(&saved);
@@ -259,8 +259,9 @@ free_memory:
 
 /* ---- the call ---- */
 
-/* Ranks come here all at once; the first measures, the others find its result. They wait for it as long as it may take on a
- * slow disk, but not for ever: who stopped holding the lock stops nobody. Where a file system has no locks, nobody waits. */
+/* All ranks come here at once: the first one measures, and the others find its result. They wait for it as long as it may take
+ * on a slow disk, and no longer: a process that is stopped with the lock blocks nobody. On a file system without locks nobody
+ * waits. */
 static zoff_status lock_folder(const char *folder, double seconds, int *out_fd)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -20,7 +20,7 @@ enum { TEXT_BYTES = 1024, FILE_MOST = 65536 };
 
 #define RATE_MOST 1e15
 
-/* Keys that begin with "_" are remarks to the reader of configurations. */
+/* Keys that begin with "_" are remarks for readers of configurations. */
 static size_t print(const zoff_aio_tune_result *result, char *dst, size_t dst_bytes)
 {
     int length = snprintf(dst, dst_bytes,
@@ -117,7 +117,7 @@ bool zoff_aio_tune_keep_load(const char *folder, zoff_aio_tune_result *io)
     struct stat st;
     if (join(folder, ZOFF_AIO_TUNE_FILE, &path) < 0)
         return false;
-    /* Not blocking, so that a pipe of that name is not waited for. */
+    /* Do not block: the name may be that of a pipe. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     zoff_base_mem_free(path);
     if (fd < 0)
@@ -131,7 +131,7 @@ bool zoff_aio_tune_keep_load(const char *folder, zoff_aio_tune_result *io)
     return found;
 }
 
-/* Under another name first, so that nobody ever reads a half of it. 0, or an errno. */
+/* Write under another name first, so that nobody ever reads half of it.  @return 0, or an errno */
 static int replace(const char *path, char *temporary, const char *text, size_t bytes)
 {
     int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */

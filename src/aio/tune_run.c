@@ -1,4 +1,4 @@
-/* tune_run.c: one sample: blocks are kept in flight for a while, and the time until the last one is back is taken. */
+/* tune_run.c: one sample: keep blocks in flight for a while, and measure the time until the last one completes. */
 #include "tune_priv.h"
 
 #include "clock.h"
@@ -18,7 +18,7 @@ typedef struct sample {
     slot slots[ZOFF_AIO_TUNE_DEPTH_MOST];
 } sample;
 
-/* Each direction walks through the file; they begin half of it apart. */
+/* Each direction walks through the file; they start half of it apart. */
 static uint64_t next_offset(uint64_t *at, uint64_t extent, size_t block)
 {
     uint64_t offset = *at + block <= extent ? *at : 0;
@@ -41,7 +41,7 @@ static zoff_status begin(sample *s, unsigned i)
     return ZOFF_OK;
 }
 
-/* So that what is in flight comes back when the time is over. */
+/* Early enough that transfers in flight complete in time. */
 static bool is_over(const sample *s)
 {
     const size_t block = s->way->block;
@@ -51,7 +51,7 @@ static bool is_over(const sample *s)
     return s->begun >= s->way->depth * block && zoff_base_clock_seconds() - s->start + in_flight >= s->seconds;
 }
 
-/* Look at each place once: what is back, and what goes out. */
+/* Visit each place once: collect what has completed, submit the next. */
 static zoff_status turn(sample *s, bool *out_busy)
 {
     *out_busy = false;

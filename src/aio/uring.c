@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 enum {
-    REGISTER_SHIFT = 30,   /* the kernel takes at most 1 GiB per registered buffer */
-    REFUSALS_BORNE = 2000, /* times in a row, 1 ms apart, that the kernel may lack the memory for a request */
+    REGISTER_SHIFT = 30,   /* the kernel accepts at most 1 GiB in a registered buffer */
+    REFUSALS_BORNE = 2000, /* times in a row, 1 ms apart, that the kernel may lack memory for a request */
     REFUSAL_WAIT_NS = 1000000
 };
 
@@ -29,16 +29,16 @@ typedef struct uring {
     struct io_uring ring;
     int fd;
     bool file_known; /* registered as file 0 of the ring */
-    char *base;      /* memory that is registered, in buffers of 1 GiB; NULL when none is */
+    char *base;      /* registered memory, in buffers of 1 GiB; NULL: none */
     size_t bytes;
-    unsigned out;      /* taken and not handed back, refused ones included */
+    unsigned out;      /* taken and not returned, refused ones included */
     unsigned refusals; /* in a row */
     unsigned refused_count;
     int refused_res;
-    zoff_aio_io *refused[]; /* taken, but the kernel would not begin them; depth of them */
+    zoff_aio_io *refused[]; /* taken, but the kernel did not start them; `depth` of them */
 } uring;
 
-/* 0, 1 or 2, and -1 where the kernel does not have the switch. */
+/* The value 0, 1 or 2; -1 if the kernel does not have the switch. */
 static int read_sysctl(void)
 {
     char text[8] = "";
@@ -50,7 +50,7 @@ static int read_sysctl(void)
     return ret > 0 && text[0] >= '0' && text[0] <= '2' ? text[0] - '0' : -1;
 }
 
-/* The same errno has several causes, and each has another way out. */
+/* One errno has several causes, each with its own remedy. */
 static zoff_status fail_setup(int error)
 {
     int disabled = read_sysctl();
@@ -97,7 +97,7 @@ static zoff_status check_operations(struct io_uring *ring)
     return ZOFF_OK;
 }
 
-/* From the best ring down to the one that every kernel knows. */
+/* Try the best ring first, and last the one that every kernel supports. */
 static int set_up(unsigned depth, struct io_uring *ring)
 {
     static const unsigned LADDER[] = {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL, 0};
@@ -119,7 +119,8 @@ static zoff_status uring_open(int fd, unsigned depth, void **out_self)
     }
     ZOFF_TRY_OR(exit_ring, check_operations(&self->ring));
     self->fd = fd;
-    self->file_known = io_uring_register_files(&self->ring, &fd, 1) == 0; /* else each request looks the file up: no matter */
+    self->file_known =
+        io_uring_register_files(&self->ring, &fd, 1) == 0; /* otherwise each request looks the file up, which costs little */
     *out_self = self;
     return ZOFF_OK;
 
@@ -133,8 +134,8 @@ free_self:
 static void uring_close(void *ctx, bool inherited)
 {
     uring *self = ctx;
-    /* The ring itself is torn down later, by the kernel; these are let go of now, so that the file system can be unmounted and
-     * the memory reused. A child of fork() shares the ring with its parent, who goes on using them. */
+    /* The kernel tears the ring down later. Free these now, so that the file system can be unmounted and the memory reused. A
+     * child of fork() shares the ring with its parent, which still uses them. */
     if (self->base && !inherited)
         io_uring_unregister_buffers(&self->ring);
     if (self->file_known && !inherited)
@@ -143,7 +144,7 @@ static void uring_close(void *ctx, bool inherited)
     zoff_base_mem_free(self);
 }
 
-/* The limit may be raised up to its hard part by anybody; it is put back once the memory is pinned. */
+/* Anybody may raise the soft limit up to the hard one. Restore it when the memory is pinned. */
 static int register_buffers(uring *self, const struct iovec *buffers, unsigned count)
 {
     struct rlimit limit;
@@ -196,7 +197,7 @@ static zoff_status uring_register_memory(void *ctx, void *base, size_t bytes, bo
     return ZOFF_OK;
 }
 
-/* The registered buffer that holds all of a transfer, or -1. A transfer over the seam of two goes unregistered. */
+/* The registered buffer that contains the whole transfer; -1: none, for example if it crosses from one buffer to the next. */
 static int find_buffer(const uring *self, const zoff_aio_io *io)
 {
     size_t from = (size_t)((uintptr_t)io->address - (uintptr_t)self->base);
@@ -208,7 +209,7 @@ static int find_buffer(const uring *self, const zoff_aio_io *io)
 static void uring_start(void *ctx, zoff_aio_io *io)
 {
     uring *self = ctx;
-    /* The ring has at least `depth` entries and the queue keeps at most `depth` transfers out: there is always one. */
+    /* There is always an entry: the ring has at least `depth`, and at most `depth` transfers are in flight. */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&self->ring);
     int fd = self->file_known ? 0 : self->fd;
     int buffer = find_buffer(self, io);
@@ -227,7 +228,7 @@ static void uring_start(void *ctx, zoff_aio_io *io)
     self->out++;
 }
 
-/* The kernel would not take them: take them out of the ring, for reap() to hand back. It looks at the ring only inside
+/* The kernel did not accept them: take them out of the ring, for reap() to return. The kernel reads the ring only inside
  * io_uring_enter(), so the tail may be moved back here. */
 static zoff_status withdraw(uring *self, int error)
 {
@@ -305,7 +306,7 @@ static zoff_status uring_wait(void *ctx, double seconds)
         return ZOFF_OK;
     int ret = submit_and_wait(self, seconds);
     zoff_status status = judge(self, ret);
-    /* Completions also come without io_uring_enter(), only later; so wait a little and look. */
+    /* Completions also arrive without io_uring_enter(), only later: wait a little and check. */
     if (ret < 0 && ret != -EINTR && !self->refused_count)
         nanosleep(&(struct timespec){.tv_nsec = REFUSAL_WAIT_NS}, NULL);
     return status;

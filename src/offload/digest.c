@@ -1,5 +1,5 @@
-/* digest.c: XXH3 over blocks, shared out over the team. XXH3 is fast enough to be no more than a second reading of what the
- * update reads anyway; it finds what disks and cables do, not what somebody does on purpose. */
+/* digest.c: XXH3 over blocks, divided among the team. XXH3 costs little more than reading once more what the update reads
+ * anyway. It finds errors of disks and cables, not deliberate changes. */
 #include "digest_priv.h"
 
 #include "bits.h"
@@ -8,17 +8,18 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SHARED_FROM = 8 }; /* blocks: below that a team costs more than it saves */
+enum { SHARED_FROM = 8 }; /* with fewer blocks a team costs more than it saves */
 
 typedef struct work {
     zoff_digest *digest;
     const char *base;
-    unsigned arrays;   /* blocks of others are passed over */
+    unsigned arrays;   /* blocks of other arrays are skipped */
     size_t first, end; /* blocks */
 } work;
 
-/* xxHash chooses its vectors at run time where the distribution built it so. Debian and Ubuntu do in the shared library only: a
- * program that links libzoff.a and libxxhash.a must find no missing symbol, and has the same hashes from narrower vectors. */
+/* xxHash chooses its vector width at run time if the distribution built it so. Debian and Ubuntu do that in the shared library
+ * only. A program that links libzoff.a and libxxhash.a must find every symbol; it computes the same hashes with narrower
+ * vectors. */
 #ifdef ZOFF_HAVE_XXH_DISPATCH
 extern XXH64_hash_t XXH3_64bits_dispatch(const void *input, size_t bytes) __attribute__((weak));
 #endif
@@ -113,7 +114,7 @@ void zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base,
                              uint64_t out[ZOFF_STORE_ARRAYS])
 {
     work w = {.digest = d, .base = base, .arrays = arrays, .end = d->block_ends[ZOFF_STORE_ARRAYS - 1]};
-    hash(&w, threads); /* all arrays at once: a team is woken once */
+    hash(&w, threads); /* all arrays at once, so that a team is woken once */
     for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
         const size_t first = begin_of(d->block_ends, array), blocks = d->block_ends[array] - first;
         if (arrays >> array & 1)

@@ -1,33 +1,33 @@
-/* digest_priv.h: the checksums of the arrays of a chunk, by which each is known again when it comes back from a file. Private
- * to the offload room. */
+/* digest_priv.h: the checksums of a chunk's arrays, which verify them when they come back from a file. Private to the offload
+ * room. */
 #ifndef ZOFF_OFFLOAD_DIGEST_PRIV_H
 #define ZOFF_OFFLOAD_DIGEST_PRIV_H
 
 #include "offload.h"
 
-/* Blocks that are hashed each for itself, so that a team can share them, and each while it is still in a cache. */
+/* Bytes of a block. Blocks are hashed one by one, so that a team can share them, and each is hashed while it is in a cache. */
 enum { ZOFF_DIGEST_BLOCK = 64 << 10 };
 
-/* The blocks of one chunk, hashed in any order. Each array begins with a block of its own. */
+/* The blocks of one chunk, hashed in any order. Each array starts a new block. */
 typedef struct zoff_digest {
     uint64_t *hashes;
     bool *done;                           /* of each block */
     size_t room;                          /* blocks */
-    size_t ends[ZOFF_STORE_ARRAYS];       /* of the arrays, in bytes: each begins where the one before it ends */
-    size_t block_ends[ZOFF_STORE_ARRAYS]; /* likewise in blocks */
+    size_t ends[ZOFF_STORE_ARRAYS];       /* of the arrays, in bytes: each begins at the end of the one before it */
+    size_t block_ends[ZOFF_STORE_ARRAYS]; /* of the arrays, in blocks */
 } zoff_digest;
 
-/* How many blocks the arrays of `bytes` have together, at most. */
+/* The most blocks that the arrays of a chunk of `bytes` can have together. */
 size_t zoff_offload_digest_room(size_t bytes);
 
-/* Begin anew with a chunk whose arrays end there. */
+/* Start again with a chunk whose arrays have these ends. */
 void zoff_offload_digest_begin(zoff_digest *d, const size_t ends[ZOFF_STORE_ARRAYS]);
 
-/* Hash those blocks of the chunk at `base` that lie in its bytes [from, to) as a whole and are not hashed yet. */
+/* Hash the blocks of the chunk at `base` that lie completely in its bytes [from, to) and are not hashed yet. */
 void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base, size_t from, size_t to);
 
-/* Hash what is left of some arrays (bit k: array k), and write their checksums: XXH3-64 over the XXH3-64 of an array's blocks,
- * the same for any number of threads and in any order. Other elements of `out` stay as they are. */
+/* Hash the remaining blocks of some arrays (bit k: array k), and write their checksums: XXH3-64 over the XXH3-64 of an array's
+ * blocks. They do not depend on the number of threads or the order. Other elements of `out` stay unchanged. */
 void zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
                              uint64_t out[ZOFF_STORE_ARRAYS]);
 

@@ -1,4 +1,4 @@
-/* host.c: the tier that keeps all chunks in DRAM, in one mapping. Borrowing is free and nothing ever moves. */
+/* host.c: the tier that holds all chunks in DRAM, in one mapping. Borrowing costs nothing, and chunks never move. */
 #include "store_priv.h"
 
 #include "mem.h"
@@ -21,7 +21,7 @@ static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
         h->offsets[i] = total;
         total += opts->chunks[i].bytes;
     }
-    /* Pages belong to the node of the thread that touches them first: fill() does, with the shares of the update. */
+    /* Pages belong to the node of the thread that touches them first. fill() touches them with the shares of the update. */
     ZOFF_TRY_OR(free_store,
                 zoff_base_map_alloc(total, opts->what ? opts->what : "the chunks", ZOFF_MAP_FIRST_TOUCH, &h->store.map));
     for (size_t i = 0; i < opts->chunk_count; i++)

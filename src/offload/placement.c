@@ -1,13 +1,13 @@
-/* placement.c: how large chunks are when states are streamed through a budget of DRAM, and which of them stay there. */
+/* placement.c: the size of chunks when states are streamed through a budget of DRAM, and which of them stay there. */
 #include "offload.h"
 
 #include "bits.h"
 
 enum {
     MIB = 1 << 20,
-    LARGEST = 48 * MIB, /* more does not make a disk faster, and the first read and the last write are not hidden */
-    SMALLEST = 4 * MIB, /* less costs requests; a budget may force less */
-    CHUNKS_WANTED = 40  /* so that the first read and the last write are small against the step */
+    LARGEST = 48 * MIB, /* larger chunks are not faster on a disk, and expose more of the first read and the last write */
+    SMALLEST = 4 * MIB, /* smaller ones cost more requests; a budget may force them */
+    CHUNKS_WANTED = 40  /* enough that the first read and the last write are small beside the step */
 };
 
 static const double ABOUT_THE_SAME = 0.75; /* of the fastest */
@@ -43,7 +43,7 @@ void zoff_offload_placement_shares(double *rates, size_t count)
         rates[i] /= sum;
 }
 
-/* Place k of n goes to a resident where floor(k * residents / n) grows. */
+/* Position k of n is a resident if floor(k * residents / n) is larger than at the position before. */
 bool zoff_offload_placement_resident(size_t chunk, size_t residents, size_t count)
 {
     return (uint64_t)(chunk + 1) * residents / count != (uint64_t)chunk * residents / count;

@@ -1,4 +1,4 @@
-/* store.c: fetch and flush a chunk, whatever its tier. */
+/* store.c: calls on a store of any tier. */
 #include "store_priv.h"
 
 #include "try.h"
@@ -97,7 +97,7 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only)
 
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
 {
-    /* The one place: nothing is recorded that may not be there. */
+    /* The only check before a record: nothing may be recorded that is not in the files. */
     ZOFF_TRY(store->ops->commits.settled(store));
     return store->ops->commits.commit(store, t);
 }

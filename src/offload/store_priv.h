@@ -1,4 +1,4 @@
-/* store_priv.h: the table that a tier fills. One file a tier: host.c, swap.c. */
+/* store_priv.h: the table that a tier fills. One file for each tier: host.c, swap.c. */
 #ifndef ZOFF_OFFLOAD_STORE_PRIV_H
 #define ZOFF_OFFLOAD_STORE_PRIV_H
 
@@ -22,7 +22,7 @@ typedef struct zoff_store_ops {
     zoff_status (*check)(zoff_store *store, size_t chunk);
     zoff_status (*ahead)(zoff_store *store, size_t chunk);
     void (*drop)(zoff_store *store, size_t chunk);
-    void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: of no use */
+    void (*settle)(zoff_store *store, size_t chunk, size_t from, size_t to); /* NULL: not useful for this tier */
     zoff_status (*flush)(zoff_store *store, size_t chunk);
     zoff_status (*keep)(zoff_store *store, size_t chunk, unsigned changed);
     void (*release)(zoff_store *store, size_t chunk);
@@ -42,8 +42,8 @@ struct zoff_store {
     bool can_rollback, reopened, wants_settle, overlaps;
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
-    size_t unproven;  /* chunks that were written before a flush that failed, and not again since */
-    zoff_map map;     /* all chunks, or the slots and the residents */
+    size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
+    zoff_map map;     /* all chunks; or the slots and the residents */
 };
 
 extern const zoff_store_ops zoff_offload_host_ops;

@@ -1,20 +1,20 @@
-/* swap.c: the tier that keeps chunks in files and streams them through a ring of slots in DRAM: reads ahead of the caller,
- * writes behind it.
+/* swap.c: the tier that stores chunks in files and streams them through a ring of slots in DRAM. It reads ahead of the caller
+ * and writes in the background.
  *
  *      FREE -- read --> READING -- fetch, done --> LENT -- flush --> WRITING -- done --> FREE
  *       ^                                           |                  |
  *       +----------------- release -----------------+                  +-- failed --> DIRTY -- retry --> WRITING
  *
- *      LENT -- keep --> KEPT -- fetch --> LENT; or, its slot being wanted, FREE
- *      LENT -- keep, changed --> DIRTY -- fetch --> LENT; or, its slot being wanted or by drain, WRITING --> KEPT
+ *      LENT -- keep --> KEPT -- fetch --> LENT; or, if its slot is needed, FREE
+ *      LENT -- keep, changed --> DIRTY -- fetch --> LENT; or, if its slot is needed or by drain, WRITING --> KEPT
  *
- * A slot holds the arrays of its chunk that were asked for. A fetch of others reads them to the same slot: KEPT and DIRTY
- * become READING, and what a DIRTY one holds is put off again if that read fails.
+ * A slot holds the requested arrays of its chunk. A fetch of other arrays reads them into the same slot: KEPT and DIRTY become
+ * READING. If the read fails, the content of a DIRTY slot is put off again.
  *
- * The memory it takes is that of the slots, whatever the size of the model, and of the chunks that stay in DRAM, residents,
- * where the budget has room for some. A resident has a home of its own, and is written only where files are to persist: then
- * through, each time it is flushed. Each chunk lies in one file. An array that was never flushed is still as it was filled:
- * only its front is read, the rest is zero.
+ * The tier takes memory for the slots, for any size of the model. If the budget has room, it also takes memory for residents:
+ * chunks that stay in DRAM. A resident has memory of its own, its home. It is written only if files persist, and then at each
+ * flush. Each chunk lies in one file. An array that was never flushed still has its initial content: only its front is read,
+ * the rest is zero.
  *
  * A flush computes a checksum of each array. A fetch compares it with the bytes that were read, before it lends them. */
 #include "swap_priv.h"

@@ -1,4 +1,4 @@
-/* swap_drive.c: flushes of a drive, and a record in doubt that is erased before what it names is overwritten. */
+/* swap_drive.c: flush a drive, and erase a record in doubt before the bytes that it names are overwritten. */
 #include "swap_priv.h"
 
 #include "try.h"
@@ -16,8 +16,8 @@ zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_s
     return ZOFF_OK;
 }
 
-/* The places that a record in doubt names are those that will be written next: a process that died then would leave a record
- * of things that are not there. */
+/* Erase a record in doubt. The next writes go to the places that it names. If the process died then, the record would name
+ * bytes that are not there. */
 zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s)
 {
     for (size_t i = 0; s->record.in_doubt && i < s->file_count; i++) {
@@ -28,7 +28,7 @@ zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Bytes into all files by all runs. */
+/* Bytes that all runs have written to all files. */
 uint64_t zoff_offload_swap_drive_lifetime(const zoff_swap_store *s)
 {
     uint64_t sum = 0;

@@ -1,7 +1,7 @@
-/* swap_file.c: state files are private to one engine. A file that does not persist has a name only until it is open, so the
- * kernel removes it with its process. A lock (flock) on the file says that its engine lives; a file without a lock and with our
- * head page is the leftover of a process that died in between, and is removed. A file that persists keeps its name, and is
- * opened again. */
+/* swap_file.c: state files belong to one engine. A file that does not persist has a name only until it is open, so the kernel
+ * removes it with its process. A lock (flock) on the file shows that its engine lives. A file with our head page and without a
+ * lock is a leftover of a process that died in between, and is removed. A file that persists keeps its name, and is opened
+ * again. */
 #include "swap_file_priv.h"
 
 #include "digest_priv.h"
@@ -27,7 +27,7 @@
 
 static const char MAGIC[8] = "zoffswp";
 
-/* The head page, little-endian as the machines that we run on. */
+/* The head page, little-endian like the supported machines. */
 typedef struct head {
     char magic[8];
     uint32_t version;
@@ -35,7 +35,7 @@ typedef struct head {
     uint64_t bytes; /* of the file */
     uint64_t pid;
     char host[64];
-    uint64_t checksum; /* XXH3 of all before it */
+    uint64_t checksum; /* XXH3 of all fields before it */
     char boot[40];     /* from version 2: /proc/sys/kernel/random/boot_id of the host */
 } head;
 
@@ -56,7 +56,7 @@ static void read_boot(char out[40])
     close(fd);
 }
 
-/* File systems that one host has for itself. There a lock is seen by all who might hold the file. */
+/* File systems of a single host: every process that might hold the file sees its lock. */
 static bool is_local(int fd)
 {
     static const unsigned LOCAL[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC,     TMPFS_MAGIC,
@@ -70,7 +70,7 @@ static bool is_local(int fd)
     return local;
 }
 
-/* Whether this boot of this host made the file. A blank one has no head page yet. */
+/* Whether this boot of this host made the file. A blank file has no head page yet. */
 static bool is_of_this_boot(int fd)
 {
     char page[ZOFF_SWAP_HEAD_BYTES], boot[40];
@@ -82,19 +82,19 @@ static bool is_of_this_boot(int fd)
     return boot[0] && h.version >= 2 && memcmp(h.boot, boot, sizeof boot) == 0;
 }
 
-/* Exactly the names that create_locked() makes: zoff-<host>-<pid>-<16 hex digits>-r<rank>.swap */
+/* Match exactly the names that create_locked() makes: zoff-<host>-<pid>-<16 hex digits>-r<rank>.swap */
 static bool is_ours(const char *name)
 {
     regex_t pattern;
     if (regcomp(&pattern, "^zoff-.*-[0-9]+-[0-9a-f]{16}-r[0-9]+[.]swap$", REG_EXTENDED | REG_NOSUB) != 0)
-        return false; /* out of memory: clean another time */
+        return false; /* out of memory: clean up another time */
     bool ours = regexec(&pattern, name, 0, NULL, 0) == 0;
     regfree(&pattern);
     return ours;
 }
 
-/* A head page of ours; or a file of this user that nobody else can read and whose engine died before it wrote the head page:
- * empty, or all zeros there. */
+/* Whether it has a head page of ours; or belongs to this user, is private, and its engine died before it wrote the head page:
+ * then it is empty, or zero there. */
 static bool is_leftover(int fd)
 {
     char page[ZOFF_SWAP_HEAD_BYTES];
@@ -120,7 +120,7 @@ void zoff_offload_swap_file_clean(const char *folder)
     unsigned removed = 0;
     DIR *dir = opendir(folder);
     if (!dir)
-        return; /* creating our own file will tell why */
+        return; /* the error comes when our own file is created */
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (!is_ours(entry->d_name))
             continue;
@@ -155,15 +155,15 @@ static zoff_status refuse(const char *folder, const char *what, int error)
         error == ENOENT ? " (it is not created, for a disk may not be mounted there)" : "");
 }
 
-/* A new file under a name of its own, locked. A cleaner of another run may see it before the lock is held and remove it: then
- * it has no name any more, and another one is made. */
+/* Create a new file with a unique name, locked. A cleanup by another run may see it before it is locked, and remove it. Then it
+ * has no name any more, and another one is created. */
 static zoff_status create_locked(const char *folder, unsigned rank, zoff_swap_file *out)
 {
     char host[64] = "";
     char name[4096];
     char full[PATH_MAX];
     (void)gethostname(host, sizeof host - 1);
-    /* The program may change its folder before the file is removed. */
+    /* The program may change its working folder before the file is removed. */
     if (!realpath(folder, full))
         return refuse(folder, "create a state file", errno);
     for (;;) {
@@ -216,7 +216,7 @@ zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned ran
     h->checksum = head_checksum(h);
     ZOFF_TRY_OR(unmap_page, zoff_aio_write(file->aio, 0, ZOFF_SWAP_HEAD_BYTES, page.base, &ticket));
     status = zoff_aio_wait(file->aio, ticket);
-    /* The page is the kernel's until then. */
+    /* Until then the page belongs to the kernel. */
     ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
                  "the head page of '%s' is not written in time: the disk neither writes it "
                  "nor fails (timeout_seconds)",
@@ -226,7 +226,7 @@ unmap_page:
     return status;
 }
 
-/* The queue, and a word where the folder is not what its name promises. */
+/* Open the queue, and warn if the folder is not what its name promises. */
 static zoff_status open_queue(const char *folder, const zoff_aio_opts *aio, zoff_swap_file *file)
 {
     struct statfs fs;
@@ -243,7 +243,7 @@ zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const
     zoff_swap_file file = {.lock = -1};
     ZOFF_TRY(create_locked(folder, rank, &file));
     ZOFF_TRY_OR(close_file, open_queue(folder, aio, &file));
-    file.keep = unlink(file.name) == 0; /* otherwise it is tried again in the end */
+    file.keep = unlink(file.name) == 0; /* otherwise it is tried again at close */
     *out = file;
     return ZOFF_OK;
 close_file:
@@ -251,7 +251,7 @@ close_file:
     return status;
 }
 
-/* The full path of the persistent file of a rank. */
+/* The full path of a rank's persistent file. */
 static zoff_status name_kept(const char *folder, unsigned rank, char **out)
 {
     char full[PATH_MAX], name[PATH_MAX + 64];
@@ -261,7 +261,7 @@ static zoff_status name_kept(const char *folder, unsigned rank, char **out)
     return zoff_base_mem_copy_text(name, out);
 }
 
-/* A power cut must not take the name with it. */
+/* Otherwise a power cut could remove the name. */
 static void sync_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -280,7 +280,7 @@ static zoff_status open_locked(const char *folder, zoff_swap_file *file)
         return refuse(folder, "open a state file", errno);
     file->keep = true; /* until it is known to be new */
     ZOFF_FAIL_IF(fstat(file->lock, &st) != 0 || !S_ISREG(st.st_mode), ZOFF_ERR_IO, "'%s' is not a regular file", file->name);
-    /* Somebody else who may write into the folder could have put it there. */
+    /* Another user who may write to the folder could have put it there. */
     ZOFF_FAIL_IF(st.st_uid != geteuid(), ZOFF_ERR_IO,
                  "'%s' belongs to user %u, and this process runs as user %u; run as that user, or give this one another "
                  "nvme_path",
@@ -324,7 +324,7 @@ int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_na
         return -1;
     struct stat st;
     int fd = open(*out_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    /* A file of another user counts as none here; whoever opens it to use it says why it is refused. */
+    /* A file of another user counts as none here; opening it for use reports why it is refused. */
     if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_uid != geteuid())) {
         close(fd);
         fd = -1;

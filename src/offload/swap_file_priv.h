@@ -1,5 +1,5 @@
 /* swap_file_priv.h: one state file of the NVMe tier: its name, its lock, its head page, its end. Private to the offload room
- * (swap_life.c), one for each path and rank. */
+ * (swap_life.c). There is one for each path and rank. */
 #ifndef ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_FILE_PRIV_H
 
@@ -11,28 +11,28 @@ enum { ZOFF_SWAP_HEAD_BYTES = 4096 }; /* chunks start behind it */
 typedef struct zoff_swap_file {
     char *name;             /* full path */
     int lock;               /* descriptor that holds the lock; -1: none */
-    zoff_fork_guard *guard; /* of it: a child does not keep the lock */
+    zoff_fork_guard *guard; /* of the lock: a child does not keep it */
     zoff_aio *aio;
     uint64_t bytes;
-    size_t chunk_count;   /* in it */
-    uint64_t write_bytes; /* of chunks; of a persistent file by all runs */
-    bool keep;            /* do not remove it in the end */
+    size_t chunk_count;   /* in this file */
+    uint64_t write_bytes; /* of chunks; for a persistent file by all runs */
+    bool keep;            /* do not remove it at close */
 } zoff_swap_file;
 
-/* Remove what dead runs left in `folder`: state files that nobody holds locked. Says what it removed. On a file system that
- * other hosts may share only files of this boot of this host count: locks of others may not be seen here. The rest is named in
- * a warning. */
+/* Remove the files that dead runs left in `folder`: state files that nobody has locked. Log what was removed. On a file system
+ * that other hosts may share, only files of this boot of this host count, because locks of others may be invisible here. A
+ * warning names the rest. */
 void zoff_offload_swap_file_clean(const char *folder);
 
-/* Create and lock a file that lives as long as its engine, open its queue, and take its name away: the file ends with the
- * process, however that ends. The name was zoff-<host>-<pid>-<random>-r<rank>.swap; the file is readable by its owner alone. */
+/* Create and lock a file that lives as long as its engine, open its queue, and unlink it: the file ends with the process, in
+ * any way. Its name was zoff-<host>-<pid>-<random>-r<rank>.swap, readable by its owner alone. */
 zoff_status zoff_offload_swap_file_open(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
-/* Open or create, and lock, the file that persists: zoff-r<rank>.states.
- * @return ERR_STATE when another engine has it */
+/* Open or create the persistent file, zoff-r<rank>.states, and lock it.
+ * @return ERR_STATE: another engine has it */
 zoff_status zoff_offload_swap_file_open_kept(const char *folder, unsigned rank, const zoff_aio_opts *aio, zoff_swap_file *out);
 
-/* Open that file for reading, if it is there: a descriptor and its name, which is the caller's; or -1. */
+/* Open that file for reading, if it exists.  @return a descriptor, and its name, which the caller frees; or -1 */
 int zoff_offload_swap_file_peek(const char *folder, unsigned rank, char **out_name);
 
 /* Reserve file->bytes. */
@@ -41,8 +41,8 @@ zoff_status zoff_offload_swap_file_reserve(zoff_swap_file *file);
 /* Write the head page of a file that does not persist. */
 zoff_status zoff_offload_swap_file_write_head(zoff_swap_file *file, unsigned rank);
 
-/* Close, and remove it unless it is to be kept. A zeroed struct with lock -1 is allowed. False: a transfer does not end; then
- * descriptors and lock stay as they are, so that no other engine uses the file, and memory that was transferred must stay. */
+/* Close the file, and remove it unless `keep` is set. Accepts a zeroed struct with lock -1.  @return false: a transfer does not
+ * end. Then descriptors and lock stay, so that no other engine uses the file, and memory of transfers must stay. */
 bool zoff_offload_swap_file_close(zoff_swap_file *file);
 
 #endif

@@ -21,7 +21,7 @@
 
 /* ---- commit ---- */
 
-/* All that was written to a file since its last commit. */
+/* Mark everything that was written to a file since its last commit. */
 static void doubt_chunks(zoff_swap_store *s, uint32_t file)
 {
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
@@ -35,7 +35,7 @@ static void doubt_chunks(zoff_swap_store *s, uint32_t file)
     }
 }
 
-/* The chunks of all files, before a record in any of them names one. */
+/* Flush the chunks of all files, before a record in any of them names one. */
 static zoff_status flush_chunks(zoff_swap_store *s)
 {
     for (uint32_t i = 0; i < s->file_count; i++) {
@@ -47,7 +47,7 @@ static zoff_status flush_chunks(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Without a checksum, bytes that the drive has lost look like bytes that it has kept. */
+/* Without a checksum, bytes that the drive has lost cannot be distinguished from good ones. */
 static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place)
 {
     bool has = s->sums.verify != ZOFF_VERIFY_OFF;
@@ -56,8 +56,8 @@ static bool has_checksums(const zoff_swap_store *s, const zoff_swap_place *place
     return has;
 }
 
-/* Write the arrays whose write was put off: the slot has their newest bytes, the file older ones. Unproven arrays that the slot
- * holds are written with them. */
+/* Write arrays whose write was put off: the slot has newer bytes than the file. Unproven arrays in the slot are written with
+ * them. */
 static zoff_status rewrite_newer(zoff_swap_store *s, zoff_swap_slot *newer)
 {
     const unsigned changed = newer->changed, also = s->places[newer->chunk].unproven & newer->holds & ~newer->unchecked;
@@ -106,7 +106,7 @@ zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* The chunks of one file as they are now, in the order of the list. */
+/* List the chunks of one file as they are now, in the order of the list. */
 static void list_entries(const zoff_swap_store *s, uint32_t file, zoff_swap_entry *out)
 {
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
@@ -159,7 +159,7 @@ zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t)
     if (status < 0)
         return zoff_base_status_prefix(status, "the commit of step %" PRId64 " failed: ", t);
     for (size_t i = 0; s->persist && i < s->file_count; i++)
-        s->files[i].keep = true; /* all of them or, when the first commit fails, none */
+        s->files[i].keep = true; /* all of them or, if the first commit fails, none */
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++)
         s->places[chunk].committed = s->places[chunk].now;
     s->record.in_doubt = false;
@@ -180,10 +180,10 @@ zoff_status zoff_offload_swap_keep_rollback(zoff_store *store)
     while (s->put_off.oldest)
         zoff_offload_swap_slot_discard(s, s->put_off.oldest);
     zoff_status drained = zoff_offload_swap_wait_drain(store);
-    /* A write that fails is not wanted any more; one that does not end would come later. */
+    /* A failed write is not needed any more; one that does not end would take effect later. */
     if (drained < 0 && zoff_offload_store_busy(store, false))
         return drained;
-    while (zoff_offload_store_busy(store, false)) /* a read that could not be given up */
+    while (zoff_offload_store_busy(store, false)) /* a read that could not be abandoned */
         ZOFF_TRY(zoff_offload_swap_wait_any(store));
     for (size_t i = 0; i < s->ring_count + s->home_count; i++)
         s->slots[i].state = ZOFF_SLOT_FREE;

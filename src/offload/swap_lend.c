@@ -1,9 +1,9 @@
-/* swap_lend.c: chunks are lent and given back, read ahead and written behind. */
+/* swap_lend.c: lend chunks and take them back, read ahead and write in the background. */
 #include "swap_priv.h"
 
 #include "try.h"
 
-/* Make what is at hand of a chunk the caller's, if it is in nobody's hands. */
+/* Lend the arrays in a slot to the caller, if nobody has them. */
 static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     if (zoff_offload_swap_slot_is_put_off(slot))
@@ -13,7 +13,7 @@ static void pick_up(zoff_swap_store *s, zoff_swap_slot *slot)
     slot->state = ZOFF_SLOT_LENT;
 }
 
-/* Bring to a slot that is the caller's what it does not hold. A read that was on its way may have been for other arrays. */
+/* Read the missing arrays into a slot that the caller has. A read in flight may be for other arrays. */
 static zoff_status complete(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays)
 {
     for (;;) {
@@ -37,7 +37,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
     zoff_swap_store *s = (zoff_swap_store *)store;
     zoff_swap_slot *slot = zoff_offload_swap_slot_find(s, chunk);
     arrays &= zoff_offload_swap_place_arrays(s, chunk);
-    if (slot && slot->is_home) { /* while it is written through, it must not change */
+    if (slot && slot->is_home) { /* it must not change while it is written */
         *out = slot->base;
         return slot->state == ZOFF_SLOT_FREE || zoff_offload_swap_slot_is_put_off(slot) ? ZOFF_OK : ZOFF_PENDING;
     }
@@ -58,7 +58,7 @@ zoff_status zoff_offload_swap_lend_fetch(zoff_store *store, size_t chunk, unsign
     return status;
 }
 
-/* A read of it that is on its way is waited for like any other: its memory cannot be had before. */
+/* Wait for a read in flight as for any other: until then its memory cannot be used. */
 zoff_status zoff_offload_swap_lend_claim(zoff_store *store, size_t chunk, void **out)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -84,7 +84,7 @@ zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk)
         slot->unchecked = 0;
         return ZOFF_OK;
     }
-    if (!slot->is_home) { /* what was read with them is read again, too */
+    if (!slot->is_home) { /* arrays that were read with them are read again, too */
         slot->holds &= ~slot->unchecked;
         slot->unchecked = 0;
         zoff_offload_swap_slot_leave(s, slot);
@@ -102,7 +102,7 @@ zoff_status zoff_offload_swap_lend_check(zoff_store *store, size_t chunk)
         (unsigned long long)zoff_offload_swap_place_offset(s, chunk, array), s->files[s->places[chunk].file].name);
 }
 
-/* Writes every array that the slot holds: the whole chunk after a whole fetch. */
+/* Write every array in the slot: the whole chunk after a whole fetch. */
 zoff_status zoff_offload_swap_lend_flush(zoff_store *store, size_t chunk)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
@@ -174,7 +174,7 @@ zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *ho
     zoff_status status;
     while ((status = zoff_offload_swap_move_take_read(s, home)) == ZOFF_PENDING)
         ZOFF_TRY(zoff_offload_swap_wait_for(s, home));
-    home->state = ZOFF_SLOT_FREE; /* which for a home means: in nobody's hands */
+    home->state = ZOFF_SLOT_FREE; /* for a home this means that nobody has borrowed it */
     ZOFF_TRY(status);
     return zoff_offload_swap_lend_check(&s->store, home->chunk);
 }

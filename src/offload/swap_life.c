@@ -1,5 +1,5 @@
-/* swap_life.c: how the NVMe tier comes to be: each chunk gets its place, files are made or found, memory is mapped, and the
- * first content is written, or read. And how it ends. */
+/* swap_life.c: open and close the NVMe tier: place each chunk, create or find files, map memory, and write or read the first
+ * content. */
 #include "swap_priv.h"
 
 #include "bits.h"
@@ -9,24 +9,24 @@
 
 #include <string.h>
 
-enum { PATIENCE_SECONDS = 10 }; /* at the end, for a disk that completes nothing */
+enum { PATIENCE_SECONDS = 10 }; /* at close, for a disk that completes nothing */
 
 /* ---- places ---- */
 
-/* A resident is in no file unless the files are to persist. */
+/* A resident is in a file only if files persist. */
 static bool is_in_file(const zoff_swap_store *s, size_t chunk)
 {
     return s->chunks[chunk].bytes && (s->persist || !s->places[chunk].home);
 }
 
-/* Chunks go to the files by their shares, each behind what is there: then a file's length is known. */
+/* Assign chunks to files by their shares, one behind the other: this gives the files' lengths. */
 static void place_chunks(zoff_swap_store *s)
 {
     const unsigned copies = s->persist ? 2 : 1;
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
         for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
             s->places[chunk].now.arrays[array] = (zoff_swap_array){.fresh = true};
-            s->places[chunk].committed.arrays[array] = (zoff_swap_array){.slot = 1}; /* so that all is known to be new */
+            s->places[chunk].committed.arrays[array] = (zoff_swap_array){.slot = 1}; /* so that everything counts as new */
         }
         s->places[chunk].first_bytes = s->chunks[chunk].first_bytes;
         if (!is_in_file(s, chunk))
@@ -70,14 +70,14 @@ static zoff_status reserve_files(zoff_swap_store *s)
 {
     for (size_t i = 0; i < s->file_count; i++) {
         ZOFF_TRY(zoff_offload_swap_file_reserve(&s->files[i]));
-        /* Until the first commit there is nothing to open again. */
+        /* Before the first commit there is nothing to open again. */
         ZOFF_TRY(s->persist ? zoff_offload_swap_record_clear(s->files[i].aio, s->files[i].chunk_count)
                             : zoff_offload_swap_file_write_head(&s->files[i], s->record.identity.rank));
     }
     return ZOFF_OK;
 }
 
-/* Homes take part in I/O only where they are written through. */
+/* Residents take part in I/O only if files persist. */
 static zoff_status register_memory(zoff_swap_store *s)
 {
     const size_t bytes = s->largest * (s->ring_count + (s->persist ? s->home_count : 0));
@@ -88,7 +88,7 @@ static zoff_status register_memory(zoff_swap_store *s)
 
 /* ---- memory ---- */
 
-/* The slots of the ring, and behind them the homes of residents, in one mapping. */
+/* Map the slots of the ring, and behind them the homes of residents. */
 static zoff_status map_memory(zoff_swap_store *s)
 {
     const char *what = s->home_count ? "the slots and the resident chunks of the NVMe tier" : "the slots of the NVMe tier";
@@ -112,7 +112,7 @@ static zoff_status map_memory(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* A store whose user knows of no arrays has one a chunk. */
+/* If the store's user defines no arrays, a chunk is one array. */
 static void complete_ends(zoff_store_chunk *chunk)
 {
     if (chunk->ends[ZOFF_STORE_ARRAYS - 1])
@@ -157,8 +157,8 @@ static void name_slot(zoff_swap_version *version, unsigned slot)
         version->arrays[array].slot = slot;
 }
 
-/* Write the place of each chunk that the first step will write. Where a file system has no fallocate() nothing else has its
- * room; elsewhere the first step would meet extents that were never written. */
+/* Write the place that the first step will write, for each chunk. Without fallocate() nothing else reserves its space; with it
+ * the first step would meet extents that were never written. */
 static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++) {
@@ -179,7 +179,7 @@ static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts
     return ZOFF_OK;
 }
 
-/* Write every chunk once: the initial content, and no hole or unwritten extent is left that would make the first step slow. */
+/* Write every chunk once: its initial content. No hole or unwritten extent remains that would slow down the first step. */
 static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++) {
@@ -232,7 +232,7 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
     return ZOFF_OK;
 }
 
-/* The posix back-end moves its bytes in the caller's calls and nowhere else. */
+/* The posix back-end moves bytes only in the caller's calls. */
 static bool overlaps(const zoff_swap_store *s)
 {
     for (size_t i = 0; i < s->file_count; i++) {
@@ -280,7 +280,7 @@ void zoff_offload_swap_life_close(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     bool is_idle = true;
-    /* Closing a queue waits for what is in flight: only then may the slots go. */
+    /* Closing a queue waits for transfers in flight; the slots may be freed after that. */
     for (size_t i = 0; i < s->file_count; i++) {
         if (s->timeout_seconds < 0 || s->timeout_seconds > PATIENCE_SECONDS)
             zoff_aio_queue_limit(s->files[i].aio, PATIENCE_SECONDS);

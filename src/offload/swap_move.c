@@ -1,6 +1,6 @@
-/* swap_move.c: reads and writes of the arrays of a slot. A read or write of several arrays is one request where they lie one
- * behind the other in the file. They do not where the last record names different places for them (swap_keep.c): then there
- * are two requests, or three, and the read or write is done when all of them are. */
+/* swap_move.c: reads and writes of the arrays of a slot. Several arrays that are adjacent in the file are one request. They are
+ * not adjacent if the last record names different places for them (swap_keep.c). Then there are two requests, or three, and the
+ * read or write is done when all of them are. */
 #include "swap_priv.h"
 
 #include "clock.h"
@@ -48,7 +48,7 @@ static void note_failure(zoff_swap_slot *slot, zoff_status status)
     zoff_base_status_save(&slot->words);
 }
 
-/* When one cannot be started, those before it are in flight: then their end tells the error. */
+/* If one cannot be started, those before it are in flight: the error is returned when they end. */
 static zoff_status start_requests(zoff_swap_store *s, zoff_swap_slot *slot, bool writes)
 {
     zoff_aio *queue = queue_of(s, slot->chunk);
@@ -75,7 +75,7 @@ static void end_request(zoff_swap_slot *slot, unsigned i, zoff_status status)
 
 /* ---- reads ---- */
 
-/* Add the arrays that were read to those that the slot holds, and fill with zeros what was never written. */
+/* Add the arrays that were read to those in the slot, and fill parts that were never written with zeros. */
 static void finish_read(const zoff_swap_store *s, zoff_swap_slot *slot)
 {
     const zoff_store_chunk *c = &s->chunks[slot->chunk];
@@ -98,13 +98,14 @@ zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot
     if (slot->request_count)
         zoff_offload_swap_slot_append(&s->flight, slot);
     else
-        finish_read(s, slot); /* zeros alone */
+        finish_read(s, slot); /* there was nothing to read */
     return ZOFF_OK;
 }
 
 /* ---- writes ---- */
 
-/* The slot keeps its chunk and the error until retry: drain tells the error again, whoever has dropped it before. */
+/* The slot keeps its chunk and the error until retry: drain returns the error again, even if an earlier caller has dropped it.
+ */
 static zoff_status fail_write(zoff_swap_store *s, zoff_swap_slot *slot, zoff_status status)
 {
     slot->state = ZOFF_SLOT_DIRTY;
@@ -142,12 +143,12 @@ static zoff_status finish_write(zoff_swap_store *s, zoff_swap_slot *slot)
     return ZOFF_OK;
 }
 
-/* ---- what came of them ---- */
+/* ---- results ---- */
 
-/* A failed read is told to whoever asks for the chunk. */
+/* A fetch of the chunk returns the error of a failed read. */
 zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *slot)
 {
-    /* The posix back-end moves its bytes in here: that, too, is time spent on the disk. */
+    /* The posix back-end moves its bytes in here, which is time spent on the disk, too. */
     double from = zoff_base_clock_seconds();
     for (unsigned i = slot->request_count; i-- > 0;) {
         const zoff_status status = zoff_aio_poll(queue_of(s, slot->chunk), slot->requests[i].ticket);
@@ -166,7 +167,7 @@ zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *sl
     return ZOFF_OK;
 }
 
-/* It counts for the step that takes it. */
+/* The step that takes the read counts it. */
 zoff_status zoff_offload_swap_move_take_read(zoff_swap_store *s, zoff_swap_slot *slot)
 {
     if (slot->result == ZOFF_PENDING && zoff_offload_swap_move_finish(s, slot) == ZOFF_PENDING)
@@ -188,7 +189,7 @@ bool zoff_offload_swap_move_abandon(zoff_swap_store *s, zoff_swap_slot *slot)
     for (unsigned i = slot->request_count; i-- > 0;) {
         const zoff_status status = zoff_aio_wait(queue_of(s, slot->chunk), slot->requests[i].ticket);
         if (status == ZOFF_PENDING)
-            return false; /* whoever needs its memory waits, and is told */
+            return false; /* a caller that needs its memory waits, and gets the error */
         end_request(slot, i, status);
     }
     if (is_in_flight)

@@ -1,4 +1,4 @@
-/* swap_place.c: where the arrays of a chunk are, in its slot and in its file. */
+/* swap_place.c: the places of a chunk's arrays, in its slot and in its file. */
 #include "swap_priv.h"
 
 #include "bits.h"
@@ -24,7 +24,7 @@ uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, 
     return place->offset + place->now.arrays[array].slot * (uint64_t)c->bytes + zoff_offload_swap_place_begin(c, array);
 }
 
-/* How much of an array was written, from its beginning: the rest of a fresh one is zeros. */
+/* Bytes of an array that were written, from its beginning; the rest of a fresh one is zero. */
 size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array)
 {
     const zoff_swap_place *place = &s->places[chunk];

@@ -22,37 +22,37 @@ typedef enum zoff_slot_state {
     ZOFF_SLOT_READING,
     ZOFF_SLOT_LENT,
     ZOFF_SLOT_WRITING,
-    ZOFF_SLOT_DIRTY, /* to be written: its write has failed, or, `changed`, was put off */
-    ZOFF_SLOT_KEPT   /* as its chunk is in the file, until another chunk needs the slot */
+    ZOFF_SLOT_DIRTY, /* to be written: its write has failed or, `changed`, was put off */
+    ZOFF_SLOT_KEPT   /* unchanged since it was in the file, until another chunk needs the slot */
 } zoff_slot_state;
 
-/* Bytes that one read or write moves: one array, or several that lie one behind the other in the file, too. */
+/* Bytes of one request: one array, or several that are adjacent in the file, too. */
 typedef struct zoff_swap_request {
     uint64_t offset, ticket;
     size_t begin, bytes; /* in the slot */
 } zoff_swap_request;
 
-/* Memory for a chunk: one of the ring, which any chunk may take, or the home of a resident, whose chunk never changes. Sets of
- * arrays are those of offload.h. */
+/* Memory for a chunk: a slot of the ring, for any chunk, or the home of a resident, whose chunk never changes. Sets of arrays
+ * are as in offload.h. */
 typedef struct zoff_swap_slot {
     zoff_slot_state state;
     bool is_home;
-    bool ahead;         /* read before it was asked for */
-    bool stays;         /* kept when its write is done */
-    unsigned holds;     /* arrays whose content is in here; the memory of others is anything */
+    bool ahead;         /* read before it was requested */
+    bool stays;         /* stays in its slot when its write is done */
+    unsigned holds;     /* arrays whose content is here; the memory of others is undefined */
     unsigned unchecked; /* of these: read, and not compared with their checksums yet */
-    unsigned changed;   /* of these: given back by keep, newer than the file, with no write begun */
+    unsigned changed;   /* of these: given back by keep, newer than the file, and not being written */
     unsigned moving;    /* arrays of the read or write in flight, or of the write that has failed */
-    uint64_t used;      /* when it was given back by keep, counted in such calls */
+    uint64_t used;      /* the number of the call of keep that gave it back */
     size_t chunk;
     zoff_swap_request requests[ZOFF_STORE_ARRAYS]; /* in flight */
     unsigned request_count;
     size_t moved_bytes; /* of all requests of this read or write */
-    zoff_status failed; /* the first error of its requests, so far */
-    zoff_status result; /* READING: PENDING, or what came of it, kept until the chunk is asked for. DIRTY: of the write */
+    zoff_status failed; /* the first error of its requests so far */
+    zoff_status result; /* READING: PENDING, or the result, until the chunk is requested. DIRTY: that of the write */
     zoff_saved_error words;
     char *base;
-    struct zoff_swap_slot *older, *newer; /* in the list of those in flight, or of those put off */
+    struct zoff_swap_slot *older, *newer; /* in the list of slots in flight, or of those put off */
 } zoff_swap_slot;
 
 /* Slots, oldest first. */
@@ -64,8 +64,8 @@ typedef struct zoff_swap_list {
 /* One content of an array in its file. */
 typedef struct zoff_swap_array {
     uint64_t checksum;
-    unsigned slot; /* persist: which of its two places in the file */
-    bool fresh;    /* as it was filled: only what is in front of first_bytes was written, or counts */
+    unsigned slot; /* persist: one of its two places in the file */
+    bool fresh;    /* initial content: only the bytes before first_bytes were written, or count */
     bool has_checksum;
 } zoff_swap_array;
 
@@ -75,33 +75,33 @@ typedef struct zoff_swap_version {
 } zoff_swap_version;
 
 typedef struct zoff_swap_place {
-    zoff_swap_slot *home; /* of a resident; NULL: it goes through the ring */
-    uint64_t offset;      /* in the file, of slot 0; slot 1 lies behind it */
+    zoff_swap_slot *home; /* of a resident; NULL: it uses the ring */
+    uint64_t offset;      /* in the file, of place 0; place 1 lies behind it */
     uint32_t file;
     zoff_swap_version now, committed;
-    size_t first_bytes; /* of the chunk: only so much of it was filled, today or by the run that made the file */
-    bool stale;         /* a resident whose memory is not what `now` says: to be read */
-    unsigned unproven;  /* persist: arrays whose `now` was written before a flush that failed, and not again since */
+    size_t first_bytes; /* of the chunk: the bytes that were filled, by this run or by the one that made the file */
+    bool stale;         /* a resident whose memory differs from `now`: it must be read */
+    unsigned unproven;  /* persist: arrays whose `now` was written before a failed flush of the drive, and not since */
 } zoff_swap_place;
 
-/* One folder: how it is used, and its part of the states. */
+/* One folder: its settings, and its share of the states. */
 typedef struct zoff_swap_stripe {
     size_t block_bytes;
     unsigned depth;
-    double share, credit; /* credit in bytes: what it should have had by now, less what it has */
+    double share, credit; /* credit in bytes: its share so far, minus what it has */
 } zoff_swap_stripe;
 
 /* Checksums of chunks. */
 typedef struct zoff_swap_sums {
     zoff_store_verify verify;
     zoff_digest digest; /* of one chunk at a time */
-    size_t digested;    /* the chunk that settle() has begun it for; SIZE_MAX: none */
+    size_t digested;    /* the chunk whose digest settle() has begun; SIZE_MAX: none */
 } zoff_swap_sums;
 
 /* The content of the files' records. */
 typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
-    bool in_doubt;       /* a commit has failed, and its record may have come to the drive all the same */
+    bool in_doubt;       /* a commit has failed, and its record may be on the drive all the same */
     bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
     zoff_swap_identity identity;
 } zoff_swap_record;
@@ -113,28 +113,28 @@ typedef struct zoff_swap_store {
     size_t home_count;
     zoff_store_chunk *chunks; /* with all ends */
     zoff_swap_place *places;
-    size_t chunk_count, largest; /* bytes of a slot */
+    size_t chunk_count, largest; /* `largest` is the bytes of a slot */
     zoff_swap_file *files;
     zoff_swap_stripe *stripes; /* one for each path */
     size_t file_count;
     zoff_swap_list flight, put_off;
     uint64_t kept;   /* calls of keep */
-    bool has_failed; /* a write, since the last retry */
+    bool has_failed; /* a write has failed since the last retry */
     bool persist, power_safe;
     double timeout_seconds; /* negative: none */
     zoff_swap_sums sums;
     zoff_swap_record record;
 } zoff_swap_store;
 
-/* The sections below are in layers: each file calls only files of the sections above its own. */
+/* The sections below are layers: each file calls only files of the sections above its own. */
 
 /* ---- swap_place.c ---- */
 
 /* The arrays of a chunk that are not empty. */
 unsigned zoff_offload_swap_place_arrays(const zoff_swap_store *s, size_t chunk);
-/* Where an array begins in its chunk. */
+/* The offset of an array in its chunk. */
 size_t zoff_offload_swap_place_begin(const zoff_store_chunk *chunk, unsigned array);
-/* Where in its file the content lies that an array has now. */
+/* The offset of an array's current content in its file. */
 uint64_t zoff_offload_swap_place_offset(const zoff_swap_store *s, size_t chunk, unsigned array);
 /* Bytes of an array that were ever written. */
 size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, unsigned array);
@@ -143,60 +143,60 @@ size_t zoff_offload_swap_place_written(const zoff_swap_store *s, size_t chunk, u
 
 void zoff_offload_swap_slot_append(zoff_swap_list *list, zoff_swap_slot *slot);
 void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot);
-/* The slot that holds a chunk, reads it or still has it after a release; NULL: it is only in its file. */
+/* The slot that holds a chunk, reads it, or still has it after a release.  @return NULL: it is only in its file */
 zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk);
-/* A slot for another chunk, or NULL. Takes the one of a chunk that was kept, if none is free. */
+/* A slot for another chunk. If none is free, it takes that of a chunk that was kept.  @return NULL: there is none */
 zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s);
-/* A slot that is free becomes that of a chunk, and holds nothing of it. */
+/* Assign a free slot to a chunk; it holds nothing of it yet. */
 void zoff_offload_swap_slot_assign(zoff_swap_slot *slot, size_t chunk);
-/* Whether the content of a slot is newer than its file, and no write of it has begun. */
+/* Whether a slot is newer than its file and is not being written. */
 bool zoff_offload_swap_slot_is_put_off(const zoff_swap_slot *slot);
 /* Put off the write of these arrays of a slot. */
 void zoff_offload_swap_slot_put_off(zoff_swap_store *s, zoff_swap_slot *slot, unsigned changed);
-/* Forget that a slot was put off. */
+/* Drop the write that was put off. */
 void zoff_offload_swap_slot_discard(zoff_swap_store *s, zoff_swap_slot *slot);
-/* Nobody has the slot any more: it is free, unless it holds what is newer than the file. */
+/* Give a slot up: it becomes free, unless it is newer than the file. */
 void zoff_offload_swap_slot_leave(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* ---- swap_sum.c ---- */
 
-/* Compute the checksums of some arrays and put them into `out`, if this chunk is one of those that are checked. */
+/* Compute the checksums of some arrays and store them in `out`, if this chunk is verified. */
 void zoff_offload_swap_sum_stamp(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, zoff_swap_version *out);
 /* New content of arrays: choose their place and compute its checksums. The committed content stays where it is. */
 void zoff_offload_swap_sum_renew(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays);
-/* Elements of a chunk that do not change any more before its flush: their part of the checksums. */
+/* Compute the checksums of elements that do not change any more before the flush of their chunk. */
 void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to);
 /* The arrays of a slot whose bytes differ from the checksum of their last flush. */
 unsigned zoff_offload_swap_sum_find_corrupt(zoff_swap_store *s, const zoff_swap_slot *slot);
 
 /* ---- swap_drive.c ---- */
 
-/* Have the drive make durable what it took, where that is asked for.  @blocks yes */
+/* If configured, have the drive make durable what it has received.  @blocks yes */
 zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_swap_file *file);
-/* Take back the record of a commit that has failed, before anything that it names is overwritten.  @blocks yes */
+/* Erase the record of a failed commit, before anything that it names is overwritten.  @blocks yes */
 zoff_status zoff_offload_swap_drive_take_back(zoff_swap_store *s);
-/* Bytes written to all files, by all processes that had them. */
+/* Bytes that all processes have written to all files. */
 uint64_t zoff_offload_swap_drive_lifetime(const zoff_swap_store *s);
 
 /* ---- swap_move.c ---- */
 
-/* Read arrays that the slot of a chunk does not hold. On an error the slot is as it was. */
+/* Read arrays that the slot of a chunk does not hold. After an error the slot is unchanged. */
 zoff_status zoff_offload_swap_move_start_read(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
-/* Write arrays to the places that they have now. On an error, also a later one, the slot is DIRTY. */
+/* Write arrays to their current places. After an error, also a later one, the slot is DIRTY. */
 zoff_status zoff_offload_swap_move_start_write(zoff_swap_store *s, zoff_swap_slot *slot, unsigned arrays);
-/* Account for the requests of a slot that have completed.  @return PENDING: some are not; or the error of a write */
+/* Process the completed requests of a slot.  @return PENDING: some are in flight; or the error of a write */
 zoff_status zoff_offload_swap_move_finish(zoff_swap_store *s, zoff_swap_slot *slot);
-/* Finish a read: the slot is then LENT, after an error FREE or DIRTY.  @return PENDING: the read is still under way */
+/* Finish a read: the slot becomes LENT, or FREE or DIRTY after an error.  @return PENDING: the read is in flight */
 zoff_status zoff_offload_swap_move_take_read(zoff_swap_store *s, zoff_swap_slot *slot);
-/* Give up a read, whatever comes of it.  @blocks until it is done
- * @return false: it does not end, so the slot is READING still, and its memory the drive's */
+/* Abandon a read, with any result.  @blocks until it is done
+ * @return false: it does not end, so the slot stays READING, and the drive may still access its memory */
 bool zoff_offload_swap_move_abandon(zoff_swap_store *s, zoff_swap_slot *slot);
 
 /* ---- swap_put_off.c ---- */
 
-/* Write what was put off to its place, as flush would have written it. */
+/* Write a slot that was put off, as flush would have written it. */
 zoff_status zoff_offload_swap_put_off_write(zoff_swap_store *s, zoff_swap_slot *slot);
-/* A slot for another chunk; with NULL a write of what was put off is on its way, if anything was. */
+/* Find a slot for another chunk. NULL: a write that was put off is in flight now, if there was one. */
 zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_slot **out);
 zoff_status zoff_offload_swap_put_off_keep(zoff_store *store, size_t chunk, unsigned changed);
 
@@ -221,15 +221,15 @@ bool zoff_offload_swap_lend_resident(const zoff_store *store, size_t chunk);
 zoff_status zoff_offload_swap_lend_ahead(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_drop(zoff_store *store, size_t chunk);
 void zoff_offload_swap_lend_forget(zoff_store *store);
-/* Read the memory of a resident anew and check it.  @blocks yes */
+/* Read the memory of a resident again and verify it.  @blocks yes */
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
 
 /* ---- swap_keep.c ---- */
 
 zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);
 zoff_status zoff_offload_swap_keep_rollback(zoff_store *store);
-/* Write again what was written before a flush that failed. Where a chunk went through the ring it is read back, and compared
- * with its checksum first.  @blocks yes  @return ERR_IO where that is not what was written, or cannot be compared */
+/* Write again what was written before a failed flush of the drive. A chunk that used the ring is first read back and compared
+ * with its checksum.  @blocks yes  @return ERR_IO if it differs or cannot be compared */
 zoff_status zoff_offload_swap_keep_rewrite(zoff_swap_store *s);
 
 /* ---- swap_reopen.c ---- */

@@ -1,9 +1,8 @@
-/* swap_put_off.c: chunks that were given back and are at hand: a range of states that is read or written part by part asks for
- * the same arrays again and again. Their slot keeps them until another chunk needs the slot, and what was changed is written
- * once.
+/* swap_put_off.c: chunks that were given back and stay in their slots. Ranges of states that are read or written part by part
+ * request the same arrays again and again. The slot keeps them until another chunk needs it, and changes are written once.
  *
- * At most half of the slots hold what is put off. When one more is, the oldest is written behind the caller's back, so that
- * drain finds little to do. */
+ * At most half of the slots hold a write that was put off. Beyond that the oldest is written in the background, so that drain
+ * finds little to do. */
 #include "swap_priv.h"
 
 zoff_status zoff_offload_swap_put_off_write(zoff_swap_store *s, zoff_swap_slot *slot)
@@ -25,7 +24,7 @@ zoff_status zoff_offload_swap_put_off_find_room(zoff_swap_store *s, zoff_swap_sl
     return ZOFF_OK;
 }
 
-/* Both ends of a range may lie in chunks that the next range is about, too: two are put off at least. */
+/* Both ends of a range may lie in chunks of the next range, too: so the limit is at least two. */
 static size_t put_off_most(const zoff_swap_store *s)
 {
     return s->ring_count / 2 > 2 ? s->ring_count / 2 : 2;

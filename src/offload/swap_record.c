@@ -1,4 +1,4 @@
-/* swap_record.c: heads and tables of persistent state files, to the disk and back. */
+/* swap_record.c: write and read the heads and tables of persistent state files. */
 #include "swap_record_priv.h"
 
 #include "bits.h"
@@ -14,7 +14,7 @@ static const char MAGIC[8] = "zoffkept", TAKEN_BACK[8] = "zoffnone";
 
 enum { HEADS = 2, PAGE = 4096 };
 
-/* The file is little-endian because the machines are; and these structs have no holes. */
+/* The file is little-endian because the machines are; these structs have no padding. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "state files are little-endian");
 _Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 96, "no padding in what is written");
 _Static_assert(sizeof(zoff_swap_head) == 136 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
@@ -101,7 +101,7 @@ zoff_status zoff_offload_swap_record_take_back(zoff_aio *aio, uint64_t generatio
     return status;
 }
 
-/* As many bytes as there are up to `bytes`; the rest of `dst` is left alone. */
+/* Read at most `bytes`, up to the end of the file; the rest of `dst` stays unchanged. */
 static zoff_status read_at(int fd, const char *name, uint64_t offset, void *dst, size_t bytes, size_t *out_bytes)
 {
     size_t got = 0;
@@ -119,7 +119,7 @@ static zoff_status read_at(int fd, const char *name, uint64_t offset, void *dst,
     return ZOFF_OK;
 }
 
-/* A table is only believed as far as memory for it is concerned when the head's checksum holds. */
+/* The size of a table is trusted only if the head's checksum is right. */
 static bool head_holds(const zoff_swap_head *head)
 {
     return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) &&
@@ -139,7 +139,7 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
     out->is_blank = out->is_blank && out->is_empty[which];
     out->is_taken_back[which] = memcmp(page, TAKEN_BACK, sizeof TAKEN_BACK) == 0;
     memcpy(head, page, sizeof *head);
-    /* A version that was never released is a damaged head. */
+    /* A version that was never released means that the head is damaged. */
     if (memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->version && head->version < ZOFF_RECORD_VERSION)
         out->other_version = head->version;
     out->has_head[which] = head_holds(head) && (head->generation & 1) == which && head->t >= 0;

@@ -1,4 +1,5 @@
-/* swap_reopen.c: files of an earlier process: whose they are, which generation all of them have, and where its arrays lie. */
+/* swap_reopen.c: files of an earlier process: whose they are, which generation all of them have, and the places of its arrays.
+ */
 #include "swap_priv.h"
 
 #include "log.h"
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A record of a generation that is not wanted any more would name places that are written next. */
+/* Erase records of later generations: they would name places that are written next. */
 static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found, uint64_t last)
 {
     for (size_t i = 0; i < s->file_count; i++) {
@@ -27,7 +28,7 @@ static zoff_status forget_later(const zoff_swap_store *s, zoff_swap_found *found
     return ZOFF_OK;
 }
 
-/* Which generation of a file is to be had: its newest whole one, or the one before that; 0: neither. */
+/* The generation that a file offers: its newest complete one, or the one before that; 0: none. */
 static uint64_t newest(const zoff_swap_found *found)
 {
     uint64_t generation = 0;
@@ -38,7 +39,7 @@ static uint64_t newest(const zoff_swap_found *found)
     return generation;
 }
 
-/* A file whose engine died before its first commit: blank, or torn in the very first record, which is that of generation 1. */
+/* Whether its engine died before the first commit: the file is blank, or its very first record, of generation 1, is torn. */
 static bool is_begun(const zoff_swap_found *found)
 {
     static const zoff_swap_head NONE;
@@ -80,7 +81,7 @@ static bool entry_fits(const zoff_swap_store *s, const zoff_swap_entry *entry, s
     return fits;
 }
 
-/* Places and contents as a record names them. */
+/* Take places and contents from a record. */
 static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_swap_head *head, const zoff_swap_entry *entries)
 {
     zoff_swap_file *file = &s->files[index];
@@ -119,7 +120,7 @@ static zoff_status take_entries(zoff_swap_store *s, uint32_t index, const zoff_s
     return ZOFF_OK;
 }
 
-/* No step and no count of steps was ever recorded: the program has all of it itself, and may have become another one. */
+/* Whether no step and no count of steps was ever recorded: the program has all the states, and may have changed. */
 static bool is_before_first_step(const zoff_swap_found *found, uint64_t generation)
 {
     const unsigned which = generation & 1;
@@ -127,7 +128,7 @@ static bool is_before_first_step(const zoff_swap_found *found, uint64_t generati
            !(found->heads[which].flags & ZOFF_HEAD_STEPPED);
 }
 
-/* A record behind the one to go on with that was there and does not hold. A power cut while it was written leaves the same. */
+/* Warn of a damaged record that is newer than the chosen one. A power cut during its writing leaves the same. */
 static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_swap_found *found)
 {
     const unsigned which = (s->record.generation + 1) & 1;
@@ -137,7 +138,7 @@ static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_
     if (found->is_whole[which] || found->is_taken_back[which] || (found->is_empty[which] && s->record.generation == 1))
         return;
     if (found->has_head[which] && !is_later)
-        return; /* the record before this one: its table is being replaced */
+        return; /* the older record: its table is being replaced */
     if (is_later && head->t > 0)
         snprintf(step, sizeof step, "step %" PRId64, head->t);
     ZOFF_WARN(

@@ -1,4 +1,4 @@
-/* swap_slot.c: which slot has a chunk, which one is free, and in which state it is. */
+/* swap_slot.c: which slot has a chunk, which one is free, and the state of each. */
 #include "swap_priv.h"
 
 /* ---- lists of slots, oldest first ---- */
@@ -19,7 +19,7 @@ void zoff_offload_swap_slot_take_out(zoff_swap_list *list, zoff_swap_slot *slot)
     list->count--;
 }
 
-/* ---- by chunk ---- */
+/* ---- find a slot by its chunk ---- */
 
 zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk)
 {
@@ -32,7 +32,7 @@ zoff_swap_slot *zoff_offload_swap_slot_find(zoff_swap_store *s, size_t chunk)
     return NULL;
 }
 
-/* ---- a slot for a chunk that is in none ---- */
+/* ---- a slot for a chunk that has none ---- */
 
 zoff_swap_slot *zoff_offload_swap_slot_take(zoff_swap_store *s)
 {

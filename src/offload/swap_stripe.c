@@ -8,14 +8,14 @@
 #include "try.h"
 
 enum {
-    STRIPE_FROM = 256 << 20, /* bytes of states; less than that is not worth the time to measure */
+    STRIPE_FROM = 256 << 20, /* bytes of states; for fewer a measurement takes too long */
     DEPTH_DEFAULT = 32,
     DEPTH_LEAST = 4
 };
 
-static const double STRIPE_SECONDS = 0.5; /* for each folder, when it is only for its rate */
+static const double STRIPE_SECONDS = 0.5; /* for each folder, if only its rate is measured */
 
-/* One folder. A measurement that fails is no reason to stop: the queue or the reservation will tell what is wrong. */
+/* Measure one folder. A failure is ignored here: the queue or the reservation reports the cause. */
 static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tune_result *out)
 {
     const zoff_aio_tune_opts tune = {.struct_size = sizeof tune,
@@ -27,7 +27,7 @@ static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tu
         ZOFF_WARN("%s could not be measured (%s): going on with the defaults", folder, zoff_last_error());
         return false;
     }
-    /* In the words of zoff_aio_tune_print(), in one line. */
+    /* In the format of zoff_aio_tune_print(), on one line. */
     if (opts->aio_tune)
         ZOFF_INFO("%s %s: {\"aio\": {\"block_size\": %zu, \"queue_depth\": %u}} (%.2f GB/s reading, %.2f writing, %.2f both)",
                   out->cached ? "kept from an earlier measurement of" : "measured", folder, out->block_bytes, out->depth,
@@ -35,7 +35,7 @@ static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tu
     return true;
 }
 
-/* Ranks on this host share the devices: each keeps its part of what one would have in flight. */
+/* Ranks on this host share the devices: each takes its share of the depth. */
 static unsigned fair_depth(unsigned depth)
 {
     zoff_env_ranks ranks;
@@ -44,7 +44,7 @@ static unsigned fair_depth(unsigned depth)
     return part > DEPTH_LEAST ? part : DEPTH_LEAST;
 }
 
-/* Shares are worth measuring only where chunks are to be placed. */
+/* Shares need rates only if chunks are placed. */
 static bool wants_rates(const zoff_swap_store *s, const zoff_store_opts *opts)
 {
     size_t limit_bytes, limit_elements;

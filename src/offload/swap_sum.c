@@ -1,16 +1,16 @@
-/* swap_sum.c: checksums of arrays: computed when they are flushed, compared when they have come back. */
+/* swap_sum.c: checksums of arrays: computed at a flush, compared after a read. */
 #include "swap_priv.h"
 
 #include "clock.h"
 
-/* Whether this content of a chunk is one that is compared. A sample comes round to each chunk. */
+/* Whether this content of a chunk is verified. A sample reaches each chunk in turn. */
 static bool is_checked(const zoff_swap_store *s, size_t chunk)
 {
     return s->sums.verify == ZOFF_VERIFY_FULL ||
            (s->sums.verify == ZOFF_VERIFY_SAMPLE && (chunk + s->record.generation) % ZOFF_VERIFY_SAMPLES == 0);
 }
 
-/* The checksums of some arrays: of the rest of them, where settle has been given the beginning. */
+/* The checksums of some arrays, without the parts that settle has computed. */
 static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned arrays, uint64_t sums[ZOFF_STORE_ARRAYS])
 {
     double from = zoff_base_clock_seconds();
@@ -21,7 +21,7 @@ static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned 
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
 }
 
-/* Skips chunks whose checksum no fetch will compare. */
+/* Skip chunks whose checksum no fetch will compare. */
 void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, size_t to)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;

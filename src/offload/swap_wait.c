@@ -1,10 +1,10 @@
-/* swap_wait.c: transfers in flight are pumped, waited for and drained; the first error of several counts. */
+/* swap_wait.c: pump, wait for and drain transfers in flight. The first of several errors counts. */
 #include "swap_priv.h"
 
 #include "clock.h"
 #include "try.h"
 
-/* Keep the first failure of several, status and words. */
+/* The first failure of several: its status and message. */
 typedef struct first_failure {
     zoff_status status;
     zoff_saved_error words;
@@ -40,7 +40,7 @@ zoff_status zoff_offload_swap_wait_pump(zoff_store *store)
     return tell(&first);
 }
 
-/* Waits until a transfer on the drive of a slot completes. */
+/* Wait until a transfer on the drive of a slot completes. */
 zoff_status zoff_offload_swap_wait_for(zoff_swap_store *s, const zoff_swap_slot *slot)
 {
     double from = zoff_base_clock_seconds();
@@ -73,14 +73,14 @@ zoff_status zoff_offload_swap_wait_any(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
     const zoff_swap_slot *oldest = oldest_in_flight(s, true);
-    /* Whoever waits for nothing would wait for ever. */
+    /* A wait for nothing would never end. */
     ZOFF_FAIL_IF(!oldest, ZOFF_ERR_STATE,
                  "a wait for I/O while none is in flight; this is a defect of the library, please report it");
     ZOFF_TRY(zoff_offload_swap_wait_for(s, oldest));
     return zoff_offload_swap_wait_pump(store);
 }
 
-/* The error of a write that has failed and was not written again since. */
+/* The error of a write that has failed and was not repeated. */
 static zoff_status check_clean(const zoff_swap_store *s)
 {
     for (size_t i = 0; i < s->ring_count + s->home_count; i++) {
@@ -95,7 +95,7 @@ static zoff_status check_clean(const zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* The caller drains before a commit. A write in flight, or a chunk that is still lent, means that a wait was forgotten. */
+/* The caller drains before a commit. A write in flight, or a chunk that is still lent, means that a wait is missing. */
 zoff_status zoff_offload_swap_wait_settled(const zoff_store *store)
 {
     const zoff_swap_store *s = (const zoff_swap_store *)store;
@@ -113,7 +113,8 @@ zoff_status zoff_offload_swap_wait_settled(const zoff_store *store)
     return ZOFF_OK;
 }
 
-/* A slot may hold what was put off and be read into, too: whoever asked for that has met an error and asks no more. */
+/* A slot with a write that was put off may also be read into. The caller that asked for the read has got an error, and does not
+ * ask again. */
 static zoff_status end_reads_of_changed(zoff_swap_store *s)
 {
     for (unsigned i = 0; i < s->ring_count; i++) {
@@ -124,7 +125,7 @@ static zoff_status end_reads_of_changed(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* Also after a failure: a retry must not meet the failures of writes that were on their way before it. */
+/* Wait also after a failure: a retry must not meet failures of writes that were in flight before it. */
 zoff_status zoff_offload_swap_wait_drain(zoff_store *store)
 {
     zoff_swap_store *s = (zoff_swap_store *)store;
