@@ -122,7 +122,7 @@ typedef struct zoff_aio_tune_result {
     double read_rate;     /**< bytes per second, reading alone */
     double write_rate;    /**< bytes per second, writing alone */
     double mixed_rate;    /**< bytes per second of both, half reading, half writing. Decides */
-    double seconds;       /**< that the measurement took */
+    double seconds;       /**< duration of the measurement */
     uint64_t device;      /**< st_dev of the folder */
     char file_system[32]; /**< "ext4" */
     unsigned depth;       /**< for zoff_aio_opts: 8, 16 or 32 */

@@ -133,7 +133,7 @@ static inline const char *zoff_mpi_error(void *ctx)
 static inline void zoff_mpi_close(void *ctx, int clean)
 {
     zoff_mpi_context *c = ZOFF_MPI_CAST(zoff_mpi_context *, ctx);
-    /* A message that comes for a communicator that is gone would find the next one of the same number. */
+    /* Free it only after a clean close: a late message would go to the next communicator with this number. */
     if (clean && zoff_mpi_is_up())
         MPI_Comm_free(&c->comm);
     free(c);

@@ -1,9 +1,9 @@
-/* openmp.c: looks at the OpenMP runtime of the program, and borrows its threads where they are awake.
+/* openmp.c: check the program's OpenMP runtime, and borrow its threads while they are awake.
  *
  * After a parallel region libgomp's threads spin for some milliseconds, LLVM's for 200, and with OMP_WAIT_POLICY=active for
- * ever. A team of our own would share its cores with them. The runtime has no call that tells of its threads, so the kernel is
- * asked which threads of this process run. The runtime ends the process when it cannot start a thread: it is asked for a region
- * only when that starts none, as far as can be seen beforehand. */
+ * ever. A team of our own would share its cores with them. The runtime has no call that lists its threads, so the kernel is
+ * asked which threads of this process run. The runtime ends the process if it cannot start a thread. So it gets a region only
+ * if that starts none, as far as can be known beforehand. */
 #include "openmp.h"
 
 #include "clock.h"
@@ -26,7 +26,7 @@ enum { BORROWS = !__has_feature(thread_sanitizer) };
 enum { BORROWS = 1 };
 #endif
 
-/* Weak: NULL where the program has no OpenMP. */
+/* Weak: NULL if the program has no OpenMP. */
 #define WEAK __attribute__((weak))
 WEAK extern void GOMP_parallel(void (*fn)(void *), void *ctx, unsigned threads, unsigned flags);
 WEAK extern int omp_get_thread_num(void);
@@ -34,20 +34,20 @@ WEAK extern int omp_get_num_threads(void);
 
 enum { BORROWED_MOST = 256 };
 
-/* A look costs some 10 microseconds. */
+/* A check costs some 10 microseconds. */
 static const double LOOK_SECONDS = 1e-3, LOOK_SECONDS_MOST = 64e-3;
 
-/* By then threads that nobody uses have ceased to spin. */
+/* By then threads without work have stopped spinning. */
 static const double ASLEEP_SECONDS = 0.3;
 
-/* The calling thread's OpenMP pool, as far as we know it. */
+/* The calling thread's OpenMP pool, as far as it is known. */
 static _Thread_local struct {
-    unsigned threads; /* 0: not known to be there */
+    unsigned threads; /* 0: no pool is known */
     pid_t tids[BORROWED_MOST];
-    bool awake;         /* at the last look */
-    double now;         /* seconds: of the last question whether it is awake */
-    double check;       /* when to see whether its threads still exist */
-    double next, pause; /* when to look again, and between looks that found nothing */
+    bool awake;         /* at the last check */
+    double now;         /* seconds: when the last question came */
+    double check;       /* when to check whether its threads still exist */
+    double next, pause; /* when to check again, and the pause after a check that found nothing */
 } pool;
 
 /* Whether a thread of this process runs, or would if it had a CPU. */
@@ -66,7 +66,8 @@ static bool runs(pid_t tid)
     return name_end && !ours && strncmp(name_end, ") R", 3) == 0;
 }
 
-/* All threads of this process that run, but for the calling one; as many as `most`, and one more where there are more. */
+/* List the threads of this process that run, without the calling one. At most `most` are listed; the result is larger if there
+ * are more. */
 static unsigned find_running(pid_t *out, unsigned most)
 {
     const pid_t self = (pid_t)syscall(SYS_gettid);
@@ -110,9 +111,9 @@ static bool has(const pid_t *tids, unsigned count, pid_t wanted)
     return false;
 }
 
-/* The threads that run may be the calling thread's pool. An empty region tells who is in it. If it has started some, since
- * there was no pool or it slept, they stay with the runtime and are used only when they run at a later look: after a region of
- * the program. The system is asked first whether it has so many threads. */
+/* The running threads may be the calling thread's pool. An empty region shows who is in it. If that region started threads,
+ * because there was no pool or it slept, they stay with the runtime. They are used only if they run at a later check, after a
+ * region of the program. The system is first asked whether it would give that many threads. */
 static bool get_to_know(const pid_t *running, unsigned count)
 {
     region r = {.tids = pool.tids};
@@ -126,7 +127,7 @@ static bool get_to_know(const pid_t *running, unsigned count)
     return all;
 }
 
-/* The runtime has taken none of them away. Without a signal: that is what 0 means. */
+/* Whether all threads of the pool still exist; signal 0 only checks. */
 static bool all_there(void)
 {
     for (unsigned i = 1; i < pool.threads; i++) {
@@ -140,8 +141,8 @@ static bool look(unsigned threads)
 {
     pid_t running[BORROWED_MOST];
     if (pool.threads)
-        return runs(pool.tids[pool.threads - 1]); /* what holds for one of them holds for all */
-    /* With more or fewer than a team's the runtime would start threads, or end some. */
+        return runs(pool.tids[pool.threads - 1]); /* they all spin, or none */
+    /* With another number of threads than the team's the runtime would start or end threads. */
     return find_running(running, threads - 1) == threads - 1 && get_to_know(running, threads - 1);
 }
 
@@ -151,7 +152,7 @@ bool zoff_base_openmp_awake(unsigned threads)
         return false;
     const double now = pool.now = zoff_base_clock_seconds();
     if (pool.threads && now >= pool.check) {
-        pool.check = now + LOOK_SECONDS; /* a system call a thread: too dear for each of many small runs */
+        pool.check = now + LOOK_SECONDS; /* one system call per thread is too expensive for each of many small runs */
         pool.threads = all_there() ? pool.threads : 0;
     }
     if (pool.threads && pool.threads != threads)
@@ -164,7 +165,7 @@ bool zoff_base_openmp_awake(unsigned threads)
         pool.next = now + ASLEEP_SECONDS;
         return false;
     }
-    /* Threads whose pool is known are looked at each time: a step may follow a region of the program. */
+    /* A known pool is checked each time: a step may follow a region of the program. */
     pool.pause = pool.threads || pool.pause <= 0 ? LOOK_SECONDS : 2 * pool.pause;
     pool.pause = pool.pause < LOOK_SECONDS_MOST ? pool.pause : LOOK_SECONDS_MOST;
     pool.next = now + pool.pause;

@@ -1,11 +1,11 @@
-/* openmp_settings.c: what the user and the program have told the OpenMP runtime of the program, where it has one. */
+/* openmp_settings.c: the settings of user and program for the program's OpenMP runtime, if it has one. */
 #include "openmp_settings.h"
 
 #include "env.h"
 
 #include <string.h>
 
-/* Weak: NULL where the program has no OpenMP. */
+/* Weak: NULL if the program has no OpenMP. */
 #define WEAK __attribute__((weak))
 WEAK extern int omp_get_max_threads(void);
 WEAK extern int omp_get_num_procs(void);

@@ -1,4 +1,4 @@
-/* plugin.c: finds and loads a plug-in: beside libzoff, then along ZOFF_PLUGIN_PATH. */
+/* plugin.c: find and load a plug-in: beside libzoff, then along ZOFF_PLUGIN_PATH. */
 #include "plugin.h"
 
 #include "env.h"
@@ -23,7 +23,7 @@ static void note_attempt(attempts *a, const char *words)
         a->used += (size_t)snprintf(a->words + a->used, sizeof a->words - a->used, "%s%s", a->used ? "; " : "", words);
 }
 
-/* A library of the folder text[0..length), or NULL. */
+/* Load a library from the folder text[0..length).  @return NULL if it cannot be loaded */
 static void *load_from(const char *text, size_t length, const zoff_plugin_wish *wish, attempts *a)
 {
     char path[PATH_MAX];
@@ -83,7 +83,7 @@ zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out
                  "%s is a plug-in, and cannot be loaded: %s. %s, or set %s to the folder of libzoff_%s.so", wish->what,
                  tried.words, wish->advice, zoff_base_env_name(ZOFF_ENV_PLUGINS), wish->name);
     void *found = dlsym(library, "zoff_plugin_init");
-    memcpy(&init, &found, sizeof init); /* ISO C has no such cast */
+    memcpy(&init, &found, sizeof init); /* ISO C has no cast from an object pointer to a function pointer */
     ZOFF_FAIL_IF(!init || init(ZOFF_PLUGIN_ABI, &host, &plugin) != 0, ZOFF_ERR_UNSUPPORTED,
                  "libzoff_%s.so is no plug-in for this version of zoff: install the two together", wish->name);
     *out = plugin;

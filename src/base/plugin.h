@@ -8,11 +8,11 @@
 typedef struct zoff_plugin_wish {
     const char *name;   /* of libzoff_NAME.so */
     const char *what;   /* "the communicator \"mpi\"", for messages */
-    const char *advice; /* a sentence without its stop: what to do where it cannot be loaded */
-    bool shares_names;  /* its libraries look for one another among the symbols of the program, as some MPIs do */
+    const char *advice; /* a sentence without its full stop: the remedy if it cannot be loaded */
+    bool shares_names;  /* its libraries look up one another among the program's symbols, as some MPIs do */
 } zoff_plugin_wish;
 
-/* Load it; it stays.  @return ERR_UNSUPPORTED with what was tried, and the advice */
+/* Load it; it stays loaded.  @return ERR_UNSUPPORTED with the attempts and the advice */
 zoff_status zoff_base_plugin_load(const zoff_plugin_wish *wish, zoff_plugin *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* policy.c: counts threads and puts cores in order. */
+/* policy.c: choose the number of threads and the order of cores. */
 #include "policy.h"
 
 #include "bits.h"
@@ -16,7 +16,7 @@ unsigned zoff_base_policy_threads(unsigned cores, unsigned quota, unsigned host_
     return (unsigned)zoff_base_bits_max(threads, 1);
 }
 
-/* All cores that the ranks on this host have between them. */
+/* All cores of the ranks on this host together. */
 static unsigned host_cores(const char *root)
 {
     char path[ZOFF_BUDGET_PATH_BYTES];
@@ -37,7 +37,7 @@ static void take_node(zoff_policy *policy, unsigned node)
     }
 }
 
-/* The preferred node, then those with higher numbers, then from 0: what comes next is often near. */
+/* The preferred node first, then those with higher numbers, then from 0: the next number is often near. */
 static void put_in_order(zoff_policy *policy, unsigned first_node)
 {
     const zoff_topology *t = &policy->topology;
@@ -66,7 +66,7 @@ void zoff_base_policy_make(const char *root, const zoff_cpus *cpus, const zoff_e
     memset(out, 0, sizeof *out);
     zoff_base_topology_read_under(root, cpus, &out->topology);
     put_in_order(out, preferred_node > 0 ? (unsigned)preferred_node : 0);
-    /* A rank alone has all that its mask allows: the host need not be looked at. */
+    /* A single rank may use its whole mask, so the host does not matter. */
     const unsigned quota = zoff_base_budget_cpus_under(root), all = ranks->count > 1 ? host_cores(root) : 0;
     out->threads = zoff_base_policy_threads(out->cores, quota, all, ranks->count);
     const bool limited = out->threads < out->cores;
@@ -75,8 +75,8 @@ void zoff_base_policy_make(const char *root, const zoff_cpus *cpus, const zoff_e
                                                                                                        : ZOFF_POLICY_RANKS;
     if (out->cores == 0)
         return;
-    /* Ranks with an accelerator share the cores beside it; without one, all cores of their mask. A mask that is this rank's
-     * alone has just as many cores as the rank has threads, and every rank starts at the first. */
+    /* Ranks with an accelerator share the cores near it; without one, all cores of their mask. A mask of this rank's alone has
+     * as many cores as the rank has threads, and every rank starts at the first. */
     unsigned near = preferred_node >= 0 ? cores_of_node(out, (unsigned)preferred_node) : 0;
     out->first = (unsigned)((uint64_t)ranks->index * out->threads % (near ? near : out->cores));
 }

@@ -1,4 +1,4 @@
-/* status.c: the words for a status, and the last error text of each thread. */
+/* status.c: the texts of statuses, and the last error text of each thread. */
 #include "try.h"
 
 #include <stdarg.h>
@@ -33,7 +33,7 @@ const char *zoff_last_error(void)
 
 zoff_status zoff_base_status_fail(zoff_status status, const char *format, ...)
 {
-    /* The arguments may point into last_error, so the new text is made beside it. */
+    /* The arguments may point into last_error, so build the new text elsewhere. */
     char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);

@@ -1,4 +1,4 @@
-/* structs.c: structs that cross the border of the library and grow at their end. */
+/* structs.c: structs that programs pass to the library, which grow at their end. */
 #include "structs.h"
 
 #include "bits.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Beyond any struct of any version: such a struct_size is memory that nobody has set. */
+/* Larger than any struct of any version: such a struct_size was never set. */
 enum { MOST_BYTES = 1 << 16 };
 
 static size_t size_of(const void *given)

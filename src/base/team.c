@@ -1,4 +1,4 @@
-/* team.c: whose threads update, how many there are, and where. docs/adr/0040-own-threads.md says why. */
+/* team.c: which threads update, how many, and where. docs/adr/0040-own-threads.md gives the reasons. */
 #include "team.h"
 
 #include "clock.h"
@@ -12,18 +12,18 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Where the threads of this process work, decided once: a thread that moved from one step to the next would find its pages on
- * another node. One of the few pieces of global state: seats are the process's. */
+/* Where the threads of this process work, decided once: a thread that moved between steps would find its pages on another node.
+ * This is one of the few pieces of global state, because places belong to the process. */
 static struct {
     pthread_once_t once;
-    bool seated;           /* several nodes, and nobody else has placed the threads */
-    atomic_uint preferred; /* node + 1; 0 for none */
+    bool seated;           /* there are several nodes, and nobody else has placed the threads */
+    atomic_uint preferred; /* node + 1; 0: none */
     atomic_bool forked;    /* this process is a child of one that had a team */
     zoff_policy policy;
 } placement = {.once = PTHREAD_ONCE_INIT};
 
-/* The CPUs that this process may use. A runtime that places threads has bound the calling one to one of them before anybody
- * could look; then its places tell. */
+/* The CPUs that this process may use. A runtime that places threads has bound the calling thread to one CPU already; then the
+ * runtime's places are used. */
 static bool allowed_cpus(zoff_cpus *out)
 {
     return zoff_base_openmp_settings_places(out) || zoff_base_topology_affinity(out);
@@ -86,8 +86,9 @@ static void place(void)
     placement.seated = !zoff_base_openmp_settings_places(&bound) && make_policy(&placement.policy) && placement.policy.places;
 }
 
-/* Keep the calling thread on the node of its seat, as far as its own mask reaches: a thread that somebody has put elsewhere
- * stays there. Whether it was moved; then `saved` is its mask before. */
+/* Move the calling thread to the node of its seat, within its own mask: a thread that somebody has placed elsewhere stays
+ * there.
+ * @return whether it was moved; then `saved` is its mask before */
 static bool take_seat(const zoff_policy *policy, unsigned thread, zoff_cpus *saved)
 {
     zoff_cpus seat;
@@ -122,7 +123,8 @@ static void run_part(void *ctx, unsigned thread, unsigned threads)
         (void)zoff_base_topology_bind(&before);
 }
 
-/* The calling thread alone: it has no team, or must not wait for one. A child of fork() has none of its parent's threads. */
+/* Whether the calling thread works alone: it has no team, or must not wait for one. A child of fork() has none of its parent's
+ * threads. */
 static bool works_alone(unsigned threads)
 {
     return threads <= 1 || atomic_load_explicit(&placement.forked, memory_order_relaxed) || zoff_base_openmp_settings_inside();
@@ -133,7 +135,7 @@ void zoff_base_team_run_seated(const zoff_policy *policy, unsigned threads, zoff
     part p = {.policy = policy, .fn = fn, .ctx = ctx};
     threads = threads < ZOFF_TEAM_MOST ? threads : ZOFF_TEAM_MOST;
     if (works_alone(threads)) {
-        p.policy = NULL; /* the other threads of a region of the caller's would all take the same seat */
+        p.policy = NULL; /* the other threads of the caller's region would all take the same seat */
         run_part(&p, 0, 1);
     } else if (zoff_base_openmp_awake(threads)) {
         zoff_base_openmp_run(threads, run_part, &p);
@@ -191,7 +193,7 @@ double zoff_base_team_region_seconds(unsigned threads)
     double seconds[TRIES];
     if (works_alone(threads))
         return 0;
-    zoff_base_team_run(threads, do_nothing, NULL); /* starts them */
+    zoff_base_team_run(threads, do_nothing, NULL); /* starts the threads */
     for (int i = 0; i < TRIES; i++) {
         const double start = zoff_base_clock_seconds();
         zoff_base_team_run(threads, do_nothing, NULL);

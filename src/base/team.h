@@ -12,14 +12,13 @@ enum { ZOFF_TEAM_MOST = 1024 };
 /* Runs on each thread, 0 .. threads-1; thread 0 is the caller. */
 typedef void (*zoff_team_fn)(void *ctx, unsigned thread, unsigned threads);
 
-/* How many threads a team of `wanted` has; 0 means the policy, and no more than OMP_NUM_THREADS or omp_set_num_threads() say.
- */
+/* Threads of a team of `wanted`. 0: as the policy says, limited by OMP_NUM_THREADS and omp_set_num_threads(). */
 unsigned zoff_base_team_threads(unsigned wanted);
-/* The same, and why: words for "%u threads (%s)". */
+/* The same, and the reason, for "%u threads (%s)". */
 unsigned zoff_base_team_count(unsigned wanted, const char **out_why);
 
-/* Start the threads of the calling thread's team that are not there yet. ERR_NO_MEMORY where the system refuses one: then none
- * was added. */
+/* Start the missing threads of the calling thread's team.  @return ERR_NO_MEMORY: the system refuses one; then none was added
+ */
 zoff_status zoff_base_team_start(unsigned threads);
 
 /* The NUMA node that threads are to be near; -1 has no say. Heard until a team first runs: from then on each thread of the

@@ -110,7 +110,7 @@ static zoff_status gather(zoff_comm *comm, record *all)
 {
     size_t *bytes;
     zoff_comm_work work = {.active = false};
-    ZOFF_TRY(zoff_base_mem_alloc(comm->size, sizeof *bytes, "what ranks must agree on", &bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(comm->size, sizeof *bytes, "the values that ranks compare", &bytes));
     for (unsigned rank = 0; rank < comm->size; rank++)
         bytes[rank] = sizeof *all;
     const zoff_comm_call call = {.kind = ZOFF_COMM_GATHER,
@@ -150,7 +150,7 @@ zoff_status zoff_comm_channel_open(zoff_comm *comm, zoff_comm_channel *channel)
     zoff_status own = comm->ops->open_channel(comm, channel);
     zoff_comm_unlock(comm);
     zoff_base_status_save(&saved);
-    zoff_status status = zoff_base_mem_alloc(comm->size, sizeof *all, "what ranks must agree on", &all);
+    zoff_status status = zoff_base_mem_alloc(comm->size, sizeof *all, "the values that ranks compare", &all);
     if (status == ZOFF_OK) {
         zoff_comm_lock(comm);
         describe(comm, channel, &all[comm->rank]);

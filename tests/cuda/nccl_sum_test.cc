@@ -132,7 +132,7 @@ TEST_F(NcclSum, WhatCannotBeAddedUpIsRefusedAndTheGroupGoesOn)
         float host[16] = {};
         const std::vector<size_t> same(2, 16), other = {16, 12}, odd(2, 6);
         zoff_comm *comm = comms[rank];
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "what is sent is memory of the host", run(comm, call_of(host, device.at, same)));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the input is memory of the host", run(comm, call_of(host, device.at, same)));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the result is memory of the host", run(comm, call_of(device.at, host, same)));
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the piece for rank 1 has 12 bytes, the piece for rank 0 16",
                           run(comm, call_of(device.at, device.at + 8, other)));

@@ -1,8 +1,7 @@
 /* simd_avx2.h: the vocabulary of simd_scalar.h with 8 lanes, for AVX2 with FMA.
  *
- * Tails: fp32 by masked loads and stores, which do not touch what the mask leaves out; 16-bit elements have no such
- * instruction and go through a copy of the size of a register. The modulo there only tells compilers that drop no dead code how
- * little it can be. */
+ * Tails of fp32 use masked loads and stores, which do not touch other bytes. 16-bit elements have no such instruction, and go
+ * through a copy of the size of a register. The modulo there bounds the length for compilers that do not remove dead code. */
 #ifndef ZOFF_SIMD_AVX2_H
 #define ZOFF_SIMD_AVX2_H
 
@@ -70,7 +69,7 @@ ZOFF_KERNEL_INLINE __m128i v_round_bf16(v_f x)
     return _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
 }
 
-/* The instruction keeps what fits of a NaN; the canonical one goes in, so that the canonical one comes out. */
+/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
 ZOFF_KERNEL_INLINE __m128i v_round_f16(v_f x)
 {
     const v_f nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
@@ -166,7 +165,7 @@ ZOFF_KERNEL_INLINE __m256d v_sum_quarter(__m256d sum, __m128 x)
     return _mm256_fmadd_pd(wide, wide, sum);
 }
 
-/* Adding the square of a lane that was not read adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f low, v_f high)
 {
     sum.a = v_sum_quarter(sum.a, _mm256_castps256_ps128(low));

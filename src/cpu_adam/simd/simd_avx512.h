@@ -1,7 +1,7 @@
 /* simd_avx512.h: the vocabulary of simd_scalar.h with 16 lanes, for AVX-512 F, BW, VL and DQ.
  *
- * Tails by predicates. Rounding to bf16 is integer arithmetic although newer CPUs have an instruction for it: that one takes
- * subnormals for zero, and the bits would not be those of the other vocabularies. */
+ * Tails use predicates. Rounding to bf16 is integer arithmetic: the instruction of newer CPUs flushes subnormals to zero, and
+ * so would not give the bits of the other vocabularies. */
 #ifndef ZOFF_SIMD_AVX512_H
 #define ZOFF_SIMD_AVX512_H
 
@@ -63,7 +63,7 @@ ZOFF_KERNEL_INLINE __m256i v_round_bf16(v_f x)
     return _mm512_cvtepi32_epi16(rounded);
 }
 
-/* The instruction keeps what fits of a NaN; the canonical one goes in, so that the canonical one comes out. */
+/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
 ZOFF_KERNEL_INLINE __m256i v_round_f16(v_f x)
 {
     const v_f nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
@@ -152,7 +152,7 @@ ZOFF_KERNEL_INLINE v_sum v_sum_zero(void)
     return (v_sum){_mm512_setzero_pd(), _mm512_setzero_pd()};
 }
 
-/* Adding the square of a lane that was not read adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum v_sum_add(v_sum sum, v_f x)
 {
     __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(x));

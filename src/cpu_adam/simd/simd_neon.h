@@ -1,7 +1,7 @@
-/* simd_neon.h: the vocabulary of simd_scalar.h with 4 lanes, for NEON, which every aarch64 CPU has. Loads and sums are those
- * of simd_neon_quad.h.
+/* simd_neon.h: the vocabulary of simd_scalar.h with 4 lanes, for NEON, which every aarch64 CPU has. Loads and sums are those of
+ * simd_neon_quad.h.
  *
- * There are no streaming stores: Arm CPUs notice by themselves that whole lines are written and do not read those before. */
+ * There are no streaming stores: Arm CPUs detect that whole lines are written, and do not read those first. */
 #ifndef ZOFF_SIMD_NEON_H
 #define ZOFF_SIMD_NEON_H
 
@@ -46,7 +46,7 @@ ZOFF_KERNEL_INLINE void v_store_halves(uint16_t *p, uint16x4_t x, size_t left)
     memcpy(p, lanes, left % QUAD_LANES * sizeof *p);
 }
 
-/* `x`, with the one NaN in place of every NaN. */
+/* `x` with every NaN replaced by the canonical one. */
 ZOFF_KERNEL_INLINE v_f v_one_nan(v_f x)
 {
     return vbslq_f32(vceqq_f32(x, x), x, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000)));
@@ -69,7 +69,7 @@ ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
     return quad_load_f16(p, left);
 }
 
-/* The instruction keeps what fits of a NaN; the one NaN goes in, so that the one NaN comes out. */
+/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
 ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 {
     v_store_halves(p, vreinterpret_u16_f16(vcvt_f16_f32(v_one_nan(x))), left);

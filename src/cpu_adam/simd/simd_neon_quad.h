@@ -1,9 +1,9 @@
 /* simd_neon_quad.h: four lanes of NEON, read from every element type, and the square sums over them. NEON is part of every
- * aarch64 CPU: simd_neon.h takes its loads and sums from here; simd_sve.h its sums, for vectors of any length cannot be fields
- * of a struct.
+ * aarch64 CPU. simd_neon.h uses these loads and sums. simd_sve.h uses the sums, because vectors of unknown length cannot be
+ * fields of a struct.
  *
- * Tails go through a copy of the size of a register, as NEON has no masked loads. The modulo there only tells compilers that
- * drop no dead code how little it can be. */
+ * Tails go through a copy of the size of a register, because NEON has no masked loads. The modulo there bounds the length for
+ * compilers that do not remove dead code. */
 #ifndef ZOFF_SIMD_NEON_QUAD_H
 #define ZOFF_SIMD_NEON_QUAD_H
 
@@ -65,7 +65,7 @@ ZOFF_KERNEL_INLINE float64x2_t quad_square_high(float64x2_t sum, float32x4_t x)
     return vfmaq_f64(sum, wide, wide);
 }
 
-/* Adding the square of a lane that was not read adds +0 to a sum that is never -0. */
+/* A lane that was not read is zero: it adds +0 to a sum that is never -0. */
 ZOFF_KERNEL_INLINE v_sum quad_sum_add(v_sum sum, float32x4_t first, float32x4_t second, float32x4_t third, float32x4_t fourth)
 {
     sum.a = quad_square_low(sum.a, first);
@@ -79,13 +79,13 @@ ZOFF_KERNEL_INLINE v_sum quad_sum_add(v_sum sum, float32x4_t first, float32x4_t 
     return sum;
 }
 
-/* How many of `left` elements are at the quarter that begins at element `from`. */
+/* How many of `left` elements are in the quarter that begins at element `from`. */
 ZOFF_KERNEL_INLINE size_t quad_left(size_t left, size_t from)
 {
     return left > from ? left - from : 0;
 }
 
-/* The `load` of sixteen elements as four quads. No pointer goes beyond what is there. */
+/* Load sixteen elements as four quads. No pointer goes beyond the elements. */
 #define QUAD_SUM(sum, load, p, left)                                                                                           \
     quad_sum_add(sum, load(p, left), load(p + (left > 4 ? 4 : 0), quad_left(left, 4)),                                         \
                  load(p + (left > 8 ? 8 : 0), quad_left(left, 8)), load(p + (left > 12 ? 12 : 0), quad_left(left, 12)))

@@ -1,8 +1,8 @@
-/* simd_plain_stores.h: the streaming part of the vocabulary where an instruction set has no such stores: plain ones. Included
- * by the vocabularies of those, behind their v_store_*().
+/* simd_plain_stores.h: plain stores in place of streaming ones, for instruction sets without them. Include it behind
+ * v_store_*().
  *
- * Streaming stores: a whole register to 16-bit elements, past the caches. Where an instruction set has them, v_stream_bytes()
- * is the alignment that they need, and v_stream_end() makes them visible to other threads before whatever follows. */
+ * A streaming store writes a whole register to 16-bit elements, past the caches. v_stream_bytes() is the alignment that it
+ * needs, and v_stream_end() makes it visible to other threads before any later work. */
 #ifndef ZOFF_SIMD_PLAIN_STORES_H
 #define ZOFF_SIMD_PLAIN_STORES_H
 

@@ -1,7 +1,7 @@
-/* simd_scalar.h: the vocabulary with one lane, for any CPU. It says what every other vocabulary must compute.
+/* simd_scalar.h: the vocabulary with one lane, for any CPU. It defines what every other vocabulary must compute.
  *
- * `left` is the count of elements remaining at `p`: min(left, v_lanes()) of them are read or written, no byte beyond.
- * Lanes that were not read are zero. */
+ * `left` is the number of elements from `p` on: min(left, v_lanes()) of them are read or written, and no byte beyond. Lanes
+ * that were not read are zero. */
 #ifndef ZOFF_SIMD_SCALAR_H
 #define ZOFF_SIMD_SCALAR_H
 
@@ -43,7 +43,7 @@ ZOFF_KERNEL_INLINE v_f v_load_bf16(const uint16_t *p, size_t left)
     return x;
 }
 
-/* Round to nearest even by integer arithmetic, as subnormals need it; every NaN becomes 0x7fc0. */
+/* Round to nearest even by integer arithmetic, which is right for subnormals, too; every NaN becomes 0x7fc0. */
 ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
 {
     (void)left;
@@ -53,7 +53,7 @@ ZOFF_KERNEL_INLINE void v_store_bf16(uint16_t *p, v_f x, size_t left)
     *p = (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
-/* Every fp16 is an fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as the instructions have it. */
+/* Every fp16 is exact in fp32; subnormals are multiples of 2^-24. A signalling NaN becomes quiet, as with the instructions. */
 ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
 {
     (void)left;
@@ -68,14 +68,14 @@ ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
     return x;
 }
 
-/* Round to nearest even; what rounds to 65536 or more is infinite, every NaN becomes 0x7e00. */
+/* Round to nearest even. A result of 65536 or more is infinite, every NaN becomes 0x7e00. */
 ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 {
     (void)left;
     uint32_t bits, shifted;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    const float half = fabsf(x) + 0.5f; /* the last place of this sum is 2^-24, that of an fp16 below 2^-14 */
+    const float half = fabsf(x) + 0.5f; /* the last digit of this sum is 2^-24, like that of an fp16 below 2^-14 */
     memcpy(&shifted, &half, sizeof shifted);
     uint32_t rounded = (size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13;
     rounded = size < 113u << 23 ? shifted - 0x3f000000u : size >= 0x477ff000u ? 0x7c00u : rounded;

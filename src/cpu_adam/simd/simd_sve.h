@@ -1,9 +1,9 @@
 /* simd_sve.h: the vocabulary of simd_scalar.h for SVE, with as many lanes as the CPU's vectors have: 4 to 64.
  *
- * Every load and store has a predicate made of `left`; in a loop over whole registers it is the same one each time, and
- * compilers make it once. Arithmetic works on all lanes, those that were not read are zero. A 16-bit element lies in the lower
- * half of a lane's 32 bits, which is how SVE's loads, stores and conversions take it. Square sums are NEON's, see
- * simd_neon_quad.h; streaming stores as in simd_neon.h: none. */
+ * Every load and store has a predicate made from `left`. In a loop over whole registers it never changes, and compilers make it
+ * once. Arithmetic uses all lanes; those that were not read are zero. A 16-bit element lies in the lower half of a lane's 32
+ * bits, as SVE's loads, stores and conversions expect. Square sums are those of simd_neon_quad.h. There are no streaming
+ * stores, as in simd_neon.h. */
 #ifndef ZOFF_SIMD_SVE_H
 #define ZOFF_SIMD_SVE_H
 
@@ -39,7 +39,7 @@ ZOFF_KERNEL_INLINE void v_store(float *p, v_f x, size_t left)
     svst1_f32(v_mask(left), p, x);
 }
 
-/* `x`, with the one NaN in place of every NaN. */
+/* `x` with every NaN replaced by the canonical one. */
 ZOFF_KERNEL_INLINE v_f v_one_nan(v_f x)
 {
     return svsel_f32(svcmpuo_f32(svptrue_b32(), x, x), svreinterpret_f32_u32(svdup_n_u32(0x7fc00000)), x);
@@ -64,7 +64,7 @@ ZOFF_KERNEL_INLINE v_f v_load_f16(const uint16_t *p, size_t left)
     return svcvt_f32_f16_x(svptrue_b32(), svreinterpret_f16_u32(svld1uh_u32(v_mask(left), p)));
 }
 
-/* The instruction keeps what fits of a NaN; the one NaN goes in, so that the one NaN comes out. */
+/* The instruction keeps a part of a NaN's bits. So replace every NaN by the canonical one first. */
 ZOFF_KERNEL_INLINE void v_store_f16(uint16_t *p, v_f x, size_t left)
 {
     svst1h_u32(v_mask(left), p, svreinterpret_u32_f16(svcvt_f16_f32_x(svptrue_b32(), v_one_nan(x))));
