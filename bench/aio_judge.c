@@ -38,7 +38,7 @@ static void set_pair(bench_figure *f, const aio_match *match, int a, int b, bool
     busy = busy && spread.count < f->enough;
     if (busy)
         spread = bench_spread_of(all, match->r->rounds);
-    bench_figures_set(f, spread.median, spread.count);
+    bench_figures_set_median(f, spread);
     if (busy && (others_matter || spread.median < f->limit))
         bench_figures_spoil(f, "the disk worked for others too in most samples; run again on a quieter machine");
 }

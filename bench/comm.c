@@ -195,8 +195,8 @@ static void judge_hidden(const race *r, bench_figures *out)
         {"hidden_share_by_itself", 1, 0.8, "the same where a thread of the engine's asks, and not the trainer", "by_itself",
          "at_the_end"}};
     bench_figure *f = bench_figures_add_all(out, SHARES, 2, r);
-    f[0].value = 1 - f[0].value;
-    f[1].value = 1 - f[1].value;
+    bench_figures_map(&f[0], 1, -1);
+    bench_figures_map(&f[1], 1, -1);
 }
 
 static int report(const comm_options *options, const race_book *book, const bench_figures *figures)

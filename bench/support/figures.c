@@ -12,13 +12,18 @@ bench_figure *bench_figures_add_values(bench_figures *all, const bench_asked *as
     if (all->count == MOST_FIGURES)
         abort(); /* an error in the benchmark */
     bench_figure *f = &all->list[all->count++];
-    *f = (bench_figure){
-        .meaning = asked->meaning, .sense = asked->sense, .limit = asked->limit, .value = NAN, .part = all->part};
+    *f = (bench_figure){.meaning = asked->meaning,
+                        .sense = asked->sense,
+                        .limit = asked->limit,
+                        .value = NAN,
+                        .p10 = NAN,
+                        .p90 = NAN,
+                        .part = all->part};
     snprintf(f->name, sizeof f->name, "%s", asked->name);
     snprintf(f->missing, sizeof f->missing, "%s", all->missing);
     if (value || asked->slower) {
         const bench_spread spread = value ? race_values(from, value) : race_ratio(from, asked->slower, asked->faster);
-        bench_figures_set(f, spread.median, spread.count);
+        bench_figures_set_median(f, spread);
     }
     return f;
 }
@@ -43,6 +48,21 @@ void bench_figures_set(bench_figure *figure, double value, unsigned rounds)
     figure->value = value;
     figure->rounds = rounds;
     figure->missing[0] = 0;
+}
+
+void bench_figures_set_median(bench_figure *figure, bench_spread spread)
+{
+    bench_figures_set(figure, spread.median, spread.count);
+    figure->p10 = spread.p10;
+    figure->p90 = spread.p90;
+}
+
+void bench_figures_map(bench_figure *figure, double offset, double scale)
+{
+    const double p10 = offset + scale * figure->p10, p90 = offset + scale * figure->p90;
+    figure->value = offset + scale * figure->value;
+    figure->p10 = scale > 0 ? p10 : p90;
+    figure->p90 = scale > 0 ? p90 : p10;
 }
 
 void bench_figures_excuse(bench_figure *figure, const char *reason)
@@ -91,7 +111,8 @@ void bench_figures_print(FILE *out, const bench_figures *all)
 
 void bench_figures_put(json_t *root, const bench_figures *all, const char *rounds_name)
 {
-    json_t *values = json_object(), *verdict = json_object(), *missing = json_object(), *meanings = json_object();
+    json_t *values = json_object(), *verdict = json_object(), *missing = json_object(), *meanings = json_object(),
+           *percentiles = json_object();
     for (const bench_figure *f = all->list; f < all->list + all->count; f++) {
         json_object_set_new(values, f->name, bench_report_number(f->value));
         json_object_set_new(meanings, f->name, json_string(f->meaning));
@@ -103,8 +124,11 @@ void bench_figures_put(json_t *root, const bench_figures *all, const char *round
                                           f->sense > 0 ? "at_least" : "at_most", f->limit, "held", bench_figures_held(f),
                                           rounds_name, (int)f->rounds, "void",
                                           f->spoilt[0] ? json_string(f->spoilt) : json_null()));
+        if (isfinite(f->p10))
+            json_object_set_new(percentiles, f->name, json_pack("{s:f, s:f}", "p10", f->p10, "p90", f->p90));
     }
     json_object_set_new(root, "ratios", values);
+    json_object_set_new(root, "percentiles", percentiles);
     json_object_set_new(root, "verdict", verdict);
     json_object_set_new(root, "not_measured", missing);
     json_object_set_new(root, "meanings", meanings);

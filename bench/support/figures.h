@@ -21,6 +21,7 @@ typedef struct bench_figure {
     const char *meaning;
     int sense;
     double limit, value; /* value: NAN if not measured, see `missing` */
+    double p10, p90;     /* of the rounds; NAN if the value is no median of rounds */
     unsigned rounds;     /* the value is their median */
     unsigned part;       /* part of the run, if the benchmark sets it */
     unsigned enough;     /* rounds that are sufficient, if the benchmark sets it */
@@ -45,6 +46,10 @@ bench_figure *bench_figures_add_values(bench_figures *all, const bench_asked *as
 
 /* Set the value; one that is not finite changes nothing. */
 void bench_figures_set(bench_figure *figure, double value, unsigned rounds);
+/* Set the value to a median, with its percentiles; one that is not finite changes nothing. */
+void bench_figures_set_median(bench_figure *figure, bench_spread spread);
+/* Turn the value x and its percentiles into offset + scale * x. */
+void bench_figures_map(bench_figure *figure, double offset, double scale);
 /* Give a more precise reason why the figure was not measured. Does nothing if it was, or if the reason is "". */
 void bench_figures_excuse(bench_figure *figure, const char *reason);
 /* Say why a figure proves nothing. The first reason stays. */
@@ -55,7 +60,8 @@ bool bench_figures_held(const bench_figure *figure);
 
 /* Print one line for each figure. */
 void bench_figures_print(FILE *out, const bench_figures *all);
-/* Put "ratios", "verdict", "not_measured" and "meanings" into `root`. Verdicts name their rounds `rounds_name`. */
+/* Put "ratios", their "percentiles", "verdict", "not_measured" and "meanings" into `root`. Verdicts name their rounds
+ * `rounds_name`. */
 void bench_figures_put(json_t *root, const bench_figures *all, const char *rounds_name);
 
 #endif

@@ -58,9 +58,10 @@ static json_t *row_object(const race *r, unsigned index)
     for (unsigned k = 0; k < r->rounds; k++)
         json_array_append_new(samples, bench_report_number(e->seconds[k]));
     json_t *row =
-        json_pack("{s:s, s:s, s:f, s:f, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "name", e->name, "what", e->what, "elements",
-                  e->elements, "bytes_per_element", e->bytes, "calls_per_sample", (int)e->calls, "clean_samples", (int)s.count,
-                  "seconds_min", bench_report_number(s.min), "seconds_median", bench_report_number(s.median), "seconds_max",
+        json_pack("{s:s, s:s, s:f, s:f, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", e->name, "what", e->what,
+                  "elements", e->elements, "bytes_per_element", e->bytes, "calls_per_sample", (int)e->calls, "clean_samples",
+                  (int)s.count, "seconds_min", bench_report_number(s.min), "seconds_p10", bench_report_number(s.p10),
+                  "seconds_median", bench_report_number(s.median), "seconds_p90", bench_report_number(s.p90), "seconds_max",
                   bench_report_number(s.max), "gb_per_s", bench_report_number(1e-9 * e->elements * e->bytes / s.median),
                   "gparam_per_s", bench_report_number(1e-9 * e->elements / s.median), "seconds", samples);
     if (e->kernel)

@@ -144,6 +144,14 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* A percentile by linear interpolation between the two nearest of `count` sorted values. */
+static double percentile(const double *sorted, unsigned count, double share)
+{
+    const double at = share * (count - 1);
+    const unsigned below = (unsigned)at, above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+}
+
 bench_spread bench_spread_of(const double *values, unsigned count)
 {
     enum { MOST = 256 };
@@ -154,7 +162,12 @@ bench_spread bench_spread_of(const double *values, unsigned count)
             sorted[n++] = values[i];
     }
     if (!n)
-        return (bench_spread){NAN, NAN, NAN, 0};
+        return (bench_spread){NAN, NAN, NAN, NAN, NAN, 0};
     qsort(sorted, n, sizeof *sorted, compare);
-    return (bench_spread){sorted[0], (sorted[n / 2] + sorted[(n - 1) / 2]) / 2, sorted[n - 1], n};
+    return (bench_spread){.min = sorted[0],
+                          .p10 = percentile(sorted, n, 0.1),
+                          .median = percentile(sorted, n, 0.5),
+                          .p90 = percentile(sorted, n, 0.9),
+                          .max = sorted[n - 1],
+                          .count = n};
 }

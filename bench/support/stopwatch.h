@@ -34,7 +34,7 @@ bench_sample bench_stopwatch_sample(const bench_work *work, unsigned calls, unsi
 unsigned bench_stopwatch_calls(const bench_work *work, double seconds);
 
 typedef struct bench_spread {
-    double min, median, max; /* NAN if there is no value */
+    double min, p10, median, p90, max; /* NAN if there is no value */
     unsigned count;
 } bench_spread;
 

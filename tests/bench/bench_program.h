@@ -75,6 +75,11 @@ class bench_program : public testing::Test
     {
         expect_figure(name);
         EXPECT_TRUE(json_is_null(at("ratios", name)) || json_real_value(at("ratios", name)) > 0) << name;
+        if (const json_t *both = at("percentiles", name)) {
+            const double value = json_real_value(at("ratios", name));
+            EXPECT_LE(json_real_value(json_object_get(both, "p10")), value) << name;
+            EXPECT_GE(json_real_value(json_object_get(both, "p90")), value) << name;
+        }
     }
 
     scratch_folder folder;
