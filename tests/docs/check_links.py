@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 LINK = re.compile(r"(?<!!)!?\[(?:[^\]\\]|\\.)*\]\(([^)\s]+)\)")
+DEFINITION = re.compile(r"^\[[^\]]+\]: +(\S+)$", re.M)
 
 
 def headings(path):
@@ -18,7 +19,7 @@ def complaints(root, pages):
     for page in pages:
         with open(os.path.join(root, page), encoding="utf-8") as file:
             text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
-        for link in LINK.findall(text):
+        for link in LINK.findall(text) + DEFINITION.findall(text):
             if re.match(r"[a-z]+:", link):
                 continue
             target, _, heading = link.partition("#")

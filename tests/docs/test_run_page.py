@@ -45,9 +45,9 @@ def main():
             bad += 1
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "page.md"), "w", encoding="utf-8") as file:
-            file.write("# A `title` here\n[a](page.md#a-title-here) [b](#none) [c](gone.md) [d](https://x) ![e](gone.svg)\n")
-        if len(list(check_links.complaints(folder, ["page.md"]))) != 3:
-            print("three links lead nowhere")
+            file.write("# A `title` here\n[a](page.md#a-title-here) [b](#none) [c](gone.md) [d](https://x) ![e](gone.svg) [f][f]\n\n[f]: gone.json\n")
+        if len(list(check_links.complaints(folder, ["page.md"]))) != 4:
+            print("not found: four links that lead nowhere")
             bad += 1
     return 1 if bad else 0
 

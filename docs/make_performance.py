@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""make_performance.py [--check]: write the tables of PERFORMANCE.md from the runs in bench/results.
+
+A table stands between "<!-- figures: NAME -->" and "<!-- end of figures -->". --check only says whether the page is up to
+date."""
+import json
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PAGE = os.path.join(HERE, "PERFORMANCE.md")
+RUN = os.path.join(HERE, "..", "bench", "results", "2026-11-24-epyc-zen4-2cpu-{}.json")
+BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
+
+# Each table: the heading of its first column, and (label, run, figure) or (label, run, race and contestant).
+LARGE = "67108864"
+TABLES = {
+    "rates": ("GB/s", [
+        ("AdamW, fp32 in place", "cpu_adam", ("step", LARGE, "zoff_fp32")),
+        ("AdamW, bf16 gradients, fp32 master, bf16 copy-out", "cpu_adam", ("step", LARGE, "zoff_bf16")),
+        ("AdamW, bf16 weights in place", "cpu_adam", ("step", LARGE, "zoff_bf16_keep")),
+        ("Adagrad, fp32", "cpu_adam", ("others", LARGE, "zoff_adagrad")),
+        ("Lion, fp32", "cpu_adam", ("others", LARGE, "zoff_lion")),
+        ("SGD with momentum, fp32", "cpu_adam", ("others", LARGE, "zoff_sgd_momentum")),
+    ]),
+    "update": ("zoff's speed to", [
+        ("a kernel with the same traffic and no arithmetic, fp32", "cpu_adam", "share_fp32"),
+        ("the same, bf16 gradients and copy-out", "cpu_adam", "share_bf16"),
+        ("the same, bf16 weights in place", "cpu_adam", "share_bf16_keep"),
+        ("one pass each for upcast, norm, scale, Adam, copy-out", "cpu_adam", "vs_chain"),
+        ("a plain C loop with OpenMP, geometric mean of 1 to 2^26 elements", "cpu_adam", "vs_plain_loop"),
+        ("the same, at the worst size", "cpu_adam", "vs_plain_loop_worst"),
+        ("2,000 tensors of 1,024 elements, one OpenMP region each", "cpu_adam", "list_vs_calls_1k"),
+        ("the same, plain loops on the calling thread", "cpu_adam", "list_vs_serial_calls_1k"),
+    ]),
+    "avx2": ("zoff's speed to", [
+        ("a kernel with the same traffic and no arithmetic, fp32", "cpu_adam-avx2-quick", "share_fp32"),
+        ("the same, bf16 gradients and copy-out", "cpu_adam-avx2-quick", "share_bf16"),
+        ("a plain C loop with OpenMP, geometric mean of 1 to 2^26 elements", "cpu_adam-avx2-quick", "vs_plain_loop"),
+    ]),
+    "disk": ("zoff's speed to fio's", [
+        ("read, 1 GiB", "aio", "read_vs_fio_1gib"),
+        ("read, 16 MiB", "aio", "read_vs_fio_16mib"),
+        ("write, 1 GiB", "aio", "write_vs_fio_1gib"),
+        ("write, 16 MiB", "aio", "write_vs_fio_16mib"),
+        ("both at once, 1 GiB", "aio", "mix_vs_fio_1gib"),
+        ("both at once, 16 MiB", "aio", "mix_vs_fio_16mib"),
+        ("read, 16 MiB, disk held at 1 GB/s", "aio", "throttled_read_vs_fio_16mib"),
+        ("write, 16 MiB, disk held at 1 GB/s", "aio", "throttled_write_vs_fio_16mib"),
+        ("both at once, 16 MiB, disk held at 1 GB/s each way", "aio", "throttled_mix_vs_fio_16mib"),
+        ("CPU seconds for each GB, 16 MiB", "aio", "cpu_s_per_gb_16mib"),
+    ]),
+    "step": ("ratio of times", [
+        ("zoff's step to its transfers alone, disk held at 1 GB/s each way", "step-quick", "wall_over_io_throttled"),
+        ("zoff's step to its transfers alone, free disk", "step-quick", "wall_over_io"),
+        ("half of the states in DRAM to none", "step-quick", "cached50_over_uncached"),
+        ("with `persist` to without", "step-quick", "persist_over_plain"),
+        ("DeepSpeed's default order of transfers over libaio to zoff's step", "step-quick", "vs_libaio_pattern"),
+        ("DeepSpeed's pipelined order over libaio to zoff's step", "step-quick", "vs_libaio_pipelined"),
+        ("the same with huge pages to zoff's step", "step-quick", "vs_libaio_pipelined_thp"),
+        ("one drive of 300 MB/s each way to two", "step-quick", "two_paths_speedup"),
+        ("1,024 chunks on the NVMe tier, all in DRAM, to the DRAM tier", "step-quick", "resident_over_dram"),
+        ("a trainer's iteration with zoff to one with its own loop, worst of three sizes", "step-quick",
+         "small_engine_vs_own_loop"),
+        ("zoff's step of 124 M fp32 parameters in DRAM to a plain loop", "step-quick", "engine_vs_plain_loop"),
+        ("MiB more of memory, beside weights and gradients, for ten times the model", "step-quick", "rss_growth_mib"),
+    ]),
+    "ranks": ("zoff's speed to Open MPI's", [
+        (f"{name}, {ranks} ranks, {mib} MiB", f"comm-{ranks}ranks", f"{key}_vs_mpi_{mib}mib")
+        for name, key in (("all-gather", "all_gather"), ("reduce-scatter", "reduce_scatter"))
+        for ranks in (2, 4) for mib in (1, 16, 64)
+    ] + [
+        (f"part of the exchange that is over at the last gradient, {ranks} ranks", f"comm-{ranks}ranks", "hidden_share")
+        for ranks in (2, 4)
+    ]),
+}
+
+
+def load(run):
+    with open(RUN.format(run), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def figure(run, what):
+    """10th percentile, median and 90th percentile; None where a figure is one number."""
+    if isinstance(what, str):
+        found = run["percentiles"].get(what, {})
+        return found.get("p10"), run["ratios"][what], found.get("p90")
+    part, label, name = what
+    row = next(row for race in run["races"] if race["part"] == part and race["label"] == label
+               for row in race["rows"] if row["name"] == name)
+    moved = row["gb_per_s"] * row["seconds_median"]
+    return moved / row["seconds_p90"], row["gb_per_s"], moved / row["seconds_p10"]
+
+
+def shown(value):
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value >= 50 else f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
+
+
+def table(name):
+    heading, lines = TABLES[name]
+    rows = [f"| {heading} | p10 | median | p90 |", "|---|---|---|---|"]
+    for label, run, what in lines:
+        rows.append("| " + " | ".join([label, *map(shown, figure(load(run), what))]) + " |")
+    return "\n".join(rows)
+
+
+def main():
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+    new = BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n\n{block[3]}", page)
+    if "--check" in sys.argv[1:]:
+        if new != page:
+            print("docs/PERFORMANCE.md differs from bench/results: run docs/make_performance.py")
+        return 1 if new != page else 0
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
