@@ -91,7 +91,7 @@ TEST(GrowthRanks, APartIsFoundWithoutTheOthers)
 
 // The staging memory of communicator "nccl" on a device, in three lanes: at most 24 MiB up to 8,192 ranks, as docs/MEMORY.md
 // says.
-TEST(GrowthRanks, WhatNcclStagesIsBounded)
+TEST(GrowthRanks, StagingOfNcclIsBounded)
 {
     for (unsigned ranks = 1; ranks <= 8192; ranks++) {
         const size_t cut = zoff_nccl_cut(ranks), bytes = 3 * 2 * (size_t)ranks * cut;

@@ -313,7 +313,7 @@ TEST(NcclAddsFaults, ACallOfADeviceThatFailsIsMadeAgain_world2_)
 }
 
 // Seal fails on each rank. The other ranks get the same message, or that of the rank that refuses.
-TEST(NcclAddsFaults, WhatCannotBeHadIsRefusedAtSeal_world2_)
+TEST(NcclAddsFaults, MissingMemoryIsRefusedAtSeal_world2_)
 {
     if (!rank_job::is_possible(2))
         GTEST_SKIP() << "this job has another number of ranks";

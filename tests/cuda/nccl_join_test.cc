@@ -57,7 +57,7 @@ int fails(void *, void *, size_t)
 
 using NcclJoin = NcclTest;
 
-TEST_F(NcclJoin, WhatIsMissingIsSaid)
+TEST_F(NcclJoin, ErrorsNameTheMissingPart)
 {
     zoff_comm *comm = nullptr;
     zoff_nccl_opts opts = opts_of(0, 2, 1);

@@ -124,7 +124,7 @@ TEST_F(NcclSum, OthersBeforeAndBehindIt)
 
 // ---- faults ----
 
-TEST_F(NcclSum, WhatCannotBeAddedUpIsRefusedAndTheGroupGoesOn)
+TEST_F(NcclSum, RefusedSumsLeaveTheGroupUsable)
 {
     ASSERT_NO_FATAL_FAILURE(open(2));
     on_threads(2, [&](unsigned rank) {
@@ -170,7 +170,7 @@ TEST_F(NcclSum, RanksThatDoNotMakeTheSameCallHearOfIt)
     });
 }
 
-TEST_F(NcclSum, WhatNcclSaysIsInTheMessage)
+TEST_F(NcclSum, ErrorsHaveNcclsMessage)
 {
     ASSERT_NO_FATAL_FAILURE(open(2, 0.5));
     fail("ncclReduceScatter", 0);

@@ -185,7 +185,7 @@ zoff_status sum_of(zoff_comm *comm, size_t count = 1)
     return status < 0 ? status : zoff_comm_wait(comm, &work);
 }
 
-TEST_F(Nccl, WhatNcclSaysIsInTheMessage)
+TEST_F(Nccl, ErrorsHaveNcclsMessage)
 {
     ASSERT_NO_FATAL_FAILURE(open(2, 0.5));
     fail("ncclGroupEnd", 0);

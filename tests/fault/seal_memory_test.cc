@@ -51,7 +51,7 @@ std::string seal(unsigned rank_that_fails, int n)
 }
 } // namespace
 
-TEST(SealMemory, WhatWasTakenIsGivenBack)
+TEST(SealMemory, MemoryIsFreed)
 {
     log_catcher log;
     ASSERT_EQ("", seal(0, 0));

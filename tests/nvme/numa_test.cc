@@ -107,7 +107,7 @@ class Numa : public testing::Test
     unsigned threads = 0;
 };
 
-TEST_F(Numa, WhatIsInterleavedLiesOnAllNodes)
+TEST_F(Numa, InterleavedMemoryLiesOnAllNodes)
 {
     zoff_map map;
     const size_t bytes = 64 << 20;

@@ -2,8 +2,9 @@
 """check_prose.py [--draw SEED] ROOT [FILE ...]: the limits on sentences that a program can check.
 
 A sentence has at most 35 words. It does not begin with "Of", "What" or "Whatever", which turn it inside out. This holds for
-comments, messages and pages. --draw chooses 50 comments, 20 messages and 10 paragraphs at random, for a person to read."""
+comments, messages and pages. Names of tests begin with none of these words, nor with "That" or "Who". --draw chooses 50 comments, 20 messages and 10 paragraphs at random, for a person to read."""
 import argparse
+import os
 import random
 import re
 import sys
@@ -12,6 +13,7 @@ import prose
 
 MOST_WORDS = 35
 TURNED = re.compile(r"^(?:Of|What|Whatever)\b(?!.*\?$)")
+TEST_NAME = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\w+, ((?:[Oo]f|[Ww]hat(?:ever)?|[Tt]hat|[Ww]ho)(?=[A-Z_])\w*)\)", re.M)
 
 
 def complaints(root, names):
@@ -24,6 +26,11 @@ def complaints(root, names):
                     yield name_, line, sentence, f"{count} words, at most {MOST_WORDS}"
                 elif TURNED.match(sentence):
                     yield name_, line, sentence, f"opens with {sentence.split()[0]!r}"
+        if name.endswith(".cc"):
+            with open(os.path.join(root, name), encoding="utf-8") as file:
+                text = file.read()
+            for found in TEST_NAME.finditer(text):
+                yield name, text.count("\n", 0, found.start()) + 1, found[1], "a test is named by what holds"
 
 
 def draw(root, names, seed):

@@ -11,7 +11,7 @@ import check_prose
 LONG = "This " + 34 * "long " + "sentence ends."
 FILES = {
     "src/a.c": f'/* {LONG} Short. */\nconst char *b = "What follows is a message.";\n',
-    "tests/b.cc": "// Of the two the second is right.\n",
+    "tests/b.cc": "// Of the two the second is right.\nTEST_F(A, OfTwoIsOne)\nTEST(A, OffIsOff)\nTEST(a, what_is_b)\n",
     "docs/c.md": f"# Title\n\n{LONG}\n\n```sh\n{LONG}\n```\n",
     "d.py": '"""Whatever it is, it is read."""\n',
     "CMakeLists.txt": "# What it says.\n",
@@ -30,7 +30,7 @@ class CheckProse(unittest.TestCase):
     def test_complaints(self):
         found = [(name, why) for name, _, _, why in check_prose.complaints(self.root, FILES)]
         long = "37 words, at most 35"
-        self.assertEqual(found, [("src/a.c", long), ("src/a.c", "opens with 'What'"), ("tests/b.cc", "opens with 'Of'"),
+        self.assertEqual(found, [("src/a.c", long), ("src/a.c", "opens with 'What'"), ("tests/b.cc", "opens with 'Of'"), *[("tests/b.cc", "a test is named by what holds")] * 2,
                                  ("docs/c.md", long), ("d.py", "opens with 'Whatever'"), ("CMakeLists.txt", "opens with 'What'")])
 
     def test_status(self):

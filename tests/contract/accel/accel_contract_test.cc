@@ -189,7 +189,7 @@ TEST_F(AccelContract, ClosingAStreamWaitsForWhatIsInIt)
 }
 
 /* The stream is never empty for long, so finished work must be freed while it runs. */
-TEST_F(AccelContract, AStreamThatIsNeverIdleGoesOn)
+TEST_F(AccelContract, AStreamThatIsNeverIdleContinues)
 {
     int64_t sum = 0;
     for (int i = 0; i < 50000; i++) {

@@ -166,7 +166,7 @@ TEST(CommMessages, ATransportThatFailsIsAnError)
 }
 
 // If only large messages cannot be sent, the error must come at once: not at the deadline, and without trying forever.
-TEST(CommMessages, APieceThatCannotBeSentIsToldAtOnce)
+TEST(CommMessages, AFailedSendIsReportedAtOnce)
 {
     const double deadline = 60;
     pair_of_ranks p(deadline);

@@ -117,7 +117,7 @@ TEST_P(Store, AFreshChunkIsAsItWasFilled)
     }
 }
 
-TEST_P(Store, WhatIsFlushedComesBack)
+TEST_P(Store, FlushedChunksComeBack)
 {
     log_catcher log;
     std::vector<zoff_store_chunk> list(17, {20480, 4096});

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Device, EachCall, testing::Combine(testing::Bool(), tes
                                     (std::get<2>(one.param) < 1 ? "_half" : "");
                          });
 
-TEST_P(EachCall, OfAStepMayFailOnce)
+TEST_P(EachCall, InAStepMayFailOnce)
 {
     const bool polls = std::get<1>(GetParam());
     const int kind = 2 * std::get<0>(GetParam()) + (std::get<2>(GetParam()) < 1);

@@ -246,7 +246,7 @@ TEST_F(Device, TakesAStepInOneCall)
 }
 
 // Persistent files of states are the same, whether an engine with or without a device wrote them.
-TEST_F(Device, GoesOnFromTheStatesOfAHost)
+TEST_F(Device, ContinuesFromTheStatesOfAHost)
 {
     const std::string text = config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}");
     trainer before(3);

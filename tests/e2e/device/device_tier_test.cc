@@ -243,7 +243,7 @@ TEST_F(KeptOnce, ACommunicatorOnAnotherDeviceIsRefused)
 }
 
 // The DRAM that a budget leaves beside the slots is used for chunks that stay on the host.
-TEST_F(KeptOnce, WhatStaysOnTheDeviceTakesNoPlaceInDram)
+TEST_F(KeptOnce, StatesOnTheDeviceTakeNoDram)
 {
     t.put_on(&device);
     const std::string text = with_ratio(config_text(folder.path), 0.5);

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                          ", \"persist\": true"}),
     [](const auto &p) { return std::string(p.param.name); });
 
-TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
+TEST_P(Owned, FetchedWeightsAndStatesEqualTheReference)
 {
     log_catcher log;
     const cell &c = GetParam();
@@ -126,7 +126,7 @@ TEST_P(Owned, WhatIsFetchedAndTheStatesEqualTheReference)
 }
 
 // With persistent files another process continues and derives the weights from the masters.
-TEST(OwnedPersist, AnotherProcessGoesOn)
+TEST(OwnedPersist, AnotherProcessContinues)
 {
     log_catcher log;
     scratch_folder folders[2];
@@ -276,7 +276,7 @@ TEST(OwnedRoom, SlicesMayUseTheWholeLimit)
     }
 }
 
-TEST(OwnedRoom, WhatIsLeftMayBeInPieces)
+TEST(OwnedRoom, FreeRoomMayBeFragmented)
 {
     log_catcher log;
     scratch_folder folders[2];

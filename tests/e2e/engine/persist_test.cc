@@ -107,7 +107,7 @@ TEST_F(Persist, PushOrPullMakesWeightsAndMastersEqual)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-TEST_F(Persist, WhatIsSetBetweenStepsIsKept)
+TEST_F(Persist, ValuesSetBetweenStepsPersist)
 {
     open();
     step(1);
@@ -198,7 +198,7 @@ TEST_F(Persist, ASkippedStepCommitsNothing)
 }
 
 // The step line and the statistics report the bytes written to the drive over all runs.
-TEST_F(Persist, BytesWrittenAreTold)
+TEST_F(Persist, BytesWrittenAreReported)
 {
     char json[1024];
     open();

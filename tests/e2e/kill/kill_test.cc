@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
                                          kind{"posix", 1, ", \"io_backend\": \"posix\"", (int)share_of(30)}),
                          [](const auto &p) { return std::string(p.param.name); });
 
-TEST_P(Kill, GoesOnBitForBit)
+TEST_P(Kill, ContinuesBitForBit)
 {
     scratch_folder folders[2], undisturbed[2], first[2], digests;
     const std::string killed = config(folders), other = config(undisturbed);

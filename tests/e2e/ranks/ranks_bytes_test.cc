@@ -154,7 +154,7 @@ TEST_P(RanksBytes, OverTheLinkOfADevice)
 }
 
 // Weights that the engine owns are sent only to the ranks that fetch them.
-TEST_P(RanksBytes, OfWeightsThatAreFetched)
+TEST_P(RanksBytes, FetchedWeights)
 {
     rank_job job(world());
     rank_trainers all(job, 7, [](trainer &t) {

@@ -223,7 +223,7 @@ TEST_P(RanksPersist, NobodyCommitsBeforeAllHaveWritten)
 }
 
 // Changes between steps are committed, too.
-TEST_P(RanksPersist, WhatIsSetBetweenStepsIsKeptByAll)
+TEST_P(RanksPersist, ValuesSetBetweenStepsPersistOnAllRanks)
 {
     all->seal(config_text(), 2048);
     step(1);

@@ -70,7 +70,7 @@ TEST(AccelDoor, InfoFillsTheStructThatTheCallerHas)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "must not be NULL", zoff_accel_get_info(nullptr, &whole.info));
 }
 
-TEST(AccelDoor, WhatWorksInPlaceHasNoStreams)
+TEST(AccelDoor, InPlaceDevicesHaveNoStreams)
 {
     zoff_accel *opened = nullptr;
     void *stream = nullptr;

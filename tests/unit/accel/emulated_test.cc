@@ -85,7 +85,7 @@ TEST_F(AccelEmulated, MemoryThatIsNotThereIsAnError)
 }
 
 // A queue that cannot grow accepts no more jobs, keeps its jobs in order, and can still be stopped.
-TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndGoesOn)
+TEST_F(AccelEmulated, AQueueThatCannotGrowRefusesAndContinues)
 {
     int value = 0, taken = 0;
     hold();

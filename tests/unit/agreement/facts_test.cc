@@ -58,7 +58,7 @@ std::string said(unsigned size, const std::function<std::vector<item>(unsigned r
     return words[0];
 }
 
-TEST(Facts, OfRanksThatAgreeAreNeverMadeAsText)
+TEST(Facts, AgreeingRanksFormatNoText)
 {
     on_ranks(3, [](small_agreement &self, unsigned) {
         items mine;
@@ -68,7 +68,7 @@ TEST(Facts, OfRanksThatAgreeAreNeverMadeAsText)
     });
 }
 
-TEST(Facts, OfOneRankAreNotMade)
+TEST(Facts, ASingleRankMakesNoFacts)
 {
     on_ranks(1, [](small_agreement &self, unsigned) {
         items mine;

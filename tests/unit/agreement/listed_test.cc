@@ -222,7 +222,7 @@ void compare_weights(const std::function<void(saying &s)> &make, const std::stri
     });
 }
 
-TEST(ListedWeights, OfTheEngineAreCompared)
+TEST(ListedWeights, EngineOwnedWeightsAreCompared)
 {
     compare_weights([](saying &) {}, "");
     compare_weights([](saying &s) { s.owned[79] = 1; },
@@ -232,7 +232,7 @@ TEST(ListedWeights, OfTheEngineAreCompared)
     compare_weights([](saying &s) { s.params[2].value = nullptr; }, " on rank 0 and none on rank 1; ");
 }
 
-TEST(ListedWeights, OfTheProgramAreNot)
+TEST(ListedWeights, TheProgramsWeightsAreNotCompared)
 {
     compare_weights([](saying &s) { s.whole[0] = s.fixed[0] = 1; }, "");
     compare_weights([](saying &s) { s.owned[30] = s.owned[49] = s.owned[80] = 1; }, ""); // in the gaps

@@ -64,7 +64,7 @@ void decide(const std::vector<zoff_store_found> &found, uint64_t want, const std
     });
 }
 
-TEST(TogetherDecides, ThatAllStartAnewWhereNobodyHasMore)
+TEST(TogetherDecides, AllStartAnewIfNoRankHasStates)
 {
     decide({NEW, NEW, NEW}, 0);
     decide({BEGINNING, BEGINNING}, 0);
@@ -79,20 +79,20 @@ TEST(TogetherDecides, OnTheCommitThatAllHave)
 }
 
 // Some ranks have committed the very first step, and one died before it could.
-TEST(TogetherDecides, ThatAllStartAnewWhereOneHasOnlyTheBeginning)
+TEST(TogetherDecides, AllStartAnewIfOneHasOnlyTheFirstContent)
 {
     decide({{2, 1, true}, BEGINNING}, 0);
     decide({NEW, {1, 0, true}, NEW}, 0);
 }
 
-TEST(TogetherDecides, ThatCommitsTooFarApartAreCorrupt)
+TEST(TogetherDecides, CommitsTooFarApartAreCorrupt)
 {
     decide({{5, 4, true}, {7, 6, true}, {6, 5, true}}, 0,
            "zoff_engine_seal: rank 1 has the states after step 6 (generation 7), and rank 0 those after step 4 (generation 5): "
            "no generation is on both. Remove the files and restart from a checkpoint");
 }
 
-TEST(TogetherDecides, ThatARankWithoutStatesIsCorrupt)
+TEST(TogetherDecides, ARankWithoutStatesIsCorrupt)
 {
     const std::string words =
         "zoff_engine_seal: rank 2 has the states after step 6, but rank 1 has none in its nvme_path. Give "
@@ -102,7 +102,7 @@ TEST(TogetherDecides, ThatARankWithoutStatesIsCorrupt)
     decide({{1, 6, true}, BEGINNING, {2, 6, true}}, 0, words);
 }
 
-TEST(TogetherDecides, ThatFirstWeightsAreTheSameWhereAllStartAnew)
+TEST(TogetherDecides, FirstWeightsAreTheSameIfAllStartAnew)
 {
     for (const bool is_new : {true, false}) {
         each_rank<opening>(2, [is_new](opening &self, unsigned rank) {

@@ -79,7 +79,7 @@ TEST_P(AioBounce, OnlyTheEdgesAreCopiedWhereTheMiddleIsAligned)
     EXPECT_EQ(memcmp(in.data + 1, out.data + unit, 2 * unit), 0);
 }
 
-TEST_P(AioBounce, WhatAnotherProgramAppendedStays)
+TEST_P(AioBounce, BytesAppendedByAnotherProgramStay)
 {
     ASSERT_ZOFF_OK(put(0, 5000, 'a'));
     int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);

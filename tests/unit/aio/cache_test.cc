@@ -81,7 +81,7 @@ TEST_P(AioCache, StaysSmallWhereODirectIsRefused)
 
 // A write is done for the caller when it is in the page cache. A later failure is reported as soon as it is known, and is not
 // forgotten: the bytes are lost, and a read would return older ones.
-TEST_P(AioCache, WhatIsLostOnTheWayToTheDiskIsTold)
+TEST_P(AioCache, LateWriteErrorsAreReported)
 {
     for (int error : {EIO, ENOSPC}) {
         aio_fault fault;

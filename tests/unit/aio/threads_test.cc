@@ -170,7 +170,7 @@ TEST_F(AioThreads, MakeDoWithFewer)
 
 // A child of fork() has the queue without its threads and its ring. Calls are refused, closing waits for nobody, and the parent
 // does not notice.
-TEST_F(AioThreads, ForkedChildIsRefusedAndTheParentGoesOn)
+TEST_F(AioThreads, ForkedChildIsRefusedAndTheParentContinues)
 {
     for (const char *backend : {"io_uring", "threads", "posix"}) {
         SCOPED_TRACE(backend);

@@ -68,7 +68,7 @@ class AioTuneKeep : public testing::Test
 };
 } // namespace
 
-TEST_F(AioTuneKeep, WhatIsStoredIsLoaded)
+TEST_F(AioTuneKeep, StoredResultsAreLoaded)
 {
     expect_not_believed("there is nothing yet");
     for (bool flag : {false, true}) {
@@ -135,7 +135,7 @@ TEST_F(AioTuneKeep, AnotherPlaceIsNotThisOne)
     EXPECT_TRUE(load(&asked));
 }
 
-TEST_F(AioTuneKeep, WhatIsDamagedIsNotBelieved)
+TEST_F(AioTuneKeep, DamagedResultsAreNotUsed)
 {
     store();
     const std::string good = file_content(kept());
@@ -168,7 +168,7 @@ TEST_F(AioTuneKeep, WhatIsDamagedIsNotBelieved)
     EXPECT_EQ(123456789, asked.read_rate);
 }
 
-TEST_F(AioTuneKeep, WhatIsNoFileIsNotReadAndNotWaitedFor)
+TEST_F(AioTuneKeep, OnlyRegularFilesAreRead)
 {
     store();
     ASSERT_EQ(0, rename(kept().c_str(), folder.file("elsewhere").c_str()));

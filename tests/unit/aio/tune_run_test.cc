@@ -84,7 +84,7 @@ TEST_F(AioTuneRun, MovesOneBlockForEachPlaceInNoTime)
     ASSERT_ZOFF_OK(zoff_aio_tune_run(&tuner, &way, 0, 0, &rate, nullptr)) << "nobody wants to know how many";
 }
 
-TEST_F(AioTuneRun, MovesNoMoreThanItIsTold)
+TEST_F(AioTuneRun, MovesNoMoreThanRequested)
 {
     for (uint64_t blocks : {1, 2, 5, 9}) {
         for (unsigned depth : {1u, 4u}) {

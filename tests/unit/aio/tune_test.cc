@@ -193,7 +193,7 @@ TEST_F(AioTune, RoomThatGoesBetweenAskingAndTakingIsAnError)
     EXPECT_EQ(entries(folder.path), std::set<std::string>{});
 }
 
-TEST_F(AioTune, ErrorsOfTheDiskAreTold)
+TEST_F(AioTune, ErrorsOfTheDiskAreReported)
 {
     for (const char *name : {"auto", "threads", "posix"}) {
         backend = name;

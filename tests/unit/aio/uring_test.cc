@@ -100,7 +100,7 @@ TEST_F(AioUring, TellsWhatTheSystemTells)
 }
 
 // A pipe has nothing to read until somebody writes.
-TEST_F(AioUring, WaitsNoLongerThanItIsTold)
+TEST_F(AioUring, WaitsNoLongerThanRequested)
 {
     int ends[2];
     char byte = 0;

@@ -56,7 +56,7 @@ std::function<zoff_status()> times(unsigned n)
     return [n]() mutable { return n-- > 1 ? ZOFF_PENDING : ZOFF_OK; };
 }
 
-TEST(Progress, WhatIsThereIsNotWaitedFor)
+TEST(Progress, CompletedWorkIsNotWaitedFor)
 {
     zoff_progress p = {};
     source files(&p, true);
@@ -81,7 +81,7 @@ TEST(Progress, OneThatCanParksAndAllOthersArePumped)
 }
 
 // A poller that cannot sleep must be polled while it is busy.
-TEST(Progress, OfThoseThatAreBusyOneIsChosen)
+TEST(Progress, ABusyPollerIsChosen)
 {
     zoff_progress p = {};
     source idle(&p, true), files(&p, true), ranks(&p, false);
@@ -125,7 +125,7 @@ TEST(Progress, AnErrorOfWhatIsWaitedForEndsTheWait)
     EXPECT_ZOFF_OK(zoff_base_progress_take(&files.poller));
 }
 
-TEST(Progress, WhatMovesIsAskedAgainAtOnce)
+TEST(Progress, MovementIsPolledAgainAtOnce)
 {
     zoff_progress p = {};
     source ranks(&p, false);
@@ -139,7 +139,7 @@ TEST(Progress, WhatMovesIsAskedAgainAtOnce)
 }
 
 // Also while waiting for another one. A poller that makes progress may take any time.
-TEST(Progress, WhatNeitherMovesNorFailsIsAnError)
+TEST(Progress, StandingStillIsAnError)
 {
     const double limit = 0.05;
     zoff_progress p = {};

@@ -318,7 +318,7 @@ TEST_F(seats, are_taken_in_a_region_and_left_after_it)
     }
 }
 
-TEST_F(seats, of_the_preferred_node_come_first)
+TEST_F(seats, preferred_node_comes_first)
 {
     const zoff_env_ranks alone = {1, 0, nullptr};
     zoff_base_policy_make(root.path(), &mine, &alone, 1, &policy);
@@ -352,7 +352,7 @@ TEST_F(seats, are_not_taken_in_a_parallel_region_of_the_caller)
         EXPECT_EQ(cpus, l.masks[0]) << "both teams would sit on one CPU";
 }
 
-TEST_F(seats, of_this_machine_are_whole_nodes)
+TEST_F(seats, this_machine_has_whole_nodes)
 {
     // On this machine: with one node no thread is moved.
     look inside;

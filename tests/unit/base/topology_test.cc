@@ -40,7 +40,7 @@ TEST_F(topology, lists_are_read)
     EXPECT_EQ(static_cast<size_t>(ZOFF_CPUS_MAX / 2), members(cpus).size());
 }
 
-TEST_F(topology, what_is_no_list_leaves_the_set_alone)
+TEST_F(topology, invalid_lists_change_nothing)
 {
     cpus = cpu_set({5});
     for (const char *text : {"", "\n", "max", "-", ",1", "99999999"})

@@ -125,7 +125,7 @@ TEST(CommCall, RanksCompareAllThatAnOperationSays)
 }
 
 // An operation that was refused gets no number: otherwise the next one would not match those of the other ranks.
-TEST(CommCall, WhatIsRefusedTakesNoNumber)
+TEST(CommCall, RefusedCallsTakeNoNumber)
 {
     const thread_ranks ranks(1);
     passing_comm_fault fault(ranks[0]);
@@ -209,7 +209,7 @@ TEST(CommCall, RanksThatDoNotComeAreNamedAndTheCommunicatorIsBroken)
     EXPECT_EQ(0u, operations_of(ranks[0]));
 }
 
-TEST(CommCall, ARankThatArrivesAndDoesNotGoOnIsNamedSo)
+TEST(CommCall, ARankThatArrivesAndDoesNotContinueIsNamedSo)
 {
     const thread_ranks ranks(2, 0.05);
     passing_comm_fault fault(ranks[0]);
@@ -267,7 +267,7 @@ TEST(CommCall, WithoutADeadlineNothingExpires)
         EXPECT_ZOFF_OK(status);
 }
 
-TEST(CommCall, WhatIsAbandonedBreaksTheCommunicator)
+TEST(CommCall, AbandonedCallsBreakTheCommunicator)
 {
     zoff_comm_work work = {};
     zoff_comm_abandon(nullptr, &work);

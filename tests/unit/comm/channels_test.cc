@@ -55,7 +55,7 @@ TEST(CommChannels, AnIdIsGivenOnceAndASlotAgain)
     EXPECT_FALSE(zoff_comm_channel_is_shared(ranks[0])) << "the second close does nothing";
 }
 
-TEST(CommChannels, WhoHasNotComeMayLeave)
+TEST(CommChannels, UsersThatHaveNotJoinedMayLeave)
 {
     const thread_ranks ranks(1);
     zoff_comm_channel never = {};

@@ -5,7 +5,7 @@ using namespace zoff_test;
 
 namespace
 {
-TEST(Comm, WhatIsWrongIsSaid)
+TEST(Comm, ErrorsNameTheCause)
 {
     zoff_comm *comm = nullptr;
     zoff_comm_opts opts = {};

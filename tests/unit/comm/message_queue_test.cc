@@ -156,7 +156,7 @@ TEST_F(MessageQueue, AHeaderStaysUntilTheNextIsTaken)
     EXPECT_EQ(2u, header->number);
 }
 
-TEST_F(MessageQueue, AllOthersAreTold)
+TEST_F(MessageQueue, AllOthersAreInformed)
 {
     const zoff_comm_header header = header_of(9);
     zoff_comm_message_queue_say(queues[0].get(), &header);
@@ -254,7 +254,7 @@ TEST_F(MessageQueue, ReceivesThatNothingComesForAreCalledBackOnce)
     EXPECT_EQ(0u, here.flying);
 }
 
-TEST_F(MessageQueue, WhatTheTransportFailsAtIsSaidInItsWords)
+TEST_F(MessageQueue, ErrorsHaveTheTransportsMessage)
 {
     const char *words = "rank 0: messages failed: the post office is on strike";
     const zoff_comm_header *header = nullptr;

@@ -40,7 +40,7 @@ class Names : public testing::Test
 };
 } // namespace
 
-TEST_F(Names, OfOperations)
+TEST_F(Names, OperationsHaveNames)
 {
     const std::pair<zoff_comm_kind, const char *> kinds[] = {{ZOFF_COMM_EXCHANGE, "all_to_all"},
                                                              {ZOFF_COMM_GATHER, "all_gather"},
@@ -52,7 +52,7 @@ TEST_F(Names, OfOperations)
     EXPECT_STREQ("reduce_scatter", zoff_comm_names_kind(ZOFF_COMM_EXCHANGE, true));
 }
 
-TEST_F(Names, OfChannels)
+TEST_F(Names, ChannelsHaveNames)
 {
     char words[128];
     zoff_comm_names_channel(ranks[0], channel.id, words, sizeof words);
@@ -66,7 +66,7 @@ TEST_F(Names, OfChannels)
     EXPECT_STREQ("engine 1", words) << "cut at the end of the caller's memory";
 }
 
-TEST_F(Names, OfItems)
+TEST_F(Names, ItemsHaveNames)
 {
     const struct {
         zoff_comm_item item;
@@ -103,7 +103,7 @@ TEST_F(Names, OfItems)
         << "of an engine that this rank does not have";
 }
 
-TEST_F(Names, OfCalls)
+TEST_F(Names, CallsHaveNames)
 {
     const zoff_comm_item slice = {ZOFF_COMM_ABOUT_SLICE, 0, 0, ZOFF_COMM_ALL};
     EXPECT_EQ("zoff_param_fetch() of engine 1 (\"critic\") for slice 0 of layer.w",

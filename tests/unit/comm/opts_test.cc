@@ -49,7 +49,7 @@ TEST(CommOpts, ALongerStructIsReadAsFarAsItIsKnownAndRefusedWhereItSaysMore)
                       zoff_comm_opts_take(&in.known, "call", &out));
 }
 
-TEST(CommOpts, WhatIsWrongIsSaidWithTheCall)
+TEST(CommOpts, ErrorsNameTheCall)
 {
     zoff_comm_opts in = {}, out;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "zoff_comm_opts.struct_size is 0", zoff_comm_opts_take(&in, "zoff_comm_open", &out));

@@ -55,7 +55,7 @@ class Plugins : public testing::Test
 };
 } // namespace
 
-TEST_F(Plugins, WhatOneConnectsIsTheCommunicatorsUntilItIsClosed)
+TEST_F(Plugins, TheCommunicatorOwnsItsTransportUntilClose)
 {
     post_office office(1);
     const zoff_comm_transport transport = office.transport(0);

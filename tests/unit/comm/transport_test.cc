@@ -7,7 +7,7 @@ extern "C" {
 
 using namespace zoff_test;
 
-TEST(CommTransport, WhatIsWrongWithATransportIsSaid)
+TEST(CommTransport, ErrorsNameTheDefectOfATransport)
 {
     post_office office(2);
     zoff_comm *made = nullptr;

@@ -85,7 +85,7 @@ TEST(config_autos, every_key_that_decides_is_named)
     EXPECT_GT(tried, 15u);
 }
 
-TEST(config_autos, what_was_set_or_computed_is_not_named)
+TEST(config_autos, values_set_or_computed_are_not_named)
 {
     zoff_test::log_catcher log;
     auto config = parse("{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": "
@@ -97,7 +97,7 @@ TEST(config_autos, what_was_set_or_computed_is_not_named)
     EXPECT_EQ(0u, log.warnings.size());
 }
 
-TEST(config_autos, what_has_no_default_is_an_error_where_an_engine_is_created)
+TEST(config_autos, keys_without_default_are_an_error_at_create)
 {
     for (const char *type : {"WarmupDecayLR", "WarmupCosineLR"}) {
         zoff_test::log_catcher log;

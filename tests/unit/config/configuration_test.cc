@@ -132,7 +132,7 @@ TEST(config_read, tells_numbers_from_texts)
 }
 
 // Values that the program has set count already while a file is read.
-TEST(config_read, what_was_set_before_lifts_what_the_file_would_be_refused_for)
+TEST(config_read, values_set_before_replace_refused_ones)
 {
     const std::string text =
         "{\"frob\": 1, \"optimizer\": {\"type\": \"Lamb\"}, \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}}";

@@ -95,7 +95,7 @@ TEST(config_docs, keys_that_pages_name_exist)
 }
 
 // ADR 0010 lists planned additions to the public headers: those must not exist yet.
-TEST(config_docs, what_will_be_added_is_not_there_yet)
+TEST(config_docs, planned_additions_do_not_exist_yet)
 {
     const std::string adr = page("docs/adr/0010-public-header.md");
     const std::string drawn = adr.substr(adr.find("**Planned additions**"));

@@ -81,7 +81,7 @@ TEST(config_resolve, nvme_needs_a_folder)
     EXPECT_ZOFF_OK(zoff_config_resolve(config.get(), 1));
 }
 
-TEST(config_resolve, who_names_the_folders)
+TEST(config_resolve, the_source_of_the_folders)
 {
     zoff_test::log_catcher log;
     log.expect("are both given: the folders of zoff.nvme_paths are used");

@@ -69,7 +69,7 @@ TEST(config_scan, members_know_who_holds_them)
     EXPECT_EQ(7, json_integer_value(s.tree.members[2].value));
 }
 
-TEST(config_scan, what_json_does_not_have_is_blanked_in_its_place)
+TEST(config_scan, extensions_of_json_are_blanked_in_place)
 {
     scanned s("{ // x\n \"a\": [1, /* \"b\" */ 2,], # y\n \"c\": \"//\\\",]\",\n}");
     ASSERT_ZOFF_OK(s.status);
@@ -119,7 +119,7 @@ TEST(config_scan, remarks_begin_with_their_mark)
         EXPECT_FALSE(zoff_config_scan_is_remark(key)) << key;
 }
 
-TEST(config_scan, what_is_no_object_is_told_with_its_place)
+TEST(config_scan, errors_for_other_types_name_the_place)
 {
     expect_error("", "t:1:1: the file is empty");
     expect_error("\n\n [1]", "t:3:2: this is not an object");

@@ -95,7 +95,7 @@ TEST(config_schedule, schedules_with_all_their_keys)
     }
 }
 
-TEST(config_schedule, what_a_schedule_cannot_do_without)
+TEST(config_schedule, required_parameters_of_schedules)
 {
     const struct {
         const char *type, *params, *missing;

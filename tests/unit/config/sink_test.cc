@@ -6,7 +6,7 @@ extern "C" {
 #include "config_priv.h"
 }
 
-TEST(config_sink, what_fits_is_written_and_all_is_counted)
+TEST(config_sink, text_that_fits_is_written_and_all_is_counted)
 {
     const std::string whole = "one, 2, three";
     for (size_t room = 0; room <= whole.size() + 2; room++) {

@@ -33,7 +33,7 @@ class plan_tool : public testing::Test
     zoff_test::scratch_folder folder;
 };
 
-TEST_F(plan_tool, WhatAModelTakesByTier)
+TEST_F(plan_tool, MemoryOfAModelByTier)
 {
     auto r = run(file() + " --elements 1e9 --tbw 600");
     ASSERT_EQ(0, r.status) << r.output;
@@ -98,7 +98,7 @@ TEST_F(plan_tool, SaysWhatItAssumesAndWhatThisMachineHas)
     EXPECT_NE(large.output.npos, large.output.find("NOT ENOUGH")) << large.output;
 }
 
-TEST_F(plan_tool, OfOneOfSeveralRanks)
+TEST_F(plan_tool, OneOfSeveralRanks)
 {
     auto one = run(file() + " --elements 1e9"), four = run(file() + " --elements 1e9 --ranks 4"),
          replicated = run(file() + " --elements 1e9 --ranks 4 --set zero_optimization.stage=0");

@@ -187,7 +187,7 @@ TEST(config_values, every_parameter_of_every_optimizer)
     EXPECT_EQ(1e-3, lion.hyper.lr);
 }
 
-TEST(config_values, what_zero_means)
+TEST(config_values, meaning_of_zero)
 {
     auto with = [](const char *key, const char *value) { return values(parse(nest(key, value))); };
     EXPECT_EQ(0u, with("zero_optimization.sub_group_size", "0").chunk_elements) << "the largest slice";

@@ -128,7 +128,7 @@ TEST(accumulate, a_weight_of_zero_hides_what_is_not_finite)
     }
 }
 
-TEST(accumulate, what_is_not_finite_or_too_large_shows_in_the_sum)
+TEST(accumulate, non_finite_and_large_values_show_in_the_sum)
 {
     std::vector<float> sum = {0, 0, 0x1.fffffep127f}, grad = {INFINITY, NAN, 0x1.fffffep127f};
     run(piece_of(sum, grad));

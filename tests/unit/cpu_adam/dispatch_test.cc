@@ -128,7 +128,7 @@ TEST(dispatch, an_unknown_name_is_refused_with_one_warning)
     }
 }
 
-TEST(dispatch, what_the_cpu_lacks_is_refused_with_one_warning)
+TEST(dispatch, missing_instruction_sets_are_refused_with_one_warning)
 {
     if (best() == FASTEST)
         GTEST_SKIP() << "this CPU has every instruction set that there are kernels for";

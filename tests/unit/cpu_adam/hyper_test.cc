@@ -63,7 +63,7 @@ TEST(hyper, defaults_are_those_of_the_header)
 }
 
 // If a struct ends before a field, the field has its default.
-TEST(hyper, what_an_older_struct_lacks_has_its_default)
+TEST(hyper, missing_fields_have_defaults)
 {
     zoff_optimizer_hyper h = defaults(ZOFF_OPTIMIZER_SGD);
     h.momentum = 0.9;

@@ -88,7 +88,7 @@ TEST_F(Admit, WeightsHaveSlotsOfTheirOwn)
     EXPECT_EQ(7u, zoff_engine_admit_until(e.get(), 5));
 }
 
-TEST_F(Admit, WhoHasNoGradientBorrowsNothing)
+TEST_F(Admit, BucketsWithoutGradientBorrowNothing)
 {
     t.add(10000, 1, ZOFF_BF16, ZOFF_BF16);
     e = seal_engine(t, config_text(""), 1024);
@@ -107,7 +107,7 @@ TEST_F(Admit, WhoHasNoGradientBorrowsNothing)
 }
 
 // Between steps the slots hold the first buckets of the next one. A step that does not need them gives their slots to others.
-TEST_F(Admit, WhatWasReadAheadAndIsNotNeededIsDropped)
+TEST_F(Admit, ChunksReadAheadAndNotNeededAreDropped)
 {
     t.add(10000, 1, ZOFF_BF16, ZOFF_BF16);
     e = seal_engine(t, config_text(folder.path), 1024);

@@ -37,7 +37,7 @@ TEST_F(Gate, TheClipFactorIsPyTorchsAlsoJustBelowTheLimit)
 
 // A norm that fp32 cannot hold leads to a skipped step, with or without clipping. So does a factor that fp32 holds only in
 // part.
-TEST_F(Gate, WhatFp32DoesNotHoldIsSkipped)
+TEST_F(Gate, NormsBeyondFp32AreSkipped)
 {
     const struct {
         float gradient;

@@ -162,7 +162,7 @@ void start(log_catcher &log, std::string *json = nullptr)
 }
 } // namespace
 
-TEST(Surroundings, ARankAmongOthersIsTold)
+TEST(Surroundings, ARankAmongOthersIsReported)
 {
     variable rank("LOCAL_RANK", "3");
     for (const char *ranks : {"1", "4"}) {

@@ -351,7 +351,7 @@ TEST(LossScale, BothScalesTogetherMustBeAnFp32Number)
     EXPECT_ZOFF_OK(zoff_step(engine.e.get(), nullptr, nullptr));
 }
 
-TEST(LossScale, WeightsOfAnotherTypeAreTold)
+TEST(LossScale, WeightsOfAnotherTypeAreReported)
 {
     log_catcher log;
     trainer t(10);

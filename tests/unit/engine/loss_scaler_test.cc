@@ -8,7 +8,7 @@ using namespace zoff_test;
 namespace
 {
 // Stop at any step and continue in another engine: the scales are the same from there on.
-TEST(LossScaler, GoesOnWhereItStopped)
+TEST(LossScaler, ContinuesWhereItStopped)
 {
     log_catcher log;
     log.expect("skipped");
@@ -61,7 +61,7 @@ TEST(LossScaler, IsInNoFileOfTheEngine)
     EXPECT_EQ(kept.scale, second.scale());
 }
 
-TEST(LossScaler, WhatCannotBeSet)
+TEST(LossScaler, InvalidValuesAreRefused)
 {
     log_catcher log;
     tiny engine(fp16_text("", 2));

@@ -376,7 +376,7 @@ TEST_P(Optimizers, ScaledLossesInHalfPrecision)
     EXPECT_LT(updates, 6);
 }
 
-TEST_P(Optimizers, WeightsInFp16AreToldWhereTheConfigurationSaysBf16)
+TEST_P(Optimizers, WeightsInFp16AreReportedWhereTheConfigurationSaysBf16)
 {
     trainer t(10);
     t.add(10, 1, ZOFF_F16, ZOFF_BF16);

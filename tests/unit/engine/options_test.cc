@@ -147,7 +147,7 @@ TEST_F(Merge, AShorterStructSetsNoMoreThanItHas)
 }
 
 // Objects of the program are borrowed: it may close its configuration at once, and the others after the engine.
-TEST_F(Merge, WhatTheProgramBringsStaysItsOwn)
+TEST_F(Merge, ObjectsOfTheProgramAreBorrowed)
 {
     zoff_accel *accel_made = nullptr;
     zoff_comm *comm_made = nullptr;
@@ -174,7 +174,7 @@ TEST_F(Merge, WhatTheProgramBringsStaysItsOwn)
     EXPECT_NE(nullptr, create(opts).get());
 }
 
-TEST_F(Merge, WhatContradictsItselfIsRefused)
+TEST_F(Merge, ContradictionsAreRefused)
 {
     zoff_engine *made = nullptr;
     ASSERT_NO_FATAL_FAILURE(configure("{\"zoff\": {\"persist\": true}}"));

@@ -110,7 +110,7 @@ TEST_F(Pipeline, ARowThatIsPendingIsAskedAgain)
     ASSERT_NO_FATAL_FAILURE(expect_the_step());
 }
 
-TEST_F(Pipeline, AnErrorNamesItsPlaceAndTheRetryGoesOnFromThere)
+TEST_F(Pipeline, AnErrorNamesItsPlaceAndTheRetryContinuesFromThere)
 {
     for (const char *row : {"measure", "fetch", "update", "flush"}) {
         SCOPED_TRACE(row);

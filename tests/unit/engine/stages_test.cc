@@ -128,7 +128,7 @@ TEST_P(Stages, FlushGivesBackOnceAndForThisStep)
 }
 
 // The next stage that uses a store returns the error of background I/O.
-TEST_P(Stages, AKeptErrorIsToldOnce)
+TEST_P(Stages, AKeptErrorIsReturnedOnce)
 {
     ASSERT_NO_FATAL_FAILURE(begin());
     zoff_base_progress_keep(&e->io.states, zoff_base_status_fail(ZOFF_ERR_IO, "provoked"));

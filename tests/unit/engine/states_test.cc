@@ -18,7 +18,7 @@ TEST_P(States, BeforeTheFirstStepMastersAreTheWeightsAndMomentsAreZero)
     ASSERT_NO_FATAL_FAILURE(t.expect_states(e.get()));
 }
 
-TEST_P(States, CopiedIntoAnotherEngineTrainingGoesOnBitForBit)
+TEST_P(States, CopiedIntoAnotherEngineTrainingContinuesBitForBit)
 {
     trainer a(3);
     add_awkward(a, ZOFF_BF16, ZOFF_BF16);

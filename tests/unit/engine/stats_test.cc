@@ -56,7 +56,7 @@ TEST_P(Stats, TheStatisticsAddUp)
     EXPECT_NEAR((double)length, (double)same, 1);
 }
 
-TEST(StatsLog, ALogLevelThatIsNoneIsTold)
+TEST(StatsLog, AnInvalidLogLevelIsReported)
 {
     log_catcher log;
     log.expect("ZOFF_LOG_LEVEL is \"loud\"; it may be error, warn, info, debug or trace");
@@ -76,7 +76,7 @@ TEST(StatsLog, Bf16AskedForButNotRegistered)
     engine e = seal_engine(t, "{\"bf16\": {\"enabled\": true}}");
 }
 
-TEST_P(Stats, TheStartIsSaid)
+TEST_P(Stats, TheStartIsLogged)
 {
     trainer t(3);
     t.add(4096, 1, ZOFF_BF16, ZOFF_BF16);

@@ -69,7 +69,7 @@ TEST_F(Stores, AStepCountsTheWeightsThatWereFetchedBeforeIt)
     EXPECT_EQ(now.read_bytes, from.read_bytes) << "no byte is counted twice";
 }
 
-TEST_F(Stores, AFaultOfEitherIsToldOnceAndForgottenByARetry)
+TEST_F(Stores, AFaultOfEitherIsReportedOnceAndForgottenByARetry)
 {
     seal();
     for (zoff_poller *poller : {&e->io.states, &e->io.weights}) {

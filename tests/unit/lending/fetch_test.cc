@@ -116,7 +116,7 @@ TEST_F(Fetch, NeedsNoMemoryOfItsOwn)
 
 // Random fetches, releases and passes on both tiers: a lent slice is right and stays in place, and the limit on whole slices
 // holds.
-TEST_F(Fetch, WhateverTheOrderWhatIsLentIsRight)
+TEST_F(Fetch, LentSlicesAreRightInAnyOrder)
 {
     std::mt19937 random(5);
     for (const zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {

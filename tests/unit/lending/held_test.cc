@@ -171,7 +171,7 @@ TEST_F(Held, LettingGoGivesEverySlotBack)
     }
 }
 
-TEST_F(Held, WhatIsReadAheadIsTheChunksOfSoManyElements)
+TEST_F(Held, ReadAheadIsLimitedByElements)
 {
     t.add("a", 1500, 4);
     ASSERT_NO_FATAL_FAILURE(open(8));

@@ -59,7 +59,7 @@ TEST_F(ParamCache, SmallSlicesArePersistentInOrderUntilTheirSumIsReached)
     EXPECT_EQ(base + 256 + 64, zoff_lending_param_cache_persistent(&t.l, &piece));
 }
 
-TEST_F(ParamCache, OneSliceOfEachParameterIsWholeWhereNothingElseIsSaid)
+TEST_F(ParamCache, OneSliceOfEachParameterIsWholeByDefault)
 {
     t.add("a", 100, 3);
     t.add("b", 30, 5);
@@ -112,7 +112,7 @@ TEST_F(ParamCache, ASliceThatCouldNeverBeLentIsRefused)
 }
 
 // In DRAM a slice that lies in one chunk takes no memory of the arena.
-TEST_F(ParamCache, WhatLiesInOnePieceInDramIsLentThere)
+TEST_F(ParamCache, ContiguousSlicesInDramAreLentInPlace)
 {
     t.add("a", 40, 3);
     t.values.live_count = 50;
@@ -131,7 +131,7 @@ TEST_F(ParamCache, WhatLiesInOnePieceInDramIsLentThere)
     EXPECT_TRUE(t.has(t.slice(2).at, 0, 2));
 }
 
-TEST_F(ParamCache, WhatIsLentWhereItLiesTakesNothingOfTheLimit)
+TEST_F(ParamCache, SlicesLentInPlaceDoNotCount)
 {
     t.values.persistent_slice = t.values.persistent_count = 40;
     t.add("a", 40, 3);
@@ -175,7 +175,7 @@ TEST_F(ParamCache, NothingThatIsLentMayChange)
     EXPECT_ZOFF_OK(check(0, 3));
 }
 
-TEST_F(ParamCache, WhatIsInNobodysHandsIsForgotten)
+TEST_F(ParamCache, SlicesThatAreNotLentAreDropped)
 {
     t.values.tier = ZOFF_TIER_NVME;
     t.values.persistent_slice = t.values.persistent_count = 10;

@@ -108,7 +108,7 @@ TEST(ParamGatherRing, WhereItIsFullItsPartsAreWaitedFor)
 }
 
 // Other ranks may wait for another operation of this rank: it continues that while it waits for them.
-TEST(ParamGatherWait, GoesOnWithOtherWork)
+TEST(ParamGatherWait, ContinuesWithOtherWork)
 {
     std::atomic<small_lending *> first{nullptr};
     on_ranks(2, [&](small_lending &t, unsigned rank) {
@@ -148,7 +148,7 @@ TEST(ParamGatherGoOn, NeverWaits)
 }
 
 // A gather in flight cannot give its room up: it is waited for.
-TEST(ParamGatherRoom, OfWhatIsOnItsWayIsWaitedFor)
+TEST(ParamGatherRoom, GathersInFlightAreWaitedFor)
 {
     on_ranks(2, [](small_lending &t, unsigned) {
         t.values.live_count = 100;
@@ -165,7 +165,7 @@ TEST(ParamGatherRoom, OfWhatIsOnItsWayIsWaitedFor)
 }
 
 // A broken group completes nothing: the plan is dropped, so that a step can end.
-TEST(ParamGatherBroken, WhatWasPlannedIsForgotten)
+TEST(ParamGatherBroken, PlannedPartsAreDropped)
 {
     const auto leave = [](small_lending &t, unsigned rank) {
         t.add("wte", 100, 3);

@@ -76,7 +76,7 @@ TEST_F(Room, IsNotTakenFromAnyoneWhereThereIsSome)
     EXPECT_EQ((numbers{0, 1, 2}), placed());
 }
 
-TEST_F(Room, OfWhatIsLentIsNeverGivenUp)
+TEST_F(Room, LentSlicesAreNeverEvicted)
 {
     ASSERT_NO_FATAL_FAILURE(open(300));
     for (uint32_t i = 0; i < 3; i++)
@@ -93,7 +93,7 @@ TEST_F(Room, OfWhatIsLentIsNeverGivenUp)
     EXPECT_EQ((numbers{0, 1, 3}), placed());
 }
 
-TEST_F(Room, OfManySmallOnesMakesALargeOne)
+TEST_F(Room, ManySmallSlicesMakeRoomForALargeOne)
 {
     ASSERT_NO_FATAL_FAILURE(open(400));
     for (uint32_t i = 0; i < 4; i++)
@@ -114,7 +114,7 @@ TEST_F(Room, MayBeInPieces)
     EXPECT_EQ((numbers{2}), placed());
 }
 
-TEST_F(Room, OfWhatWasBroughtInAdvanceIsForWhatIsAskedForNow)
+TEST_F(Room, PrefetchedSlicesMakeRoomForRequestedOnes)
 {
     ASSERT_NO_FATAL_FAILURE(open(200));
     place(0, 9);

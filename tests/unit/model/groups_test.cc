@@ -113,7 +113,7 @@ TEST_F(Groups, StatesAreFixedWhenTheyAreLaidOut)
     ASSERT_ZOFF_OK(set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.1, 0.75))) << "and it may come back";
 }
 
-TEST_F(Groups, WhatNeedsOtherStatesIsRefusedOnceTheyAreLaidOut)
+TEST_F(Groups, OtherStatesAreRefusedAfterSeal)
 {
     use(2);
     ASSERT_ZOFF_OK(set(0, hyper_of(ZOFF_OPTIMIZER_SGD, 0.5)));
@@ -171,7 +171,7 @@ TEST_F(Groups, AStepTakesWhatTheCallGives)
     EXPECT_EQ(parts.values.hyper.lr, lr_of(no_args, 2));
 }
 
-TEST_F(Groups, WhatACallGivesIsLookedAt)
+TEST_F(Groups, HyperParametersOfACallAreChecked)
 {
     use(2);
     zoff_model_groups_fix(m);

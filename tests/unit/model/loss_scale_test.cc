@@ -124,7 +124,7 @@ TEST_F(Scaler, BothScalesTogetherAreAnFp32Number)
         EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "is not a finite fp32 number", zoff_model_loss_scale_check(m, scale));
 }
 
-TEST_F(Scaler, WhatIsRefusedChangesNothing)
+TEST_F(Scaler, RefusedValuesChangeNothing)
 {
     zoff_model_loss_scale_start(m);
     ASSERT_ZOFF_OK(turn(true));

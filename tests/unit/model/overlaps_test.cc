@@ -88,7 +88,7 @@ TEST_F(Overlaps, SlicesMayLieBetweenThoseOfAnother)
 }
 
 // The last slice has a gap behind it, too.
-TEST_F(Overlaps, WhatLiesBehindTheLastSliceIsFree)
+TEST_F(Overlaps, TheGapBehindTheLastSliceIsFree)
 {
     zoff_param_desc d = at("slices", 0, 0, 10);
     d.slices = 3;
@@ -98,7 +98,7 @@ TEST_F(Overlaps, WhatLiesBehindTheLastSliceIsFree)
     EXPECT_ZOFF_OK(check());
 }
 
-TEST_F(Overlaps, WhatNobodyWritesMayBeShared)
+TEST_F(Overlaps, ReadOnlyMemoryMayBeShared)
 {
     zoff_param_desc one = at("one", 0, 0), two = at("two", 50, 0);
     one.frozen = two.frozen = true;
@@ -130,7 +130,7 @@ TEST_F(Overlaps, ALongFrozenOneIsSeenBehindAShortOne)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the weights of long and wte overlap in memory, but only long is frozen", check());
 }
 
-TEST_F(Overlaps, WhatIsNotThereDoesNot)
+TEST_F(Overlaps, MissingBuffersDoNotOverlap)
 {
     zoff_param_desc bare = at("bare", 0, 0), owned = at("owned", 50, 0);
     bare.value = bare.grad = nullptr;

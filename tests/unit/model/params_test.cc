@@ -71,7 +71,7 @@ TEST_F(Params, AGroupIsUsedByWhatIsTrained)
     EXPECT_FALSE(m->groups[0].used);
 }
 
-TEST_F(Params, WhatDoesNotFitIsRefusedAndNothingIsAdded)
+TEST_F(Params, OverflowsAreRefusedAndAddNothing)
 {
     parts.add(describe("first", 5, 2));
     const struct {
@@ -106,7 +106,7 @@ TEST_F(Params, WhatDoesNotFitIsRefusedAndNothingIsAdded)
     }
 }
 
-TEST_F(Params, WhatOnlyJustFitsIsTaken)
+TEST_F(Params, TheLargestSizesAreAccepted)
 {
     zoff_param_desc d = describe("half", 10, 2);
     d.value_stride = d.grad_stride = 10;

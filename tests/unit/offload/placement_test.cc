@@ -8,7 +8,7 @@ extern "C" {
 #include "offload.h"
 }
 
-TEST(Placement, WhatTheSlotsLeaveIsForResidents)
+TEST(Placement, TheRestOfTheBudgetIsForResidents)
 {
     const uint64_t MIB = 1 << 20;
     EXPECT_EQ(0u, zoff_offload_placement_residents(0, 4, 8 << 20, 100)) << "no budget";

@@ -49,7 +49,7 @@ TEST_F(OffloadStore, NothingIsRecordedThatIsNotThere)
     EXPECT_EQ(1, t);
 }
 
-TEST_F(OffloadStore, DoubtIsToldUntilTheChunksAreWrittenAgain)
+TEST_F(OffloadStore, DoubtIsReportedUntilTheChunksAreWrittenAgain)
 {
     open();
     EXPECT_FALSE(zoff_offload_store_can_rollback(store));

@@ -71,7 +71,7 @@ TEST_F(SwapLend, AFlushWritesWhatWasBorrowed)
     EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
 }
 
-TEST_F(SwapLend, WhatIsClaimedIsNotRead)
+TEST_F(SwapLend, ClaimedChunksAreNotRead)
 {
     open();
     flush(0, 7);
@@ -92,7 +92,7 @@ TEST_F(SwapLend, WhatIsClaimedIsNotRead)
     EXPECT_EQ(ZOFF_PENDING, zoff_offload_store_claim(store, 3, &base)) << "all slots are lent";
 }
 
-TEST_F(SwapLend, WhatHasChangedInTheFileIsNotLent)
+TEST_F(SwapLend, ChangedBytesAreNotLent)
 {
     open();
     flush(0, 7);
@@ -112,7 +112,7 @@ TEST_F(SwapLend, WhatHasChangedInTheFileIsNotLent)
 }
 
 // Beside an array that was put off: only arrays that were read are dropped.
-TEST_F(SwapLend, WhatWasPutOffOutlivesACheckThatFails)
+TEST_F(SwapLend, WritesPutOffSurviveAFailedCheck)
 {
     open();
     flush(0, 7);
@@ -178,7 +178,7 @@ TEST_F(SwapLend, ChunksAreReadAheadIntoFreeSlots)
     EXPECT_EQ(5u, slot_of(3)->moving);
 }
 
-TEST_F(SwapLend, WhatWasReadAheadCanBeGivenUp)
+TEST_F(SwapLend, ChunksReadAheadCanBeDropped)
 {
     open();
     for (size_t c : {0, 1, 2})

@@ -55,7 +55,7 @@ TEST_F(SwapMove, ArraysThatLieOneBehindTheOtherAreOneRequest)
     }
 }
 
-TEST_F(SwapMove, OfWhatWasNeverWrittenOnlyTheFrontIsRead)
+TEST_F(SwapMove, FreshArraysAreReadInPart)
 {
     open();
     zoff_swap_slot *slot = take(0);
@@ -80,7 +80,7 @@ TEST_F(SwapMove, OfWhatWasNeverWrittenOnlyTheFrontIsRead)
     zoff_offload_store_release(store, 0);
 }
 
-TEST_F(SwapMove, AReadCountsForWhoeverTakesIt)
+TEST_F(SwapMove, AReadCountsForTheStepThatTakesIt)
 {
     open();
     for (const bool ahead : {false, true}) {
@@ -100,7 +100,7 @@ TEST_F(SwapMove, AReadCountsForWhoeverTakesIt)
     }
 }
 
-TEST_F(SwapMove, AReadThatFailsIsToldToWhoeverAsksForTheChunk)
+TEST_F(SwapMove, AFailedReadIsReturnedByTheNextFetch)
 {
     open();
     for (const unsigned changed : {0, 2}) { // arrays that are newer in the slot than in the file
@@ -163,7 +163,7 @@ TEST_F(SwapMove, AWriteThatFailsIsKeptWithItsWords)
     ASSERT_ZOFF_OK(zoff_offload_store_rollback(store));
 }
 
-TEST_F(SwapMove, WhatIsWrittenAgainIsNotInDoubtAnyMore)
+TEST_F(SwapMove, RepeatedWritesAreProven)
 {
     open_persistent();
     flush(0, 7);

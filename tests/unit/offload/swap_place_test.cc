@@ -41,7 +41,7 @@ TEST(SwapPlace, ASecondPlaceLiesAWholeChunkBehindTheFirst)
     EXPECT_EQ(16384u, zoff_offload_swap_place_offset(&l.s, 0, 0)) << "each array has a place of its own";
 }
 
-TEST(SwapPlace, OfAFreshArrayOnlyWhatWasFilledIsWritten)
+TEST(SwapPlace, FreshArraysAreWrittenInPart)
 {
     layout l;
     for (zoff_swap_array &array : l.places[0].now.arrays)

@@ -22,7 +22,7 @@ class SwapPutOff : public Ring
 };
 } // namespace
 
-TEST_F(SwapPutOff, WhatIsKeptIsNotReadAgain)
+TEST_F(SwapPutOff, KeptChunksAreNotReadAgain)
 {
     open();
     borrow(0, 1);
@@ -142,7 +142,7 @@ TEST_F(SwapPutOff, AResidentIsPutOffWhereItIsInAFile)
     EXPECT_EQ(ZOFF_SLOT_FREE, state_of(0)) << "in nobody's hands";
 }
 
-TEST_F(SwapPutOff, AWriteThatCannotBeDoneIsToldByTheDrain)
+TEST_F(SwapPutOff, AFailedWriteIsReturnedByTheDrain)
 {
     open();
     ASSERT_ZOFF_OK(keep(0, 5, 2));

@@ -91,7 +91,7 @@ TEST(SwapSlot, ListsKeepTheirOrder)
     EXPECT_EQ((std::vector<size_t>{}), chunks_of(list));
 }
 
-TEST(SwapSlot, WhatIsNewerThanItsFileIsPutOffAndNotFreed)
+TEST(SwapSlot, SlotsNewerThanTheFileAreNotFreed)
 {
     ring r;
     zoff_offload_swap_slot_assign(&r.slots[0], 1);

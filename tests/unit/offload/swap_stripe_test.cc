@@ -119,7 +119,7 @@ TEST_F(SwapStripe, RanksOfAHostShareTheDepth)
 }
 
 // A measurement that fails is no error.
-TEST_F(SwapStripe, WhatCannotBeMeasuredHasTheDefaults)
+TEST_F(SwapStripe, UnmeasuredFoldersHaveDefaults)
 {
     opts.aio_tune = true;
     aio_fault fault;

@@ -33,7 +33,7 @@ class SwapSum : public Ring
 };
 } // namespace
 
-TEST_F(SwapSum, WhatIsCheckedHasAChecksum)
+TEST_F(SwapSum, VerifiedArraysHaveChecksums)
 {
     open();
     borrow(2);

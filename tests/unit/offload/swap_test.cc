@@ -51,7 +51,7 @@ TEST_F(SwapRetry, OnlyWhatHasFailedIsWrittenAgain)
     EXPECT_FALSE(s()->has_failed);
 }
 
-TEST_F(SwapRetry, WhatWasPutOffStaysPutOff)
+TEST_F(SwapRetry, WritesPutOffStayPutOff)
 {
     open();
     ASSERT_ZOFF_OK(keep(2, 9, 4));

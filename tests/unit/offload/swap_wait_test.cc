@@ -34,7 +34,7 @@ TEST_F(SwapWait, AWaitForNothingIsRefused)
     EXPECT_ZOFF_OK(zoff_offload_store_pump(store));
 }
 
-TEST_F(SwapWait, WhatIsInFlightIsBusy)
+TEST_F(SwapWait, TransfersInFlightAreBusy)
 {
     open();
     EXPECT_FALSE(zoff_offload_store_busy(store, false));
@@ -49,7 +49,7 @@ TEST_F(SwapWait, WhatIsInFlightIsBusy)
     EXPECT_FALSE(zoff_offload_store_busy(store, false));
 }
 
-TEST_F(SwapWait, TheFirstErrorOfSeveralIsTold)
+TEST_F(SwapWait, TheFirstErrorOfSeveralIsReported)
 {
     open();
     for (size_t c : {0, 1, 2})

@@ -86,7 +86,7 @@ TEST_P(AllGather, BringsWeightsThatArePersistent)
 }
 
 // Every rank has the states; each has summed a part of the gradients.
-TEST_P(AllGather, OfReplicatedStatesBringsSums)
+TEST_P(AllGather, ReplicatedStatesGatherSums)
 {
     each_rank<small_transfer>(GetParam(), [](small_transfer &self, unsigned) {
         add_all_types(self);

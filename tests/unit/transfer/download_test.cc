@@ -58,7 +58,7 @@ TEST_F(Download, MarksWhatHasCome)
 }
 
 // More than the list has places, one after the other.
-TEST_F(Download, GoesOnRoundAfterRound)
+TEST_F(Download, ContinuesRoundAfterRound)
 {
     for (int round = 0; round < 4; round++) {
         zoff_transfer_grads_forget(&self.t);

@@ -76,7 +76,7 @@ TEST(MeasureBegin, VotesAsThisRank)
     });
 }
 
-TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
+TEST(MeasureBucket, ASingleRankMeasuresSlicesThatTakePart)
 {
     small_transfer self;
     self.add(3000, 3, ZOFF_F32, ZOFF_BF16);
@@ -102,7 +102,7 @@ TEST(MeasureBucket, OfOneRankHasTheSlicesThatTakePart)
     EXPECT_LT(0.0, seconds);
 }
 
-TEST(MeasureBucket, OfOneRankLetsTheOwnerGoOnWithOtherWork)
+TEST(MeasureBucket, ASingleRankLetsTheOwnerContinue)
 {
     small_transfer self;
     self.add(200 * 1024);
@@ -116,7 +116,7 @@ TEST(MeasureBucket, OfOneRankLetsTheOwnerGoOnWithOtherWork)
 
 // This rank's part, also of gradients that only another rank has. Other ranks wait in the same call, so it does not begin other
 // work.
-TEST(MeasureBucket, OfSeveralRanksHasEverythingThatIsTrained)
+TEST(MeasureBucket, SeveralRanksMeasureAllTrainedSlices)
 {
     std::atomic<uint64_t> all{0};
     each_rank<small_transfer>(2, [&all](small_transfer &self, unsigned) {

@@ -97,7 +97,7 @@ TEST_P(PiecesOfUpdate, HaveTheStatesOfTheirOptimizer)
 }
 
 // Weights that the engine keeps lie in the chunk's memory.
-TEST_F(Pieces, OfUpdateHaveTheEnginesWeights)
+TEST_F(Pieces, UpdatesUseTheEnginesWeights)
 {
     zoff_param_desc d = describe("owned", 40);
     d.engine_owned = true;

@@ -89,7 +89,7 @@ TEST_F(Streams, AreWaitedForUntilTheirWorkIsDone)
     }
 }
 
-TEST_F(Streams, ThatStandStillAreAnErrorWhenTheTimeIsOver)
+TEST_F(Streams, StreamsThatStandStillReachTheDeadline)
 {
     EXPECT_EQ(self.wire.ranks->timeout_seconds, self.t.pollers.device.timeout_seconds);
     self.t.pollers.device.timeout_seconds = 0.05;
@@ -105,7 +105,7 @@ TEST_F(Streams, ThatStandStillAreAnErrorWhenTheTimeIsOver)
     EXPECT_ZOFF_OK(zoff_transfer_streams_sync(&self.t, self.t.device.compute)) << "it moves again";
 }
 
-TEST_F(Streams, ThatHaveFailedSaySo)
+TEST_F(Streams, FailedStreamsReportTheError)
 {
     self.device.fail = self.device.calls + 1;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE, "event_record failed", zoff_transfer_streams_sync(&self.t, self.t.device.up));

@@ -84,7 +84,7 @@ TEST_F(SumPlacesDevice, LooksAtACopy)
 }
 
 // A gradient that is used in place takes no memory, and its weight does not matter.
-TEST(SumPlacesForm, OfGradientsAsTheyAreTakesNothing)
+TEST(SumPlacesForm, GradientsUsedInPlaceTakeNothing)
 {
     small_transfer self;
     self.add(100, 1, ZOFF_F32, ZOFF_BF16);
@@ -99,7 +99,7 @@ TEST(SumPlacesForm, OfGradientsAsTheyAreTakesNothing)
 }
 
 // Sums of buckets whose states stay on a device have memory of their own, unless all sums are there.
-TEST(SumPlacesForm, OfSumsTakesFourBytesEach)
+TEST(SumPlacesForm, SumsTakeFourBytesEach)
 {
     small_transfer self;
     self.add(100, 1, ZOFF_F32, ZOFF_BF16);

@@ -71,7 +71,7 @@ TEST(Walk, EndsWithTheBucketsOfTheDevice)
 }
 
 // Ranks send updated weights in this order.
-TEST(Walk, OfSeveralRanksAscends)
+TEST(Walk, SeveralRanksWalkInAscendingOrder)
 {
     each_rank<device_transfer>(2, [](device_transfer &self, unsigned) {
         self.add(160);

@@ -221,7 +221,7 @@ TEST_F(Gather, APumpEndsNothing)
     EXPECT_EQ(DONE, poll());
 }
 
-TEST_F(Gather, WhoGoesAwayGivesUpWhatIsInFlight)
+TEST_F(Gather, ClosingAbandonsOperationsInFlight)
 {
     open(1);
     zoff_zero_gather_close(nullptr);

@@ -305,7 +305,7 @@ TEST(Plan, EveryCombinationOfStates)
 }
 
 // A parameter without states is added to chunks that are full of others, and takes none of their bytes.
-TEST(Plan, WhatHasNoStatesTakesNoBytes)
+TEST(Plan, ParametersWithoutStatesTakeNoBytes)
 {
     std::vector<zoff_plan_tensor> tensors = {
         {2048, 1, false, {false, true, false}}, {1000000, 1, false, {}}, {2048, 1, false, {false, true, false}}};

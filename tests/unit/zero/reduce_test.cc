@@ -245,7 +245,7 @@ TEST_F(Reduce, ABucketWaitsForItsSlicesAndForThoseBeforeIt)
     expect_packed({0, 1, 2, 3});
 }
 
-TEST_F(Reduce, WhatIsNotCompleteGoesWhenNoOtherSliceComes)
+TEST_F(Reduce, IncompleteBucketsAreSentAtTheEnd)
 {
     open();
     for (auto &m : members)
@@ -294,7 +294,7 @@ TEST_F(Reduce, NothingIsSummedUpBeforeAllWeightsAreKnown)
     EXPECT_EQ((size_t)BUCKETS, members[0]->summed.size());
 }
 
-TEST_F(Reduce, WhatCannotBePackedIsAskedAgainAndNothingOvertakesIt)
+TEST_F(Reduce, PackingIsRepeatedInOrder)
 {
     open(4);
     members[1]->not_packed[3] = ZOFF_PENDING;
@@ -346,7 +346,7 @@ TEST_F(Reduce, APumpSumsNothingUp)
         EXPECT_EQ((list{3}), m->summed);
 }
 
-TEST_F(Reduce, WhoGoesAwayGivesUpWhatIsInFlight)
+TEST_F(Reduce, ClosingAbandonsOperationsInFlight)
 {
     open();
     zoff_zero_reduce_close(nullptr);
