@@ -224,7 +224,7 @@ static zoff_status nccl_start(zoff_comm *comm, zoff_comm_work *work)
     zoff_nccl_queue *queue = queue_of(lane, work);
     const size_t at = work->number % ZOFF_NCCL_DEPTH;
     ZOFF_FAIL_IF(queue->ops[at].work, ZOFF_ERR_STATE,
-                 "rank %u: operation %llu is not done yet, and no more than %d may follow it", comm->rank,
+                 "rank %u: operation %llu is not done yet, and at most %d newer ones may be in flight", comm->rank,
                  (unsigned long long)queue->ops[at].work->number, ZOFF_NCCL_DEPTH - 1);
     ZOFF_NCCL_ENTER(n);
     ZOFF_TRY(zoff_nccl_check_memory(n, &work->call));

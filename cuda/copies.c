@@ -32,10 +32,9 @@ zoff_status zoff_cuda_pin(zoff_accel *accel, void *memory, size_t bytes)
         return zoff_cuda_check(a, error, "cudaHostRegister");
     (void)cudaGetLastError();
     if (atomic_fetch_add(&a->refused_bytes, bytes) == 0)
-        zoff_cuda_host_warn(
-            "cudaHostRegister will not pin %zu MiB (%s; %zu MiB are pinned): what is not pinned is copied once more "
-            "on its way to the device. See `ulimit -l`, and the limits of the container",
-            bytes >> 20, cudaGetErrorString(error), (size_t)a->pinned_bytes >> 20);
+        zoff_cuda_host_warn("cudaHostRegister refuses to pin %zu MiB (%s; %zu MiB are pinned): other memory is copied once "
+                            "more on its way to the device. Raise `ulimit -l`, or the limits of the container",
+                            bytes >> 20, cudaGetErrorString(error), (size_t)a->pinned_bytes >> 20);
     return ZOFF_OK;
 }
 

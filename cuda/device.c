@@ -68,7 +68,7 @@ zoff_status zoff_cuda_check(zoff_cuda_accel *a, cudaError_t error, const char *c
         return zoff_base_status_fail(ZOFF_ERR_NO_MEMORY, "%s on CUDA device %d: %s", call, a->base.index,
                                      cudaGetErrorString(error));
     if (zoff_cuda_is_final(error))
-        zoff_cuda_lose(a, "CUDA device %d is lost: %s said %s (%s); what was put on it before has caused it", a->base.index,
+        zoff_cuda_lose(a, "CUDA device %d is lost: %s said %s (%s); earlier work on the device has caused it", a->base.index,
                        call, cudaGetErrorName(error), cudaGetErrorString(error));
     return zoff_base_status_fail(ZOFF_ERR_DEVICE, "%s on CUDA device %d: %s (%s)", call, a->base.index, cudaGetErrorName(error),
                                  cudaGetErrorString(error));

@@ -13,7 +13,7 @@
  * busy, and tearing the communicator down would break an operation of theirs with this rank. */
 static const double CLOSE_SECONDS = 2, QUIET_CLOSE_SECONDS = 60;
 static const double PATIENCE_SECONDS = 5; /* seconds to wait for streams after their communicators were aborted */
-static const char BLIND[] = "NCCL cannot tell which rank it is: look at what the others have logged";
+static const char BLIND[] = "NCCL cannot name the rank: look at the logs of the other ranks";
 
 double zoff_nccl_now(void)
 {
@@ -35,8 +35,8 @@ zoff_status zoff_nccl_settle(const zoff_nccl *n, ncclComm_t nccl)
         return ZOFF_OK;
     while ((status = zoff_nccl_look(n, nccl)) == ZOFF_PENDING) {
         ZOFF_FAIL_IF(n->comm.timeout_seconds >= 0 && zoff_nccl_now() > until, ZOFF_ERR_COMM,
-                     "rank %u of %u: NCCL connects ranks, and has waited for %g s: one of the others did not come; %s",
-                     n->comm.rank, n->comm.size, n->comm.timeout_seconds, BLIND);
+                     "rank %u of %u: NCCL has waited for %g s to connect the ranks: one of them did not join; %s", n->comm.rank,
+                     n->comm.size, n->comm.timeout_seconds, BLIND);
         nap();
     }
     return status;
@@ -331,8 +331,8 @@ static zoff_status wait_for_program(const zoff_nccl *n, cudaStream_t stream, dou
     }
     if (error == cudaErrorNotReady)
         status = zoff_base_status_fail(ZOFF_ERR_COMM,
-                                       "rank %u: what is in nccl_stream is not done after %g s, and nccl_comm cannot be split "
-                                       "before: another rank may not have come to it",
+                                       "rank %u: the work in nccl_stream is not done after %g s, and nccl_comm cannot be split "
+                                       "before that. Another rank may not have reached it",
                                        n->comm.rank, n->comm.timeout_seconds);
     else
         status = zoff_nccl_check_cuda(n, error, "waiting for nccl_stream");
@@ -417,7 +417,7 @@ static zoff_status connect_lane(zoff_nccl *n, zoff_nccl_lane *lane, double until
     if (status == ZOFF_PENDING)
         return expire(n, "the first message to all");
     ZOFF_FAIL_IF(status == ZOFF_ERR_STATE, ZOFF_ERR_COMM,
-                 "rank %u: what came from another rank is no first message: all ranks must run the same version of zoff",
+                 "rank %u: the first message of another rank is not valid: all ranks must run the same version of zoff",
                  n->comm.rank);
     return status;
 }
@@ -452,8 +452,7 @@ static zoff_status find_device(zoff_nccl *n, const zoff_comm_join *join)
                                      error == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(error));
     }
     ZOFF_FAIL_IF(n->version < NCCL_VERSION(2, 18, 0), ZOFF_ERR_UNSUPPORTED,
-                 "no communicator \"nccl\" here: libnccl is version %d, and 21800 (2.18) is the first that will do",
-                 n->version);
+                 "no communicator \"nccl\" here: libnccl has version %d, and zoff needs 21800 (2.18) or newer", n->version);
     n->device = join->opts.device;
     if (n->device == -1)
         ZOFF_NCCL_CUDA(n, cudaGetDevice, &n->device);
@@ -503,7 +502,6 @@ zoff_status zoff_nccl_open(const zoff_comm_join *join, zoff_comm **out)
                           .rank = join->opts.rank,
                           .size = join->opts.size,
                           .timeout_seconds = join->opts.timeout_seconds,
-                          .is_remote = true,
                           .reaches = "cuda",
                           .adds = true,
                           .has_slots = true,

@@ -17,7 +17,7 @@ zoff_status zoff_nccl_check_memory(zoff_nccl *n, const zoff_comm_call *call)
     ZOFF_TRY(zoff_nccl_is_device(n, call->in, &in_is_device));
     ZOFF_TRY(zoff_nccl_is_device(n, call->out, &out_is_device));
     ZOFF_FAIL_IF(!in_is_device || !out_is_device, ZOFF_ERR_INVALID,
-                 "NCCL adds up memory of device %d alone, and %s is memory of the host", n->device,
+                 "NCCL can only add memory of device %d, but %s is memory of the host", n->device,
                  in_is_device ? "the result" : "the input");
     return ZOFF_OK;
 }

@@ -94,13 +94,12 @@ static zoff_status compare(zoff_nccl *n, const zoff_comm_work *work, unsigned ot
     const zoff_comm *comm = &n->comm;
     ZOFF_FAIL_IF(note->says == ZOFF_NCCL_LEAVES, ZOFF_ERR_COMM, "rank %u: %s cannot be done: rank %u has left the group",
                  comm->rank, n->tools->name(comm, work), other);
-    ZOFF_FAIL_IF(note->says != ZOFF_NCCL_CALLS || note->number != work->number || note->kind > ZOFF_COMM_BARRIER ||
-                     note->adds > 1 ||
-                     (note->small_bytes && (note->small_bytes != note->sends || note->small_bytes > sizeof note->small)),
-                 ZOFF_ERR_COMM,
-                 "rank %u: %s: what came from rank %u is no note of operation %llu: all ranks must run the same "
-                 "version of zoff",
-                 comm->rank, n->tools->name(comm, work), other, (unsigned long long)work->number);
+    ZOFF_FAIL_IF(
+        note->says != ZOFF_NCCL_CALLS || note->number != work->number || note->kind > ZOFF_COMM_BARRIER || note->adds > 1 ||
+            (note->small_bytes && (note->small_bytes != note->sends || note->small_bytes > sizeof note->small)),
+        ZOFF_ERR_COMM,
+        "rank %u: %s: the message of rank %u is not valid for operation %llu: all ranks must run the same version of zoff",
+        comm->rank, n->tools->name(comm, work), other, (unsigned long long)work->number);
     const zoff_comm_theirs theirs = {.kind = (zoff_comm_kind)note->kind,
                                      .adds = note->adds != 0,
                                      .item = note->item,

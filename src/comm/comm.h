@@ -170,7 +170,6 @@ struct zoff_comm {
     zoff_comm_info info;
     bool is_broken;
     bool one_thread;     /* only the program's own threads may use it, not the engine's progress thread */
-    bool is_remote;      /* other ranks are other processes */
     bool holds_memory;   /* see zoff_comm_lets_go() */
     const char *reaches; /* not NULL: `in` and `out` of a call may be memory of the accelerator with this name */
     int device;          /* index of that accelerator */

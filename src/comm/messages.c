@@ -530,8 +530,7 @@ zoff_status zoff_comm_messages_open(const zoff_comm_opts *opts, const zoff_comm_
                           .rank = transport->rank,
                           .size = transport->size,
                           .timeout_seconds = opts->timeout_seconds,
-                          .one_thread = !transport->any_thread,
-                          .is_remote = true};
+                          .one_thread = !transport->any_thread};
     m->comm.info.backend = transport->name;
     m->close_seconds = transport->close_seconds;
     const bool is_hasty = opts->timeout_seconds >= 0 && opts->timeout_seconds < PATIENCE_SECONDS;

@@ -15,10 +15,6 @@
 #include "clock.h"
 #include "try.h"
 
-#include <sched.h>
-#include <stdio.h>
-#include <time.h>
-
 /* ---- memory ---- */
 
 /* Bytes of the weights that go through staging slots: all trained weights. */

@@ -70,7 +70,7 @@ TEST_F(Cuda, PageableMemoryIsCopiedThroughAPinnedBuffer)
     pin_most(1 << 20); /* the first buffer size that is not refused is 1 MiB, so the copy takes six parts */
     ASSERT_ZOFF_OK(ops->pin(device, from.data(), bytes));
     ASSERT_ZOFF_OK(ops->pin(device, back.data(), bytes));
-    log.expect("will not pin 5 MiB (out of memory; 0 MiB are pinned)");
+    log.expect("refuses to pin 5 MiB (out of memory; 0 MiB are pinned)");
     log.expect("a pinned buffer of 32 MiB was refused; one of 1024 KiB is used");
     ASSERT_ZOFF_OK(ops->copy(device, stream, there, from.data(), bytes));
     ASSERT_ZOFF_OK(ops->copy(device, stream, back.data(), there, bytes));
@@ -80,7 +80,7 @@ TEST_F(Cuda, PageableMemoryIsCopiedThroughAPinnedBuffer)
     EXPECT_EQ(2 * bytes, info().bounced_bytes);
     EXPECT_EQ(1u << 20, info().pinned_bytes);
     EXPECT_EQ(0u, info().pageable_copies);
-    EXPECT_EQ(1u, log.count("will not pin")) << "one warning is enough";
+    EXPECT_EQ(1u, log.count("refuses to pin")) << "one warning is enough";
     ops->unpin(device, from.data());
     ops->free(device, there);
 }

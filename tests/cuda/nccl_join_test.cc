@@ -198,7 +198,7 @@ TEST_F(NcclJoin, BehindWhatIsInTheProgramsStream)
     {
         held_stream s;
         opts.nccl_stream = s.stream;
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "what is in nccl_stream is not done after 0.2 s", zoff_comm_open_nccl(&opts, &comm));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "the work in nccl_stream is not done after 0.2 s", zoff_comm_open_nccl(&opts, &comm));
         EXPECT_EQ(before, communicators());
     }
     held_stream s;

@@ -249,7 +249,7 @@ TEST_F(Nccl, ARankThatStopsInTheMiddleIsNotNamed)
     on_threads(3, [&](unsigned rank) { EXPECT_ZOFF_OK(sum_of(comms[rank])); });
     stop(1);
     on_threads(3, [&](unsigned rank) {
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "NCCL cannot tell which rank it is: look at what the others have logged",
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "NCCL cannot name the rank: look at the logs of the other ranks",
                           sum_of(comms[rank], 5000));
         EXPECT_NE(nullptr, strstr(zoff_last_error(), "has waited for 0.4 s: one of the other ranks did not arrive"));
         EXPECT_TRUE(zoff_comm_lets_go(comms[rank]));
