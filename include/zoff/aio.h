@@ -118,7 +118,7 @@ typedef struct zoff_aio_tune_opts {
 typedef struct zoff_aio_tune_result {
     size_t struct_size;   /**< set by ZOFF_AIO_TUNE_RESULT_INIT */
     size_t block_bytes;   /**< for zoff_aio_opts: 512 KiB, 1 MiB or 4 MiB */
-    const char *backend;  /**< that was measured; static text */
+    const char *backend;  /**< the one that was measured; static text */
     double read_rate;     /**< bytes per second, reading alone */
     double write_rate;    /**< bytes per second, writing alone */
     double mixed_rate;    /**< bytes per second of both, half reading, half writing. Decides */

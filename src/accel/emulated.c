@@ -247,8 +247,7 @@ static zoff_status emulated_stream_open(zoff_accel *accel, void **out)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         free_stream(s);
-        return zoff_base_status_fail(ZOFF_ERR_DEVICE,
-                                     "a stream of accelerator \"emulated\" is a thread, and none is to be had: %s",
+        return zoff_base_status_fail(ZOFF_ERR_DEVICE, "cannot start the thread of a stream of accelerator \"emulated\": %s",
                                      zoff_base_status_errno(error));
     }
     (void)pthread_setname_np(s->thread, "zoff-stream");

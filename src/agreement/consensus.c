@@ -57,6 +57,7 @@ zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own)
         return own;
     }
     ZOFF_TRY(status);
-    ZOFF_FAIL_IF(failed >= 0, ZOFF_ERR_COMM, "rank %d has failed where this one has not: its own message says why", failed);
+    ZOFF_FAIL_IF(failed >= 0, ZOFF_ERR_COMM,
+                 "rank %d has failed, and this one has not: see the message of that rank for the cause", failed);
     return ZOFF_OK;
 }

@@ -17,8 +17,8 @@ enum { WORKING, FOUND, WRITTEN, DONE };
 
 static zoff_status tell(const zoff_together *g)
 {
-    return zoff_base_status_fail(ZOFF_ERR_COMM, "rank %u has failed where this one has not: its own message says why",
-                                 g->failed);
+    return zoff_base_status_fail(
+        ZOFF_ERR_COMM, "rank %u has failed, and this one has not: see the message of that rank for the cause", g->failed);
 }
 
 static zoff_status judge_round(zoff_agreement *a)

@@ -114,12 +114,12 @@ static zoff_status threads_open(int fd, unsigned depth, void **out_self)
     if (!self->thread_count) {
         zoff_base_mem_free(self);
         return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED,
-                                     "threads for I/O are not to be had: %s; the limit may be RLIMIT_NPROC (ulimit -u) or "
+                                     "threads for I/O cannot be started: %s; the limit may be RLIMIT_NPROC (ulimit -u) or "
                                      "pids.max of the cgroup (--pids-limit of docker)",
                                      zoff_base_status_errno(error));
     }
     if (error)
-        ZOFF_WARN("%u of %u threads for I/O could be started: %s; fewer reads and writes are on their way at a time",
+        ZOFF_WARN("%u of %u threads for I/O could be started: %s; fewer reads and writes are in flight at a time",
                   self->thread_count, wanted, zoff_base_status_errno(error));
     *out_self = self;
     return ZOFF_OK;

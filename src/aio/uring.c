@@ -59,30 +59,30 @@ static zoff_status fail_setup(int error)
     if (error == EPERM && disabled > 0)
         return zoff_base_status_fail(
             ZOFF_ERR_UNSUPPORTED,
-            "io_uring is not to be had: the sysctl kernel.io_uring_disabled is %d (%s); an administrator "
+            "io_uring cannot be used: the sysctl kernel.io_uring_disabled is %d (%s); an administrator "
             "can set it to 0",
             disabled, words);
     if (error == EPERM || error == EACCES || (error == ENOSYS && disabled >= 0))
         return zoff_base_status_fail(
             ZOFF_ERR_UNSUPPORTED,
-            "io_uring is not to be had: a seccomp filter forbids it, as container runtimes do (%s); allow "
+            "io_uring cannot be used: a seccomp filter forbids it, as container runtimes do (%s); allow "
             "io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile",
             words);
     if (error == ENOSYS)
         return zoff_base_status_fail(
             ZOFF_ERR_UNSUPPORTED,
-            "io_uring is not to be had: the kernel has none, or a seccomp filter hides it (%s); Linux 5.6 "
+            "io_uring cannot be used: the kernel has none, or a seccomp filter hides it (%s); Linux 5.6 "
             "or later has it",
             words);
     if (error == ENOMEM) {
         getrlimit(RLIMIT_MEMLOCK, &limit);
         return zoff_base_status_fail(
             ZOFF_ERR_UNSUPPORTED,
-            "io_uring is not to be had: no memory for its rings (%s); before Linux 5.12 they count against "
+            "io_uring cannot be used: no memory for its rings (%s); before Linux 5.12 they count against "
             "RLIMIT_MEMLOCK, which is %llu bytes here (ulimit -l)",
             words, (unsigned long long)limit.rlim_cur);
     }
-    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "io_uring is not to be had: %s", words);
+    return zoff_base_status_fail(ZOFF_ERR_UNSUPPORTED, "io_uring cannot be used: %s", words);
 }
 
 static zoff_status check_operations(struct io_uring *ring)
@@ -92,7 +92,7 @@ static zoff_status check_operations(struct io_uring *ring)
     if (probe)
         io_uring_free_probe(probe);
     ZOFF_FAIL_IF(!able, ZOFF_ERR_UNSUPPORTED,
-                 "io_uring is not to be had: this kernel's lacks plain reads and writes; Linux 5.6 or "
+                 "io_uring cannot be used: this kernel's version lacks plain reads and writes; Linux 5.6 or "
                  "later has them");
     return ZOFF_OK;
 }
@@ -166,12 +166,13 @@ static void warn_unregistered(size_t bytes, int error)
     if (error == ENOMEM)
         ZOFF_WARN(
             "memory of %zu bytes is not registered with io_uring: RLIMIT_MEMLOCK is %llu bytes (hard limit %llu; ulimit -l, "
-            "LimitMEMLOCK= of systemd, --ulimit memlock= of docker); going on without, at a little more CPU per transfer",
+            "LimitMEMLOCK= of systemd, --ulimit memlock= of docker); continuing without that, at a little more CPU per "
+            "transfer",
             bytes, (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
     else
-        ZOFF_WARN(
-            "memory of %zu bytes is not registered with io_uring: %s; going on without, at a little more CPU per transfer",
-            bytes, zoff_base_status_errno(error));
+        ZOFF_WARN("memory of %zu bytes is not registered with io_uring: %s; continuing without that, at a little more CPU per "
+                  "transfer",
+                  bytes, zoff_base_status_errno(error));
 }
 
 static zoff_status uring_register_memory(void *ctx, void *base, size_t bytes, bool *out_registered)

@@ -83,7 +83,8 @@ static zoff_status judge(const zoff_comm *comm, const record *all, record *out)
     for (unsigned rank = 0; rank < comm->size; rank++) {
         const record *other = &all[rank];
         ZOFF_FAIL_IF(other->status < 0, ZOFF_ERR_COMM,
-                     "zoff_engine_seal: rank %u has failed where this one has not: its own message says why", rank);
+                     "zoff_engine_seal: rank %u has failed, and this one has not: see the message of that rank for the cause",
+                     rank);
         const bool is_same = other->hash == first->hash;
         ZOFF_FAIL_IF(
             !is_same && other->older != first->older, ZOFF_ERR_COMM,

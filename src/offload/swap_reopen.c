@@ -142,7 +142,7 @@ static void warn_of_damage(const zoff_swap_store *s, uint32_t index, const zoff_
     if (is_later && head->t > 0)
         snprintf(step, sizeof step, "step %" PRId64, head->t);
     ZOFF_WARN(
-        "the commit record of %s in '%s' does not hold: it was damaged, or the power failed while it was written. Going on "
+        "the commit record of %s in '%s' is not valid: it was damaged, or the power failed while it was written. Continuing "
         "with the states after step %" PRId64 ", one record back",
         step, s->files[index].name, s->store.t);
 }

@@ -24,7 +24,7 @@ static bool measure(const zoff_store_opts *opts, const char *folder, zoff_aio_tu
                                      .seconds = opts->aio_tune ? 0 : STRIPE_SECONDS};
     *out = (zoff_aio_tune_result){.struct_size = sizeof *out};
     if (zoff_aio_tune(folder, &tune, out) < 0) {
-        ZOFF_WARN("%s could not be measured (%s): going on with the defaults", folder, zoff_last_error());
+        ZOFF_WARN("%s could not be measured (%s): continuing with the defaults", folder, zoff_last_error());
         return false;
     }
     /* In the format of zoff_aio_tune_print(), on one line. */

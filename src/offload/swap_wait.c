@@ -47,12 +47,13 @@ zoff_status zoff_offload_swap_wait_for(zoff_swap_store *s, const zoff_swap_slot 
     const zoff_swap_file *file = &s->files[s->places[slot->chunk].file];
     zoff_status status = zoff_aio_wait_any(file->aio);
     s->store.stats.wait_seconds += zoff_base_clock_seconds() - from;
-    ZOFF_FAIL_IF(status == ZOFF_PENDING, ZOFF_ERR_IO,
-                 "the %s of chunk %zu (%zu bytes at offset %llu of '%s') has not ended for %g s (timeout_seconds): the disk "
-                 "neither completes it nor fails. Try again when the disk answers, or destroy the engine: what the disk may "
-                 "still touch is not freed then",
-                 slot->state == ZOFF_SLOT_READING ? "read" : "write", slot->chunk, slot->requests[0].bytes,
-                 (unsigned long long)slot->requests[0].offset, file->name, s->timeout_seconds);
+    ZOFF_FAIL_IF(
+        status == ZOFF_PENDING, ZOFF_ERR_IO,
+        "the %s of chunk %zu (%zu bytes at offset %llu of '%s') has not ended for %g s (timeout_seconds): the disk "
+        "neither completes it nor fails. Try again when the disk answers, or destroy the engine: memory that the disk may "
+        "still access is not freed then",
+        slot->state == ZOFF_SLOT_READING ? "read" : "write", slot->chunk, slot->requests[0].bytes,
+        (unsigned long long)slot->requests[0].offset, file->name, s->timeout_seconds);
     return status;
 }
 

@@ -88,7 +88,7 @@ TEST_P(Places, IoUringForbidden)
     for (int error : {EPERM, ENOSYS}) {
         scratch_folder own;
         auto forbid = [error] { return forbid_call(SYS_io_uring_setup, error); };
-        EXPECT_EQ("", in_a_process(forbid, own.path, "io_uring is not to be had")) << "errno " << error;
+        EXPECT_EQ("", in_a_process(forbid, own.path, "io_uring cannot be used")) << "errno " << error;
     }
 }
 

@@ -424,7 +424,7 @@ TEST_F(RanksSeal, ARankThatCannotSealStopsAll)
             EXPECT_NE(nullptr, strstr(zoff_last_error(), "missing")) << zoff_last_error();
         } else {
             EXPECT_EQ(ZOFF_ERR_COMM, status) << zoff_last_error();
-            EXPECT_NE(nullptr, strstr(zoff_last_error(), "rank 2 has failed where this one has not")) << zoff_last_error();
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), "rank 2 has failed, and this one has not")) << zoff_last_error();
         }
         expect_still_building(engines[rank].get());
     });

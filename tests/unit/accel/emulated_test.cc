@@ -144,10 +144,9 @@ TEST_F(AccelEmulated, AThreadThatIsNotToBeHadIsAnError)
     void *none = nullptr;
     memory_fault fault;
     fault.fail_thread = 1;
-    EXPECT_ZOFF_FAILS(
-        ZOFF_ERR_DEVICE,
-        "a stream of accelerator \"emulated\" is a thread, and none is to be had: Resource temporarily unavailable",
-        ops.streams.open(device.get(), &none));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_DEVICE,
+                      "cannot start the thread of a stream of accelerator \"emulated\": Resource temporarily unavailable",
+                      ops.streams.open(device.get(), &none));
     EXPECT_EQ(nullptr, none);
 }
 

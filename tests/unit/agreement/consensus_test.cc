@@ -49,7 +49,8 @@ TEST(ConsensusOfFailures, IsThatOfTheFirstRankThatFailed)
         if (fails) {
             EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the words of rank " + std::to_string(rank), status);
         } else {
-            EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 2 has failed where this one has not: its own message says why", status);
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM,
+                              "rank 2 has failed, and this one has not: see the message of that rank for the cause", status);
         }
         EXPECT_ZOFF_OK(zoff_agreement_consensus_success(&self.a, ZOFF_OK)) << "a failure is forgotten";
     });

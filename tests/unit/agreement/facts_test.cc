@@ -159,7 +159,7 @@ TEST(FactsOfARankThatFails, FailOnEveryRank)
         items mine;
         mine.fails = rank == 1;
         EXPECT_ZOFF_FAILS(rank == 1 ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_COMM,
-                          rank == 1 ? "no memory for the list" : "rank 1 has failed where this one has not",
+                          rank == 1 ? "no memory for the list" : "rank 1 has failed, and this one has not",
                           compare(self, mine));
         mine.fails = false;
         EXPECT_ZOFF_OK(compare(self, mine));

@@ -128,7 +128,7 @@ TEST(FirstWeightsWithoutMemory, FailOnEveryRankBeforeAnyIsSent)
         self.parts.add(self.weights("a", value.data(), 40));
         allocations_left = rank == 2 ? 0 : -1;
         EXPECT_ZOFF_FAILS(rank == 2 ? ZOFF_ERR_NO_MEMORY : ZOFF_ERR_COMM,
-                          rank == 2 ? "weights for other ranks" : "rank 2 has failed where this one has not",
+                          rank == 2 ? "weights for other ranks" : "rank 2 has failed, and this one has not",
                           zoff_agreement_first_weights_send(&self.a));
         allocations_left = -1;
         EXPECT_EQ(std::vector<float>(40, (float)rank), value);

@@ -166,7 +166,8 @@ TEST_P(TogetherFailure, IsKnownToAllInTheSameRound)
             EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, "the disk of rank 1", status);
             return;
         }
-        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed where this one has not: its own message says why", status);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed, and this one has not: see the message of that rank for the cause",
+                          status);
         EXPECT_EQ(GetParam() < 2 ? (size_t)GetParam() + 1 : 2u, steps.size());
         EXPECT_EQ(ZOFF_ERR_COMM, zoff_agreement_together_written(&self.a)) << "nobody begins another round";
     });

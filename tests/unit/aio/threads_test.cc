@@ -130,7 +130,7 @@ TEST_F(AioThreads, FallBackToPosixWhereThereAreNone)
                   log_catcher log;
                   log.expect("seccomp");
                   log.expect("falling back to threads");
-                  log.expect("threads for I/O are not to be had: Resource temporarily unavailable");
+                  log.expect("threads for I/O cannot be started: Resource temporarily unavailable");
                   log.expect("falling back to posix (pread and pwrite by the caller");
                   if (open(0, nullptr) != ZOFF_OK)
                       return zoff_last_error();

@@ -2,6 +2,7 @@
 // failure. No test measures the folder's speed.
 #include <sys/file.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
@@ -247,24 +248,32 @@ TEST_F(AioTune, FoldersThatMayNotBeWrittenAreRefused)
               "");
 }
 
-TEST_F(AioTune, ThoseWhoComeTogetherTakeTurns)
+// On a disk that stands still meanwhile, the others stop waiting and measure themselves. So a measurement that took twice its
+// time proves nothing, and is repeated with more time.
+TEST_F(AioTune, OneOfSeveralMeasuresAndTheOthersRead)
 {
-    zoff_aio_tune_result results[3] = {};
-    std::vector<std::thread> threads;
-    for (auto &each : results)
-        threads.emplace_back([&] {
-            zoff_aio_tune_opts opts = {};
-            opts.struct_size = sizeof opts;
-            opts.backend = "posix";
-            opts.seconds = 1;
-            each.struct_size = sizeof each;
-            EXPECT_ZOFF_OK(zoff_aio_tune(folder.path.c_str(), &opts, &each));
-        });
-    for (auto &thread : threads)
-        thread.join();
-    EXPECT_EQ(results[0].cached + results[1].cached + results[2].cached, 2) << "one measures, the others read";
-    EXPECT_EQ(aio_tune_text(results[0]), aio_tune_text(results[1]));
-    EXPECT_EQ(aio_tune_text(results[0]), aio_tune_text(results[2]));
+    for (const double seconds : {1.0, 4.0, 16.0}) {
+        const scratch_folder own;
+        zoff_aio_tune_result results[3] = {};
+        std::vector<std::thread> threads;
+        for (auto &each : results)
+            threads.emplace_back([&] {
+                zoff_aio_tune_opts opts = {};
+                opts.struct_size = sizeof opts;
+                opts.backend = "posix";
+                opts.seconds = seconds;
+                each.struct_size = sizeof each;
+                EXPECT_ZOFF_OK(zoff_aio_tune(own.path.c_str(), &opts, &each));
+            });
+        for (auto &thread : threads)
+            thread.join();
+        if (seconds < 16 && std::max({results[0].seconds, results[1].seconds, results[2].seconds}) > 2 * seconds)
+            continue;
+        EXPECT_EQ(results[0].cached + results[1].cached + results[2].cached, 2) << "one measures, the others read";
+        EXPECT_EQ(aio_tune_text(results[0]), aio_tune_text(results[1]));
+        EXPECT_EQ(aio_tune_text(results[0]), aio_tune_text(results[2]));
+        return;
+    }
 }
 
 TEST_F(AioTune, NobodyIsWaitedForForEver)

@@ -125,7 +125,7 @@ TEST_F(SwapStripe, UnmeasuredFoldersHaveDefaults)
     aio_fault fault;
     fault.result = [](int nth, int res, bool, uint64_t, size_t) { return nth == 1 ? -EIO : res; };
     log.expect("could not be measured");
-    log.expect("going on with the defaults");
+    log.expect("continuing with the defaults");
     open();
     EXPECT_EQ(32u, s()->stripes[0].depth);
     EXPECT_EQ(0u, s()->stripes[0].block_bytes);
