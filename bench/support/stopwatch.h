@@ -5,6 +5,10 @@
 
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 double bench_now(void);
 double bench_cpu_seconds(void); /* of this process, with all its threads */
 
@@ -40,5 +44,9 @@ typedef struct bench_spread {
 
 /* Uses the finite ones of `count` <= 256 values. */
 bench_spread bench_spread_of(const double *values, unsigned count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -44,6 +44,7 @@ class bench_program : public testing::Test
         json_decref(root);
         root = json_load_file(path().c_str(), 0, &error);
         ASSERT_TRUE(root) << error.text << "\n" << output;
+        expect_spreads();
     }
 
     std::string path() const { return folder.file("out.json"); }
@@ -75,11 +76,31 @@ class bench_program : public testing::Test
     {
         expect_figure(name);
         EXPECT_TRUE(json_is_null(at("ratios", name)) || json_real_value(at("ratios", name)) > 0) << name;
-        if (const json_t *both = at("percentiles", name)) {
-            const double value = json_real_value(at("ratios", name));
-            EXPECT_LE(json_real_value(json_object_get(both, "p10")), value) << name;
-            EXPECT_GE(json_real_value(json_object_get(both, "p90")), value) << name;
+    }
+
+    // The percentiles of each figure and each contestant are in order. A figure that is scaled must have its percentiles
+    // scaled.
+    void expect_spreads() const
+    {
+        const char *name;
+        json_t *both;
+        json_object_foreach(json_object_get(root, "percentiles"), name, both)
+        {
+            const double value = json_real_value(at("ratios", name)), rounding = 1e-5 * std::fabs(value);
+            EXPECT_LE(json_real_value(json_object_get(both, "p10")), value + rounding) << name;
+            EXPECT_GE(json_real_value(json_object_get(both, "p90")), value - rounding) << name;
         }
+        for_each_row([](json_t *, json_t *row) {
+            double before = 0;
+            for (const char *key : {"seconds_min", "seconds_p10", "seconds_median", "seconds_p90", "seconds_max"}) {
+                const json_t *value = json_object_get(row, key);
+                ASSERT_TRUE(value) << key;
+                if (json_is_null(value))
+                    continue; // no clean sample
+                EXPECT_LE(before, json_real_value(value)) << json_text(row, "name") << ": " << key;
+                before = json_real_value(value);
+            }
+        });
     }
 
     scratch_folder folder;
