@@ -7,10 +7,10 @@ import os
 import re
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CONFIG = os.path.join(HERE, "..", "CONFIG.md")
-PAGE = os.path.join(HERE, "come-from-deepspeed.md")
-BEGIN, END = "<!-- keys: written by make_keys.py -->\n", "<!-- end of keys -->\n"
+from written import DOCS, read, write
+
+PAGE = os.path.join(DOCS, "how-to", "come-from-deepspeed.md")
+BEGIN, END = "<!-- keys: written by docs/make_keys.py -->\n", "<!-- end of keys -->\n"
 
 
 def rows(text):
@@ -61,20 +61,10 @@ def table(text):
 
 
 def main():
-    with open(CONFIG, encoding="utf-8") as file:
-        made = table(file.read())
-    with open(PAGE, encoding="utf-8") as file:
-        page = file.read()
-    before, _, rest = page.partition(BEGIN)
+    before, _, rest = read(PAGE).partition(BEGIN)
     _, _, after = rest.partition(END)
-    new = f"{before}{BEGIN}\n{made}\n{END}{after}"
-    if "--check" in sys.argv[1:]:
-        if new != page:
-            print("docs/how-to/come-from-deepspeed.md differs from docs/CONFIG.md: run docs/how-to/make_keys.py")
-        return 1 if new != page else 0
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(new)
-    return 0
+    made = table(read(os.path.join(DOCS, "CONFIG.md")))
+    return write(PAGE, f"{before}{BEGIN}\n{made}\n{END}{after}", "docs/CONFIG.md", "docs/make_keys.py")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ import os
 import re
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PAGE = os.path.join(HERE, "PERFORMANCE.md")
-RUN = os.path.join(HERE, "..", "bench", "results", "2026-11-24-epyc-zen4-2cpu-{}.json")
+from written import DOCS, read, write
+
+PAGE = os.path.join(DOCS, "PERFORMANCE.md")
+RUN = os.path.join(DOCS, "..", "bench", "results", "2026-11-24-epyc-zen4-2cpu-{}.json")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.S)
 
 # Each table: the heading of its first column, and (label, run, figure) or (label, run, race and contestant).
@@ -109,16 +110,8 @@ def table(name):
 
 
 def main():
-    with open(PAGE, encoding="utf-8") as file:
-        page = file.read()
-    new = BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n\n{block[3]}", page)
-    if "--check" in sys.argv[1:]:
-        if new != page:
-            print("docs/PERFORMANCE.md differs from bench/results: run docs/make_performance.py")
-        return 1 if new != page else 0
-    with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(new)
-    return 0
+    new = BLOCK.sub(lambda block: f"{block[1]}\n{table(block[2])}\n\n{block[3]}", read(PAGE))
+    return write(PAGE, new, "bench/results", "docs/make_performance.py")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from written import read, write  # noqa: E402
+
 INCLUDE = os.path.join(HERE, "..", "..", "include", "zoff")
 HEADERS = ("accel", "aio", "comm", "config", "engine", "optimizer", "state", "status", "step", "types")
 DATE = "November 24, 2026"
@@ -89,17 +92,8 @@ def page(header, text):
 def main():
     stale = 0
     for header in HEADERS:
-        with open(os.path.join(INCLUDE, header + ".h"), encoding="utf-8") as file:
-            text = page(header, file.read())
-        path = os.path.join(HERE, f"zoff_{header}.3")
-        if "--check" not in sys.argv[1:]:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-            continue
-        with open(path, encoding="utf-8") as file:
-            if file.read() != text:
-                stale += 1
-                print(f"docs/man/zoff_{header}.3 differs from include/zoff/{header}.h: run docs/man/make_pages.py")
+        source = os.path.join(INCLUDE, header + ".h")
+        stale += write(os.path.join(HERE, f"zoff_{header}.3"), page(header, read(source)), f"include/zoff/{header}.h", "docs/man/make_pages.py")
     return 1 if stale else 0
 
 
