@@ -58,8 +58,8 @@ static void finish(zoff_nccl_lane *lane)
 
 /* ---- which operation is next ---- */
 
-static const double WAIT_LEAST = 50e-6,
-                    WAIT_MOST = 2e-3; /* seconds until notes go again, while no operation is common to all ranks */
+/* Seconds until notes go again, while no operation is common to all ranks. */
+static const double WAIT_LEAST = 50e-6, WAIT_MOST = 2e-3;
 
 /* Choose the oldest operation that was started and is not done, over all channels. After the ranks' notes have differed, choose
  * the one in the first channel in which all ranks have started something.  @return NULL: nothing is started */

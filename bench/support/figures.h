@@ -12,8 +12,8 @@ typedef struct bench_asked {
     int sense;           /* 1: must be at least `limit`; -1: at most; 0: no limit */
     double limit;        /* what the project promises */
     const char *meaning; /* static text */
-    const char *slower,
-        *faster; /* the value is the time of one over the time of the other, in pairs of one round; NULL: set otherwise */
+    /* The value is the time of one over the time of the other, in pairs of one round; NULL: set otherwise. */
+    const char *slower, *faster;
 } bench_asked;
 
 typedef struct bench_figure {

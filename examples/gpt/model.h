@@ -59,8 +59,8 @@ typedef struct gpt_activations {
     float *middle; /* [layers][rows][width]: between attention and MLP */
     float *norm1, *norm2, *mean1, *mean2, *inverse1, *inverse2;
     float *qkv, *weights, *attended, *hidden, *active;
-    float *norm, *mean, *inverse,
-        *logits; /* after the last layer; `logits` becomes their gradient, which the backward pass reads */
+    /* After the last layer; `logits` becomes their gradient, which the backward pass reads. */
+    float *norm, *mean, *inverse, *logits;
     float *d_stream, *d_narrow, *d_wide, *d_hidden, *d_wte, *d_vector;
     float *vectors; /* gains and biases of the current layer, as fp32 */
     float *panels, *heads;

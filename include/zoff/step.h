@@ -137,9 +137,9 @@ ZOFF_API zoff_status zoff_grad_ready(zoff_engine *e, zoff_param p, size_t slice,
 ZOFF_API zoff_status zoff_grad_acquire(zoff_engine *e, zoff_param p, size_t slice, void *native_stream, void **out);
 
 /** Set the weight of this rank's micro-batch. An update uses the weighted mean over all micro-batches of all ranks. If the
- *  gradients are those of a mean over tokens, for example, the weight is the number of tokens. Call it before the first zoff_grad_ready() of the
- *  micro-batch. Without a call the weight is 1. A weight of 0 means no work: the gradients count as zeros, also inf and nan.
- *  Without other ranks and without accumulation the call changes nothing.
+ *  gradients are those of a mean over tokens, for example, the weight is the number of tokens. Call it before the first
+ * zoff_grad_ready() of the micro-batch. Without a call the weight is 1. A weight of 0 means no work: the gradients count as
+ * zeros, also inf and nan. Without other ranks and without accumulation the call changes nothing.
  *  @return ERR_INVALID for a negative number or one that is not finite in fp32; ERR_STATE after the first zoff_grad_ready() */
 ZOFF_API zoff_status zoff_grad_weight(zoff_engine *e, double weight);
 

@@ -22,8 +22,8 @@ typedef struct point {
     pthread_mutex_t lock;
     pthread_cond_t passed;
     bool is_reached;
-    unsigned
-        users; /* the stream until it passes the point, the streams that wait for it, and the event that was recorded there */
+    /* The stream until it passes the point, the streams that wait for it, and the event that was recorded there. */
+    unsigned users;
 } point;
 
 /* The point of the last record; NULL: never recorded. A waiting stream waits for the point of the time when it asked. */

@@ -119,8 +119,8 @@ static zoff_status uring_open(int fd, unsigned depth, void **out_self)
     }
     ZOFF_TRY_OR(exit_ring, check_operations(&self->ring));
     self->fd = fd;
-    self->file_known =
-        io_uring_register_files(&self->ring, &fd, 1) == 0; /* otherwise each request looks the file up, which costs little */
+    /* If it cannot be registered, each request looks the file up, which costs little. */
+    self->file_known = io_uring_register_files(&self->ring, &fd, 1) == 0;
     *out_self = self;
     return ZOFF_OK;
 

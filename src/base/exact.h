@@ -9,9 +9,9 @@ enum { ZOFF_EXACT_LIMBS = 68 };
 
 /* Zeroed memory is the sum 0. Plain data: it may be sent to a rank on a machine of the same kind. */
 typedef struct zoff_exact {
-    uint64_t
-        limbs[ZOFF_EXACT_LIMBS]; /* 32 bits of the integer each, the lowest first; the upper 32 bits hold pending carries */
-    uint64_t terms;              /* since the last carry */
+    /* 32 bits of the integer each, the lowest first; the upper 32 bits hold pending carries. */
+    uint64_t limbs[ZOFF_EXACT_LIMBS];
+    uint64_t terms; /* since the last carry */
 } zoff_exact;
 
 /* Add a number that is finite and not negative. */

@@ -80,10 +80,10 @@ typedef struct zoff_comm_call {
     const void *in;           /* EXCHANGE: pieces for rank 0, 1, ..., packed in rank order. GATHER: this rank's piece */
     void *out;                /* EXCHANGE, GATHER: pieces from rank 0, 1, ...; SUM, BROADCAST: input and result */
     const size_t *send_bytes; /* EXCHANGE: size of each piece in `in`, by rank */
-    const size_t
-        *receive_bytes; /* EXCHANGE, GATHER: size of each piece in `out`, by rank. GATHER: `in` is as long as this rank's */
-    size_t count;       /* SUM: doubles; BROADCAST: bytes */
-    unsigned root;      /* BROADCAST: the sending rank */
+    /* EXCHANGE, GATHER: size of each piece in `out`, by rank. GATHER: `in` is as long as this rank's. */
+    const size_t *receive_bytes;
+    size_t count;  /* SUM: doubles; BROADCAST: bytes */
+    unsigned root; /* BROADCAST: the sending rank */
     /* EXCHANGE only, and only if zoff_comm.adds: the back-end adds the pieces up (a reduce-scatter), in no fixed order. All
      * pieces are fp32 and of one length. `out` is one piece: the sum of the pieces sent to this rank. `receive_bytes` is not
      * read. */

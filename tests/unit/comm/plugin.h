@@ -12,7 +12,7 @@ typedef struct test_plugin {
     const zoff_comm_transport *transport; /* the transport that it connects; NULL: it has no communicator */
 } test_plugin;
 
-/* That of the loaded library. */
+/* The test plug-in of the library that was loaded. */
 ZOFF_API test_plugin *test_plugin_get(void);
 
 #ifdef __cplusplus
