@@ -4,7 +4,7 @@
  * again. */
 #include "swap_file_priv.h"
 
-#include "digest_priv.h"
+#include "digest.h"
 #include "log.h"
 #include "map.h"
 #include "mem.h"
@@ -41,7 +41,7 @@ typedef struct head {
 
 static uint64_t head_checksum(const head *h)
 {
-    return zoff_offload_digest_small(h, offsetof(head, checksum));
+    return zoff_digest_blocks_small(h, offsetof(head, checksum));
 }
 
 /* Read the id of this boot of this host; "" if the kernel does not tell. */

@@ -136,7 +136,7 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
         complete_ends(&s->chunks[i]);
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
-    s->sums.digest.room = zoff_offload_digest_room(s->largest);
+    s->sums.digest.room = zoff_digest_blocks_room(s->largest);
     s->sums.digested = SIZE_MAX;
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.hashes, "checksums", &s->sums.digest.hashes));
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.done, "checksums", &s->sums.digest.done));

@@ -11,7 +11,7 @@
 #ifndef ZOFF_OFFLOAD_SWAP_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_PRIV_H
 
-#include "digest_priv.h"
+#include "digest.h"
 #include "store_priv.h"
 #include "swap_file_priv.h"
 #include "swap_record_priv.h"

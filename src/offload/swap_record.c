@@ -2,7 +2,7 @@
 #include "swap_record_priv.h"
 
 #include "bits.h"
-#include "digest_priv.h"
+#include "digest.h"
 #include "mem.h"
 #include "try.h"
 
@@ -21,7 +21,7 @@ _Static_assert(sizeof(zoff_swap_head) == 136 && sizeof(zoff_swap_head) <= ZOFF_R
 
 static uint64_t head_checksum(const zoff_swap_head *head)
 {
-    return zoff_offload_digest_small(head, offsetof(zoff_swap_head, checksum));
+    return zoff_digest_blocks_small(head, offsetof(zoff_swap_head, checksum));
 }
 
 static size_t table_room(size_t entries)
@@ -65,7 +65,7 @@ zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, 
     head->version = ZOFF_RECORD_VERSION;
     head->entry_bytes = sizeof *entries;
     head->table_room = table_room(head->entry_count);
-    head->table_checksum = zoff_offload_digest_small(entries, table_bytes);
+    head->table_checksum = zoff_digest_blocks_small(entries, table_bytes);
     head->checksum = head_checksum(head);
     ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES + head->table_room, "a commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
     char *base = pages.base;
@@ -149,7 +149,7 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
     ZOFF_TRY(
         zoff_base_mem_alloc(head->entry_count + 1, sizeof(zoff_swap_entry), "the table of a state file", &out->tables[which]));
     ZOFF_TRY(read_at(fd, name, table_offset(head, which), out->tables[which], bytes, &got));
-    out->is_whole[which] = got == bytes && zoff_offload_digest_small(out->tables[which], bytes) == head->table_checksum;
+    out->is_whole[which] = got == bytes && zoff_digest_blocks_small(out->tables[which], bytes) == head->table_checksum;
     return ZOFF_OK;
 }
 

@@ -243,7 +243,7 @@ free_found:
 
 uint64_t zoff_offload_layout(const void *words, size_t bytes)
 {
-    return zoff_offload_digest_small(words, bytes);
+    return zoff_digest_blocks_small(words, bytes);
 }
 
 bool zoff_offload_persisted_limits(const char *folder, unsigned rank, size_t *out_limit_bytes, size_t *out_limit_elements)

@@ -3,6 +3,8 @@
 
 #include "clock.h"
 
+_Static_assert((int)ZOFF_DIGEST_ARRAYS == (int)ZOFF_STORE_ARRAYS, "a checksum for each array of a chunk");
+
 /* Whether this content of a chunk is verified. A sample reaches each chunk in turn. */
 static bool is_checked(const zoff_swap_store *s, size_t chunk)
 {
@@ -15,9 +17,9 @@ static void digest(zoff_swap_store *s, size_t chunk, const char *base, unsigned 
 {
     double from = zoff_base_clock_seconds();
     if (s->sums.digested != chunk)
-        zoff_offload_digest_begin(&s->sums.digest, s->chunks[chunk].ends);
+        zoff_digest_blocks_begin(&s->sums.digest, s->chunks[chunk].ends);
     s->sums.digested = SIZE_MAX;
-    zoff_offload_digest_end(&s->sums.digest, s->store.threads, base, arrays, sums);
+    zoff_digest_blocks_end(&s->sums.digest, s->store.threads, base, arrays, sums);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - from;
 }
 
@@ -29,9 +31,9 @@ void zoff_offload_swap_sum_settle(zoff_store *store, size_t chunk, size_t from, 
         return;
     double start = zoff_base_clock_seconds();
     if (s->sums.digested != chunk)
-        zoff_offload_digest_begin(&s->sums.digest, s->chunks[chunk].ends);
+        zoff_digest_blocks_begin(&s->sums.digest, s->chunks[chunk].ends);
     s->sums.digested = chunk;
-    zoff_offload_digest_add(&s->sums.digest, s->store.threads, zoff_offload_swap_slot_find(s, chunk)->base, from, to);
+    zoff_digest_blocks_add(&s->sums.digest, s->store.threads, zoff_offload_swap_slot_find(s, chunk)->base, from, to);
     s->store.stats.check_seconds += zoff_base_clock_seconds() - start;
 }
 

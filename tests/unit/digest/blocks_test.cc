@@ -1,4 +1,4 @@
-// digest_test.cc: the checksum of an array does not depend on the order of hashing its blocks, on the number of threads, or on
+// blocks_test.cc: the checksum of an array does not depend on the order of hashing its blocks, on the number of threads, or on
 // other arrays of its chunk. It changes with any byte.
 #include "zoff_test.h"
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "digest_priv.h"
+#include "digest.h"
 }
 
 namespace
@@ -15,7 +15,7 @@ namespace
 class Digest : public testing::TestWithParam<size_t> // bytes
 {
   protected:
-    Digest() : data(GetParam()), hashes(zoff_offload_digest_room(GetParam())), done(new bool[hashes.size()]())
+    Digest() : data(GetParam()), hashes(zoff_digest_blocks_room(GetParam())), done(new bool[hashes.size()]())
     {
         std::mt19937 random(1);
         for (auto &byte : data)
@@ -28,11 +28,11 @@ class Digest : public testing::TestWithParam<size_t> // bytes
         const size_t all = GetParam(), third = all / 3 / 4096 * 4096, half = all / 2 / 4096 * 4096;
         return {{all, all, all}, {0, half, all}, {third, half, all}, {third, third, all}};
     }
-    void begin(const std::array<size_t, 3> &ends) { zoff_offload_digest_begin(&digest, ends.data()); }
+    void begin(const std::array<size_t, 3> &ends) { zoff_digest_blocks_begin(&digest, ends.data()); }
     std::array<uint64_t, 3> end(unsigned threads, unsigned arrays = 7)
     {
         std::array<uint64_t, 3> sums = {1, 2, 3};
-        zoff_offload_digest_end(&digest, threads, data.data(), arrays, sums.data());
+        zoff_digest_blocks_end(&digest, threads, data.data(), arrays, sums.data());
         return sums;
     }
     std::array<uint64_t, 3> whole(const std::array<size_t, 3> &ends, unsigned threads)
@@ -62,7 +62,7 @@ TEST_P(Digest, OrderAndThreadsDoNotMatter)
                 begin(ends);
                 for (int i = 0; i < trial; i++) {
                     const size_t from = random() % (data.size() + 1), to = from + random() % (data.size() - from + 1);
-                    zoff_offload_digest_add(&digest, threads, data.data(), from, to);
+                    zoff_digest_blocks_add(&digest, threads, data.data(), from, to);
                 }
                 EXPECT_EQ(want, end(threads));
             }
@@ -98,7 +98,7 @@ TEST_P(Digest, EdgesOfARangeMayStillChange)
         const auto ends = cuts()[(size_t)trial % 4];
         const size_t from = random() % (data.size() + 1), to = from + random() % (data.size() - from + 1);
         begin(ends);
-        zoff_offload_digest_add(&digest, 2, data.data(), from, to);
+        zoff_digest_blocks_add(&digest, 2, data.data(), from, to);
         for (size_t i = 0; i < data.size(); i++) {
             if (i < from || i >= to)
                 data[i] = (char)(data[i] + 1);
@@ -124,5 +124,32 @@ TEST_P(Digest, AnyByteCounts)
         }
         EXPECT_EQ(want, whole(ends, 2));
     }
+}
+
+// The definition: one array of a chunk, and a run of bytes.
+TEST_P(Digest, AWholeRunHasTheChecksumOfAnArray)
+{
+    const size_t all = data.size();
+    const auto want = whole({all, all, all}, 1)[0];
+    EXPECT_EQ(want, zoff_digest_blocks_whole(data.data(), all, 1));
+    EXPECT_EQ(want, zoff_digest_blocks_whole(data.data(), all, 2));
+}
+
+// More blocks than one batch has.
+TEST(DigestOfManyBlocks, IsThatOfAnArray)
+{
+    const size_t bytes = (size_t)1300 * ZOFF_DIGEST_BLOCK + 77;
+    std::vector<char> data(bytes);
+    for (size_t i = 0; i < bytes; i += 1001)
+        data[i] = (char)(i >> 10);
+    std::vector<uint64_t> hashes(zoff_digest_blocks_room(bytes));
+    const std::unique_ptr<bool[]> done(new bool[hashes.size()]());
+    zoff_digest digest = {hashes.data(), done.get(), hashes.size(), {0}, {0}};
+    const size_t ends[] = {bytes, bytes, bytes};
+    uint64_t sums[3] = {0};
+    zoff_digest_blocks_begin(&digest, ends);
+    zoff_digest_blocks_end(&digest, 2, data.data(), 1, sums);
+    EXPECT_EQ(sums[0], zoff_digest_blocks_whole(data.data(), bytes, 1));
+    EXPECT_EQ(sums[0], zoff_digest_blocks_whole(data.data(), bytes, 2));
 }
 } // namespace

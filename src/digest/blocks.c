@@ -1,11 +1,12 @@
-/* digest.c: XXH3 over blocks, divided among the team. XXH3 costs little more than reading once more what the update reads
+/* blocks.c: XXH3 over blocks, divided among the team. XXH3 costs little more than reading once more what the update reads
  * anyway. It finds errors of disks and cables, not deliberate changes. */
-#include "digest_priv.h"
+#include "digest.h"
 
 #include "bits.h"
 #include "team.h"
 
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* for a state on the stack: its layout is fixed since xxHash 0.8 */
 #include <xxhash.h>
 
 enum { SHARED_FROM = 8 }; /* with fewer blocks a team costs more than it saves */
@@ -77,15 +78,15 @@ static void hash(work *w, unsigned threads)
         hash_share(w, 0, 1);
 }
 
-size_t zoff_offload_digest_room(size_t bytes)
+size_t zoff_digest_blocks_room(size_t bytes)
 {
-    return bytes / ZOFF_DIGEST_BLOCK + ZOFF_STORE_ARRAYS;
+    return bytes / ZOFF_DIGEST_BLOCK + ZOFF_DIGEST_ARRAYS;
 }
 
-void zoff_offload_digest_begin(zoff_digest *d, const size_t ends[ZOFF_STORE_ARRAYS])
+void zoff_digest_blocks_begin(zoff_digest *d, const size_t ends[ZOFF_DIGEST_ARRAYS])
 {
     size_t blocks = 0;
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+    for (unsigned array = 0; array < ZOFF_DIGEST_ARRAYS; array++) {
         d->ends[array] = ends[array];
         blocks += zoff_base_bits_ceil_div(ends[array] - begin_of(ends, array), ZOFF_DIGEST_BLOCK);
         d->block_ends[array] = blocks;
@@ -93,9 +94,9 @@ void zoff_offload_digest_begin(zoff_digest *d, const size_t ends[ZOFF_STORE_ARRA
     memset(d->done, 0, blocks * sizeof *d->done);
 }
 
-void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base, size_t from, size_t to)
+void zoff_digest_blocks_add(zoff_digest *d, unsigned threads, const void *base, size_t from, size_t to)
 {
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+    for (unsigned array = 0; array < ZOFF_DIGEST_ARRAYS; array++) {
         const size_t begin = begin_of(d->ends, array), end = d->ends[array], block = begin_of(d->block_ends, array);
         if (from >= end || to <= begin)
             continue;
@@ -110,19 +111,55 @@ void zoff_offload_digest_add(zoff_digest *d, unsigned threads, const void *base,
     }
 }
 
-void zoff_offload_digest_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
-                             uint64_t out[ZOFF_STORE_ARRAYS])
+void zoff_digest_blocks_end(zoff_digest *d, unsigned threads, const void *base, unsigned arrays,
+                             uint64_t out[ZOFF_DIGEST_ARRAYS])
 {
-    work w = {.digest = d, .base = base, .arrays = arrays, .end = d->block_ends[ZOFF_STORE_ARRAYS - 1]};
+    work w = {.digest = d, .base = base, .arrays = arrays, .end = d->block_ends[ZOFF_DIGEST_ARRAYS - 1]};
     hash(&w, threads); /* all arrays at once, so that a team is woken once */
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++) {
+    for (unsigned array = 0; array < ZOFF_DIGEST_ARRAYS; array++) {
         const size_t first = begin_of(d->block_ends, array), blocks = d->block_ends[array] - first;
         if (arrays >> array & 1)
             out[array] = hash_of(d->hashes + first, blocks * sizeof *d->hashes);
     }
 }
 
-uint64_t zoff_offload_digest_small(const void *base, size_t bytes)
+/* Blocks of one run of bytes, a batch of them at a time. */
+enum { BATCH = 512 };
+
+typedef struct batch {
+    const char *base;
+    size_t bytes;
+    uint64_t hashes[BATCH];
+} batch;
+
+static void hash_batch(void *ctx, unsigned thread, unsigned threads)
+{
+    batch *b = ctx;
+    const size_t count = zoff_base_bits_ceil_div(b->bytes, ZOFF_DIGEST_BLOCK), end = count * (thread + 1) / threads;
+    for (size_t i = count * thread / threads; i < end; i++) {
+        const size_t at = i * ZOFF_DIGEST_BLOCK;
+        b->hashes[i] = hash_of(b->base + at, zoff_base_bits_min(b->bytes - at, ZOFF_DIGEST_BLOCK));
+    }
+}
+
+uint64_t zoff_digest_blocks_whole(const void *base, size_t bytes, unsigned threads)
+{
+    XXH3_state_t all;
+    XXH3_64bits_reset(&all);
+    for (size_t at = 0; at < bytes;) {
+        batch b = {.base = (const char *)base + at, .bytes = zoff_base_bits_min(bytes - at, (size_t)BATCH * ZOFF_DIGEST_BLOCK)};
+        const size_t count = zoff_base_bits_ceil_div(b.bytes, ZOFF_DIGEST_BLOCK);
+        if (threads > 1 && count >= SHARED_FROM)
+            zoff_base_team_run(threads, hash_batch, &b);
+        else
+            hash_batch(&b, 0, 1);
+        XXH3_64bits_update(&all, b.hashes, count * sizeof *b.hashes);
+        at += b.bytes;
+    }
+    return XXH3_64bits_digest(&all);
+}
+
+uint64_t zoff_digest_blocks_small(const void *base, size_t bytes)
 {
     return hash_of(base, bytes);
 }
