@@ -31,6 +31,7 @@ endif()
 zoff_room(lending  NEEDS model zero offload comm base)
 zoff_room(transfer NEEDS lending model config zero offload cpu_adam accel comm base)
 zoff_room(agreement NEEDS transfer model zero offload cpu_adam comm base)
+zoff_room(archive  NEEDS digest cpu_adam aio base LINKS PkgConfig::jansson)
 zoff_room(features NEEDS aio comm accel cpu_adam base)
 zoff_room(engine   NEEDS agreement transfer lending model config zero offload cpu_adam accel comm base LINKS Threads::Threads)
 

@@ -69,6 +69,10 @@ typedef struct zoff_param_desc {
     const char *name;      /**< for messages; copied; NULL: "param<index>" */
     bool engine_owned; /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights, which
                             seal reads once; NULL: zeros, until zoff_param_write() */
+    const size_t *dims;     /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
+    size_t dim_count;       /**< dimensions in `dims`; their product must be `count` */
+    const char *slice_name; /**< name of one slice in exports: "{}" in it becomes the index of the slice, as in
+                                 "layers.{}.weight"; copied. NULL: slices are exported as one tensor */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
 

@@ -12,7 +12,8 @@ extern "C" {
 typedef enum zoff_state_kind {
     ZOFF_STATE_MASTER = 0, /**< fp32 weights; for an fp32 parameter the weights themselves */
     ZOFF_STATE_M = 1,      /**< first moment: Adam, Lion, SGD with momentum */
-    ZOFF_STATE_V = 2       /**< second moment: Adam; sum of squares: Adagrad */
+    ZOFF_STATE_V = 2,      /**< second moment: Adam; sum of squares: Adagrad */
+    ZOFF_STATE_WEIGHTS = 3 /**< weights of a frozen parameter; in checkpoints only */
 } zoff_state_kind;
 
 /** The dynamic loss scale of fp16 training, complete: a checkpoint that keeps these numbers continues with the same scales.

@@ -70,7 +70,8 @@ extern "C" {
     XX(ERR_CORRUPT,     -7, "stored data is not what was written")      \
     XX(ERR_DEVICE,      -8, "accelerator failed")                       \
     XX(ERR_COMM,        -9, "a peer failed or timed out")               \
-    XX(ERR_OVERFLOW,   -10, "gradients overflow at the least loss scale")
+    XX(ERR_OVERFLOW,   -10, "gradients overflow at the least loss scale") \
+    XX(ERR_CANCELED,   -11, "the program canceled it")
 /* clang-format on */
 
 /** The result of a call: ZOFF_OK, ZOFF_PENDING, or an error, which is negative. */
@@ -88,6 +89,11 @@ typedef enum zoff_log_level {
     ZOFF_LOG_DEBUG = 3,
     ZOFF_LOG_TRACE = 4
 } zoff_log_level;
+
+/** Report progress of a long call, and decide whether it goes on.
+ *  @param what static text, such as "verify"  @param done bytes so far  @param total bytes in all
+ *  @return false: end the call with ERR_CANCELED  @threads the one that made the call */
+typedef bool (*zoff_progress_fn)(const char *what, uint64_t done, uint64_t total, void *ctx);
 
 /** Receive one log line.
  *  @param room the part of the library that writes it  @param line without a newline; valid during the call

@@ -4,6 +4,7 @@
 
 #include <zoff/accel.h>
 #include <zoff/aio.h>
+#include <zoff/checkpoint.h>
 #include <zoff/comm.h>
 #include <zoff/config.h>
 #include <zoff/engine.h>

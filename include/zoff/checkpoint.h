@@ -1,0 +1,189 @@
+/* checkpoint.h: save the states of an engine in a folder, load them into any engine of the same model, and read or write such
+ * folders without an engine.
+ *
+ *      zoff_checkpoint_save(engine, "checkpoints", NULL);          waits until the checkpoint is complete
+ *
+ *      zoff_checkpoint_begin(engine, "checkpoints", NULL, &save);  the same beside further steps
+ *      ... steps; zoff_checkpoint_poll(save) after each ...
+ *      zoff_checkpoint_wait(save);
+ *
+ *      zoff_checkpoint_load(engine, "checkpoints", NULL);          the newest complete checkpoint, or one of its folders
+ *
+ *  A checkpoint has masters, moments, frozen weights, the number of updates, the loss scale, and the program's own bytes. Any
+ *  number of ranks, ZeRO stage, tier, chunk size and list of paths loads it. docs/CHECKPOINT.md describes the files.
+ *
+ *  A checkpoint is a folder in `folder`. It counts once its manifest is there, which is written last. Then the file `latest`
+ *  names it. A save that ends early, also by kill -9 or a power cut, leaves earlier checkpoints as they were.
+ */
+#ifndef ZOFF_CHECKPOINT_H
+#define ZOFF_CHECKPOINT_H
+
+#include <zoff/state.h>
+#include <zoff/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data. */
+typedef struct zoff_checkpoint_data {
+    const char *name; /**< unique in its list; at most 255 bytes */
+    void *bytes;      /**< read by a save, before it returns; written by a load */
+    size_t count;     /**< bytes. A load fails if the checkpoint has another number */
+    bool each_rank;   /**< each rank has its own, and as many ranks must load them; false: rank 0 saves, all ranks load */
+} zoff_checkpoint_data;
+
+/** A save that takes place beside steps. */
+typedef struct zoff_checkpoint zoff_checkpoint;
+
+/** Options of a save or a load. All zero: defaults. */
+typedef struct zoff_checkpoint_opts {
+    size_t struct_size; /**< set by ZOFF_CHECKPOINT_OPTS_INIT */
+    const zoff_checkpoint_data
+        *data; /**< the program's own bytes, data_count of them. A load ignores others of the checkpoint */
+    size_t data_count;
+    const char *name;    /**< save: name of the checkpoint's folder; NULL: "step-" and ten digits */
+    const char *label;   /**< names an engine where several save into one checkpoint, such as "tp0.pp1": letters, digits, ".",
+                              "_", "-". NULL: the only one */
+    unsigned engines;    /**< save: engines that save into this checkpoint, each with its label; it is complete when all have.
+                              0 means 1 */
+    unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
+    uint64_t memory;     /**< begin: DRAM in bytes for states that are copied before a step changes them. Beyond it updates
+                              wait for the disk. 0: 64 MiB; at least one chunk of states */
+    bool refuse_if_busy; /**< save and begin: return ERR_STATE while an earlier save of this engine is under way. false: wait
+                              until it has ended */
+    const char *allow;   /**< load: names that may be missing or extra, as patterns separated by spaces, "*" for any text */
+} zoff_checkpoint_opts;
+#define ZOFF_CHECKPOINT_OPTS_INIT ZOFF_SIZED(zoff_checkpoint_opts)
+
+/** Save the states of the last step. Collective over the ranks, which all see `folder`.
+ *  @param opts NULL: defaults  @blocks until files and folders are durable
+ *  @return ERR_STATE between the micro-steps of an update, as zoff_params_pull(); ERR_NO_SPACE before anything is written, or
+ *  ERR_IO; ERR_INVALID for a folder that not all ranks share; ERR_COMM names ranks that did not call. After an error the
+ *  checkpoints before this one are as they were, and training can go on */
+ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
+
+/** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step overwrites it.
+ *
+ *  Until the save has ended, do not change frozen weights, nor weights in fp32 other than by steps. Calls that change states
+ *  outside of a step wait until all states are saved. Destroying the engine gives the save up.
+ *  @param opts as zoff_checkpoint_save()
+ *  @owns caller; zoff_checkpoint_wait()  @blocks briefly; for states that stay on a device until they are copied
+ *  @return as zoff_checkpoint_save() */
+ZOFF_API zoff_status zoff_checkpoint_begin(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts,
+                                           zoff_checkpoint **out);
+
+/** Ask whether a save has ended, and complete it once all ranks have written their part. Collective over the ranks: call it
+ *  after the same steps on each.
+ *  @blocks for one short message of every other rank
+ *  @return PENDING: under way; OK: complete; an error: not saved. zoff_checkpoint_wait() returns the same again */
+ZOFF_API zoff_status zoff_checkpoint_poll(zoff_checkpoint *checkpoint);
+
+/** Wait until a save has ended, and free it, also after an error. NULL returns OK. Collective over the ranks.
+ *  @blocks until files and folders are durable  @return as zoff_checkpoint_save() */
+ZOFF_API zoff_status zoff_checkpoint_wait(zoff_checkpoint *checkpoint);
+
+/** Load a checkpoint: masters, moments, frozen weights, number of updates, loss scale and the program's bytes. Then the weights
+ *  are those of the masters. Collective over the ranks.
+ *
+ *  Names, shapes, states and files are compared before anything changes; an error then leaves the engine as it was. An error
+ *  later, of the data, leaves the engine without states: only zoff_checkpoint_load() and zoff_engine_destroy() are legal. With
+ *  zoff.persist it goes back to its last commit.
+ *  @param folder a folder of checkpoints, of which the newest complete one is loaded, or one checkpoint
+ *  @blocks yes
+ *  @return ERR_INVALID for a model that differs, with the first names; ERR_CORRUPT with file and place; ERR_IO where there is
+ * no complete checkpoint; ERR_UNSUPPORTED for a checkpoint of a newer version, with what it needs */
+ZOFF_API zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
+
+/* ---- files, without an engine ---- */
+
+/** A checkpoint that is open for reading. */
+typedef struct zoff_checkpoint_reader zoff_checkpoint_reader;
+/** A checkpoint that is being written. */
+typedef struct zoff_checkpoint_writer zoff_checkpoint_writer;
+
+/** Facts of a checkpoint. */
+typedef struct zoff_checkpoint_info {
+    size_t struct_size;   /**< set by ZOFF_CHECKPOINT_INFO_INIT */
+    const char *folder;   /**< the checkpoint's own folder */
+    const char *id;       /**< 16 hexadecimal digits, new for each save */
+    const char *label;    /**< of the engine; "" for the only one */
+    int64_t t;            /**< updates made */
+    uint64_t bytes;       /**< of all files */
+    size_t param_count;   /**< parameters, tied ones included */
+    unsigned ranks;       /**< that have written it */
+    bool has_loss_scaler; /**< loss_scaler is set */
+    zoff_loss_scaler loss_scaler;
+} zoff_checkpoint_info;
+#define ZOFF_CHECKPOINT_INFO_INIT ZOFF_SIZED(zoff_checkpoint_info)
+
+/** One parameter of a checkpoint. */
+typedef struct zoff_checkpoint_param {
+    size_t struct_size;     /**< set by ZOFF_CHECKPOINT_PARAM_INIT */
+    const char *name;       /**< any bytes, 0-terminated */
+    const char *slice_name; /**< as zoff_param_desc.slice_name; NULL: none */
+    const char *tied_to;    /**< the parameter that has the states; NULL: this one */
+    const size_t *dims;     /**< shape of a slice; their product is `count` */
+    size_t dim_count;       /**< a writer takes 0 as one dimension of `count` */
+    size_t count, slices;   /**< elements of a slice, and slices */
+    zoff_dtype dtype;       /**< of the weights */
+    unsigned states;        /**< bit k: there is state k of zoff_state_kind. Frozen parameters have ZOFF_STATE_WEIGHTS alone */
+} zoff_checkpoint_param;
+#define ZOFF_CHECKPOINT_PARAM_INIT ZOFF_SIZED(zoff_checkpoint_param)
+
+/** Open a checkpoint, and check manifest, tables, and the sizes of its files.
+ *  @param folder as zoff_checkpoint_load()  @param label of the engine; NULL: the only one
+ *  @owns caller; zoff_checkpoint_reader_close()
+ *  @return ERR_IO, ERR_CORRUPT with file and place, or ERR_UNSUPPORTED with what a newer version needs */
+ZOFF_API zoff_status zoff_checkpoint_reader_open(const char *folder, const char *label, zoff_checkpoint_reader **out);
+/** Close it. NULL is allowed. */
+ZOFF_API void zoff_checkpoint_reader_close(zoff_checkpoint_reader *r);
+/** Read the facts. @owns texts are the reader's */
+ZOFF_API zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r, zoff_checkpoint_info *out);
+/** Read the description of parameter `index`. @owns texts and dims are the reader's */
+ZOFF_API zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out);
+/** Find a parameter by its name.  @return ERR_INVALID: there is none */
+ZOFF_API zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const char *name, size_t *out_index);
+/** Read elements of a state, of a tied parameter those of its owner. Slices count as one array, one after the other. Bytes are
+ *  compared with their checksums. Consecutive ranges of one state read each byte once.
+ *  @blocks for the disk  @return ERR_CORRUPT with file and place */
+ZOFF_API zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind, size_t first,
+                                                 size_t count, float *dst);
+/** Read the program's bytes.  @param rank of data of each rank; otherwise ignored
+ *  @return OK; *out_count (may be NULL) is their number, also where `dst` has less room; ERR_INVALID: there are none */
+ZOFF_API zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *name, unsigned rank, void *dst,
+                                                 size_t room, size_t *out_count);
+/** Copy the manifest, which is JSON.
+ *  @return OK; *out_bytes (may be NULL) is the length of the whole text without the final 0, also where `dst` is shorter */
+ZOFF_API zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reader *r, char *dst, size_t dst_bytes,
+                                                     size_t *out_bytes);
+/** Compare every byte of the checkpoint with its checksum.
+ *  @param progress NULL: none  @blocks for all of the data
+ *  @return ERR_CORRUPT with the file, the place, and the parameters there; ERR_CANCELED */
+ZOFF_API zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progress_fn progress, void *ctx);
+
+/** Begin to write a checkpoint.
+ *  @param folder folder of checkpoints; made if it does not exist
+ *  @param opts name, label, engines and keep; NULL: defaults  @param params `count` descriptions, copied
+ *  @param scaler NULL: none
+ *  @owns caller; zoff_checkpoint_writer_close()
+ *  @return ERR_INVALID for descriptions that contradict themselves or each other; ERR_NO_SPACE; ERR_IO */
+ZOFF_API zoff_status zoff_checkpoint_writer_open(const char *folder, const zoff_checkpoint_opts *opts, int64_t t,
+                                                 const zoff_checkpoint_param *params, size_t count,
+                                                 const zoff_loss_scaler *scaler, zoff_checkpoint_writer **out);
+/** Write elements of a state, as zoff_checkpoint_reader_read() reads them. Each kind of state is written in the order of
+ *  parameters and elements. Elements that are left out are zero, and whole MiB of them take no space on the disk.
+ *  @blocks for the disk  @return ERR_INVALID for elements before those of an earlier call */
+ZOFF_API zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, size_t index, zoff_state_kind kind, size_t first,
+                                                  size_t count, const float *src);
+/** Write bytes of the program. */
+ZOFF_API zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *name, const void *bytes, size_t count);
+/** Make the checkpoint complete and durable. After an error it is not, and may be tried again.  @blocks for the disk */
+ZOFF_API zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w);
+/** Close; without a commit before, remove what was written. NULL is allowed. */
+ZOFF_API void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,225 @@
+/* archive.c: opens a checkpoint for reading: the manifest, the tables of all files, and an index of their pieces. */
+#include "archive_priv.h"
+
+#include "bits.h"
+#include "digest.h"
+#include "try.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void zoff_archive_path(const zoff_archive *a, uint32_t file, char dst[4096])
+{
+    char name[512];
+    zoff_archive_folder_part_name(a->manifest.label, a->manifest.id, file, name);
+    snprintf(dst, 4096, "%s/%s", a->folder, name);
+}
+
+uint32_t zoff_archive_owner(const zoff_archive *a, uint32_t param)
+{
+    const zoff_archive_param *p = &a->manifest.params[param];
+    return p->tied_to ? p->tied_to - 1 : param;
+}
+
+/* ---- files ---- */
+
+static zoff_status read_table(zoff_archive *a, uint32_t file, const char *path)
+{
+    char head[ZOFF_ARCHIVE_PAGE], *table;
+    struct stat about;
+    const zoff_archive_file *f = &a->manifest.files[file];
+    ZOFF_FAIL_IF(fstat(a->fds[file], &about) != 0 || !S_ISREG(about.st_mode), ZOFF_ERR_IO, "'%s' is no file", path);
+    ZOFF_FAIL_IF((uint64_t)about.st_size != f->bytes, ZOFF_ERR_CORRUPT,
+                 "'%s' has %llu bytes, and the manifest says %llu: it was cut, or belongs elsewhere", path,
+                 (unsigned long long)about.st_size, (unsigned long long)f->bytes);
+    ZOFF_TRY(zoff_archive_folder_pread(a->fds[file], path, 0, head, sizeof head));
+    ZOFF_TRY(zoff_archive_part_check_head(path, head, a->manifest.id, file, f->table_offset, f->head_checksum));
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)f->table_bytes + 1, 1, "the table of a checkpoint", &table));
+    zoff_status status = zoff_archive_folder_pread(a->fds[file], path, f->table_offset, table, (size_t)f->table_bytes);
+    if (status == ZOFF_OK && zoff_digest_blocks_small(table, (size_t)f->table_bytes) != f->table_checksum)
+        status = zoff_base_status_fail(ZOFF_ERR_CORRUPT, "the table of '%s' (from byte %llu on) is damaged", path,
+                                       (unsigned long long)f->table_offset);
+    if (status == ZOFF_OK)
+        status = zoff_archive_table_read(path, table, (size_t)f->table_bytes, f->table_offset, &a->tables[file]);
+    zoff_base_mem_free(table);
+    return status;
+}
+
+static zoff_status open_files(zoff_archive *a)
+{
+    char path[4096];
+    const size_t count = a->manifest.file_count;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->fds, "files of a checkpoint", &a->fds));
+    for (size_t i = 0; i < count; i++)
+        a->fds[i] = -1;
+    ZOFF_TRY(zoff_base_mem_alloc(count, sizeof *a->tables, "tables of a checkpoint", &a->tables));
+    for (uint32_t i = 0; i < count; i++) {
+        zoff_archive_path(a, i, path);
+        a->fds[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        ZOFF_FAIL_IF(a->fds[i] < 0, ZOFF_ERR_IO, "cannot open '%s': %s", path, zoff_base_status_errno(errno));
+        ZOFF_TRY(read_table(a, i, path));
+    }
+    return ZOFF_OK;
+}
+
+/* ---- the index ---- */
+
+static int compare_places(const zoff_archive_piece *a, uint32_t param, unsigned kind, uint64_t slice, uint64_t first)
+{
+    if (a->param != param)
+        return a->param < param ? -1 : 1;
+    if (a->kind != kind)
+        return a->kind < kind ? -1 : 1;
+    if (a->slice != slice)
+        return a->slice < slice ? -1 : 1;
+    return a->first != first ? (a->first < first ? -1 : 1) : 0;
+}
+
+static int compare_refs(const void *a, const void *b)
+{
+    const zoff_archive_ref *x = a, *y = b;
+    return compare_places(&x->piece, y->piece.param, y->piece.kind, y->piece.slice, y->piece.first);
+}
+
+static zoff_status make_index(zoff_archive *a)
+{
+    size_t count = 0, used = 0;
+    for (size_t i = 0; i < a->manifest.file_count; i++)
+        count += a->tables[i].piece_count;
+    ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *a->refs, "the index of a checkpoint", &a->refs));
+    for (uint32_t file = 0; file < a->manifest.file_count; file++) {
+        for (size_t i = 0; i < a->tables[file].piece_count; i++)
+            a->refs[used++] = (zoff_archive_ref){.piece = a->tables[file].pieces[i], .file = file};
+    }
+    a->ref_count = used;
+    bool sorted = true;
+    for (size_t i = 1; sorted && i < used; i++)
+        sorted = compare_refs(&a->refs[i - 1], &a->refs[i]) < 0;
+    if (!sorted)
+        qsort(a->refs, used, sizeof *a->refs, compare_refs);
+    return ZOFF_OK;
+}
+
+static zoff_status fail_cover(const zoff_archive *a, const zoff_archive_param *p, unsigned kind, uint64_t slice, uint64_t at)
+{
+    return zoff_base_status_fail(
+        ZOFF_ERR_CORRUPT, "the checkpoint '%s' has no piece, or two, for element %llu of slice %llu of the %s of '%.200s'",
+        a->folder, (unsigned long long)at, (unsigned long long)slice,
+        kind == ZOFF_STATE_MASTER    ? "master"
+        : kind == ZOFF_STATE_WEIGHTS ? "weights"
+        : kind == ZOFF_STATE_M       ? "first moment"
+                                     : "second moment",
+        p->name);
+}
+
+/* Pieces of one state of one slice, from *at on in the index. */
+static zoff_status check_slice(const zoff_archive *a, uint32_t param, unsigned kind, uint64_t slice, size_t *at)
+{
+    const zoff_archive_param *p = &a->manifest.params[param];
+    const unsigned format = kind == ZOFF_STATE_WEIGHTS ? (unsigned)p->dtype : (unsigned)ZOFF_ARCHIVE_F32;
+    for (uint64_t first = 0; first < p->count;) {
+        const zoff_archive_piece *piece = *at < a->ref_count ? &a->refs[*at].piece : NULL;
+        if (!piece || compare_places(piece, param, kind, slice, first) != 0 || piece->count > p->count - first)
+            return fail_cover(a, p, kind, slice, first);
+        ZOFF_FAIL_IF(piece->format != format, ZOFF_ERR_CORRUPT, "a piece of '%.200s' has format %u, expected %u", p->name,
+                     piece->format, format);
+        first += piece->count;
+        (*at)++;
+    }
+    return ZOFF_OK;
+}
+
+/* Each element of each state is in exactly one piece, and no piece is of something else. */
+static zoff_status check_cover(const zoff_archive *a)
+{
+    size_t at = 0;
+    for (uint32_t param = 0; param < a->manifest.param_count; param++) {
+        const zoff_archive_param *p = &a->manifest.params[param];
+        for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
+            for (uint64_t slice = 0; p->count && (p->states >> kind & 1) && slice < p->slices; slice++)
+                ZOFF_TRY(check_slice(a, param, kind, slice, &at));
+        }
+    }
+    ZOFF_FAIL_IF(at != a->ref_count, ZOFF_ERR_CORRUPT, "the checkpoint '%s' has pieces that belong to no state", a->folder);
+    return ZOFF_OK;
+}
+
+/* ---- open and close ---- */
+
+static zoff_status open_all(zoff_archive *a, const char *label)
+{
+    ZOFF_TRY(zoff_archive_choose_read(a->folder, label, &a->manifest, &a->text, &a->text_bytes));
+    ZOFF_TRY(open_files(a));
+    ZOFF_TRY(make_index(a));
+    return check_cover(a);
+}
+
+zoff_status zoff_archive_open(const char *folder, const char *label, zoff_archive **out)
+{
+    zoff_archive *a;
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *a, "a checkpoint", &a));
+    zoff_status status = zoff_base_mem_copy_text(folder, &a->folder);
+    if (status == ZOFF_OK)
+        status = open_all(a, label);
+    if (status < 0)
+        zoff_archive_close(a);
+    else
+        *out = a;
+    return status;
+}
+
+void zoff_archive_close(zoff_archive *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->manifest.file_count; i++) {
+        if (a->tables)
+            zoff_archive_table_free(&a->tables[i]);
+        if (a->fds && a->fds[i] >= 0)
+            close(a->fds[i]);
+    }
+    zoff_base_mem_free(a->tables);
+    zoff_base_mem_free(a->fds);
+    zoff_base_mem_free(a->refs);
+    zoff_base_mem_free(a->text);
+    zoff_base_mem_free(a->folder);
+    zoff_archive_manifest_free(&a->manifest);
+    zoff_base_mem_free(a);
+}
+
+const zoff_archive_ref *zoff_archive_find(const zoff_archive *a, uint32_t param, unsigned kind, size_t slice, size_t element)
+{
+    size_t low = 0, high = a->ref_count;
+    while (low < high) { /* the last piece that begins at or before the element */
+        const size_t middle = low + (high - low) / 2;
+        if (compare_places(&a->refs[middle].piece, param, kind, slice, element) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0)
+        return NULL;
+    const zoff_archive_piece *p = &a->refs[low - 1].piece;
+    const bool holds = p->param == param && p->kind == kind && p->slice == slice && element - p->first < p->count;
+    return holds ? &a->refs[low - 1] : NULL;
+}
+
+const zoff_archive_item *zoff_archive_item_find(const zoff_archive *a, const char *name, unsigned rank, uint32_t *out_file)
+{
+    for (uint32_t file = 0; file < a->manifest.file_count; file++) {
+        for (size_t i = 0; i < a->tables[file].item_count; i++) {
+            const zoff_archive_item *item = &a->tables[file].items[i];
+            if (strcmp(item->name, name) != 0 || (item->each_rank && file != rank))
+                continue;
+            *out_file = file;
+            return item;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,177 @@
+/* part.c: writes the file of one rank: its head, its regions, and its table behind them. The caller writes the regions through
+ * the queue and sets their checksums in the table. */
+#include "archive.h"
+
+#include "archive_priv.h"
+#include "bits.h"
+#include "digest.h"
+#include "try.h"
+#include "words.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char MAGIC[8] = "zoffpart";
+
+/* The first page of a file; the rest of the page is zero. It says whose file it is. */
+typedef struct head {
+    char magic[8];
+    uint32_t version, rank;
+    char id[ZOFF_ARCHIVE_ID_BYTES + 7];
+    uint64_t end; /* of the regions: the table begins here */
+} head;
+_Static_assert(sizeof(head) == 48, "no padding in what is written");
+
+static zoff_status fail_write(const zoff_archive_part *p, const char *what, int error)
+{
+    return zoff_base_status_fail(error == ENOSPC || error == EDQUOT ? ZOFF_ERR_NO_SPACE : ZOFF_ERR_IO, "cannot %s '%s': %s",
+                                 what, p->path, zoff_base_status_errno(error));
+}
+
+zoff_status zoff_archive_part_open(const char *folder, const char *label, const char *id, unsigned rank, zoff_archive_part *out)
+{
+    zoff_status status;
+    char name[512], path[PATH_MAX];
+    zoff_archive_part p = {.rank = rank, .fd = -1, .end = ZOFF_ARCHIVE_PAGE};
+    const zoff_aio_opts aio = {.struct_size = sizeof aio, .writable = true};
+    memcpy(p.id, id, sizeof p.id);
+    zoff_archive_folder_part_name(label, id, rank, name);
+    ZOFF_FAIL_IF(snprintf(path, sizeof path, "%s/%s", folder, name) >= PATH_MAX, ZOFF_ERR_INVALID,
+                 "the path '%.100s...' is too long", folder);
+    ZOFF_TRY(zoff_base_mem_copy_text(path, &p.path));
+    p.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (p.fd < 0) {
+        status = fail_write(&p, "create", errno);
+        zoff_base_mem_free(p.path);
+        return status;
+    }
+    status = zoff_aio_open(path, &aio, &p.aio);
+    if (status < 0) {
+        zoff_archive_part_close(&p);
+        return status;
+    }
+    *out = p;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_part_region(zoff_archive_part *p, uint64_t bytes, uint64_t unit, uint32_t *out)
+{
+    const zoff_archive_region region = {.offset = p->end, .bytes = bytes, .unit = unit ? unit : bytes};
+    ZOFF_FAIL_IF(p->table.region_count >= UINT32_MAX, ZOFF_ERR_INVALID, "a file of a checkpoint has too many regions");
+    ZOFF_TRY(zoff_archive_table_add_region(&p->table, &region));
+    p->end += bytes;
+    *out = (uint32_t)(p->table.region_count - 1);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_part_reserve(zoff_archive_part *p)
+{
+    struct statvfs about;
+    const uint64_t bytes = p->end + zoff_archive_table_bytes(&p->table);
+    int error;
+    do
+        error = fallocate(p->fd, 0, 0, (off_t)bytes) ? errno : 0;
+    while (error == EINTR);
+    if (error == EOPNOTSUPP || error == ENOSYS) /* the file system reserves nothing: compare with what is free */
+        error = statvfs(p->path, &about) == 0 && (uint64_t)about.f_bavail * about.f_frsize < bytes ? ENOSPC : 0;
+    if (error == 0)
+        return ZOFF_OK;
+    const bool known = statvfs(p->path, &about) == 0;
+    ZOFF_FAIL_IF(error == ENOSPC || error == EDQUOT || error == EFBIG, ZOFF_ERR_NO_SPACE,
+                 "the checkpoint needs %s for '%s', and %s are free: remove files, or lower zoff_checkpoint_opts.keep",
+                 zoff_base_words_bytes(bytes), p->path,
+                 known ? zoff_base_words_bytes((uint64_t)about.f_bavail * about.f_frsize) : "less");
+    return fail_write(p, "reserve", error);
+}
+
+/* Write through the page cache: heads, tables and program data are small, and not aligned for O_DIRECT. */
+static zoff_status write_plain(const zoff_archive_part *p, uint64_t offset, const void *bytes, size_t count)
+{
+    for (size_t done = 0; done < count;) {
+        const ssize_t got = pwrite(p->fd, (const char *)bytes + done, count - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail_write(p, "write", errno);
+        done += (size_t)got;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_part_item(zoff_archive_part *p, const char *name, bool each_rank, const void *bytes, size_t count)
+{
+    zoff_archive_item item = {.count = count, .each_rank = each_rank};
+    char *page;
+    const size_t room = zoff_base_bits_align(count, ZOFF_ARCHIVE_PAGE);
+    memcpy(item.name, name, strnlen(name, ZOFF_ARCHIVE_NAME_MOST));
+    if (count) {
+        ZOFF_TRY(zoff_archive_part_region(p, room, 0, &item.region));
+        ZOFF_TRY(zoff_base_mem_alloc(room, 1, "the program's data", &page));
+        memcpy(page, bytes, count);
+        const zoff_archive_region *region = &p->table.regions[item.region];
+        p->table.checksums[region->first_checksum] = zoff_digest_blocks_whole(page, room, 1);
+        const zoff_status status = write_plain(p, region->offset, page, room);
+        zoff_base_mem_free(page);
+        ZOFF_TRY(status);
+    }
+    return zoff_archive_table_add_item(&p->table, &item);
+}
+
+static void make_head(const char *id, unsigned rank, uint64_t end, char page[ZOFF_ARCHIVE_PAGE])
+{
+    head h = {.version = ZOFF_ARCHIVE_VERSION, .rank = rank, .end = end};
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    memcpy(h.id, id, ZOFF_ARCHIVE_ID_BYTES - 1);
+    memset(page, 0, ZOFF_ARCHIVE_PAGE);
+    memcpy(page, &h, sizeof h);
+}
+
+zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *out)
+{
+    char page[ZOFF_ARCHIVE_PAGE], *table;
+    zoff_archive_file f = {.table_offset = p->end, .table_bytes = zoff_archive_table_bytes(&p->table)};
+    make_head(p->id, p->rank, p->end, page);
+    f.bytes = f.table_offset + f.table_bytes;
+    f.head_checksum = zoff_digest_blocks_small(page, sizeof page);
+    ZOFF_TRY(write_plain(p, 0, page, sizeof page));
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)f.table_bytes, 1, "the table of a checkpoint", &table));
+    zoff_archive_table_write(&p->table, table);
+    f.table_checksum = zoff_digest_blocks_small(table, (size_t)f.table_bytes);
+    const zoff_status status = write_plain(p, f.table_offset, table, (size_t)f.table_bytes);
+    zoff_base_mem_free(table);
+    ZOFF_TRY(status);
+    if (ftruncate(p->fd, (off_t)f.bytes) != 0)
+        return fail_write(p, "set the length of", errno);
+    if (fsync(p->fd) != 0)
+        return fail_write(p, "flush", errno);
+    *out = f;
+    return ZOFF_OK;
+}
+
+void zoff_archive_part_close(zoff_archive_part *p)
+{
+    zoff_aio_close(p->aio);
+    if (p->fd >= 0) {
+        if (!p->keeps)
+            (void)unlink(p->path);
+        close(p->fd);
+    }
+    zoff_archive_table_free(&p->table);
+    zoff_base_mem_free(p->path);
+    *p = (zoff_archive_part){.fd = -1};
+}
+
+zoff_status zoff_archive_part_check_head(const char *path, const char page[ZOFF_ARCHIVE_PAGE], const char *id, unsigned rank,
+                                         uint64_t end, uint64_t checksum)
+{
+    char wanted[ZOFF_ARCHIVE_PAGE];
+    make_head(id, rank, end, wanted);
+    ZOFF_FAIL_IF(zoff_digest_blocks_small(page, ZOFF_ARCHIVE_PAGE) != checksum || memcmp(page, wanted, sizeof wanted) != 0,
+                 ZOFF_ERR_CORRUPT, "the head of '%s' is damaged, or it is the file of another checkpoint or rank", path);
+    return ZOFF_OK;
+}

@@ -1,0 +1,237 @@
+/* reader.c: the public calls that read a checkpoint without an engine. */
+#include "archive_priv.h"
+
+#include "bits.h"
+#include "cpu_adam.h"
+#include "structs.h"
+#include "try.h"
+
+#include <string.h>
+
+/* A unit that was read and verified. */
+typedef struct cached {
+    char *bytes;
+    zoff_archive_unit unit;
+    bool holds;
+} cached;
+
+struct zoff_checkpoint_reader {
+    zoff_archive *archive;
+    cached units[ZOFF_ARCHIVE_KINDS + 1]; /* by kind; the last one for program data */
+    size_t unit_room;
+    uint64_t bytes; /* of all files */
+};
+
+zoff_status zoff_checkpoint_reader_open(const char *folder, const char *label, zoff_checkpoint_reader **out)
+{
+    char *chosen;
+    zoff_checkpoint_reader *r;
+    ZOFF_FAIL_IF(!folder || !out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_open: folder and out must not be NULL");
+    if (label && *label)
+        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_reader_open: label", label));
+    ZOFF_TRY(zoff_archive_choose(folder, label ? label : "", &chosen));
+    zoff_status status = zoff_base_mem_alloc(1, sizeof *r, "a reader of checkpoints", &r);
+    if (status == ZOFF_OK) {
+        status = zoff_archive_open(chosen, label ? label : "", &r->archive);
+        if (status < 0)
+            zoff_base_mem_free(r);
+    }
+    zoff_base_mem_free(chosen);
+    ZOFF_TRY(status);
+    r->unit_room = zoff_archive_units_largest(r->archive);
+    r->bytes = r->archive->text_bytes;
+    for (size_t i = 0; i < r->archive->manifest.file_count; i++)
+        r->bytes += r->archive->manifest.files[i].bytes;
+    *out = r;
+    return ZOFF_OK;
+}
+
+void zoff_checkpoint_reader_close(zoff_checkpoint_reader *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < sizeof r->units / sizeof r->units[0]; i++)
+        zoff_base_mem_free(r->units[i].bytes);
+    zoff_archive_close(r->archive);
+    zoff_base_mem_free(r);
+}
+
+zoff_status zoff_checkpoint_reader_info(const zoff_checkpoint_reader *r, zoff_checkpoint_info *out)
+{
+    ZOFF_FAIL_IF(!r || !out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_info: reader and out must not be NULL");
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_checkpoint_info", "ZOFF_CHECKPOINT_INFO_INIT", out));
+    const zoff_archive_manifest *m = &r->archive->manifest;
+    const zoff_checkpoint_info info = {.struct_size = sizeof info,
+                                       .folder = r->archive->folder,
+                                       .id = m->id,
+                                       .label = m->label,
+                                       .t = m->t,
+                                       .bytes = r->bytes,
+                                       .param_count = m->param_count,
+                                       .ranks = (unsigned)m->file_count,
+                                       .has_loss_scaler = m->has_scaler,
+                                       .loss_scaler = m->scaler};
+    zoff_base_structs_write(&info, sizeof info, out);
+    return ZOFF_OK;
+}
+
+static zoff_status check_index(const zoff_checkpoint_reader *r, size_t index, const char *call)
+{
+    ZOFF_FAIL_IF(!r, ZOFF_ERR_INVALID, "%s: reader must not be NULL", call);
+    ZOFF_FAIL_IF(index >= r->archive->manifest.param_count, ZOFF_ERR_INVALID,
+                 "%s: there is no parameter %zu; the checkpoint has %zu", call, index, r->archive->manifest.param_count);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_param(const zoff_checkpoint_reader *r, size_t index, zoff_checkpoint_param *out)
+{
+    ZOFF_TRY(check_index(r, index, "zoff_checkpoint_reader_param"));
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_param: out must not be NULL");
+    ZOFF_TRY(zoff_base_structs_check_out("zoff_checkpoint_param", "ZOFF_CHECKPOINT_PARAM_INIT", out));
+    const zoff_archive_manifest *m = &r->archive->manifest;
+    const zoff_archive_param *p = &m->params[index], *owner = &m->params[zoff_archive_owner(r->archive, (uint32_t)index)];
+    const zoff_checkpoint_param param = {.struct_size = sizeof param,
+                                         .name = p->name,
+                                         .slice_name = p->slice_name,
+                                         .tied_to = p->tied_to ? owner->name : NULL,
+                                         .dims = p->dims,
+                                         .dim_count = p->dim_count,
+                                         .count = p->count,
+                                         .slices = p->slices,
+                                         .dtype = p->dtype,
+                                         .states = owner->states};
+    zoff_base_structs_write(&param, sizeof param, out);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_find(const zoff_checkpoint_reader *r, const char *name, size_t *out_index)
+{
+    ZOFF_FAIL_IF(!r || !name || !out_index, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_find: reader, name and out_index must not be NULL");
+    for (size_t i = 0; i < r->archive->manifest.param_count; i++) {
+        if (strcmp(r->archive->manifest.params[i].name, name) == 0) {
+            *out_index = i;
+            return ZOFF_OK;
+        }
+    }
+    return zoff_base_status_fail(ZOFF_ERR_INVALID, "the checkpoint '%s' has no parameter '%.200s'", r->archive->folder, name);
+}
+
+/* Read a unit, unless the cache has it. */
+static zoff_status fetch(zoff_checkpoint_reader *r, cached *c, zoff_archive_unit unit)
+{
+    if (c->holds && c->unit.file == unit.file && c->unit.region == unit.region && c->unit.unit == unit.unit)
+        return ZOFF_OK;
+    if (!c->bytes)
+        ZOFF_TRY(zoff_base_mem_alloc(r->unit_room, 1, "a part of a checkpoint", &c->bytes));
+    c->holds = false;
+    ZOFF_TRY(zoff_archive_units_read(r->archive, unit, c->bytes, 1));
+    c->unit = unit;
+    c->holds = true;
+    return ZOFF_OK;
+}
+
+static void convert(float *dst, const char *src, size_t count, unsigned format)
+{
+    const zoff_cast_piece cast = {
+        .count = count, .dst = dst, .src = src, .dst_dtype = ZOFF_F32, .src_dtype = (zoff_dtype)format};
+    if (format == ZOFF_ARCHIVE_F32)
+        memcpy(dst, src, count * sizeof *dst);
+    else
+        zoff_adam_cast_run(1, &cast, 1);
+}
+
+/* Copy elements of one piece, unit by unit.  @return in *out_count how many: until the end of the unit or the piece */
+static zoff_status read_some(zoff_checkpoint_reader *r, const zoff_archive_ref *ref, size_t element, size_t count, float *dst,
+                             size_t *out_count)
+{
+    const zoff_archive_piece *p = &ref->piece;
+    const size_t size = zoff_archive_table_element_bytes(p->format);
+    const uint64_t byte = p->at + (element - p->first) * size;
+    const zoff_archive_unit unit = zoff_archive_units_of(r->archive, ref->file, p->region, byte);
+    const uint64_t skip = byte - unit.unit * r->archive->tables[ref->file].regions[p->region].unit;
+    ZOFF_TRY(fetch(r, &r->units[p->kind], unit));
+    count = zoff_base_bits_min(count, p->first + p->count - element);
+    count = zoff_base_bits_min(count, (zoff_archive_units_bytes(r->archive, unit) - skip) / size);
+    convert(dst, r->units[p->kind].bytes + skip, count, p->format);
+    *out_count = count;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_read(zoff_checkpoint_reader *r, size_t index, zoff_state_kind kind, size_t first,
+                                        size_t count, float *dst)
+{
+    ZOFF_TRY(check_index(r, index, "zoff_checkpoint_reader_read"));
+    const uint32_t owner = zoff_archive_owner(r->archive, (uint32_t)index);
+    const zoff_archive_param *p = &r->archive->manifest.params[owner];
+    ZOFF_FAIL_IF((unsigned)kind >= (unsigned)ZOFF_ARCHIVE_KINDS || !(p->states >> kind & 1), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_read: '%.200s' has no state of kind %d", p->name, (int)kind);
+    ZOFF_FAIL_IF(first > p->count * p->slices || count > p->count * p->slices - first, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_read: '%.200s' has %zu elements; a range of %zu from %zu is outside", p->name,
+                 p->count * p->slices, count, first);
+    ZOFF_FAIL_IF(count && !dst, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_read: dst must not be NULL");
+    for (size_t at = first; at < first + count;) {
+        size_t got;
+        const size_t slice = at / p->count, element = at % p->count;
+        const zoff_archive_ref *ref = zoff_archive_find(r->archive, owner, (unsigned)kind, slice, element);
+        ZOFF_FAIL_IF(!ref, ZOFF_ERR_CORRUPT, "the checkpoint '%s' lacks elements of '%.200s'", r->archive->folder, p->name);
+        ZOFF_TRY(read_some(r, ref, element, first + count - at, dst + (at - first), &got));
+        at += got;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_data(zoff_checkpoint_reader *r, const char *name, unsigned rank, void *dst, size_t room,
+                                        size_t *out_count)
+{
+    uint32_t file;
+    ZOFF_FAIL_IF(!r || !name || (room && !dst), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_data: reader, name and dst must not be NULL");
+    const zoff_archive_item *item = zoff_archive_item_find(r->archive, name, rank, &file);
+    ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%.200s' of rank %u", r->archive->folder, name,
+                 rank);
+    if (item->count && room) {
+        cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
+        ZOFF_TRY(fetch(r, c, (zoff_archive_unit){.file = file, .region = item->region}));
+        memcpy(dst, c->bytes, zoff_base_bits_min(room, item->count));
+    }
+    if (out_count)
+        *out_count = item->count;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_reader_manifest(const zoff_checkpoint_reader *r, char *dst, size_t dst_bytes, size_t *out_bytes)
+{
+    ZOFF_FAIL_IF(!r || (dst_bytes && !dst), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_reader_manifest: reader and dst must not be NULL");
+    if (dst_bytes) {
+        const size_t bytes = zoff_base_bits_min(dst_bytes - 1, r->archive->text_bytes);
+        memcpy(dst, r->archive->text, bytes);
+        dst[bytes] = 0;
+    }
+    if (out_bytes)
+        *out_bytes = r->archive->text_bytes;
+    return ZOFF_OK;
+}
+
+/* ---- verify ---- */
+
+zoff_status zoff_checkpoint_reader_verify(zoff_checkpoint_reader *r, zoff_progress_fn progress, void *ctx)
+{
+    uint64_t done = 0;
+    ZOFF_FAIL_IF(!r, ZOFF_ERR_INVALID, "zoff_checkpoint_reader_verify: reader must not be NULL");
+    cached *c = &r->units[ZOFF_ARCHIVE_KINDS];
+    for (uint32_t file = 0; file < r->archive->manifest.file_count; file++) {
+        const zoff_archive_table *t = &r->archive->tables[file];
+        for (uint32_t region = 0; region < t->region_count; region++) {
+            for (uint64_t unit = 0; unit < zoff_archive_table_units(&t->regions[region]); unit++) {
+                const zoff_archive_unit u = {.file = file, .region = region, .unit = unit};
+                ZOFF_TRY(fetch(r, c, u));
+                done += zoff_archive_units_bytes(r->archive, u);
+                ZOFF_FAIL_IF(progress && !progress("verify", done, r->bytes, ctx), ZOFF_ERR_CANCELED,
+                             "zoff_checkpoint_reader_verify: canceled");
+            }
+        }
+    }
+    return ZOFF_OK;
+}

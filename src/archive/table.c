@@ -1,0 +1,203 @@
+/* table.c: the table at the end of each file of a checkpoint: which bytes have which checksum, and which elements lie where. It
+ * is little-endian, like the machines that this library supports. */
+#include "archive.h"
+
+#include "archive_priv.h"
+#include "array.h"
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+static const char MAGIC[8] = "zofftabl";
+
+typedef struct head {
+    char magic[8];
+    uint32_t version, reserved;
+    uint64_t regions, checksums, pieces, items;
+} head;
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checkpoints are little-endian");
+_Static_assert(sizeof(head) == 48 && sizeof(zoff_archive_region) == 32 && sizeof(zoff_archive_piece) == 48 &&
+                   sizeof(zoff_archive_item) == 272,
+               "no padding in what is written");
+
+/* ---- building ---- */
+
+size_t zoff_archive_table_units(const zoff_archive_region *region)
+{
+    return zoff_base_bits_ceil_div(region->bytes, region->unit);
+}
+
+size_t zoff_archive_table_unit_bytes(const zoff_archive_region *region, size_t unit)
+{
+    return zoff_base_bits_min(region->unit, region->bytes - unit * region->unit);
+}
+
+zoff_status zoff_archive_table_add_region(zoff_archive_table *t, const zoff_archive_region *region)
+{
+    zoff_archive_region added = *region;
+    const size_t units = zoff_archive_table_units(region);
+    added.first_checksum = t->checksum_count;
+    ZOFF_TRY(zoff_base_array_reserve(&t->regions, t->region_count, &t->region_room, t->region_count + 1, sizeof *t->regions,
+                                     "regions of a checkpoint"));
+    ZOFF_TRY(zoff_base_array_reserve(&t->checksums, t->checksum_count, &t->checksum_room, t->checksum_count + units,
+                                     sizeof *t->checksums, "checksums of a checkpoint"));
+    t->regions[t->region_count++] = added;
+    t->checksum_count += units;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_table_add_piece(zoff_archive_table *t, const zoff_archive_piece *piece)
+{
+    ZOFF_TRY(zoff_base_array_reserve(&t->pieces, t->piece_count, &t->piece_room, t->piece_count + 1, sizeof *t->pieces,
+                                     "pieces of a checkpoint"));
+    t->pieces[t->piece_count++] = *piece;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_archive_table_add_item(zoff_archive_table *t, const zoff_archive_item *item)
+{
+    ZOFF_TRY(zoff_base_array_reserve(&t->items, t->item_count, &t->item_room, t->item_count + 1, sizeof *t->items,
+                                     "program data of a checkpoint"));
+    t->items[t->item_count++] = *item;
+    return ZOFF_OK;
+}
+
+void zoff_archive_table_free(zoff_archive_table *t)
+{
+    zoff_base_mem_free(t->regions);
+    zoff_base_mem_free(t->checksums);
+    zoff_base_mem_free(t->pieces);
+    zoff_base_mem_free(t->items);
+    *t = (zoff_archive_table){.regions = NULL};
+}
+
+size_t zoff_archive_table_element_bytes(unsigned format)
+{
+    return format == ZOFF_ARCHIVE_F32 ? 4 : 2;
+}
+
+/* ---- writing ---- */
+
+size_t zoff_archive_table_bytes(const zoff_archive_table *t)
+{
+    return sizeof(head) + t->region_count * sizeof *t->regions + t->checksum_count * sizeof *t->checksums +
+           t->piece_count * sizeof *t->pieces + t->item_count * sizeof *t->items;
+}
+
+static char *put(char *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        memcpy(to, from, bytes);
+    return to + bytes;
+}
+
+void zoff_archive_table_write(const zoff_archive_table *t, void *dst)
+{
+    head h = {.version = ZOFF_ARCHIVE_VERSION,
+              .regions = t->region_count,
+              .checksums = t->checksum_count,
+              .pieces = t->piece_count,
+              .items = t->item_count};
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    char *to = put(dst, &h, sizeof h);
+    to = put(to, t->regions, t->region_count * sizeof *t->regions);
+    to = put(to, t->checksums, t->checksum_count * sizeof *t->checksums);
+    to = put(to, t->pieces, t->piece_count * sizeof *t->pieces);
+    put(to, t->items, t->item_count * sizeof *t->items);
+}
+
+/* ---- reading ---- */
+
+/* Regions lie one behind the other from the first page to the table, so that every byte of a file has a checksum. */
+static zoff_status check_regions(const zoff_archive_table *t, uint64_t end)
+{
+    uint64_t at = ZOFF_ARCHIVE_PAGE, checksums = 0;
+    for (size_t i = 0; i < t->region_count; i++) {
+        const zoff_archive_region *r = &t->regions[i];
+        ZOFF_FAIL_IF(r->offset != at || r->bytes == 0 || r->bytes % ZOFF_ARCHIVE_PAGE || r->bytes > end - at || r->unit == 0 ||
+                         r->first_checksum != checksums,
+                     ZOFF_ERR_CORRUPT, "region %zu does not lie behind the one before it", i);
+        at += r->bytes;
+        checksums += zoff_archive_table_units(r);
+    }
+    ZOFF_FAIL_IF(at != end || checksums != t->checksum_count, ZOFF_ERR_CORRUPT, "its regions do not fill the file");
+    return ZOFF_OK;
+}
+
+static zoff_status check_pieces(const zoff_archive_table *t)
+{
+    for (size_t i = 0; i < t->piece_count; i++) {
+        const zoff_archive_piece *p = &t->pieces[i];
+        ZOFF_FAIL_IF(
+            p->format < ZOFF_ARCHIVE_F32 || p->format > ZOFF_ARCHIVE_BF16 || p->block != 1, ZOFF_ERR_UNSUPPORTED,
+            "piece %zu has its elements in format %u with blocks of %u, which this library does not know: use a newer one", i,
+            p->format, p->block);
+        ZOFF_FAIL_IF(p->region >= t->region_count || p->kind >= ZOFF_ARCHIVE_KINDS || p->count == 0 ||
+                         p->first % ZOFF_ARCHIVE_BLOCK || p->at % ZOFF_ARCHIVE_PAD,
+                     ZOFF_ERR_CORRUPT, "piece %zu is no piece", i);
+        const uint64_t bytes = t->regions[p->region].bytes, element = zoff_archive_table_element_bytes(p->format);
+        ZOFF_FAIL_IF(p->at > bytes || p->count > (bytes - p->at) / element, ZOFF_ERR_CORRUPT,
+                     "piece %zu does not lie in its region", i);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status check_items(const zoff_archive_table *t)
+{
+    for (size_t i = 0; i < t->item_count; i++) {
+        const zoff_archive_item *item = &t->items[i];
+        ZOFF_FAIL_IF(!memchr(item->name, 0, sizeof item->name) || (item->count && item->region >= t->region_count) ||
+                         (item->count && item->count > t->regions[item->region].bytes),
+                     ZOFF_ERR_CORRUPT, "program data %zu does not lie in its region", i);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status take(const char **from, size_t *left, uint64_t count, size_t size, const char *what, void *out_pointer)
+{
+    void *copy;
+    ZOFF_FAIL_IF(count > *left / size, ZOFF_ERR_CORRUPT, "it is shorter than it says");
+    ZOFF_TRY(zoff_base_mem_alloc((size_t)count + 1, size, what, &copy));
+    memcpy(copy, *from, (size_t)count * size);
+    *from += (size_t)count * size;
+    *left -= (size_t)count * size;
+    memcpy(out_pointer, &copy, sizeof copy);
+    return ZOFF_OK;
+}
+
+static zoff_status read_all(const char *from, size_t left, uint64_t end, zoff_archive_table *t)
+{
+    head h;
+    ZOFF_FAIL_IF(left < sizeof h, ZOFF_ERR_CORRUPT, "it is too short");
+    memcpy(&h, from, sizeof h);
+    ZOFF_FAIL_IF(memcmp(h.magic, MAGIC, sizeof MAGIC) != 0, ZOFF_ERR_CORRUPT, "it does not begin as a table");
+    ZOFF_FAIL_IF(h.version != ZOFF_ARCHIVE_VERSION, ZOFF_ERR_UNSUPPORTED, "it has version %u", h.version);
+    from += sizeof h;
+    left -= sizeof h;
+    ZOFF_TRY(take(&from, &left, h.regions, sizeof *t->regions, "regions of a checkpoint", &t->regions));
+    ZOFF_TRY(take(&from, &left, h.checksums, sizeof *t->checksums, "checksums of a checkpoint", &t->checksums));
+    ZOFF_TRY(take(&from, &left, h.pieces, sizeof *t->pieces, "pieces of a checkpoint", &t->pieces));
+    ZOFF_TRY(take(&from, &left, h.items, sizeof *t->items, "program data of a checkpoint", &t->items));
+    ZOFF_FAIL_IF(left, ZOFF_ERR_CORRUPT, "it is longer than it says");
+    t->region_count = (size_t)h.regions;
+    t->checksum_count = (size_t)h.checksums;
+    t->piece_count = (size_t)h.pieces;
+    t->item_count = (size_t)h.items;
+    ZOFF_TRY(check_regions(t, end));
+    ZOFF_TRY(check_pieces(t));
+    return check_items(t);
+}
+
+zoff_status zoff_archive_table_read(const char *where, const void *src, size_t bytes, uint64_t end, zoff_archive_table *out)
+{
+    zoff_archive_table t = {.regions = NULL};
+    const zoff_status status = read_all(src, bytes, end, &t);
+    if (status < 0) {
+        zoff_archive_table_free(&t);
+        return zoff_base_status_prefix(status, "the table of '%s' cannot be used: ", where);
+    }
+    *out = t;
+    return ZOFF_OK;
+}

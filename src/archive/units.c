@@ -1,0 +1,91 @@
+/* units.c: reads units of a checkpoint and compares them with their checksums. */
+#include "archive.h"
+
+#include "archive_priv.h"
+#include "bits.h"
+#include "digest.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const zoff_archive_region *region_of(const zoff_archive *a, zoff_archive_unit unit)
+{
+    return &a->tables[unit.file].regions[unit.region];
+}
+
+size_t zoff_archive_units_bytes(const zoff_archive *a, zoff_archive_unit unit)
+{
+    return zoff_archive_table_unit_bytes(region_of(a, unit), (size_t)unit.unit);
+}
+
+uint64_t zoff_archive_units_offset(const zoff_archive *a, zoff_archive_unit unit)
+{
+    const zoff_archive_region *r = region_of(a, unit);
+    return r->offset + unit.unit * r->unit;
+}
+
+zoff_archive_unit zoff_archive_units_of(const zoff_archive *a, uint32_t file, uint32_t region, uint64_t byte)
+{
+    return (zoff_archive_unit){.file = file, .region = region, .unit = byte / a->tables[file].regions[region].unit};
+}
+
+size_t zoff_archive_units_largest(const zoff_archive *a)
+{
+    size_t most = 0;
+    for (size_t file = 0; file < a->manifest.file_count; file++) {
+        for (size_t i = 0; i < a->tables[file].region_count; i++)
+            most = zoff_base_bits_max(most, zoff_archive_table_unit_bytes(&a->tables[file].regions[i], 0));
+    }
+    return most;
+}
+
+/* List the first parameters with elements in a unit. */
+static void print_params(const zoff_archive *a, zoff_archive_unit unit, char *dst, size_t room)
+{
+    enum { MOST = 3 };
+    const zoff_archive_table *t = &a->tables[unit.file];
+    const uint64_t from = unit.unit * region_of(a, unit)->unit, to = from + zoff_archive_units_bytes(a, unit);
+    size_t named = 0, used = 0;
+    dst[0] = 0;
+    for (size_t i = 0; i < t->piece_count; i++) {
+        const zoff_archive_piece *p = &t->pieces[i];
+        const uint64_t end = p->at + p->count * zoff_archive_table_element_bytes(p->format);
+        if (p->region != unit.region || p->at >= to || end <= from || p->param >= a->manifest.param_count)
+            continue;
+        if (named < MOST)
+            used += (size_t)snprintf(dst + used, room - used, "%s%s of '%.100s'", named ? ", " : "",
+                                     zoff_archive_manifest_kind(p->kind), a->manifest.params[p->param].name);
+        named++;
+    }
+    if (named > MOST)
+        snprintf(dst + used, room - used, " and %zu more", named - MOST);
+    for (size_t i = 0; named == 0 && i < t->item_count; i++) {
+        if (t->items[i].region == unit.region && t->items[i].count)
+            snprintf(dst, room, "the program's data '%.100s'", t->items[i].name);
+    }
+}
+
+zoff_status zoff_archive_units_check(const zoff_archive *a, zoff_archive_unit unit, const void *bytes, unsigned threads)
+{
+    char path[4096], params[512];
+    const size_t count = zoff_archive_units_bytes(a, unit);
+    const uint64_t have = zoff_digest_blocks_whole(bytes, count, threads), offset = zoff_archive_units_offset(a, unit);
+    if (have == a->tables[unit.file].checksums[region_of(a, unit)->first_checksum + unit.unit])
+        return ZOFF_OK;
+    zoff_archive_path(a, unit.file, path);
+    print_params(a, unit, params, sizeof params);
+    return zoff_base_status_fail(ZOFF_ERR_CORRUPT, "'%s' is damaged in the bytes from %llu to %llu, which hold %s", path,
+                                 (unsigned long long)offset, (unsigned long long)(offset + count - 1),
+                                 params[0] ? params : "no state");
+}
+
+zoff_status zoff_archive_units_read(const zoff_archive *a, zoff_archive_unit unit, void *dst, unsigned threads)
+{
+    char path[4096];
+    zoff_archive_path(a, unit.file, path);
+    ZOFF_TRY(zoff_archive_folder_pread(a->fds[unit.file], path, zoff_archive_units_offset(a, unit), dst,
+                                       zoff_archive_units_bytes(a, unit)));
+    return zoff_archive_units_check(a, unit, dst, threads);
+}

@@ -1,0 +1,320 @@
+/* writer.c: the public calls that write a checkpoint without an engine: one file, with a region for each kind of state. */
+#include "archive_priv.h"
+
+#include "bits.h"
+#include "cpu_adam.h"
+#include "digest.h"
+#include "structs.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The stream of one kind: parameters one behind the other, each slice at a multiple of ZOFF_ARCHIVE_PAD. */
+typedef struct stream {
+    uint32_t region;
+    uint64_t bytes;   /* of the region; 0: no parameter has this kind */
+    uint64_t *starts; /* by parameter */
+    uint64_t at;      /* bytes before it are written or left out */
+    char *unit;       /* the unit with byte `at` */
+    bool is_zero;     /* nothing was put into the unit */
+    bool is_ended;    /* the last unit is written */
+} stream;
+
+struct zoff_checkpoint_writer {
+    char *folder, *path, *name;
+    unsigned keep;
+    zoff_archive_manifest manifest;
+    zoff_archive_part part;
+    stream streams[ZOFF_ARCHIVE_KINDS];
+    uint64_t zero_checksum; /* of a whole unit of zeros */
+    bool is_committed;
+};
+
+/* ---- open ---- */
+
+static zoff_status copy_param(const zoff_checkpoint_param *given, zoff_archive_param *p)
+{
+    zoff_checkpoint_param known = ZOFF_CHECKPOINT_PARAM_INIT;
+    ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_param", "ZOFF_CHECKPOINT_PARAM_INIT", given, &known, sizeof known));
+    ZOFF_FAIL_IF(!known.name, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: a parameter has no name");
+    *p = (zoff_archive_param){.count = known.count,
+                              .slices = known.slices ? known.slices : 1,
+                              .dtype = known.dtype ? known.dtype : ZOFF_F32,
+                              .states = known.tied_to ? 0 : known.states};
+    ZOFF_TRY(zoff_base_mem_copy_text(known.name, &p->name));
+    ZOFF_TRY(zoff_base_mem_copy_text(known.slice_name, &p->slice_name));
+    p->dim_count = known.dim_count ? known.dim_count : 1;
+    ZOFF_TRY(zoff_base_mem_alloc(p->dim_count, sizeof *p->dims, "dimensions", &p->dims));
+    size_t product = 1;
+    for (size_t i = 0; i < p->dim_count; i++) {
+        p->dims[i] = known.dim_count ? known.dims[i] : known.count;
+        ZOFF_FAIL_IF(!zoff_base_bits_mul(product, p->dims[i], &product), ZOFF_ERR_INVALID,
+                     "zoff_checkpoint_writer_open: '%.200s' has too many elements", known.name);
+    }
+    ZOFF_FAIL_IF(product != p->count, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: the product of the dims of '%.200s' is %zu, and count is %zu", known.name,
+                 product, p->count);
+    ZOFF_FAIL_IF(known.states >> ZOFF_ARCHIVE_KINDS, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: '%.200s' has unknown states", known.name);
+    return ZOFF_OK;
+}
+
+/* Ties are resolved by the reader of the manifest: it checks what this version wrote as if others had written it. */
+static zoff_status copy_params(zoff_checkpoint_writer *w, const zoff_checkpoint_param *params, size_t count)
+{
+    size_t stride = 0;
+    ZOFF_FAIL_IF(count && !params, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_open: params must not be NULL");
+    if (count)
+        stride = zoff_base_bits_max(params->struct_size, 8);
+    ZOFF_TRY(zoff_base_mem_alloc(count + 1, sizeof *w->manifest.params, "parameters", &w->manifest.params));
+    for (size_t i = 0; i < count; i++) {
+        const zoff_checkpoint_param *given = (const void *)((const char *)params + i * stride);
+        w->manifest.param_count = i + 1;
+        ZOFF_TRY(copy_param(given, &w->manifest.params[i]));
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *owner = ((const zoff_checkpoint_param *)(const void *)((const char *)params + i * stride))->tied_to;
+        size_t k = 0;
+        while (owner && k < count && strcmp(w->manifest.params[k].name, owner) != 0)
+            k++;
+        ZOFF_FAIL_IF(k == count && owner, ZOFF_ERR_INVALID,
+                     "zoff_checkpoint_writer_open: '%.200s' is tied to '%.200s', which is not there",
+                     w->manifest.params[i].name, owner);
+        w->manifest.params[i].tied_to = owner ? 1 + (uint32_t)k : 0;
+    }
+    return ZOFF_OK;
+}
+
+static size_t element_of(const zoff_archive_param *p, unsigned kind)
+{
+    return zoff_archive_table_element_bytes(kind == ZOFF_STATE_WEIGHTS ? (unsigned)p->dtype : (unsigned)ZOFF_ARCHIVE_F32);
+}
+
+static size_t slice_room(const zoff_archive_param *p, unsigned kind)
+{
+    return zoff_base_bits_align(p->count * element_of(p, kind), ZOFF_ARCHIVE_PAD);
+}
+
+/* Lay out one kind: where each parameter begins, and its pieces. */
+static zoff_status lay_out(zoff_checkpoint_writer *w, unsigned kind)
+{
+    stream *s = &w->streams[kind];
+    const uint32_t region = (uint32_t)w->part.table.region_count;
+    uint64_t at = 0;
+    ZOFF_TRY(zoff_base_mem_alloc(w->manifest.param_count + 1, sizeof *s->starts, "places of parameters", &s->starts));
+    for (uint32_t i = 0; i < w->manifest.param_count; i++) {
+        const zoff_archive_param *p = &w->manifest.params[i];
+        s->starts[i] = at;
+        for (size_t slice = 0; (p->states >> kind & 1) && p->count && slice < p->slices; slice++) {
+            const zoff_archive_piece piece = {.param = i,
+                                              .kind = (uint8_t)kind,
+                                              .format = kind == ZOFF_STATE_WEIGHTS ? (uint8_t)p->dtype : ZOFF_ARCHIVE_F32,
+                                              .block = 1,
+                                              .region = region,
+                                              .slice = slice,
+                                              .count = p->count,
+                                              .at = at};
+            ZOFF_TRY(zoff_archive_table_add_piece(&w->part.table, &piece));
+            at += slice_room(p, kind);
+        }
+    }
+    if (at == 0)
+        return ZOFF_OK;
+    s->bytes = zoff_base_bits_align(at, ZOFF_ARCHIVE_PAGE);
+    s->is_zero = true;
+    ZOFF_TRY(zoff_base_mem_alloc(ZOFF_ARCHIVE_UNIT, 1, "a part of a checkpoint", &s->unit));
+    return zoff_archive_part_region(&w->part, s->bytes, ZOFF_ARCHIVE_UNIT, &s->region);
+}
+
+static zoff_status open_part(zoff_checkpoint_writer *w, const char *folder, const zoff_checkpoint_opts *opts)
+{
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1], path[4096];
+    zoff_archive_manifest *m = &w->manifest;
+    ZOFF_TRY(zoff_archive_publish_name(opts, m->t, name));
+    ZOFF_FAIL_IF(snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path, ZOFF_ERR_INVALID,
+                 "the path '%.100s...' is too long", folder);
+    ZOFF_TRY(zoff_base_mem_copy_text(folder, &w->folder));
+    ZOFF_TRY(zoff_base_mem_copy_text(name, &w->name));
+    ZOFF_TRY(zoff_base_mem_copy_text(path, &w->path));
+    ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &m->label));
+    m->engines = opts->engines ? opts->engines : 1;
+    m->sequence = zoff_archive_choose_sequence(folder, m->label);
+    ZOFF_TRY(zoff_archive_publish_id(m->id));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *m->files, "files of a checkpoint", &m->files));
+    m->file_count = 1;
+    ZOFF_TRY(zoff_archive_folder_make(path));
+    ZOFF_TRY(zoff_archive_part_open(path, m->label, m->id, 0, &w->part));
+    for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++)
+        ZOFF_TRY(lay_out(w, kind));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_writer_open(const char *folder, const zoff_checkpoint_opts *opts, int64_t t,
+                                        const zoff_checkpoint_param *params, size_t count, const zoff_loss_scaler *scaler,
+                                        zoff_checkpoint_writer **out)
+{
+    zoff_status status;
+    zoff_checkpoint_writer *w;
+    zoff_checkpoint_opts known = ZOFF_CHECKPOINT_OPTS_INIT;
+    ZOFF_FAIL_IF(!folder || !out || t < 0, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_open: folder and out must not be NULL, and t must not be negative");
+    if (opts)
+        ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *w, "a writer of checkpoints", &w));
+    w->part.fd = -1;
+    w->keep = known.keep;
+    w->manifest.t = t;
+    if (scaler) {
+        w->manifest.has_scaler = true;
+        w->manifest.scaler = (zoff_loss_scaler)ZOFF_LOSS_SCALER_INIT;
+        ZOFF_TRY_OR(close_writer, zoff_base_structs_read("zoff_loss_scaler", "ZOFF_LOSS_SCALER_INIT", scaler,
+                                                         &w->manifest.scaler, sizeof w->manifest.scaler));
+    }
+    ZOFF_TRY_OR(close_writer, copy_params(w, params, count));
+    ZOFF_TRY_OR(close_writer, open_part(w, folder, &known));
+    *out = w;
+    return ZOFF_OK;
+close_writer:
+    zoff_checkpoint_writer_close(w);
+    return status;
+}
+
+/* ---- write ---- */
+
+/* Write the unit before byte `to` of a stream, unless it is zero: then the file has a hole there. */
+static zoff_status end_unit(zoff_checkpoint_writer *w, stream *s)
+{
+    const zoff_archive_region *r = &w->part.table.regions[s->region];
+    const uint64_t unit = s->at / ZOFF_ARCHIVE_UNIT;
+    const size_t bytes = zoff_archive_table_unit_bytes(r, (size_t)unit);
+    uint64_t *checksum = &w->part.table.checksums[r->first_checksum + unit], ticket;
+    if (s->is_zero && bytes == ZOFF_ARCHIVE_UNIT && w->zero_checksum) {
+        *checksum = w->zero_checksum;
+        return ZOFF_OK;
+    }
+    *checksum = zoff_digest_blocks_whole(s->unit, bytes, 1);
+    if (s->is_zero) {
+        w->zero_checksum = bytes == ZOFF_ARCHIVE_UNIT ? *checksum : w->zero_checksum;
+        return ZOFF_OK;
+    }
+    ZOFF_TRY(zoff_aio_write(w->part.aio, r->offset + unit * ZOFF_ARCHIVE_UNIT, bytes, s->unit, &ticket));
+    ZOFF_TRY(zoff_aio_wait(w->part.aio, ticket));
+    memset(s->unit, 0, ZOFF_ARCHIVE_UNIT);
+    s->is_zero = true;
+    return ZOFF_OK;
+}
+
+/* Go on to a byte of the stream; units on the way are ended. */
+static zoff_status go_to(zoff_checkpoint_writer *w, stream *s, uint64_t byte)
+{
+    while (byte / ZOFF_ARCHIVE_UNIT > s->at / ZOFF_ARCHIVE_UNIT) {
+        ZOFF_TRY(end_unit(w, s));
+        s->at = (s->at / ZOFF_ARCHIVE_UNIT + 1) * ZOFF_ARCHIVE_UNIT;
+    }
+    s->at = byte;
+    return ZOFF_OK;
+}
+
+/* Copy elements, or round them to 16 bits as the library rounds weights. */
+static void put(char *dst, const float *src, size_t count, size_t element, zoff_dtype dtype)
+{
+    const zoff_cast_piece cast = {.count = count, .dst = dst, .src = src, .dst_dtype = dtype, .src_dtype = ZOFF_F32};
+    if (element == sizeof(float))
+        memcpy(dst, src, count * sizeof *src);
+    else
+        zoff_adam_cast_run(1, &cast, 1);
+}
+
+static zoff_status write_slice(zoff_checkpoint_writer *w, stream *s, size_t index, unsigned kind, size_t at, size_t count,
+                               const float *src)
+{
+    const zoff_archive_param *p = &w->manifest.params[index];
+    const size_t size = element_of(p, kind), slice = at / p->count;
+    uint64_t byte = s->starts[index] + slice * slice_room(p, kind) + at % p->count * size;
+    while (count) {
+        ZOFF_TRY(go_to(w, s, byte));
+        const size_t skip = (size_t)(byte % ZOFF_ARCHIVE_UNIT);
+        const size_t now = zoff_base_bits_min(count, (ZOFF_ARCHIVE_UNIT - skip) / size);
+        put(s->unit + skip, src, now, size, p->dtype);
+        s->is_zero = false;
+        src += now;
+        count -= now;
+        byte += now * size;
+    }
+    return go_to(w, s, byte);
+}
+
+zoff_status zoff_checkpoint_writer_write(zoff_checkpoint_writer *w, size_t index, zoff_state_kind kind, size_t first,
+                                         size_t count, const float *src)
+{
+    ZOFF_FAIL_IF(!w || (count && !src), ZOFF_ERR_INVALID, "zoff_checkpoint_writer_write: writer and src must not be NULL");
+    ZOFF_FAIL_IF(index >= w->manifest.param_count, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_write: there is no parameter %zu",
+                 index);
+    const zoff_archive_param *p = &w->manifest.params[index];
+    ZOFF_FAIL_IF((unsigned)kind >= (unsigned)ZOFF_ARCHIVE_KINDS || !(p->states >> kind & 1), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_write: '%.200s' has no state of kind %d", p->name, (int)kind);
+    ZOFF_FAIL_IF(first > p->count * p->slices || count > p->count * p->slices - first, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_write: '%.200s' has %zu elements; a range of %zu from %zu is outside", p->name,
+                 p->count * p->slices, count, first);
+    stream *s = &w->streams[kind];
+    ZOFF_FAIL_IF(s->is_ended, ZOFF_ERR_STATE, "zoff_checkpoint_writer_write: zoff_checkpoint_writer_commit() was called");
+    for (size_t at = first; at < first + count;) {
+        const size_t now = zoff_base_bits_min(first + count - at, p->count - at % p->count);
+        const uint64_t byte =
+            s->starts[index] + at / p->count * slice_room(p, (unsigned)kind) + at % p->count * element_of(p, (unsigned)kind);
+        ZOFF_FAIL_IF(
+            byte < s->at, ZOFF_ERR_INVALID,
+            "zoff_checkpoint_writer_write: elements of '%.200s' come after later ones; write each kind of state in the "
+            "order of parameters and elements",
+            p->name);
+        ZOFF_TRY(write_slice(w, s, index, (unsigned)kind, at, now, src + (at - first)));
+        at += now;
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_writer_data(zoff_checkpoint_writer *w, const char *name, const void *bytes, size_t count)
+{
+    ZOFF_FAIL_IF(!w || !name || (count && !bytes), ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_data: writer, name and bytes must not be NULL");
+    ZOFF_FAIL_IF(strlen(name) > ZOFF_ARCHIVE_NAME_MOST, ZOFF_ERR_INVALID,
+                 "zoff_checkpoint_writer_data: a name has at most %d bytes", ZOFF_ARCHIVE_NAME_MOST);
+    return zoff_archive_part_item(&w->part, name, false, bytes, count);
+}
+
+/* ---- commit ---- */
+
+zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
+{
+    ZOFF_FAIL_IF(!w, ZOFF_ERR_INVALID, "zoff_checkpoint_writer_commit: writer must not be NULL");
+    for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
+        stream *s = &w->streams[kind];
+        if (s->bytes == 0 || s->is_ended)
+            continue;
+        ZOFF_TRY(go_to(w, s, s->bytes - 1));
+        ZOFF_TRY(end_unit(w, s));
+        s->is_ended = true;
+    }
+    ZOFF_TRY(zoff_archive_part_finish(&w->part, &w->manifest.files[0]));
+    ZOFF_TRY(zoff_archive_publish_manifest(w->folder, w->name, &w->manifest, w->keep));
+    w->part.keeps = true;
+    w->is_committed = true;
+    return ZOFF_OK;
+}
+
+void zoff_checkpoint_writer_close(zoff_checkpoint_writer *w)
+{
+    if (!w)
+        return;
+    zoff_archive_part_close(&w->part);
+    for (unsigned kind = 0; kind < ZOFF_ARCHIVE_KINDS; kind++) {
+        zoff_base_mem_free(w->streams[kind].starts);
+        zoff_base_mem_free(w->streams[kind].unit);
+    }
+    zoff_archive_manifest_free(&w->manifest);
+    zoff_base_mem_free(w->folder);
+    zoff_base_mem_free(w->path);
+    zoff_base_mem_free(w->name);
+    zoff_base_mem_free(w);
+}
