@@ -55,23 +55,23 @@ typedef struct zoff_engine_opts {
 /** A parameter: `slices` arrays of `count` elements each, `value_stride` apart, as C trainers stack their layers.
  *  @owns value and grad are the caller's; they must live until destroy, or until zoff_param_bind() replaces them */
 typedef struct zoff_param_desc {
-    size_t struct_size;    /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
-    void *value;           /**< weights; read at seal, written by each step. May be NULL when count is 0 */
-    void *grad;            /**< gradients; NULL: bound later, or none */
-    size_t count;          /**< elements of a slice; 0, 1 and more than 2^31 are legal */
-    size_t slices;         /**< 0 means 1 */
-    size_t value_stride;   /**< elements from one slice to the next; 0 means count */
-    size_t grad_stride;    /**< elements from one slice to the next; 0 means count */
-    zoff_dtype dtype;      /**< of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
-    zoff_dtype grad_dtype; /**< of grad: any type beside any dtype; 0 means the same as dtype */
-    unsigned group;        /**< index of its hyper-parameters */
-    bool frozen;           /**< never updated; has no states */
-    const char *name;      /**< for messages; copied; NULL: "param<index>" */
-    bool engine_owned; /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights, which
-                            seal reads once; NULL: zeros, until zoff_param_write() */
+    size_t struct_size;     /**< set by ZOFF_PARAM_DESC_INIT; zoff_engine_open() accepts 0 */
+    void *value;            /**< weights; read at seal, written by each step. May be NULL when count is 0 */
+    void *grad;             /**< gradients; NULL: bound later, or none */
+    size_t count;           /**< elements of a slice; 0, 1 and more than 2^31 are legal */
+    size_t slices;          /**< 0 means 1 */
+    size_t value_stride;    /**< elements from one slice to the next; 0 means count */
+    size_t grad_stride;     /**< elements from one slice to the next; 0 means count */
+    zoff_dtype dtype;       /**< of value: ZOFF_F32 (default), ZOFF_BF16 or ZOFF_F16 */
+    zoff_dtype grad_dtype;  /**< of grad: any type beside any dtype; 0 means the same as dtype */
+    unsigned group;         /**< index of its hyper-parameters */
+    bool frozen;            /**< never updated; has no states */
+    const char *name;       /**< for messages; copied; NULL: "param<index>" */
+    bool engine_owned;      /**< the engine owns the weights: see zoff_param_fetch(). `value` may point to the first weights,
+                                 which seal reads once; NULL: zeros, until zoff_param_write() */
     const size_t *dims;     /**< shape of a slice, for checkpoints and exports; copied. NULL: one dimension of `count` */
-    size_t dim_count;       /**< dimensions in `dims`; their product must be `count` */
-    const char *slice_name; /**< name of one slice in exports: "{}" in it becomes the index of the slice, as in
+    size_t dim_count;       /**< dimensions in `dims`, 1 to 64; their product must be `count`. 0 where dims is NULL */
+    const char *slice_name; /**< name of one slice in exports: "{}", once in it, becomes the index of the slice, as in
                                  "layers.{}.weight"; copied. NULL: slices are exported as one tensor */
 } zoff_param_desc;
 #define ZOFF_PARAM_DESC_INIT ZOFF_SIZED(zoff_param_desc)
@@ -137,10 +137,10 @@ ZOFF_API void zoff_engine_destroy(zoff_engine *e);
 
 /** Add a parameter. Every rank adds the same parameters in the same order.
  *
- *  Register tied weights once for each name, with the same value, count, slices, value_stride, dtype and group. They share one
- *  master and one set of states, which zoff_state_read() and zoff_state_write() reach by any of the names. The engine adds up
- *  the gradients of all names in fp32; a name may have no gradient, or share the buffer of another. Any other overlap of
- *  weights or gradients is refused by zoff_engine_seal().
+ *  Register tied weights once for each name, with the same value, count, slices, value_stride, dtype, dims and group. They
+ *  share one master and one set of states, which zoff_state_read() and zoff_state_write() reach by any of the names. The
+ *  engine adds up the gradients of all names in fp32; a name may have no gradient, or share the buffer of another. Any other
+ *  overlap of weights or gradients is refused by zoff_engine_seal().
  *  @param out index of the parameter; may be NULL
  *  @return ERR_STATE once sealed; ERR_INVALID for a description that contradicts itself */
 ZOFF_API zoff_status zoff_engine_add_param(zoff_engine *e, const zoff_param_desc *desc, zoff_param *out);

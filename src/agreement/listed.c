@@ -51,10 +51,21 @@ static zoff_status add_frozen(const zoff_model_param *p, size_t i, zoff_facts *o
                                          p->name);
 }
 
+/* Checkpoints contain them, so every rank must write the same. */
+static zoff_status add_shape(const zoff_model_param *p, size_t i, zoff_facts *out)
+{
+    char shape[ZOFF_SHAPE_BYTES];
+    zoff_model_params_print_shape(p, shape, sizeof shape);
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, shape, "zoff_param_desc.dims of parameter %zu (%.100s)", i, p->name));
+    return zoff_agreement_facts_add_text(out, p->slice_name ? p->slice_name : "NULL",
+                                         "zoff_param_desc.slice_name of parameter %zu (%.100s)", i, p->name);
+}
+
 static zoff_status add_param(const zoff_agreement *a, size_t i, zoff_facts *out)
 {
     const zoff_model_param *p = &a->model->params[i];
     ZOFF_TRY(zoff_agreement_facts_add_text(out, p->name, "zoff_param_desc.name of parameter %zu", i));
+    ZOFF_TRY(add_shape(p, i, out));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, p->count, "zoff_param_desc.count of parameter %zu (%.100s)", i, p->name));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, p->slices, "zoff_param_desc.slices of parameter %zu (%.100s)", i, p->name));
     ZOFF_TRY(zoff_agreement_facts_add_text(out, dtype_word(p->dtype), "zoff_param_desc.dtype of parameter %zu (%.100s)", i,

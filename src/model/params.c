@@ -9,7 +9,53 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLICES_MAX = 1 << 30 };
+enum { SLICES_MAX = 1 << 30, DIMS_MAX = 64 };
+
+/* The product of dimensions.  @return false: it is more than fits into a size_t */
+static bool multiply_dims(const size_t *dims, size_t count, size_t *out)
+{
+    size_t product = 1;
+    bool fits = true, is_empty = false;
+    for (size_t i = 0; i < count; i++) {
+        is_empty = is_empty || dims[i] == 0;
+        fits = fits && zoff_base_bits_mul(product, dims[i], &product);
+    }
+    *out = is_empty ? 0 : product;
+    return fits || is_empty;
+}
+
+static zoff_status check_shape(const zoff_param_desc *d, const char *name)
+{
+    size_t product;
+    if (!d->dims) {
+        ZOFF_FAIL_IF(d->dim_count, ZOFF_ERR_INVALID,
+                     "%s: zoff_param_desc.dim_count is %zu, but dims is NULL; set dims, or dim_count to 0", name, d->dim_count);
+        return ZOFF_OK;
+    }
+    ZOFF_FAIL_IF(d->dim_count == 0, ZOFF_ERR_INVALID,
+                 "%s: zoff_param_desc.dims is given, but dim_count is 0; set it to the number of dimensions", name);
+    ZOFF_FAIL_IF(d->dim_count > DIMS_MAX, ZOFF_ERR_INVALID,
+                 "%s: zoff_param_desc.dim_count is %zu; a parameter has at most %d dimensions", name, d->dim_count,
+                 (int)DIMS_MAX);
+    ZOFF_FAIL_IF(!multiply_dims(d->dims, d->dim_count, &product), ZOFF_ERR_INVALID,
+                 "%s: the product of the %zu dimensions in zoff_param_desc.dims is beyond 64 bits, but count is %zu", name,
+                 d->dim_count, d->count);
+    ZOFF_FAIL_IF(
+        product != d->count, ZOFF_ERR_INVALID,
+        "%s: the product of the %zu dimensions in zoff_param_desc.dims is %zu, but count is %zu; dims is the shape of one "
+        "slice",
+        name, d->dim_count, product, d->count);
+    return ZOFF_OK;
+}
+
+static zoff_status check_slice_name(const char *slice_name, const char *name)
+{
+    const char *place = slice_name ? strstr(slice_name, "{}") : NULL;
+    ZOFF_FAIL_IF(slice_name && (!place || strstr(place + 2, "{}")), ZOFF_ERR_INVALID,
+                 "%s: zoff_param_desc.slice_name is \"%.300s\"; it must contain \"{}\" once, for the index of the slice", name,
+                 slice_name);
+    return ZOFF_OK;
+}
 
 static zoff_status check(const zoff_param_desc *d, const char *name)
 {
@@ -35,7 +81,25 @@ static zoff_status check(const zoff_param_desc *d, const char *name)
     }
     ZOFF_FAIL_IF((size_t)d->value % zoff_adam_dtype_bytes(dtype) || (size_t)d->grad % zoff_adam_dtype_bytes(grad_dtype),
                  ZOFF_ERR_INVALID, "%s: value and grad must be aligned to their element", name);
-    return ZOFF_OK;
+    ZOFF_TRY(check_shape(d, name));
+    return check_slice_name(d->slice_name, name);
+}
+
+static void free_texts(zoff_model_param *p)
+{
+    zoff_base_mem_free(p->name);
+    zoff_base_mem_free(p->dims);
+    zoff_base_mem_free(p->slice_name);
+}
+
+/* Copy what the program may free after the call. */
+static zoff_status copy_texts(const zoff_param_desc *d, const char *name, zoff_model_param *p)
+{
+    ZOFF_TRY(zoff_base_mem_copy_text(name, &p->name));
+    p->dim_count = d->dims ? d->dim_count : 1;
+    ZOFF_TRY(zoff_base_mem_alloc(p->dim_count, sizeof *p->dims, "the shape of a parameter", &p->dims));
+    memcpy(p->dims, d->dims ? d->dims : &d->count, p->dim_count * sizeof *p->dims);
+    return d->slice_name ? zoff_base_mem_copy_text(d->slice_name, &p->slice_name) : ZOFF_OK;
 }
 
 zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_param *out)
@@ -59,11 +123,12 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
     p.grad_dtype = d->grad_dtype ? d->grad_dtype : p.dtype;
     p.value_stride = (d->value_stride ? d->value_stride : d->count) * zoff_adam_dtype_bytes(p.dtype);
     p.grad_stride = (d->grad_stride ? d->grad_stride : d->count) * zoff_adam_dtype_bytes(p.grad_dtype);
-    ZOFF_TRY(zoff_base_mem_copy_text(name, &p.name));
+    zoff_status status = copy_texts(d, name, &p);
     /* Last, because a list of groups cannot shrink again after an error. */
-    const zoff_status status = zoff_model_groups_reserve(m, d->group);
+    if (status == ZOFF_OK)
+        status = zoff_model_groups_reserve(m, d->group);
     if (status < 0) {
-        zoff_base_mem_free(p.name);
+        free_texts(&p);
         return status;
     }
     m->params[m->param_count] = p;
@@ -78,7 +143,7 @@ zoff_status zoff_model_params_add(zoff_model *m, const zoff_param_desc *d, zoff_
 void zoff_model_params_free(zoff_model *m)
 {
     for (size_t i = 0; i < m->param_count; i++)
-        zoff_base_mem_free(m->params[i].name);
+        free_texts(&m->params[i]);
     zoff_base_mem_free(m->params);
     zoff_base_mem_free(m->groups);
 }
@@ -112,6 +177,20 @@ zoff_param zoff_model_params_owner(const zoff_model *m, zoff_param p)
 {
     const bool is_tied = p < m->param_count && m->params[p].tie;
     return is_tied ? m->ties.all[m->params[p].tie - 1].owner : p;
+}
+
+bool zoff_model_params_same_shape(const zoff_model_param *a, const zoff_model_param *b)
+{
+    return a->dim_count == b->dim_count && memcmp(a->dims, b->dims, a->dim_count * sizeof *a->dims) == 0;
+}
+
+void zoff_model_params_print_shape(const zoff_model_param *p, char *dst, size_t dst_bytes)
+{
+    size_t used = (size_t)snprintf(dst, dst_bytes, "[");
+    for (size_t i = 0; i < p->dim_count && used < dst_bytes; i++)
+        used += (size_t)snprintf(dst + used, dst_bytes - used, "%s%zu", i ? ", " : "", p->dims[i]);
+    if (used < dst_bytes)
+        snprintf(dst + used, dst_bytes - used, "]");
 }
 
 char *zoff_model_params_value(const zoff_model *m, const zoff_plan_piece *piece, char *weights)

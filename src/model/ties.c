@@ -58,17 +58,30 @@ static size_t list_identities(const zoff_model *m, identity *out)
     return count;
 }
 
+/* Shared weights have one set of states, so they need one set of hyper-parameters, and one shape in a checkpoint. */
+static zoff_status check(const zoff_model_param *owner, const zoff_model_param *p)
+{
+    char shape[ZOFF_SHAPE_BYTES], other[ZOFF_SHAPE_BYTES];
+    ZOFF_FAIL_IF(p->group != owner->group, ZOFF_ERR_INVALID,
+                 "zoff_engine_seal: %s and %s share their weights, but their groups are %u and %u: "
+                 "shared weights need one set of hyper-parameters; give both the same group",
+                 owner->name, p->name, owner->group, p->group);
+    if (zoff_model_params_same_shape(owner, p))
+        return ZOFF_OK;
+    zoff_model_params_print_shape(owner, shape, sizeof shape);
+    zoff_model_params_print_shape(p, other, sizeof other);
+    return zoff_base_status_fail(ZOFF_ERR_INVALID,
+                                 "zoff_engine_seal: %s and %s share their weights, but their shapes are %.300s and %.300s: "
+                                 "give both the same zoff_param_desc.dims",
+                                 owner->name, p->name, shape, other);
+}
+
 static zoff_status tie(zoff_model *m, const identity *same, size_t count)
 {
     zoff_ties *t = &m->ties;
     zoff_model_param *owner = &m->params[same[0].param];
-    for (size_t i = 1; i < count; i++) {
-        const zoff_model_param *p = &m->params[same[i].param];
-        ZOFF_FAIL_IF(p->group != owner->group, ZOFF_ERR_INVALID,
-                     "zoff_engine_seal: %s and %s share their weights, but their groups are %u and %u: "
-                     "shared weights need one set of hyper-parameters; give both the same group",
-                     owner->name, p->name, owner->group, p->group);
-    }
+    for (size_t i = 1; i < count; i++)
+        ZOFF_TRY(check(owner, &m->params[same[i].param]));
     ZOFF_TRY(zoff_base_array_reserve(&t->all, t->count, &t->capacity, t->count + 1, sizeof *t->all, "tied weights"));
     ZOFF_TRY(zoff_base_array_reserve(&t->members, t->member_count, &t->member_capacity, t->member_count + count,
                                      sizeof *t->members, "tied weights"));

@@ -25,6 +25,9 @@ typedef struct zoff_slice_buckets {
 
 typedef struct zoff_model_param {
     char *name;
+    char *slice_name; /* NULL: none */
+    size_t *dims;     /* the shape of a slice; without one of the program: `count` alone */
+    size_t dim_count; /* at least 1 */
     char *value;
     char *grad;
     size_t count, slices;
@@ -102,6 +105,10 @@ static inline bool zoff_model_params_remade(const zoff_model_param *p)
 {
     return !p->frozen && p->dtype != ZOFF_F32;
 }
+/* The shape of a slice: compare two, and print one as "[3, 4]". ZOFF_SHAPE_BYTES are enough for every shape. */
+enum { ZOFF_SHAPE_BYTES = 1536 };
+bool zoff_model_params_same_shape(const zoff_model_param *a, const zoff_model_param *b);
+void zoff_model_params_print_shape(const zoff_model_param *p, char *dst, size_t dst_bytes);
 /* The address of a piece's weights: in the program's memory, or in `weights`, the memory of its chunk. NULL: the weights are
  * engine-owned, `weights` is NULL, and there are no initial values. */
 char *zoff_model_params_value(const zoff_model *m, const zoff_plan_piece *piece, char *weights);
@@ -138,7 +145,7 @@ zoff_status zoff_model_overlaps_check(const zoff_model *m, const char *call);
 
 /* ties.c: parameters that share their weights */
 /* Find tied parameters, before planning, and mark each in the list.  @return ERR_INVALID for tied parameters in different
- * groups and for buffers that overlap; then nothing is tied */
+ * groups or of different shapes, and for buffers that overlap; then nothing is tied */
 zoff_status zoff_model_ties_find(zoff_model *m);
 void zoff_model_ties_dissolve(zoff_model *m);          /* undo zoff_model_ties_find() */
 uint64_t zoff_model_ties_bytes(const zoff_model *m);   /* bytes of the owners' gradients, which are fp32 sums */

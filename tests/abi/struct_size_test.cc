@@ -35,7 +35,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_plugin_host, 32, warn);
     SIZE_OF(zoff_plugin, 24, built_in);
     SIZE_OF(zoff_engine_opts, 88, progress_thread);
-    SIZE_OF(zoff_param_desc, 88, engine_owned);
+    SIZE_OF(zoff_param_desc, 112, slice_name);
     SIZE_OF(zoff_step_args, 64, flags);
     SIZE_OF(zoff_step_info, 360, culprit);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);

@@ -122,6 +122,7 @@ TEST(Agreement, EveryFieldOfAParameter)
 {
     quiet log;
     static uint16_t wide[2 * 1000];
+    static const size_t dims[] = {30, 100}, one_more[] = {30, 100, 1};
     const std::vector<mutation> list = {
         harmless(FIELD(zoff_param_desc, struct_size),
                  [](saying &s) { s.params[0].struct_size = offsetof(zoff_param_desc, engine_owned); }),
@@ -145,6 +146,21 @@ TEST(Agreement, EveryFieldOfAParameter)
         refused(FIELD(zoff_param_desc, frozen), [](saying &s) { s.params[0].frozen = true; }),
         refused(FIELD(zoff_param_desc, name), [](saying &s) { s.params[0].name = "other"; }),
         refused(FIELD(zoff_param_desc, engine_owned), [](saying &s) { s.params[0].engine_owned = true; }),
+        refused(
+            FIELD(zoff_param_desc, dims),
+            [](saying &s) {
+                s.params[0].dims = dims;
+                s.params[0].dim_count = 2;
+            },
+            "zoff_param_desc.dims of parameter 0 (whole) is [3000] on"),
+        refused(
+            FIELD(zoff_param_desc, dim_count),
+            [](saying &s) {
+                s.params[0].dims = one_more;
+                s.params[0].dim_count = 3;
+            },
+            "and [30, 100, 1] on"),
+        refused(FIELD(zoff_param_desc, slice_name), [](saying &s) { s.params[1].slice_name = "half.{}"; }),
     };
     expect_covered(list, sizeof(zoff_param_desc));
     size_t count = 0;

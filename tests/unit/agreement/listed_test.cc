@@ -17,6 +17,7 @@ struct saying {
     std::vector<float> whole = std::vector<float>(40), fixed = std::vector<float>(60), owned = std::vector<float>(60);
     std::vector<zoff_param_desc> params;
     std::vector<std::pair<unsigned, zoff_optimizer_hyper>> groups;
+    std::vector<size_t> dims;
 
     saying()
     {
@@ -28,6 +29,12 @@ struct saying {
         params[2].value = owned.data();
         params[2].engine_owned = true;
         params[2].group = 1;
+    }
+    void shape(size_t i, const std::vector<size_t> &of_slice)
+    {
+        dims = of_slice;
+        params[i].dims = dims.data();
+        params[i].dim_count = dims.size();
     }
     zoff_optimizer_hyper &group(unsigned number)
     {
@@ -79,7 +86,16 @@ const change CHANGES[] = {
     {"more_groups", "the number of groups is 2 on rank 0 and 6 on rank 1. ", [](saying &s, small_agreement &) { s.group(5); }},
     {"name", "zoff_param_desc.name of parameter 1 is fixed on rank 0 and another on rank 1. ",
      [](saying &s, small_agreement &) { s.params[1].name = "another"; }},
-    {"count", "zoff_param_desc.count of parameter 1 (fixed) is 30 on rank 0 and 29 on rank 1. ",
+    {"dims", "zoff_param_desc.dims of parameter 1 (fixed) is [30] on rank 0 and [5, 6] on rank 1. ",
+     [](saying &s, small_agreement &) {
+         s.shape(1, {5, 6});
+     }},
+    {"one_dimension", "", [](saying &s, small_agreement &) { s.shape(1, {30}); }}, // the same as no dimensions
+    {"slice_name", "zoff_param_desc.slice_name of parameter 2 (owned) is NULL on rank 0 and h{} on rank 1. ",
+     [](saying &s, small_agreement &) { s.params[2].slice_name = "h{}"; }},
+    {"count",
+     "zoff_param_desc.dims of parameter 1 (fixed) is [30] on rank 0 and [29] on rank 1; zoff_param_desc.count of parameter 1 "
+     "(fixed) is 30 on rank 0 and 29 on rank 1. ",
      [](saying &s, small_agreement &) { s.params[1].count = 29; }},
     {"slices", "zoff_param_desc.slices of parameter 1 (fixed) is 2 on rank 0 and 1 on rank 1. ",
      [](saying &s, small_agreement &) { s.params[1].slices = 1; }},

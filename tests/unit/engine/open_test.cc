@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+extern "C" {
+#include "engine_priv.h"
+}
+
 using namespace zoff_test;
 
 namespace
@@ -60,6 +64,71 @@ TEST(Open, TakesOptionsAndArraysOfOtherVersions)
     params[1].unknown = 0;
     ASSERT_ZOFF_OK(zoff_engine_open_sized(&opts, &params[0].known, sizeof params[0], 2, &made));
     zoff_engine_destroy(made);
+}
+
+// A program of a version without dims and slice_name passes a shorter struct. The bytes behind it are not read.
+TEST(Open, TakesArraysOfAShorterStruct)
+{
+    log_catcher log;
+    float w[4] = {}, g[4] = {};
+    const size_t bytes = offsetof(zoff_param_desc, dims);
+    for (const size_t struct_size : {size_t{0}, bytes}) {
+        std::vector<char> array(2 * bytes);
+        zoff_engine *made = nullptr;
+        for (size_t i = 0; i < 2; i++) {
+            zoff_param_desc d = {};
+            d.struct_size = struct_size;
+            d.value = w + 2 * i;
+            d.grad = g + 2 * i;
+            d.count = 2;
+            memcpy(array.data() + i * bytes, &d, bytes);
+        }
+        ASSERT_ZOFF_OK(zoff_engine_open_sized(nullptr, (const zoff_param_desc *)array.data(), bytes, 2, &made));
+        ASSERT_EQ(2u, made->model.param_count);
+        for (size_t i = 0; i < 2; i++) {
+            EXPECT_EQ(1u, made->model.params[i].dim_count);
+            EXPECT_EQ(2u, made->model.params[i].dims[0]);
+            EXPECT_EQ(nullptr, made->model.params[i].slice_name);
+        }
+        zoff_engine_destroy(made);
+    }
+    // Single descriptions, too: the garbage behind the short struct is no shape.
+    zoff_param_desc d = {};
+    d.value = w;
+    d.grad = g;
+    d.count = 4;
+    d.struct_size = bytes;
+    d.dim_count = 77;
+    d.slice_name = "garbage";
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &made));
+    EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
+    EXPECT_EQ(nullptr, made->model.params[0].slice_name);
+    zoff_engine_destroy(made);
+}
+
+TEST(Open, PassesShapesAndPatternsOn)
+{
+    log_catcher log;
+    const size_t dims[] = {2, 1};
+    float w[4] = {}, g[4] = {};
+    zoff_param_desc d = {};
+    d.value = w;
+    d.grad = g;
+    d.count = d.slices = 2;
+    d.dims = dims;
+    d.dim_count = 2;
+    d.slice_name = "h.{}";
+    zoff_engine *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_open(nullptr, &d, 1, &made));
+    EXPECT_EQ(2u, made->model.params[0].dim_count);
+    EXPECT_STREQ("h.{}", made->model.params[0].slice_name);
+    zoff_engine_destroy(made);
+    made = nullptr;
+    d.count = 1;
+    d.name = "w";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "w: the product of the 2 dimensions", zoff_engine_open(nullptr, &d, 1, &made));
+    EXPECT_EQ(nullptr, made);
 }
 
 TEST(Open, JoinsTheRanksThatTheOptionsName)

@@ -8,6 +8,16 @@ using namespace zoff_test;
 
 namespace
 {
+// Give a description a shape, which lives until the next call.
+void shape(zoff_param_desc &d, const std::vector<size_t> &dims)
+{
+    static std::vector<size_t> all;
+    all = dims;
+    all.push_back(0); // so that there is an address, also without dimensions
+    d.dims = all.data();
+    d.dim_count = dims.size();
+}
+
 class Params : public testing::Test
 {
   protected:
@@ -43,6 +53,79 @@ TEST_F(Params, TheListHasACopyOfAName)
     parts.add(describe(name, 1));
     name[0] = '?';
     EXPECT_STREQ("wte", m->params[0].name);
+}
+
+TEST_F(Params, TheListHasACopyOfAShapeAndAPattern)
+{
+    size_t dims[] = {2, 3, 4};
+    char pattern[] = "layers.{}.weight";
+    zoff_param_desc d = describe("w", 24, 2);
+    d.dims = dims;
+    d.dim_count = 3;
+    d.slice_name = pattern;
+    parts.add(d);
+    dims[0] = 9;
+    pattern[0] = '?';
+    const zoff_model_param &p = m->params[0];
+    ASSERT_EQ(3u, p.dim_count);
+    EXPECT_EQ(2u, p.dims[0]);
+    EXPECT_EQ(4u, p.dims[2]);
+    EXPECT_STREQ("layers.{}.weight", p.slice_name);
+}
+
+TEST_F(Params, WithoutAShapeASliceHasOneDimension)
+{
+    parts.add(describe("w", 24, 2));
+    ASSERT_EQ(1u, m->params[0].dim_count);
+    EXPECT_EQ(24u, m->params[0].dims[0]);
+    EXPECT_EQ(nullptr, m->params[0].slice_name);
+}
+
+TEST_F(Params, ShapesAreComparedAndPrinted)
+{
+    const size_t a[] = {6, 4}, b[] = {4, 6}, c[] = {24}, longest[64] = {SIZE_MAX, 0};
+    const auto add = [&](const size_t *dims, size_t dim_count, size_t count) {
+        zoff_param_desc d = describe("w", count);
+        d.dims = dims;
+        d.dim_count = dim_count;
+        return parts.add(d);
+    };
+    for (const auto &one : {std::make_pair(a, 2), {b, 2}, {c, 1}, {nullptr, 0}})
+        add(one.first, one.second, 24);
+    add(longest, 64, 0);
+    const auto same = [&](size_t i, size_t k) { return zoff_model_params_same_shape(&m->params[i], &m->params[k]); };
+    EXPECT_TRUE(same(0, 0));
+    EXPECT_FALSE(same(0, 1));
+    EXPECT_FALSE(same(0, 2));
+    EXPECT_TRUE(same(2, 3)) << "no shape is one dimension";
+    const auto print = [&](size_t i, size_t bytes) {
+        std::string text(bytes, '?');
+        zoff_model_params_print_shape(&m->params[i], &text[0], bytes);
+        return std::string(text.c_str());
+    };
+    EXPECT_EQ("[6, 4]", print(0, ZOFF_SHAPE_BYTES));
+    EXPECT_EQ("[24]", print(3, ZOFF_SHAPE_BYTES));
+    EXPECT_EQ("[6,", print(0, 4)) << "no more than there is room for";
+    for (size_t i = 0; i < 64; i++)
+        m->params[4].dims[i] = SIZE_MAX; // nobody has more
+    EXPECT_EQ(64u * 20 + 63 * 2 + 2, print(4, ZOFF_SHAPE_BYTES).size());
+}
+
+TEST_F(Params, AShapeMayBeEmptyOrHaveAnyNumberOfOnes)
+{
+    const size_t huge[] = {SIZE_MAX, SIZE_MAX, 0};
+    size_t many[64];
+    for (size_t i = 0; i < 64; i++)
+        many[i] = i == 2 ? 5 : 1;
+    zoff_param_desc d = describe("empty", 0);
+    d.dims = huge;
+    d.dim_count = 3;
+    EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr));
+    d = describe("many", 5);
+    d.dims = many;
+    d.dim_count = 64;
+    d.slice_name = "{}"; // one slice may have a pattern
+    EXPECT_ZOFF_OK(zoff_model_params_add(m, &d, nullptr));
 }
 
 TEST_F(Params, SlicesAreNumberedOverAllParameters)
@@ -89,6 +172,27 @@ TEST_F(Params, OverflowsAreRefusedAndAddNothing)
         {"bad: 2 slices of 10 elements, 1152921504606846976 apart", [](auto &d) { d.grad_stride = SIZE_MAX / 16 + 1; }},
         {"bad: value and grad must be aligned", [](auto &d) { d.value = (char *)d.value + 2; }},
         {"bad: value and grad must be aligned", [](auto &d) { d.grad = (char *)d.grad + 2; }},
+        {"bad: the product of the 2 dimensions in zoff_param_desc.dims is 12, but count is 10; dims is the shape of one slice",
+         [](auto &d) {
+             shape(d, {3, 4});
+         }},
+        {"bad: the product of the 1 dimensions in zoff_param_desc.dims is 20, but count is 10",
+         [](auto &d) { shape(d, {20}); }},
+        {"bad: the product of the 2 dimensions in zoff_param_desc.dims is 0, but count is 10",
+         [](auto &d) {
+             shape(d, {10, 0});
+         }},
+        {"bad: the product of the 3 dimensions in zoff_param_desc.dims is beyond 64 bits, but count is 10",
+         [](auto &d) {
+             shape(d, {10, size_t{1} << 32, size_t{1} << 32});
+         }}, // 10 in 64 bits would be 0
+        {"bad: zoff_param_desc.dims is given, but dim_count is 0", [](auto &d) { shape(d, {}); }},
+        {"bad: zoff_param_desc.dim_count is 65; a parameter has at most 64 dimensions",
+         [](auto &d) { shape(d, std::vector<size_t>(65, 1)); }},
+        {"bad: zoff_param_desc.dim_count is 2, but dims is NULL", [](auto &d) { d.dim_count = 2; }},
+        {"bad: zoff_param_desc.slice_name is \"layer\"; it must contain \"{}\" once", [](auto &d) { d.slice_name = "layer"; }},
+        {"bad: zoff_param_desc.slice_name is \"\"; it must", [](auto &d) { d.slice_name = ""; }},
+        {"bad: zoff_param_desc.slice_name is \"a{}.{}\"; it must", [](auto &d) { d.slice_name = "a{}.{}"; }},
         {"group 1048576 is out of range", [](auto &d) { d.group = 1 << 20; }},
     };
     for (const auto &c : cases) {
@@ -130,6 +234,7 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
         small_model own;
         zoff_param_desc d = describe("p", 5, 2);
         d.group = 3;
+        d.slice_name = "p{}";
         zoff_param out = 77;
         const zoff_status status = zoff_model_params_add(&own.m, &d, &out);
         EXPECT_EQ(allocations_left >= 0 ? ZOFF_OK : ZOFF_ERR_NO_MEMORY, status) << zoff_last_error();
@@ -145,7 +250,7 @@ TEST_F(Params, WithoutMemoryTheModelIsAsItWas)
         EXPECT_EQ(4u, own.m.group_count);
         EXPECT_EQ(2u, own.m.slice_count);
     });
-    EXPECT_EQ(3, failures) << "the list, the groups, the name";
+    EXPECT_EQ(5, failures) << "the list, the groups, the name, the shape, the pattern";
 }
 
 TEST_F(Params, MastersAreStatesWhereTheWeightsAreNot)

@@ -142,6 +142,38 @@ TEST_F(TiedParams, OneMasterHasOneGroup)
     expect_none();
 }
 
+TEST_F(TiedParams, OneMasterHasOneShape)
+{
+    const size_t dims[] = {20, 5};
+    zoff_param_desc wte = at("wte", 0, 0), head = at("lm_head", 0, 100);
+    wte.dims = dims;
+    wte.dim_count = 2;
+    head.slice_name = "head{}"; // a tied name may have a pattern of its own
+    parts.add(wte);
+    parts.add(head);
+    const std::string before = list();
+    EXPECT_ZOFF_FAILS(
+        ZOFF_ERR_INVALID,
+        "zoff_engine_seal: wte and lm_head share their weights, but their shapes are [20, 5] and [100]: give both "
+        "the same zoff_param_desc.dims",
+        zoff_model_ties_find(m));
+    EXPECT_EQ(before, list());
+    expect_none();
+}
+
+TEST_F(TiedParams, TheSameShapeMayBeGivenByEachName)
+{
+    const size_t dims[] = {20, 5}, same[] = {20, 5};
+    zoff_param_desc wte = at("wte", 0, 0), head = at("lm_head", 0, 100);
+    wte.dims = dims;
+    head.dims = same;
+    wte.dim_count = head.dim_count = 2;
+    parts.add(wte);
+    parts.add(head);
+    ASSERT_ZOFF_OK(zoff_model_ties_find(m));
+    EXPECT_EQ(1u, m->ties.count);
+}
+
 TEST_F(TiedParams, WhereBuffersOverlapNothingIsTied)
 {
     parts.add(at("wte", 0, 0));
