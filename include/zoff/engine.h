@@ -193,6 +193,18 @@ ZOFF_API zoff_comm *zoff_engine_comm(const zoff_engine *e);
  *  @return OK: nothing is in flight; PENDING: something is; ERR_STATE before seal. The step reports a read that failed */
 ZOFF_API zoff_status zoff_engine_progress(zoff_engine *e);
 
+/** Request a clean stop of all ranks. The next update says so on every rank, by zoff_step_info.stop_requested, and so do all
+ *  steps after it. Then each rank can save a checkpoint and end.
+ *
+ *  A request that comes too late for the update that is under way takes effect in the one after it. A skipped step counts as an
+ *  update. With gradient accumulation the last micro-step is the one that updates. There is no way to withdraw a request. The
+ *  engine itself neither stops nor installs a signal handler: call this from the program's own handler, for example of SIGTERM.
+ *  @param e NULL: nothing happens
+ *  @threads any, also a signal handler, from the return of zoff_engine_create() to the call of zoff_engine_destroy(). One rank
+ *  is enough
+ *  @blocks never; errno and zoff_last_error() stay as they are */
+ZOFF_API void zoff_engine_request_stop(zoff_engine *e);
+
 /** Write bytes, seconds and counts since seal as one JSON object.
  *  @return OK; *out_bytes (may be NULL) is the length of the whole text without the final 0, also where `dst` is shorter */
 ZOFF_API zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes);

@@ -87,7 +87,8 @@ typedef struct zoff_step_seconds {
     double io_wait;     /**< on the disk: submit, copy, wait */
     double device_wait; /**< on the device: the rest of the backward pass, and copies */
     double comm_wait;   /**< on other ranks */
-    double reserved[5]; /**< zero */
+    double save_wait;   /**< on a checkpoint that is being saved: updates wait where its memory for copies is full */
+    double reserved[4]; /**< zero */
 } zoff_step_seconds;
 
 /** The first gradient that was not finite. Valid when the step was skipped for it. */
@@ -111,6 +112,8 @@ typedef struct zoff_step_info {
     zoff_step_bytes bytes;
     zoff_step_seconds seconds;
     zoff_step_culprit culprit; /**< the gradient that made the engine skip the step */
+    bool stop_requested; /**< a rank has called zoff_engine_request_stop(). All ranks see it in the same step, also a skipped
+                              one, and in every step after it */
 } zoff_step_info;
 #define ZOFF_STEP_INFO_INIT ZOFF_SIZED(zoff_step_info)
 

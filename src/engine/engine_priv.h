@@ -93,7 +93,7 @@ typedef struct zoff_engine_totals {
     uint64_t steps, skipped, micro_steps;
     uint64_t host_read_bytes, host_write_bytes, nvme_read_bytes, nvme_write_bytes, nvme_ahead_bytes;
     uint64_t device_read_bytes, device_write_bytes;
-    double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds;
+    double seconds, measure_seconds, update_seconds, io_wait_seconds, check_seconds, save_wait_seconds;
     uint64_t huge_page_bytes; /* of the store's DRAM, at seal */
     bool warned_of_nothing;   /* about a step without any gradient */
 } zoff_engine_totals;
@@ -144,6 +144,8 @@ typedef struct zoff_engine_gate {
     zoff_vote *votes; /* by rank */
     size_t *vote_bytes;
     zoff_optimizer_hyper *hyper; /* per group, for the current step */
+    bool stop_asked;             /* on this rank; atomic, because a signal handler or another thread sets it */
+    bool stop_agreed;            /* the votes of a step have said it: all ranks know */
 } zoff_engine_gate;
 
 /* Tables for the order and the rows of buckets. */

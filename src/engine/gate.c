@@ -1,5 +1,5 @@
 /* gate.c: updates wait until all gradients are measured: one norm, one clip factor, and one decision to skip, the same on every
- * rank. */
+ * rank. The votes also carry requests to stop, so that all ranks know of them in the same step. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -125,11 +125,28 @@ static uint64_t digest_terms(zoff_engine *e)
     return zoff_agreement_terms_digest(&e->agreement, &terms);
 }
 
+/* A signal handler may call this in the middle of any other call, so it takes no lock and uses nothing but one atomic. */
+void zoff_engine_request_stop(zoff_engine *e)
+{
+    _Static_assert(__atomic_always_lock_free(sizeof e->gate.stop_asked, 0), "a signal handler must not wait for a lock");
+    if (e)
+        __atomic_store_n(&e->gate.stop_asked, true, __ATOMIC_RELEASE);
+}
+
+/* The request stays set, so a step that is dropped or retried does not lose it. */
+static void agree_on_stop(zoff_engine *e)
+{
+    for (unsigned rank = 0; rank < zoff_comm_size(e->comm); rank++)
+        e->gate.stop_agreed = e->gate.stop_agreed || e->gate.votes[rank].stop_requested;
+    e->run.info.stop_requested = e->gate.stop_agreed;
+}
+
 /* Send this rank's vote to all, and receive theirs. */
 static zoff_status ask(zoff_engine *e)
 {
     const unsigned rank = zoff_comm_rank(e->comm);
     e->transfer.measure.vote.terms = digest_terms(e);
+    e->transfer.measure.vote.stop_requested = __atomic_load_n(&e->gate.stop_asked, __ATOMIC_ACQUIRE);
     e->gate.votes[rank] = e->transfer.measure.vote;
     for (unsigned i = 0; i < zoff_comm_size(e->comm); i++)
         e->gate.vote_bytes[i] = sizeof *e->gate.votes;
@@ -155,6 +172,8 @@ zoff_status zoff_engine_gate_vote(zoff_engine *e)
         zoff_status status = zoff_comm_poll(e->comm, &run->talks.vote);
         if (status == ZOFF_PENDING)
             return status;
+        if (status == ZOFF_OK)
+            agree_on_stop(e);
         if (status == ZOFF_OK)
             status = zoff_agreement_terms_compare(&e->agreement, e->gate.votes);
         if (status == ZOFF_OK)

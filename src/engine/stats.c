@@ -25,6 +25,7 @@ void zoff_engine_stats_add(zoff_engine *e, const zoff_step_info *info)
     t->measure_seconds += info->seconds.measure;
     t->update_seconds += info->seconds.update;
     t->io_wait_seconds += info->seconds.io_wait;
+    t->save_wait_seconds += info->seconds.save_wait;
 }
 
 /* Log conditions of the machine and the environment that affect the speed of a step. */
@@ -177,32 +178,46 @@ void zoff_engine_stats_log_step(const zoff_engine *e, const zoff_step_info *info
         info->seconds.checksum, info->seconds.io_wait);
 }
 
+/* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
+static void print_seconds(const zoff_engine_totals *t, char *dst, size_t dst_bytes)
+{
+    const struct {
+        const char *name;
+        double seconds;
+    } spent[] = {{"seconds", t->seconds},
+                 {"measure_seconds", t->measure_seconds},
+                 {"update_seconds", t->update_seconds},
+                 {"io_wait_seconds", t->io_wait_seconds},
+                 {"check_seconds", t->check_seconds},
+                 {"save_wait_seconds", t->save_wait_seconds}};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof spent / sizeof spent[0] && used < dst_bytes; i++) {
+        const unsigned long long whole = (unsigned long long)spent[i].seconds;
+        used += (size_t)snprintf(dst + used, dst_bytes - used, "%s\"%s\": %llu.%06llu", i ? ", " : "", spent[i].name, whole,
+                                 (unsigned long long)((spent[i].seconds - (double)whole) * 1e6));
+    }
+}
+
 zoff_status zoff_stats_print(const zoff_engine *e, char *dst, size_t dst_bytes, size_t *out_bytes)
 {
     ZOFF_ENTER(e);
     ZOFF_FAIL_IF(!e || (!dst && dst_bytes), ZOFF_ERR_INVALID, "zoff_stats_print: engine and dst must not be NULL");
     const zoff_engine_totals *t = &e->totals;
-    const double spent[] = {t->seconds, t->measure_seconds, t->update_seconds, t->io_wait_seconds, t->check_seconds};
-    enum { SPENT = sizeof spent / sizeof spent[0] };
-    char seconds[SPENT][32];
-    /* Print seconds as integers: the program may have set a locale with a decimal comma, which is invalid in JSON. */
-    for (int i = 0; i < SPENT; i++)
-        snprintf(seconds[i], sizeof seconds[i], "%llu.%06llu", (unsigned long long)spent[i],
-                 (unsigned long long)((spent[i] - (double)(unsigned long long)spent[i]) * 1e6));
-    int length = snprintf(
-        dst, dst_bytes,
-        "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
-        "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
-        "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
-        "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
-        "\"device_read_bytes\": %llu, \"device_write_bytes\": %llu, "
-        "\"seconds\": %s, \"measure_seconds\": %s, \"update_seconds\": %s, \"io_wait_seconds\": %s, "
-        "\"check_seconds\": %s}",
-        (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
-        (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes, (unsigned long long)t->nvme_read_bytes,
-        (unsigned long long)t->nvme_write_bytes, (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
-        (unsigned long long)t->huge_page_bytes, (unsigned long long)t->device_read_bytes,
-        (unsigned long long)t->device_write_bytes, seconds[0], seconds[1], seconds[2], seconds[3], seconds[4]);
+    char seconds[512];
+    print_seconds(t, seconds, sizeof seconds);
+    int length = snprintf(dst, dst_bytes,
+                          "{\"steps\": %llu, \"skipped\": %llu, \"micro_steps\": %llu, "
+                          "\"host_read_bytes\": %llu, \"host_write_bytes\": %llu, "
+                          "\"nvme_read_bytes\": %llu, \"nvme_write_bytes\": %llu, \"nvme_ahead_bytes\": %llu, "
+                          "\"nvme_lifetime_write_bytes\": %llu, \"huge_page_bytes\": %llu, "
+                          "\"device_read_bytes\": %llu, \"device_write_bytes\": %llu, "
+                          "%s}",
+                          (unsigned long long)t->steps, (unsigned long long)t->skipped, (unsigned long long)t->micro_steps,
+                          (unsigned long long)t->host_read_bytes, (unsigned long long)t->host_write_bytes,
+                          (unsigned long long)t->nvme_read_bytes, (unsigned long long)t->nvme_write_bytes,
+                          (unsigned long long)t->nvme_ahead_bytes, (unsigned long long)lifetime_bytes(e),
+                          (unsigned long long)t->huge_page_bytes, (unsigned long long)t->device_read_bytes,
+                          (unsigned long long)t->device_write_bytes, seconds);
     if (out_bytes)
         *out_bytes = length > 0 ? (size_t)length : 0;
     return ZOFF_OK;

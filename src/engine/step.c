@@ -75,6 +75,7 @@ static zoff_status prepare(zoff_engine *e, const zoff_step_args *args)
     run.info = (zoff_step_info){.micro_step = e->transfer.batch.micro + 1,
                                 .micro_steps = micro_steps,
                                 .t = run.t,
+                                .stop_requested = e->gate.stop_agreed,
                                 .numbers = {.lr = e->model.group_count ? e->gate.hyper[0].lr : 0,
                                             .clip_factor = 1,
                                             .loss_scale = e->model.scaler.scale,

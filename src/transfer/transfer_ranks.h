@@ -20,7 +20,8 @@ typedef struct zoff_vote {
     bool poisoned;      /* a block is not finite; the fields below name the first one */
     /* The rank that contributed it is known; otherwise only the sum of several ranks is known to be not finite. */
     bool rank_is_known;
-    uint32_t rank; /* that rank, or the rank that votes */
+    bool stop_requested; /* of this rank: zoff_engine_request_stop() */
+    uint32_t rank;       /* that rank, or the rank that votes */
     zoff_param param;
     size_t slice, first;
     uint64_t terms; /* checksum of the inputs of its update: see terms.c */

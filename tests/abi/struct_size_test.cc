@@ -37,7 +37,7 @@ TEST(struct_size, pinned_on_64_bit)
     SIZE_OF(zoff_engine_opts, 88, progress_thread);
     SIZE_OF(zoff_param_desc, 112, slice_name);
     SIZE_OF(zoff_step_args, 64, flags);
-    SIZE_OF(zoff_step_info, 360, culprit);
+    SIZE_OF(zoff_step_info, 368, stop_requested);
     SIZE_OF(zoff_loss_scaler, 40, hysteresis);
     SIZE_OF(zoff_plan_info, 168, memory_free_bytes);
 }
