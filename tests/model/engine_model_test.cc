@@ -74,7 +74,7 @@ class sequence
 
     void call()
     {
-        switch (random() % 17) {
+        switch (random() % 18) {
         case 0:
         case 1:
             return add();
@@ -105,6 +105,8 @@ class sequence
             return fetch();
         case 15:
             return release();
+        case 16:
+            return random() % 8 ? set_group() : request_stop();
         default:
             return set_group();
         }
@@ -204,6 +206,14 @@ class sequence
             finish(info);
     }
 
+    // Legal in each phase; the next update says it.
+    void request_stop()
+    {
+        history += "stop ";
+        zoff_engine_request_stop(e.get());
+        stop_asked = true;
+    }
+
     void poison()
     {
         size_t i = random() % t.tensors.size();
@@ -223,6 +233,8 @@ class sequence
             r.assign(r.size(), false);
         EXPECT_EQ(++micro, info.micro_step);
         EXPECT_EQ(micro < accumulation, info.accumulated);
+        stop_told = stop_told || (stop_asked && micro == accumulation);
+        EXPECT_EQ(stop_told, info.stop_requested);
         if (micro < accumulation)
             return;
         micro = 0;
@@ -460,6 +472,7 @@ class sequence
     enum phase phase = BUILDING;
     size_t added = 0;
     unsigned accumulation = 1, micro = 0;
+    bool stop_asked = false, stop_told = false;
     bool handed_over = false; // a gradient of the next micro-step was handed over
     double clip = 0;
     int64_t updates = 0;
