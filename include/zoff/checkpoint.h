@@ -50,6 +50,7 @@ typedef struct zoff_checkpoint_opts {
     unsigned keep;       /**< save: complete checkpoints that stay in the folder, the new one included; 0: all */
     uint64_t memory;     /**< begin: DRAM in bytes for states that are copied before a step changes them. Beyond it updates
                               wait for the disk. 0: 64 MiB; at least one chunk of states */
+    bool skip_frozen;    /**< save: leave frozen weights out; a load leaves them as they are */
     bool refuse_if_busy; /**< save and begin: return ERR_STATE while an earlier save of this engine is under way. false: wait
                               until it has ended */
     const char *allow;   /**< load: names that may be missing or extra, as patterns separated by spaces, "*" for any text */
@@ -63,7 +64,8 @@ typedef struct zoff_checkpoint_opts {
  *  checkpoints before this one are as they were, and training can go on */
 ZOFF_API zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts);
 
-/** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step overwrites it.
+/** Begin to save the states of the last step, while further steps run. The engine saves or copies a state before a step
+ * overwrites it.
  *
  *  Until the save has ended, do not change frozen weights, nor weights in fp32 other than by steps. Calls that change states
  *  outside of a step wait until all states are saved. Destroying the engine gives the save up.

@@ -21,4 +21,7 @@ void zoff_aio_queue_limit(zoff_aio *q, double seconds);
  * because the kernel may still access the memory and the file. Do not reuse either in the life of the process. */
 bool zoff_aio_queue_close(zoff_aio *q);
 
+/* Descriptor of the queue's file, for reading it beside the queue. It has O_DIRECT if the queue uses it. */
+int zoff_aio_queue_fd(const zoff_aio *q);
+
 #endif

@@ -403,3 +403,8 @@ zoff_status zoff_aio_get_info(const zoff_aio *q, zoff_aio_info *out)
     zoff_base_structs_write(&info, sizeof info, out);
     return ZOFF_OK;
 }
+
+int zoff_aio_queue_fd(const zoff_aio *q)
+{
+    return q->file.fd;
+}

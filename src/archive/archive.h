@@ -86,6 +86,11 @@ zoff_status zoff_archive_choose(const char *folder, const char *label, char **ou
 uint64_t zoff_archive_choose_sequence(const char *folder, const char *label);
 /* Remove files in a checkpoint that belong to another save of the label. */
 void zoff_archive_choose_sweep(const char *folder, const char *label, const char *id);
+/* Remove the files of a save that did not become complete. */
+void zoff_archive_choose_remove(const char *folder, const char *label, const char *id);
+/* Read the manifest in the folder of a checkpoint. `out_text` may be NULL; otherwise it is the caller's to free. */
+zoff_status zoff_archive_choose_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
+                                     size_t *out_bytes);
 /* After a manifest was written: if the checkpoint is complete, point `latest` at it, and remove old ones beyond `keep` (0: keep
  * all). Files in the checkpoint's folder that belong to an earlier save of the label are removed.  @blocks for the disk */
 zoff_status zoff_archive_choose_publish(const char *folder, const char *name, const zoff_archive_manifest *m, unsigned keep);

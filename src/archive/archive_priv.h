@@ -15,10 +15,6 @@
 const char *zoff_archive_manifest_kind(unsigned kind);
 const char *zoff_archive_manifest_dtype(zoff_dtype dtype);
 
-/* choose.c: read the manifest of a checkpoint. `out_text` may be NULL; otherwise it is the caller's to free. */
-zoff_status zoff_archive_choose_read(const char *folder, const char *label, zoff_archive_manifest *out, char **out_text,
-                                     size_t *out_bytes);
-
 /* folder.c: read all of these bytes.  @return ERR_IO; ERR_CORRUPT where the file ends before */
 zoff_status zoff_archive_folder_pread(int fd, const char *path, uint64_t offset, void *dst, size_t bytes);
 

@@ -311,6 +311,13 @@ void zoff_archive_choose_sweep(const char *folder, const char *label, const char
     remove_files(folder, pattern, except);
 }
 
+void zoff_archive_choose_remove(const char *folder, const char *label, const char *id)
+{
+    char pattern[512];
+    snprintf(pattern, sizeof pattern, "%s%s%s.rank-*.states", label, *label ? "." : "", id);
+    remove_files(folder, pattern, NULL);
+}
+
 /* The manifests go first: a checkpoint whose removal is interrupted does not count. */
 static void remove_checkpoint(const char *folder, const char *name)
 {

@@ -139,7 +139,9 @@ static zoff_status put_all(writing *w, const zoff_archive_manifest *m)
                         "  \"label\": \"%s\",\n  \"engines\": %u,\n  \"sequence\": %" PRIu64 ",\n  \"step\": %" PRId64 ",\n",
                         ZOFF_ARCHIVE_VERSION, m->id, m->label, m->engines, m->sequence, m->t));
     ZOFF_TRY(put_scaler(w, m));
-    ZOFF_TRY(put_format(w, "  \"about\": %s,\n  \"params\": [\n", m->about ? m->about : "{}"));
+    ZOFF_TRY(put_text(w, "  \"about\": "));
+    ZOFF_TRY(put_text(w, m->about ? m->about : "{}"));
+    ZOFF_TRY(put_text(w, ",\n  \"params\": [\n"));
     for (size_t i = 0; i < m->param_count; i++) {
         ZOFF_TRY(put_param(w, m, &m->params[i]));
         ZOFF_TRY(put_text(w, i + 1 < m->param_count ? ",\n" : "\n"));

@@ -2,9 +2,11 @@
  * the queue and sets their checksums in the table. */
 #include "archive.h"
 
+#include "aio.h"
 #include "archive_priv.h"
 #include "bits.h"
 #include "digest.h"
+#include "log.h"
 #include "try.h"
 #include "words.h"
 
@@ -155,7 +157,8 @@ zoff_status zoff_archive_part_finish(zoff_archive_part *p, zoff_archive_file *ou
 
 void zoff_archive_part_close(zoff_archive_part *p)
 {
-    zoff_aio_close(p->aio);
+    if (!zoff_aio_queue_close(p->aio))
+        ZOFF_WARN("'%s' stays open: the disk does not finish its writes", p->path);
     if (p->fd >= 0) {
         if (!p->keeps)
             (void)unlink(p->path);

@@ -85,7 +85,10 @@ void zoff_comm_names_visit(const zoff_comm *comm, const zoff_comm_visit *visit, 
                                                           "zoff_params_pull()",
                                                           "zoff_grads_drop()",
                                                           "zoff_step_count_set()",
-                                                          "zoff_state_flush()"};
+                                                          "zoff_state_flush()",
+                                                          "zoff_checkpoint_save() or zoff_checkpoint_begin()",
+                                                          "zoff_checkpoint_poll() or zoff_checkpoint_wait()",
+                                                          "zoff_checkpoint_load()"};
     const uint32_t bare = visit->call & 0xff;
     const char *call = visit->call & ZOFF_COMM_IN_STEP    ? "zoff_step()"
                        : visit->call & ZOFF_COMM_IN_RETRY ? "zoff_step_retry()"

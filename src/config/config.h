@@ -117,6 +117,9 @@ zoff_status zoff_config_agree_list(const zoff_config *config, char **out, size_t
  * `warns`, one warning lists them with the values used instead.  @return ERR_INVALID if such a key has no default */
 zoff_status zoff_config_autos_check(const zoff_config *config, bool warns);
 
+/* The effective values of a resolved configuration as a JSON object, for checkpoints. @owns out: zoff_base_mem_free() */
+zoff_status zoff_config_dump_json(const zoff_config *config, char **out);
+
 /* Write the optimizer, lr, schedule and clipping of a resolved configuration, each with its source, for the start of a log. */
 void zoff_config_training_words(const zoff_config *config, char *dst, size_t dst_bytes);
 

@@ -17,14 +17,21 @@ static bool is_shown(const zoff_config *config, const zoff_config_key *row, size
     return acts || config->effective[i].source;
 }
 
-static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row, const zoff_config_cell *cell)
+/* @owns out: zoff_base_mem_free() */
+static zoff_status print_value(const zoff_config_key *row, const zoff_config_cell *cell, char **out)
 {
     size_t bytes = 256;
-    char *value;
     for (size_t i = 0; cell->texts && i < cell->count; i++)
         bytes += 6 * strlen(cell->texts[i]) + 8; /* escapes, quotes and comma */
-    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", &value));
-    zoff_config_value_print(row, cell, value, bytes);
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "a value as text", out));
+    zoff_config_value_print(row, cell, *out, bytes);
+    return ZOFF_OK;
+}
+
+static zoff_status add_value(zoff_config_sink *sink, const zoff_config_key *row, const zoff_config_cell *cell)
+{
+    char *value;
+    ZOFF_TRY(print_value(row, cell, &value));
     int pad = 72 - (int)strlen(row->path) - (int)strlen(value);
     zoff_config_sink_add(sink, "%s = %s%*s # %s\n", row->path, value, pad > 0 ? pad : 1, "", zoff_config_cells_source(cell));
     zoff_base_mem_free(value);
@@ -52,4 +59,42 @@ zoff_status zoff_config_dump(const zoff_config *config, char *dst, size_t dst_by
     }
     *out_bytes = sink.used;
     return ZOFF_OK;
+}
+
+/* ---- as JSON ---- */
+
+/* Keys with their values as one object. `dst` NULL: only count the bytes. */
+static zoff_status print_json(const zoff_config *config, char *dst, size_t dst_bytes, size_t *out_bytes)
+{
+    size_t count, keys = 0;
+    const zoff_config_key *table = zoff_config_schema_table(&count);
+    zoff_config_sink sink = {dst, dst_bytes, 0};
+    zoff_config_sink_add(&sink, "{");
+    for (size_t i = 0; i < count; i++) {
+        char *value;
+        if (!is_shown(config, &table[i], i))
+            continue;
+        ZOFF_TRY(print_value(&table[i], &config->effective[i], &value));
+        const bool is_word = strcmp(value, "auto") == 0; /* everything else is printed as JSON has it */
+        zoff_config_sink_add(&sink, "%s\"%s\": %s%s%s", keys++ ? ", " : "", table[i].path, is_word ? "\"" : "", value,
+                             is_word ? "\"" : "");
+        zoff_base_mem_free(value);
+    }
+    zoff_config_sink_add(&sink, "}");
+    *out_bytes = sink.used;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_config_dump_json(const zoff_config *config, char **out)
+{
+    size_t bytes = 0;
+    char *text;
+    ZOFF_TRY(print_json(config, NULL, 0, &bytes));
+    ZOFF_TRY(zoff_base_mem_alloc(bytes + 1, 1, "the configuration as text", &text));
+    const zoff_status status = print_json(config, text, bytes + 1, &bytes);
+    if (status == ZOFF_OK)
+        *out = text;
+    else
+        zoff_base_mem_free(text);
+    return status;
 }

@@ -335,6 +335,8 @@ void zoff_engine_destroy(zoff_engine *e)
     if (!e)
         return;
     zoff_engine_progress_thread_stop(e);
+    if (e->io.guard)
+        e->io.guard->gone(e->io.guard->ctx);
     zoff_engine_state_range_end(e);
     deallocate(e);
     zoff_agreement_identity_leave(&e->agreement);

@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "team.h"
 #include "transfer.h"
+#include "view.h"
 #include "words.h"
 #include "zero.h"
 #include "zoff_model.h"
@@ -31,7 +32,8 @@ typedef enum zoff_phase {
     ZOFF_PHASE_BUILDING, /* parameters may be added */
     ZOFF_PHASE_IDLE,     /* sealed, between steps */
     ZOFF_PHASE_OPEN,     /* zoff_step_begin() was called */
-    ZOFF_PHASE_FAILED    /* zoff_step_wait() failed: retry, drop, or destroy */
+    ZOFF_PHASE_FAILED,   /* zoff_step_wait() failed: retry, drop, or destroy */
+    ZOFF_PHASE_UNLOADED  /* a load has failed half way: load or destroy */
 } zoff_phase;
 
 /* One stage of a bucket: see rows.c. `run` returns OK when the bucket can go on to the next row, PENDING to be called again, or
@@ -75,6 +77,7 @@ typedef struct zoff_step_run {
     uint64_t expected; /* elements that must be updated, counted from the list of parameters */
     size_t first;      /* all buckets before this position of the walk are finished */
     bool undone;       /* it is being undone and can no longer be retried */
+    double save_wait_seconds;
     zoff_gate gate;
     zoff_step_talks talks;
     zoff_store_stats before;
@@ -110,6 +113,7 @@ typedef struct zoff_settings {
     char *agreed_keys; /* with several ranks: the keys that they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
     char *training_words; /* optimizer, lr, schedule, clipping and tier, each with its source */
+    char *configuration;  /* the effective configuration as a JSON object, for checkpoints */
     char *half_source;    /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* the key that set it, for messages */
@@ -161,6 +165,7 @@ typedef struct zoff_engine_io {
     zoff_poller states, weights;
     zoff_store_stats counted; /* of the weights, counted in the steps so far */
     bool commits_together;    /* states persist, and several ranks record the same step */
+    zoff_guard *guard;        /* a save that is told before states change; NULL: none */
 } zoff_engine_io;
 
 /* Calls that read or write ranges of states. */
@@ -202,16 +207,7 @@ void zoff_engine_progress_thread_start(zoff_engine *e, zoff_status (*progress)(z
 void zoff_engine_progress_thread_stop(zoff_engine *e);
 /* How many threads to use: one while the progress thread works, because the program's threads are busy. */
 unsigned zoff_engine_progress_thread_threads(const zoff_engine *e);
-zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e);
-void zoff_engine_progress_thread_leave(zoff_engine **entered);
-/* Whether this process is a fork of the one that made the engine. It must not use the engine's files. */
-bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
-/* The first statement of a public call: locks the engine until the call returns. */
-#define ZOFF_ENTER(e)                                                                                                          \
-    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_progress_thread_leave), unused)) =                                \
-        zoff_engine_progress_thread_enter(e);                                                                                  \
-    ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
-                 "%s: a child of fork() cannot use the files of its parent's engine; it may only destroy its copy", __func__)
+/* enter, leave, is_child, and ZOFF_ENTER: see view.h */
 
 /* rooms.c: connects other rooms to the fields of the engine that they borrow */
 void zoff_engine_rooms_connect(zoff_engine *e); /* call when an engine is created */
@@ -226,10 +222,6 @@ const char *zoff_engine_phase_words(const zoff_engine *e); /* describes the phas
 /* ERR_STATE unless the engine is in this phase. `call` names the public function. A NULL engine is ERR_INVALID. */
 zoff_status zoff_engine_phase_check(const zoff_engine *e, zoff_phase wanted, const char *call);
 zoff_status zoff_engine_phase_check_idle(const zoff_engine *e, const char *call);
-/* The same, and additionally no update may be half done. See phase.c for the calls that need this. */
-zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
-/* ERR_STATE while the engine-owned weights differ from the states. */
-zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
 
 /* budget.c: the plan, and whether it fits into memory. With the NVMe tier: how many chunks stay in DRAM. */
 size_t zoff_engine_budget_states(const zoff_engine *e, const zoff_plan *plan);
@@ -253,7 +245,6 @@ zoff_status zoff_engine_stores_open(zoff_engine *e, zoff_fill *states, zoff_fill
 void zoff_engine_stores_close(zoff_engine *e);
 /* Return a stored error of background I/O on states or weights, once. */
 zoff_status zoff_engine_stores_take_fault(zoff_engine *e);
-zoff_status zoff_engine_stores_drain(zoff_engine *e);
 zoff_status zoff_engine_stores_retry(zoff_engine *e);
 zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t);
 void zoff_engine_stores_forget(zoff_engine *e);
@@ -287,6 +278,7 @@ typedef struct zoff_pass {
     unsigned streams;                     /* only these streams of the states, bit k for stream k; 0: all */
     bool keeps;                           /* chunks stay in their slots for the next pass; writes are delayed */
     bool makes_weights;                   /* weights are computed from masters, so old weights are not read if all have one */
+    bool claims;                          /* all states of the chunk are overwritten, so the old ones are not read */
 } zoff_pass;
 
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass);
@@ -299,8 +291,6 @@ zoff_status zoff_engine_states_end_pass(zoff_engine *e, const zoff_pass *pass, z
 /* Write and commit ranges, as part of a call of the program (a zoff_comm_visit_call). If states persist, every rank calls it,
  * and an error on one is an error on all.  @blocks yes */
 zoff_status zoff_engine_state_range_record(zoff_engine *e, unsigned call);
-/* The same, if ranges were written. */
-zoff_status zoff_engine_state_range_commit(zoff_engine *e);
 /* Call before a step, and before anything else that is not a range: commits the ranges, and prefetches for the next step
  * again. */
 zoff_status zoff_engine_state_range_close(zoff_engine *e);

@@ -91,6 +91,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(copy_training_words(s, config, opts));
+    ZOFF_TRY(zoff_config_dump_json(config, &s->configuration));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
         ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));
@@ -145,5 +146,6 @@ void zoff_engine_options_free(zoff_engine *e)
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->half_source);
     zoff_base_mem_free(s->training_words);
+    zoff_base_mem_free(s->configuration);
     zoff_base_mem_free(s->agreed_keys);
 }

@@ -5,8 +5,11 @@
 
 const char *zoff_engine_phase_words(const zoff_engine *e)
 {
-    static const char *const WORDS[] = {"the engine is not sealed yet", "no step is open", "a step is open; wait for it",
-                                        "a step has failed; retry it, drop it, or destroy the engine"};
+    static const char *const WORDS[] = {
+        "the engine is not sealed yet", "no step is open", "a step is open; wait for it",
+        "a step has failed; retry it, drop it, or destroy the engine",
+        "zoff_checkpoint_load() has failed and left no states; load a checkpoint, or destroy the "
+        "engine"};
     return WORDS[e->life.phase];
 }
 
@@ -40,6 +43,11 @@ zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call
         "or discard them with zoff_grads_drop()",
         call);
     return ZOFF_OK;
+}
+
+zoff_status zoff_engine_phase_check_load(const zoff_engine *e, const char *call)
+{
+    return e && e->life.phase == ZOFF_PHASE_UNLOADED ? ZOFF_OK : zoff_engine_phase_check_whole(e, call);
 }
 
 zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call)

@@ -69,3 +69,22 @@ void zoff_engine_rooms_attach(zoff_engine *e)
     e->lending.comm = e->transfer.comm = e->agreement.comm = e->comm;
     e->transfer.accel = e->accel;
 }
+
+zoff_engine_view zoff_engine_rooms_view(zoff_engine *e)
+{
+    return (zoff_engine_view){.model = &e->model,
+                              .plan = &e->plan,
+                              .values = &e->settings.values,
+                              .agreement = &e->agreement,
+                              .transfer = &e->transfer,
+                              .lending = &e->lending,
+                              .store = e->store,
+                              .comm = e->comm,
+                              .progress = &e->progress,
+                              .guard = &e->io.guard,
+                              .save_wait_seconds = &e->run.save_wait_seconds,
+                              .configuration = e->settings.configuration,
+                              .t = e->t,
+                              .threads = e->settings.threads,
+                              .tier = e->settings.tier};
+}

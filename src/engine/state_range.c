@@ -271,6 +271,8 @@ static zoff_status move_stretch(zoff_engine *e, const state_range *w, const zoff
 static zoff_status move(zoff_engine *e, const state_range *w)
 {
     const zoff_pass pass = pass_of(e, w);
+    if (w->write && e->io.guard)
+        e->io.guard->before_all(e->io.guard->ctx);
     if (pass.states || pass.weights) {
         e->ranges.last = true;
         e->ranges.unsaved = e->ranges.unsaved || w->write;

@@ -199,7 +199,7 @@ static zoff_status host_end_fill(zoff_engine *e, size_t chunk)
 
 static zoff_status host_borrow(zoff_engine *e, const zoff_pass *pass, size_t chunk, char **out)
 {
-    return bring(e, e->store, chunk, streams_of(pass), out);
+    return bring(e, e->store, chunk, pass->claims ? 0 : streams_of(pass), out);
 }
 
 static zoff_status host_give_back(zoff_engine *e, const zoff_pass *pass, size_t chunk, const char *base)
@@ -279,6 +279,8 @@ zoff_status zoff_engine_states_give_back(zoff_engine *e, const zoff_pass *pass, 
 /* A pass uses all slots: chunks prefetched for the next step are dropped, and read again afterwards. */
 zoff_status zoff_engine_states_begin_pass(zoff_engine *e, const zoff_pass *pass)
 {
+    if (e->io.guard && (pass->changes_states || pass->changes_weights))
+        e->io.guard->before_all(e->io.guard->ctx);
     if (pass->changes_weights)
         ZOFF_TRY(zoff_lending_param_gather_finish(&e->lending));
     if (pass->changes_weights)
@@ -362,6 +364,92 @@ static zoff_status cast_all(zoff_engine *e, bool to_master)
 zoff_status zoff_engine_states_push(zoff_engine *e)
 {
     return cast_all(e, false);
+}
+
+/* ---- a checkpoint reads and replaces states ---- */
+
+zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
+                                     zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx)
+{
+    zoff_chunk_memory memory;
+    zoff_saved_error saved;
+    const zoff_pass pass = {.states = true, .weights = weights && e->lending.store};
+    if (pass.weights)
+        zoff_lending_held_let_go(&e->lending);
+    ZOFF_TRY(zoff_engine_states_borrow(e, &pass, chunk, &memory));
+    const zoff_status status = visit(ctx, chunk, memory);
+    zoff_base_status_save(&saved);
+    (void)zoff_engine_states_give_back(e, &pass, chunk, memory); /* unchanged: nothing can fail */
+    zoff_base_status_restore(&saved);
+    return status;
+}
+
+/* Fill one chunk, and compute its weights. After an error the chunk is given back unchanged, where it is in a file. */
+static zoff_status load_one(zoff_engine *e, const zoff_states_load *load, size_t chunk)
+{
+    zoff_chunk_memory memory;
+    zoff_saved_error saved;
+    zoff_pass pass = {
+        .states = true, .weights = e->lending.store != NULL, .makes_weights = true, .claims = load->is_whole(load->ctx, chunk)};
+    ZOFF_TRY(e->transfer.route.link->lend(&e->transfer, chunk, false));
+    zoff_status status = zoff_engine_states_borrow(e, &pass, chunk, &memory);
+    if (status < 0) {
+        zoff_transfer_staging_release(&e->transfer, chunk);
+        return status;
+    }
+    status = load->fill(load->ctx, chunk, memory);
+    if (status == ZOFF_OK) {
+        cast_chunk(e, chunk, memory, false);
+        status = zoff_transfer_device_upload(&e->transfer, chunk, true);
+    }
+    zoff_transfer_staging_release(&e->transfer, chunk);
+    pass.changes_states = status == ZOFF_OK;
+    pass.changes_weights = status == ZOFF_OK && pass.weights;
+    if (status == ZOFF_OK)
+        return zoff_engine_states_give_back(e, &pass, chunk, memory);
+    zoff_base_status_save(&saved);
+    (void)zoff_engine_states_give_back(e, &pass, chunk, memory);
+    zoff_base_status_restore(&saved);
+    return status;
+}
+
+/* After each part all ranks know whether all have succeeded. */
+static zoff_status load_all(zoff_engine *e, const zoff_states_load *load)
+{
+    const zoff_pass pass = {.states = true,
+                            .weights = e->lending.store != NULL,
+                            .changes_states = true,
+                            .changes_weights = e->lending.store != NULL};
+    zoff_status status = zoff_engine_states_begin_pass(e, &pass);
+    for (size_t chunk = 0; status == ZOFF_OK && chunk < e->plan.chunk_count; chunk++)
+        status = load_one(e, load, chunk);
+    status = zoff_agreement_consensus_success(&e->agreement, settle(e, status));
+    if (status == ZOFF_OK)
+        status = zoff_transfer_all_gather_all(&e->transfer);
+    e->t = load->t;
+    return zoff_engine_states_end_pass(e, &pass, status);
+}
+
+zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load)
+{
+    zoff_saved_error saved;
+    const int64_t before = e->t;
+    const zoff_status status = load_all(e, load);
+    if (status == ZOFF_OK) {
+        e->life.phase = ZOFF_PHASE_IDLE;
+        e->life.awaits_weights = false;
+        return ZOFF_OK;
+    }
+    zoff_base_status_save(&saved);
+    e->t = before;
+    e->life.awaits_weights = true;
+    if (e->life.phase == ZOFF_PHASE_IDLE && zoff_offload_store_can_rollback(e->store) &&
+        zoff_offload_store_rollback(e->store) == ZOFF_OK && zoff_engine_states_push(e) == ZOFF_OK)
+        e->life.awaits_weights = false;
+    else
+        e->life.phase = ZOFF_PHASE_UNLOADED;
+    zoff_base_status_restore(&saved);
+    return status;
 }
 
 zoff_status zoff_params_pull(zoff_engine *e)

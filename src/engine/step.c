@@ -143,6 +143,7 @@ static void complete_info(zoff_engine *e)
     info->seconds.io_wait = now.wait_seconds - e->run.before.wait_seconds;
     info->seconds.checksum = now.check_seconds - e->run.before.check_seconds;
     info->seconds.total = zoff_base_clock_seconds() - e->run.began;
+    info->seconds.save_wait = e->run.save_wait_seconds;
     zoff_transfer_ranks_count(&e->transfer, info);
     info->bytes.device_read = e->transfer.device.read_bytes;
     info->bytes.device_written = e->transfer.device.write_bytes;
@@ -311,6 +312,8 @@ zoff_status zoff_step(zoff_engine *e, const zoff_step_args *args, zoff_step_info
 static zoff_status undo(zoff_engine *e)
 {
     e->run.undone = true;
+    if (e->io.guard)
+        e->io.guard->before_all(e->io.guard->ctx);
     ZOFF_TRY(zoff_offload_store_rollback(e->store));
     e->life.awaits_weights = true;
     ZOFF_TRY(zoff_engine_states_push(e));

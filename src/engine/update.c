@@ -78,6 +78,14 @@ static void run_tile(tiling *t)
     t->elements = 0;
 }
 
+/* Let a save keep the old values of a part of a piece. */
+static void guard(const tiling *t, const zoff_plan_piece *piece, size_t first, size_t count)
+{
+    const zoff_guard *g = t->engine->io.guard;
+    if (g)
+        g->before(g->ctx, (zoff_chunk_memory){t->run->states.base, t->run->weights.base}, piece, first, count);
+}
+
 /* Add a piece to as many tiles as it needs. A piece without a gradient is unchanged, and so its data is final at once. */
 static void add_piece(tiling *t, const zoff_plan_piece *piece)
 {
@@ -93,8 +101,10 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
         size_t count = zoff_base_bits_min(piece->count - at, TILE - t->elements);
         if (at + count < piece->count)
             count -= count % ZOFF_NORM_BLOCK;
-        if (takes_part && count)
+        if (takes_part && count) {
+            guard(t, piece, at, count);
             e->transfer.scratch.adam_pieces[t->used++] = part_of(&a, at, count);
+        }
         at += count;
         t->elements += count;
         for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++) {
@@ -110,8 +120,9 @@ static void add_piece(tiling *t, const zoff_plan_piece *piece)
 static void choose_streams(tiling *t, const zoff_plan_piece *pieces)
 {
     const zoff_engine *e = t->engine;
+    const bool wants = t->chunk->bytes && zoff_offload_store_wants_settle(e->store);
     for (int stream = 0; stream < ZOFF_STREAM_COUNT; stream++)
-        t->settles[stream] = t->chunk->lengths[stream] != 0;
+        t->settles[stream] = wants && t->chunk->lengths[stream] != 0;
     for (size_t i = 0; i < t->chunk->piece_count; i++) {
         const zoff_model_param *p = &e->model.params[pieces[i].param];
         if (!p->frozen && !zoff_model_params_has_master(&e->model, p))
@@ -144,7 +155,7 @@ zoff_status zoff_engine_update_run(void *ctx, zoff_bucket_run *run)
         return ZOFF_OK;
     zoff_engine_stores_stats(e, &before);
     double from = zoff_base_clock_seconds();
-    if (chunk->bytes && zoff_offload_store_wants_settle(e->store)) {
+    if ((chunk->bytes && zoff_offload_store_wants_settle(e->store)) || e->io.guard) {
         tiling t = {.engine = e, .run = run, .chunk = chunk};
         choose_streams(&t, pieces);
         for (size_t i = 0; i < chunk->piece_count; i++)

@@ -6,7 +6,8 @@
 
 typedef struct host_store {
     zoff_store store;
-    size_t *offsets; /* bytes, of each chunk in the mapping */
+    size_t *offsets;          /* bytes, of each chunk in the mapping */
+    zoff_store_chunk *chunks; /* with all ends */
 } host_store;
 
 static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
@@ -17,8 +18,11 @@ static zoff_status host_open(const zoff_store_opts *opts, zoff_store **out)
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *h, "the host tier", &h));
     h->store.ops = &zoff_offload_host_ops;
     ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->offsets, "the host tier's table", &h->offsets));
+    ZOFF_TRY_OR(free_store, zoff_base_mem_alloc(opts->chunk_count, sizeof *h->chunks, "the host tier's table", &h->chunks));
     for (size_t i = 0; i < opts->chunk_count; i++) {
         h->offsets[i] = total;
+        h->chunks[i] = opts->chunks[i];
+        zoff_offload_store_complete_ends(&h->chunks[i]);
         total += opts->chunks[i].bytes;
     }
     /* Pages belong to the node of the thread that touches them first. fill() touches them with the shares of the update. */
@@ -38,6 +42,7 @@ static void host_close(zoff_store *store)
     host_store *h = (host_store *)store;
     zoff_base_map_free(&h->store.map);
     zoff_base_mem_free(h->offsets);
+    zoff_base_mem_free(h->chunks);
     zoff_base_mem_free(h);
 }
 
@@ -112,6 +117,18 @@ static bool host_resident(const zoff_store *store, size_t chunk)
     return true;
 }
 
+static zoff_status host_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
+{
+    const host_store *h = (const host_store *)store;
+    const size_t begin = array ? h->chunks[chunk].ends[array - 1] : 0, end = h->chunks[chunk].ends[array];
+    *out = (zoff_store_source){.memory = (const char *)h->store.map.base + h->offsets[chunk] + begin,
+                               .fd = -1,
+                               .begin = begin,
+                               .bytes = end - begin,
+                               .written = end - begin};
+    return ZOFF_OK;
+}
+
 const zoff_store_ops zoff_offload_host_ops = {
     .open = host_open,
     .close = host_close,
@@ -129,4 +146,5 @@ const zoff_store_ops zoff_offload_host_ops = {
     .busy = host_busy,
     .commits = {.settled = host_settled, .commit = host_commit, .rollback = host_idle, .retry = host_idle},
     .forget = host_forget,
-    .resident = host_resident};
+    .resident = host_resident,
+    .source = host_source};

@@ -175,6 +175,23 @@ zoff_status zoff_offload_store_rollback(zoff_store *store);
 /* Drop all chunks that were read ahead, with their errors.  @blocks until reads in flight are done */
 void zoff_offload_store_forget(zoff_store *store);
 
+/* Where the current content of an array is, for a reader that does not borrow it, also in another thread. */
+typedef struct zoff_store_source {
+    const char *memory; /* in DRAM; NULL: in a file */
+    int fd;             /* the file; reads need the alignment of O_DIRECT: 4 KiB */
+    uint64_t offset;    /* of the array in the file, a multiple of 4 KiB */
+    size_t begin, bytes; /* of the array in its chunk */
+    size_t written;      /* bytes of the array that the file has; those behind it are zero */
+    bool has_checksum;
+    uint64_t checksum; /* zoff_digest_blocks_whole() of the array */
+    bool stays;        /* the first flush of the chunk from now on leaves this content in its place (persist) */
+} zoff_store_source;
+
+/* Find the source of an array that is not empty. Call drain first. The content changes with the next flush or keep of the
+ * chunk.
+ * @return ERR_STATE: a slot has newer bytes than the file, because a write has failed */
+zoff_status zoff_offload_store_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
+
 /* Whether a chunk is always in DRAM: borrowing it takes no slot. */
 bool zoff_offload_store_resident(const zoff_store *store, size_t chunk);
 

@@ -3,6 +3,15 @@
 
 #include "try.h"
 
+/* If the store's user defines no arrays, a chunk is one array. */
+void zoff_offload_store_complete_ends(zoff_store_chunk *chunk)
+{
+    if (chunk->ends[ZOFF_STORE_ARRAYS - 1])
+        return;
+    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+        chunk->ends[array] = chunk->bytes;
+}
+
 zoff_status zoff_offload_store_open(const zoff_store_opts *opts, zoff_store **out)
 {
     const zoff_store_ops *ops = opts->tier == ZOFF_TIER_NVME ? &zoff_offload_swap_ops : &zoff_offload_host_ops;
@@ -156,4 +165,9 @@ void zoff_offload_store_stats(const zoff_store *store, zoff_store_stats *out)
 uint64_t zoff_offload_store_huge_bytes(const zoff_store *store)
 {
     return zoff_base_map_huge_bytes(&store->map);
+}
+
+zoff_status zoff_offload_store_source(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out)
+{
+    return store->ops->source(store, chunk, array, out);
 }

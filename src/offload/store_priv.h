@@ -33,6 +33,7 @@ typedef struct zoff_store_ops {
     zoff_store_commits commits;
     void (*forget)(zoff_store *store);
     bool (*resident)(const zoff_store *store, size_t chunk);
+    zoff_status (*source)(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
 } zoff_store_ops;
 
 /* The first member of each tier's own struct. */
@@ -45,6 +46,9 @@ struct zoff_store {
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
     zoff_map map;     /* all chunks; or the slots and the residents */
 };
+
+/* store.c: set the ends of the arrays of a chunk that has none: it is one array. */
+void zoff_offload_store_complete_ends(zoff_store_chunk *chunk);
 
 extern const zoff_store_ops zoff_offload_host_ops;
 extern const zoff_store_ops zoff_offload_swap_ops;

@@ -51,4 +51,5 @@ const zoff_store_ops zoff_offload_swap_ops = {.open = zoff_offload_swap_life_ope
                                                           .rollback = zoff_offload_swap_keep_rollback,
                                                           .retry = swap_retry},
                                               .forget = zoff_offload_swap_lend_forget,
-                                              .resident = zoff_offload_swap_lend_resident};
+                                              .resident = zoff_offload_swap_lend_resident,
+                                              .source = zoff_offload_swap_source_find};

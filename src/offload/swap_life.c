@@ -112,15 +112,6 @@ static zoff_status map_memory(zoff_swap_store *s)
     return ZOFF_OK;
 }
 
-/* If the store's user defines no arrays, a chunk is one array. */
-static void complete_ends(zoff_store_chunk *chunk)
-{
-    if (chunk->ends[ZOFF_STORE_ARRAYS - 1])
-        return;
-    for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
-        chunk->ends[array] = chunk->bytes;
-}
-
 static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     s->chunk_count = opts->chunk_count;
@@ -133,7 +124,7 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
     ZOFF_TRY(zoff_base_mem_alloc(opts->path_count, sizeof *s->stripes, "the folders", &s->stripes));
     for (size_t i = 0; i < opts->chunk_count; i++) {
         s->chunks[i] = opts->chunks[i];
-        complete_ends(&s->chunks[i]);
+        zoff_offload_store_complete_ends(&s->chunks[i]);
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
     s->sums.digest.room = zoff_digest_blocks_room(s->largest);

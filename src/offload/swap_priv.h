@@ -224,6 +224,10 @@ void zoff_offload_swap_lend_forget(zoff_store *store);
 /* Read the memory of a resident again and verify it.  @blocks yes */
 zoff_status zoff_offload_swap_lend_reload(zoff_swap_store *s, zoff_swap_slot *home);
 
+/* ---- swap_source.c ---- */
+
+zoff_status zoff_offload_swap_source_find(const zoff_store *store, size_t chunk, unsigned array, zoff_store_source *out);
+
 /* ---- swap_keep.c ---- */
 
 zoff_status zoff_offload_swap_keep_commit(zoff_store *store, int64_t t);

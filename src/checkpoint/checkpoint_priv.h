@@ -1,0 +1,218 @@
+/* checkpoint_priv.h: what the files of this room share. Each calls those below it in this list:
+ *
+ *      save.c     the public calls that save: agreement of ranks, completion
+ *      load.c     the public call that loads; match.c: is it the same model; fill.c: states of one chunk
+ *      saver.c    the states of units, the thread that writes them, and what a step waits for
+ *      layout.c   which bytes of this rank go into which regions
+ *      source.c   reads the bytes of one unit
+ *      describe.c parameters and facts for the manifest
+ *      data.c     the program's own bytes
+ */
+#ifndef ZOFF_CHECKPOINT_PRIV_H
+#define ZOFF_CHECKPOINT_PRIV_H
+
+#include "archive.h"
+#include "map.h"
+#include "view.h"
+
+#include <pthread.h>
+
+/* ---- describe.c ---- */
+
+/* The states of a parameter in a checkpoint: bits of zoff_state_kind; 0 for one that is tied to another. */
+unsigned zoff_checkpoint_describe_states(const zoff_engine_view *v, size_t param, bool skip_frozen);
+/* Fill in step, loss scale, parameters and facts. Call zoff_archive_manifest_free() also after an error. */
+zoff_status zoff_checkpoint_describe_engine(const zoff_engine_view *v, bool skip_frozen, zoff_archive_manifest *m);
+
+/* ---- data.c ---- */
+
+/* Check the list of the program's bytes.  @return ERR_INVALID */
+zoff_status zoff_checkpoint_data_check(const zoff_checkpoint_opts *opts, const char *call);
+/* Write them into the file of a rank. */
+zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigned rank, zoff_archive_part *part);
+/* Check that a checkpoint has them, and then read them. */
+zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks);
+zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank);
+
+/* A copy of the program's bytes, to restore them after a load that fails. @owns out: zoff_base_mem_free() */
+zoff_status zoff_checkpoint_data_keep(const zoff_checkpoint_opts *opts, char **out);
+void zoff_checkpoint_data_restore(const zoff_checkpoint_opts *opts, const char *kept);
+
+/* ---- source.c ---- */
+
+typedef enum zoff_save_place {
+    ZOFF_SAVE_MEMORY, /* contiguous in DRAM, and written from there */
+    ZOFF_SAVE_FILE,   /* in a state file: read as a whole */
+    ZOFF_SAVE_PIECES, /* weights that are their own masters, or frozen ones: copied piece by piece */
+    ZOFF_SAVE_VISIT   /* only a borrowed chunk shows them: saved before any step */
+} zoff_save_place;
+
+/* A region of the checkpoint and where its bytes come from. */
+typedef struct zoff_save_source {
+    zoff_save_place place;
+    uint32_t region;
+    size_t chunk;
+    unsigned array;     /* of the chunk; ZOFF_STORE_ARRAYS: weights of pieces */
+    size_t begin;       /* byte of the chunk where the region begins; 0 for weights */
+    const char *memory; /* MEMORY: of the region. PIECES: the chunk's engine-owned weights; NULL: the program's memory */
+    zoff_store_source file;
+    size_t first_unit, unit_count; /* in the saver's list */
+} zoff_save_source;
+
+struct zoff_saver;
+
+/* Write the bytes of a unit to `dst`. FILE: compared with the checksum of the state file.  @blocks for the disk */
+zoff_status zoff_checkpoint_source_read(const struct zoff_saver *s, const zoff_save_source *source, size_t unit, char *dst);
+/* Copy a region that only a borrowed chunk shows, from that chunk. */
+void zoff_checkpoint_source_copy(const struct zoff_saver *s, const zoff_save_source *source, zoff_chunk_memory memory,
+                                 uint64_t from, size_t bytes, char *dst);
+/* Let the checkpoint share the disk blocks of a state file.  @return whether the file system has done so */
+bool zoff_checkpoint_source_clone(const struct zoff_saver *s, const zoff_save_source *source);
+
+/* ---- frozen.c ---- */
+
+/* Write frozen weights of the program's memory, which no step changes.  @blocks for the disk */
+zoff_status zoff_checkpoint_frozen_write(struct zoff_saver *s);
+
+/* ---- layout.c ---- */
+
+/* Lay out the file of this rank: fill the list of sources, and the table of `part`. */
+zoff_status zoff_checkpoint_layout_make(struct zoff_saver *s, bool skip_frozen);
+/* Frozen weights in the program's memory, which are in no chunk: those that this rank saves. Call `visit` for each slice. */
+zoff_status zoff_checkpoint_layout_frozen(const zoff_engine_view *v,
+                                          zoff_status (*visit)(void *ctx, uint32_t param, size_t slice), void *ctx);
+
+/* ---- saver.c ---- */
+
+typedef enum zoff_save_state {
+    ZOFF_UNIT_PENDING, /* in its source */
+    ZOFF_UNIT_BUSY,    /* being read or written; its source must not change */
+    ZOFF_UNIT_COPIED,  /* in a buffer, not being written yet */
+    ZOFF_UNIT_SAFE     /* its source may change: written, or being written from a buffer */
+} zoff_save_state;
+
+typedef struct zoff_save_unit {
+    uint32_t source, number;
+    zoff_save_state state;
+    bool passed;  /* one update has left the old content in its place in the file; the next one overwrites it */
+    char *buffer; /* COPIED */
+} zoff_save_unit;
+
+/* A write in flight. */
+typedef struct zoff_save_flight {
+    zoff_save_unit *unit;
+    uint64_t ticket;
+    char *buffer; /* NULL: written from its source */
+} zoff_save_flight;
+
+enum { ZOFF_SAVE_FLIGHTS = 8, ZOFF_SAVE_BUFFERS_MOST = 1024 };
+
+/* Buffers of one unit each. */
+typedef struct zoff_save_buffers {
+    zoff_map map;
+    size_t bytes; /* of a buffer */
+    char *free[ZOFF_SAVE_BUFFERS_MOST];
+    unsigned free_count, count;
+} zoff_save_buffers;
+
+/* Frozen weights of the program's memory: one region. */
+typedef struct zoff_save_frozen {
+    uint32_t region;
+    uint64_t bytes;
+    bool has;
+} zoff_save_frozen;
+
+/* The worker that writes units, and its list. The lock protects units, buffers and status. */
+typedef struct zoff_save_work {
+    pthread_t thread;
+    bool has_thread, stops, is_stuck; /* stuck: the disk completes nothing */
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* a unit became safe, a buffer free, or all is over */
+    size_t next;          /* units before it are not PENDING */
+    size_t copied;        /* units that are COPIED */
+    zoff_save_flight flights[ZOFF_SAVE_FLIGHTS];
+    unsigned first_flight, flight_count;
+    unsigned threads; /* of the team that computes checksums */
+    zoff_status status;
+    zoff_saved_error words;
+    bool is_over; /* all units are written and the file is finished, or the save has failed */
+    zoff_archive_file file;
+} zoff_save_work;
+
+typedef struct zoff_saver {
+    zoff_engine_view view;
+    zoff_guard guard;
+    zoff_archive_part part;
+    zoff_save_source *sources;
+    size_t source_count, source_room;
+    zoff_save_unit *units;
+    size_t unit_count, unit_room;
+    uint32_t *by_chunk;      /* 1 + source, by chunk * (ZOFF_STORE_ARRAYS + 1) + array; 0: none */
+    uint64_t *weights_at;    /* by piece of the plan: byte in the region of its chunk's weights; NULL: there are none */
+    uint64_t *weights_bytes; /* by piece: 0: not in such a region */
+    zoff_save_frozen frozen;
+    zoff_save_buffers buffers;
+    zoff_save_work work;
+    bool is_attached;           /* the engine knows it */
+    bool is_gone;               /* the engine was destroyed */
+    struct zoff_saver *earlier; /* a save before it that its owner has not freed; it is over */
+} zoff_saver;
+
+/* Once the layout is made: allocate buffers of `memory` bytes. The caller has initialized lock and condition. */
+zoff_status zoff_checkpoint_saver_open(zoff_saver *s, uint64_t memory);
+/* Clone regions from state files, where the file system can. */
+void zoff_checkpoint_saver_clone(zoff_saver *s);
+/* Write regions that only a borrowed chunk shows.  @blocks for the disk */
+zoff_status zoff_checkpoint_saver_visit(zoff_saver *s, zoff_engine *e);
+/* Write all units in this thread.  @blocks yes */
+zoff_status zoff_checkpoint_saver_run(zoff_saver *s);
+/* Write them in a thread. `beside_steps`: let the engine ask before states change.  @return ERR_NO_MEMORY: no thread */
+zoff_status zoff_checkpoint_saver_start(zoff_saver *s, bool beside_steps);
+/* The engine need not ask any more, nor tell its end. */
+void zoff_checkpoint_saver_detach(zoff_saver *s);
+/* Whether all is over.  @blocks never */
+bool zoff_checkpoint_saver_is_over(zoff_saver *s);
+/* Wait until it is over, and return the result.  @blocks yes */
+zoff_status zoff_checkpoint_saver_wait(zoff_saver *s);
+/* Stop a thread, and free everything. The file stays if part.keeps is set. */
+void zoff_checkpoint_saver_close(zoff_saver *s);
+
+/* ---- match.c ---- */
+
+/* Parameters of the engine and those of a checkpoint. */
+typedef struct zoff_match {
+    const zoff_engine_view *view;
+    const zoff_archive *archive;
+    uint32_t *to; /* by parameter of the engine: 1 + that of the checkpoint; 0: it is missing, and may be */
+} zoff_match;
+
+/* Compare names, shapes and states. `allow`: patterns of names that may be missing or extra; NULL: none.
+ * @owns out: zoff_checkpoint_match_close()  @return ERR_INVALID with the first differences */
+zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out);
+void zoff_checkpoint_match_close(zoff_match *m);
+
+/* ---- fill.c ---- */
+
+/* One verified unit in memory. */
+typedef struct zoff_fill_unit {
+    zoff_map map;
+    zoff_archive_unit unit;
+    bool holds;
+} zoff_fill_unit;
+
+typedef struct zoff_filler {
+    const zoff_match *match;
+    zoff_fill_unit units[ZOFF_ARCHIVE_KINDS];
+    size_t unit_room;
+    zoff_aio **queues; /* by file of the checkpoint; NULL: not opened yet */
+} zoff_filler;
+
+zoff_status zoff_checkpoint_fill_open(const zoff_match *match, zoff_filler *out);
+void zoff_checkpoint_fill_close(zoff_filler *f);
+/* For zoff_states_load. */
+bool zoff_checkpoint_fill_is_whole(void *filler, size_t chunk);
+zoff_status zoff_checkpoint_fill_chunk(void *filler, size_t chunk, zoff_chunk_memory memory);
+/* Frozen weights in the program's memory: only verify them, or load them. */
+zoff_status zoff_checkpoint_fill_frozen(zoff_filler *f, bool verify_only);
+
+#endif

@@ -1,0 +1,99 @@
+/* data.c: the program's own bytes in a checkpoint. */
+#include "checkpoint_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <string.h>
+
+zoff_status zoff_checkpoint_data_check(const zoff_checkpoint_opts *opts, const char *call)
+{
+    ZOFF_FAIL_IF(opts->data_count && !opts->data, ZOFF_ERR_INVALID, "%s: data must not be NULL where data_count is %zu", call,
+                 opts->data_count);
+    for (size_t i = 0; i < opts->data_count; i++) {
+        const zoff_checkpoint_data *d = &opts->data[i];
+        ZOFF_FAIL_IF(!d->name || !*d->name || strlen(d->name) > ZOFF_ARCHIVE_NAME_MOST, ZOFF_ERR_INVALID,
+                     "%s: data %zu needs a name of 1 to %d bytes", call, i, ZOFF_ARCHIVE_NAME_MOST);
+        ZOFF_FAIL_IF(d->count && !d->bytes, ZOFF_ERR_INVALID, "%s: the bytes of data '%s' are NULL", call, d->name);
+        for (size_t k = 0; k < i; k++)
+            ZOFF_FAIL_IF(strcmp(opts->data[k].name, d->name) == 0, ZOFF_ERR_INVALID, "%s: there are two data '%s'", call,
+                         d->name);
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_data_write(const zoff_checkpoint_opts *opts, unsigned rank, zoff_archive_part *part)
+{
+    for (size_t i = 0; i < opts->data_count; i++) {
+        const zoff_checkpoint_data *d = &opts->data[i];
+        if (d->each_rank || rank == 0)
+            ZOFF_TRY(zoff_archive_part_item(part, d->name, d->each_rank, d->bytes, d->count));
+    }
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_data_match(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank, unsigned ranks)
+{
+    for (size_t i = 0; i < opts->data_count; i++) {
+        uint32_t file;
+        const zoff_checkpoint_data *d = &opts->data[i];
+        const zoff_archive_item *item = zoff_archive_item_find(a, d->name, rank, &file);
+        ZOFF_FAIL_IF(item && item->each_rank && a->manifest.file_count != ranks, ZOFF_ERR_INVALID,
+                     "the data '%s' belongs to each of %zu ranks, and %u ranks load the checkpoint '%s': leave it out of "
+                     "zoff_checkpoint_opts.data",
+                     d->name, a->manifest.file_count, ranks, a->folder);
+        ZOFF_FAIL_IF(!item, ZOFF_ERR_INVALID, "the checkpoint '%s' has no data '%s'", a->folder, d->name);
+        ZOFF_FAIL_IF(item->count != d->count, ZOFF_ERR_INVALID,
+                     "the data '%s' has %llu bytes in the checkpoint '%s', and %zu in zoff_checkpoint_opts.data", d->name,
+                     (unsigned long long)item->count, a->folder, d->count);
+    }
+    return ZOFF_OK;
+}
+
+static zoff_status read_one(const zoff_archive *a, const zoff_checkpoint_data *d, unsigned rank, char *page)
+{
+    uint32_t file = 0;
+    const zoff_archive_item *item = zoff_archive_item_find(a, d->name, rank, &file);
+    if (!item || !item->count)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_archive_units_read(a, (zoff_archive_unit){.file = file, .region = item->region}, page, 1));
+    memcpy(d->bytes, page, d->count);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_data_read(const zoff_checkpoint_opts *opts, const zoff_archive *a, unsigned rank)
+{
+    for (size_t i = 0; i < opts->data_count; i++) {
+        char *page;
+        ZOFF_TRY(zoff_base_mem_alloc(zoff_base_bits_align(opts->data[i].count, ZOFF_ARCHIVE_PAGE) + 1, 1, "the program's data",
+                                     &page));
+        const zoff_status status = read_one(a, &opts->data[i], rank, page);
+        zoff_base_mem_free(page);
+        ZOFF_TRY(status);
+    }
+    return ZOFF_OK;
+}
+
+/* ---- the bytes before a load, for a load that fails ---- */
+
+zoff_status zoff_checkpoint_data_keep(const zoff_checkpoint_opts *opts, char **out)
+{
+    size_t bytes = 1;
+    for (size_t i = 0; i < opts->data_count; i++)
+        bytes += opts->data[i].count;
+    ZOFF_TRY(zoff_base_mem_alloc(bytes, 1, "the program's data", out));
+    char *to = *out;
+    for (size_t i = 0; i < opts->data_count; to += opts->data[i].count, i++) {
+        if (opts->data[i].count)
+            memcpy(to, opts->data[i].bytes, opts->data[i].count);
+    }
+    return ZOFF_OK;
+}
+
+void zoff_checkpoint_data_restore(const zoff_checkpoint_opts *opts, const char *kept)
+{
+    for (size_t i = 0; i < opts->data_count; kept += opts->data[i].count, i++) {
+        if (opts->data[i].count)
+            memcpy(opts->data[i].bytes, kept, opts->data[i].count);
+    }
+}

@@ -1,0 +1,159 @@
+/* load.c: the public call that loads a checkpoint. Everything that can be compared is compared on all ranks before anything
+ * changes. */
+#include "checkpoint_priv.h"
+
+#include "structs.h"
+#include "try.h"
+
+#include <string.h>
+
+enum { PATH_BYTES = 4096 };
+
+typedef struct loading {
+    zoff_engine *engine;
+    zoff_engine_view view;
+    const char *folder;
+    zoff_checkpoint_opts opts;
+    char path[PATH_BYTES]; /* of the checkpoint; the same on all ranks */
+    zoff_archive *archive;
+    zoff_match match;
+    zoff_filler filler;
+} loading;
+
+static const char CALL[] = "zoff_checkpoint_load";
+
+static const char *label_of(const loading *l)
+{
+    return l->opts.label ? l->opts.label : "";
+}
+
+/* ---- which checkpoint ---- */
+
+static zoff_status check_arguments(const loading *l)
+{
+    ZOFF_TRY(zoff_engine_phase_check_load(l->engine, CALL));
+    ZOFF_TRY(zoff_lending_param_cache_check(l->view.lending, 0, l->view.model->param_count, CALL));
+    ZOFF_FAIL_IF(!l->folder || !*l->folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", CALL);
+    if (l->opts.label)
+        ZOFF_TRY(zoff_archive_folder_check_name("zoff_checkpoint_opts.label", l->opts.label));
+    return zoff_checkpoint_data_check(&l->opts, CALL);
+}
+
+static zoff_status choose(loading *l)
+{
+    char *chosen;
+    ZOFF_TRY(zoff_archive_choose(l->folder, label_of(l), &chosen));
+    const size_t bytes = strlen(chosen);
+    memcpy(l->path, chosen, bytes < PATH_BYTES ? bytes : 0);
+    zoff_base_mem_free(chosen);
+    ZOFF_FAIL_IF(bytes >= PATH_BYTES, ZOFF_ERR_INVALID, "%s: the path of the checkpoint is too long", CALL);
+    return ZOFF_OK;
+}
+
+/* Rank 0 chooses, and the others take its choice: a save may complete meanwhile. */
+static zoff_status choose_together(loading *l)
+{
+    char *all = NULL;
+    const unsigned rank = zoff_comm_rank(l->view.comm), ranks = zoff_comm_size(l->view.comm);
+    zoff_status status = zoff_base_mem_alloc(ranks, PATH_BYTES, "the path of a checkpoint", &all);
+    if (status == ZOFF_OK && rank == 0)
+        status = choose(l);
+    status = zoff_agreement_consensus_success(l->view.agreement, status);
+    if (status == ZOFF_OK && ranks > 1) {
+        memcpy(all + (size_t)rank * PATH_BYTES, l->path, PATH_BYTES);
+        status = zoff_agreement_consensus_gather(l->view.agreement, all, PATH_BYTES);
+        memcpy(l->path, all, PATH_BYTES);
+    }
+    zoff_base_mem_free(all);
+    return status;
+}
+
+/* ---- what it has ---- */
+
+static zoff_status list_identity(const void *ctx, zoff_facts *out)
+{
+    const loading *l = ctx;
+    const size_t bytes = l->archive->text_bytes;
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->archive->manifest.id, "id of the checkpoint"));
+    ZOFF_TRY(
+        zoff_agreement_facts_add_text(out, l->archive->text + bytes - (bytes > 24 ? 24 : bytes), "checksum of the manifest"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, l->opts.allow ? l->opts.allow : "", "zoff_checkpoint_opts.allow"));
+    return zoff_agreement_facts_add_count(out, l->opts.data_count, "zoff_checkpoint_opts.data_count");
+}
+
+static zoff_status open_all(loading *l)
+{
+    ZOFF_TRY(zoff_archive_open(l->path, label_of(l), &l->archive));
+    ZOFF_TRY(zoff_checkpoint_match_open(&l->view, l->archive, l->opts.allow, &l->match));
+    ZOFF_TRY(zoff_checkpoint_data_match(&l->opts, l->archive, zoff_comm_rank(l->view.comm), zoff_comm_size(l->view.comm)));
+    ZOFF_TRY(zoff_checkpoint_fill_open(&l->match, &l->filler));
+    return zoff_checkpoint_fill_frozen(&l->filler, true);
+}
+
+/* A static scale of the configuration stays. A checkpoint without a loss scale leaves the scale as it is. */
+static bool takes_scaler(const loading *l)
+{
+    return l->view.values->fp16.enabled && l->archive->manifest.has_scaler;
+}
+
+/* A commit records the loss scale, so it is set before the states. */
+static zoff_status replace_states(loading *l)
+{
+    const zoff_states_load load = {.t = l->archive->manifest.t,
+                                   .is_whole = zoff_checkpoint_fill_is_whole,
+                                   .fill = zoff_checkpoint_fill_chunk,
+                                   .ctx = &l->filler};
+    zoff_status status = takes_scaler(l) ? zoff_model_loss_scale_set(l->view.model, &l->archive->manifest.scaler) : ZOFF_OK;
+    if (status == ZOFF_OK)
+        status = zoff_checkpoint_data_read(&l->opts, l->archive, zoff_comm_rank(l->view.comm));
+    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, status));
+    ZOFF_TRY(zoff_engine_states_load(l->engine, &load));
+    return zoff_agreement_consensus_success(l->view.agreement, zoff_checkpoint_fill_frozen(&l->filler, false));
+}
+
+static zoff_status replace(loading *l)
+{
+    char *kept = NULL;
+    const zoff_loss_scaler scaler = l->view.model->scaler;
+    zoff_status status = zoff_checkpoint_data_keep(&l->opts, &kept);
+    status = zoff_agreement_consensus_success(l->view.agreement, status);
+    if (status == ZOFF_OK) {
+        status = replace_states(l);
+        if (status < 0) {
+            l->view.model->scaler = scaler;
+            zoff_checkpoint_data_restore(&l->opts, kept);
+        }
+    }
+    zoff_base_mem_free(kept);
+    return status;
+}
+
+static zoff_status load(loading *l)
+{
+    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, check_arguments(l)));
+    ZOFF_TRY(choose_together(l));
+    ZOFF_TRY(zoff_agreement_consensus_success(l->view.agreement, open_all(l)));
+    ZOFF_TRY(zoff_agreement_facts_compare(l->view.agreement, list_identity, l, CALL,
+                                          "all ranks must see one folder and call with the same arguments"));
+    return replace(l);
+}
+
+zoff_status zoff_checkpoint_load(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", CALL);
+    ZOFF_TRY(zoff_engine_phase_check_load(e, CALL));
+    loading l = {.engine = e, .view = zoff_engine_rooms_view(e), .folder = folder, .opts = ZOFF_CHECKPOINT_OPTS_INIT};
+    if (opts)
+        ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &l.opts, sizeof l.opts));
+    zoff_agreement_identity_enter(l.view.agreement, ZOFF_COMM_IN_LOAD, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    zoff_status status = zoff_agreement_identity_exit(l.view.agreement, load(&l));
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    zoff_checkpoint_fill_close(&l.filler);
+    zoff_checkpoint_match_close(&l.match);
+    zoff_archive_close(l.archive);
+    if (status < 0)
+        zoff_base_status_restore(&saved);
+    return status;
+}

@@ -1,0 +1,181 @@
+/* match.c: whether a checkpoint is of the engine's model: names, shapes and states. Everything is compared before anything
+ * changes, and a message names the first differences. */
+#include "checkpoint_priv.h"
+
+#include "bits.h"
+#include "try.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Differences, as many as fit into a message. */
+typedef struct differences {
+    char text[1200];
+    size_t used, count;
+} differences;
+
+static void add(differences *d, const char *name, const char *what)
+{
+    enum { MOST = 6 };
+    if (d->count++ < MOST)
+        d->used +=
+            (size_t)snprintf(d->text + d->used, sizeof d->text - d->used, "%s'%.80s' %.100s", d->used ? "; " : "", name, what);
+    d->used = zoff_base_bits_min(d->used, sizeof d->text - 1);
+}
+
+/* Whether a name matches one of the patterns, which are separated by spaces. */
+static bool is_allowed(const char *allow, const char *name)
+{
+    char pattern[512];
+    for (const char *at = allow; at && *at;) {
+        const size_t bytes = strcspn(at, " ");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)zoff_base_bits_min(bytes, sizeof pattern - 1), at);
+        if (bytes && fnmatch(pattern, name, 0) == 0)
+            return true;
+        at += bytes + strspn(at + bytes, " ");
+    }
+    return false;
+}
+
+/* ---- names ---- */
+
+typedef struct names {
+    const zoff_archive_param *params;
+    uint32_t *sorted;
+    size_t count;
+} names;
+
+static int compare_names(const void *a, const void *b, void *ctx)
+{
+    const names *n = ctx;
+    return strcmp(n->params[*(const uint32_t *)a].name, n->params[*(const uint32_t *)b].name);
+}
+
+static zoff_status sort_names(const zoff_archive *a, names *out)
+{
+    *out = (names){.params = a->manifest.params, .count = a->manifest.param_count};
+    ZOFF_TRY(zoff_base_mem_alloc(out->count + 1, sizeof *out->sorted, "names of a checkpoint", &out->sorted));
+    for (uint32_t i = 0; i < out->count; i++)
+        out->sorted[i] = i;
+    qsort_r(out->sorted, out->count, sizeof *out->sorted, compare_names, out);
+    return ZOFF_OK;
+}
+
+/* 1 + the parameter of the checkpoint with this name; 0: none. */
+static uint32_t find_name(const names *n, const char *name)
+{
+    size_t low = 0, high = n->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(n->params[n->sorted[middle]].name, name);
+        if (order == 0)
+            return n->sorted[middle] + 1;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return 0;
+}
+
+/* ---- one parameter ---- */
+
+static void compare_shape(const zoff_model_param *p, const zoff_archive_param *a, differences *d)
+{
+    char what[128];
+    if (p->count != a->count || p->slices != a->slices) {
+        snprintf(what, sizeof what, "has %zu slices of %zu elements, here %zu of %zu", a->slices, a->count, p->slices,
+                 p->count);
+        add(d, p->name, what);
+    } else if (p->dim_count &&
+               (a->dim_count != p->dim_count || memcmp(p->dims, a->dims, p->dim_count * sizeof *p->dims) != 0) &&
+               !(a->dim_count == 1)) {
+        add(d, p->name, "has other dims");
+    }
+}
+
+static void compare_states(const zoff_engine_view *v, size_t param, const zoff_archive_param *a, differences *d)
+{
+    const zoff_model_param *p = &v->model->params[param];
+    const unsigned need = zoff_checkpoint_describe_states(v, param, false);
+    if (p->frozen && a->states == 0)
+        return; /* frozen weights were left out: they stay as they are */
+    if (p->frozen != (a->states >> ZOFF_STATE_WEIGHTS & 1))
+        add(d, p->name, p->frozen ? "is trained, here frozen" : "is frozen, here trained");
+    else if (p->frozen && p->dtype != a->dtype)
+        add(d, p->name, "is frozen, and its weights have another type");
+    else if ((a->states & need) != need)
+        add(d, p->name, "lacks states that its optimizer has here");
+    else if (a->states & ~need)
+        add(d, p->name, "has states that its optimizer has not here");
+}
+
+static void compare_param(const zoff_match *m, size_t i, const char *allow, const names *n, differences *d)
+{
+    const zoff_model_param *p = &m->view->model->params[i];
+    const uint32_t found = find_name(n, p->name);
+    if (!found) {
+        if (!is_allowed(allow, p->name))
+            add(d, p->name, "is not in the checkpoint");
+        return;
+    }
+    const zoff_archive_param *a = &m->archive->manifest.params[found - 1];
+    const zoff_archive_param *owner = &m->archive->manifest.params[zoff_archive_owner(m->archive, found - 1)];
+    const size_t before = d->count;
+    compare_shape(p, a, d);
+    if (d->count == before && zoff_model_params_owner(m->view->model, (zoff_param)i) == i)
+        compare_states(m->view, i, owner, d);
+    else if (d->count == before && a == owner)
+        add(d, p->name, "has states of its own, here it is tied to another");
+    m->to[i] = found;
+}
+
+/* ---- all ---- */
+
+static zoff_status compare(const zoff_match *m, const char *allow, const names *n)
+{
+    differences d = {.count = 0};
+    uint8_t *seen;
+    const zoff_archive_manifest *manifest = &m->archive->manifest;
+    ZOFF_TRY(zoff_base_mem_alloc(manifest->param_count + 1, 1, "names of a checkpoint", &seen));
+    for (size_t i = 0; i < m->view->model->param_count; i++) {
+        compare_param(m, i, allow, n, &d);
+        if (m->to[i])
+            seen[m->to[i] - 1] = 1;
+    }
+    for (size_t i = 0; i < manifest->param_count; i++) {
+        if (!seen[i] && !is_allowed(allow, manifest->params[i].name))
+            add(&d, manifest->params[i].name, "is in the checkpoint only");
+    }
+    zoff_base_mem_free(seen);
+    ZOFF_FAIL_IF(
+        d.count, ZOFF_ERR_INVALID,
+        "the checkpoint '%s' is of another model, in %zu places: %s%s. zoff_checkpoint_opts.allow names parameters that may "
+        "be missing or extra",
+        m->archive->folder, d.count, d.text, d.count > 6 ? "; ..." : "");
+    return ZOFF_OK;
+}
+
+zoff_status zoff_checkpoint_match_open(const zoff_engine_view *v, const zoff_archive *a, const char *allow, zoff_match *out)
+{
+    names n;
+    zoff_match m = {.view = v, .archive = a};
+    ZOFF_TRY(sort_names(a, &n));
+    zoff_status status = zoff_base_mem_alloc(v->model->param_count + 1, sizeof *m.to, "parameters of a checkpoint", &m.to);
+    if (status == ZOFF_OK)
+        status = compare(&m, allow, &n);
+    zoff_base_mem_free(n.sorted);
+    if (status < 0)
+        zoff_checkpoint_match_close(&m);
+    else
+        *out = m;
+    return status;
+}
+
+void zoff_checkpoint_match_close(zoff_match *m)
+{
+    zoff_base_mem_free(m->to);
+    m->to = NULL;
+}

@@ -1,0 +1,347 @@
+/* save.c: the public calls that save. Ranks meet twice: to begin, where they compare what they save and make one identity, and
+ * to complete, where rank 0 writes the manifest once the files of all ranks are durable. */
+#include "checkpoint_priv.h"
+
+#include "bits.h"
+#include "log.h"
+#include "structs.h"
+#include "try.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct zoff_checkpoint {
+    zoff_engine *engine;
+    char *folder, *path;
+    char name[ZOFF_ARCHIVE_NAME_MOST + 1];
+    unsigned keep;
+    zoff_archive_manifest manifest; /* files: of all ranks, filled in at the end */
+    zoff_saver saver;
+    bool is_complete; /* all ranks know the result */
+    zoff_status result;
+    zoff_saved_error words;
+};
+
+/* What rank 0 tells the others. */
+typedef struct identity {
+    char id[ZOFF_ARCHIVE_ID_BYTES + 7];
+    uint64_t sequence;
+} identity;
+
+/* ---- what ranks must have alike ---- */
+
+typedef struct agreed {
+    const zoff_checkpoint *checkpoint;
+    const zoff_checkpoint_opts *opts;
+} agreed;
+
+static zoff_status list_agreed(const void *ctx, zoff_facts *out)
+{
+    const agreed *a = ctx;
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->folder, "folder"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->name, "zoff_checkpoint_opts.name"));
+    ZOFF_TRY(zoff_agreement_facts_add_text(out, a->checkpoint->manifest.label, "zoff_checkpoint_opts.label"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, (uint64_t)a->checkpoint->manifest.t, "number of updates"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->checkpoint->manifest.engines, "zoff_checkpoint_opts.engines"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->keep, "zoff_checkpoint_opts.keep"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->skip_frozen, "zoff_checkpoint_opts.skip_frozen"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, a->opts->data_count, "zoff_checkpoint_opts.data_count"));
+    for (size_t i = 0; i < a->opts->data_count; i++)
+        ZOFF_TRY(zoff_agreement_facts_add_text(out, a->opts->data[i].name, "name of data %zu", i));
+    return ZOFF_OK;
+}
+
+/* ---- begin ---- */
+
+static zoff_status prepare(zoff_checkpoint *c, const char *folder, const zoff_checkpoint_opts *opts, const char *call)
+{
+    ZOFF_TRY(zoff_engine_phase_check_whole(c->engine, call));
+    ZOFF_TRY(zoff_engine_phase_check_weights(c->engine, call));
+    ZOFF_FAIL_IF(!folder || !*folder, ZOFF_ERR_INVALID, "%s: folder must not be NULL or empty", call);
+    ZOFF_FAIL_IF(strlen(folder) > 3000, ZOFF_ERR_INVALID, "%s: the path '%.100s...' is too long", call, folder);
+    ZOFF_TRY(zoff_checkpoint_data_check(opts, call));
+    ZOFF_TRY(zoff_archive_publish_name(opts, c->saver.view.t, c->name));
+    ZOFF_TRY(zoff_base_mem_copy_text(folder, &c->folder));
+    ZOFF_TRY(zoff_base_mem_copy_text(opts->label ? opts->label : "", &c->manifest.label));
+    const size_t room = strlen(folder) + strlen(c->name) + 2;
+    ZOFF_TRY(zoff_base_mem_alloc(room, 1, "a path", &c->path));
+    snprintf(c->path, room, "%s/%s", folder, c->name);
+    c->keep = opts->keep;
+    c->manifest.engines = opts->engines ? opts->engines : 1;
+    ZOFF_TRY(zoff_checkpoint_describe_engine(&c->saver.view, opts->skip_frozen, &c->manifest));
+    c->manifest.file_count = zoff_comm_size(c->saver.view.comm);
+    return zoff_base_mem_alloc(c->manifest.file_count, sizeof *c->manifest.files, "files of a checkpoint", &c->manifest.files);
+}
+
+static zoff_status open_part(zoff_checkpoint *c)
+{
+    return zoff_archive_part_open(c->path, c->manifest.label, c->manifest.id, zoff_comm_rank(c->saver.view.comm),
+                                  &c->saver.part);
+}
+
+/* Rank 0 makes identity and folder, and its file. */
+static zoff_status make_identity(zoff_checkpoint *c, identity *out)
+{
+    ZOFF_TRY(zoff_archive_folder_make(c->path));
+    ZOFF_TRY(zoff_archive_publish_id(c->manifest.id));
+    c->manifest.sequence = zoff_archive_choose_sequence(c->folder, c->manifest.label);
+    memcpy(out->id, c->manifest.id, sizeof c->manifest.id);
+    out->sequence = c->manifest.sequence;
+    return open_part(c);
+}
+
+/* A folder that is not shared does not have the file of rank 0. */
+static zoff_status check_shared(const zoff_checkpoint *c)
+{
+    char name[512], path[4096];
+    zoff_archive_folder_part_name(c->manifest.label, c->manifest.id, 0, name);
+    snprintf(path, sizeof path, "%s/%s", c->path, name);
+    ZOFF_FAIL_IF(
+        access(path, F_OK) != 0, ZOFF_ERR_INVALID,
+        "rank %u does not find the file '%s' that rank 0 has just made: the folder of a checkpoint must be one that all "
+        "ranks share",
+        zoff_comm_rank(c->saver.view.comm), path);
+    return ZOFF_OK;
+}
+
+/* Every rank gets the identity of rank 0. */
+static zoff_status share_identity(zoff_checkpoint *c)
+{
+    const zoff_engine_view *v = &c->saver.view;
+    const unsigned rank = zoff_comm_rank(v->comm), ranks = zoff_comm_size(v->comm);
+    identity *all = NULL;
+    zoff_status status = zoff_base_mem_alloc(ranks, sizeof *all, "the identity of a checkpoint", &all);
+    if (status == ZOFF_OK && rank == 0)
+        status = make_identity(c, &all[0]);
+    status = zoff_agreement_consensus_success(v->agreement, status);
+    if (status == ZOFF_OK && ranks > 1)
+        status = zoff_agreement_consensus_gather(v->agreement, all, sizeof *all);
+    if (status == ZOFF_OK) {
+        memcpy(c->manifest.id, all[0].id, sizeof c->manifest.id);
+        c->manifest.sequence = all[0].sequence;
+    }
+    zoff_base_mem_free(all);
+    ZOFF_TRY(status);
+    if (rank != 0)
+        status = check_shared(c) == ZOFF_OK ? open_part(c) : ZOFF_ERR_INVALID;
+    return zoff_agreement_consensus_success(v->agreement, status);
+}
+
+/* Lay out the file, reserve its space, and save what cannot be saved beside steps. */
+static zoff_status fill_part(zoff_checkpoint *c, const zoff_checkpoint_opts *opts)
+{
+    enum { MEMORY = 64 << 20 };
+    zoff_saver *s = &c->saver;
+    ZOFF_TRY(zoff_engine_stores_drain(c->engine));
+    ZOFF_TRY(zoff_checkpoint_layout_make(s, opts->skip_frozen));
+    zoff_checkpoint_saver_clone(s);
+    ZOFF_TRY(zoff_archive_part_reserve(&s->part));
+    ZOFF_TRY(zoff_checkpoint_data_write(opts, zoff_comm_rank(s->view.comm), &s->part));
+    ZOFF_TRY(zoff_checkpoint_saver_open(s, opts->memory ? opts->memory : MEMORY));
+    ZOFF_TRY(zoff_checkpoint_saver_visit(s, c->engine));
+    return zoff_checkpoint_frozen_write(s);
+}
+
+static zoff_status begin(zoff_checkpoint *c, const char *folder, const zoff_checkpoint_opts *opts, const char *call,
+                         bool beside)
+{
+    const zoff_engine_view *v = &c->saver.view;
+    const agreed same = {.checkpoint = c, .opts = opts};
+    ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, prepare(c, folder, opts, call)));
+    ZOFF_TRY(
+        zoff_agreement_facts_compare(v->agreement, list_agreed, &same, call, "call it with the same arguments on each rank"));
+    ZOFF_TRY(zoff_engine_state_range_commit(c->engine));
+    ZOFF_TRY(share_identity(c));
+    zoff_status status = fill_part(c, opts);
+    /* With several ranks a thread writes in any case: this one answers the others meanwhile. */
+    if (status == ZOFF_OK && (beside || zoff_comm_size(v->comm) > 1))
+        status = zoff_checkpoint_saver_start(&c->saver, beside);
+    return zoff_agreement_consensus_success(v->agreement, status);
+}
+
+static void release(zoff_checkpoint *c)
+{
+    zoff_saved_error saved;
+    zoff_base_status_save(&saved);
+    zoff_checkpoint_saver_close(&c->saver);
+    if (c->path)
+        (void)rmdir(c->path); /* empty after a save that failed; otherwise nothing happens */
+    zoff_archive_manifest_free(&c->manifest);
+    zoff_base_mem_free(c->folder);
+    zoff_base_mem_free(c->path);
+    zoff_base_mem_free(c);
+    zoff_base_status_restore(&saved);
+}
+
+/* A save that is under way: wait for it, or refuse. Its owner still completes it. */
+static zoff_status check_busy(const zoff_engine_view *v, const zoff_checkpoint_opts *opts, const char *call)
+{
+    const zoff_guard *guard = *v->guard;
+    if (!guard)
+        return ZOFF_OK;
+    zoff_saver *earlier = guard->ctx;
+    ZOFF_FAIL_IF(opts->refuse_if_busy && !zoff_checkpoint_saver_is_over(earlier), ZOFF_ERR_STATE,
+                 "%s: an earlier save of this engine is under way; call zoff_checkpoint_wait() before", call);
+    (void)zoff_checkpoint_saver_wait(earlier);
+    return ZOFF_OK;
+}
+
+static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts, const char *call,
+                                   bool beside, zoff_checkpoint **out)
+{
+    zoff_checkpoint *c;
+    zoff_checkpoint_opts known = ZOFF_CHECKPOINT_OPTS_INIT;
+    ZOFF_FAIL_IF(!e, ZOFF_ERR_INVALID, "%s: engine must not be NULL", call);
+    if (opts)
+        ZOFF_TRY(zoff_base_structs_read("zoff_checkpoint_opts", "ZOFF_CHECKPOINT_OPTS_INIT", opts, &known, sizeof known));
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, call));
+    const zoff_engine_view view = zoff_engine_rooms_view(e);
+    ZOFF_TRY(check_busy(&view, &known, call));
+    ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *c, "a save", &c));
+    c->engine = e;
+    c->saver.view = view;
+    c->saver.part.fd = -1;
+    pthread_mutex_init(&c->saver.work.lock, NULL);
+    pthread_cond_init(&c->saver.work.moved, NULL);
+    zoff_agreement_identity_enter(view.agreement, ZOFF_COMM_IN_SAVE, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    const zoff_status status = zoff_agreement_identity_exit(view.agreement, begin(c, folder, &known, call, beside));
+    if (status < 0) {
+        release(c);
+        return status;
+    }
+    *out = c;
+    return ZOFF_OK;
+}
+
+/* ---- complete ---- */
+
+/* What a rank tells all others. */
+typedef struct report {
+    int32_t over, status;
+    zoff_archive_file file;
+} report;
+
+static zoff_status keep_result(zoff_checkpoint *c, zoff_status result)
+{
+    c->is_complete = true;
+    c->result = result;
+    if (result < 0)
+        zoff_base_status_save(&c->words);
+    zoff_checkpoint_saver_detach(&c->saver);
+    return result;
+}
+
+/* Write the manifest. If that fails before it is in its place, remove the files of all ranks. */
+static zoff_status publish(zoff_checkpoint *c)
+{
+    zoff_archive_manifest there = {.label = NULL};
+    zoff_saved_error saved;
+    const zoff_status status = zoff_archive_publish_manifest(c->folder, c->name, &c->manifest, c->keep);
+    if (status >= 0)
+        return status;
+    zoff_base_status_save(&saved);
+    const bool stands = zoff_archive_choose_read(c->path, c->manifest.label, &there, NULL, NULL) == ZOFF_OK &&
+                        strcmp(there.id, c->manifest.id) == 0;
+    if (!stands)
+        zoff_archive_choose_remove(c->path, c->manifest.label, c->manifest.id);
+    zoff_archive_manifest_free(&there);
+    zoff_base_status_restore(&saved);
+    return status;
+}
+
+/* Once all ranks have written their files: rank 0 makes the checkpoint complete. From then on a file is removed by rank 0 or
+ * stays: another rank cannot know whether the manifest names it. */
+static zoff_status complete(zoff_checkpoint *c, const report *all)
+{
+    const zoff_engine_view *v = &c->saver.view;
+    zoff_status own = zoff_checkpoint_saver_wait(&c->saver);
+    for (unsigned i = 0; i < c->manifest.file_count; i++)
+        c->manifest.files[i] = all[i].file;
+    ZOFF_TRY(zoff_agreement_consensus_success(v->agreement, own));
+    c->saver.part.keeps = true;
+    own = zoff_comm_rank(v->comm) == 0 ? publish(c) : ZOFF_OK;
+    return zoff_agreement_consensus_success(v->agreement, own);
+}
+
+/* @return PENDING: a rank is still writing */
+static zoff_status ask(zoff_checkpoint *c, report *all)
+{
+    const zoff_engine_view *v = &c->saver.view;
+    const unsigned rank = zoff_comm_rank(v->comm);
+    all[rank] = (report){.over = zoff_checkpoint_saver_is_over(&c->saver), .file = c->saver.work.file};
+    if (c->manifest.file_count > 1)
+        ZOFF_TRY(zoff_agreement_consensus_gather(v->agreement, all, sizeof *all));
+    for (unsigned i = 0; i < c->manifest.file_count; i++) {
+        if (!all[i].over)
+            return ZOFF_PENDING;
+    }
+    return keep_result(c, complete(c, all));
+}
+
+static zoff_status poll(zoff_checkpoint *c)
+{
+    report *all;
+    const zoff_engine_view *v = &c->saver.view;
+    if (c->is_complete) {
+        if (c->result < 0)
+            zoff_base_status_restore(&c->words);
+        return c->result;
+    }
+    ZOFF_FAIL_IF(c->saver.is_gone, ZOFF_ERR_STATE, "the engine was destroyed before its checkpoint '%s' was complete", c->path);
+    ZOFF_TRY(zoff_base_mem_alloc(c->manifest.file_count, sizeof *all, "reports of ranks", &all));
+    zoff_agreement_identity_enter(v->agreement, ZOFF_COMM_IN_SAVE_POLL, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    const zoff_status status = zoff_agreement_identity_exit(v->agreement, ask(c, all));
+    zoff_base_mem_free(all);
+    return status;
+}
+
+/* Ask until the result is there. Between two questions every rank sleeps, so no rank waits for another beyond its deadline. */
+static zoff_status poll_until(zoff_checkpoint *c)
+{
+    enum { NAP_NS = 2000000 };
+    zoff_status status;
+    if (c->manifest.file_count == 1 && !c->saver.is_gone)
+        (void)zoff_checkpoint_saver_wait(&c->saver);
+    while ((status = zoff_checkpoint_poll(c)) == ZOFF_PENDING)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    return status;
+}
+
+/* ---- public calls ---- */
+
+zoff_status zoff_checkpoint_save(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts)
+{
+    ZOFF_ENTER(e);
+    zoff_checkpoint *c;
+    ZOFF_TRY(open_checkpoint(e, folder, opts, "zoff_checkpoint_save", false, &c));
+    if (c->manifest.file_count == 1)
+        (void)zoff_checkpoint_saver_run(&c->saver); /* the saver keeps its error */
+    return zoff_checkpoint_wait(c);
+}
+
+zoff_status zoff_checkpoint_begin(zoff_engine *e, const char *folder, const zoff_checkpoint_opts *opts, zoff_checkpoint **out)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!out, ZOFF_ERR_INVALID, "zoff_checkpoint_begin: out must not be NULL");
+    return open_checkpoint(e, folder, opts, "zoff_checkpoint_begin", true, out);
+}
+
+zoff_status zoff_checkpoint_poll(zoff_checkpoint *c)
+{
+    ZOFF_FAIL_IF(!c, ZOFF_ERR_INVALID, "zoff_checkpoint_poll: checkpoint must not be NULL");
+    if (c->saver.is_gone || c->is_complete) /* the engine may not exist any more */
+        return poll(c);
+    ZOFF_ENTER(c->engine);
+    return poll(c);
+}
+
+zoff_status zoff_checkpoint_wait(zoff_checkpoint *c)
+{
+    if (!c)
+        return ZOFF_OK;
+    const zoff_status status = poll_until(c);
+    release(c);
+    return status;
+}

@@ -1,0 +1,90 @@
+/* view.h: the door of the engine for the room `checkpoint`, which reads and replaces states as a whole. Programs use
+ * include/zoff/engine.h. */
+#ifndef ZOFF_ENGINE_VIEW_H
+#define ZOFF_ENGINE_VIEW_H
+
+#include "agreement.h"
+#include "progress.h"
+#include "transfer.h"
+
+#include <zoff/engine.h>
+
+/* A save that reads states beside steps. The engine calls it before states change. An error of the save stays in the save: it
+ * does not stop the engine. Every function gets `ctx`. */
+typedef struct zoff_guard {
+    /* Before an update changes `count` elements of a piece from `first` on, and their weights. `memory`: the borrowed chunk.
+     * @blocks until their old values are saved or copied */
+    void (*before)(void *ctx, zoff_chunk_memory memory, const zoff_plan_piece *piece, size_t first, size_t count);
+    /* Before a call outside of a step changes states or weights.  @blocks until all are saved or copied */
+    void (*before_all)(void *ctx);
+    void (*gone)(void *ctx); /* the engine is being destroyed */
+    void *ctx;
+} zoff_guard;
+
+/* What a checkpoint needs to know. The pointers are the engine's. */
+typedef struct zoff_engine_view {
+    zoff_model *model;
+    const zoff_plan *plan;
+    const zoff_config_values *values;
+    zoff_agreement *agreement;
+    zoff_transfer *transfer;
+    zoff_lending *lending;
+    zoff_store *store; /* of the states */
+    zoff_comm *comm;
+    zoff_progress *progress;
+    zoff_guard **guard;        /* the save that is under way; NULL: none */
+    double *save_wait_seconds; /* updates waited so long for the save, in this step */
+    const char *configuration; /* a JSON object with the effective values */
+    int64_t t;
+    unsigned threads;
+    zoff_tier tier;
+} zoff_engine_view;
+
+/* rooms.c */
+zoff_engine_view zoff_engine_rooms_view(zoff_engine *e);
+
+/* progress_thread.c: lock an engine for a call, as ZOFF_ENTER does */
+zoff_engine *zoff_engine_progress_thread_enter(const zoff_engine *e);
+void zoff_engine_progress_thread_leave(zoff_engine **entered);
+/* Whether this process is a fork of the one that made the engine. It must not use the engine's files. */
+bool zoff_engine_progress_thread_is_child(const zoff_engine *e);
+/* The first statement of a public call: locks the engine until the call returns. */
+#define ZOFF_ENTER(e)                                                                                                          \
+    zoff_engine *entered_ __attribute__((cleanup(zoff_engine_progress_thread_leave), unused)) =                                \
+        zoff_engine_progress_thread_enter(e);                                                                                  \
+    ZOFF_FAIL_IF(zoff_engine_progress_thread_is_child(e), ZOFF_ERR_STATE,                                                      \
+                 "%s: a child of fork() cannot use the files of its parent's engine; it may only destroy its copy", __func__)
+
+/* phase.c */
+/* ERR_STATE unless states may be read now: sealed, no step is open, and no update is half done. */
+zoff_status zoff_engine_phase_check_whole(const zoff_engine *e, const char *call);
+/* The same, but also after a load has failed. */
+zoff_status zoff_engine_phase_check_load(const zoff_engine *e, const char *call);
+/* ERR_STATE while the engine-owned weights differ from the states. */
+zoff_status zoff_engine_phase_check_weights(const zoff_engine *e, const char *call);
+
+/* state_range.c: write and commit ranges that the program has set. If states persist, every rank calls it.  @blocks yes */
+zoff_status zoff_engine_state_range_commit(zoff_engine *e);
+/* stores.c: wait for all writes of the stores */
+zoff_status zoff_engine_stores_drain(zoff_engine *e);
+
+/* states.c */
+/* Borrow a chunk, pass its memory to `visit`, and give it back unchanged. `weights`: engine-owned weights, too.  @blocks yes */
+zoff_status zoff_engine_states_visit(zoff_engine *e, size_t chunk, bool weights,
+                                     zoff_status (*visit)(void *ctx, size_t chunk, zoff_chunk_memory memory), void *ctx);
+
+/* New content for all states. */
+typedef struct zoff_states_load {
+    int64_t t;
+    bool (*is_whole)(void *ctx, size_t chunk); /* `fill` writes every state of the chunk: then the old ones are not read */
+    /* Write the states of a chunk, and weights that are their own masters or frozen.  @blocks yes */
+    zoff_status (*fill)(void *ctx, size_t chunk, zoff_chunk_memory memory);
+    void *ctx;
+} zoff_states_load;
+
+/* Replace all states, compute the weights from them, and commit. Collective.
+ * @return an error: with zoff.persist, states and weights are those of the last commit; otherwise, and where that fails, the
+ * engine is unloaded: zoff_engine_phase_check_load() */
+zoff_status zoff_engine_states_load(zoff_engine *e, const zoff_states_load *load);
+
+#endif

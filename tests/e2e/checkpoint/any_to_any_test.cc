@@ -1,0 +1,256 @@
+// any_to_any_test.cc: a checkpoint of any number of ranks, stage, tier and owner of the weights is loaded by any other. Then
+// masters, moments, weights and the next step equal those of a reference that was never interrupted.
+#include "covering.h"
+#include "rank_job.h"
+
+using namespace zoff_test;
+
+namespace
+{
+// The owner of the weights: the program, on the host or on a device; or the engine, in DRAM or in files.
+enum weights { OF_PROGRAM, ON_DEVICE, REACHED, IN_DRAM, IN_FILES };
+
+// One side: the engine that saves, or the one that loads.
+struct side {
+    unsigned stage;
+    zoff_tier tier;
+    unsigned world;
+    weights owner;
+    unsigned chunk_elements;
+    bool persist;
+};
+
+struct cell {
+    side from, to;
+    zoff_dtype dtype;
+    bool beside; // saved while steps run
+};
+
+std::string name(const side &s)
+{
+    static const char *const OWNERS[] = {"program", "device", "reached", "dram", "files"};
+    return "world" + std::to_string(s.world) + "_stage" + std::to_string(s.stage) +
+           (s.tier == ZOFF_TIER_HOST ? "_host" : "_nvme") + "_" + OWNERS[s.owner] + "_chunk" +
+           std::to_string(s.chunk_elements) + (s.persist ? "_persist" : "");
+}
+
+std::string name_of(zoff_dtype d)
+{
+    return d == ZOFF_F32 ? "fp32" : d == ZOFF_F16 ? "fp16" : "bf16";
+}
+
+std::string name(const cell &c)
+{
+    return name_of(c.dtype) + (c.beside ? "_beside_" : "_") + name(c.from) + "_to_" + name(c.to);
+}
+
+std::vector<side> sides()
+{
+    std::vector<side> all;
+    for (unsigned world : {1u, 2u, 3u, 4u}) {
+        for (unsigned stage : {0u, 1u, 2u, 3u}) {
+            for (zoff_tier tier : {ZOFF_TIER_HOST, ZOFF_TIER_NVME}) {
+                const unsigned chunk = (world + stage) % 3 == 0 ? 1u << 20 : (world + stage) % 3 == 1 ? 3000 : 2048;
+                all.push_back({stage, tier, world, OF_PROGRAM, chunk, tier == ZOFF_TIER_NVME && (world + stage) % 2 == 0});
+                if (stage == 3)
+                    all.push_back({stage, tier, world, world % 2 ? IN_DRAM : IN_FILES, chunk, false});
+                if (stage < 3 && world < 4)
+                    all.push_back({stage, tier, world, (world + stage) % 2 && world > 1 ? REACHED : ON_DEVICE, 3000, false});
+            }
+        }
+    }
+    return all;
+}
+
+// Every side saves and loads, with partners that differ.
+void fill(covering<cell> &cells)
+{
+    const std::vector<side> all = sides();
+    for (size_t i = 0; i < all.size(); i++) {
+        for (size_t k = 0; k < all.size(); k++) {
+            const zoff_dtype dtype = (i + k) % 3 == 0 ? ZOFF_F32 : (i + k) % 3 == 1 ? ZOFF_BF16 : ZOFF_F16;
+            cells.add({all[i], all[k], dtype, (i * 7 + k) % 2 == 0});
+        }
+    }
+}
+
+const covering<cell> &matrix()
+{
+    static const covering<cell> all(
+        "Matrix/AnyToAny.HasTheSameStates/", [](const cell &c) { return name(c); },
+        [](const cell &c) {
+            auto has = [](const side &s) { return std::to_string(s.stage) + (s.tier == ZOFF_TIER_HOST ? "h" : "n"); };
+            return covering<cell>::values{{"saved", has(c.from)},
+                                          {"loaded", has(c.to)},
+                                          {"saving world", std::to_string(c.from.world)},
+                                          {"loading world", std::to_string(c.to.world)},
+                                          {"saved weights", std::to_string((int)c.from.owner)},
+                                          {"loaded weights", std::to_string((int)c.to.owner)},
+                                          {"saved files persist", c.from.persist ? "yes" : "no"},
+                                          {"loaded files persist", c.to.persist ? "yes" : "no"},
+                                          {"type", name_of(c.dtype)},
+                                          {"beside", c.beside ? "yes" : "no"}};
+        },
+        fill);
+    return all;
+}
+
+// Ranks with their engines, and the reference.
+class run
+{
+  public:
+    run(const side &s_, zoff_dtype dtype, const std::string &states)
+        : s(s_), job(s.world), all(job, 42, [&](trainer &t) {
+              add_awkward(t, dtype, dtype);
+              for (size_t i = 1; s.owner >= IN_DRAM && i < t.tensors.size(); i++) {
+                  if (i != 5)
+                      t.give_away(i);
+              }
+          })
+    {
+        if (s.owner == ON_DEVICE || s.owner == REACHED)
+            all.use_devices(s.stage * 10 + s.world);
+        if (s.owner == REACHED)
+            job.reach_devices();
+        all.seal(text(states), s.chunk_elements);
+    }
+
+    std::string text(const std::string &folder) const
+    {
+        std::string offload = s.owner < IN_DRAM
+                                  ? ""
+                                  : std::string(", \"offload_param\": {\"device\": \"") +
+                                        (s.owner == IN_FILES ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder +
+                                        "\", \"buffer_count\": 2, \"max_in_cpu\": 0}, "
+                                        "\"stage3_param_persistence_threshold\": 1023";
+        const double ratio = s.owner == REACHED ? 0.5 : 1;
+        return "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"gradient_clipping\": 2.0, "
+               "\"zero_optimization\": {\"stage\": " +
+               std::to_string(s.stage) + ", \"reduce_bucket_size\": 20000, \"offload_optimizer\": {\"device\": \"" +
+               (s.tier == ZOFF_TIER_NVME ? "nvme" : "cpu") + "\", \"nvme_path\": \"" + folder +
+               "\", \"ratio\": " + std::to_string(ratio) + ", \"buffer_count\": 3}" + offload + "}" +
+               (s.persist ? ", \"zoff\": {\"persist\": true}" : "") + "}";
+    }
+
+    void step(int64_t t)
+    {
+        std::fill(all.weights.begin(), all.weights.end(), 1.0);
+        all.backward((unsigned)t, 0.5f, t == 3 ? 0.5 : 0);
+        job.on_each([&](unsigned rank) {
+            trainer &mine = *all.trainers[rank];
+            zoff_engine *e = all.engines[rank].get();
+            mine.fetch_all(e);
+            for (auto [i, slice] : mine.present())
+                mine.hand_over(e, i, slice);
+            zoff_step_info info = new_info();
+            EXPECT_ZOFF_OK(zoff_step_begin(e, nullptr));
+            EXPECT_ZOFF_OK(zoff_step_wait(e, &info));
+            EXPECT_EQ(t, info.t);
+        });
+        (void)all.step(config_groups(), t, 2.0);
+    }
+
+    void expect(const std::vector<reference::tensor> &want)
+    {
+        job.on_each([&](unsigned rank) {
+            trainer &t = *all.trainers[rank];
+            t.tensors = want;
+            t.fetch_all(all.engines[rank].get());
+            t.expect_weights();
+            t.expect_states(all.engines[rank].get());
+        });
+    }
+
+    const side s;
+    rank_job job;
+    rank_trainers all;
+};
+
+class AnyToAny : public testing::TestWithParam<cell>
+{
+  protected:
+    void save(run &r)
+    {
+        r.job.on_each([&](unsigned rank) {
+            zoff_engine *e = r.all.engines[rank].get();
+            uint64_t mine = 100 + rank;
+            zoff_checkpoint_data data[] = {{"position", &position, sizeof position, false}, {"own", &mine, sizeof mine, true}};
+            zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+            opts.data = data;
+            opts.data_count = 2;
+            opts.memory = 1; // as few copies as possible: steps have to wait
+            if (GetParam().beside)
+                EXPECT_ZOFF_OK(zoff_checkpoint_begin(e, folder.path.c_str(), &opts, &saves[rank]));
+            else
+                EXPECT_ZOFF_OK(zoff_checkpoint_save(e, folder.path.c_str(), &opts));
+        });
+    }
+    void finish(run &r)
+    {
+        r.job.on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_checkpoint_wait(saves[rank])); });
+    }
+    void load(run &r)
+    {
+        r.job.on_each([&](unsigned rank) {
+            zoff_engine *e = r.all.engines[rank].get();
+            uint64_t got = 0;
+            int64_t t = 0;
+            zoff_checkpoint_data data[] = {{"position", &got, sizeof got, false}};
+            zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+            opts.data = data;
+            opts.data_count = 1;
+            EXPECT_ZOFF_OK(zoff_checkpoint_load(e, folder.path.c_str(), &opts));
+            EXPECT_EQ(position, got);
+            EXPECT_ZOFF_OK(zoff_step_count(e, &t));
+            EXPECT_EQ(2, t);
+        });
+    }
+
+    uint64_t position = 77;
+    scratch_folder folder, states, other_states;
+    zoff_checkpoint *saves[8] = {};
+};
+
+INSTANTIATE_TEST_SUITE_P(Matrix, AnyToAny, testing::ValuesIn(matrix().cells()),
+                         [](const auto &one) { return name(one.param); });
+
+TEST(AnyToAnyCells, CoverAllPairs)
+{
+    matrix().expect_all_pairs();
+}
+
+TEST_P(AnyToAny, HasTheSameStates)
+{
+    const cell &c = GetParam();
+    std::vector<reference::tensor> saved;
+    {
+        run from(c.from, c.dtype, states.path);
+        from.step(1);
+        from.step(2);
+        saved = from.all.want.tensors;
+        save(from);
+        if (c.beside) {
+            for (int64_t t = 3; t <= 5; t++)
+                from.step(t);
+            finish(from);
+            from.expect(from.all.want.tensors);
+        }
+        if (HasFailure())
+            return;
+    }
+    run to(c.to, c.dtype, other_states.path);
+    for (auto &t : to.all.trainers)
+        t->scramble();
+    load(to);
+    if (HasFailure())
+        return;
+    to.expect(saved);
+    for (size_t i = 0; i < saved.size(); i++) {
+        to.all.want.tensors[i].master = saved[i].master;
+        to.all.want.tensors[i].m = saved[i].m;
+        to.all.want.tensors[i].v = saved[i].v;
+    }
+    to.step(3);
+    to.expect(to.all.want.tensors);
+}
+} // namespace
