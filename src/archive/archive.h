@@ -40,7 +40,7 @@ typedef struct zoff_archive_param {
     uint32_t tied_to; /* 1 + index of the owner of the states; 0: itself */
 } zoff_archive_param;
 
-/* What the manifest says about the file of one rank. All fields are filled by zoff_archive_part_finish(). */
+/* One file as the manifest describes it. zoff_archive_part_finish() fills all fields. */
 typedef struct zoff_archive_file {
     uint64_t bytes, head_checksum;
     uint64_t table_offset, table_bytes, table_checksum;

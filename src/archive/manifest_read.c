@@ -238,7 +238,7 @@ static zoff_status read_files(const json_t *root, zoff_archive_manifest *m)
 
 /* ---- the whole ---- */
 
-/* What a newer version needs is in "needs". Members that this version does not know are ignored. */
+/* "needs" lists features of newer versions. Members that this version does not know are ignored. */
 static zoff_status check_version(const json_t *root)
 {
     const char *format = "";

@@ -10,11 +10,7 @@
  * in files, because an array of a file is verified as a whole. */
 static zoff_plan_span own_pieces(const zoff_engine_view *v, size_t chunk)
 {
-    const zoff_plan_chunk *c = &v->plan->chunks[chunk];
-    if (v->tier != ZOFF_TIER_NVME || !v->plan->replicated)
-        return zoff_zero_plan_own(v->plan, chunk);
-    const bool is_own = chunk % v->plan->ranks == v->plan->rank;
-    return (zoff_plan_span){c->first_piece, is_own ? c->piece_count : 0};
+    return v->tier == ZOFF_TIER_NVME ? zoff_zero_plan_own_whole(v->plan, chunk) : zoff_zero_plan_own(v->plan, chunk);
 }
 
 static bool has_state(const zoff_engine_view *v, const zoff_plan_piece *piece, unsigned array)

@@ -24,7 +24,7 @@ struct zoff_checkpoint {
     zoff_saved_error words;
 };
 
-/* What rank 0 tells the others. */
+/* Rank 0 sends it to the others. */
 typedef struct identity {
     char id[ZOFF_ARCHIVE_ID_BYTES + 7];
     uint64_t sequence;
@@ -217,7 +217,7 @@ static zoff_status open_checkpoint(zoff_engine *e, const char *folder, const zof
 
 /* ---- complete ---- */
 
-/* What a rank tells all others. */
+/* A rank sends it to all others. */
 typedef struct report {
     int32_t over, status;
     zoff_archive_file file;

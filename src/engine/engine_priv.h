@@ -101,6 +101,12 @@ typedef struct zoff_engine_totals {
     bool warned_of_nothing;   /* about a step without any gradient */
 } zoff_engine_totals;
 
+/* Descriptions of the configuration. */
+typedef struct zoff_settings_words {
+    char *training;      /* optimizer, lr, schedule, clipping and tier, each with its source */
+    char *configuration; /* the effective values as a JSON object, for checkpoints */
+} zoff_settings_words;
+
 /* Options and configuration, merged. The configuration itself is not needed after create. */
 typedef struct zoff_settings {
     zoff_config_values values; /* without its texts and paths, which the configuration owns */
@@ -112,9 +118,8 @@ typedef struct zoff_settings {
     char *aio_backend;
     char *agreed_keys; /* with several ranks: the keys that they compare: zoff_config_agree_list() */
     size_t agreed_bytes;
-    char *training_words; /* optimizer, lr, schedule, clipping and tier, each with its source */
-    char *configuration;  /* the effective configuration as a JSON object, for checkpoints */
-    char *half_source;    /* where bf16.enabled or fp16.enabled was set, whichever is true */
+    zoff_settings_words words;
+    char *half_source; /* where bf16.enabled or fp16.enabled was set, whichever is true */
     uint64_t host_bytes;
     const char *host_bytes_key; /* the key that set it, for messages */
     uint64_t chunk_elements;

@@ -77,7 +77,7 @@ static zoff_status copy_training_words(zoff_settings *s, const zoff_config *conf
     snprintf(all, sizeof all, "%s, states on \"%s\" (%s)", words, s->tier == ZOFF_TIER_NVME ? "nvme" : "cpu",
              opts->state_tier != ZOFF_TIER_AUTO ? "zoff_engine_opts.state_tier"
                                                 : zoff_config_source(config, "zero_optimization.offload_optimizer.device"));
-    return zoff_base_mem_copy_text(all, &s->training_words);
+    return zoff_base_mem_copy_text(all, &s->words.training);
 }
 
 /* Copy everything that is needed after the configuration is closed. */
@@ -91,7 +91,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
     ZOFF_TRY(copy_training_words(s, config, opts));
-    ZOFF_TRY(zoff_config_dump_json(config, &s->configuration));
+    ZOFF_TRY(zoff_config_dump_json(config, &s->words.configuration));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));
     if (zoff_comm_size(e->comm) > 1)
         ZOFF_TRY(zoff_config_agree_list(config, &s->agreed_keys, &s->agreed_bytes));
@@ -145,7 +145,7 @@ void zoff_engine_options_free(zoff_engine *e)
     free_paths(s->weight_paths, s->weight_path_count);
     zoff_base_mem_free(s->aio_backend);
     zoff_base_mem_free(s->half_source);
-    zoff_base_mem_free(s->training_words);
-    zoff_base_mem_free(s->configuration);
+    zoff_base_mem_free(s->words.training);
+    zoff_base_mem_free(s->words.configuration);
     zoff_base_mem_free(s->agreed_keys);
 }

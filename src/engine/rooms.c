@@ -83,7 +83,7 @@ zoff_engine_view zoff_engine_rooms_view(zoff_engine *e)
                               .progress = &e->progress,
                               .guard = &e->io.guard,
                               .save_wait_seconds = &e->run.save_wait_seconds,
-                              .configuration = e->settings.configuration,
+                              .configuration = e->settings.words.configuration,
                               .t = e->t,
                               .threads = e->settings.threads,
                               .tier = e->settings.tier};

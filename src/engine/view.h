@@ -21,7 +21,7 @@ typedef struct zoff_guard {
     void *ctx;
 } zoff_guard;
 
-/* What a checkpoint needs to know. The pointers are the engine's. */
+/* The parts of an engine that a checkpoint reads. The pointers are the engine's. */
 typedef struct zoff_engine_view {
     zoff_model *model;
     const zoff_plan *plan;

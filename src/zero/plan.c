@@ -446,6 +446,13 @@ zoff_plan_span zoff_zero_plan_own(const zoff_plan *plan, size_t bucket)
     return (zoff_plan_span){first, piece_from(plan, c, part_block(plan, bucket, plan->rank + 1)) - first};
 }
 
+zoff_plan_span zoff_zero_plan_own_whole(const zoff_plan *plan, size_t bucket)
+{
+    const zoff_plan_chunk *c = &plan->chunks[bucket];
+    const bool is_other = plan->replicated && bucket % plan->ranks != plan->rank;
+    return (zoff_plan_span){c->first_piece, is_other ? 0 : c->piece_count};
+}
+
 size_t zoff_zero_plan_share(const zoff_plan *plan, const zoff_plan_piece *run, unsigned rank, size_t *out_first)
 {
     const size_t first = zoff_base_bits_max(run->block, part_block(plan, run->bucket, rank));

@@ -137,6 +137,9 @@ bool zoff_zero_plan_next(zoff_plan_cursor *cursor, zoff_plan_piece *out);
 /* The pieces of this rank's part of a bucket. If states are replicated, its chunk has the parts of other ranks as well. */
 zoff_plan_span zoff_zero_plan_own(const zoff_plan *plan, size_t bucket);
 
+/* The same in whole buckets: those that all ranks have are given to the ranks in turns. */
+zoff_plan_span zoff_zero_plan_own_whole(const zoff_plan *plan, size_t bucket);
+
 /* The overlap of a rank's part with a run: returns the number of elements, and sets *out_first to the first one in the slice.
  */
 size_t zoff_zero_plan_share(const zoff_plan *plan, const zoff_plan_piece *run, unsigned rank, size_t *out_first);
