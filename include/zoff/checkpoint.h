@@ -25,14 +25,6 @@
 extern "C" {
 #endif
 
-/** Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data. */
-typedef struct zoff_checkpoint_data {
-    const char *name; /**< unique in its list; at most 255 bytes */
-    void *bytes;      /**< read by a save, before it returns; written by a load */
-    size_t count;     /**< bytes. A load fails if the checkpoint has another number */
-    bool each_rank;   /**< each rank has its own, and as many ranks must load them; false: rank 0 saves, all ranks load */
-} zoff_checkpoint_data;
-
 /** A save that takes place beside steps. */
 typedef struct zoff_checkpoint zoff_checkpoint;
 

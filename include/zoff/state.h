@@ -27,6 +27,14 @@ typedef struct zoff_loss_scaler {
 } zoff_loss_scaler;
 #define ZOFF_LOSS_SCALER_INIT ZOFF_SIZED(zoff_loss_scaler)
 
+/** Bytes of the program that a checkpoint carries, such as the state of a random generator or a position in the data. */
+typedef struct zoff_checkpoint_data {
+    const char *name; /**< unique in its list; at most 255 bytes */
+    void *bytes;      /**< read by a save, before it returns; written by a load */
+    size_t count;     /**< bytes. A load fails if the checkpoint has another number */
+    bool each_rank;   /**< each rank has its own, and as many ranks must load them; false: rank 0 saves, all ranks load */
+} zoff_checkpoint_data;
+
 /** Take the weights as the new masters, after the caller has loaded or changed them. Moments stay.
  *
  *  This call, zoff_params_push(), zoff_param_write(), zoff_state_read(), zoff_state_write(), zoff_step_count_set() and
@@ -60,10 +68,10 @@ ZOFF_API zoff_status zoff_state_write(zoff_engine *e, zoff_param p, zoff_state_k
                                       const float *src);
 
 /** Write the ranges that zoff_state_write() and zoff_param_write() have put off, and make them durable with zoff.persist. Does
- *  nothing without such ranges. Collective over the ranks.
+ *  nothing without such ranges, except where it records the bytes of zoff_persist_data(). Collective over the ranks.
  *  @blocks for the disk
- *  @return ERR_IO or ERR_NO_SPACE: the files hold what they held before; call it again. An error of one rank is an error of all
- */
+ *  @return ERR_IO or ERR_NO_SPACE: the files hold what they held before; call it again. An error of one rank is an error of
+ *  all. With zoff_persist_data() ERR_STATE between the micro-steps of an update */
 ZOFF_API zoff_status zoff_state_flush(zoff_engine *e);
 
 /** Borrow the weights of one slice of an engine-owned parameter: contiguous, aligned to 64 bytes, read-only, as the last step
@@ -90,6 +98,24 @@ ZOFF_API zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first
 /** Copy a range of the weights of an engine-owned parameter; otherwise like zoff_param_write(). Collective over the ranks. */
 ZOFF_API zoff_status zoff_param_read(zoff_engine *e, zoff_param p, size_t first, size_t count, void *dst);
 
+/** Record the program's own bytes, such as the position in its data, together with the states. For zoff.persist.
+ *
+ *  If zoff_engine_seal() has found states of an earlier run, the call first copies the bytes of that commit to `data`, by name.
+ *  Bytes whose name the files do not have stay as they are. From then on each commit records the bytes as they are during it:
+ *  each step that updates, zoff_state_flush() and zoff_step_count_set(). So before a step, set the position to where the next
+ *  run shall go on after it. A step that is skipped commits nothing: a run that ends then repeats the skipped steps, with the
+ *  bytes, the loss scale and the states of the last update.
+ *
+ *  Call it once, after zoff_engine_open() and before the first step. Another call replaces the list; what was recorded is
+ * copied until the first update. Collective over the ranks: each gives the same names. Bytes without each_rank are those of
+ * rank 0.
+ *  @param data copied, `count` entries; together at most 64 KiB with their names. 0 entries: record none
+ *  @owns the bytes stay the caller's: keep them until the next call, or until zoff_engine_destroy() has returned
+ *  @blocks for the other ranks
+ *  @return ERR_INVALID without zoff.persist, for a list that is too long, and for a number of bytes that differs from the
+ * files': nothing was copied. ERR_STATE before seal, while a step is open, and between the micro-steps of an update */
+ZOFF_API zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, size_t count);
+
 /** Read the factor that the trainer multiplies its loss by in the coming micro-step; 1 without fp16.enabled. It is the same in
  *  all micro-steps of an update. The engine divides the gradients by it before it takes their norm.
  *  @return ERR_INVALID only */
@@ -99,8 +125,9 @@ ZOFF_API zoff_status zoff_loss_scale(const zoff_engine *e, double *out);
  *  @return ERR_INVALID only */
 ZOFF_API zoff_status zoff_loss_scaler_get(const zoff_engine *e, zoff_loss_scaler *out);
 
-/** Set them, from a checkpoint. No file of the engine holds the loss scale: a new engine starts at the configuration's, also
- * one that continues with the states of an earlier run (zoff.persist). Fields that a shorter struct lacks stay as they are.
+/** Set them, from a checkpoint. Fields that a shorter struct lacks stay as they are. With zoff.persist no call is needed: each
+ *  commit records them, as they are after its update, and an engine that continues with the states of an earlier run continues
+ *  with them. Files get what this call sets at the next step or zoff_step_count_set().
  *  @return ERR_INVALID for a scale out of range, or one that differs from a static scale of the configuration; ERR_STATE
  * without fp16.enabled, and in the middle of an update (see zoff_params_pull()) */
 ZOFF_API zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler);

@@ -79,6 +79,8 @@ zoff_status zoff_agreement_consensus_open(zoff_agreement *a);
 void zoff_agreement_consensus_close(zoff_agreement *a);
 /* Send `bytes` of each rank to all; this rank's are already at their place in `all`.  @blocks until all have arrived */
 zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t bytes);
+/* Replace `count` bytes by those of rank 0.  @blocks until they have arrived */
+zoff_status zoff_agreement_consensus_share(zoff_agreement *a, void *bytes, size_t count);
 /* Call on every rank with the result of its own work. Returns an error on every rank if any rank failed.  @blocks until all
  * have called it */
 zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own);

@@ -39,6 +39,20 @@ zoff_status zoff_agreement_consensus_gather(zoff_agreement *a, void *all, size_t
     return zoff_comm_wait(a->comm, &work);
 }
 
+zoff_status zoff_agreement_consensus_share(zoff_agreement *a, void *bytes, size_t count)
+{
+    zoff_comm_work work = {.active = false};
+    const zoff_comm_call call = {.kind = ZOFF_COMM_BROADCAST,
+                                 .channel = a->channel,
+                                 .item = {.about = ZOFF_COMM_ABOUT_AGREEMENT},
+                                 .out = bytes,
+                                 .count = count};
+    if (zoff_comm_size(a->comm) == 1)
+        return ZOFF_OK;
+    ZOFF_TRY(zoff_comm_start(a->comm, &call, &work));
+    return zoff_comm_wait(a->comm, &work);
+}
+
 /* If this rank failed, its own error message is kept. */
 zoff_status zoff_agreement_consensus_success(zoff_agreement *a, zoff_status own)
 {

@@ -124,6 +124,7 @@ typedef enum zoff_comm_visit_call {
     ZOFF_COMM_IN_SAVE,
     ZOFF_COMM_IN_SAVE_POLL,
     ZOFF_COMM_IN_LOAD,
+    ZOFF_COMM_IN_PERSIST_DATA,
     ZOFF_COMM_IN_CALLS,         /* number of calls, plus one */
     ZOFF_COMM_IN_STEP = 0x100,  /* flag: inside zoff_step(); not compared */
     ZOFF_COMM_IN_RETRY = 0x200, /* flag: inside zoff_step_retry(); not compared */

@@ -88,7 +88,8 @@ void zoff_comm_names_visit(const zoff_comm *comm, const zoff_comm_visit *visit, 
                                                           "zoff_state_flush()",
                                                           "zoff_checkpoint_save() or zoff_checkpoint_begin()",
                                                           "zoff_checkpoint_poll() or zoff_checkpoint_wait()",
-                                                          "zoff_checkpoint_load()"};
+                                                          "zoff_checkpoint_load()",
+                                                          "zoff_persist_data()"};
     const uint32_t bare = visit->call & 0xff;
     const char *call = visit->call & ZOFF_COMM_IN_STEP    ? "zoff_step()"
                        : visit->call & ZOFF_COMM_IN_RETRY ? "zoff_step_retry()"

@@ -183,6 +183,7 @@ static void deallocate(zoff_engine *e)
     zoff_model_slices_close(&e->model);
     zoff_transfer_device_direct_close(&e->transfer);
     zoff_engine_stores_close(e);
+    zoff_model_program_bytes_close(&e->model.program);
     zoff_lending_param_cache_close(&e->lending);
     zoff_transfer_grads_close(&e->transfer);
     zoff_agreement_together_close(&e->agreement);
@@ -256,6 +257,8 @@ static zoff_status make_room(zoff_engine *e)
     ZOFF_TRY(zoff_transfer_grads_open(&e->transfer));
     ZOFF_TRY(zoff_transfer_ranks_open(&e->transfer));
     ZOFF_TRY(zoff_agreement_together_open(&e->agreement));
+    if (e->settings.values.persist)
+        ZOFF_TRY(zoff_model_program_bytes_open(&e->model.program));
     zoff_transfer_streams_watch(&e->transfer);
     ZOFF_TRY(e->transfer.route.link->memory.open(&e->transfer));
     zoff_engine_rows_choose(e);
@@ -268,6 +271,7 @@ static zoff_status open_stores(void *ctx)
 {
     zoff_engine *e = ctx;
     ZOFF_TRY(zoff_engine_stores_open(e, zoff_engine_states_fill, zoff_engine_states_fill_weights));
+    ZOFF_TRY(zoff_engine_stores_take_program(e));
     return e->transfer.device.fault;
 }
 
@@ -282,6 +286,7 @@ static zoff_status seal(zoff_engine *e)
 {
     zoff_status status;
     uint64_t need = 0;
+    zoff_loss_scaler scaler;
     const zoff_listed_settings settings = {.keys = e->settings.agreed_keys,
                                            .key_bytes = e->settings.agreed_bytes,
                                            .states_in_files = e->settings.tier == ZOFF_TIER_NVME,
@@ -308,6 +313,8 @@ static zoff_status seal(zoff_engine *e)
     zoff_transfer_reduce_scatter_begin(&e->transfer);
     if (zoff_offload_store_reopened(e->store, &e->t))
         e->life.awaits_weights = true;
+    if (zoff_model_program_bytes_scaler(&e->model.program, &scaler))
+        zoff_model_loss_scale_continue(&e->model, &scaler);
     e->totals.huge_page_bytes = zoff_offload_store_huge_bytes(e->store);
     if (e->lending.store)
         e->totals.huge_page_bytes += zoff_offload_store_huge_bytes(e->lending.store);

@@ -1,4 +1,5 @@
-/* params.c: public calls about parameters, their groups and the loss scale; and lending engine-owned weights. */
+/* params.c: public calls about parameters, their groups and the loss scale; about the program's own bytes, which are recorded
+ * with the states; and lending engine-owned weights. */
 #include "engine_priv.h"
 
 #include "bits.h"
@@ -70,6 +71,57 @@ zoff_status zoff_loss_scaler_set(zoff_engine *e, const zoff_loss_scaler *scaler)
     if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_loss_scaler_set"));
     return zoff_model_loss_scale_set(&e->model, scaler);
+}
+
+/* ---- the program's own bytes ---- */
+
+/* The block of rank 0, for bytes that all ranks share. */
+typedef struct shared_block {
+    uint64_t bytes;
+    char block[ZOFF_PROGRAM_BYTES_MOST];
+} shared_block;
+
+/* Ranks that have not found states have nothing to copy, and all of them know. */
+static zoff_status get_shared(zoff_engine *e, shared_block *shared)
+{
+    const zoff_program_bytes *program = &e->model.program;
+    shared->bytes = program->found_bytes;
+    if (program->found_bytes)
+        memcpy(shared->block, program->found, program->found_bytes);
+    return zoff_agreement_consensus_share(&e->agreement, shared, sizeof *shared);
+}
+
+static zoff_status keep_list(zoff_engine *e, const zoff_checkpoint_data *data, size_t count)
+{
+    const zoff_program_bytes *program = &e->model.program;
+    shared_block *shared;
+    zoff_status status = zoff_model_program_bytes_check(data, count);
+    if (status == ZOFF_OK)
+        status = zoff_base_mem_alloc(1, sizeof *shared, "the program's bytes of rank 0", &shared);
+    ZOFF_TRY(zoff_agreement_consensus_success(&e->agreement, status));
+    status = get_shared(e, shared);
+    if (status == ZOFF_OK)
+        status = zoff_model_program_bytes_restore(program, shared->block, (size_t)shared->bytes, true, data, count);
+    if (status == ZOFF_OK)
+        status = zoff_model_program_bytes_set(&e->model.program, data, count);
+    status = zoff_agreement_consensus_success(&e->agreement, status);
+    if (status == ZOFF_OK)
+        status = zoff_model_program_bytes_restore(program, shared->block, (size_t)shared->bytes, false, data, count);
+    zoff_base_mem_free(shared);
+    return status;
+}
+
+zoff_status zoff_persist_data(zoff_engine *e, const zoff_checkpoint_data *data, size_t count)
+{
+    ZOFF_ENTER(e);
+    ZOFF_FAIL_IF(!e || (!data && count), ZOFF_ERR_INVALID, "zoff_persist_data: engine and data must not be NULL");
+    ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_persist_data"));
+    ZOFF_FAIL_IF(
+        !e->settings.values.persist, ZOFF_ERR_INVALID,
+        "zoff_persist_data: no file of this engine stays. Set zoff.persist to true, which needs states on NVMe, or save "
+        "the bytes in checkpoints: zoff_checkpoint_opts.data");
+    zoff_agreement_identity_enter(&e->agreement, ZOFF_COMM_IN_PERSIST_DATA, (zoff_comm_item){.about = ZOFF_COMM_ABOUT_NOTHING});
+    return zoff_agreement_identity_exit(&e->agreement, keep_list(e, data, count));
 }
 
 /* ---- engine-owned weights ---- */

@@ -398,6 +398,8 @@ zoff_status zoff_param_write(zoff_engine *e, zoff_param p, size_t first, size_t 
 zoff_status zoff_state_flush(zoff_engine *e)
 {
     ZOFF_ENTER(e);
-    ZOFF_TRY(zoff_engine_phase_check_idle(e, "zoff_state_flush"));
-    return zoff_engine_state_range_commit(e);
+    const bool has_data = e && e->model.program.count;
+    ZOFF_TRY(has_data ? zoff_engine_phase_check_whole(e, "zoff_state_flush")
+                      : zoff_engine_phase_check_idle(e, "zoff_state_flush"));
+    return has_data ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_STATE_FLUSH) : zoff_engine_state_range_commit(e);
 }

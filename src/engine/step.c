@@ -395,7 +395,7 @@ zoff_status zoff_step_count_set(zoff_engine *e, int64_t t)
     if (e->life.phase != ZOFF_PHASE_BUILDING)
         ZOFF_TRY(zoff_engine_phase_check_whole(e, "zoff_step_count_set"));
     const int64_t before = e->t;
-    const bool is_recorded = e->store && (t != before || e->ranges.unsaved);
+    const bool is_recorded = e->store && (t != before || e->ranges.unsaved || e->model.program.count);
     e->t = t;
     zoff_status status = is_recorded ? zoff_engine_state_range_record(e, ZOFF_COMM_IN_COUNT_SET) : ZOFF_OK;
     if (status < 0)

@@ -195,12 +195,42 @@ zoff_status zoff_engine_stores_retry(zoff_engine *e)
     return to_both(e, zoff_offload_store_retry);
 }
 
+_Static_assert((int)ZOFF_PROGRAM_BYTES_MOST == (int)ZOFF_STORE_ATTACHED_MOST, "a block fits into a record");
+
+/* Attach the program's bytes and the loss scale to the commit. The scale of a step changes after its commit, because that can
+ * be an error about a step that is over. The record has the scale that the step leaves behind. */
+static void attach(zoff_engine *e, bool is_step)
+{
+    const zoff_loss_scaler scaler = is_step ? zoff_model_loss_scale_after_update(&e->model) : e->model.scaler;
+    if (!e->settings.values.persist)
+        return;
+    const size_t bytes = zoff_model_program_bytes_pack(&e->model.program, zoff_comm_rank(e->comm),
+                                                       e->settings.values.fp16.enabled ? &scaler : NULL, is_step);
+    zoff_offload_store_attach(e->store, e->model.program.block, bytes);
+}
+
 /* Commit the states last: they are authoritative, and weights can be computed from them. */
-zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
+static zoff_status commit(zoff_engine *e, int64_t t, bool is_step)
 {
     if (e->lending.store)
         ZOFF_TRY(zoff_offload_store_commit(e->lending.store, t));
-    return zoff_offload_store_commit(e->store, t);
+    attach(e, is_step);
+    ZOFF_TRY(zoff_offload_store_commit(e->store, t));
+    zoff_model_program_bytes_committed(&e->model.program, is_step);
+    return ZOFF_OK;
+}
+
+zoff_status zoff_engine_stores_commit(zoff_engine *e, int64_t t)
+{
+    return commit(e, t, false);
+}
+
+zoff_status zoff_engine_stores_take_program(zoff_engine *e)
+{
+    size_t bytes;
+    int64_t t;
+    const void *block = zoff_offload_store_attached(e->store, &bytes);
+    return zoff_offload_store_reopened(e->store, &t) ? zoff_model_program_bytes_take(&e->model.program, block, bytes) : ZOFF_OK;
 }
 
 void zoff_engine_stores_forget(zoff_engine *e)
@@ -274,7 +304,7 @@ zoff_status zoff_engine_stores_commit_step(zoff_engine *e)
     }
     if (run->talks.commit_asked)
         ZOFF_TRY(zoff_transfer_wire_wait_until(&e->transfer, poll_commit, e));
-    return zoff_engine_stores_commit(e, run->t);
+    return commit(e, run->t, true);
 }
 
 zoff_status zoff_engine_stores_commit_pass(zoff_engine *e, zoff_status own)

@@ -45,18 +45,39 @@ static void good_on(const zoff_fp16_values *v, zoff_loss_scaler *s)
         s->scale = fmin(s->scale * 2.0, fmax(s->scale, LARGEST));
 }
 
+zoff_loss_scaler zoff_model_loss_scale_after_update(const zoff_model *m)
+{
+    zoff_loss_scaler next = m->scaler;
+    if (!m->values->fp16.enabled)
+        return next;
+    if (m->values->fp16.dynamic)
+        good_on(&m->values->fp16, &next);
+    next.iterations += next.iterations < INT64_MAX;
+    return next;
+}
+
+void zoff_model_loss_scale_continue(zoff_model *m, const zoff_loss_scaler *recorded)
+{
+    const zoff_fp16_values *v = &m->values->fp16;
+    if (!v->enabled)
+        return;
+    m->scaler = *recorded;
+    if (!v->dynamic)
+        m->scaler.scale = v->scale;
+}
+
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why)
 {
     const zoff_fp16_values *v = &m->values->fp16;
     zoff_loss_scaler *s = &m->scaler;
     bool can_go_on = true;
-    if (!v->enabled)
+    if (!overflow)
+        *s = zoff_model_loss_scale_after_update(m);
+    if (!v->enabled || !overflow)
         return ZOFF_OK;
-    if (v->dynamic && overflow)
+    if (v->dynamic)
         can_go_on = overflow_on(v, s);
-    else if (v->dynamic)
-        good_on(v, s);
-    else if (overflow)
+    else
         s->last_overflow = s->iterations;
     s->iterations += s->iterations < INT64_MAX;
     if (can_go_on)

@@ -62,6 +62,18 @@ typedef struct zoff_ties {
     bool rebound; /* buffers were bound after the last check for overlaps */
 } zoff_ties;
 
+/* Bytes that are recorded with the states: zoff_persist_data() and the loss scale. */
+typedef struct zoff_program_bytes {
+    zoff_checkpoint_data *list; /* names are copies; the bytes are the program's */
+    size_t count;
+    bool is_set;        /* the program has given its list, perhaps an empty one */
+    char *block;        /* of the next commit; ZOFF_PROGRAM_BYTES_MOST bytes */
+    char *found;        /* the block of the commit that seal has found */
+    size_t found_bytes; /* 0: none, or an update was committed since */
+} zoff_program_bytes;
+
+enum { ZOFF_PROGRAM_BYTES_MOST = 64 << 10 }; /* of one block */
+
 /* The hyper-parameters that the program set for a group, and the state layout of the group. */
 typedef struct zoff_model_group {
     bool used; /* a trained parameter is in the group */
@@ -86,6 +98,7 @@ typedef struct zoff_model {
     uint8_t *flags;                    /* per slice; set at seal */
     zoff_slice_buckets *slice_buckets; /* per slice; set at seal */
     zoff_loss_scaler scaler;
+    zoff_program_bytes program;
 } zoff_model;
 
 /* params.c */
@@ -184,7 +197,32 @@ void zoff_model_loss_scale_describe(const zoff_model *m, char *dst, size_t dst_b
 /* After step `t`: compute the scale of the next step. `why`: the reason for skipping the step, for the message.  @return
  * ERR_OVERFLOW: the scale is already at its minimum */
 zoff_status zoff_model_loss_scale_turn(zoff_model *m, int64_t t, bool overflow, const char *why);
+/* The scaler that an update leaves behind: the one that is recorded with its states. */
+zoff_loss_scaler zoff_model_loss_scale_after_update(const zoff_model *m);
+/* Continue with a recorded scaler. A static scale is the configuration's, and without fp16 there is none. */
+void zoff_model_loss_scale_continue(zoff_model *m, const zoff_loss_scaler *recorded);
 /* Restore a saved scaler.  @return ERR_STATE without fp16; ERR_INVALID for values that no scaler can have */
 zoff_status zoff_model_loss_scale_set(zoff_model *m, const zoff_loss_scaler *scaler);
+
+/* program_bytes.c: the program's own bytes and the loss scale, in one block for the record of a commit */
+/* @return ERR_INVALID for a list that contradicts itself or does not fit, the same on every rank */
+zoff_status zoff_model_program_bytes_check(const zoff_checkpoint_data *data, size_t count);
+zoff_status zoff_model_program_bytes_open(zoff_program_bytes *p); /* allocate the block */
+void zoff_model_program_bytes_close(zoff_program_bytes *p);
+/* Replace the list.  @return ERR_NO_MEMORY: it is unchanged */
+zoff_status zoff_model_program_bytes_set(zoff_program_bytes *p, const zoff_checkpoint_data *data, size_t count);
+/* Fill the block of a commit. Until the program has given a list, bytes that seal has found go into commits that are no update.
+ * @param scaler NULL: none  @return bytes of the block; 0: nothing to record */
+size_t zoff_model_program_bytes_pack(zoff_program_bytes *p, unsigned rank, const zoff_loss_scaler *scaler, bool is_step);
+void zoff_model_program_bytes_committed(zoff_program_bytes *p, bool is_step); /* call after a commit */
+/* Take the block that seal has found.  @return ERR_CORRUPT, or ERR_UNSUPPORTED for a later format */
+zoff_status zoff_model_program_bytes_take(zoff_program_bytes *p, const void *block, size_t bytes);
+bool zoff_model_program_bytes_scaler(const zoff_program_bytes *p, zoff_loss_scaler *out); /* of that block; false: none */
+/* The bytes of an entry of a block; NULL: it has none of that name. */
+const char *zoff_model_program_bytes_find(const char *block, size_t bytes, const char *name, bool each_rank, size_t *out_count);
+/* Copy what was found into the bytes of a list. `shared` is the block of rank 0. `dry`: only compare the sizes.
+ * @return ERR_INVALID for another size: nothing was copied if a dry call came before */
+zoff_status zoff_model_program_bytes_restore(const zoff_program_bytes *p, const char *shared, size_t shared_bytes, bool dry,
+                                             const zoff_checkpoint_data *data, size_t count);
 
 #endif

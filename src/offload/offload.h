@@ -12,6 +12,8 @@ typedef struct zoff_store zoff_store;
 
 enum { ZOFF_STORE_ARRAYS = 3, ZOFF_STORE_ALL = (1 << ZOFF_STORE_ARRAYS) - 1 };
 
+enum { ZOFF_STORE_ATTACHED_MOST = 64 << 10 }; /* bytes of an attachment */
+
 /* One chunk as the store sees it. */
 typedef struct zoff_store_chunk {
     size_t bytes;       /* a multiple of 4 KiB; 0: it holds nothing; it is filled all the same, and never borrowed */
@@ -162,6 +164,14 @@ bool zoff_offload_store_busy(const zoff_store *store, bool writes_only);
  * first: commit records nothing while a write is in flight or has failed. @blocks with persist, for the commit record  @return
  * an error: the files hold what they held before; may be repeated */
 zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t);
+
+/* Persist: attach bytes to the commits that follow, which record them in the same write; 0 bytes: none. They are copied. Does
+ * nothing for a store that does not persist.
+ * @param count at most ZOFF_STORE_ATTACHED_MOST */
+void zoff_offload_store_attach(zoff_store *store, const void *bytes, size_t count);
+
+/* The bytes that were attached last; after opening, those of the commit that the store has found. */
+const void *zoff_offload_store_attached(const zoff_store *store, size_t *out_count);
 
 /* Whether chunks were written before a failed flush of the drive, and not since: then call retry or rollback. */
 bool zoff_offload_store_is_in_doubt(const zoff_store *store);

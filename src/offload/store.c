@@ -3,6 +3,8 @@
 
 #include "try.h"
 
+#include <string.h>
+
 /* If the store's user defines no arrays, a chunk is one array. */
 void zoff_offload_store_complete_ends(zoff_store_chunk *chunk)
 {
@@ -109,6 +111,19 @@ zoff_status zoff_offload_store_commit(zoff_store *store, int64_t t)
     /* The only check before a record: nothing may be recorded that is not in the files. */
     ZOFF_TRY(store->ops->commits.settled(store));
     return store->ops->commits.commit(store, t);
+}
+
+void zoff_offload_store_attach(zoff_store *store, const void *bytes, size_t count)
+{
+    if (store->attached && count)
+        memcpy(store->attached, bytes, count);
+    store->attached_count = store->attached ? count : 0;
+}
+
+const void *zoff_offload_store_attached(const zoff_store *store, size_t *out_count)
+{
+    *out_count = store->attached_count;
+    return store->attached;
 }
 
 bool zoff_offload_store_is_in_doubt(const zoff_store *store)

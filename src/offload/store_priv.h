@@ -44,7 +44,9 @@ struct zoff_store {
     unsigned threads; /* of the team that computes checksums */
     int64_t t;        /* of the last commit */
     size_t unproven;  /* chunks that were written before a failed flush of the drive, and not since */
-    zoff_map map;     /* all chunks; or the slots and the residents */
+    char *attached;   /* persist: ZOFF_STORE_ATTACHED_MOST bytes, of which the next commit records attached_count; NULL: none */
+    size_t attached_count;
+    zoff_map map; /* all chunks; or the slots and the residents */
 };
 
 /* store.c: set the ends of the arrays of a chunk that has none: it is one array. */

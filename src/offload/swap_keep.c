@@ -139,9 +139,10 @@ static zoff_status write_record(zoff_swap_store *s, uint32_t index, uint64_t gen
                            .file_bytes = file->bytes,
                            .write_bytes = file->write_bytes};
     head.identity.file = index;
+    head.attached_bytes = index == 0 ? s->store.attached_count : 0;
     ZOFF_TRY(zoff_base_mem_alloc(file->chunk_count + 1, sizeof *entries, "a commit record", &entries));
     list_entries(s, index, entries);
-    ZOFF_TRY_OR(free_entries, zoff_offload_swap_record_write(file->aio, &head, entries));
+    ZOFF_TRY_OR(free_entries, zoff_offload_swap_record_write(file->aio, &head, entries, s->store.attached));
     status = zoff_offload_swap_drive_flush(s, file);
 free_entries:
     zoff_base_mem_free(entries);

@@ -127,6 +127,8 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
         zoff_offload_store_complete_ends(&s->chunks[i]);
         s->largest = zoff_base_bits_max(s->largest, opts->chunks[i].bytes);
     }
+    if (s->persist)
+        ZOFF_TRY(zoff_base_mem_alloc(ZOFF_STORE_ATTACHED_MOST, 1, "bytes beside the states", &s->store.attached));
     s->sums.digest.room = zoff_digest_blocks_room(s->largest);
     s->sums.digested = SIZE_MAX;
     ZOFF_TRY(zoff_base_mem_alloc(s->sums.digest.room, sizeof *s->sums.digest.hashes, "checksums", &s->sums.digest.hashes));
@@ -283,6 +285,7 @@ void zoff_offload_swap_life_close(zoff_store *store)
         ZOFF_WARN("%zu bytes of slots cannot be freed: the disk may still read or write them", s->store.map.bytes);
     zoff_base_mem_free(s->sums.digest.hashes);
     zoff_base_mem_free(s->sums.digest.done);
+    zoff_base_mem_free(s->store.attached);
     zoff_base_mem_free(s->slots);
     zoff_base_mem_free(s->files);
     zoff_base_mem_free(s->stripes);

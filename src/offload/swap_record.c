@@ -17,7 +17,7 @@ enum { HEADS = 2, PAGE = 4096 };
 /* The file is little-endian because the machines are; these structs have no padding. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "state files are little-endian");
 _Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 96, "no padding in what is written");
-_Static_assert(sizeof(zoff_swap_head) == 136 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
+_Static_assert(sizeof(zoff_swap_head) == 152 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
 
 static uint64_t head_checksum(const zoff_swap_head *head)
 {
@@ -26,7 +26,7 @@ static uint64_t head_checksum(const zoff_swap_head *head)
 
 static size_t table_room(size_t entries)
 {
-    return zoff_base_bits_align(entries * sizeof(zoff_swap_entry), PAGE);
+    return zoff_base_bits_align(entries * sizeof(zoff_swap_entry) + ZOFF_STORE_ATTACHED_MOST, PAGE);
 }
 
 static uint64_t table_offset(const zoff_swap_head *head, unsigned which)
@@ -55,25 +55,29 @@ static zoff_status write_wait(zoff_aio *aio, uint64_t offset, zoff_map *pages, s
         bytes, (unsigned long long)offset);
 }
 
-zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries)
+zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries,
+                                           const void *attached)
 {
     zoff_status status;
     zoff_map pages;
     const unsigned which = head->generation & 1;
-    const size_t table_bytes = (size_t)head->entry_count * sizeof *entries;
+    const size_t table_bytes = (size_t)head->entry_count * sizeof *entries, attached_bytes = (size_t)head->attached_bytes;
+    const size_t written = zoff_base_bits_align(table_bytes + attached_bytes, PAGE);
     memcpy(head->magic, MAGIC, sizeof MAGIC);
     head->version = ZOFF_RECORD_VERSION;
     head->entry_bytes = sizeof *entries;
     head->table_room = table_room(head->entry_count);
     head->table_checksum = zoff_digest_blocks_small(entries, table_bytes);
+    head->attached_checksum = zoff_digest_blocks_small(attached, attached_bytes);
     head->checksum = head_checksum(head);
-    ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES + head->table_room, "a commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
+    ZOFF_TRY(zoff_base_map_alloc(ZOFF_RECORD_HEAD_BYTES + written, "a commit record", ZOFF_MAP_FIRST_TOUCH, &pages));
     char *base = pages.base;
     memcpy(base, head, sizeof *head);
-    if (table_bytes) {
+    if (written) {
         memcpy(base + ZOFF_RECORD_HEAD_BYTES, entries, table_bytes);
-        ZOFF_TRY_OR(unmap_pages,
-                    write_wait(aio, table_offset(head, which), &pages, ZOFF_RECORD_HEAD_BYTES, (size_t)head->table_room));
+        if (attached_bytes)
+            memcpy(base + ZOFF_RECORD_HEAD_BYTES + table_bytes, attached, attached_bytes);
+        ZOFF_TRY_OR(unmap_pages, write_wait(aio, table_offset(head, which), &pages, ZOFF_RECORD_HEAD_BYTES, written));
     }
     status = write_wait(aio, (uint64_t)which * ZOFF_RECORD_HEAD_BYTES, &pages, 0, ZOFF_RECORD_HEAD_BYTES);
 unmap_pages:
@@ -119,12 +123,17 @@ static zoff_status read_at(int fd, const char *name, uint64_t offset, void *dst,
     return ZOFF_OK;
 }
 
-/* The size of a table is trusted only if the head's checksum is right. */
+const void *zoff_offload_swap_record_attached(const zoff_swap_found *found, unsigned which)
+{
+    return found->tables[which] + found->heads[which].entry_count;
+}
+
+/* The sizes of a table and an attachment are trusted only if the head's checksum is right. */
 static bool head_holds(const zoff_swap_head *head)
 {
     return memcmp(head->magic, MAGIC, sizeof MAGIC) == 0 && head->checksum == head_checksum(head) &&
            head->version == ZOFF_RECORD_VERSION && head->entry_bytes == sizeof(zoff_swap_entry) &&
-           head->table_room == table_room(head->entry_count);
+           head->table_room == table_room(head->entry_count) && head->attached_bytes <= ZOFF_STORE_ATTACHED_MOST;
 }
 
 static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_found *out)
@@ -145,11 +154,12 @@ static zoff_status read_one(int fd, const char *name, unsigned which, zoff_swap_
     out->has_head[which] = head_holds(head) && (head->generation & 1) == which && head->t >= 0;
     if (!out->has_head[which])
         return ZOFF_OK;
-    const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry);
-    ZOFF_TRY(
-        zoff_base_mem_alloc(head->entry_count + 1, sizeof(zoff_swap_entry), "the table of a state file", &out->tables[which]));
-    ZOFF_TRY(read_at(fd, name, table_offset(head, which), out->tables[which], bytes, &got));
-    out->is_whole[which] = got == bytes && zoff_digest_blocks_small(out->tables[which], bytes) == head->table_checksum;
+    const size_t bytes = (size_t)head->entry_count * sizeof(zoff_swap_entry), all = bytes + (size_t)head->attached_bytes;
+    ZOFF_TRY(zoff_base_mem_alloc(all + 1, 1, "the table of a state file", &out->tables[which]));
+    ZOFF_TRY(read_at(fd, name, table_offset(head, which), out->tables[which], all, &got));
+    out->is_whole[which] = got == all && zoff_digest_blocks_small(out->tables[which], bytes) == head->table_checksum &&
+                           zoff_digest_blocks_small(zoff_offload_swap_record_attached(out, which),
+                                                    (size_t)head->attached_bytes) == head->attached_checksum;
     return ZOFF_OK;
 }
 

@@ -1,11 +1,14 @@
 /* swap_record_priv.h: the records in a persistent state file. Private to the offload room.
  *
  *      0         4 KiB     8 KiB
- *      | head 0  | head 1  | table 0 | table 1 | chunk: slot 0, slot 1 | chunk: slot 0, slot 1 | ...
+ *      | head 0  | head 1  | table 0, attachment 0 | table 1, attachment 1 | chunk: slot 0, slot 1 | chunk: slot 0, slot 1 |
+ * ...
  *
- * Head g & 1 and table g & 1 describe generation g, so that the record of generation g - 1 stays complete while that of g is
- * written. A record counts if the checksums of its head and its table are right: one that was torn during its writing does not.
- * All numbers are little-endian, like the machines that this library supports. */
+ * Head g & 1, table g & 1 and attachment g & 1 describe generation g, so that the record of generation g - 1 stays complete
+ * while that of g is written. The attachment is bytes of the store's user; it follows its table without a gap, so that both are
+ * one write. A record counts if the checksums of head, table and attachment are right: one that was torn during its writing
+ * does not. With several files the attachment is in the records of the first one. All numbers are little-endian, like the
+ * machines that this library supports. */
 #ifndef ZOFF_OFFLOAD_SWAP_RECORD_PRIV_H
 #define ZOFF_OFFLOAD_SWAP_RECORD_PRIV_H
 
@@ -16,7 +19,7 @@
 
 enum {
     ZOFF_RECORD_HEAD_BYTES = 4096,
-    ZOFF_RECORD_VERSION = 3,
+    ZOFF_RECORD_VERSION = 4,
 };
 
 /* Identifies the states in a file: whose they are, and which part. */
@@ -53,31 +56,36 @@ typedef struct zoff_swap_head {
     int64_t t; /* the step after which the states have this content */
     uint64_t flags;
     zoff_swap_identity identity;
-    uint64_t entry_count, table_room; /* bytes of one table, padded */
+    uint64_t entry_count, table_room; /* bytes of one table and the largest attachment, padded */
     uint64_t file_bytes;
     uint64_t write_bytes; /* by all runs, into this file */
     uint64_t table_checksum;
+    uint64_t attached_bytes, attached_checksum;
     uint64_t checksum; /* of all fields before it */
 } zoff_swap_head;
 
 /* The two records of a file. */
 typedef struct zoff_swap_found {
     bool is_blank;    /* nothing was ever written to either head */
-    bool is_whole[2]; /* head and table are right */
+    bool is_whole[2]; /* head, table and attachment are right */
     bool has_head[2]; /* the head is right */
     bool is_empty[2]; /* the head is zero */
     bool is_taken_back[2];
     uint32_t other_version; /* the version in a head that another version of the library wrote; 0: none */
     zoff_swap_head heads[2];
-    zoff_swap_entry *tables[2]; /* of complete records; on the heap */
+    zoff_swap_entry *tables[2]; /* of complete records; on the heap, with the attachment behind its entries */
 } zoff_swap_found;
 
 /* Bytes before the first chunk of a file with this many chunks. */
 uint64_t zoff_offload_swap_record_room(size_t entries);
 
-/* Write a record; `head` needs generation, t, identity, entry_count, file_bytes and write_bytes.  @blocks until it is written
- */
-zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries);
+/* Write a record; `head` needs generation, t, identity, entry_count, file_bytes, write_bytes and attached_bytes.
+ * @param attached at most ZOFF_STORE_ATTACHED_MOST bytes  @blocks until it is written */
+zoff_status zoff_offload_swap_record_write(zoff_aio *aio, zoff_swap_head *head, const zoff_swap_entry *entries,
+                                           const void *attached);
+
+/* The attachment of a complete record. */
+const void *zoff_offload_swap_record_attached(const zoff_swap_found *found, unsigned which);
 
 /* Make both records of a file with this many chunks blank: writes all bytes before the first chunk.  @blocks yes */
 zoff_status zoff_offload_swap_record_clear(zoff_aio *aio, size_t entries);

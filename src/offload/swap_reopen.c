@@ -163,6 +163,9 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
         entries += head->entry_count;
         s->store.t = head->t;
         s->record.stepped = head->flags & ZOFF_HEAD_STEPPED;
+        if (i == 0)
+            zoff_offload_store_attach(&s->store, zoff_offload_swap_record_attached(&found[i], which),
+                                      (size_t)head->attached_bytes);
     }
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         wanted += s->chunks[chunk].bytes != 0;

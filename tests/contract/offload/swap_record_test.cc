@@ -18,9 +18,56 @@ TEST_P(Commit, ATornRecordFallsBackToThePreviousOne)
     expect_reopened(1);
     step(2);
     store.reset();
-    spoil(file(0), 3 * 4096 + 8); // table 1
+    spoil(file(0), (off_t)(zoff_offload_swap_record_room(chunks.size()) + 8192) / 2 + 8); // table 1
     ASSERT_ZOFF_OK(open(options()));
     expect_reopened(1);
+}
+
+// Bytes of the store's user belong to the commit that was made after them, with one file and with several. A torn attachment is
+// a torn record.
+TEST_P(Commit, AnAttachmentIsThatOfTheCommit)
+{
+    log_catcher log;
+    log.expect("the commit record of step 2 in");
+    const auto attached = [this] {
+        size_t count = 12345;
+        const auto *bytes = (const char *)zoff_offload_store_attached(store.get(), &count);
+        return std::string(bytes, count);
+    };
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ("", attached());
+    const std::string first = "after one step", second(ZOFF_STORE_ATTACHED_MOST, '2');
+    zoff_offload_store_attach(store.get(), first.data(), first.size());
+    step(1);
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ(first, attached());
+    zoff_offload_store_attach(store.get(), second.data(), second.size());
+    ASSERT_NO_FATAL_FAILURE(change([](size_t) { return true; }));
+    die(); // before the commit
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ(first, attached());
+    expect_reopened(1);
+    zoff_offload_store_attach(store.get(), second.data(), second.size());
+    step(2);
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ(second, attached());
+    store.reset();
+    zoff_swap_found found;
+    int fd = ::open(file(0).c_str(), O_RDONLY);
+    ASSERT_ZOFF_OK(zoff_offload_swap_record_read(fd, "file", &found));
+    close(fd);
+    const zoff_swap_head &head = found.heads[1]; // generation 3
+    EXPECT_EQ((uint64_t)ZOFF_STORE_ATTACHED_MOST, head.attached_bytes);
+    const off_t at = (off_t)(8192 + head.table_room + head.entry_count * sizeof(zoff_swap_entry) + 777);
+    zoff_offload_swap_record_free(&found);
+    spoil(file(0), at);
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ(first, attached());
+    expect_reopened(1);
+    zoff_offload_store_attach(store.get(), nullptr, 0);
+    step(2);
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_EQ("", attached());
 }
 
 // A step count that is set back to 0 must not make the states look like those of a run that never took a step.

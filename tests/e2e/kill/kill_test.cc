@@ -1,6 +1,7 @@
 // kill_test.cc: kills a trainer with SIGKILL at 200 random moments of its start, its steps and its commits (by default a tenth
-// of them) and restarts it each time. No step that returned may be lost, and no step may be taken twice. In the end all states
-// and weights must equal, bit for bit, those of a trainer that was never killed.
+// of them) and restarts it each time. No step that returned may be lost, and no step may be taken twice. The trainer's own data
+// must be that of the update which the states are of: the victim compares it each time it opens. In the end all states,
+// weights, the loss scaler and the data must equal, bit for bit, those of a trainer that was never killed.
 #include "covering.h"
 #include "shell.h"
 #include "zoff_test.h"
@@ -25,6 +26,7 @@ struct kind {
     unsigned paths;
     const char *more; // more keys of the section "zoff"
     int kills;
+    unsigned ranks = 1;
 };
 
 class Kill : public testing::TestWithParam<kind>
@@ -38,6 +40,7 @@ class Kill : public testing::TestWithParam<kind>
             paths += (i ? ", \"" : "\"") + folders[i].path + "\"";
         const std::string name = folders[0].file("ds_config.json");
         std::ofstream(name) << "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, "
+                               "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 4, \"initial_scale_power\": 8}, "
                                "\"zero_optimization\": {\"stage\": 1, \"sub_group_size\": 6144, \"offload_optimizer\": "
                                "{\"device\": \"nvme\", \"nvme_path\": ["
                             << paths << "]}}, \"zoff\": {\"persist\": true, \"threads\": 1" << GetParam().more << "}}";
@@ -60,6 +63,7 @@ class Kill : public testing::TestWithParam<kind>
     };
     static life live(const std::string &config, int64_t last, const std::string &digest, unsigned usec)
     {
+        const std::string ranks = std::to_string(GetParam().ranks);
         int ends[2];
         EXPECT_EQ(0, pipe(ends));
         const std::string until = std::to_string(last);
@@ -68,8 +72,8 @@ class Kill : public testing::TestWithParam<kind>
             dup2(ends[1], STDOUT_FILENO);
             close(ends[0]);
             close(ends[1]);
-            setenv("ZOFF_LOG_LEVEL", "warn", 1);
-            execl(ZOFF_VICTIM, "victim", config.c_str(), until.c_str(), digest.c_str(), nullptr);
+            setenv("ZOFF_LOG_LEVEL", "error", 1); // skipped steps are warnings
+            execl(ZOFF_VICTIM, "victim", config.c_str(), until.c_str(), digest.c_str(), ranks.c_str(), nullptr);
             _exit(127);
         }
         close(ends[1]);
@@ -96,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Kill,
                          testing::Values(kind{"process", 1, ", \"durability\": \"process\"", (int)share_of(100)},
                                          kind{"power_two_paths_residents", 2, ", \"host_memory\": \"700KiB\"",
                                               (int)share_of(70)},
-                                         kind{"posix", 1, ", \"io_backend\": \"posix\"", (int)share_of(30)}),
+                                         kind{"posix", 1, ", \"io_backend\": \"posix\"", (int)share_of(30)},
+                                         kind{"two_ranks", 1, "", (int)share_of(60), 2}),
                          [](const auto &p) { return std::string(p.param.name); });
 
 TEST_P(Kill, ContinuesBitForBit)
@@ -137,7 +142,7 @@ TEST_P(Kill, ContinuesBitForBit)
     ASSERT_EQ(0, whole.opened);
     ASSERT_EQ(returned + 3, whole.done);
     const std::string want = content(digests.file("undisturbed"));
-    EXPECT_EQ(60000u * 14 + 30001u * 16 + 777u * 14, want.size());
-    EXPECT_TRUE(want == content(digests.file("killed"))) << "states or weights differ";
+    EXPECT_EQ(60000u * 14 + 30001u * 16 + 777u * 14 + sizeof(zoff_loss_scaler) + 3 * 8, want.size());
+    EXPECT_TRUE(want == content(digests.file("killed"))) << "states, weights, loss scaler or data differ";
 }
 } // namespace

@@ -129,6 +129,61 @@ TEST_P(RanksPersist, ANewRunContinuesBitForBit)
     }
 }
 
+// Bytes that all ranks share are those of rank 0; others are each rank's own. All are those of the commit that the ranks
+// continue with, also where a rank goes back by one.
+TEST_P(RanksPersist, TheProgramsBytesAreThoseOfTheCommit)
+{
+    int64_t shared[RANKS] = {}, own[RANKS] = {};
+    const auto give = [&](const char *name = "shared", size_t count = 8) {
+        job->on_each([&](unsigned rank) {
+            const zoff_checkpoint_data list[] = {{rank == 1 ? name : "shared", &shared[rank], rank == 1 ? count : 8, false},
+                                                 {"own", &own[rank], 8, true}};
+            const zoff_status status = zoff_persist_data(all->engines[rank].get(), list, 2);
+            if (count == 8)
+                EXPECT_ZOFF_OK(status);
+            else
+                EXPECT_ZOFF_FAILS(rank == 1 ? ZOFF_ERR_INVALID : ZOFF_ERR_COMM,
+                                  rank == 1 ? "has 8 bytes in the state files, and 4" : "rank 1 has failed", status);
+        });
+    };
+    const auto set = [&](int64_t t) {
+        for (unsigned rank = 0; rank < RANKS; rank++) {
+            shared[rank] = 100 * t + rank; // other ranks than 0 are wrong
+            own[rank] = 1000 * t + rank;
+        }
+    };
+    const auto expect = [&](int64_t t) {
+        for (unsigned rank = 0; rank < RANKS; rank++) {
+            EXPECT_EQ(100 * t, shared[rank]) << "rank " << rank;
+            EXPECT_EQ(1000 * t + rank, own[rank]) << "rank " << rank;
+        }
+    };
+    all->seal(config_text(), 2048);
+    give();
+    for (int64_t t = 1; t <= 2 && !HasFailure(); t++) {
+        set(t);
+        step(t);
+    }
+    reopen(2);
+    set(-1);
+    give("shared", 4);
+    EXPECT_EQ(-100, shared[0]) << "nothing is copied on any rank if one refuses";
+    give();
+    expect(2);
+    save(1);
+    const std::vector<reference::tensor> second = all->want.tensors;
+    set(3);
+    step(3);
+    close();
+    restore(1);
+    all->want.tensors = second;
+    reopen(2);
+    set(-1);
+    give();
+    expect(2);
+    step(3);
+}
+
 // The process of rank 1 ends after the commits of the other ranks and before its own.
 TEST_P(RanksPersist, ARankThatCommittedMoreGoesBack)
 {

@@ -109,7 +109,7 @@ TEST_F(Names, CallsHaveNames)
     EXPECT_EQ("zoff_param_fetch() of engine 1 (\"critic\") for slice 0 of layer.w",
               words_of(ranks[0], channel.id, ZOFF_COMM_IN_FETCH, slice));
     EXPECT_EQ("zoff_step_wait() of engine 1 (\"critic\")", words_of(ranks[0], channel.id, ZOFF_COMM_IN_STEP_WAIT));
-    EXPECT_EQ("zoff_state_flush()", words_of(ranks[0], 0, ZOFF_COMM_IN_STATE_FLUSH)) << "the last of the table, of no engine";
+    EXPECT_EQ("zoff_persist_data()", words_of(ranks[0], 0, ZOFF_COMM_IN_PERSIST_DATA)) << "the last of the table, of no engine";
     EXPECT_EQ("zoff_step()", words_of(ranks[0], 0, ZOFF_COMM_IN_STEP_BEGIN | ZOFF_COMM_IN_STEP));
     EXPECT_EQ("zoff_step_retry()", words_of(ranks[0], 0, ZOFF_COMM_IN_STEP_WAIT | ZOFF_COMM_IN_RETRY));
     EXPECT_EQ("a call", words_of(ranks[0], 0, ZOFF_COMM_IN_CALLS)) << "of a later version";

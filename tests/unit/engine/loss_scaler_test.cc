@@ -1,6 +1,9 @@
 // loss_scaler_test.cc: the loss scale and its counters in a checkpoint: a run that stops continues with the same scales.
 #include "fp16_engine.h"
 
+#include <string.h>
+
+#include <algorithm>
 #include <random>
 
 using namespace zoff_test;
@@ -37,28 +40,82 @@ TEST(LossScaler, ContinuesWhereItStopped)
     }
 }
 
-// With persist the states continue. The scale is in no file and starts again.
-TEST(LossScaler, IsInNoFileOfTheEngine)
+std::string persistent_text(const std::string &folder, const std::string &fp16)
+{
+    return config_text(folder, 1, ", \"fp16\": {\"enabled\": true, " + fp16 + "}, \"zoff\": {\"persist\": true}");
+}
+
+// With persist the scale is committed with the update that leaves it behind. Skipped steps commit nothing. A run that ends
+// after them takes them again, and then has the same scales as a run that did not end.
+TEST(LossScaler, ContinuesWithTheStatesThatPersist)
+{
+    log_catcher log;
+    log.expect("skipped");
+    const std::string fp16 = "\"loss_scale_window\": 3, \"hysteresis\": 2, \"initial_scale_power\": 6";
+    std::mt19937 random(5);
+    std::vector<bool> overflows;
+    for (int i = 0; i < 24; i++)
+        overflows.push_back(random() % 3 == 0);
+    std::vector<zoff_loss_scaler> scalers;
+    tiny whole(fp16_text(fp16));
+    for (bool overflow : overflows) {
+        whole.step(overflow);
+        scalers.push_back(whole.scaler());
+    }
+    for (size_t stop = 1; stop < overflows.size(); stop++) {
+        scratch_folder folder;
+        int64_t count = 0;
+        size_t updated = 0; // steps up to the last update
+        {
+            tiny before(persistent_text(folder.path, fp16));
+            for (size_t i = 0; i < stop; i++) {
+                before.step(overflows[i]);
+                updated = overflows[i] ? updated : i + 1;
+            }
+        }
+        tiny after(persistent_text(folder.path, fp16));
+        ASSERT_ZOFF_OK(zoff_step_count(after.e.get(), &count));
+        ASSERT_EQ(std::count(overflows.begin(), overflows.begin() + (long)stop, false), count);
+        if (updated) {
+            const zoff_loss_scaler now = after.scaler();
+            ASSERT_EQ(0, memcmp(&scalers[updated - 1], &now, sizeof now)) << "stopped at " << stop;
+            ASSERT_ZOFF_OK(zoff_params_push(after.e.get()));
+        }
+        for (size_t i = updated; i < overflows.size(); i++) {
+            after.step(overflows[i]);
+            ASSERT_EQ(scalers[i].scale, after.scale()) << "stopped at " << stop << ", step " << i;
+        }
+    }
+}
+
+// The configuration wins over the record: a static scale stays, and without fp16 there is none.
+TEST(LossScaler, AStaticScaleIsTheConfigurations)
 {
     log_catcher log;
     scratch_folder folder;
-    const std::string text =
-        config_text(folder.path, 1, ", \"fp16\": {\"enabled\": true, \"loss_scale_window\": 1}, \"zoff\": {\"persist\": true}");
-    zoff_loss_scaler kept = new_scaler();
+    const std::string dynamic = persistent_text(folder.path, "\"loss_scale_window\": 1, \"initial_scale_power\": 6");
+    zoff_loss_scaler set = new_scaler();
     {
-        tiny first(text);
-        for (int i = 0; i < 5; i++)
-            ASSERT_ZOFF_OK(first.step(false));
-        kept = first.scaler();
-        EXPECT_EQ(65536 * 16, kept.scale);
+        tiny first(dynamic);
+        ASSERT_ZOFF_OK(first.step(false));
+        ASSERT_ZOFF_OK(first.step(false));
+        EXPECT_EQ(128, first.scale());
     }
-    tiny second(text);
-    int64_t count = 0;
-    ASSERT_ZOFF_OK(zoff_step_count(second.e.get(), &count));
-    EXPECT_EQ(5, count);
-    EXPECT_EQ(65536, second.scale());
-    ASSERT_ZOFF_OK(zoff_loss_scaler_set(second.e.get(), &kept));
-    EXPECT_EQ(kept.scale, second.scale());
+    {
+        tiny second(persistent_text(folder.path, "\"loss_scale\": 32"));
+        EXPECT_EQ(32, second.scale());
+        EXPECT_EQ(2, second.scaler().iterations);
+    }
+    EXPECT_EQ(1, tiny(config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}")).scale());
+    {
+        tiny third(dynamic);
+        EXPECT_EQ(128, third.scale());
+        set = third.scaler();
+        set.scale = 8;
+        ASSERT_ZOFF_OK(zoff_loss_scaler_set(third.e.get(), &set));
+        ASSERT_ZOFF_OK(zoff_step_count_set(third.e.get(), 7)); // records the scale, too
+    }
+    EXPECT_EQ(8, tiny(dynamic).scale());
 }
 
 TEST(LossScaler, InvalidValuesAreRefused)

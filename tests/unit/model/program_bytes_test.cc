@@ -1,0 +1,192 @@
+// program_bytes_test.cc: the block of the program's bytes and the loss scale: what goes in comes out, on the rank that needs
+// it, and a block that does not fit its table is refused.
+#include "small_model.h"
+
+#include <string.h>
+
+#include <random>
+
+using namespace zoff_test;
+
+namespace
+{
+class ProgramBytes : public testing::Test
+{
+  protected:
+    ProgramBytes()
+    {
+        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&one));
+        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&next));
+        scaler.struct_size = sizeof scaler;
+        scaler.scale = 512;
+        scaler.iterations = 9;
+        scaler.last_overflow = 4;
+        scaler.hysteresis = 2;
+    }
+    ~ProgramBytes()
+    {
+        zoff_model_program_bytes_close(&one);
+        zoff_model_program_bytes_close(&next);
+    }
+    zoff_checkpoint_data entry(const char *name, std::string &bytes, bool each_rank = false)
+    {
+        return {name, &bytes[0], bytes.size(), each_rank};
+    }
+    // Pack on a rank, and let the next engine take it.
+    size_t pass(unsigned rank, const zoff_loss_scaler *with = nullptr, bool is_step = true)
+    {
+        const size_t bytes = zoff_model_program_bytes_pack(&one, rank, with, is_step);
+        zoff_model_program_bytes_close(&next);
+        EXPECT_ZOFF_OK(zoff_model_program_bytes_open(&next));
+        EXPECT_ZOFF_OK(zoff_model_program_bytes_take(&next, one.block, bytes));
+        return bytes;
+    }
+
+    zoff_program_bytes one = {}, next = {};
+    zoff_loss_scaler scaler = {};
+};
+
+TEST_F(ProgramBytes, ComeBackByName)
+{
+    std::string position = "12345678", seed(5000, 'x'), none;
+    const zoff_checkpoint_data list[] = {entry("position", position), entry("seed", seed, true), entry("none", none)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_check(list, 3));
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 3));
+    EXPECT_LT(5008u, pass(0, &scaler));
+    std::string position2(8, 0), seed2(5000, 0), new_one = "stays";
+    const zoff_checkpoint_data other[] = {entry("new", new_one), entry("seed", seed2, true), entry("position", position2)};
+    for (const bool dry : {true, false}) {
+        ASSERT_ZOFF_OK(zoff_model_program_bytes_restore(&next, next.found, next.found_bytes, dry, other, 3));
+        EXPECT_EQ(dry ? std::string(8, 0) : position, position2);
+        EXPECT_EQ(dry ? std::string(5000, 0) : seed, seed2);
+    }
+    EXPECT_EQ("stays", new_one);
+    zoff_loss_scaler found = {};
+    ASSERT_TRUE(zoff_model_program_bytes_scaler(&next, &found));
+    EXPECT_EQ(0, memcmp(&scaler, &found, sizeof found));
+}
+
+// Rank 1 packs only what each rank has; the rest comes from the block of rank 0. A name counts with its kind.
+TEST_F(ProgramBytes, SharedOnesAreThoseOfRank0)
+{
+    std::string shared = "of all", own = "mine";
+    const zoff_checkpoint_data list[] = {entry("shared", shared), entry("own", own, true)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 2));
+    const size_t bytes0 = zoff_model_program_bytes_pack(&one, 0, nullptr, true);
+    const std::string block0(one.block, bytes0);
+    own = "hers";
+    pass(1);
+    size_t count = 7;
+    EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.found, next.found_bytes, "shared", false, &count));
+    EXPECT_EQ(nullptr, zoff_model_program_bytes_find(next.found, next.found_bytes, "own", false, &count));
+    EXPECT_EQ(7u, count);
+    shared = "??????";
+    own = "????";
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_restore(&next, block0.data(), block0.size(), false, list, 2));
+    EXPECT_EQ("of all", shared);
+    EXPECT_EQ("hers", own);
+}
+
+TEST_F(ProgramBytes, AnotherSizeIsRefusedWithBoth)
+{
+    std::string three = "abc", five = "12345";
+    const zoff_checkpoint_data before[] = {entry("a", three)}, after[] = {entry("a", five)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, before, 1));
+    pass(0);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "\"a\" has 3 bytes in the state files, and 5 in the list",
+                      zoff_model_program_bytes_restore(&next, next.found, next.found_bytes, false, after, 1));
+    EXPECT_EQ("12345", five);
+}
+
+TEST_F(ProgramBytes, ListsThatContradictThemselvesAreRefused)
+{
+    std::string bytes = "abc", large(ZOFF_PROGRAM_BYTES_MOST - 48 - 16 - 1, 'l'), name(256, 'n');
+    zoff_checkpoint_data list[] = {entry("a", bytes), entry("a", bytes)};
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "\"a\" is in the list twice", zoff_model_program_bytes_check(list, 2));
+    list[1].name = "";
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "entry 1 has no name", zoff_model_program_bytes_check(list, 2));
+    list[1].name = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "entry 1 has no name", zoff_model_program_bytes_check(list, 2));
+    list[1].name = name.c_str();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 256 bytes, and may have 255", zoff_model_program_bytes_check(list, 2));
+    list[1].name = name.c_str() + 1;
+    EXPECT_ZOFF_OK(zoff_model_program_bytes_check(list, 2));
+    list[1].bytes = nullptr;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "has 3 bytes, but its pointer is NULL", zoff_model_program_bytes_check(list, 2));
+    list[1].count = 0;
+    EXPECT_ZOFF_OK(zoff_model_program_bytes_check(list, 2));
+    // The limit holds to the byte.
+    list[0] = entry("l", large);
+    EXPECT_ZOFF_OK(zoff_model_program_bytes_check(list, 1));
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 1));
+    EXPECT_EQ((size_t)ZOFF_PROGRAM_BYTES_MOST, pass(0));
+    for (const size_t count : {large.size() + 1, SIZE_MAX}) {
+        list[0].count = count;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "more than the 65536 bytes that a commit records",
+                          zoff_model_program_bytes_check(list, 1));
+    }
+}
+
+TEST_F(ProgramBytes, NothingToRecordIsNoBlock)
+{
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&one, 0, nullptr, true));
+    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&one, 0, &scaler, true)) << "the scale alone";
+    zoff_loss_scaler found = {};
+    EXPECT_FALSE(zoff_model_program_bytes_scaler(&next, &found));
+    EXPECT_ZOFF_OK(zoff_model_program_bytes_take(&next, nullptr, 0));
+}
+
+// A commit between two steps, before the program has given its list, must not lose what was found. An update does not carry
+// bytes of an older one.
+TEST_F(ProgramBytes, WhatWasFoundStaysUntilAnUpdate)
+{
+    std::string bytes = "abc";
+    const zoff_checkpoint_data list[] = {entry("a", bytes)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 1));
+    pass(0, &scaler);
+    zoff_loss_scaler other = scaler, found = {};
+    other.scale = 2;
+    const size_t again = zoff_model_program_bytes_pack(&next, 0, &other, false);
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_take(&one, next.block, again));
+    size_t count;
+    EXPECT_NE(nullptr, zoff_model_program_bytes_find(one.found, one.found_bytes, "a", false, &count));
+    ASSERT_TRUE(zoff_model_program_bytes_scaler(&one, &found));
+    EXPECT_EQ(2, found.scale) << "the scale is the present one";
+    EXPECT_EQ(48u, zoff_model_program_bytes_pack(&next, 0, &other, true));
+    zoff_model_program_bytes_committed(&next, false);
+    EXPECT_NE(0u, next.found_bytes);
+    zoff_model_program_bytes_committed(&next, true);
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false));
+    // A list of the program replaces what was found, also an empty list.
+    pass(0);
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&next, nullptr, 0));
+    EXPECT_EQ(0u, zoff_model_program_bytes_pack(&next, 0, nullptr, false));
+}
+
+TEST_F(ProgramBytes, ADamagedBlockIsNeverReadBeyondItsEnd)
+{
+    std::string a = "abc", b(100, 'b');
+    const zoff_checkpoint_data list[] = {entry("first", a), entry("second", b, true)};
+    ASSERT_ZOFF_OK(zoff_model_program_bytes_set(&one, list, 2));
+    const std::string good(one.block, pass(0, &scaler));
+    for (size_t cut = 1; cut < good.size(); cut++) {
+        const std::vector<char> part(good.begin(), good.begin() + (long)cut); // of its own, so that a read beyond it is seen
+        zoff_program_bytes p = {};
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "do not fit their table", zoff_model_program_bytes_take(&p, part.data(), cut));
+    }
+    std::mt19937 random(11);
+    for (int i = 0; i < 2000; i++) {
+        std::vector<char> bad(good.begin(), good.end());
+        bad[random() % bad.size()] ^= (char)(1 << random() % 8);
+        zoff_program_bytes p = {};
+        size_t count;
+        if (zoff_model_program_bytes_take(&p, bad.data(), bad.size()) == ZOFF_OK)
+            (void)zoff_model_program_bytes_find(p.found, p.found_bytes, "nothing", true, &count);
+        zoff_model_program_bytes_close(&p);
+    }
+    std::string later = good;
+    later[0] = 9;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_UNSUPPORTED, "in format 9, and this library reads format 1",
+                      zoff_model_program_bytes_take(&next, later.data(), later.size()));
+}
+} // namespace
