@@ -96,7 +96,8 @@ typedef struct zoff_config_values {
     unsigned aio_depth;       /* aio.queue_depth */
     int direct;               /* zoff.direct_io, a zoff_aio_direct */
     const char *aio_backend;  /* zoff.io_backend; NULL: auto */
-    bool persist;             /* zoff.persist */
+    bool persist;             /* zoff.persist is true or "require" */
+    bool persist_required;    /* zoff.persist is "require" */
     bool power_safe;          /* zoff.durability is "power" */
     unsigned verify;          /* zoff.verify: 0 full, 1 sample, 2 off */
     uint64_t steps_per_print; /* 0: never */

@@ -295,7 +295,7 @@ HONOUR("zoff.threads", INTEGER, "auto", RANGE(1, 1024), DIFFERS, .help = "Thread
 HONOUR("zoff.skip_nonfinite", BOOL, "true", .help = "true: a step whose gradients contain an inf or nan is skipped. false: without clipping the gradients are not checked first, which saves one pass over them, and an inf or nan reaches the weights. With clipping such a step is skipped all the same. false is refused with `fp16`, whose loss scale needs the skipped steps"),
 HONOUR("zoff.direct_io", CHOICE, "auto", .choices = "auto|require|off", DIFFERS, .help = "Use of O_DIRECT. `auto`: if the file system supports it. `require`: an error if it does not. `off`: never"),
 HONOUR("zoff.io_backend", CHOICE, "auto", .choices = "auto|io_uring|threads|posix", DIFFERS, .help = "`threads`: pread and pwrite by up to 8 helper threads per file. `posix`: pread and pwrite by the calling thread, one at a time. auto: the first of the three that works"),
-HONOUR("zoff.persist", BOOL, "false", .help = "true: the state files survive the end of the process, also a crash. The next engine over the same parameters continues after the last complete step. Each chunk has two places in the file, and each step makes one commit. Needs `nvme`, and twice the space. fp32 weights are then stored in the files as well"),
+HONOUR("zoff.persist", BOOL, "false", .word = "require", .help = "true: the state files survive the end of the process, also a crash. The next engine over the same parameters continues after the last complete step. With `require` a run that finds no states is an error, not a new run: a drive may not be mounted. Each chunk has two places in the file, and each step makes one commit. Needs `nvme`, and twice the space. fp32 weights are then stored in the files as well"),
 HONOUR("zoff.durability", CHOICE, "power", .choices = "process|power", .help = "With zoff.persist: the events that a completed step survives. `process`: the end of the process. `power`: also a power cut, which costs two flushes of the drive in each step"),
 HONOUR("zoff.verify", CHOICE, "full", .choices = "full|sample|off", DIFFERS, .help = "When checksums of states in files are checked. `full`: at each read. `sample`: for each chunk in every 16th step. `off`: never"),
 HONOUR("zoff.reduce_scatter", CHOICE, "ordered", .choices = "ordered|nccl",
@@ -455,7 +455,7 @@ void zoff_config_schema_expected(const zoff_config_key *key, char *dst, size_t d
         snprintf(dst, dst_bytes, "an object {...}");
         break;
     case ZOFF_KEY_BOOL:
-        snprintf(dst, dst_bytes, "true or false");
+        snprintf(dst, dst_bytes, key->word ? "true, false or \"%s\"" : "true or false", key->word);
         break;
     case ZOFF_KEY_INTEGER:
         describe_range(key, "an integer", dst, dst_bytes);

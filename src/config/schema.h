@@ -36,6 +36,7 @@ typedef struct zoff_config_key {
     bool several_ranks;  /* values not in `accepts` are refused only with two or more ranks */
     bool may_differ;     /* may differ between ranks, because no number depends on it; all others must be the same */
     unsigned count;      /* length of a list of numbers */
+    const char *word;    /* flags: a third value, as a text; NULL: none */
     const char *choices; /* "a|b|c": every known value */
     const char *accepts; /* "a|b": the supported values among them; NULL: all; "": only null */
     const char *why;     /* for unsupported values: the reason, and what to do instead */

@@ -230,17 +230,23 @@ static bool is_auto(const zoff_config_key *key, json_t *value)
     return key->type != ZOFF_KEY_CHOICE || !zoff_config_schema_in_list(key->choices, "auto", NULL, NULL);
 }
 
+static zoff_status take_flag(const zoff_config_key *key, json_t *value, zoff_config_where where, zoff_config_cell *cell)
+{
+    const bool is_word = key->word && json_is_string(value) && strcasecmp(json_string_value(value), key->word) == 0;
+    if (!json_is_boolean(value) && !is_word)
+        return wrong(key, value, where, "is not a flag");
+    cell->integer = is_word ? ZOFF_FLAG_WORD : json_is_true(value);
+    cell->number = (double)cell->integer;
+    return ZOFF_OK;
+}
+
 static zoff_status take(const zoff_config_key *key, json_t *value, zoff_config_where where, zoff_config_cell *cell)
 {
     switch (key->type) {
     case ZOFF_KEY_SECTION:
         return json_is_object(value) ? ZOFF_OK : wrong(key, value, where, "is not an object");
     case ZOFF_KEY_BOOL:
-        if (!json_is_boolean(value))
-            return wrong(key, value, where, "is not a flag");
-        cell->integer = json_is_true(value);
-        cell->number = (double)cell->integer;
-        return ZOFF_OK;
+        return take_flag(key, value, where, cell);
     case ZOFF_KEY_INTEGER:
     case ZOFF_KEY_BYTES:
         return take_integer(key, value, where, cell);
@@ -376,7 +382,10 @@ void zoff_config_value_print(const zoff_config_key *key, const zoff_config_cell 
     }
     switch (key->type) {
     case ZOFF_KEY_BOOL:
-        snprintf(dst, dst_bytes, "%s", cell->integer ? "true" : "false");
+        if (cell->integer == ZOFF_FLAG_WORD)
+            snprintf(dst, dst_bytes, "\"%s\"", key->word);
+        else
+            snprintf(dst, dst_bytes, "%s", cell->integer ? "true" : "false");
         break;
     case ZOFF_KEY_INTEGER:
     case ZOFF_KEY_BYTES:

@@ -209,6 +209,7 @@ zoff_status zoff_config_values_get(zoff_config *config, unsigned world_size, zof
                                                                : ZOFF_DIRECT_AUTO,
         .aio_backend = backend && strcmp(backend, "auto") != 0 ? backend : NULL,
         .persist = integer(config, "zoff.persist") != 0,
+        .persist_required = integer(config, "zoff.persist") == ZOFF_FLAG_WORD,
         .power_safe = is_text(config, "zoff.durability", "power"),
         .verify = is_text(config, "zoff.verify", "sample") + 2u * is_text(config, "zoff.verify", "off"),
         .steps_per_print = integer(config, "steps_per_print"),

@@ -53,9 +53,11 @@ size_t zoff_engine_budget_weights(const zoff_engine *e, const zoff_plan *plan)
 /* Words per parameter and per chunk. */
 enum { PARAM_WORDS = 5, CHUNK_WORDS = 3 };
 
-/* Two models have the same layout if each state of one has the same place and meaning in the other. Names, sizes, order and
- * optimizers are then equal. Hyper-parameters, weight types, threads and budgets may differ. */
-zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out)
+/* Two models have the same layout if names, sizes, order and optimizers of their parameters are equal. With the same cut, too,
+ * each state of one has the same place and meaning in the other. Hyper-parameters, weight types, threads and budgets may
+ * differ.
+ */
+zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_layout, uint64_t *out_cut)
 {
     uint64_t *words, used = 0;
     ZOFF_TRY(zoff_base_mem_alloc(PARAM_WORDS * e->model.param_count + CHUNK_WORDS * plan->chunk_count + 1, sizeof *words,
@@ -69,12 +71,14 @@ zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *pla
         words[used++] = p->frozen ? 0 : 1u + (unsigned)zoff_model_groups_own(&e->model, p->group)->optimizer;
         words[used++] = zoff_zero_plan_streams(&tensor);
     }
+    *out_layout = zoff_offload_layout(words, used * sizeof *words);
+    used = 0;
     for (size_t i = 0; i < plan->chunk_count; i++) {
         words[used++] = plan->chunks[i].bytes;
         words[used++] = plan->chunks[i].elements;
         words[used++] = plan->chunks[i].piece_count;
     }
-    *out = zoff_offload_layout(words, used * sizeof *words);
+    *out_cut = zoff_offload_layout(words, used * sizeof *words);
     zoff_base_mem_free(words);
     return ZOFF_OK;
 }

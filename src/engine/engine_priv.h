@@ -238,8 +238,9 @@ zoff_status zoff_engine_budget_plan(const zoff_engine *e, zoff_plan *out_plan, z
 zoff_status zoff_engine_budget_check(const zoff_engine *e, const zoff_plan_info *info);
 uint64_t zoff_engine_budget_need(const zoff_plan_info *info); /* bytes of DRAM, of all kinds */
 
-/* A checksum of where each state lies, and of its meaning. Files of an earlier process fit if their checksum is the same. */
-zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out);
+/* Checksums of the list of parameters with their optimizers, and of its cut into chunks. Files of an earlier process fit if
+ * both are the same. */
+zoff_status zoff_engine_budget_layout(const zoff_engine *e, const zoff_plan *plan, uint64_t *out_layout, uint64_t *out_cut);
 /* The chunk sizes of the states that are to be opened again; unchanged if there are none. */
 void zoff_engine_budget_limits(const zoff_engine *e, size_t *chunk_bytes, size_t *chunk_elements);
 

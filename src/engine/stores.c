@@ -85,12 +85,13 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.paths = (const char *const *)s->paths;
     opts.path_count = s->path_count;
     opts.persist = s->values.persist;
+    opts.required = s->values.persist_required;
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
     opts.decide = decide;
     opts.written = written;
-    ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout));
+    ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout, &opts.cut));
     return zoff_offload_store_open(&opts, &e->store);
 }
 

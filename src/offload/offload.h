@@ -64,9 +64,10 @@ typedef struct zoff_store_opts {
     int direct;             /* a zoff_aio_direct */
     double timeout_seconds; /* deadline for a read or write while nothing completes; 0 or less: none */
     zoff_store_verify verify;
-    bool persist;                       /* the files stay, and are opened again: see swap_keep.c */
-    bool power_safe;                    /* persist: survive a power cut, too */
-    uint64_t layout;                    /* persist: identifies the states; files with another layout are refused */
+    bool persist;         /* the files stay, and are opened again: see swap_keep.c */
+    bool power_safe;      /* persist: survive a power cut, too */
+    bool required;        /* persist: an error where there are no states to continue with */
+    uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */
     size_t limit_bytes, limit_elements; /* persist: how the states are cut, for zoff_offload_persisted_limits() */
     /* With several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
      * decide: with persist, called when files are open and their records read, but before anything is changed. It returns the

@@ -8,6 +8,7 @@
 #include "try.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 enum { PATIENCE_SECONDS = 10 }; /* at close, for a disk that completes nothing */
 
@@ -47,12 +48,28 @@ static void place_chunks(zoff_swap_store *s)
 
 /* ---- files ---- */
 
+/* The second file in a folder would be the first one again, which is locked. */
+static zoff_status check_folders(const zoff_store_opts *opts)
+{
+    for (size_t i = 0; opts->persist && i < opts->path_count; i++) {
+        for (size_t k = 0; k < i; k++) {
+            struct stat one, other;
+            const bool are_there = stat(opts->paths[i], &one) == 0 && stat(opts->paths[k], &other) == 0;
+            ZOFF_FAIL_IF(are_there && one.st_dev == other.st_dev && one.st_ino == other.st_ino, ZOFF_ERR_INVALID,
+                         "nvme_path names one folder twice: '%s' and '%s'; with zoff.persist each has a state file of its own",
+                         opts->paths[k], opts->paths[i]);
+        }
+    }
+    return ZOFF_OK;
+}
+
 static zoff_status open_files(zoff_swap_store *s, const zoff_store_opts *opts)
 {
     zoff_aio_opts aio = {
         .struct_size = sizeof aio, .backend = opts->aio_backend, .direct = (zoff_aio_direct)opts->direct, .writable = true};
     for (size_t i = 0; i < opts->path_count; i++)
         zoff_offload_swap_file_clean(opts->paths[i]);
+    ZOFF_TRY(check_folders(opts));
     ZOFF_TRY(zoff_offload_swap_stripe_measure(s, opts));
     for (size_t i = 0; i < opts->path_count; i++) {
         s->files[i].lock = -1;
@@ -249,6 +266,7 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
     s->record.identity = (zoff_swap_identity){.layout = opts->layout,
+                                              .cut = opts->cut,
                                               .limit_bytes = opts->limit_bytes,
                                               .limit_elements = opts->limit_elements,
                                               .chunk_count = opts->chunk_count,

@@ -16,8 +16,8 @@ enum { HEADS = 2, PAGE = 4096 };
 
 /* The file is little-endian because the machines are; these structs have no padding. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "state files are little-endian");
-_Static_assert(sizeof(zoff_swap_identity) == 48 && sizeof(zoff_swap_entry) == 96, "no padding in what is written");
-_Static_assert(sizeof(zoff_swap_head) == 152 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
+_Static_assert(sizeof(zoff_swap_identity) == 56 && sizeof(zoff_swap_entry) == 96, "no padding in what is written");
+_Static_assert(sizeof(zoff_swap_head) == 160 && sizeof(zoff_swap_head) <= ZOFF_RECORD_HEAD_BYTES, "a head is one page");
 
 static uint64_t head_checksum(const zoff_swap_head *head)
 {

@@ -24,7 +24,7 @@ enum {
 
 /* Identifies the states in a file: whose they are, and which part. */
 typedef struct zoff_swap_identity {
-    uint64_t layout; /* of the model, and of its cut into chunks */
+    uint64_t layout, cut; /* of the model, and of its cut into chunks */
     uint64_t limit_bytes, limit_elements;
     uint64_t chunk_count; /* in all files */
     uint32_t rank, ranks;

@@ -57,10 +57,15 @@ static zoff_status check_identity(const zoff_swap_store *s, uint32_t index, cons
     ZOFF_FAIL_IF(theirs->files != mine->files || theirs->file != index, ZOFF_ERR_INVALID,
                  "'%s' is file %u of %u, and nvme_path names it as %u of %u; give the same folders in the same order as then",
                  name, theirs->file + 1, theirs->files, index + 1, mine->files);
-    ZOFF_FAIL_IF(theirs->layout != mine->layout || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
+    ZOFF_FAIL_IF(theirs->layout != mine->layout, ZOFF_ERR_INVALID,
                  "'%s' holds the states of another model: names, sizes, order or optimizers of the parameters differ; remove "
                  "the file to start anew, or choose another nvme_path",
                  name);
+    ZOFF_FAIL_IF(theirs->cut != mine->cut || theirs->chunk_count != mine->chunk_count, ZOFF_ERR_INVALID,
+                 "'%s' holds the states of this model in another cut: %" PRIu64 " chunks, and here they are %" PRIu64
+                 ". Set zero_optimization.stage and reduce_bucket_size as they were in the run that made the file, remove the "
+                 "file to start anew, or choose another nvme_path",
+                 name, theirs->chunk_count, mine->chunk_count);
     return ZOFF_OK;
 }
 
@@ -176,6 +181,26 @@ static zoff_status take_generation(zoff_swap_store *s, const zoff_swap_found *fo
     return ZOFF_OK;
 }
 
+/* One of several folders has no states, and others have committed a step. */
+static zoff_status tell_lost(const zoff_swap_store *s, const zoff_swap_found *found)
+{
+    size_t lost = 0, last = 0;
+    for (size_t i = 0; i < s->file_count; i++) {
+        lost = newest(&found[i]) ? lost : i;
+        last = newest(&found[i]) > newest(&found[last]) ? i : last;
+    }
+    const zoff_swap_head *head = &found[last].heads[newest(&found[last]) & 1];
+    ZOFF_FAIL_IF(head->identity.files != s->file_count, ZOFF_ERR_CORRUPT,
+                 "nvme_path names %zu folders, but '%s' is file %u of %u of its run, and '%s' has no states; give the same "
+                 "folders in the same order as then",
+                 s->file_count, s->files[last].name, head->identity.file + 1, head->identity.files, s->files[lost].name);
+    return zoff_base_status_fail(
+        ZOFF_ERR_CORRUPT,
+        "nvme_path has several folders, and one of them has lost its state file: '%s' has no states, and '%s' has those after "
+        "step %" PRId64 ". Is its drive mounted? Otherwise go back to a checkpoint, and remove the files to start anew",
+        s->files[lost].name, s->files[last].name, head->t);
+}
+
 /* Check the records of all files before any file is changed. */
 static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, zoff_store_found *out)
 {
@@ -195,10 +220,8 @@ static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, 
         oldest = generation < oldest ? generation : oldest;
         last = generation > last ? generation : last;
     }
-    ZOFF_FAIL_IF(!oldest && last > 1, ZOFF_ERR_CORRUPT,
-                 "nvme_path has several folders, and one of them has lost its state file ('%s' and the others); go back to a "
-                 "checkpoint, and remove the files to start anew",
-                 s->files[0].name);
+    if (!oldest && last > 1)
+        return tell_lost(s, found);
     *out = (zoff_store_found){.generation = oldest, .reopened = !is_new};
     for (uint32_t i = 0; !is_new && i < s->file_count; i++) {
         ZOFF_TRY(check_identity(s, i, &found[i].heads[newest(&found[i]) & 1]));
@@ -206,6 +229,29 @@ static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, 
             out->t = found[i].heads[oldest & 1].t;
     }
     return ZOFF_OK;
+}
+
+/* zoff.persist is "require", and there is nothing to continue with: name each folder and what it has. */
+static zoff_status tell_nothing(const zoff_swap_store *s, const zoff_swap_found *found)
+{
+    char text[1024];
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < s->file_count && used < sizeof text; i++) {
+        const uint64_t generation = newest(&found[i]);
+        char has[96] = "begins a run that has not taken a step";
+        if (!s->files[i].keep)
+            snprintf(has, sizeof has, "does not exist");
+        else if (generation && found[i].heads[generation & 1].flags & ZOFF_HEAD_STEPPED)
+            snprintf(has, sizeof has, "has the states after step %" PRId64 ", which other files or ranks do not have",
+                     found[i].heads[generation & 1].t);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s'%s' %s", i ? "; " : "", s->files[i].name, has);
+    }
+    return zoff_base_status_fail(
+        ZOFF_ERR_INVALID,
+        "zoff.persist is \"require\", but nvme_path has no states to continue with: %s. Mount the "
+        "drives, and give the folders of the earlier run. To start a new run, set zoff.persist to true",
+        text);
 }
 
 static zoff_status go_on(zoff_swap_store *s, zoff_swap_found *found, uint64_t generation, bool goes_back)
@@ -235,6 +281,8 @@ zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_o
     if (opts->decide)
         ZOFF_TRY_OR(free_found, opts->decide(opts->fill_ctx, &all, &generation));
     *out_found = generation != 0;
+    if (!generation && opts->required)
+        status = tell_nothing(s, found);
     if (generation)
         status = go_on(s, found, generation, generation != all.generation);
 free_found:

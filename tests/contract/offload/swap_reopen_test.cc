@@ -147,6 +147,12 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
     opts.layout = 78;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of another model", open(opts));
     opts = options();
+    opts.cut = 78;
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID,
+                      "holds the states of this model in another cut: 11 chunks, and here they are 11. Set "
+                      "zero_optimization.stage and reduce_bucket_size as they were",
+                      open(opts));
+    opts = options();
     opts.ranks = 2;
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "holds the states of rank 0 of 1, and this is rank 0 of 2", open(opts));
     if (GetParam() == 2) {
@@ -166,6 +172,75 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
     ASSERT_EQ(0, system(("echo my thesis > '" + file(0) + "'").c_str()));
     EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "is not a state file of this version", open(options()));
     EXPECT_EQ(0, system(("grep -q 'my thesis' '" + file(0) + "'").c_str()));
+}
+
+// "require": a new run is an error that says for each file what was found. It leaves no new file.
+TEST_P(Commit, ANewRunIsRefusedIfStatesAreRequired)
+{
+    log_catcher log;
+    zoff_store_opts opts = options();
+    opts.required = true;
+    const std::string refused = "zoff.persist is \"require\", but nvme_path has no states to continue with: '" + file(0) + "' ";
+    for (int again = 0; again < 2; again++) {
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, refused + "does not exist", open(opts));
+        for (size_t i = 0; i < GetParam(); i++) {
+            EXPECT_NE(nullptr, strstr(zoff_last_error(), file(i).c_str()));
+            EXPECT_EQ(-1, access(file(i).c_str(), F_OK));
+        }
+    }
+    ASSERT_ZOFF_OK(open(options()));
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, refused + "begins a run that has not taken a step", open(opts));
+    // Ranks that start anew, because another one has lost its states.
+    ASSERT_ZOFF_OK(open(options()));
+    step(1);
+    opts.decide = [](void *, const zoff_store_found *, uint64_t *out_generation) {
+        *out_generation = 0;
+        return ZOFF_OK;
+    };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, refused + "has the states after step 1, which other files or ranks do not have",
+                      open(opts));
+    opts.decide = nullptr;
+    ASSERT_ZOFF_OK(open(opts));
+    expect_reopened(1);
+}
+
+// Folders that differ from those of the run that made the files: the message names them.
+TEST_P(Commit, FoldersThatChangedAreNamed)
+{
+    log_catcher log;
+    zoff_store_opts opts = options();
+    opts.path_count = 2;
+    paths[1] = paths[0];
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "nvme_path names one folder twice: '" + folders[0].path + "' and '", open(opts));
+    const std::string link = folders[1].file("link");
+    ASSERT_EQ(0, symlink(folders[0].path.c_str(), link.c_str()));
+    paths[1] = link.c_str();
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "' and '" + link + "'", open(opts));
+    ASSERT_EQ(0, unlink(link.c_str()));
+    ASSERT_ZOFF_OK(open(options()));
+    step(1);
+    store.reset();
+    const std::string other = folders[1].file("zoff-r0.states");
+    opts = options();
+    if (GetParam() == 1) { // a folder was added
+        opts.path_count = 2;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT,
+                          "nvme_path names 2 folders, but '" + file(0) + "' is file 1 of 1 of its run, and '" + other +
+                              "' has no states; give the same folders",
+                          open(opts));
+        EXPECT_EQ(-1, access(other.c_str(), F_OK));
+    } else { // one was removed, or its drive is not mounted
+        opts.path_count = 1;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "'" + file(0) + "' is file 1 of 2, and nvme_path names it as 1 of 1", open(opts));
+        opts = options();
+        ASSERT_EQ(0, rename(other.c_str(), folders[1].file("aside").c_str()));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT,
+                          "'" + other + "' has no states, and '" + file(0) + "' has those after step 1. Is its drive mounted?",
+                          open(opts));
+        ASSERT_EQ(0, rename(folders[1].file("aside").c_str(), other.c_str()));
+    }
+    ASSERT_ZOFF_OK(open(options()));
+    expect_reopened(1);
 }
 
 TEST_P(Commit, BeforeTheFirstStepThereIsNothingToKeep)

@@ -68,6 +68,32 @@ TEST(config_value, paths_alone_and_in_lists)
         EXPECT_NE("", error_of(nest("zero_optimization.offload_optimizer.nvme_path", bad))) << bad;
 }
 
+// zoff.persist: a flag that has a third value.
+TEST(config_value, a_flag_may_have_a_word)
+{
+    const struct {
+        const char *given, *printed;
+        bool persist, required;
+    } cases[] = {{"true", "true", true, false},
+                 {"false", "false", false, false},
+                 {"\"require\"", "\"require\"", true, true},
+                 {"\"REQUIRE\"", "\"require\"", true, true}};
+    for (const auto &c : cases) {
+        auto config = resolved(nest("zoff.persist", c.given));
+        const zoff_config_values v = values(config);
+        EXPECT_EQ(c.persist, v.persist) << c.given;
+        EXPECT_EQ(c.required, v.persist_required) << c.given;
+        EXPECT_NE(std::string::npos, dump(config).find(std::string("zoff.persist = ") + c.printed)) << dump(config);
+    }
+    zoff_config *made = nullptr;
+    ASSERT_ZOFF_OK(zoff_config_open(nullptr, &made));
+    zoff_test::config by_api(made);
+    ASSERT_ZOFF_OK(zoff_config_set(made, "zoff.persist", "require"));
+    EXPECT_TRUE(values(by_api).persist_required);
+    EXPECT_NE(std::string::npos, error_of(nest("zoff.persist", "\"required\"")).find("true, false or \"require\""));
+    EXPECT_NE("", error_of(nest("zoff.skip_nonfinite", "\"require\""))) << "other flags have none";
+}
+
 TEST(config_value, choices_ignore_case_and_come_back_as_the_schema_spells_them)
 {
     auto config = resolved("{\"optimizer\": {\"type\": \"adamw\"}, \"scheduler\": {\"type\": \"warmuplr\"}}");

@@ -168,8 +168,13 @@ TEST(Budget, TheLayoutIsThatOfNamesSizesOrderAndOptimizers)
             EXPECT_ZOFF_OK(zoff_engine_add_param(made, &d, nullptr));
         }
         EXPECT_ZOFF_OK(zoff_engine_seal(made));
-        uint64_t number = 0;
-        EXPECT_ZOFF_OK(zoff_engine_budget_layout(made, &made->plan, &number));
+        uint64_t number = 0, cut = 0, other_cut = 0, unchanged = 0;
+        EXPECT_ZOFF_OK(zoff_engine_budget_layout(made, &made->plan, &number, &cut));
+        made->plan.chunks[0].elements++; // another cut of the same model
+        EXPECT_ZOFF_OK(zoff_engine_budget_layout(made, &made->plan, &unchanged, &other_cut));
+        made->plan.chunks[0].elements--;
+        EXPECT_EQ(number, unchanged);
+        EXPECT_NE(cut, other_cut);
         return number;
     };
     const uint64_t same = layout("a", "b", 4, 2, 1);

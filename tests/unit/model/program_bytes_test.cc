@@ -138,7 +138,7 @@ TEST_F(ProgramBytes, NothingToRecordIsNoBlock)
 
 // A commit between two steps, before the program has given its list, must not lose what was found. An update does not carry
 // bytes of an older one.
-TEST_F(ProgramBytes, WhatWasFoundStaysUntilAnUpdate)
+TEST_F(ProgramBytes, FoundBytesStayUntilAnUpdate)
 {
     std::string bytes = "abc";
     const zoff_checkpoint_data list[] = {entry("a", bytes)};
