@@ -49,6 +49,10 @@ typedef struct zoff_engine_opts {
                                   several ranks from stage 2 on, or on a device. The thread polls 5,000 times a second while
                                   something is in flight and sleeps otherwise. Calls of the engine wait while it adds up
                                   gradients. Several engines on one communicator may have one each */
+    int64_t persist_t;       /**< with zoff.persist: open the states after this update. The files have the last commit and, until
+                                  the next step begins to write, the one before it. Opening that one compares all of it with
+                                  its checksums and then removes the newer one. 0: the last. Another number is ERR_INVALID,
+                                  which lists those that there are */
 } zoff_engine_opts;
 #define ZOFF_ENGINE_OPTS_INIT ZOFF_SIZED(zoff_engine_opts)
 
@@ -172,7 +176,7 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  @blocks seconds; for the disk and the other ranks
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path
  *  that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to
- *  another model or are damaged. ERR_INVALID or ERR_COMM for ranks that differ, with the values. After an error the engine is
+ *  another model or are damaged, or do not have persist_t. ERR_INVALID or ERR_COMM for ranks that differ, with the values. After an error the engine is
  *  as before and may be sealed again */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 

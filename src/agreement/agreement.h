@@ -111,6 +111,7 @@ typedef struct zoff_listed_settings {
     size_t key_bytes;
     bool states_in_files;
     uint64_t chunk_elements;
+    int64_t persist_t;
 } zoff_listed_settings;
 
 /* Configuration, options, parameters and groups. */
@@ -158,7 +159,10 @@ zoff_status zoff_agreement_together_open(zoff_agreement *a);                    
 zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(void *ctx), void *ctx); /* @blocks yes */
 void zoff_agreement_together_close(zoff_agreement *a);
 /* Callbacks for zoff_store_opts. */
-zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, uint64_t *out_generation);
+/* `wanted_t`: continue after this step; 0: after the last.  @return ERR_INVALID if the files do not have it */
+zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
+                                           uint64_t *out_generation);
+zoff_status zoff_agreement_together_verified(zoff_agreement *a);
 zoff_status zoff_agreement_together_written(zoff_agreement *a);
 void zoff_agreement_together_pulse(zoff_agreement *a);
 

@@ -38,6 +38,7 @@ static zoff_status add_options(const seal_list *l, zoff_facts *out)
     ZOFF_TRY(zoff_agreement_facts_add_text(out, l->settings->states_in_files ? "ZOFF_TIER_NVME" : "ZOFF_TIER_HOST",
                                            "zoff_engine_opts.state_tier"));
     ZOFF_TRY(zoff_agreement_facts_add_count(out, l->settings->chunk_elements, "zoff_engine_opts.chunk_elements"));
+    ZOFF_TRY(zoff_agreement_facts_add_count(out, (uint64_t)l->settings->persist_t, "zoff_engine_opts.persist_t"));
     return zoff_agreement_facts_add_text(out, bool_word(l->agreement->transfer->route.reaches),
                                          "whether zoff_engine_opts.comm accesses the memory of zoff_engine_opts.accel");
 }

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { WORKING, FOUND, WRITTEN, DONE };
+enum { WORKING, FOUND, VERIFIED, WRITTEN, DONE };
 
 static zoff_status tell(const zoff_together *g)
 {
@@ -127,20 +127,61 @@ static zoff_status judge_found(const zoff_agreement *a, const zoff_standing *all
     return ZOFF_OK;
 }
 
-zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, uint64_t *out_generation)
+/* The program wants the states after a step. The files have those of the commit that all ranks have, and perhaps those of the
+ * one before. */
+static zoff_status choose_wanted(const zoff_standing *all, unsigned ranks, int64_t wanted_t, uint64_t *generation)
+{
+    const zoff_store_found *last = &all[0].found;
+    bool has_before = true;
+    if (!wanted_t)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !*generation, ZOFF_ERR_INVALID,
+        "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but nvme_path has no states of an earlier run. Mount the "
+        "drives, give the folders of that run, or set persist_t to 0",
+        (long long)wanted_t);
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        last = all[rank].found.generation == *generation ? &all[rank].found : last;
+        has_before = has_before && all[rank].found.has_before && all[rank].found.generation == *generation;
+    }
+    if (last->t == wanted_t)
+        return ZOFF_OK;
+    ZOFF_FAIL_IF(
+        !has_before, ZOFF_ERR_INVALID,
+        "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but the state files have the states after step %lld alone",
+        (long long)wanted_t, (long long)last->t);
+    ZOFF_FAIL_IF(
+        last->t_before != wanted_t, ZOFF_ERR_INVALID,
+        "zoff_engine_seal: zoff_engine_opts.persist_t is %lld, but the state files have the states after step %lld, and "
+        "those after step %lld",
+        (long long)wanted_t, (long long)last->t, (long long)last->t_before);
+    --*generation;
+    return ZOFF_OK;
+}
+
+zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_found *found, int64_t wanted_t,
+                                           uint64_t *out_generation)
 {
     zoff_together *g = &a->together;
+    const unsigned ranks = zoff_comm_size(a->comm);
     g->own.found = *found;
     *out_generation = found->reopened ? found->generation : 0;
-    if (zoff_comm_size(a->comm) == 1)
-        return ZOFF_OK;
+    if (ranks == 1)
+        return choose_wanted(&g->own, 1, wanted_t, out_generation);
     ZOFF_TRY(reach(a, FOUND));
     /* From here to the end of this call all ranks do the same. */
     zoff_status status = judge_found(a, g->all, out_generation);
+    if (status == ZOFF_OK)
+        status = choose_wanted(g->all, ranks, wanted_t, out_generation);
     if (status == ZOFF_OK && *out_generation == 0)
         status = zoff_agreement_listed_compare_weights(a);
     g->over = status < 0; /* the same on every rank */
     return status;
+}
+
+zoff_status zoff_agreement_together_verified(zoff_agreement *a)
+{
+    return zoff_comm_size(a->comm) > 1 ? reach(a, VERIFIED) : ZOFF_OK;
 }
 
 zoff_status zoff_agreement_together_written(zoff_agreement *a)

@@ -290,7 +290,8 @@ static zoff_status seal(zoff_engine *e)
     const zoff_listed_settings settings = {.keys = e->settings.agreed_keys,
                                            .key_bytes = e->settings.agreed_bytes,
                                            .states_in_files = e->settings.tier == ZOFF_TIER_NVME,
-                                           .chunk_elements = e->settings.chunk_elements};
+                                           .chunk_elements = e->settings.chunk_elements,
+                                           .persist_t = e->io.opening.persist_t};
     ZOFF_TRY_OR(undo, zoff_agreement_identity_open(&e->agreement));
     /* After each part of its own work, a rank learns whether all others succeeded, too. */
     ZOFF_TRY_OR(undo, zoff_agreement_listed_compare_settings(&e->agreement, &settings));

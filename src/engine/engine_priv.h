@@ -165,12 +165,18 @@ typedef struct zoff_engine_walk {
     size_t streamed_count;
 } zoff_engine_walk;
 
+/* Options of the program for seal. */
+typedef struct zoff_engine_opening {
+    int64_t persist_t;
+} zoff_engine_opening;
+
 /* I/O of the stores, for state files and weight files. The transfer handles devices and other ranks. */
 typedef struct zoff_engine_io {
     zoff_poller states, weights;
     zoff_store_stats counted; /* of the weights, counted in the steps so far */
     bool commits_together;    /* states persist, and several ranks record the same step */
     zoff_guard *guard;        /* a save that is told before states change; NULL: none */
+    zoff_engine_opening opening;
 } zoff_engine_io;
 
 /* Calls that read or write ranges of states. */

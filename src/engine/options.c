@@ -65,6 +65,13 @@ static zoff_status merge_tier(zoff_settings *s, const zoff_engine_opts *opts)
     ZOFF_FAIL_IF(s->values.persist && s->tier != ZOFF_TIER_NVME, ZOFF_ERR_INVALID,
                  "zoff.persist keeps states in files, but the states are in DRAM: set "
                  "zero_optimization.offload_optimizer.device to \"nvme\", or persist to false");
+    ZOFF_FAIL_IF(opts->persist_t < 0, ZOFF_ERR_INVALID,
+                 "zoff_engine_opts.persist_t is %lld; expected a number of updates, or 0 for the last commit",
+                 (long long)opts->persist_t);
+    ZOFF_FAIL_IF(
+        opts->persist_t && !s->values.persist, ZOFF_ERR_INVALID,
+        "zoff_engine_opts.persist_t is %lld, but zoff.persist is false, so there are no states to open: set it to true",
+        (long long)opts->persist_t);
     ZOFF_FAIL_IF(s->tier == ZOFF_TIER_NVME && s->path_count == 0, ZOFF_ERR_INVALID,
                  "the states go to NVMe, but no folder is given: set zero_optimization.offload_optimizer.nvme_path");
     return ZOFF_OK;
@@ -90,6 +97,7 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     zoff_lending_sources_choose(&e->lending, e->transfer.route.peers->has_parts);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
+    e->io.opening.persist_t = opts->persist_t;
     ZOFF_TRY(copy_training_words(s, config, opts));
     ZOFF_TRY(zoff_config_dump_json(config, &s->words.configuration));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));

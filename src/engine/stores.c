@@ -39,7 +39,13 @@ static void between(void *ctx)
 static zoff_status decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
 {
     zoff_engine *e = ctx;
-    return zoff_agreement_together_decide(&e->agreement, found, out_generation);
+    return zoff_agreement_together_decide(&e->agreement, found, e->io.opening.persist_t, out_generation);
+}
+
+static zoff_status verified(void *ctx)
+{
+    zoff_engine *e = ctx;
+    return zoff_agreement_together_verified(&e->agreement);
 }
 
 static zoff_status written(void *ctx)
@@ -89,7 +95,9 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     opts.power_safe = s->values.power_safe;
     opts.limit_bytes = e->plan.max_chunk_bytes;
     opts.limit_elements = e->plan.max_chunk_elements;
+    opts.wanted_t = e->io.opening.persist_t;
     opts.decide = decide;
+    opts.verified = verified;
     opts.written = written;
     ZOFF_TRY(zoff_engine_budget_layout(e, &e->plan, &opts.layout, &opts.cut));
     return zoff_offload_store_open(&opts, &e->store);

@@ -40,6 +40,8 @@ typedef struct zoff_store_found {
     uint64_t generation; /* the last commit, counted from 1; 0: none */
     int64_t t;           /* the step after which it was made */
     bool reopened;       /* there is more than the first content */
+    bool has_before;     /* all files have the commit before it, too, made after step t_before */
+    int64_t t_before;
 } zoff_store_found;
 
 typedef struct zoff_store_opts {
@@ -67,14 +69,18 @@ typedef struct zoff_store_opts {
     bool persist;         /* the files stay, and are opened again: see swap_keep.c */
     bool power_safe;      /* persist: survive a power cut, too */
     bool required;        /* persist: an error where there are no states to continue with */
+    int64_t wanted_t;     /* persist: `decide` may choose the commit before the last, made after this step. Then its arrays are
+                             verified before the last one is given up. 0: it is the last one, or the last that all ranks have */
     uint64_t layout, cut; /* persist: identify the states, and their cut into chunks; files with others are refused */
     size_t limit_bytes, limit_elements; /* persist: how the states are cut, for zoff_offload_persisted_limits() */
     /* With several ranks, called with fill_ctx; each may be NULL. An error ends the opening, and nothing is left behind.
      * decide: with persist, called when files are open and their records read, but before anything is changed. It returns the
      *         generation to continue with, that one or the one before; 0: none, write everything anew.
+     * verified: called when an older commit was verified, before the newer one is given up.
      * between: called now and then while files are written.
      * written: called when everything is written, before it is committed. */
     zoff_status (*decide)(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
+    zoff_status (*verified)(void *ctx);
     void (*between)(void *ctx);
     zoff_status (*written)(void *ctx);
 } zoff_store_opts;

@@ -222,13 +222,78 @@ static zoff_status look(const zoff_swap_store *s, const zoff_swap_found *found, 
     }
     if (!oldest && last > 1)
         return tell_lost(s, found);
-    *out = (zoff_store_found){.generation = oldest, .reopened = !is_new};
+    *out = (zoff_store_found){.generation = oldest, .reopened = !is_new, .has_before = !is_new && oldest > 1};
     for (uint32_t i = 0; !is_new && i < s->file_count; i++) {
+        const unsigned before = (oldest - 1) & 1;
+        out->has_before = out->has_before && found[i].is_whole[before] && found[i].heads[before].generation == oldest - 1;
+        out->t_before = out->has_before ? found[i].heads[before].t : 0;
         ZOFF_TRY(check_identity(s, i, &found[i].heads[newest(&found[i]) & 1]));
         if (found[i].is_whole[oldest & 1] && found[i].heads[oldest & 1].generation == oldest)
             out->t = found[i].heads[oldest & 1].t;
     }
     return ZOFF_OK;
+}
+
+/* Arrays of an older commit that the last one has at another place, and that have no checksum. The step after the last commit
+ * writes to these places, and nothing shows whether it has begun. */
+static size_t count_unknown(const zoff_swap_store *s, const zoff_swap_found *found, uint64_t generation)
+{
+    size_t unknown = 0;
+    for (size_t i = 0; i < s->file_count; i++) {
+        const unsigned older = generation & 1, newer = !older;
+        for (size_t k = 0; found[i].is_whole[newer] && k < found[i].heads[older].entry_count; k++) {
+            const zoff_swap_entry *was = &found[i].tables[older][k], *is = &found[i].tables[newer][k];
+            for (unsigned array = 0; array < ZOFF_STORE_ARRAYS; array++)
+                unknown +=
+                    was->arrays[array].slot != is->arrays[array].slot && !(was->arrays[array].flags & ZOFF_ENTRY_HAS_CHECKSUM);
+        }
+    }
+    return unknown;
+}
+
+/* Read a chunk and compare it with its checksums. */
+static zoff_status verify_chunk(zoff_swap_store *s, size_t chunk)
+{
+    zoff_status status;
+    void *base;
+    if (!s->chunks[chunk].bytes)
+        return ZOFF_OK;
+    if (s->places[chunk].home)
+        return zoff_offload_swap_lend_reload(s, s->places[chunk].home);
+    while ((status = zoff_offload_swap_lend_fetch(&s->store, chunk, ZOFF_STORE_ALL, &base)) == ZOFF_PENDING)
+        ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
+    ZOFF_TRY(status);
+    ZOFF_TRY(zoff_offload_swap_lend_check(&s->store, chunk));
+    zoff_offload_swap_lend_release(&s->store, chunk);
+    return ZOFF_OK;
+}
+
+/* Verify the commit that places name now, with any zoff.verify: it costs one reading, and the newer commit is lost after it. */
+static zoff_status verify_older(zoff_swap_store *s, const zoff_store_opts *opts, const zoff_swap_found *found)
+{
+    const zoff_store_verify verify = s->sums.verify;
+    const size_t unknown = count_unknown(s, found, s->record.generation);
+    zoff_status status = ZOFF_OK;
+    ZOFF_FAIL_IF(unknown, ZOFF_ERR_INVALID,
+                 "zoff_engine_opts.persist_t is %" PRId64
+                 ", but %zu arrays of that commit in '%s' have no checksum (zoff.verify "
+                 "was not \"full\"), so nothing shows whether a later step has overwritten them. The files are unchanged: open "
+                 "the last commit with persist_t 0",
+                 s->store.t, unknown, s->files[0].name);
+    s->sums.verify = ZOFF_VERIFY_FULL;
+    for (size_t chunk = 0; status == ZOFF_OK && chunk < s->chunk_count; chunk++) {
+        if (opts->between)
+            opts->between(opts->fill_ctx);
+        status = verify_chunk(s, chunk);
+    }
+    s->sums.verify = verify;
+    if (status < 0)
+        return zoff_base_status_prefix(
+            status,
+            "zoff_engine_opts.persist_t is %" PRId64 ", but that commit is not whole any more: a later step has begun to "
+            "overwrite it, or it is damaged. The files are unchanged: open the last commit with persist_t 0. ",
+            s->store.t);
+    return opts->verified ? opts->verified(opts->fill_ctx) : ZOFF_OK;
 }
 
 /* zoff.persist is "require", and there is nothing to continue with: name each folder and what it has. */
@@ -254,9 +319,13 @@ static zoff_status tell_nothing(const zoff_swap_store *s, const zoff_swap_found 
         text);
 }
 
-static zoff_status go_on(zoff_swap_store *s, zoff_swap_found *found, uint64_t generation, bool goes_back)
+static zoff_status go_on(zoff_swap_store *s, const zoff_store_opts *opts, zoff_swap_found *found, uint64_t generation,
+                         const zoff_store_found *all)
 {
+    const bool goes_back = generation != all->generation;
     ZOFF_TRY(take_generation(s, found, generation));
+    if (goes_back && opts->wanted_t)
+        ZOFF_TRY(verify_older(s, opts, found));
     if (goes_back)
         ZOFF_TRY(forget_later(s, found, generation));
     for (uint32_t i = 0; i < s->file_count; i++)
@@ -284,7 +353,7 @@ zoff_status zoff_offload_swap_reopen_find(zoff_swap_store *s, const zoff_store_o
     if (!generation && opts->required)
         status = tell_nothing(s, found);
     if (generation)
-        status = go_on(s, found, generation, generation != all.generation);
+        status = go_on(s, opts, found, generation, &all);
 free_found:
     while (read-- > 0)
         zoff_offload_swap_record_free(&found[read]);

@@ -112,6 +112,7 @@ TEST(Agreement, EveryFieldOfTheOptions)
         refused(FIELD(zoff_engine_opts, chunk_elements), [](saying &s) { s.opts.chunk_elements = 2048; }),
         harmless(FIELD(zoff_engine_opts, threads), [](saying &s) { s.opts.threads = 2; }),
         harmless(FIELD(zoff_engine_opts, progress_thread), [](saying &s) { s.opts.progress_thread = true; }),
+        harmless(FIELD(zoff_engine_opts, persist_t), nullptr), // needs zoff.persist: tests/e2e/ranks
     };
     expect_covered(list, sizeof(zoff_engine_opts));
     report("zoff_engine_opts", try_all(list, BASE));

@@ -121,6 +121,46 @@ TEST_F(PersistData, AFailedCommitRecordsNothing)
     EXPECT_EQ(2, reopened());
 }
 
+// The commit before the last, by its number: states, data and count are those of one update.
+TEST_F(PersistData, TheCommitBeforeTheLastHasItsOwn)
+{
+    const auto open_at = [&](int64_t persist_t) {
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        zoff_config *made = nullptr;
+        const std::string text = config_text(folder.path, 1, ", \"zoff\": {\"persist\": true}");
+        EXPECT_ZOFF_OK(config_from_text(text.data(), text.size(), "ds.json", &made));
+        const config c(made);
+        opts.config = made;
+        opts.chunk_elements = 2048;
+        opts.persist_t = persist_t;
+        zoff_engine *opened = nullptr;
+        const auto params = t.descs();
+        e.reset();
+        const zoff_status status = zoff_engine_open(&opts, params.data(), params.size(), &opened);
+        e.reset(opened);
+        return status;
+    };
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "persist_t is 1, but nvme_path has no states of an earlier run", open_at(1));
+    open();
+    ASSERT_ZOFF_OK(give());
+    std::vector<reference::tensor> second;
+    for (int64_t i = 1; i <= 3; i++) {
+        step(10 * i);
+        reference::step(t.tensors, config_groups(), i, 1, 1, 0);
+        second = i == 2 ? t.tensors : second;
+    }
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "the states after step 3, and those after step 2", open_at(1));
+    ASSERT_ZOFF_OK(open_at(3));
+    ASSERT_ZOFF_OK(open_at(2));
+    t.tensors = second;
+    ASSERT_ZOFF_OK(zoff_params_push(e.get()));
+    t.expect_weights();
+    t.expect_states(e.get());
+    ASSERT_ZOFF_OK(give());
+    EXPECT_EQ(20, position);
+    EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "expected a number of updates", open_at(-1));
+}
+
 TEST_F(PersistData, RefusalsSayWhatToDo)
 {
     EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "engine and data must not be NULL", give());

@@ -174,6 +174,105 @@ TEST_P(Commit, FilesThatDoNotFitAreRefusedWithTheReason)
     EXPECT_EQ(0, system(("grep -q 'my thesis' '" + file(0) + "'").c_str()));
 }
 
+// The commit before the last can be opened, until the next step writes. Then the newer one is gone.
+TEST_P(Commit, TheOneBeforeTheLastCanBeOpened)
+{
+    log_catcher log;
+    for (const auto verify : {ZOFF_VERIFY_FULL, ZOFF_VERIFY_OFF}) { // at opening; the arrays have checksums in both cases
+        ASSERT_ZOFF_OK(open(options()));
+        ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 0));
+        for (int64_t t = 1; t <= 3; t++)
+            step(t);
+        zoff_store_opts opts = options();
+        opts.verify = verify;
+        opts.wanted_t = 2;
+        static zoff_store_found told;
+        static int verified;
+        verified = 0;
+        opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
+            told = *found;
+            *out = found->generation - 1;
+            return ZOFF_OK;
+        };
+        opts.verified = [](void *) { return verified++ ? ZOFF_OK : zoff_base_status_fail(ZOFF_ERR_COMM, "rank 1 has failed"); };
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_COMM, "rank 1 has failed", open(opts));
+        EXPECT_EQ(3, told.t);
+        EXPECT_TRUE(told.has_before);
+        EXPECT_EQ(2, told.t_before);
+        ASSERT_ZOFF_OK(open(options())) << "the other rank's failure has changed nothing";
+        expect_reopened(3);
+        ASSERT_ZOFF_OK(open(opts));
+        expect_reopened(2);
+        ASSERT_ZOFF_OK(open(options()));
+        expect_reopened(2);
+        opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
+            told = *found;
+            *out = found->generation;
+            return ZOFF_OK;
+        };
+        ASSERT_ZOFF_OK(open(opts));
+        EXPECT_FALSE(told.has_before) << "the record of step 1 was overwritten by that of step 3";
+        step(3);
+        expect(3);
+        for (size_t i = 0; i < GetParam(); i++)
+            ASSERT_EQ(0, unlink(file(i).c_str()));
+    }
+}
+
+// A step that has begun to write has overwritten arrays of the older commit. The newer one must stay.
+TEST_P(Commit, AnOverwrittenOneIsRefusedAndTheLastOneStays)
+{
+    log_catcher log;
+    ASSERT_ZOFF_OK(open(options()));
+    for (int64_t t = 1; t <= 2; t++)
+        step(t);
+    zoff_store_opts opts = options();
+    opts.wanted_t = 1;
+    opts.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
+        *out = found->generation - 1;
+        return ZOFF_OK;
+    };
+    for (const size_t chunk : {10, 0, 7}) { // of the ring, and residents
+        ASSERT_ZOFF_OK(open(options()));
+        expect_reopened(2);
+        ASSERT_NO_FATAL_FAILURE(change([&](size_t c) { return c == chunk; }));
+        die();
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CORRUPT, "zoff_engine_opts.persist_t is 1, but that commit is not whole any more",
+                          open(opts));
+        EXPECT_NE(nullptr, strstr(zoff_last_error(), "chunk "));
+    }
+    ASSERT_ZOFF_OK(open(options()));
+    expect_reopened(2);
+}
+
+// Without checksums nothing shows whether a step has begun. Only arrays that both commits share need none.
+TEST_P(Commit, AnOlderOneWithoutChecksumsIsRefused)
+{
+    log_catcher log;
+    for (const auto verify : {ZOFF_VERIFY_OFF, ZOFF_VERIFY_SAMPLE}) {
+        zoff_store_opts opts = options(), older = options();
+        opts.verify = verify;
+        older.wanted_t = 1;
+        older.decide = [](void *, const zoff_store_found *found, uint64_t *out) {
+            *out = found->generation - 1;
+            return ZOFF_OK;
+        };
+        ASSERT_ZOFF_OK(open(opts));
+        step(1);
+        step(2);
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, "have no checksum (zoff.verify was not \"full\")", open(older));
+        ASSERT_ZOFF_OK(open(opts));
+        expect_reopened(2);
+        ASSERT_ZOFF_OK(zoff_offload_store_commit(store.get(), 3)); // no array has changed since step 2
+        older.wanted_t = 2;
+        ASSERT_ZOFF_OK(open(older));
+        expect_reopened(2);
+        store.reset();
+        for (size_t i = 0; i < GetParam(); i++)
+            ASSERT_EQ(0, unlink(file(i).c_str()));
+    }
+}
+
 // "require": a new run is an error that says for each file what was found. It leaves no new file.
 TEST_P(Commit, ANewRunIsRefusedIfStatesAreRequired)
 {

@@ -184,6 +184,65 @@ TEST_P(RanksPersist, TheProgramsBytesAreThoseOfTheCommit)
     step(3);
 }
 
+// All ranks open the commit before the last, or none. If one rank cannot open it, all keep the last one.
+TEST_P(RanksPersist, TheCommitBeforeTheLastIsOpenedByAll)
+{
+    const auto open_at = [&](int64_t persist_t, int64_t other_t, zoff_status want, const std::string &words) {
+        close();
+        job->on_each([&](unsigned rank) {
+            zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+            zoff_config *made = nullptr;
+            const std::string text = config_text();
+            EXPECT_ZOFF_OK(config_from_text(text.data(), text.size(), "ds.json", &made));
+            const config c(made);
+            opts.config = made;
+            opts.comm = job->comm_of(rank);
+            opts.chunk_elements = 2048;
+            opts.threads = threads_of_rank();
+            opts.persist_t = rank == 1 ? other_t : persist_t;
+            zoff_engine *opened = nullptr;
+            const auto params = all->trainers[rank]->descs();
+            const zoff_status status = zoff_engine_open(&opts, params.data(), params.size(), &opened);
+            all->engines[rank].reset(opened);
+            if (want == ZOFF_OK)
+                EXPECT_ZOFF_OK(status);
+            else
+                EXPECT_ZOFF_FAILS(rank == 1 || want == ZOFF_ERR_INVALID ? want : ZOFF_ERR_COMM,
+                                  rank == 1 || want == ZOFF_ERR_INVALID ? words : "rank 1 has failed", status);
+        });
+    };
+    all->seal(config_text(), 2048);
+    step(1);
+    step(2);
+    const std::vector<reference::tensor> second = all->want.tensors;
+    step(3);
+    close();
+    open_at(2, 3, ZOFF_ERR_INVALID, "zoff_engine_opts.persist_t");
+    open_at(1, 1, ZOFF_ERR_INVALID, "the states after step 3, and those after step 2");
+    // A bit of the older commit flips on rank 1: its first byte of states is at a multiple of 4 KiB from the end.
+    const std::string name = folder.file(file_of(1));
+    save(1);
+    {
+        std::fstream file(name, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekg(0, std::ios::end);
+        const std::streamoff end = file.tellg();
+        for (std::streamoff at = end / 2 / 4096 * 4096; at < end; at += 4096) {
+            file.seekp(at);
+            file.put('?');
+        }
+    }
+    close();
+    open_at(2, 2, ZOFF_ERR_CORRUPT, "that commit is not whole any more");
+    close();
+    restore(1);
+    reopen(3);
+    open_at(2, 2, ZOFF_OK, "");
+    all->want.tensors = second;
+    close();
+    reopen(2);
+    step(3);
+}
+
 // The process of rank 1 ends after the commits of the other ranks and before its own.
 TEST_P(RanksPersist, ARankThatCommittedMoreGoesBack)
 {

@@ -28,9 +28,9 @@ struct opening : small_agreement {
         return zoff_agreement_together_run(
             &a, [](void *ctx) { return (*(const std::function<zoff_status()> *)ctx)(); }, (void *)&work);
     }
-    zoff_status decide(const zoff_store_found &found)
+    zoff_status decide(const zoff_store_found &found, int64_t wanted_t = 0)
     {
-        const zoff_status status = zoff_agreement_together_decide(&a, &found, &generation);
+        const zoff_status status = zoff_agreement_together_decide(&a, &found, wanted_t, &generation);
         return status;
     }
     std::vector<float> value;
@@ -100,6 +100,49 @@ TEST(TogetherDecides, ARankWithoutStatesIsCorrupt)
     decide({{7, 6, true}, NEW, {8, 6, true}}, 0, words);
     decide({{7, 6, true}, BEGINNING, {8, 6, true}}, 0, words);
     decide({{1, 6, true}, BEGINNING, {2, 6, true}}, 0, words);
+}
+
+// The program asks for the states after a step, on one rank and on several.
+TEST(TogetherDecides, OnTheCommitThatIsWanted)
+{
+    const struct {
+        std::vector<zoff_store_found> found;
+        int64_t wanted_t;
+        uint64_t generation;
+        std::string words;
+    } cases[] = {
+        {{{5, 9, true, true, 8}, {5, 9, true, true, 8}}, 9, 5, ""},
+        {{{5, 9, true, true, 8}, {5, 9, true, true, 8}}, 8, 4, ""},
+        {{{5, 9, true, true, 9}}, 9, 5, ""},
+        {{{5, 9, true, true, 8}}, 8, 4, ""},
+        {{{5, 9, true, false, 0}}, 9, 5, ""},
+        {{{5, 9, true, true, 8}},
+         7,
+         0,
+         "persist_t is 7, but the state files have the states after step 9, and those after step 8"},
+        {{{5, 9, true, false, 0}}, 8, 0, "persist_t is 8, but the state files have the states after step 9 alone"},
+        // A rank that is ahead has overwritten the commit before.
+        {{{5, 9, true, true, 8}, {6, 10, true, true, 9}}, 9, 5, ""},
+        {{{6, 10, true, true, 9}, {5, 9, true, true, 8}}, 8, 0, "have the states after step 9 alone"},
+        {{{6, 10, true, true, 9}, {5, 9, true, true, 8}}, 10, 0, "have the states after step 9 alone"},
+        {{NEW, BEGINNING}, 3, 0, "persist_t is 3, but nvme_path has no states of an earlier run"},
+        {{NEW}, 3, 0, "persist_t is 3, but nvme_path has no states of an earlier run"},
+    };
+    for (const auto &c : cases) {
+        each_rank<opening>((unsigned)c.found.size(), [&](opening &self, unsigned rank) {
+            ASSERT_NO_FATAL_FAILURE(self.open());
+            const zoff_status status = self.run([&] {
+                const zoff_status decided = self.decide(c.found[rank], c.wanted_t);
+                return decided == ZOFF_OK ? zoff_agreement_together_verified(&self.a) : decided;
+            });
+            if (c.words.empty()) {
+                EXPECT_ZOFF_OK(status);
+                EXPECT_EQ(c.generation, self.generation) << c.wanted_t;
+            } else {
+                EXPECT_ZOFF_FAILS(ZOFF_ERR_INVALID, c.words, status);
+            }
+        });
+    }
 }
 
 TEST(TogetherDecides, FirstWeightsAreTheSameIfAllStartAnew)
