@@ -49,10 +49,14 @@ typedef struct zoff_engine_opts {
                                   several ranks from stage 2 on, or on a device. The thread polls 5,000 times a second while
                                   something is in flight and sleeps otherwise. Calls of the engine wait while it adds up
                                   gradients. Several engines on one communicator may have one each */
-    int64_t persist_t;       /**< with zoff.persist: open the states after this update. The files have the last commit and, until
-                                  the next step begins to write, the one before it. Opening that one compares all of it with
-                                  its checksums and then removes the newer one. 0: the last. Another number is ERR_INVALID,
-                                  which lists those that there are */
+    int64_t persist_t; /**< with zoff.persist: open the states after this update. The files have the last commit and, until
+                            the next step begins to write, the one before it. Opening that one compares all of it with
+                            its checksums and then removes the newer one. 0: the last. Another number is ERR_INVALID,
+                            which lists those that there are */
+    zoff_progress_fn progress; /**< called by seal at least every 64 MiB that it writes to files or reads from them, or every
+                                    aio.block_size * aio.queue_depth bytes if that is more; with false
+                                    seal ends with ERR_CANCELED on all ranks. NULL: a line of level info every 5 seconds */
+    void *progress_ctx;        /**< passed to progress */
 } zoff_engine_opts;
 #define ZOFF_ENGINE_OPTS_INIT ZOFF_SIZED(zoff_engine_opts)
 
@@ -176,8 +180,9 @@ ZOFF_API zoff_status zoff_engine_plan(const zoff_engine *e, zoff_plan_info *out)
  *  @blocks seconds; for the disk and the other ranks
  *  @return ERR_NO_MEMORY or ERR_NO_SPACE with the bytes needed, the bytes available and the key to change. ERR_IO for a path
  *  that cannot be used. ERR_INVALID for buffers that overlap. ERR_INVALID or ERR_CORRUPT for persistent files that belong to
- *  another model or are damaged, or do not have persist_t. ERR_INVALID or ERR_COMM for ranks that differ, with the values. After an error the engine is
- *  as before and may be sealed again */
+ *  another model or are damaged, or do not have persist_t. ERR_INVALID or ERR_COMM for ranks that differ, with the values.
+ * ERR_CANCELED where zoff_engine_opts.progress returned false. After an error the engine is as before and may be sealed again
+ */
 ZOFF_API zoff_status zoff_engine_seal(zoff_engine *e);
 
 /** Bind other buffers to a parameter, between steps; NULL leaves one as it is. Gradients may be allocated late this way. The

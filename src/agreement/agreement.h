@@ -16,7 +16,7 @@
 /* The progress of a rank that opens its store, and the states that it found there. */
 typedef struct zoff_standing {
     uint32_t phase;
-    bool has_failed;
+    bool has_failed, was_canceled;
     zoff_store_found found;
 } zoff_standing;
 
@@ -29,6 +29,7 @@ typedef struct zoff_together {
     bool is_open, behind; /* behind: some rank is in an earlier phase than this one */
     bool over;            /* a rank has failed, and every rank knows */
     unsigned failed;      /* the rank that failed */
+    bool was_canceled;    /* by its program */
 } zoff_together;
 
 /* See presence.c. */
@@ -164,7 +165,8 @@ zoff_status zoff_agreement_together_decide(zoff_agreement *a, const zoff_store_f
                                            uint64_t *out_generation);
 zoff_status zoff_agreement_together_verified(zoff_agreement *a);
 zoff_status zoff_agreement_together_written(zoff_agreement *a);
-void zoff_agreement_together_pulse(zoff_agreement *a);
+/* Tell other ranks that this one is at work.  @return the error of a rank that has failed, if this one knows of it */
+zoff_status zoff_agreement_together_pulse(zoff_agreement *a);
 
 /* first_weights.c: at seal, replace the program's weights on every rank by those of rank 0.  @blocks until all have arrived */
 zoff_status zoff_agreement_first_weights_send(zoff_agreement *a);

@@ -1,6 +1,6 @@
 /* together.c: ranks open their stores at the same time. They compare the states that they found before any rank writes, and no
  * rank commits the first states before all ranks have written them. Writing takes as long as the drive takes, so a rank reports
- * between two chunks that it is at work. Only a rank that is silent for timeout_seconds counts as stopped.
+ * between two writes that it is at work. Only a rank that is silent for timeout_seconds counts as stopped.
  *
  * The ranks communicate in rounds, in which every rank tells all others its phase. A rank that waits begins the next round at
  * once; a rank that works takes part when it has written a chunk. So all ranks learn of a failure in the same round, and no
@@ -17,6 +17,8 @@ enum { WORKING, FOUND, VERIFIED, WRITTEN, DONE };
 
 static zoff_status tell(const zoff_together *g)
 {
+    ZOFF_FAIL_IF(g->was_canceled, ZOFF_ERR_CANCELED, "the program of rank %u ended the opening (zoff_engine_opts.progress)",
+                 g->failed);
     return zoff_base_status_fail(
         ZOFF_ERR_COMM, "rank %u has failed, and this one has not: see the message of that rank for the cause", g->failed);
 }
@@ -32,6 +34,7 @@ static zoff_status judge_round(zoff_agreement *a)
             continue;
         g->over = true;
         g->failed = rank;
+        g->was_canceled = g->all[rank].was_canceled;
     }
     return g->over ? tell(g) : ZOFF_OK;
 }
@@ -82,19 +85,22 @@ zoff_status zoff_agreement_together_open(zoff_agreement *a)
     return ZOFF_OK;
 }
 
-void zoff_agreement_together_pulse(zoff_agreement *a)
+zoff_status zoff_agreement_together_pulse(zoff_agreement *a)
 {
     const double PAUSE_SECONDS = 0.02;
     zoff_together *g = &a->together;
     zoff_saved_error saved;
-    if (zoff_comm_size(a->comm) == 1 || g->over || !g->is_open)
-        return;
+    if (zoff_comm_size(a->comm) == 1 || !g->is_open)
+        return ZOFF_OK;
+    if (g->over)
+        return tell(g);
     zoff_base_status_save(&saved);
     if (!g->work.active && zoff_base_clock_seconds() - g->began >= PAUSE_SECONDS)
         (void)begin_round(a); /* the next wait for a round reports an error */
     if (g->work.active && zoff_comm_poll(a->comm, &g->work) == ZOFF_OK)
         (void)judge_round(a);
     zoff_base_status_restore(&saved);
+    return g->over ? tell(g) : ZOFF_OK;
 }
 
 /* Choose the commit that all ranks continue from, given what each has found; 0: all start anew. The result is the same on all
@@ -201,6 +207,7 @@ zoff_status zoff_agreement_together_run(zoff_agreement *a, zoff_status (*open)(v
         return reach(a, DONE);
     zoff_base_status_save(&saved);
     g->own.has_failed = true;
+    g->own.was_canceled = own == ZOFF_ERR_CANCELED;
     if (!g->over && !a->comm->is_broken)
         (void)finish_round(a);
     zoff_base_status_restore(&saved);

@@ -168,6 +168,8 @@ typedef struct zoff_engine_walk {
 /* Options of the program for seal. */
 typedef struct zoff_engine_opening {
     int64_t persist_t;
+    zoff_progress_fn progress; /* NULL: none */
+    void *progress_ctx;
 } zoff_engine_opening;
 
 /* I/O of the stores, for state files and weight files. The transfer handles devices and other ranks. */

@@ -97,7 +97,8 @@ static zoff_status merge(zoff_engine *e, zoff_config *config, const zoff_engine_
     zoff_lending_sources_choose(&e->lending, e->transfer.route.peers->has_parts);
     e->io.commits_together = s->values.persist && zoff_comm_size(e->comm) > 1;
     ZOFF_TRY(merge_tier(s, opts));
-    e->io.opening.persist_t = opts->persist_t;
+    e->io.opening =
+        (zoff_engine_opening){.persist_t = opts->persist_t, .progress = opts->progress, .progress_ctx = opts->progress_ctx};
     ZOFF_TRY(copy_training_words(s, config, opts));
     ZOFF_TRY(zoff_config_dump_json(config, &s->words.configuration));
     ZOFF_TRY(zoff_base_mem_copy_text(s->values.aio_backend, &s->aio_backend));

@@ -30,10 +30,10 @@ static zoff_store_chunk store_chunk(const zoff_engine *e, const zoff_plan_chunk 
 }
 
 /* Callbacks for the store, which passes the engine: ranks open their stores at the same time. */
-static void between(void *ctx)
+static zoff_status between(void *ctx)
 {
     zoff_engine *e = ctx;
-    zoff_agreement_together_pulse(&e->agreement);
+    return zoff_agreement_together_pulse(&e->agreement);
 }
 
 static zoff_status decide(void *ctx, const zoff_store_found *found, uint64_t *out_generation)
@@ -71,7 +71,8 @@ static zoff_store_opts common_opts(const zoff_engine *e, const zoff_store_chunk 
                              .aio_depth = s->values.aio_depth,
                              .direct = s->values.direct,
                              .timeout_seconds = e->comm->timeout_seconds,
-                             .verify = (zoff_store_verify)s->values.verify};
+                             .verify = (zoff_store_verify)s->values.verify,
+                             .progress = {.report = e->io.opening.progress, .ctx = e->io.opening.progress_ctx}};
 }
 
 static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fill *fill)
@@ -85,6 +86,9 @@ static zoff_status open_states(zoff_engine *e, zoff_store_chunk *chunks, zoff_fi
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = s->tier;
     opts.what = "the optimizer states";
+    opts.progress.write = "write states";
+    opts.progress.read = "read states";
+    opts.progress.verify = "verify states";
     opts.fill = fill;
     opts.slots = s->values.slots;
     opts.residents = zoff_engine_budget_states(e, &e->plan);
@@ -113,6 +117,7 @@ static zoff_status open_weights(zoff_engine *e, zoff_store_chunk *chunks, zoff_f
     zoff_store_opts opts = common_opts(e, chunks);
     opts.tier = values->tier;
     opts.what = "the weights";
+    opts.progress.write = "write weights";
     opts.fill = fill;
     opts.slots = values->slots;
     opts.residents = zoff_engine_budget_weights(e, &e->plan);

@@ -44,6 +44,14 @@ typedef struct zoff_store_found {
     int64_t t_before;
 } zoff_store_found;
 
+/* NVME: how the opening reports the bytes that it moves. */
+typedef struct zoff_store_progress {
+    zoff_progress_fn report; /* asked at least every 64 MiB; false ends the opening with ERR_CANCELED. NULL: lines in the log */
+    void *ctx;
+    const char *write, *read, *verify; /* static texts: what is done */
+    double log_seconds;                /* between two lines in the log; 0: 5 */
+} zoff_store_progress;
+
 typedef struct zoff_store_opts {
     zoff_tier tier;   /* HOST or NVME */
     const char *what; /* the name of the content, for messages */
@@ -81,8 +89,9 @@ typedef struct zoff_store_opts {
      * written: called when everything is written, before it is committed. */
     zoff_status (*decide)(void *ctx, const zoff_store_found *found, uint64_t *out_generation);
     zoff_status (*verified)(void *ctx);
-    void (*between)(void *ctx);
+    zoff_status (*between)(void *ctx);
     zoff_status (*written)(void *ctx);
+    zoff_store_progress progress;
 } zoff_store_opts;
 
 typedef struct zoff_store_stats {

@@ -8,7 +8,7 @@
 
 zoff_status zoff_offload_swap_drive_flush(const zoff_swap_store *s, const zoff_swap_file *file)
 {
-    if (!s->power_safe)
+    if (!s->record.power_safe)
         return ZOFF_OK;
     ZOFF_FAIL_IF(fdatasync(file->lock) != 0, ZOFF_ERR_IO,
                  "cannot flush '%s' to the drive: %s; the drive may have lost what was written since the last flush",

@@ -155,10 +155,26 @@ static zoff_status allocate(zoff_swap_store *s, const zoff_store_opts *opts)
 
 /* ---- content ---- */
 
-static void pause_between(const zoff_store_opts *opts)
+static uint64_t file_bytes(const zoff_swap_store *s)
 {
-    if (opts->between)
-        opts->between(opts->fill_ctx);
+    uint64_t bytes = 0;
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        bytes += is_in_file(s, chunk) ? s->chunks[chunk].bytes : 0;
+    return bytes;
+}
+
+/* Wait for a write, and report. */
+static zoff_status wait_and_report(zoff_swap_store *s)
+{
+    ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
+    return zoff_offload_swap_wait_report(s);
+}
+
+static zoff_status drain_and_report(zoff_swap_store *s)
+{
+    while (zoff_offload_swap_wait_busy(&s->store, true))
+        ZOFF_TRY(wait_and_report(s));
+    return zoff_offload_swap_wait_drain(&s->store);
 }
 
 static void name_slot(zoff_swap_version *version, unsigned slot)
@@ -169,21 +185,21 @@ static void name_slot(zoff_swap_version *version, unsigned slot)
 
 /* Write the place that the first step will write, for each chunk. Without fallocate() nothing else reserves its space; with it
  * the first step would meet extents that were never written. */
-static zoff_status write_second_places(zoff_swap_store *s, const zoff_store_opts *opts)
+static zoff_status write_second_places(zoff_swap_store *s)
 {
     for (size_t chunk = 0; s->persist && chunk < s->chunk_count; chunk++) {
         zoff_swap_slot *slot;
         if (!is_in_file(s, chunk))
             continue;
         while (!(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
-        pause_between(opts);
+            ZOFF_TRY(wait_and_report(s));
+        ZOFF_TRY(zoff_offload_swap_wait_report(s));
         zoff_offload_swap_slot_assign(slot, chunk);
         name_slot(&s->places[chunk].now, 1);
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, zoff_offload_swap_place_arrays(s, chunk)));
         ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
     }
-    ZOFF_TRY(zoff_offload_swap_wait_drain(&s->store));
+    ZOFF_TRY(drain_and_report(s));
     for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
         name_slot(&s->places[chunk].now, 0);
     return ZOFF_OK;
@@ -196,10 +212,10 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
         zoff_swap_place *place = &s->places[chunk];
         zoff_swap_slot *slot = place->home;
         while (!slot && !(slot = zoff_offload_swap_slot_take(s)))
-            ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
+            ZOFF_TRY(wait_and_report(s));
         if (!slot->is_home)
             memset(slot->base, 0, s->chunks[chunk].bytes);
-        pause_between(opts);
+        ZOFF_TRY(zoff_offload_swap_wait_report(s));
         opts->fill(opts->fill_ctx, chunk, slot->base);
         if (!is_in_file(s, chunk))
             continue;
@@ -210,17 +226,21 @@ static zoff_status write_all(zoff_swap_store *s, const zoff_store_opts *opts)
         ZOFF_TRY(zoff_offload_swap_move_start_write(s, slot, arrays));
         ZOFF_TRY(zoff_offload_swap_wait_pump(&s->store));
     }
-    return zoff_offload_swap_wait_drain(&s->store);
+    return drain_and_report(s);
 }
 
-static zoff_status load_residents(zoff_swap_store *s)
+static zoff_status load_residents(zoff_swap_store *s, const zoff_store_opts *opts)
 {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->home_count; i++)
+        bytes += s->chunks[s->slots[s->ring_count + i].chunk].bytes;
+    zoff_offload_swap_wait_begin_report(s, opts->progress.read, bytes);
     for (size_t i = 0; i < s->home_count; i++) {
         zoff_swap_slot *home = &s->slots[s->ring_count + i];
         if (s->chunks[home->chunk].bytes)
             ZOFF_TRY(zoff_offload_swap_lend_reload(s, home));
     }
-    return ZOFF_OK;
+    return zoff_offload_swap_wait_end_report(s);
 }
 
 static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts)
@@ -230,12 +250,14 @@ static zoff_status start_content(zoff_swap_store *s, const zoff_store_opts *opts
         ZOFF_TRY(zoff_offload_swap_reopen_find(s, opts, &found));
     if (found) {
         s->store.reopened = true;
-        return load_residents(s);
+        return load_residents(s, opts);
     }
     place_chunks(s);
     ZOFF_TRY(reserve_files(s));
-    ZOFF_TRY(write_second_places(s, opts));
+    zoff_offload_swap_wait_begin_report(s, opts->progress.write, file_bytes(s) * (s->persist ? 2 : 1));
+    ZOFF_TRY(write_second_places(s));
     ZOFF_TRY(write_all(s, opts));
+    ZOFF_TRY(zoff_offload_swap_wait_end_report(s));
     if (s->persist && opts->written)
         ZOFF_TRY(opts->written(opts->fill_ctx));
     ZOFF_TRY(zoff_offload_store_commit(&s->store, 0));
@@ -260,9 +282,10 @@ zoff_status zoff_offload_swap_life_open(const zoff_store_opts *opts, zoff_store 
     ZOFF_TRY(zoff_base_mem_alloc(1, sizeof *s, "the NVMe tier", &s));
     s->store.ops = &zoff_offload_swap_ops;
     s->store.can_rollback = s->persist = opts->persist;
-    s->power_safe = opts->power_safe;
+    s->record.power_safe = opts->power_safe;
     s->timeout_seconds = opts->timeout_seconds > 0 ? opts->timeout_seconds : -1;
     s->sums.verify = opts->verify;
+    s->report = (zoff_swap_report){.to = opts->progress, .between = opts->between, .between_ctx = opts->fill_ctx};
     s->store.wants_settle = opts->verify != ZOFF_VERIFY_OFF;
     s->store.threads = opts->threads ? opts->threads : 1;
     s->record.identity = (zoff_swap_identity){.layout = opts->layout,

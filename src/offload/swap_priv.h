@@ -103,8 +103,19 @@ typedef struct zoff_swap_record {
     uint64_t generation; /* commits so far; persist: of the files */
     bool in_doubt;       /* a commit has failed, and its record may be on the drive all the same */
     bool stepped;        /* persist: a step, or a count of steps, was recorded in these files */
+    bool power_safe;     /* the drive is flushed before and after it */
     zoff_swap_identity identity;
 } zoff_swap_record;
+
+/* Progress of the opening. */
+typedef struct zoff_swap_report {
+    const char *what; /* NULL: nothing is reported */
+    zoff_store_progress to;
+    zoff_status (*between)(void *ctx);
+    void *between_ctx;
+    uint64_t before, total;  /* bytes that the files had moved before, and bytes to move */
+    double began, next_line; /* seconds */
+} zoff_swap_report;
 
 typedef struct zoff_swap_store {
     zoff_store store;
@@ -120,10 +131,11 @@ typedef struct zoff_swap_store {
     zoff_swap_list flight, put_off;
     uint64_t kept;   /* calls of keep */
     bool has_failed; /* a write has failed since the last retry */
-    bool persist, power_safe;
+    bool persist;
     double timeout_seconds; /* negative: none */
     zoff_swap_sums sums;
     zoff_swap_record record;
+    zoff_swap_report report;
 } zoff_swap_store;
 
 /* The sections below are layers: each file calls only files of the sections above its own. */
@@ -209,6 +221,13 @@ zoff_status zoff_offload_swap_wait_any(zoff_store *store);
 bool zoff_offload_swap_wait_busy(const zoff_store *store, bool writes_only);
 zoff_status zoff_offload_swap_wait_drain(zoff_store *store);
 zoff_status zoff_offload_swap_wait_settled(const zoff_store *store);
+/* Begin to report `total` bytes, which the files move from now on. */
+void zoff_offload_swap_wait_begin_report(zoff_swap_store *s, const char *what, uint64_t total);
+/* Report how many have moved. Call it at least after each wait. Does nothing outside of a report.
+ * @return ERR_CANCELED: the program ends the opening */
+zoff_status zoff_offload_swap_wait_report(zoff_swap_store *s);
+/* Report that all have moved, and end. */
+zoff_status zoff_offload_swap_wait_end_report(zoff_swap_store *s);
 
 /* ---- swap_lend.c ---- */
 

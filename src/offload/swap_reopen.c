@@ -260,8 +260,10 @@ static zoff_status verify_chunk(zoff_swap_store *s, size_t chunk)
         return ZOFF_OK;
     if (s->places[chunk].home)
         return zoff_offload_swap_lend_reload(s, s->places[chunk].home);
-    while ((status = zoff_offload_swap_lend_fetch(&s->store, chunk, ZOFF_STORE_ALL, &base)) == ZOFF_PENDING)
+    while ((status = zoff_offload_swap_lend_fetch(&s->store, chunk, ZOFF_STORE_ALL, &base)) == ZOFF_PENDING) {
         ZOFF_TRY(zoff_offload_swap_wait_any(&s->store));
+        ZOFF_TRY(zoff_offload_swap_wait_report(s));
+    }
     ZOFF_TRY(status);
     ZOFF_TRY(zoff_offload_swap_lend_check(&s->store, chunk));
     zoff_offload_swap_lend_release(&s->store, chunk);
@@ -274,19 +276,24 @@ static zoff_status verify_older(zoff_swap_store *s, const zoff_store_opts *opts,
     const zoff_store_verify verify = s->sums.verify;
     const size_t unknown = count_unknown(s, found, s->record.generation);
     zoff_status status = ZOFF_OK;
+    uint64_t bytes = 0;
     ZOFF_FAIL_IF(unknown, ZOFF_ERR_INVALID,
                  "zoff_engine_opts.persist_t is %" PRId64
                  ", but %zu arrays of that commit in '%s' have no checksum (zoff.verify "
                  "was not \"full\"), so nothing shows whether a later step has overwritten them. The files are unchanged: open "
                  "the last commit with persist_t 0",
                  s->store.t, unknown, s->files[0].name);
+    for (size_t chunk = 0; chunk < s->chunk_count; chunk++)
+        bytes += s->chunks[chunk].bytes;
+    zoff_offload_swap_wait_begin_report(s, opts->progress.verify, bytes);
     s->sums.verify = ZOFF_VERIFY_FULL;
-    for (size_t chunk = 0; status == ZOFF_OK && chunk < s->chunk_count; chunk++) {
-        if (opts->between)
-            opts->between(opts->fill_ctx);
+    for (size_t chunk = 0; status == ZOFF_OK && chunk < s->chunk_count; chunk++)
         status = verify_chunk(s, chunk);
-    }
     s->sums.verify = verify;
+    if (status == ZOFF_OK)
+        status = zoff_offload_swap_wait_end_report(s);
+    if (status == ZOFF_ERR_CANCELED)
+        return status;
     if (status < 0)
         return zoff_base_status_prefix(
             status,

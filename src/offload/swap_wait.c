@@ -1,8 +1,12 @@
-/* swap_wait.c: pump, wait for and drain transfers in flight. The first of several errors counts. */
+/* swap_wait.c: pump, wait for and drain transfers in flight. The first of several errors counts. While a store is opened, waits
+ * report the bytes that have moved. */
 #include "swap_priv.h"
 
+#include "bits.h"
 #include "clock.h"
+#include "log.h"
 #include "try.h"
+#include "words.h"
 
 /* The first failure of several: its status and message. */
 typedef struct first_failure {
@@ -143,4 +147,66 @@ zoff_status zoff_offload_swap_wait_drain(zoff_store *store)
     }
     note(&first, check_clean(s));
     return tell(&first);
+}
+
+/* ---- progress of the opening ---- */
+
+/* Bytes that the queues have moved since they were opened: pieces of a request count before the request is done. */
+static uint64_t moved_bytes(const zoff_swap_store *s)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->file_count; i++) {
+        zoff_aio_info info = ZOFF_AIO_INFO_INIT;
+        if (zoff_aio_get_info(s->files[i].aio, &info) == ZOFF_OK)
+            sum += info.read_bytes + info.write_bytes;
+    }
+    return sum;
+}
+
+void zoff_offload_swap_wait_begin_report(zoff_swap_store *s, const char *what, uint64_t total)
+{
+    const double FIRST_SECONDS = 5, seconds = s->report.to.log_seconds > 0 ? s->report.to.log_seconds : FIRST_SECONDS;
+    s->report.what = what ? what : "states";
+    s->report.total = total;
+    s->report.before = moved_bytes(s);
+    s->report.began = zoff_base_clock_seconds();
+    s->report.to.log_seconds = seconds;
+    s->report.next_line = s->report.began + seconds;
+}
+
+static void log_line(zoff_swap_report *r, uint64_t done)
+{
+    const double now = zoff_base_clock_seconds(), rate = (double)done / (now - r->began);
+    if (now < r->next_line || !done)
+        return;
+    r->next_line = now + r->to.log_seconds;
+    ZOFF_INFO("%s: %s of %s, %s/s, %.0f s left", r->what, zoff_base_words_bytes(done), zoff_base_words_bytes(r->total),
+              zoff_base_words_bytes((uint64_t)rate), (double)(r->total - done) / rate);
+}
+
+static zoff_status report(zoff_swap_report *r, uint64_t done)
+{
+    if (r->between)
+        ZOFF_TRY(r->between(r->between_ctx));
+    if (!r->to.report) {
+        log_line(r, done);
+        return ZOFF_OK;
+    }
+    ZOFF_FAIL_IF(!r->to.report(r->what, done, r->total, r->to.ctx), ZOFF_ERR_CANCELED,
+                 "the program ended \"%s\" after %s of %s (zoff_engine_opts.progress returned false)", r->what,
+                 zoff_base_words_bytes(done), zoff_base_words_bytes(r->total));
+    return ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_wait_report(zoff_swap_store *s)
+{
+    zoff_swap_report *r = &s->report;
+    return r->what ? report(r, zoff_base_bits_min(moved_bytes(s) - r->before, r->total)) : ZOFF_OK;
+}
+
+zoff_status zoff_offload_swap_wait_end_report(zoff_swap_store *s)
+{
+    const zoff_status status = report(&s->report, s->report.total);
+    s->report.what = NULL;
+    return status;
 }

@@ -113,6 +113,8 @@ TEST(Agreement, EveryFieldOfTheOptions)
         harmless(FIELD(zoff_engine_opts, threads), [](saying &s) { s.opts.threads = 2; }),
         harmless(FIELD(zoff_engine_opts, progress_thread), [](saying &s) { s.opts.progress_thread = true; }),
         harmless(FIELD(zoff_engine_opts, persist_t), nullptr), // needs zoff.persist: tests/e2e/ranks
+        harmless(FIELD(zoff_engine_opts, progress), nullptr),  // needs files: tests/e2e/ranks
+        harmless(FIELD(zoff_engine_opts, progress_ctx), [](saying &s) { s.opts.progress_ctx = &s; }),
     };
     expect_covered(list, sizeof(zoff_engine_opts));
     report("zoff_engine_opts", try_all(list, BASE));

@@ -243,6 +243,40 @@ TEST_P(RanksPersist, TheCommitBeforeTheLastIsOpenedByAll)
     step(3);
 }
 
+// The program of one rank ends seal: all end, no file is left, and the same engines can be sealed again.
+TEST_P(RanksPersist, AProgramMayEndSealOnAllRanks)
+{
+    static std::atomic<bool> stops;
+    stops = true;
+    job->on_each([&](unsigned rank) {
+        zoff_engine_opts opts = ZOFF_ENGINE_OPTS_INIT;
+        zoff_config *made = nullptr;
+        const std::string text = config_text();
+        EXPECT_ZOFF_OK(config_from_text(text.data(), text.size(), "ds.json", &made));
+        const config c(made);
+        opts.config = made;
+        opts.comm = job->comm_of(rank);
+        opts.chunk_elements = 2048;
+        opts.threads = threads_of_rank();
+        opts.progress = [](const char *what, uint64_t, uint64_t, void *ctx) {
+            EXPECT_STREQ("write states", what);
+            return !(ctx && stops);
+        };
+        opts.progress_ctx = rank == 1 ? &stops : nullptr;
+        zoff_engine *e = nullptr;
+        EXPECT_ZOFF_OK(zoff_engine_create(&opts, &e));
+        all->engines[rank].reset(e);
+        for (const auto &desc : all->trainers[rank]->descs())
+            EXPECT_ZOFF_OK(zoff_engine_add_param(e, &desc, nullptr));
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, rank == 1 ? "the program ended \"write states\"" : "the program of rank 1 ended",
+                          zoff_engine_seal(e));
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+    stops = false;
+    job->on_each([&](unsigned rank) { EXPECT_ZOFF_OK(zoff_engine_seal(all->engines[rank].get())); });
+    step(1);
+}
+
 // The process of rank 1 ends after the commits of the other ranks and before its own.
 TEST_P(RanksPersist, ARankThatCommittedMoreGoesBack)
 {

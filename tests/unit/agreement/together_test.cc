@@ -226,13 +226,34 @@ TEST(TogetherPulse, TellsARankThatIsAtWork)
                 return zoff_base_status_fail(ZOFF_ERR_IO, "the disk");
             while (!self.a.together.over) {
                 (void)zoff_base_status_fail(ZOFF_ERR_STATE, "words of the one who writes");
-                zoff_agreement_together_pulse(&self.a);
-                EXPECT_STREQ("words of the one who writes", zoff_last_error());
+                if (zoff_agreement_together_pulse(&self.a) == ZOFF_OK) {
+                    EXPECT_STREQ("words of the one who writes", zoff_last_error());
+                    EXPECT_FALSE(self.a.together.over);
+                }
                 std::this_thread::yield();
             }
             return zoff_agreement_together_written(&self.a);
         });
         EXPECT_ZOFF_FAILS(rank ? ZOFF_ERR_IO : ZOFF_ERR_COMM, rank ? "the disk" : "rank 1 has failed", status);
+    });
+}
+
+// The program of rank 1 ends the opening. The others end with the same status, also in the middle of their writing.
+TEST(TogetherPulse, TellsThatAProgramEndedTheOpening)
+{
+    each_rank<opening>(3, [](opening &self, unsigned rank) {
+        ASSERT_NO_FATAL_FAILURE(self.open());
+        const zoff_status status = self.run([&] {
+            if (rank == 1)
+                return zoff_base_status_fail(ZOFF_ERR_CANCELED, "the program");
+            zoff_status pulse = ZOFF_OK;
+            while (rank == 0 && pulse == ZOFF_OK) {
+                pulse = zoff_agreement_together_pulse(&self.a);
+                std::this_thread::yield();
+            }
+            return rank == 0 ? pulse : zoff_agreement_together_written(&self.a);
+        });
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, rank == 1 ? "the program" : "the program of rank 1 ended the opening", status);
     });
 }
 

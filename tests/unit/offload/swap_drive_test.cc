@@ -32,7 +32,7 @@ TEST_F(SwapDrive, AFlushIsAskedForWhereThePowerMayGo)
     EXPECT_ZOFF_FAILS(ZOFF_ERR_IO, std::string("cannot flush '") + s()->files[0].name + "' to the drive: Input/output error",
                       zoff_offload_swap_drive_flush(s(), &s()->files[0]));
     EXPECT_EQ(0, failing_flushes);
-    s()->power_safe = false;
+    s()->record.power_safe = false;
     failing_flushes = 1;
     EXPECT_ZOFF_OK(zoff_offload_swap_drive_flush(s(), &s()->files[0]));
     EXPECT_EQ(1, failing_flushes) << "the drive was not asked";

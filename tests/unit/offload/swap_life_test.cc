@@ -122,14 +122,14 @@ TEST_F(SwapLife, TheCallerIsAskedMeanwhile)
     } count;
     opts.fill = [](void *, size_t, void *) {};
     opts.fill_ctx = &count;
-    opts.between = [](void *ctx) { static_cast<calls *>(ctx)->between++; };
+    opts.between = [](void *ctx) { return static_cast<calls *>(ctx)->between++ < 0 ? ZOFF_ERR_COMM : ZOFF_OK; };
     opts.written = [](void *ctx) {
         auto c = static_cast<calls *>(ctx);
         c->written++;
         return c->answer < 0 ? zoff_base_status_fail(c->answer, "another rank has failed") : ZOFF_OK;
     };
     open();
-    EXPECT_EQ(7, count.between);
+    EXPECT_LE(7, count.between);
     EXPECT_EQ(0, count.written) << "nothing is recorded";
     count.answer = ZOFF_ERR_COMM;
     opts.persist = true;
@@ -139,6 +139,104 @@ TEST_F(SwapLife, TheCallerIsAskedMeanwhile)
     count.answer = ZOFF_OK;
     open();
     EXPECT_EQ(2, count.written);
+}
+
+// The program's view of an opening: what is done, and how far.
+struct watcher {
+    std::vector<std::string> what;
+    uint64_t done = 0, total = 0, most = 0; // most: bytes between two calls
+    uint64_t stop = UINT64_MAX;
+    static bool report(const char *what, uint64_t done, uint64_t total, void *ctx)
+    {
+        auto w = static_cast<watcher *>(ctx);
+        if (w->what.empty() || w->what.back() != what) {
+            w->what.push_back(what);
+            w->done = 0;
+        }
+        EXPECT_LE(w->done, done);
+        EXPECT_LE(done, total);
+        w->most = std::max(w->most, done - w->done);
+        w->done = done;
+        w->total = total;
+        return done < w->stop;
+    }
+};
+
+TEST_F(SwapLife, ProgressIsReportedUpToTheLastByte)
+{
+    const std::vector<std::string> writes = {"write x"}, reads = {"read x"};
+    for (const char *backend : {"posix", "threads", "io_uring"}) {
+        watcher w;
+        if (strcmp(backend, "posix") != 0 && zoff_feature(backend) < 0)
+            continue;
+        chunks.assign(7, {1 << 20, 4096, {4096, 1 << 19, 1 << 20}}); // each is one request of 256 pieces
+        opts.aio_backend = backend;
+        opts.aio_block_bytes = 4096;
+        opts.aio_depth = 4;
+        opts.residents = 3;
+        opts.progress = {watcher::report, &w, "write x", "read x", "verify x", 0};
+        opts.persist = false;
+        open();
+        EXPECT_EQ(writes, w.what);
+        EXPECT_EQ(4u << 20, w.total) << "residents are in no file";
+        EXPECT_EQ(w.total, w.done);
+        opts.persist = true;
+        w = watcher();
+        open();
+        EXPECT_EQ(writes, w.what);
+        EXPECT_EQ(14u << 20, w.total) << "both places of all chunks";
+        EXPECT_EQ(w.total, w.done);
+        EXPECT_GE(1u << 20, w.most) << "less than a chunk, whatever its size";
+        ASSERT_ZOFF_OK(zoff_offload_store_commit(store, 3));
+        w = watcher();
+        open();
+        EXPECT_EQ(reads, w.what);
+        EXPECT_EQ(3u << 20, w.total);
+        EXPECT_EQ(w.total, w.done);
+        close();
+        ASSERT_EQ(0, unlink((folders[0].path + "/zoff-r0.states").c_str()));
+    }
+}
+
+// An opening that the program ends leaves no new file, and files that were there as they were. Then it may be tried again.
+TEST_F(SwapLife, TheProgramMayEndAnOpening)
+{
+    for (const bool persist : {false, true}) {
+        watcher w;
+        opts.persist = persist;
+        opts.residents = 2;
+        opts.progress = {watcher::report, &w, "write x", "read x", "verify x", 0};
+        for (const uint64_t stop : {0u, 1u, 30000u, 100000u}) {
+            w.what.clear();
+            w.stop = stop;
+            EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, "the program ended \"write x\" after ", try_open());
+            EXPECT_TRUE(is_empty(0)) << stop;
+        }
+        w = watcher();
+        open();
+        if (!persist)
+            continue;
+        flush(0, 7);
+        drain();
+        ASSERT_ZOFF_OK(zoff_offload_store_commit(store, 3));
+        w.what.clear();
+        w.stop = 20000;
+        EXPECT_ZOFF_FAILS(ZOFF_ERR_CANCELED, "the program ended \"read x\"", try_open());
+        w = watcher();
+        open();
+        EXPECT_EQ((std::vector<int>{7, 7, 7}), values_of(0));
+    }
+}
+
+TEST_F(SwapLife, WithoutACallProgressIsInTheLog)
+{
+    opts.progress.write = "write x";
+    open();
+    EXPECT_FALSE(log.contains("write x")) << "it took less than five seconds";
+    opts.progress.log_seconds = 1e-9;
+    open();
+    EXPECT_TRUE(log.contains("write x: 20.0 KiB of 140.0 KiB, "));
+    EXPECT_TRUE(log.contains(" s left"));
 }
 
 TEST_F(SwapLife, WithoutMemoryNothingIsLeft)
