@@ -5,6 +5,7 @@
 #include "options.h"
 #include "plain_adamw.h"
 #include "ranks.h"
+#include "saves.h"
 #include "stats.h"
 
 /* zoff: begin */
@@ -68,31 +69,35 @@ static void optimizer_close(optimizer *o)
     /* zoff: end */
 }
 
-static int train(const gpt_options *options, const gpt_text *text, gpt_model *model, optimizer *o, gpt_stats *stats)
+static int train(const gpt_text *text, gpt_model *model, optimizer *o, gpt_saves *saves, gpt_stats *stats)
 {
+    const gpt_options *options = saves->options;
     const size_t batch = options->shape.batch, context = options->shape.context;
     uint8_t *inputs = malloc(2 * batch * context), *targets = inputs + batch * context;
     if (!inputs)
         return complain("no memory for a batch");
     int result = 0;
     const double start = gpt_seconds();
-    for (size_t step = 0; step < options->steps && result == 0; step++) {
-        gpt_text_batch(text, options->seed, step, batch, context, inputs, targets);
+    for (size_t step = saves->position.batches; step < options->steps && result == 0 && !saves->stops; step++) {
+        gpt_text_batch(text, saves->position.seed, step, batch, context, inputs, targets);
         const double loss = gpt_model_forward(model, inputs, targets);
         gpt_model_backward(model, inputs);
         zoff_step_info info = {.struct_size = sizeof info};
+        saves->position.batches = step + 1; /* where a run goes on that ends after this step */
         const double before = gpt_seconds();
         result = optimizer_step(options, model, o, (int)step + 1, &info);
         const double now = gpt_seconds();
-        gpt_stats_step(stats, loss, now - before, &info);
-        if (step == 0)
+        gpt_stats_step(stats, step + 1, loss, now - before, &info);
+        if (stats->count == 1)
             stats->first_seconds = now - start;
         if (options->print_every && (step % options->print_every == 0 || step + 1 == options->steps)) {
             printf("  step %4zu/%zu  loss %.4f  norm %6.3f  %6.0f tokens/s%s\n", step + 1, options->steps, loss,
-                   info.numbers.grad_norm, (double)((step + 1) * batch * context) / (now - start),
+                   info.numbers.grad_norm, (double)(stats->count * batch * context) / (now - start),
                    info.skipped ? "  skipped: not finite" : "");
             fflush(stdout);
         }
+        if (result == 0)
+            result = gpt_saves_step(saves, &info);
     }
     stats->seconds = gpt_seconds() - start;
     free(inputs);
@@ -106,6 +111,7 @@ int main(int argc, char **argv)
     gpt_model model = {0};
     gpt_stats stats = {0};
     optimizer o = {0};
+    gpt_saves saves = {0};
     int result = gpt_options_parse(argc, argv, &options);
     if (result)
         return result < 0 ? 2 : 0;
@@ -127,15 +133,17 @@ int main(int argc, char **argv)
     }
     if ((result = gpt_stats_begin(options.steps, &stats)))
         goto destroy_model;
-    if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_stats_opened(&stats, &model, o.engine)))
+    if ((result = optimizer_open(&options, &model, &o)) || (result = gpt_saves_open(&options, o.engine, &saves)) ||
+        (result = gpt_stats_opened(&stats, &model, o.engine)))
         goto close_optimizer;
-    if ((result = train(&options, &text, &model, &o, &stats)) == 0) {
+    if ((result = train(&text, &model, &o, &saves, &stats)) == 0 && (result = gpt_saves_close(&saves)) == 0) {
         if (options.print_every)
             printf("  final loss %.4f nat; single bytes have %.4f\n", gpt_stats_final_loss(&stats), gpt_text_entropy(&text));
         if (options.json)
             result = gpt_stats_write(&stats, &options, &model, &text);
     }
 close_optimizer:
+    (void)gpt_saves_close(&saves);
     optimizer_close(&o);
     gpt_stats_free(&stats);
 destroy_model:

@@ -14,7 +14,7 @@ static const char usage[] =
     "\n"
     "  --layers N --heads N --width N --context N   the model (4, 4, 128, 64)\n"
     "  --batch N         sequences in a step (16)\n"
-    "  --steps N         how long (100)\n"
+    "  --steps N         the run ends after this step, also one that goes on (100)\n"
     "  --seed N          of the first weights and the order of the text (1)\n"
     "  --dtype TYPE      fp32 or bf16: weights and gradients (fp32)\n"
     "  --optimizer NAME  plain: a loop of this program, fp32 only; zoff: the library (plain)\n"
@@ -25,6 +25,12 @@ static const char usage[] =
     "  --owned           zoff has weights and gradients, too; the passes borrow them slice by slice\n"
     "  --lr X --beta1 X --beta2 X --eps X --weight-decay X --clip X\n"
     "                    of the plain optimizer (1e-3, 0.9, 0.999, 1e-8, 0, 0: no clipping)\n"
+    "  --save FOLDER     save checkpoints in this folder: at the end, and before a stop by SIGTERM\n"
+    "  --save-every N    also after each N updates\n"
+    "  --async           save these while further steps run\n"
+    "  --keep N          the newest N checkpoints stay; 0: all (0)\n"
+    "  --resume WHICH    go on from a checkpoint: its folder, or latest: the newest of --save, if there is one.\n"
+    "                    With zoff.persist a run goes on by itself\n"
     "  --print-every N   a line each N steps; 0: none (10)\n"
     "  --name WORD       what the run is called in --json\n"
     "  --json FILE       write losses, times, memory and I/O of the run\n";
@@ -32,7 +38,7 @@ static const char usage[] =
 /* One row for each flag, with the place of its value. */
 typedef struct flag {
     const char *name;
-    enum { COUNT, SEED, REAL, WORD, TEXT, DTYPE, OPTIMIZER, CONFIG, OWNED, HELP } kind;
+    enum { COUNT, SEED, REAL, WORD, TEXT, DTYPE, OPTIMIZER, CONFIG, SWITCH, HELP } kind;
     void *to;
 } flag;
 
@@ -85,8 +91,8 @@ static int take(const flag *which, const char *value, gpt_options *o)
         o->config = value;
         o->with_zoff = true;
         return 0;
-    case OWNED:
-        o->owned = true;
+    case SWITCH:
+        *(bool *)which->to = true;
         return 0;
     case HELP:
         fputs(usage, stdout);
@@ -106,6 +112,12 @@ static int check(const gpt_options *o)
         wrong = "--config is for --optimizer zoff";
     else if ((o->ranks || o->owned) && !o->with_zoff)
         wrong = "--ranks and --owned are for --optimizer zoff";
+    else if ((o->save || o->resume) && !o->with_zoff)
+        wrong = "--save and --resume are for --optimizer zoff";
+    else if ((o->save_every || o->async || o->keep) && !o->save)
+        wrong = "--save-every, --async and --keep need --save FOLDER";
+    else if (o->resume && !strcmp(o->resume, "latest") && !o->save)
+        wrong = "--resume latest needs --save FOLDER, where the checkpoints are";
     else if (o->shape.batch == 0)
         wrong = "--batch must be at least 1";
     else if (o->steps == 0)
@@ -137,7 +149,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                           {"optimizer", OPTIMIZER, NULL},
                           {"config", CONFIG, NULL},
                           {"ranks", WORD, &o.ranks},
-                          {"owned", OWNED, NULL},
+                          {"owned", SWITCH, &o.owned},
                           {"lr", REAL, &o.hyper.lr},
                           {"beta1", REAL, &o.hyper.beta1},
                           {"beta2", REAL, &o.hyper.beta2},
@@ -145,6 +157,11 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
                           {"weight-decay", REAL, &o.hyper.weight_decay},
                           {"clip", REAL, &o.hyper.clip},
                           {"print-every", COUNT, &o.print_every},
+                          {"save", WORD, &o.save},
+                          {"save-every", COUNT, &o.save_every},
+                          {"async", SWITCH, &o.async},
+                          {"keep", COUNT, &o.keep},
+                          {"resume", WORD, &o.resume},
                           {"name", WORD, &o.name},
                           {"json", WORD, &o.json},
                           {"help", HELP, NULL}};
@@ -152,7 +169,7 @@ int gpt_options_parse(int argc, char **argv, gpt_options *out)
     struct option table[FLAGS + 1] = {0};
     for (int i = 0; i < FLAGS; i++)
         table[i] = (struct option){flags[i].name,
-                                   flags[i].kind == HELP || flags[i].kind == OWNED ? no_argument : required_argument, NULL, i};
+                                   flags[i].kind == HELP || flags[i].kind == SWITCH ? no_argument : required_argument, NULL, i};
     o.texts = calloc((size_t)argc, sizeof *o.texts);
     int result = o.texts ? 0 : -1;
     while (result == 0) {

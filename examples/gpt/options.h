@@ -18,6 +18,10 @@ typedef struct gpt_options {
     bool owned;         /* the library owns weights and gradients */
     gpt_hyper hyper;    /* of the plain optimizer */
     const char *name, *json;
+    const char *save;        /* folder of checkpoints; NULL: none */
+    const char *resume;      /* "latest", a folder of checkpoints, or one of them; NULL: begin anew */
+    size_t save_every, keep; /* updates between two saves, checkpoints that stay; 0: only the last, all */
+    bool async;
 } gpt_options;
 
 /* Returns 0; 1 after --help; -1 after an error message on stderr. */

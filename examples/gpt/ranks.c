@@ -1,6 +1,7 @@
 /* ranks.c: the training loop of --ranks and --owned. Each rank takes a share of the sequences of a batch. With --owned the
  * library has weights and gradients, and the passes borrow them slice by slice. */
 #include "ranks.h"
+#include "saves.h"
 #include "stats.h"
 
 #include <zoff/zoff.h>
@@ -17,6 +18,7 @@ typedef struct job {
     zoff_comm *comm;
     zoff_engine *engine;
     zoff_param param[GPT_TENSORS];
+    gpt_saves saves;
 } job;
 
 static int complain(const job *j, const char *words)
@@ -134,9 +136,10 @@ static int open_engine(job *j)
         if (zoff_engine_add_param(j->engine, &desc, &j->param[id]) < 0)
             return complain(j, zoff_last_error());
     }
-    if (zoff_engine_seal(j->engine) < 0)
+    int64_t updates = 0; /* of an earlier run, whose states persist */
+    if (zoff_engine_seal(j->engine) < 0 || zoff_step_count(j->engine, &updates) < 0)
         return complain(j, zoff_last_error());
-    return j->options->owned ? write_first_weights(j) : 0;
+    return j->options->owned && updates == 0 ? write_first_weights(j) : 0;
 }
 
 /* The mean over all ranks' tokens is the mean of the ranks' losses, weighted by their sequences: --json has both numbers. */
@@ -161,20 +164,23 @@ static int train(job *j, const gpt_text *text, gpt_stats *stats)
         return complain(j, "no memory for a batch");
     const double start = gpt_seconds();
     int result = 0;
-    for (size_t step = 0; step < j->options->steps && result == 0; step++) {
-        gpt_text_batch(text, j->options->seed, step, batch, context, inputs, targets);
+    for (size_t step = j->saves.position.batches; step < j->options->steps && result == 0 && !j->saves.stops; step++) {
+        gpt_text_batch(text, j->saves.position.seed, step, batch, context, inputs, targets);
         const uint8_t *own = inputs + j->first * context;
         zoff_step_info info = {.struct_size = sizeof info};
         must(j, zoff_grad_weight(j->engine, (double)tokens));
         const double loss = gpt_model_forward(&j->model, own, targets + j->first * context);
         gpt_model_backward(&j->model, own);
+        j->saves.position.batches = step + 1; /* where a run goes on that ends after this step */
         const double before = gpt_seconds();
         if (zoff_step(j->engine, NULL, &info) < 0)
             result = complain(j, zoff_last_error());
-        gpt_stats_step(stats, loss, gpt_seconds() - before, &info);
-        if (step == 0)
+        gpt_stats_step(stats, step + 1, loss, gpt_seconds() - before, &info);
+        if (stats->count == 1)
             stats->first_seconds = gpt_seconds() - start;
         print_step(j, step, loss, &info);
+        if (result == 0)
+            result = gpt_saves_step(&j->saves, &info);
     }
     stats->seconds = gpt_seconds() - start;
     free(inputs);
@@ -206,11 +212,15 @@ int gpt_ranks_train(const gpt_options *options, const gpt_text *text)
     if (!result)
         result = open_engine(&j);
     if (!result)
+        result = gpt_saves_open(options, j.engine, &j.saves);
+    if (!result)
         result = gpt_stats_opened(&stats, &j.model, j.engine);
     stats.rank = j.rank;
     stats.ranks = j.ranks;
     if (!result)
         result = train(&j, text, &stats);
+    if (gpt_saves_close(&j.saves) && !result)
+        result = -1;
     if (!result)
         result = write_json(&j, text, &stats);
     zoff_engine_destroy(j.engine);

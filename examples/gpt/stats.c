@@ -108,11 +108,12 @@ int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine
     return 0;
 }
 
-void gpt_stats_step(gpt_stats *stats, double loss, double optimizer_seconds, const zoff_step_info *info)
+void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer_seconds, const zoff_step_info *info)
 {
     const uint64_t read_bytes = read_number("/proc/self/io", "read_bytes:", 10);
     const uint64_t write_bytes = read_number("/proc/self/io", "write_bytes:", 10);
-    stats->records[stats->count++] = (gpt_record){.loss = loss,
+    stats->records[stats->count++] = (gpt_record){.step = step,
+                                                  .loss = loss,
                                                   .grad_norm = info->numbers.grad_norm,
                                                   .optimizer_seconds = optimizer_seconds,
                                                   .state_read_bytes = info->bytes.nvme_read,
@@ -127,6 +128,8 @@ double gpt_stats_final_loss(const gpt_stats *stats)
 {
     size_t last = stats->count / 10;
     last = last < 1 ? 1 : last > 20 ? 20 : last;
+    if (stats->count == 0)
+        return 0.0;
     double sum = 0.0;
     for (size_t i = stats->count - last; i < stats->count; i++)
         sum += stats->records[i].loss;
@@ -145,6 +148,11 @@ static void print_text(FILE *file, const char *key, const char *text)
             fputc(*text, file);
     }
     fputs("\",\n", file);
+}
+
+static void print_step(FILE *file, const gpt_record *record)
+{
+    fprintf(file, "%zu", record->step);
 }
 
 static void print_bits(FILE *file, const gpt_record *record)
@@ -221,8 +229,9 @@ static void print_figures(FILE *file, const gpt_stats *stats, const gpt_model *m
     fprintf(file, "  \"steps\": %zu, \"final_loss\": %.17g, \"weights_hash\": \"%016" PRIx64 "\",\n", stats->count,
             gpt_stats_final_loss(stats), gpt_model_hash(model));
     fprintf(file, "  \"open_seconds\": %.6f, \"first_step_seconds\": %.6f, \"seconds\": %.6f, \"tokens_per_second\": %.6g,\n",
-            stats->open_seconds, stats->first_seconds, stats->seconds, (double)tokens / stats->seconds);
-    fprintf(file, "  \"optimizer_seconds\": %.6f, \"optimizer_share\": %.6f,\n", optimizer, optimizer / stats->seconds);
+            stats->open_seconds, stats->first_seconds, stats->seconds, stats->count ? (double)tokens / stats->seconds : 0.0);
+    fprintf(file, "  \"optimizer_seconds\": %.6f, \"optimizer_share\": %.6f,\n", optimizer,
+            stats->count ? optimizer / stats->seconds : 0.0);
     fprintf(file, "  \"state_tier\": \"%s\", \"state_bytes\": %" PRIu64 ", \"state_host_bytes\": %" PRIu64 ",\n",
             plan->tier == ZOFF_TIER_NVME ? "nvme" : "host", plan->state_bytes, plan->host_bytes);
     fprintf(file, "  \"state_nvme_bytes\": %" PRIu64 ", \"accumulator_bytes\": %" PRIu64 ",\n", plan->nvme_bytes,
@@ -246,6 +255,7 @@ int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gp
     fputs("{\n", file);
     print_model(file, stats, options, model, text);
     print_figures(file, stats, model);
+    print_each(file, stats, "step_numbers", print_step);
     print_each(file, stats, "losses", print_loss);
     print_each(file, stats, "loss_bits", print_bits);
     print_each(file, stats, "grad_norms", print_norm);

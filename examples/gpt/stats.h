@@ -8,6 +8,7 @@
 #include <zoff/engine.h>
 
 typedef struct gpt_record {
+    size_t step; /* its number in the run, from 1; a run that goes on does not begin with 1 */
     double loss, grad_norm;
     double optimizer_seconds;
     uint64_t state_read_bytes, state_write_bytes;     /* of the state files, as the library counts */
@@ -31,10 +32,10 @@ typedef struct gpt_stats {
 int gpt_stats_begin(size_t steps, gpt_stats *out);
 int gpt_stats_opened(gpt_stats *stats, const gpt_model *model, const zoff_engine *engine);
 
-/* After each step; `info` is zeroed for the plain optimizer. */
-void gpt_stats_step(gpt_stats *stats, double loss, double optimizer_seconds, const zoff_step_info *info);
+/* After each step, number `step` from 1; `info` is zeroed for the plain optimizer. */
+void gpt_stats_step(gpt_stats *stats, size_t step, double loss, double optimizer_seconds, const zoff_step_info *info);
 
-/* Mean loss of the last steps: a tenth of them, at most 20. */
+/* Mean loss of the last steps: a tenth of them, at most 20. 0 without any step. */
 double gpt_stats_final_loss(const gpt_stats *stats);
 
 int gpt_stats_write(const gpt_stats *stats, const gpt_options *options, const gpt_model *model, const gpt_text *text);

@@ -128,6 +128,12 @@ TEST_F(trainer, says_what_is_wrong)
     expect("--batch 0", 2, "--batch must be at least 1");
     expect("--owned", 2, "--ranks and --owned are for --optimizer zoff");
     expect("--optimizer zoff --ranks nobody", 1, "nobody");
+    expect("--save saves", 2, "--save and --resume are for --optimizer zoff");
+    expect("--optimizer zoff --save-every 3", 2, "--save-every, --async and --keep need --save FOLDER");
+    expect("--optimizer zoff --async", 2, "need --save FOLDER");
+    expect("--optimizer zoff --keep 3", 2, "need --save FOLDER");
+    expect("--optimizer zoff --resume latest", 2, "--resume latest needs --save FOLDER");
+    expect("--optimizer zoff --resume nowhere", 1, "nowhere");
     expect("stray", 2, "what is 'stray'?");
     expect("--steps 1 --json /nowhere/x.json", 1, "gpt: cannot write /nowhere/x.json: No such file or directory");
     expect("--config missing.json", 1, "missing.json");

@@ -1,0 +1,131 @@
+/* saves.c: when a run saves a checkpoint, what it puts there, and how it goes on. A trainer can copy this file. */
+#include "saves.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static zoff_engine *to_stop; /* a signal handler has no other argument */
+
+static void on_sigterm(int number)
+{
+    (void)number;
+    zoff_engine_request_stop(to_stop);
+}
+
+/* Report the error of a call, and return -1 for it. */
+static int check(zoff_status status)
+{
+    if (status < 0)
+        fprintf(stderr, "gpt: %s\n", zoff_last_error());
+    return status < 0 ? -1 : 0;
+}
+
+static bool prints(const gpt_saves *s)
+{
+    return s->options->print_every && zoff_comm_rank(zoff_engine_comm(s->engine)) == 0;
+}
+
+/* ---- go on ---- */
+
+/* With zoff.persist: continue with the states and the position of the last update, if there are files of an earlier run. From
+ * then on each update records the position. */
+static zoff_status continue_files(gpt_saves *s)
+{
+    int64_t updates = 0;
+    zoff_status status = zoff_step_count(s->engine, &updates);
+    if (status >= 0 && updates > 0)
+        status = zoff_params_push(s->engine); /* set the weights from the states */
+    if (status >= 0)
+        status = zoff_persist_data(s->engine, &s->data, 1);
+    /* Only states that persist have updates before the first step. Others have no files for the position. */
+    return status == ZOFF_ERR_INVALID && updates == 0 ? ZOFF_OK : status;
+}
+
+/* A run that begins has no checkpoint yet, so that it can be started by the same command each time. */
+static bool is_there(const char *folder)
+{
+    char latest[4096];
+    snprintf(latest, sizeof latest, "%s/latest", folder);
+    return access(latest, F_OK) == 0;
+}
+
+static zoff_status load(gpt_saves *s)
+{
+    const gpt_options *o = s->options;
+    const bool latest = strcmp(o->resume, "latest") == 0;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.data = &s->data;
+    opts.data_count = 1;
+    if (latest && !is_there(o->save))
+        return ZOFF_OK;
+    const zoff_status status = zoff_checkpoint_load(s->engine, latest ? o->save : o->resume, &opts);
+    return status < 0 ? status : zoff_state_flush(s->engine); /* files that persist get the position, too */
+}
+
+int gpt_saves_open(const gpt_options *options, zoff_engine *engine, gpt_saves *out)
+{
+    *out = (gpt_saves){.options = options, .engine = engine, .position.seed = options->seed};
+    if (!engine)
+        return 0;
+    out->data = (zoff_checkpoint_data){.name = "gpt.position", .bytes = &out->position, .count = sizeof out->position};
+    if (check(continue_files(out)) || (options->resume && check(load(out))))
+        return -1;
+    if (out->position.batches && prints(out))
+        printf("  goes on after step %" PRIu64 "\n", out->position.batches);
+    to_stop = engine;
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_sigterm, .sa_flags = SA_RESTART}, NULL);
+    return 0;
+}
+
+/* ---- save ---- */
+
+/* Complete the save that is under way, if any. */
+static int finish(gpt_saves *s)
+{
+    zoff_checkpoint *save = s->under_way;
+    s->under_way = NULL;
+    return check(zoff_checkpoint_wait(save));
+}
+
+static int save(gpt_saves *s, bool beside_steps)
+{
+    const gpt_options *o = s->options;
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.data = &s->data;
+    opts.data_count = 1;
+    opts.keep = (unsigned)o->keep;
+    (void)finish(s); /* an earlier save that failed is no reason not to try again */
+    return check(beside_steps ? zoff_checkpoint_begin(s->engine, o->save, &opts, &s->under_way)
+                              : zoff_checkpoint_save(s->engine, o->save, &opts));
+}
+
+int gpt_saves_step(gpt_saves *s, const zoff_step_info *info)
+{
+    const gpt_options *o = s->options;
+    if (!s->engine)
+        return 0;
+    s->stops = info->stop_requested;
+    if (s->under_way && zoff_checkpoint_poll(s->under_way) != ZOFF_PENDING)
+        (void)finish(s);
+    const bool is_last = s->stops || s->position.batches >= o->steps;
+    const bool is_time = o->save_every && !info->skipped && info->t % (int64_t)o->save_every == 0;
+    if (s->stops && prints(s))
+        printf("  asked to stop after step %" PRIu64 "\n", s->position.batches);
+    /* Between the micro-steps of an update there is nothing to save. */
+    if (!o->save || info->accumulated || !(is_last || is_time))
+        return 0;
+    const int result = save(s, o->async && !is_last);
+    return is_last ? result : 0;
+}
+
+int gpt_saves_close(gpt_saves *s)
+{
+    if (!s->engine)
+        return 0;
+    signal(SIGTERM, SIG_DFL);
+    to_stop = NULL;
+    return finish(s);
+}
