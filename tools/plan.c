@@ -1,6 +1,7 @@
 /* plan.c: `zoff plan FILE`: prints the memory and disk that a model needs under a configuration, whether this machine has them,
  * the time of a step, and how many steps a drive lasts. The sizes come from an engine's own plan, without the allocation of
  * such memory. */
+#include "dtype.h"
 #include "verbs.h"
 
 #include <ctype.h>
@@ -26,11 +27,6 @@ typedef struct plan_options {
 static void print_bytes(const char *what, uint64_t bytes)
 {
     printf("%-34s %12.3f GiB  %16" PRIu64 "\n", what, (double)bytes / (1 << 30), bytes);
-}
-
-static const char *dtype_name(zoff_dtype dtype)
-{
-    return dtype == ZOFF_F32 ? "fp32" : dtype == ZOFF_F16 ? "fp16" : "bf16";
 }
 
 /* Print the DRAM that an engine uses on each rank, by purpose and in total. zoff.host_memory limits only the first line. */
@@ -252,21 +248,6 @@ static int read_number(const char *option, const char *text, double most, double
     return EXIT_DONE;
 }
 
-static int read_dtype(const char *text, zoff_dtype *out)
-{
-    static const struct {
-        const char *name;
-        zoff_dtype dtype;
-    } TYPES[] = {{"bf16", ZOFF_BF16}, {"fp16", ZOFF_F16}, {"fp32", ZOFF_F32}};
-    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
-        if (strcmp(TYPES[i].name, text) == 0) {
-            *out = TYPES[i].dtype;
-            return EXIT_DONE;
-        }
-    }
-    return usage_error("--dtype must be bf16, fp16 or fp32, not \"%s\"", text);
-}
-
 static int read_option(plan_options *o, const char *option, char *value)
 {
     if (strcmp(option, "--elements") == 0)
@@ -278,7 +259,7 @@ static int read_option(plan_options *o, const char *option, char *value)
         return result == EXIT_DONE && o->ranks > 1024 ? usage_error("plan: --ranks is at most 1024, not %u", o->ranks) : result;
     }
     if (strcmp(option, "--dtype") == 0)
-        return read_dtype(value, &o->dtype);
+        return dtype_read(option, value, &o->dtype);
     if (strcmp(option, "--set") == 0) {
         o->sets[o->set_count++] = value; /* collect the values at the front of argv, which has been read already */
         return EXIT_DONE;

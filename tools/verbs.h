@@ -17,6 +17,9 @@ int verb_tune(int argc, char **argv);
 /* Print an error about the arguments on stderr; returns EXIT_USAGE. */
 int usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Print "error: " and a message on stderr; returns EXIT_FAILED. */
+int failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Print zoff_last_error() on stderr; returns EXIT_FAILED. */
 int library_error(void);
 

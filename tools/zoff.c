@@ -1,8 +1,6 @@
 /* zoff.c: the zoff command: a table of verbs, their help, and their dispatch. */
 #include "verbs.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <zoff/zoff.h>
@@ -66,31 +64,6 @@ static int run_verb(size_t verb, int argc, char **argv)
             return help_of(verb);
     }
     return VERBS[verb].run(argc, argv);
-}
-
-int usage_error(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "zoff: ");
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "; see `zoff help`\n");
-    va_end(args);
-    return EXIT_USAGE;
-}
-
-int finish_output(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return EXIT_DONE;
-    fprintf(stderr, "zoff: cannot write the output: %s\n", strerror(errno));
-    return EXIT_FAILED;
-}
-
-int library_error(void)
-{
-    fprintf(stderr, "error: %s\n", zoff_last_error());
-    return EXIT_FAILED;
 }
 
 /* Print a log line of the library in the form of a command's messages. */

@@ -1,0 +1,26 @@
+/* out_file.h: a file that appears under its name once it is complete and durable. */
+#ifndef ZOFF_TOOL_OUT_FILE_H
+#define ZOFF_TOOL_OUT_FILE_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* A file that is being written. All zero: none. */
+typedef struct out_file {
+    FILE *to;
+    char *path, *part; /* the final name; the name until then, which ends in ".part" */
+} out_file;
+
+/* Begin to write a file.  @return the exit status */
+int out_file_open(out_file *f, const char *path);
+
+/* Write bytes behind those written before.  @return the exit status */
+int out_file_write(out_file *f, const void *bytes, size_t count);
+
+/* Make the file durable, and give it its name in place of an older file.  @return the exit status */
+int out_file_commit(out_file *f);
+
+/* Close it; without a commit before, remove what was written. */
+void out_file_close(out_file *f);
+
+#endif
