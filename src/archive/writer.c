@@ -292,8 +292,11 @@ zoff_status zoff_checkpoint_writer_commit(zoff_checkpoint_writer *w)
         stream *s = &w->streams[kind];
         if (s->bytes == 0 || s->is_ended)
             continue;
-        ZOFF_TRY(go_to(w, s, s->bytes - 1));
-        ZOFF_TRY(end_unit(w, s));
+        /* Elements up to the end of a unit have ended it. */
+        if (s->at / ZOFF_ARCHIVE_UNIT <= (s->bytes - 1) / ZOFF_ARCHIVE_UNIT) {
+            ZOFF_TRY(go_to(w, s, s->bytes - 1));
+            ZOFF_TRY(end_unit(w, s));
+        }
         s->is_ended = true;
     }
     ZOFF_TRY(zoff_archive_part_finish(&w->part, &w->manifest.files[0]));
