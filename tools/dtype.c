@@ -1,8 +1,6 @@
 /* dtype.c: names of element types, and rounding from fp32 to fp16 and bf16 with integers alone. */
 #include "dtype.h"
 
-#include "verbs.h"
-
 #include <string.h>
 
 static const struct {
@@ -25,15 +23,13 @@ size_t dtype_bytes(zoff_dtype dtype)
     return dtype == ZOFF_F32 ? 4 : 2;
 }
 
-int dtype_read(const char *option, const char *text, zoff_dtype *out)
+zoff_dtype dtype_of(const char *name)
 {
     for (size_t i = 0; i < TYPE_COUNT; i++) {
-        if (strcmp(TYPES[i].name, text) == 0) {
-            *out = TYPES[i].dtype;
-            return EXIT_DONE;
-        }
+        if (strcmp(TYPES[i].name, name) == 0)
+            return TYPES[i].dtype;
     }
-    return usage_error("%s must be bf16, fp16 or fp32, not \"%s\"", option, text);
+    return ZOFF_DTYPE_DEFAULT;
 }
 
 /* Drop the last `bits` bits of a number, rounding to nearest even. A carry of the fraction moves into the exponent. */

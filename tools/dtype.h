@@ -10,8 +10,8 @@ const char *dtype_name(zoff_dtype dtype);
 /* Bytes of an element. */
 size_t dtype_bytes(zoff_dtype dtype);
 
-/* Read the value of an option.  @return the exit status */
-int dtype_read(const char *option, const char *text, zoff_dtype *out);
+/* The type of this name; ZOFF_DTYPE_DEFAULT: there is none. */
+zoff_dtype dtype_of(const char *name);
 
 /* Round fp32 to nearest even, as zoff_params_push() rounds masters. Too large for fp16 becomes infinite; every NaN becomes
  * 0x7e00 (fp16) or 0x7fc0 (bf16). */

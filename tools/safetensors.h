@@ -7,6 +7,7 @@
 #include "pool.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <zoff/types.h>
 
 /* The largest header in bytes, as in the reference implementation. */
@@ -53,9 +54,12 @@ typedef struct st_reader {
 } st_reader;
 
 /* Open a file and check its header against the size of the file: every byte belongs to one tensor.
- * @param skip patterns of names, as of a shell, whose type may be any; they end with NULL. NULL: none
+ * @param skip patterns of names whose type may be any
  * @return the exit status; an error names the file, and the tensor if there is one */
 int st_reader_open(st_reader *r, const char *path, const char *const *skip);
+
+/* True if a name matches one of the patterns, which are as of a shell and end with NULL. NULL: none. */
+bool st_matches(const char *name, const char *const *patterns);
 
 /* Read elements of a tensor.  @return the exit status */
 int st_reader_read(const st_reader *r, const st_tensor *t, uint64_t first, size_t count, void *dst);

@@ -30,10 +30,10 @@ static int read_at(const st_reader *r, uint64_t at, size_t bytes, void *dst)
 
 /* ---- one tensor ---- */
 
-static bool is_skipped(const char *name, const char *const *skip)
+bool st_matches(const char *name, const char *const *patterns)
 {
-    for (size_t i = 0; skip && skip[i]; i++) {
-        if (fnmatch(skip[i], name, 0) == 0)
+    for (size_t i = 0; patterns && patterns[i]; i++) {
+        if (fnmatch(patterns[i], name, 0) == 0)
             return true;
     }
     return false;
@@ -48,7 +48,7 @@ static int read_type(const st_reader *r, const char *const *skip, const json_t *
                : strcmp(type, "F16") == 0  ? ZOFF_F16
                : strcmp(type, "BF16") == 0 ? ZOFF_BF16
                                            : ZOFF_DTYPE_DEFAULT;
-    if (t->dtype == ZOFF_DTYPE_DEFAULT && !is_skipped(t->name, skip))
+    if (t->dtype == ZOFF_DTYPE_DEFAULT && !st_matches(t->name, skip))
         return failed("%s: tensor \"%s\": type %s cannot be weights, which are F32, F16 or BF16; leave it out with --skip "
                       "'%s', or convert the file",
                       r->path, t->name, type, t->name);

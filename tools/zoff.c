@@ -12,6 +12,17 @@ static const struct {
 } VERBS[] = {
     {"check", verb_check, "FILE [--changed] [--ranks N] [--set KEY=VALUE]...",
      "read a configuration and print its effective values, each with its source; with --changed without the defaults"},
+    {"export", verb_export, "FOLDER -o DIR [--dtype keep|bf16|fp16|fp32] [--max-shard-size 5GB] [--label L]",
+     "write the weights of a checkpoint to DIR as safetensors files. FOLDER is a checkpoint, or a folder of checkpoints with\n"
+     "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
+     "      chooses one of several engines"},
+    {"import", verb_import,
+     "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--frozen PATTERN]...\n"
+     "      [--stack NAME=PATTERN]... [--skip PATTERN]...",
+     "write a checkpoint whose masters are the tensors of safetensors files. It has the moments of --optimizer (adam unless\n"
+     "      given; sgd means with momentum), and all of them are ZERO. --step sets the number of updates (0). --frozen names\n"
+     "      parameters without states. --stack makes tensors the slices of one parameter: PATTERN is their name with {} for\n"
+     "      0, 1, ... --skip leaves tensors out. In the other patterns * is any text"},
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
      "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"

@@ -1,0 +1,309 @@
+// export_test.cc: `zoff export` writes the weights of a checkpoint with the bits that zoff_params_push() would write.
+#include "tool_checkpoints.h"
+
+#include <dirent.h>
+
+using namespace tool_files;
+
+namespace
+{
+class export_verb : public testing::Test
+{
+  protected:
+    void save(std::vector<param> all)
+    {
+        params = std::move(all);
+        write_checkpoint(checkpoints, params);
+    }
+    // Export to a new folder, and return the number of its files.
+    size_t exported(std::vector<std::string> options = {})
+    {
+        to = folder.file("export" + std::to_string(++exports));
+        options.insert(options.begin(), {checkpoints, "-o", to});
+        last = run_export(options);
+        EXPECT_EQ(EXIT_DONE, last.exit) << last.err;
+        EXPECT_EQ("", last.err);
+        return names_in(to).size();
+    }
+    static std::set<std::string> names_in(const std::string &path)
+    {
+        std::set<std::string> names;
+        DIR *d = opendir(path.c_str());
+        for (const dirent *e; d && (e = readdir(d));) {
+            if (e->d_name[0] != '.')
+                names.insert(e->d_name);
+        }
+        if (d)
+            closedir(d);
+        return names;
+    }
+    file single() { return read_file(to + "/model.safetensors"); }
+    void expect_tensor(const file &f, const std::string &name, const std::vector<size_t> &dims, zoff_dtype dtype,
+                       const std::vector<float> &values)
+    {
+        ASSERT_EQ(1u, f.tensors.count(name)) << name;
+        const tensor &t = f.tensors.at(name);
+        EXPECT_EQ(dims, t.dims) << name;
+        EXPECT_EQ(dtype, t.dtype) << name;
+        EXPECT_TRUE(rounded(values, dtype) == t.bytes) << name;
+    }
+    json_t *load_json(const std::string &path)
+    {
+        json_error_t error;
+        json_t *json = json_load_file(path.c_str(), 0, &error);
+        EXPECT_NE(nullptr, json) << path << ": " << error.text;
+        return json;
+    }
+    zoff_test::scratch_folder folder;
+    const std::string checkpoints = folder.file("checkpoints");
+    std::vector<param> params;
+    std::string to;
+    unsigned exports = 0;
+    verb_result last;
+};
+
+std::vector<float> part(const std::vector<float> &values, size_t first, size_t count)
+{
+    return std::vector<float>(values.begin() + (long)first, values.begin() + (long)(first + count));
+}
+
+TEST_F(export_verb, rounds_each_parameter_to_its_own_type)
+{
+    save({{"wte", {33, 7}, ZOFF_BF16},
+          {"ln.bias", {5}, ZOFF_F32},
+          {"half", {3, 1, 11}, ZOFF_F16},
+          {"none", {0, 4}, ZOFF_BF16},
+          {"one", {1}, ZOFF_F16, MASTER}});
+    ASSERT_EQ(1u, exported());
+    EXPECT_HAS(last.out, to + ": 5 tensors and 0 tied parameters, 550 B in 1 file\n");
+    const file f = single();
+    for (const param &p : params)
+        expect_tensor(f, p.name, p.dims, p.dtype, p.values);
+    EXPECT_EQ(params.size(), f.tensors.size());
+    EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), f.metadata);
+}
+
+TEST_F(export_verb, rounds_all_to_one_type)
+{
+    save({{"a", {64, 33}, ZOFF_BF16}, {"b", {100}, ZOFF_F32}, {"c", {7}, ZOFF_F16}});
+    for (const auto &[name, dtype] : {std::pair{"fp32", ZOFF_F32}, {"bf16", ZOFF_BF16}, {"fp16", ZOFF_F16}}) {
+        ASSERT_EQ(1u, exported({"--dtype", name}));
+        const file f = single();
+        for (const param &p : params)
+            expect_tensor(f, p.name, p.dims, dtype, p.values);
+    }
+    ASSERT_EQ(1u, exported({"--dtype", "keep"}));
+    expect_tensor(single(), "b", {100}, ZOFF_F32, params[1].values);
+}
+
+TEST_F(export_verb, tensors_longer_than_a_block_are_whole)
+{
+    save({{"long", {(3 << 20) + 17}, ZOFF_BF16}, {"next", {5}, ZOFF_BF16}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    for (const param &p : params)
+        expect_tensor(f, p.name, p.dims, p.dtype, p.values);
+}
+
+TEST_F(export_verb, frozen_parameters_are_there)
+{
+    save({{"a", {4}, ZOFF_BF16}, {"base", {3, 5}, ZOFF_F16, FROZEN}, {"base32", {6}, ZOFF_F32, FROZEN}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    for (const param &p : params)
+        expect_tensor(f, p.name, p.dims, p.dtype, p.values);
+    EXPECT_EQ("[{\"name\":\"base\",\"frozen\":true},{\"name\":\"base32\",\"frozen\":true}]", f.metadata.at("zoff.params"));
+}
+
+TEST_F(export_verb, slices_are_tensors_by_the_pattern)
+{
+    save({{"h.w", {3, 5}, ZOFF_BF16, MASTER, 12, "layers.{}.w"},
+          {"stack", {7}, ZOFF_F16, MASTER, 3},
+          {"x", {2}, ZOFF_BF16, MASTER, 1, "x.{}"}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    EXPECT_EQ(14u, f.tensors.size());
+    for (size_t i = 0; i < 12; i++)
+        expect_tensor(f, "layers." + std::to_string(i) + ".w", {3, 5}, ZOFF_BF16, part(params[0].values, 15 * i, 15));
+    expect_tensor(f, "stack", {3, 7}, ZOFF_F16, params[1].values);
+    expect_tensor(f, "x.0", {2}, ZOFF_BF16, params[2].values);
+}
+
+TEST_F(export_verb, fp32_tensors_come_first_and_are_aligned)
+{
+    save({{"a", {3}, ZOFF_BF16}, {"b", {2}, ZOFF_F32}, {"c", {5}, ZOFF_F16}, {"d", {1}, ZOFF_F32}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    for (const auto &[name, t] : f.tensors)
+        EXPECT_EQ(0u, t.begin % (t.dtype == ZOFF_F32 ? 4 : 2)) << name;
+    EXPECT_LT(f.tensors.at("d").begin, f.tensors.at("a").begin);
+    for (const param &p : params)
+        expect_tensor(f, p.name, p.dims, p.dtype, p.values);
+}
+
+TEST_F(export_verb, large_models_are_several_files_with_an_index)
+{
+    save({{"a", {100}},
+          {"b", {100}},
+          {"c", {300}},
+          {"d", {50}},
+          {"e", {50}},
+          {"lm_head", {100}, ZOFF_BF16, MASTER, 1, "", "a"}});
+    ASSERT_EQ(4u, exported({"--max-shard-size", "400B"}));
+    const std::vector<std::vector<std::string>> files = {{"a", "b"}, {"c"}, {"d", "e"}};
+    json_t *index = load_json(to + "/model.safetensors.index.json");
+    json_t *map = json_object_get(index, "weight_map"), *metadata = json_object_get(index, "metadata");
+    EXPECT_EQ(5u, json_object_size(map)) << "loaders look for each name of the map in its file";
+    EXPECT_EQ(1200, json_integer_value(json_object_get(metadata, "total_size")));
+    EXPECT_STREQ("a", json_string_value(json_object_get(json_object_get(metadata, "aliases"), "lm_head")));
+    for (size_t i = 0; i < files.size(); i++) {
+        const std::string name = "model-0000" + std::to_string(i + 1) + "-of-00003.safetensors";
+        const file f = read_file(to + "/" + name);
+        EXPECT_EQ(files[i].size(), f.tensors.size());
+        EXPECT_EQ("pt", f.metadata.at("format"));
+        EXPECT_EQ(i == 0 ? 1u : 0u, f.metadata.count("lm_head"));
+        for (const std::string &tensor : files[i]) {
+            EXPECT_STREQ(name.c_str(), json_string_value(json_object_get(map, tensor.c_str())));
+            const param &p = params[(size_t)(tensor[0] - 'a')];
+            expect_tensor(f, p.name, p.dims, p.dtype, p.values);
+        }
+    }
+    json_decref(index);
+    for (const char *size : {"1200", "1.2KB", "2kb", "1KiB", "5GB"})
+        EXPECT_EQ(strcmp(size, "1KiB") == 0 ? 3u : 1u, exported({"--max-shard-size", size})) << size;
+}
+
+TEST_F(export_verb, tied_parameters_are_stored_once_and_named)
+{
+    save({{"lm_head.weight", {4, 2}, ZOFF_BF16, MASTER, 1, "", "wte.weight"},
+          {"wte.weight", {4, 2}},
+          {"h", {2}, ZOFF_BF16, MASTER, 2, "h.{}"},
+          {"g", {2}, ZOFF_BF16, MASTER, 2, "g.{}", "h"},
+          {"whole", {2}, ZOFF_BF16, MASTER, 2, "", "h"},
+          {"format", {4, 2}, ZOFF_BF16, MASTER, 1, "", "wte.weight"}});
+    ASSERT_EQ(1u, exported());
+    EXPECT_HAS(last.out, "3 tensors and 4 tied parameters, 24 B in 1 file");
+    const file f = single();
+    EXPECT_EQ(3u, f.tensors.size());
+    EXPECT_EQ("wte.weight", f.metadata.at("lm_head.weight"));
+    EXPECT_EQ("h.0", f.metadata.at("g.0"));
+    EXPECT_EQ("h.1", f.metadata.at("g.1"));
+    EXPECT_EQ("pt", f.metadata.at("format"));
+    EXPECT_HAS(f.metadata.at("zoff.params"), "{\"name\":\"whole\",\"tied_to\":\"h\",\"slices\":2,\"dims\":[2]}");
+    EXPECT_HAS(f.metadata.at("zoff.params"), "{\"name\":\"format\",\"tied_to\":\"wte.weight\",\"dims\":[4,2]}");
+}
+
+TEST_F(export_verb, names_that_are_not_utf8_are_encoded)
+{
+    save({{"\xffw%", {1}}, {"caf\xc3\xa9%41\n", {2}}, {"\xed\xa0\x80{}", {3}, ZOFF_BF16, MASTER, 2, "s\x80{}"}});
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    std::set<std::string> names;
+    for (const auto &[name, t] : f.tensors)
+        names.insert(name);
+    EXPECT_EQ((std::set<std::string>{"%FFw%25", "caf\xc3\xa9%41\n", "s%800", "s%801"}), names);
+    EXPECT_EQ("[{\"name\":\"%FFw%25\"},{\"name\":\"%ED%A0%80{}\",\"slice_name\":\"s%80{}\",\"slices\":2}]",
+              f.metadata.at("zoff.params"));
+}
+
+TEST_F(export_verb, names_that_would_be_one_are_refused)
+{
+    save({{"\xff", {1}}, {"%FF", {2}}});
+    last = run_export({checkpoints, "-o", folder.file("x")});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, "parameter \"%FF\": its tensor would be named \"%FF\", as another one");
+    EXPECT_NE(0, access(folder.file("x").c_str(), F_OK));
+}
+
+TEST_F(export_verb, one_of_several_engines_is_chosen_by_its_label)
+{
+    params = {{"a", {3}}};
+    write_checkpoint(checkpoints, params, 7, "tp0");
+    to = folder.file("x");
+    last = run_export({checkpoints, "-o", to, "--label", "tp0"});
+    ASSERT_EQ(EXIT_DONE, last.exit) << last.err;
+    expect_tensor(single(), "a", {3}, ZOFF_BF16, params[0].values);
+    last = run_export({checkpoints, "-o", folder.file("y"), "--label", "tp1"});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, "tp1");
+}
+
+TEST_F(export_verb, a_folder_with_an_export_is_refused)
+{
+    save({{"a", {3}}});
+    ASSERT_EQ(1u, exported());
+    const std::string before = bytes_of(to + "/model.safetensors");
+    last = run_export({checkpoints, "-o", to});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, to + ": has model.safetensors already; remove the older export, or name another folder");
+    EXPECT_EQ(before, bytes_of(to + "/model.safetensors"));
+    for (const char *name : {"model.safetensors.index.json", "model-00001-of-00002.safetensors"}) {
+        const std::string other = folder.file(std::string("of-") + name);
+        ASSERT_EQ(0, mkdir(other.c_str(), 0700));
+        write_bytes(other + "/" + name, "");
+        EXPECT_EQ(EXIT_FAILED, run_export({checkpoints, "-o", other}).exit);
+        EXPECT_EQ(1u, names_in(other).size());
+    }
+    const std::string other = folder.file("with-others");
+    ASSERT_EQ(0, mkdir(other.c_str(), 0700));
+    write_bytes(other + "/config.json", "{}");
+    EXPECT_EQ(EXIT_DONE, run_export({checkpoints, "-o", other}).exit);
+}
+
+TEST_F(export_verb, a_damaged_checkpoint_leaves_no_files)
+{
+    save({{"a", {300000}}, {"b", {300000}}});
+    const std::string step = checkpoints + "/step-0000000007";
+    std::string states;
+    for (const std::string &name : names_in(step))
+        states = name.find(".states") == std::string::npos ? states : step + "/" + name;
+    std::string bytes = bytes_of(states);
+    const float last_value = params[1].values.back();
+    const size_t at = bytes.rfind(std::string((const char *)&last_value, 4));
+    ASSERT_NE(std::string::npos, at);
+    bytes[at] = (char)(bytes[at] ^ 1);
+    write_bytes(states, bytes);
+    last = run_export({checkpoints, "-o", folder.file("x"), "--max-shard-size", "600KB"});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, "is damaged in the bytes from ");
+    EXPECT_NE(0, access(folder.file("x").c_str(), F_OK)) << "the first file was complete, and is removed, too";
+}
+
+TEST_F(export_verb, errors_name_what_to_change)
+{
+    last = run_export({folder.file("none"), "-o", folder.file("x")});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, folder.file("none"));
+    save({{"a", {3}}});
+    last = run_export({checkpoints, "-o", folder.file("no/folder")});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, folder.file("no/folder") + ": cannot make this folder: No such file");
+    write_bytes(folder.file("taken"), "");
+    last = run_export({checkpoints, "-o", folder.file("taken")});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, folder.file("taken") + ": cannot open this folder: Not a directory");
+}
+
+TEST_F(export_verb, wrong_arguments_are_named)
+{
+    const std::vector<std::pair<std::vector<std::string>, std::string>> WRONG = {
+        {{}, "export needs a checkpoint, and -o with the folder to write"},
+        {{"a"}, "export needs a checkpoint, and -o with"},
+        {{"a", "-o"}, "-o needs a value"},
+        {{"a", "b", "-o", "c"}, "export takes one folder, not both \"a\" and \"b\""},
+        {{"a", "-o", "c", "--dtype", "fp8"}, "--dtype must be bf16, fp16, fp32 or keep, not \"fp8\""},
+        {{"a", "-o", "c", "--size", "1"}, "export: there is no option \"--size\""},
+        {{"a", "-o", "c", "--max-shard-size", "5 GB"},
+         "--max-shard-size needs a number of bytes such as 5GB, 500MB or 1GiB, not"},
+        {{"a", "-o", "c", "--max-shard-size", "GB"}, "not \"GB\""},
+        {{"a", "-o", "c", "--max-shard-size", "0"}, "not \"0\""},
+        {{"a", "-o", "c", "--max-shard-size", "-1GB"}, "not \"-1GB\""},
+        {{"a", "-o", "c", "--max-shard-size", "1e30TB"}, "not \"1e30TB\""},
+        {{"a", "-o", "c", "--max-shard-size", "nan"}, "not \"nan\""}};
+    for (const auto &[arguments, words] : WRONG) {
+        last = run_export(arguments);
+        EXPECT_EQ(EXIT_USAGE, last.exit);
+        EXPECT_HAS(last.err, words);
+    }
+}
+} // namespace

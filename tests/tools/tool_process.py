@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""tool_process.py: the zoff command as a process: its peak memory does not grow with the tensors, and signals end it cleanly.
+
+tool_process.py ZOFF [--sanitized]
+
+Makes a file with one large tensor of zeros, imports it, and exports the checkpoint. --sanitized leaves out the memory, which a
+sanitizer multiplies."""
+import glob
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ELEMENTS = 64 << 20     # 128 MiB in bf16, 256 MiB of masters
+PEAK_BYTES = 64 << 20   # of a process that handles it: a few blocks, and the program itself
+TRIES = 10
+
+
+def write_source(path):
+    entry = {"w": {"dtype": "BF16", "shape": [ELEMENTS], "data_offsets": [0, 2 * ELEMENTS]}}
+    header = json.dumps(entry).encode()
+    header += b" " * (-len(header) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 2 * ELEMENTS)
+
+
+def peak_of(command):
+    """Run a command; the peak of its memory in bytes, or None after a failure."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss * 1024 if child.returncode == 0 else None
+
+
+def signaled(command, appears, number):
+    """Run a command, and send a signal once a file appears; (exit status, stderr)."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and not glob.glob(appears):
+        time.sleep(0.0005)
+    child.send_signal(number)
+    _, err = child.communicate(timeout=60)
+    return child.returncode, err
+
+
+def remove(path):
+    subprocess.run(["rm", "-rf", path], check=True)
+
+
+def check_signal(command, to, appears, number, words, wrong):
+    """Of several tries one must be in time: a process that ends before its signal proves nothing."""
+    for _ in range(TRIES):
+        remove(to)
+        status, err = signaled(command, appears, number)
+        if status != 0:
+            break
+    if status != 1 or words not in err:
+        wrong.append(f"{command[1]} after signal {number}: exit status {status}: {err}")
+    left = [path for path in glob.glob(to + "/**", recursive=True) if os.path.isfile(path)]
+    if left:
+        wrong.append(f"{command[1]} after signal {number} has left {left}")
+
+
+def check_kill(command, to, appears, wrong):
+    """A killed export leaves no file under a final name, and does not stand in the way of the next one."""
+    for _ in range(TRIES):
+        remove(to)
+        status, _ = signaled(command, appears, signal.SIGKILL)
+        if status != 0:
+            break
+    if status != -signal.SIGKILL or glob.glob(to + "/*.safetensors"):
+        wrong.append(f"a killed export: exit status {status}, {os.listdir(to)}")
+    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode or os.listdir(to) != ["model.safetensors"]:
+        wrong.append(f"an export after a killed one has failed, or left {os.listdir(to)}")
+
+
+def main():
+    tool, sanitized = os.path.abspath(sys.argv[1]), "--sanitized" in sys.argv
+    wrong = []
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        folder = os.path.abspath(folder)
+        source, checkpoints, to = (os.path.join(folder, name) for name in ("source.safetensors", "checkpoints", "export"))
+        write_source(source)
+        imports, exports = [tool, "import", "safetensors", source, "-o", checkpoints], [tool, "export", checkpoints, "-o", to]
+        check_signal(imports, checkpoints, checkpoints + "/step-*/*.states*", signal.SIGINT, "import was canceled", wrong)
+        remove(checkpoints)
+        for command in (imports, exports):
+            peak = peak_of(command)
+            print(f"{command[1]}: peak memory {(peak or 0) / (1 << 20):.1f} MiB")
+            if peak is None or (peak > PEAK_BYTES and not sanitized):
+                wrong.append(f"{command[1]} took {peak} bytes of memory, at most {PEAK_BYTES} are allowed")
+        if os.path.getsize(to + "/model.safetensors") < 2 * ELEMENTS:
+            wrong.append("the export is too small")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            check_signal(exports, to, to + "/*.part", number, "export was canceled; its files are removed", wrong)
+        check_kill(exports, to, to + "/*.part", wrong)
+    for words in wrong:
+        print("FAILED:", words)
+    sys.exit(1 if wrong else 0)
+
+
+main()

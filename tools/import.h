@@ -1,0 +1,25 @@
+/* import.h: what the formats of `zoff import` share. */
+#ifndef ZOFF_TOOL_IMPORT_H
+#define ZOFF_TOOL_IMPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The arguments of `zoff import`. */
+typedef struct import_options {
+    char **paths; /* files or folders to read */
+    size_t path_count;
+    const char *to;      /* folder of checkpoints */
+    int64_t step;        /* updates made */
+    unsigned moments;    /* bit k: state k of zoff_state_kind, with zeros */
+    const char **skip;   /* patterns of tensors to leave out; they end with NULL */
+    const char **frozen; /* patterns of parameters that are frozen; they end with NULL */
+    char **stacks;       /* texts NAME=PATTERN */
+    size_t stack_count;
+} import_options;
+
+/* Import files of the safetensors format.  @return the exit status */
+int import_safetensors(const import_options *o);
+
+#endif

@@ -1,0 +1,109 @@
+/* import_safetensors.c: `zoff import safetensors`: writes a checkpoint whose masters are the tensors of files, one block of
+ * elements at a time. */
+#include "dtype.h"
+#include "import.h"
+#include "import_params.h"
+#include "progress.h"
+#include "records.h"
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Elements that are read, widened and written together. */
+enum { BLOCK = 1 << 20 };
+
+/* An import under way. */
+typedef struct importer {
+    const import_options *options;
+    import_files files;
+    import_params params;
+    zoff_checkpoint_writer *writer;
+    progress progress;
+    uint64_t read; /* bytes of data */
+    float *block;
+    void *narrow;
+} importer;
+
+static int write_tensor(importer *x, size_t index, zoff_state_kind kind, uint64_t first, const source_tensor *t)
+{
+    for (uint64_t at = 0; at < t->tensor->count;) {
+        const size_t count = t->tensor->count - at < BLOCK ? (size_t)(t->tensor->count - at) : BLOCK;
+        if (st_reader_read(t->file, t->tensor, at, count, x->narrow) != EXIT_DONE)
+            return EXIT_FAILED;
+        dtype_widen(t->tensor->dtype, x->narrow, count, x->block);
+        if (zoff_checkpoint_writer_write(x->writer, index, kind, first + at, count, x->block) < 0)
+            return library_error();
+        x->read += count * dtype_bytes(t->tensor->dtype);
+        at += count;
+        if (!progress_tell("import", x->read, x->files.data_bytes, &x->progress))
+            return failed("import was canceled; what it has written is removed");
+    }
+    return EXIT_DONE;
+}
+
+static int write_param(importer *x, size_t index)
+{
+    const import_param *p = &x->params.params[index];
+    const zoff_state_kind kind = record_is_frozen(&p->facts) ? ZOFF_STATE_WEIGHTS : ZOFF_STATE_MASTER;
+    int result = EXIT_DONE;
+    for (size_t i = 0; i < p->tensor_count && result == EXIT_DONE; i++)
+        result = write_tensor(x, index, kind, (uint64_t)p->facts.count * i, p->tensors[i]);
+    return result;
+}
+
+static int open_writer(importer *x)
+{
+    const size_t count = x->params.count;
+    zoff_checkpoint_param *facts = calloc(count + 1, sizeof *facts);
+    if (!facts)
+        return failed("out of memory for %zu parameters", count);
+    for (size_t i = 0; i < count; i++)
+        facts[i] = x->params.params[i].facts;
+    const zoff_status status =
+        zoff_checkpoint_writer_open(x->options->to, NULL, x->options->step, facts, count, NULL, &x->writer);
+    free(facts);
+    return status < 0 ? library_error() : EXIT_DONE;
+}
+
+static int write_all(importer *x)
+{
+    progress_begin(&x->progress, "import");
+    int result = open_writer(x);
+    for (size_t i = 0; i < x->params.count && result == EXIT_DONE; i++)
+        result = write_param(x, i);
+    if (result == EXIT_DONE && zoff_checkpoint_writer_commit(x->writer) < 0)
+        result = library_error();
+    zoff_checkpoint_writer_close(x->writer);
+    progress_end(&x->progress, result == EXIT_DONE);
+    return result;
+}
+
+static int print_result(const importer *x)
+{
+    char bytes[32];
+    progress_bytes(bytes, (double)x->files.data_bytes);
+    printf("%s: %zu parameter%s, %zu of them tied, from %s of weights, at update %" PRId64 "%s\n", x->options->to,
+           x->params.count, x->params.count == 1 ? "" : "s", x->params.tied_count, bytes, x->options->step,
+           x->options->moments ? "; the moments are zero" : "; without moments");
+    return finish_output();
+}
+
+int import_safetensors(const import_options *o)
+{
+    importer x = {.options = o, .block = malloc(BLOCK * sizeof *x.block), .narrow = malloc(BLOCK * sizeof *x.block)};
+    int result = x.block && x.narrow ? import_files_open(&x.files, o->paths, o->path_count, o->skip)
+                                     : failed("out of memory for a block of elements");
+    if (result == EXIT_DONE)
+        result = import_params_make(&x.params, &x.files, o);
+    if (result == EXIT_DONE)
+        result = write_all(&x);
+    if (result == EXIT_DONE)
+        result = print_result(&x);
+    import_params_free(&x.params);
+    import_files_close(&x.files);
+    free(x.block);
+    free(x.narrow);
+    return result;
+}

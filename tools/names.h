@@ -1,0 +1,25 @@
+/* names.h: names of parameters as names of tensors, which must be UTF-8. */
+#ifndef ZOFF_TOOL_NAMES_H
+#define ZOFF_TOOL_NAMES_H
+
+#include "pool.h"
+
+#include <stdbool.h>
+
+/* Not a slice. */
+#define NAME_WHOLE ((size_t)-1)
+
+/* True if JSON can hold the text as it is. */
+bool name_is_utf8(const char *text);
+
+/* Write '%', and each byte that is no part of a UTF-8 character, as '%' and two digits.  @return as pool_take() */
+char *name_encode(pool *p, const char *text);
+
+/* Undo name_encode().  @return NULL: the text is not of this form, or memory is exhausted */
+char *name_decode(pool *p, const char *text);
+
+/* Name the tensor of one slice: each "{}" in `pattern` becomes its index. NAME_WHOLE: `pattern` is the name of a whole
+ * parameter. A name that is not UTF-8 is encoded.  @return as pool_take() */
+char *name_of_tensor(pool *p, const char *pattern, size_t slice);
+
+#endif
