@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the steps of planning share. */
+/* The data that the steps of planning share. */
 typedef struct planner {
     export_plan *plan;
     zoff_checkpoint_reader *reader;

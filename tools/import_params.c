@@ -8,14 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the steps share. */
+/* The data that the steps share. */
 typedef struct maker {
     const import_files *files;
     import_params *out;
     import_param *special, *tied; /* of records and stacks; without data */
+    const char **tied_files;      /* of each tied one, the file of its record */
     size_t special_count, tied_count, room;
     size_t *owner;      /* of each tensor: 1 + the index of its special parameter; 0: none */
     size_t *param;      /* of each tensor that is the first of a parameter: 1 + the index of that; 0: none */
+    json_t *names;      /* {encoded name of a parameter: its index} */
     json_t *tied_names; /* names of tensors without data that a record accounts for */
     const import_options *options;
 } maker;
@@ -103,8 +105,9 @@ static int add_special(maker *m, const char *whose, const zoff_checkpoint_param 
 }
 
 /* Add a tied parameter of a record, and the names that its tensors would have. */
-static int add_tied_record(maker *m, const zoff_checkpoint_param *facts)
+static int add_tied_record(maker *m, const char *file, const zoff_checkpoint_param *facts)
 {
+    m->tied_files[m->tied_count] = file;
     m->tied[m->tied_count++] = (import_param){.facts = *facts};
     /* Slices that have names in metadata are tied to one tensor each. A number beyond that, from a bad file, is not trusted. */
     for (size_t i = 0; i < tensors_of(facts) && i < m->files->tensor_count; i++) {
@@ -124,7 +127,7 @@ static int add_records(maker *m, const st_reader *file, const json_t *records)
         zoff_checkpoint_param facts;
         int result = record_read(&m->out->memory, file->path, record, &facts);
         if (result == EXIT_DONE)
-            result = facts.tied_to ? add_tied_record(m, &facts) : add_special(m, file->path, &facts);
+            result = facts.tied_to ? add_tied_record(m, file->path, &facts) : add_special(m, file->path, &facts);
         if (result != EXIT_DONE)
             return result;
     }
@@ -159,65 +162,62 @@ static int add_stack(maker *m, const char *text)
 
 /* ---- all parameters ---- */
 
+/* Add a parameter to the result, which has each name once. */
+static int emit(maker *m, const import_param *p)
+{
+    const char *key = name_encode(&m->out->memory, p->facts.name);
+    if (!key)
+        return EXIT_FAILED;
+    if (json_object_get(m->names, key))
+        return failed("two parameters would be named \"%s\"; choose another name in --stack, or leave one out with --skip",
+                      p->facts.name);
+    if (json_object_set_new(m->names, key, json_integer((json_int_t)m->out->count)) != 0)
+        return failed("out of memory for the name of parameter \"%s\"", p->facts.name);
+    m->out->params[m->out->count++] = *p;
+    return EXIT_DONE;
+}
+
+/* Emit the parameter of one tensor. */
+static int emit_whole(maker *m, const source_tensor *t)
+{
+    import_param p = {.tensor_count = 1, .facts = {.name = t->tensor->name, .slices = 1}};
+    p.tensors = pool_take(&m->out->memory, 1, sizeof *p.tensors);
+    if (!p.tensors)
+        return EXIT_FAILED;
+    p.tensors[0] = t;
+    const int result = set_facts(m, &p);
+    return result == EXIT_DONE ? emit(m, &p) : result;
+}
+
 static int emit_owners(maker *m)
 {
-    import_params *out = m->out;
-    for (size_t i = 0; i < m->files->tensor_count; i++) {
+    int result = EXIT_DONE;
+    for (size_t i = 0; i < m->files->tensor_count && result == EXIT_DONE; i++) {
         const source_tensor *t = &m->files->tensors[i];
         const import_param *special = m->owner[i] ? &m->special[m->owner[i] - 1] : NULL;
         if (special && special->tensors[0] != t)
             continue;
-        import_param *p = &out->params[out->count++];
-        m->param[i] = out->count;
-        if (special) {
-            *p = *special;
-            continue;
-        }
-        *p = (import_param){.tensor_count = 1, .facts = {.name = t->tensor->name, .slices = 1}};
-        p->tensors = pool_take(&out->memory, 1, sizeof *p->tensors);
-        if (!p->tensors)
-            return EXIT_FAILED;
-        p->tensors[0] = t;
-        const int result = set_facts(m, p);
-        if (result != EXIT_DONE)
-            return result;
+        result = special ? emit(m, special) : emit_whole(m, t);
+        m->param[i] = m->out->count;
     }
-    return EXIT_DONE;
-}
-
-/* Add a tied parameter behind the others. */
-static int emit_tied(maker *m, const char *file, const import_param *tied, const import_param *owner)
-{
-    const zoff_checkpoint_param *facts = &tied->facts;
-    if (!owner)
-        return failed("%s: parameter \"%s\" is tied to \"%s\", which is missing", file, facts->name, facts->tied_to);
-    if (facts->count != owner->facts.count || facts->slices != owner->facts.slices)
-        return failed("%s: parameter \"%s\" is tied to \"%s\", which has another size", file, facts->name, facts->tied_to);
-    import_param *p = &m->out->params[m->out->count++];
-    *p = *tied;
-    p->facts.states = owner->facts.states;
-    p->facts.dtype = owner->facts.dtype;
-    m->out->tied_count++;
-    return EXIT_DONE;
-}
-
-/* Emit the tied parameters of records. */
-static int emit_tied_records(maker *m)
-{
-    json_t *names = json_object();
-    int result = names ? EXIT_DONE : failed("out of memory for names");
-    for (size_t i = 0; i < m->out->count && result == EXIT_DONE; i++) {
-        const char *key = name_encode(&m->out->memory, m->out->params[i].facts.name);
-        if (!key || json_object_set_new(names, key, json_integer((json_int_t)i)) != 0)
-            result = EXIT_FAILED;
-    }
-    for (size_t i = 0; i < m->tied_count && result == EXIT_DONE; i++) {
-        const char *key = name_encode(&m->out->memory, m->tied[i].facts.tied_to);
-        const json_t *owner = key ? json_object_get(names, key) : NULL;
-        result = emit_tied(m, RECORDS_KEY, &m->tied[i], owner ? &m->out->params[json_integer_value(owner)] : NULL);
-    }
-    json_decref(names);
     return result;
+}
+
+/* Emit a tied parameter. They stand behind the others. */
+static int emit_tied(maker *m, const char *file, const import_param *tied)
+{
+    import_param p = *tied;
+    const char *key = name_encode(&m->out->memory, p.facts.tied_to);
+    const json_t *index = key ? json_object_get(m->names, key) : NULL;
+    const import_param *owner = index ? &m->out->params[json_integer_value(index)] : NULL;
+    if (!owner || owner->facts.tied_to)
+        return failed("%s: parameter \"%s\" is tied to \"%s\", which has no tensor", file, p.facts.name, p.facts.tied_to);
+    if (p.facts.count != owner->facts.count || p.facts.slices != owner->facts.slices)
+        return failed("%s: parameter \"%s\" is tied to \"%s\", which has another size", file, p.facts.name, p.facts.tied_to);
+    p.facts.states = owner->facts.states;
+    p.facts.dtype = owner->facts.dtype;
+    m->out->tied_count++;
+    return emit(m, &p);
 }
 
 /* Emit a tied parameter for each text of metadata that is the name of a tensor, unless a record has told of it. Files of the
@@ -241,7 +241,7 @@ static int emit_tied_names(maker *m, const st_reader *file)
         tied.facts.tied_to = owner->facts.name;
         if (json_object_set_new(m->tied_names, name, json_true()) != 0)
             return failed("%s: out of memory for names", file->path);
-        const int result = emit_tied(m, file->path, &tied, owner);
+        const int result = emit_tied(m, file->path, &tied);
         if (result != EXIT_DONE)
             return result;
     }
@@ -260,10 +260,11 @@ static int take_memory(maker *m, const json_t *const *records)
     pool *memory = &m->out->memory;
     m->special = pool_take(memory, m->room, sizeof *m->special);
     m->tied = pool_take(memory, m->room, sizeof *m->tied);
+    m->tied_files = pool_take(memory, m->room, sizeof *m->tied_files);
     m->owner = pool_take(memory, m->files->tensor_count, sizeof *m->owner);
     m->param = pool_take(memory, m->files->tensor_count, sizeof *m->param);
     m->out->params = pool_take(memory, m->files->tensor_count + m->room + metadata, sizeof *m->out->params);
-    return m->special && m->tied && m->owner && m->param && m->out->params ? EXIT_DONE : EXIT_FAILED;
+    return m->special && m->tied && m->tied_files && m->owner && m->param && m->out->params ? EXIT_DONE : EXIT_FAILED;
 }
 
 static int make(maker *m, json_t **records)
@@ -280,8 +281,8 @@ static int make(maker *m, json_t **records)
         result = add_stack(m, m->options->stacks[i]);
     if (result == EXIT_DONE)
         result = emit_owners(m);
-    if (result == EXIT_DONE)
-        result = emit_tied_records(m);
+    for (size_t i = 0; i < m->tied_count && result == EXIT_DONE; i++)
+        result = emit_tied(m, m->tied_files[i], &m->tied[i]);
     for (size_t i = 0; i < file_count && result == EXIT_DONE; i++)
         result = emit_tied_names(m, &m->files->files[i]);
     return result;
@@ -290,12 +291,13 @@ static int make(maker *m, json_t **records)
 int import_params_make(import_params *p, const import_files *f, const import_options *o)
 {
     *p = (import_params){0};
-    maker m = {.files = f, .out = p, .options = o, .tied_names = json_object()};
+    maker m = {.files = f, .out = p, .options = o, .names = json_object(), .tied_names = json_object()};
     json_t **records = calloc(f->file_count + 1, sizeof *records);
-    const int result = records && m.tied_names ? make(&m, records) : failed("out of memory for the parameters");
+    const int result = records && m.names && m.tied_names ? make(&m, records) : failed("out of memory for the parameters");
     for (size_t i = 0; records && i < f->file_count; i++)
         json_decref(records[i]);
     free(records);
+    json_decref(m.names);
     json_decref(m.tied_names);
     return result;
 }

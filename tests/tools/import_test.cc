@@ -285,6 +285,12 @@ TEST_F(import_verb, slices_that_differ_are_refused)
     EXPECT_HAS(refused({path, "--stack", "a=h.{}"}), "tensor \"tied\" is tied to \"h.0\", which is a slice of a parameter");
 }
 
+TEST_F(import_verb, two_parameters_of_one_name_are_refused)
+{
+    write_file(path, {{"h", ZOFF_BF16, {2}}, {"h.0", ZOFF_BF16, {2}}});
+    EXPECT_HAS(refused({path, "--stack", "h=h.{}"}), "two parameters would be named \"h\"; choose another name in --stack");
+}
+
 TEST_F(import_verb, tensors_that_are_no_weights_can_be_skipped)
 {
     write_bytes(path, file_of("{" + entry("a.ids", "I64", "[1]", 0, 8) + "," + entry("b", "F32", "[1]", 8, 12) + "}",
@@ -321,7 +327,7 @@ TEST_F(import_verb, records_that_are_wrong_are_refused)
     EXPECT_HAS(record(R"([{"name":"a","slices":3}])"),
                "tensor \"a\": its first dimension is not the 3 slices of the parameter");
     EXPECT_HAS(record(R"([{"name":"a"},{"name":"a"}])"), "parameter \"a\": its tensor \"a\" belongs to parameter \"a\", too");
-    EXPECT_HAS(record(R"([{"name":"b","tied_to":"c","dims":[2]}])"), "parameter \"b\" is tied to \"c\", which is missing");
+    EXPECT_HAS(record(R"([{"name":"b","tied_to":"c","dims":[2]}])"), "parameter \"b\" is tied to \"c\", which has no tensor");
     EXPECT_HAS(record(R"([{"name":"b","tied_to":"a","dims":[3]}])"),
                "parameter \"b\" is tied to \"a\", which has another size");
     EXPECT_HAS(record(R"([{"name":"b","tied_to":"a","dims":[2],"slices":2}])"), "which has another size");

@@ -52,7 +52,7 @@ def remove(path):
 
 
 def check_signal(command, to, appears, number, words, wrong):
-    """Of several tries one must be in time: a process that ends before its signal proves nothing."""
+    """One of several tries must be in time: a process that ends before its signal proves nothing."""
     for _ in range(TRIES):
         remove(to)
         status, err = signaled(command, appears, number)
