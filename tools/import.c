@@ -44,9 +44,9 @@ static int read_step(const char *text, int64_t *out)
 
 static int read_stack(import_options *o, char *text)
 {
-    const char *equals = strchr(text, '=');
-    if (!equals || equals == text || !strstr(equals, "{}"))
-        return usage_error("--stack needs NAME=PATTERN with {} in the pattern, not \"%s\"", text);
+    const char *equals = strchr(text, '='), *place = equals ? strstr(equals, "{}") : NULL;
+    if (equals == text || !place || strstr(place + 2, "{}"))
+        return usage_error("--stack needs NAME=PATTERN with {} once in the pattern, not \"%s\"", text);
     o->stacks[o->stack_count++] = text;
     return EXIT_DONE;
 }

@@ -83,6 +83,34 @@ TEST_F(export_verb, rounds_each_parameter_to_its_own_type)
     EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), f.metadata);
 }
 
+TEST_F(export_verb, has_the_bits_that_an_engine_pushes)
+{
+    const std::vector<float> masters = numbers(1000, 9);
+    std::string bits[3] = {std::string(2000, 0), std::string(2000, 0), std::string(4000, 0)};
+    const zoff_dtype DTYPES[] = {ZOFF_BF16, ZOFF_F16, ZOFF_F32};
+    zoff_engine *e = nullptr;
+    ASSERT_ZOFF_OK(zoff_engine_create(nullptr, &e));
+    const zoff_test::engine closes(e);
+    std::vector<param> all;
+    for (zoff_param i = 0; i < 3; i++) {
+        zoff_param_desc desc = ZOFF_PARAM_DESC_INIT;
+        desc.value = bits[i].data();
+        desc.count = 1000;
+        desc.dtype = DTYPES[i];
+        ASSERT_ZOFF_OK(zoff_engine_add_param(e, &desc, nullptr));
+        all.push_back({"p" + std::to_string(i), {1000}, DTYPES[i], MASTER, 1, "", "", masters});
+    }
+    ASSERT_ZOFF_OK(zoff_engine_seal(e));
+    for (zoff_param i = 0; i < 3; i++)
+        ASSERT_ZOFF_OK(zoff_state_write(e, i, ZOFF_STATE_MASTER, 0, 1000, masters.data()));
+    ASSERT_ZOFF_OK(zoff_params_push(e));
+    save(all);
+    ASSERT_EQ(1u, exported());
+    const file f = single();
+    for (size_t i = 0; i < 3; i++)
+        EXPECT_TRUE(bits[i] == f.tensors.at(params[i].name).bytes) << i;
+}
+
 TEST_F(export_verb, rounds_all_to_one_type)
 {
     save({{"a", {64, 33}, ZOFF_BF16}, {"b", {100}, ZOFF_F32}, {"c", {7}, ZOFF_F16}});

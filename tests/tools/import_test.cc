@@ -368,8 +368,9 @@ TEST_F(import_verb, wrong_arguments_are_named)
           "--optimizer must be adam, lion, adagrad, sgd or none, not \"lamb\"");
     for (const char *step : {"-1", "x", "1x", "", "99999999999999999999"})
         usage({"safetensors", "a", "-o", "b", "--step", step}, "--step needs a number of updates from 0 on, not \"");
-    for (const char *stack : {"x", "=h.{}", "h=x", "h{}=x"})
-        usage({"safetensors", "a", "-o", "b", "--stack", stack}, "--stack needs NAME=PATTERN with {} in the pattern, not \"");
+    for (const char *stack : {"x", "=h.{}", "h=x", "h{}=x", "h={}.{}"})
+        usage({"safetensors", "a", "-o", "b", "--stack", stack},
+              "--stack needs NAME=PATTERN with {} once in the pattern, not \"");
     usage({"safetensors", "a", "-o", "b", "--dtype", "x"}, "import: there is no option \"--dtype\"");
 }
 } // namespace
