@@ -287,11 +287,8 @@ static int read_option(export_options *o, const char *option, const char *value)
     }
     if (strcmp(option, "--max-shard-size") == 0)
         return read_size(option, value, &o->shard_bytes);
-    if (strcmp(option, "--dtype") != 0)
-        return usage_error("export: there is no option \"%s\"", option);
-    o->dtype = dtype_of(value);
-    return o->dtype || strcmp(value, "keep") == 0 ? EXIT_DONE
-                                                  : usage_error("--dtype must be bf16, fp16, fp32 or keep, not \"%s\"", value);
+    return strcmp(option, "--dtype") == 0 ? dtype_read(option, value, &o->dtype)
+                                          : usage_error("export: there is no option \"%s\"", option);
 }
 
 int verb_export(int argc, char **argv)

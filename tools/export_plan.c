@@ -2,7 +2,6 @@
 #include "export_plan.h"
 
 #include "dtype.h"
-#include "names.h"
 #include "records.h"
 #include "verbs.h"
 
@@ -19,18 +18,6 @@ typedef struct planner {
     json_t *names;        /* every name in use */
     zoff_dtype dtype;
 } planner;
-
-/* Tensors that hold a parameter. */
-static size_t tensors_of(const zoff_checkpoint_param *p)
-{
-    return p->slice_name ? p->slices : 1;
-}
-
-static char *tensor_name(planner *m, const zoff_checkpoint_param *p, size_t i)
-{
-    return p->slice_name ? name_of_tensor(&m->plan->memory, p->slice_name, i)
-                         : name_of_tensor(&m->plan->memory, p->name, NAME_WHOLE);
-}
 
 /* Set the shape: that of a slice, with the number of slices before it where they are one tensor. */
 static int set_shape(planner *m, const zoff_checkpoint_param *p, st_tensor *t)
@@ -70,12 +57,13 @@ static int add_tensors(planner *m, size_t index)
     if (!has_masters && !record_is_frozen(p))
         return failed("parameter \"%s\": the checkpoint has neither masters nor weights of it", p->name);
     m->first_tensor[index] = m->plan->tensor_count;
-    for (size_t i = 0; i < tensors_of(p); i++) {
+    for (size_t i = 0; i < record_tensors(p); i++) {
         planned_tensor *t = &m->plan->tensors[m->plan->tensor_count++];
-        *t = (planned_tensor){.param = index,
-                              .kind = has_masters ? ZOFF_STATE_MASTER : ZOFF_STATE_WEIGHTS,
-                              .first = (uint64_t)p->count * i,
-                              .tensor = {.name = tensor_name(m, p, i), .dtype = m->dtype ? m->dtype : own}};
+        *t = (planned_tensor){
+            .param = index,
+            .kind = has_masters ? ZOFF_STATE_MASTER : ZOFF_STATE_WEIGHTS,
+            .first = (uint64_t)p->count * i,
+            .tensor = {.name = record_tensor_name(&m->plan->memory, p, i), .dtype = m->dtype ? m->dtype : own}};
         int result = take_name(m, p, t->tensor.name);
         if (result == EXIT_DONE)
             result = set_shape(m, p, &t->tensor);
@@ -139,11 +127,11 @@ static int add_tie(planner *m, const zoff_checkpoint_param *p)
     if (o->tied_to)
         return failed("parameter \"%s\" is tied to \"%s\", which is tied itself", p->name, p->tied_to);
     const planned_tensor *with_data = &m->plan->tensors[m->first_tensor[owner]];
-    const size_t count = tensors_of(o);
+    const size_t count = record_tensors(o);
     const bool is_alike = !p->slice_name == !o->slice_name && p->slices == o->slices && p->dim_count == o->dim_count &&
                           memcmp(p->dims, o->dims, p->dim_count * sizeof *p->dims) == 0;
     for (size_t i = 0; is_alike && i < count; i++) {
-        const char *name = tensor_name(m, p, i);
+        const char *name = record_tensor_name(&m->plan->memory, p, i);
         const int result = take_name(m, p, name);
         if (result != EXIT_DONE)
             return result;
@@ -205,7 +193,7 @@ static int read_params(planner *m)
         m->params[i].struct_size = sizeof *m->params;
         if (zoff_checkpoint_reader_param(m->reader, i, &m->params[i]) < 0)
             return library_error();
-        tensors += m->params[i].tied_to ? 0 : tensors_of(&m->params[i]);
+        tensors += m->params[i].tied_to ? 0 : record_tensors(&m->params[i]);
     }
     m->plan->tensors = pool_take(&m->plan->memory, tensors, sizeof *m->plan->tensors);
     return m->plan->tensors ? EXIT_DONE : EXIT_FAILED;

@@ -1,6 +1,7 @@
 /* import.c: `zoff import FORMAT FILE...`: reads the arguments. Each format has a file of its own. */
 #include "import.h"
 
+#include "dtype.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -66,6 +67,8 @@ static int read_option(import_options *o, const char *option, char *value)
     }
     if (strcmp(option, "--step") == 0)
         return read_step(value, &o->step);
+    if (strcmp(option, "--dtype") == 0)
+        return dtype_read(option, value, &o->dtype);
     if (strcmp(option, "--optimizer") == 0)
         return read_optimizer(value, &o->moments);
     return strcmp(option, "--stack") == 0 ? read_stack(o, value) : usage_error("import: there is no option \"%s\"", option);

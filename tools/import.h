@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <zoff/types.h>
 
 /* The arguments of `zoff import`. */
 typedef struct import_options {
@@ -12,6 +13,7 @@ typedef struct import_options {
     size_t path_count;
     const char *to;      /* folder of checkpoints */
     int64_t step;        /* updates made */
+    zoff_dtype dtype;    /* of the weights; ZOFF_DTYPE_DEFAULT: that of each tensor */
     unsigned moments;    /* bit k: state k of zoff_state_kind, with zeros */
     const char **skip;   /* patterns of tensors to leave out; they end with NULL */
     const char **frozen; /* patterns of parameters that are frozen; they end with NULL */

@@ -27,18 +27,6 @@ static size_t index_of(const maker *m, const source_tensor *t)
     return (size_t)(t - m->files->tensors);
 }
 
-/* Tensors that hold a parameter of a record. */
-static size_t tensors_of(const zoff_checkpoint_param *p)
-{
-    return p->slice_name ? p->slices : 1;
-}
-
-static const char *tensor_name(maker *m, const zoff_checkpoint_param *p, size_t i)
-{
-    return p->slice_name ? name_of_tensor(&m->out->memory, p->slice_name, i)
-                         : name_of_tensor(&m->out->memory, p->name, NAME_WHOLE);
-}
-
 /* Take the shape, type and states of a parameter from its first tensor. */
 static int set_facts(maker *m, import_param *p)
 {
@@ -53,7 +41,7 @@ static int set_facts(maker *m, import_param *p)
     p->facts.count = 1;
     for (size_t i = 0; i < p->facts.dim_count; i++)
         p->facts.count *= p->facts.dims[i];
-    p->facts.dtype = t->dtype;
+    p->facts.dtype = m->options->dtype ? m->options->dtype : t->dtype;
     if (st_matches(p->facts.name, m->options->frozen))
         p->facts.states = 1u << ZOFF_STATE_WEIGHTS;
     if (!p->facts.states)
@@ -82,13 +70,13 @@ static int compare_slices(const import_param *p)
 static int add_special(maker *m, const char *whose, const zoff_checkpoint_param *facts)
 {
     import_param *p = &m->special[m->special_count++];
-    *p = (import_param){.facts = *facts, .tensor_count = tensors_of(facts)};
+    *p = (import_param){.facts = *facts, .tensor_count = record_tensors(facts)};
     if (p->tensor_count > m->files->tensor_count)
         return failed("%s: parameter \"%s\": would have %zu slices, but there are only %zu tensors", whose, facts->name,
                       p->tensor_count, m->files->tensor_count);
     p->tensors = pool_take(&m->out->memory, p->tensor_count, sizeof *p->tensors);
     for (size_t i = 0; i < p->tensor_count; i++) {
-        const char *name = p->tensors ? tensor_name(m, facts, i) : NULL;
+        const char *name = p->tensors ? record_tensor_name(&m->out->memory, facts, i) : NULL;
         if (!name)
             return EXIT_FAILED;
         p->tensors[i] = import_files_find(m->files, name);
@@ -110,8 +98,8 @@ static int add_tied_record(maker *m, const char *file, const zoff_checkpoint_par
     m->tied_files[m->tied_count] = file;
     m->tied[m->tied_count++] = (import_param){.facts = *facts};
     /* Slices that have names in metadata are tied to one tensor each. A number beyond that, from a bad file, is not trusted. */
-    for (size_t i = 0; i < tensors_of(facts) && i < m->files->tensor_count; i++) {
-        const char *name = tensor_name(m, facts, i);
+    for (size_t i = 0; i < record_tensors(facts) && i < m->files->tensor_count; i++) {
+        const char *name = record_tensor_name(&m->out->memory, facts, i);
         if (!name || json_object_set_new(m->tied_names, name, json_true()) != 0)
             return EXIT_FAILED;
     }
@@ -154,7 +142,8 @@ static int add_stack(maker *m, const char *text)
     facts.name = pool_text(&m->out->memory, text, (size_t)(equals - text));
     if (!facts.name)
         return EXIT_FAILED;
-    for (const char *name; (name = tensor_name(m, &facts, facts.slices)) && import_files_find(m->files, name);)
+    for (const char *name;
+         (name = record_tensor_name(&m->out->memory, &facts, facts.slices)) && import_files_find(m->files, name);)
         facts.slices++;
     return facts.slices > 0 ? add_special(m, "--stack", &facts)
                             : failed("--stack %s: there is no tensor of this pattern with 0 for {}", text);

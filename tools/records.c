@@ -11,6 +11,16 @@ bool record_is_frozen(const zoff_checkpoint_param *p)
     return (p->states >> ZOFF_STATE_WEIGHTS & 1) && !(p->states >> ZOFF_STATE_MASTER & 1);
 }
 
+size_t record_tensors(const zoff_checkpoint_param *p)
+{
+    return p->slice_name ? p->slices : 1;
+}
+
+char *record_tensor_name(pool *memory, const zoff_checkpoint_param *p, size_t i)
+{
+    return p->slice_name ? name_of_tensor(memory, p->slice_name, i) : name_of_tensor(memory, p->name, NAME_WHOLE);
+}
+
 bool record_is_needed(const zoff_checkpoint_param *p)
 {
     return p->slices != 1 || p->slice_name || p->tied_to || record_is_frozen(p) || !name_is_utf8(p->name);

@@ -26,4 +26,10 @@ int record_read(pool *memory, const char *file, const json_t *record, zoff_check
 /* True if the parameter is frozen: it has weights instead of masters. */
 bool record_is_frozen(const zoff_checkpoint_param *p);
 
+/* Tensors that hold a parameter: one, or one for each slice. */
+size_t record_tensors(const zoff_checkpoint_param *p);
+
+/* Name one of them.  @return as pool_take() */
+char *record_tensor_name(pool *memory, const zoff_checkpoint_param *p, size_t i);
+
 #endif

@@ -17,12 +17,13 @@ static const struct {
      "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
      "      chooses one of several engines"},
     {"import", verb_import,
-     "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--frozen PATTERN]...\n"
-     "      [--stack NAME=PATTERN]... [--skip PATTERN]...",
+     "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
+     "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]...",
      "write a checkpoint whose masters are the tensors of safetensors files. The moments are ZERO, and those of --optimizer\n"
-     "      (adam unless given; sgd means with momentum). Option --step sets the number of updates. Option --frozen names\n"
-     "      parameters without states. Option --stack makes tensors the slices of one parameter: PATTERN is their name with\n"
-     "      {} for 0, 1, 2. Option --skip leaves tensors out. In the other patterns * is any text"},
+     "      (adam unless given; sgd means with momentum). Option --step sets the number of updates. Option --dtype sets the\n"
+     "      type of the weights; masters stay exact. Option --frozen names parameters without states. Option --stack makes\n"
+     "      tensors the slices of one parameter: PATTERN is their name with {} for 0, 1, 2. Option --skip leaves tensors out.\n"
+     "      In the other patterns * is any text"},
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
      "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"

@@ -53,7 +53,7 @@ TEST(ImportMutations, AreRefusedOrMakeSoundParameters)
     std::string path = folder.file("m");
     char *paths[] = {path.data()};
     const char *none[] = {nullptr};
-    const import_options options = {paths, 1, "", 0, 0, none, none, nullptr, 0};
+    const import_options options = {paths, 1, "", 0, ZOFF_DTYPE_DEFAULT, 0, none, none, nullptr, 0};
     unsigned made = 0;
     const unsigned cases = zoff_test::share_of(50000);
     const std::string good = good_file();

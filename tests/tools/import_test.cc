@@ -179,6 +179,17 @@ TEST_F(import_verb, options_choose_states_and_step)
     }
 }
 
+TEST_F(import_verb, dtype_is_that_of_the_weights_alone)
+{
+    const auto values = write_file(path, {{"a", ZOFF_F32, {50}}, {"base", ZOFF_F32, {50}}});
+    const std::vector<param> params = imported({path, "--dtype", "fp16", "--frozen", "base"});
+    ASSERT_EQ(2u, params.size());
+    EXPECT_EQ(ZOFF_F16, params[0].dtype);
+    EXPECT_TRUE(same_bits(values.at("a"), params[0].values)) << "masters keep every bit";
+    EXPECT_EQ(ZOFF_F16, params[1].dtype);
+    EXPECT_TRUE(same_bits(widened(rounded(values.at("base"), ZOFF_F16), ZOFF_F16), params[1].values));
+}
+
 TEST_F(import_verb, zero_moments_take_no_space)
 {
     write_file(path, {{"a", ZOFF_BF16, {8 << 20}}});
@@ -371,6 +382,7 @@ TEST_F(import_verb, wrong_arguments_are_named)
     for (const char *stack : {"x", "=h.{}", "h=x", "h{}=x", "h={}.{}"})
         usage({"safetensors", "a", "-o", "b", "--stack", stack},
               "--stack needs NAME=PATTERN with {} once in the pattern, not \"");
-    usage({"safetensors", "a", "-o", "b", "--dtype", "x"}, "import: there is no option \"--dtype\"");
+    usage({"safetensors", "a", "-o", "b", "--dtype", "x"}, "--dtype must be bf16, fp16, fp32 or keep, not \"x\"");
+    usage({"safetensors", "a", "-o", "b", "--label", "x"}, "import: there is no option \"--label\"");
 }
 } // namespace
