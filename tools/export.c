@@ -229,13 +229,21 @@ static int write_all(exporter *x)
     return result;
 }
 
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static int print_result(const exporter *x)
 {
     char bytes[32];
-    progress_bytes(bytes, (double)x->plan.data_bytes);
-    printf("%s: %zu tensor%s and %zu tied parameter%s, %s in %zu file%s\n", x->options->to, x->plan.tensor_count,
-           x->plan.tensor_count == 1 ? "" : "s", x->plan.alias_count, x->plan.alias_count == 1 ? "" : "s", bytes,
-           x->plan.shard_count, x->plan.shard_count == 1 ? "" : "s");
+    const export_plan *p = &x->plan;
+    progress_bytes(bytes, (double)p->data_bytes);
+    printf("%s: %zu tensor%s and %zu tied parameter%s, %s in %zu file%s", x->options->to, p->tensor_count,
+           plural(p->tensor_count), p->alias_count, plural(p->alias_count), bytes, p->shard_count, plural(p->shard_count));
+    if (p->missing_count)
+        printf("; without %zu frozen parameter%s, which the checkpoint leaves out", p->missing_count, plural(p->missing_count));
+    printf("\n");
     return finish_output();
 }
 

@@ -53,6 +53,10 @@ static int add_tensors(planner *m, size_t index)
 {
     const zoff_checkpoint_param *p = &m->params[index];
     const bool has_masters = p->states >> ZOFF_STATE_MASTER & 1;
+    if (!p->states) { /* zoff_checkpoint_opts.skip_frozen */
+        m->plan->missing_count++;
+        return EXIT_DONE;
+    }
     const zoff_dtype own = p->dtype == ZOFF_DTYPE_DEFAULT ? ZOFF_F32 : p->dtype;
     if (!has_masters && !record_is_frozen(p))
         return failed("parameter \"%s\": the checkpoint has neither masters nor weights of it", p->name);
@@ -170,7 +174,7 @@ static int add_metadata(planner *m)
         const size_t tensor = m->first_tensor[i];
         if (p->tied_to)
             result = add_tie(m, p);
-        else if (record_is_needed(p))
+        else if (p->states && record_is_needed(p))
             result = add_record(m->plan, p, tensor < m->plan->tensor_count ? m->plan->tensors[tensor].shard : 0);
     }
     return result == EXIT_DONE ? close_records(m->plan) : result;

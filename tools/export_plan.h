@@ -19,6 +19,7 @@ typedef struct planned_tensor {
 typedef struct export_plan {
     planned_tensor *tensors; /* in the order of parameters, and so of files */
     size_t tensor_count, shard_count, alias_count;
+    size_t missing_count; /* frozen parameters that the checkpoint leaves out */
     uint64_t data_bytes;
     json_t *aliases; /* {name of a tied tensor: name of the tensor that has its data} */
     json_t *shards;  /* list of the files' metadata */

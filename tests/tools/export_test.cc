@@ -143,6 +143,23 @@ TEST_F(export_verb, frozen_parameters_are_there)
     EXPECT_EQ("[{\"name\":\"base\",\"frozen\":true},{\"name\":\"base32\",\"frozen\":true}]", f.metadata.at("zoff.params"));
 }
 
+TEST_F(export_verb, frozen_parameters_that_were_left_out_are_counted)
+{
+    save({{"a", {4}}, {"base", {3}, ZOFF_F16, 0, 2, "base.{}"}, {"other", {3}, ZOFF_F16, 0}});
+    ASSERT_EQ(1u, exported());
+    EXPECT_HAS(last.out, "1 tensor and 0 tied parameters, 8 B in 1 file; without 2 frozen parameters, which the checkpoint "
+                         "leaves out\n");
+    EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), single().metadata);
+}
+
+TEST_F(export_verb, parameters_without_weights_are_refused)
+{
+    save({{"a", {4}, ZOFF_BF16, M}});
+    last = run_export({checkpoints, "-o", folder.file("x")});
+    EXPECT_EQ(EXIT_FAILED, last.exit);
+    EXPECT_HAS(last.err, "parameter \"a\": the checkpoint has neither masters nor weights of it");
+}
+
 TEST_F(export_verb, slices_are_tensors_by_the_pattern)
 {
     save({{"h.w", {3, 5}, ZOFF_BF16, MASTER, 12, "layers.{}.w"},

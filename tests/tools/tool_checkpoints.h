@@ -97,7 +97,7 @@ inline void write_checkpoint(const std::string &folder, std::vector<param> &para
     const checkpoint_writer closes(w);
     for (size_t i = 0; i < params.size(); i++) {
         param &p = params[i];
-        if (!p.tied_to.empty())
+        if (!p.tied_to.empty() || !(p.states & (MASTER | FROZEN)))
             continue;
         if (p.values.empty())
             p.values = numbers(p.count() * p.slices, (unsigned)i + 1);
