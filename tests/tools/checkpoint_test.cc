@@ -1,0 +1,104 @@
+// checkpoint_test.cc: `zoff checkpoint` shows what a checkpoint has, finds damage, and names what differs between two.
+#include "tool_checkpoints.h"
+
+#include <dirent.h>
+#include <string.h>
+
+using namespace tool_files;
+
+namespace
+{
+void close_folder(DIR *list)
+{
+    closedir(list);
+}
+
+class checkpoint_verb : public testing::Test
+{
+  protected:
+    static std::vector<param> model(unsigned seed)
+    {
+        std::vector<param> all(3);
+        all[0].name = "wte", all[0].dims = {30, 40}, all[0].values = numbers(1200, seed);
+        all[1].name = "layers", all[1].dims = {7}, all[1].slices = 3, all[1].dtype = ZOFF_F32,
+        all[1].values = numbers(21, seed + 1);
+        all[2].name = "head", all[2].dims = {30, 40}, all[2].tied_to = "wte", all[2].states = 0;
+        return all;
+    }
+    verb_result run(std::vector<std::string> arguments) { return run_verb(verb_checkpoint, std::move(arguments)); }
+    std::string saved(const std::string &name, std::vector<param> params, int64_t t = 7)
+    {
+        const std::string to = folder.file(name);
+        write_checkpoint(to, params, t);
+        return to;
+    }
+    zoff_test::scratch_folder folder;
+};
+} // namespace
+
+TEST_F(checkpoint_verb, inspect_lists_each_parameter)
+{
+    const std::string to = saved("a", model(1));
+    const verb_result r = run({"inspect", to});
+    EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
+    EXPECT_NE(std::string::npos, r.out.find("step 7, id ")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  wte  bf16 [30, 40] master m v\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  layers  fp32 [3 x 7] master m v\n")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("  head  bf16 [30, 40] tied to wte\n")) << r.out;
+    const verb_result manifest = run({"inspect", to, "--manifest"});
+    EXPECT_EQ(EXIT_DONE, manifest.exit) << manifest.err;
+    EXPECT_EQ(0u, manifest.out.find("{\n  \"format\": \"zoff checkpoint\"")) << manifest.out;
+}
+
+TEST_F(checkpoint_verb, verify_finds_one_flipped_bit)
+{
+    const std::string to = saved("a", model(1));
+    EXPECT_EQ(EXIT_DONE, run({"verify", to}).exit);
+    const zoff_test::handle<DIR, close_folder> list(opendir((to + "/step-0000000007").c_str()));
+    std::string states;
+    for (const dirent *e; list && (e = readdir(list.get()));) {
+        if (strstr(e->d_name, ".states"))
+            states = to + "/step-0000000007/" + e->d_name;
+    }
+    std::string bytes = bytes_of(states);
+    bytes[5000] = (char)(bytes[5000] ^ 4);
+    write_bytes(states, bytes);
+    const verb_result r = run({"verify", to});
+    EXPECT_EQ(EXIT_FAILED, r.exit);
+    EXPECT_NE(std::string::npos, r.err.find(states)) << r.err;
+    EXPECT_NE(std::string::npos, r.err.find("master of 'wte'")) << r.err;
+}
+
+TEST_F(checkpoint_verb, diff_names_each_state_that_differs)
+{
+    const std::string a = saved("a", model(1)), same = saved("same", model(1));
+    verb_result r = run({"diff", a, same});
+    EXPECT_EQ(EXIT_DONE, r.exit) << r.err;
+    EXPECT_NE(std::string::npos, r.out.find("have the same states")) << r.out;
+
+    std::vector<param> other = model(1);
+    other[0].values[1100] = other[0].values[1100] == 5 ? 6 : 5;
+    other[2].name = "tail";
+    const std::string b = saved("b", other, 8);
+    r = run({"diff", a, b});
+    EXPECT_EQ(EXIT_FAILED, r.exit);
+    EXPECT_NE(std::string::npos, r.out.find("step: 7 and 8")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("master of wte: 1 of 1200 elements differ")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("the first is element 1100")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("head: only in ")) << r.out;
+    EXPECT_NE(std::string::npos, r.out.find("tail: only in ")) << r.out;
+    EXPECT_EQ(std::string::npos, r.out.find("layers")) << r.out;
+}
+
+TEST_F(checkpoint_verb, wrong_arguments_are_told)
+{
+    EXPECT_EQ(EXIT_USAGE, run({}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"look", "a"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"verify"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"verify", "a", "b"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"diff", "a"}).exit);
+    EXPECT_EQ(EXIT_USAGE, run({"diff", "a", "b", "--manifest"}).exit);
+    const verb_result r = run({"inspect", folder.file("nothing")});
+    EXPECT_EQ(EXIT_FAILED, r.exit);
+    EXPECT_NE(std::string::npos, r.err.find("nothing")) << r.err;
+}

@@ -1,0 +1,184 @@
+/* checkpoint_diff.c: compares two checkpoints, one block of elements at a time. Elements are equal if their bits are. */
+#include "checkpoint_diff.h"
+
+#include "progress.h"
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 1 << 20, KIND_COUNT = 4 };
+
+static const char *const KINDS[KIND_COUNT] = {"master", "m", "v", "weights"};
+
+typedef struct comparison {
+    zoff_checkpoint_reader *sides[2];
+    float *blocks[2];
+    zoff_checkpoint_info infos[2];
+    uint64_t differences, done, total; /* done and total: bytes */
+    progress progress;
+} comparison;
+
+/* ---- facts ---- */
+
+static void compare_facts(comparison *c)
+{
+    const zoff_checkpoint_info *a = &c->infos[0], *b = &c->infos[1];
+    if (a->t != b->t) {
+        printf("step: %" PRId64 " and %" PRId64 "\n", a->t, b->t);
+        c->differences++;
+    }
+    const bool scales = a->has_loss_scaler && b->has_loss_scaler;
+    if (a->has_loss_scaler != b->has_loss_scaler ||
+        (scales && (a->loss_scaler.scale != b->loss_scaler.scale || a->loss_scaler.iterations != b->loss_scaler.iterations ||
+                    a->loss_scaler.last_overflow != b->loss_scaler.last_overflow ||
+                    a->loss_scaler.hysteresis != b->loss_scaler.hysteresis))) {
+        printf("loss scaler: scale %g after %" PRId64 " steps and scale %g after %" PRId64 " steps\n", a->loss_scaler.scale,
+               a->loss_scaler.iterations, b->loss_scaler.scale, b->loss_scaler.iterations);
+        c->differences++;
+    }
+}
+
+/* ---- states ---- */
+
+/* What differs in one state. */
+typedef struct found {
+    uint64_t count;
+    size_t first;   /* element */
+    double largest; /* difference of two finite numbers */
+} found;
+
+static void compare_block(const float *a, const float *b, size_t at, size_t count, found *f)
+{
+    if (memcmp(a, b, count * sizeof *a) == 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&a[i], &b[i], sizeof *a) == 0)
+            continue;
+        f->first = f->count++ ? f->first : at + i;
+        const double difference = fabs((double)a[i] - (double)b[i]);
+        f->largest = difference > f->largest ? difference : f->largest;
+    }
+}
+
+static int compare_state(comparison *c, size_t index, size_t other, const zoff_checkpoint_param *p, unsigned kind)
+{
+    found f = {.count = 0};
+    const size_t all = p->count * p->slices;
+    for (size_t at = 0; at < all; at += BLOCK) {
+        const size_t count = all - at < BLOCK ? all - at : BLOCK;
+        if (zoff_checkpoint_reader_read(c->sides[0], index, (zoff_state_kind)kind, at, count, c->blocks[0]) < 0 ||
+            zoff_checkpoint_reader_read(c->sides[1], other, (zoff_state_kind)kind, at, count, c->blocks[1]) < 0)
+            return library_error();
+        compare_block(c->blocks[0], c->blocks[1], at, count, &f);
+        c->done += 2 * count * sizeof(float);
+        if (!progress_tell("diff", c->done, c->total, &c->progress))
+            return failed("canceled");
+    }
+    if (f.count) {
+        printf("%s of %s: %" PRIu64 " of %zu elements differ, by up to %g; the first is element %zu\n", KINDS[kind], p->name,
+               f.count, all, f.largest, f.first);
+        c->differences++;
+    }
+    return EXIT_DONE;
+}
+
+/* ---- parameters ---- */
+
+static void only_in(comparison *c, int side, const char *name)
+{
+    printf("%s: only in %s\n", name, c->infos[side].folder);
+    c->differences++;
+}
+
+static bool is_same_shape(const zoff_checkpoint_param *a, const zoff_checkpoint_param *b)
+{
+    return a->count == b->count && a->slices == b->slices && a->dtype == b->dtype && a->dim_count == b->dim_count &&
+           memcmp(a->dims, b->dims, a->dim_count * sizeof *a->dims) == 0;
+}
+
+/* Most often the parameters have the same order. */
+static bool find_other(const comparison *c, int side, size_t index, const char *name, size_t *out)
+{
+    zoff_checkpoint_param p = ZOFF_CHECKPOINT_PARAM_INIT;
+    *out = index;
+    return (zoff_checkpoint_reader_param(c->sides[side], index, &p) >= 0 && strcmp(p.name, name) == 0) ||
+           zoff_checkpoint_reader_find(c->sides[side], name, out) >= 0;
+}
+
+static int compare_param(comparison *c, size_t index)
+{
+    size_t other;
+    zoff_checkpoint_param a = ZOFF_CHECKPOINT_PARAM_INIT, b = ZOFF_CHECKPOINT_PARAM_INIT;
+    if (zoff_checkpoint_reader_param(c->sides[0], index, &a) < 0)
+        return library_error();
+    if (!find_other(c, 1, index, a.name, &other)) {
+        only_in(c, 0, a.name);
+        return EXIT_DONE;
+    }
+    if (zoff_checkpoint_reader_param(c->sides[1], other, &b) < 0)
+        return library_error();
+    if (!is_same_shape(&a, &b)) {
+        printf("%s: %zu slices of %zu elements and %zu of %zu, or another type or other dims\n", a.name, a.slices, a.count,
+               b.slices, b.count);
+        c->differences++;
+        return EXIT_DONE;
+    }
+    for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+        const bool has_a = a.states >> kind & 1, has_b = b.states >> kind & 1;
+        if (has_a != has_b) {
+            printf("%s of %s: only in %s\n", KINDS[kind], a.name, c->infos[has_a ? 0 : 1].folder);
+            c->differences++;
+        }
+        const int result = has_a && has_b && !a.tied_to ? compare_state(c, index, other, &a, kind) : EXIT_DONE;
+        if (result != EXIT_DONE)
+            return result;
+    }
+    return EXIT_DONE;
+}
+
+static int compare_params(comparison *c)
+{
+    for (size_t i = 0; i < c->infos[0].param_count; i++) {
+        const int result = compare_param(c, i);
+        if (result != EXIT_DONE)
+            return result;
+    }
+    for (size_t i = 0; i < c->infos[1].param_count; i++) {
+        zoff_checkpoint_param p = ZOFF_CHECKPOINT_PARAM_INIT;
+        size_t index;
+        if (zoff_checkpoint_reader_param(c->sides[1], i, &p) < 0)
+            return library_error();
+        if (!find_other(c, 0, i, p.name, &index))
+            only_in(c, 1, p.name);
+    }
+    return EXIT_DONE;
+}
+
+int checkpoint_diff(zoff_checkpoint_reader *a, zoff_checkpoint_reader *b, bool *out_equal)
+{
+    comparison c = {.sides = {a, b}};
+    for (int i = 0; i < 2; i++) {
+        c.infos[i] = (zoff_checkpoint_info)ZOFF_CHECKPOINT_INFO_INIT;
+        if (zoff_checkpoint_reader_info(c.sides[i], &c.infos[i]) < 0)
+            return library_error();
+        c.total += c.infos[i].bytes;
+        c.blocks[i] = malloc(BLOCK * sizeof *c.blocks[i]);
+    }
+    int result = c.blocks[0] && c.blocks[1] ? EXIT_DONE : failed("out of memory");
+    progress_begin(&c.progress, "diff");
+    if (result == EXIT_DONE) {
+        compare_facts(&c);
+        result = compare_params(&c);
+    }
+    progress_end(&c.progress, result == EXIT_DONE);
+    if (result == EXIT_DONE && c.differences == 0)
+        printf("%s and %s have the same states\n", c.infos[0].folder, c.infos[1].folder);
+    for (int i = 0; i < 2; i++)
+        free(c.blocks[i]);
+    *out_equal = c.differences == 0;
+    return result;
+}
