@@ -1,0 +1,252 @@
+/* torch_file.c: reads the .pt files of PyTorch, by libzip. */
+#include "torch_file_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- entries of the archive ---- */
+
+static bool zip_fault(torch_file *t, const char *what, const char *why, fault *f)
+{
+    return fault_set(f, "%s: cannot read %s: %s", t->path, what, why);
+}
+
+/* Find an entry of the archive's folder. */
+static bool find_entry(const torch_file *t, const char *name, size_t name_bytes, uint64_t *out_index, uint64_t *out_bytes)
+{
+    char path[sizeof t->folder + 64];
+    const size_t folder = strlen(t->folder);
+    if (name_bytes >= sizeof path - folder || memchr(name, 0, name_bytes))
+        return false;
+    memcpy(path, t->folder, folder);
+    memcpy(path + folder, name, name_bytes);
+    path[folder + name_bytes] = 0;
+    const zip_int64_t index = zip_name_locate(t->zip, path, 0);
+    zip_stat_t about;
+    if (index < 0 || zip_stat_index(t->zip, (zip_uint64_t)index, 0, &about) < 0 || !(about.valid & ZIP_STAT_SIZE))
+        return false;
+    *out_index = (uint64_t)index;
+    *out_bytes = about.size;
+    return true;
+}
+
+/* Read an entry of at most `most` bytes, and compare it with its checksum. The caller frees *out. */
+static bool read_entry(torch_file *t, const char *name, size_t most, unsigned char **out, size_t *out_bytes, fault *f)
+{
+    uint64_t index, bytes;
+    if (!find_entry(t, name, strlen(name), &index, &bytes))
+        return fault_set(f, "%s is no file of PyTorch: it has no entry %s%s", t->path, t->folder, name);
+    if (bytes > most)
+        return fault_set(f, "%s: %s has %zu bytes, more than %zu", t->path, name, (size_t)bytes, most);
+    zip_file_t *file = zip_fopen_index(t->zip, index, 0);
+    if (!file)
+        return zip_fault(t, name, zip_strerror(t->zip), f);
+    unsigned char *to = malloc(bytes + 1), more;
+    bool ok = to || fault_set(f, "%s: out of memory for %s", t->path, name);
+    if (ok && (zip_fread(file, to, bytes) != (zip_int64_t)bytes || zip_fread(file, &more, 1) != 0))
+        ok = zip_fault(t, name, zip_file_strerror(file), f);
+    zip_fclose(file);
+    if (!ok) {
+        free(to);
+        return false;
+    }
+    *out = to;
+    *out_bytes = bytes;
+    return true;
+}
+
+/* ---- opening ---- */
+
+/* Open the archive. All its entries are in one folder, which the first entry names. */
+static bool open_archive(torch_file *t, fault *f)
+{
+    int code;
+    t->zip = zip_open(t->path, ZIP_RDONLY, &code);
+    if (!t->zip) {
+        zip_error_t error;
+        zip_error_init_with_code(&error, code);
+        fault_write(f, "cannot open %s as a zip archive: %s", t->path, zip_error_strerror(&error));
+        zip_error_fini(&error);
+        return false;
+    }
+    const char *first = zip_get_num_entries(t->zip, 0) > 0 ? zip_get_name(t->zip, 0, 0) : NULL;
+    const size_t bytes = first ? strcspn(first, "/") + 1 : 0;
+    if (bytes == 0 || first[bytes - 1] != '/' || bytes >= sizeof t->folder)
+        return fault_set(f, "%s is no file of PyTorch: its entries are in no folder", t->path);
+    memcpy(t->folder, first, bytes);
+    return true;
+}
+
+/* Files from before the entry existed are little-endian. */
+static bool check_byte_order(torch_file *t, fault *f)
+{
+    uint64_t index, bytes;
+    unsigned char *order;
+    size_t count;
+    if (!find_entry(t, "byteorder", 9, &index, &bytes))
+        return true;
+    if (!read_entry(t, "byteorder", 16, &order, &count, f))
+        return false;
+    const bool little = count == 6 && memcmp(order, "little", 6) == 0;
+    free(order);
+    return little || fault_set(f, "%s has numbers in another byte order than little-endian", t->path);
+}
+
+bool torch_file_open(const char *path, pickle_names names, size_t most, torch_file **out, fault *f)
+{
+    torch_file *t = calloc(1, sizeof *t);
+    if (!t || !(t->path = strdup(path))) {
+        free(t);
+        return fault_set(f, "out of memory for %s", path);
+    }
+    bool ok = open_archive(t, f) && check_byte_order(t, f) && read_entry(t, "data.pkl", most, &t->bytes, &t->byte_count, f);
+    if (ok && !pickle_open(t->bytes, t->byte_count, names, &t->pickle, f))
+        ok = fault_at(f, path);
+    if (ok)
+        *out = t;
+    else
+        torch_file_close(t);
+    return ok;
+}
+
+void torch_file_close(torch_file *t)
+{
+    if (!t)
+        return;
+    if (t->data)
+        zip_fclose(t->data);
+    pickle_close(t->pickle);
+    if (t->zip)
+        zip_discard(t->zip);
+    free(t->bytes);
+    free(t->path);
+    free(t);
+}
+
+const char *torch_file_path(const torch_file *t)
+{
+    return t->path;
+}
+
+const pickle_value *torch_file_root(const torch_file *t)
+{
+    return pickle_root(t->pickle);
+}
+
+/* ---- tensors ---- */
+
+size_t torch_file_element(zoff_dtype dtype)
+{
+    return dtype == ZOFF_F32 ? 4 : dtype == ZOFF_DTYPE_DEFAULT ? 8 : 2;
+}
+
+bool torch_file_is_tensor(const pickle_value *v)
+{
+    return v && v->type == PICKLE_OBJECT &&
+           (pickle_is_global(v->callee, "torch._utils _rebuild_tensor_v2") ||
+            pickle_is_global(v->callee, "torch._utils _rebuild_parameter"));
+}
+
+static bool dtype_of(const pickle_value *storage, zoff_dtype *out)
+{
+    static const struct {
+        const char *name;
+        zoff_dtype dtype;
+    } KINDS[] = {{"torch FloatStorage", ZOFF_F32},
+                 {"torch HalfStorage", ZOFF_F16},
+                 {"torch BFloat16Storage", ZOFF_BF16},
+                 {"torch LongStorage", ZOFF_DTYPE_DEFAULT}};
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
+        if (pickle_is_global(storage, KINDS[i].name)) {
+            *out = KINDS[i].dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An index or a size. */
+static bool size_of(const pickle_value *v, size_t *out)
+{
+    if (!v || v->type != PICKLE_INT || v->number < 0)
+        return false;
+    *out = (size_t)v->number;
+    return true;
+}
+
+/* Find the entry with the elements, and compare its size. */
+static bool find_elements(const torch_file *t, const pickle_value *key, torch_tensor *out, fault *f)
+{
+    char name[64];
+    uint64_t bytes;
+    const int length = snprintf(name, sizeof name, "data/%.*s", (int)key->text_bytes, key->text);
+    if (length >= (int)sizeof name || !find_entry(t, name, (size_t)length, &out->entry, &bytes))
+        return fault_set(f, "%s: it has no entry %s with the elements of a tensor", t->path, name);
+    if (out->stored > SIZE_MAX / 8 || bytes != out->stored * torch_file_element(out->dtype))
+        return fault_set(f, "%s: %s has %zu bytes, which are not the %zu elements that a tensor is said to have there", t->path,
+                         name, (size_t)bytes, out->stored);
+    return true;
+}
+
+/* The persistent id is ("storage", type, key, place, elements). */
+static bool read_storage(const torch_file *t, const pickle_value *v, torch_tensor *out, fault *f)
+{
+    const pickle_value *id = v && v->type == PICKLE_STORAGE ? v->arguments : NULL;
+    const pickle_value *type = pickle_at(id, 1), *key = pickle_at(id, 2);
+    if (!pickle_is_text(pickle_at(id, 0), "storage") || !key || key->type != PICKLE_TEXT || key->text_bytes > 64 ||
+        !size_of(pickle_at(id, 4), &out->stored))
+        return fault_set(f, "%s: a tensor has no storage of the usual form", t->path);
+    if (!dtype_of(type, &out->dtype)) {
+        const bool named = type->type == PICKLE_GLOBAL;
+        return fault_set(f, "%s: a tensor has the storage \"%.*s\"; float32, float16 and bfloat16 are read", t->path,
+                         named ? (int)type->text_bytes : 1, named ? type->text : "?");
+    }
+    return find_elements(t, key, out, f);
+}
+
+/* Read the dimensions and compare the strides with those of a contiguous tensor. A dimension of one element may have any. */
+static bool read_shape(const torch_file *t, const pickle_value *sizes, const pickle_value *strides, torch_tensor *out, fault *f)
+{
+    if (!sizes || !strides || sizes->type != PICKLE_TUPLE || strides->type != PICKLE_TUPLE)
+        return fault_set(f, "%s: a tensor has no shape", t->path);
+    size_t wanted[TORCH_DIMS_MAX];
+    for (const pickle_item *item = sizes->first; item; item = item->next, out->dim_count++) {
+        if (out->dim_count == TORCH_DIMS_MAX)
+            return fault_set(f, "%s: a tensor has more than %d dimensions", t->path, TORCH_DIMS_MAX);
+        if (!size_of(item->value, &out->dims[out->dim_count]))
+            return fault_set(f, "%s: a dimension of a tensor is no number", t->path);
+    }
+    out->count = 1;
+    for (size_t i = out->dim_count; i-- > 0;) {
+        wanted[i] = out->count;
+        if (__builtin_mul_overflow(out->count, out->dims[i], &out->count))
+            return fault_set(f, "%s: a tensor has more elements than memory has addresses", t->path);
+    }
+    const pickle_item *item = strides->first;
+    for (size_t i = 0; i < out->dim_count; i++, item = item->next) {
+        size_t stride;
+        if (!item || !size_of(item->value, &stride))
+            return fault_set(f, "%s: a tensor has too few strides", t->path);
+        if (out->count > 0 && out->dims[i] > 1 && stride != wanted[i])
+            return fault_set(f, "%s: a tensor is not contiguous; save it with .contiguous()", t->path);
+    }
+    return true;
+}
+
+bool torch_file_tensor(const torch_file *t, const pickle_value *v, torch_tensor *out, fault *f)
+{
+    *out = (torch_tensor){.count = 0};
+    if (!torch_file_is_tensor(v))
+        return fault_set(f, "%s: there is no tensor where one is needed", t->path);
+    if (pickle_is_global(v->callee, "torch._utils _rebuild_parameter")) /* (tensor, ...), and only one such layer */
+        v = pickle_at(v->arguments, 0);
+    if (!torch_file_is_tensor(v) || !size_of(pickle_at(v->arguments, 1), &out->offset))
+        return fault_set(f, "%s: a tensor has not the usual form", t->path);
+    if (!read_storage(t, pickle_at(v->arguments, 0), out, f) ||
+        !read_shape(t, pickle_at(v->arguments, 2), pickle_at(v->arguments, 3), out, f))
+        return false;
+    if (out->count > out->stored || out->offset > out->stored - out->count)
+        return fault_set(f, "%s: a tensor has %zu elements from %zu on, but only %zu are stored", t->path, out->count,
+                         out->offset, out->stored);
+    return true;
+}

@@ -1,0 +1,25 @@
+/* torch_file_priv.h: an open .pt file, shared by torch_file.c and torch_copy.c. */
+#ifndef ZOFF_TOOL_TORCH_FILE_PRIV_H
+#define ZOFF_TOOL_TORCH_FILE_PRIV_H
+
+#include "torch_file.h"
+
+#include <zip.h>
+
+struct torch_file {
+    char *path;
+    zip_t *zip;
+    char folder[256];     /* of the archive, with its "/" */
+    unsigned char *bytes; /* of the pickle */
+    size_t byte_count;
+    pickle *pickle;
+    /* the tensor that is being read */
+    zip_file_t *data;
+    torch_tensor tensor;
+    size_t done; /* elements of it */
+};
+
+/* Bytes of an element. */
+size_t torch_file_element(zoff_dtype dtype);
+
+#endif

@@ -1,0 +1,206 @@
+/* universal_import.c: `zoff import universal FOLDER -o OUT`: a universal checkpoint folder of DeepSpeed becomes a checkpoint.
+ */
+#include "universal_verbs.h"
+
+#include "dtype.h"
+#include "progress.h"
+#include "universal.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zoff/zoff.h>
+
+typedef struct import_options {
+    const char *folder, *out, *name;
+    zoff_dtype dtype; /* ZOFF_DTYPE_DEFAULT: as in the folder */
+    int64_t step;     /* -1: as in the folder */
+} import_options;
+
+typedef struct import {
+    universal_folder from;
+    universal_facts facts;
+    zoff_checkpoint_writer *to;
+    float *block;
+    progress progress;
+    uint64_t done, total; /* bytes */
+} import;
+
+/* ---- the tensors ---- */
+
+/* Read a state block by block and write it. Returns the exit status. */
+static int move_state(import *m, size_t index, zoff_state_kind kind, const char *name)
+{
+    torch_file *t;
+    torch_tensor tensor;
+    bool is_flat;
+    fault f;
+    if (!universal_tensor_open(&m->from, name, kind, &t, &tensor, &is_flat, &f))
+        return failed("%s", f.text);
+    int result = torch_file_begin(t, &tensor, &f) ? EXIT_DONE : failed("%s", f.text);
+    for (size_t first = 0; first < tensor.count && result == EXIT_DONE;) {
+        const size_t left = tensor.count - first, count = left < TORCH_BLOCK ? left : TORCH_BLOCK;
+        if (!torch_file_next(t, count, m->block, &f))
+            result = failed("%s", f.text);
+        else if (zoff_checkpoint_writer_write(m->to, index, kind, first, count, m->block) < 0)
+            result = library_error();
+        first += count;
+        m->done += count * sizeof(float);
+        if (result == EXIT_DONE && !progress_tell("import", m->done, m->total, &m->progress))
+            result = failed("interrupted; nothing is left in the folder of checkpoints");
+    }
+    torch_file_close(t);
+    return result;
+}
+
+static int move_states(import *m)
+{
+    int result = EXIT_DONE;
+    for (size_t i = 0; i < m->from.count && result == EXIT_DONE; i++) {
+        const universal_param *p = &m->from.params[i];
+        for (unsigned k = 0; k < UNIVERSAL_STATES && result == EXIT_DONE; k++) {
+            if (p->states & 1u << k)
+                result = move_state(m, i, (zoff_state_kind)k, p->name);
+        }
+    }
+    return result;
+}
+
+/* ---- the description ---- */
+
+static int by_order(const void *a, const void *b)
+{
+    const universal_param *x = a, *y = b;
+    return x->order < y->order ? -1 : x->order > y->order ? 1 : strcmp(x->name, y->name);
+}
+
+/* Read all that is known before the first element. The order of the names is lost after this. */
+static bool read_folder(import *m, const import_options *o, fault *f)
+{
+    char path[UNIVERSAL_PATH_MAX];
+    if (!universal_find(o->folder, path, f) || !universal_folder_open(path, &m->from, f) ||
+        !universal_facts_read(&m->from, &m->facts, f))
+        return false;
+    if (o->step >= 0)
+        m->facts.step = o->step;
+    if (m->facts.step < 0)
+        return fault_set(f, "%s does not tell how many updates it has; give --step N", path);
+    fault of_model;
+    if (!universal_model_read(&m->from, &of_model)) /* its facts can be given or done without */
+        fprintf(stderr,
+                "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
+                "dimension\n",
+                of_model.text, dtype_name(o->dtype ? o->dtype : ZOFF_F32));
+    qsort(m->from.params, m->from.count, sizeof *m->from.params, by_order);
+    for (size_t i = 0; i < m->from.count; i++) {
+        const universal_param *p = &m->from.params[i];
+        for (unsigned k = 0; k < UNIVERSAL_STATES; k++)
+            m->total += p->states & 1u << k ? p->count * sizeof(float) : 0;
+    }
+    return true;
+}
+
+/* Describe the parameters to the writer. Returns the exit status. */
+static int open_writer(import *m, const import_options *o)
+{
+    zoff_checkpoint_param *params = calloc(m->from.count, sizeof *params);
+    if (!params)
+        return failed("out of memory for %zu parameters", m->from.count);
+    for (size_t i = 0; i < m->from.count; i++) {
+        const universal_param *p = &m->from.params[i];
+        params[i] = (zoff_checkpoint_param)ZOFF_CHECKPOINT_PARAM_INIT;
+        params[i].name = p->name;
+        params[i].dims = p->dims;
+        params[i].dim_count = p->dim_count;
+        params[i].count = p->count;
+        params[i].slices = 1;
+        params[i].dtype = o->dtype ? o->dtype : p->dtype ? p->dtype : ZOFF_F32;
+        params[i].states = p->states;
+    }
+    zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
+    opts.name = o->name;
+    const zoff_loss_scaler *scaler = m->facts.has_scaler ? &m->facts.scaler : NULL;
+    const zoff_status status = zoff_checkpoint_writer_open(o->out, &opts, m->facts.step, params, m->from.count, scaler, &m->to);
+    free(params);
+    return status < 0 ? library_error() : EXIT_DONE;
+}
+
+static int import_folder(import *m, const import_options *o)
+{
+    fault f;
+    m->block = malloc(TORCH_BLOCK * sizeof *m->block);
+    if (!m->block)
+        return failed("out of memory for a block of elements");
+    if (!read_folder(m, o, &f))
+        return failed("%s", f.text);
+    int result = open_writer(m, o);
+    if (result == EXIT_DONE)
+        result = move_states(m);
+    if (result == EXIT_DONE && zoff_checkpoint_writer_commit(m->to) < 0)
+        result = library_error();
+    return result;
+}
+
+/* ---- arguments ---- */
+
+static int read_step(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    const long long step = strtoll(text, &end, 10);
+    if (*end || end == text || errno || step < 0)
+        return usage_error("--step needs a number of updates, not \"%s\"", text);
+    *out = step;
+    return EXIT_DONE;
+}
+
+static int read_option(const char *option, const char *value, import_options *o)
+{
+    if (!value)
+        return usage_error("%s needs a value", option);
+    if (strcmp(option, "-o") == 0)
+        o->out = value;
+    else if (strcmp(option, "--name") == 0)
+        o->name = value;
+    else if (strcmp(option, "--dtype") == 0)
+        return dtype_read(option, value, &o->dtype);
+    else if (strcmp(option, "--step") == 0)
+        return read_step(value, &o->step);
+    else
+        return usage_error("import universal: there is no option \"%s\"", option);
+    return EXIT_DONE;
+}
+
+int universal_import(int argc, char **argv)
+{
+    import_options o = {.step = -1};
+    int result = EXIT_DONE;
+    for (int i = 0; i < argc && result == EXIT_DONE; i++) {
+        if (argv[i][0] == '-') {
+            result = read_option(argv[i], i + 1 < argc ? argv[i + 1] : NULL, &o);
+            i++;
+        } else if (o.folder) {
+            return usage_error("import universal takes one folder, not both \"%s\" and \"%s\"", o.folder, argv[i]);
+        } else {
+            o.folder = argv[i];
+        }
+    }
+    if (result != EXIT_DONE)
+        return result;
+    if (!o.folder || !o.out)
+        return usage_error("import universal needs a folder of DeepSpeed, and -o with a folder of checkpoints");
+import m = {.total = 0 };
+    progress_begin(&m.progress, "import");
+    result = import_folder(&m, &o);
+    progress_end(&m.progress, result == EXIT_DONE);
+    if (result == EXIT_DONE) {
+        printf("%zu parameters after %lld updates are in a checkpoint in %s\n", m.from.count, (long long)m.facts.step, o.out);
+        result = finish_output();
+    }
+    zoff_checkpoint_writer_close(m.to);
+    universal_folder_close(&m.from);
+    free(m.block);
+    return result;
+}
