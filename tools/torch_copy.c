@@ -14,7 +14,7 @@ enum {
     PADDING_FIELD = 0x4246 /* id of the extra field that PyTorch pads with: "FB" */
 };
 
-/* What libzip asks for while it writes the elements of the changed tensor. */
+/* The state of the changed elements while libzip asks for them. */
 typedef struct elements {
     const torch_change *change;
     size_t at, bytes;     /* of the entry */

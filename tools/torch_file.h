@@ -53,7 +53,7 @@ bool torch_file_number(torch_file *t, const pickle_value *v, int64_t *out, fault
 /* Gives elements in order: `first` is where the call before has ended. */
 typedef bool (*torch_source)(void *ctx, size_t first, size_t count, float *dst, fault *f);
 
-/* What a copy of a file has instead. */
+/* The contents that a copy of a file has instead. */
 typedef struct torch_change {
     pickle_edit *edits; /* numbers of the pickle; edit_count of them */
     size_t edit_count;

@@ -1,0 +1,124 @@
+// pickle_mutation_test.cc: mutated pickles and .pt files are refused or read; nothing crashes, and no tensor leaves its
+// storage.
+#include "covering.h"
+#include "random.h"
+#include "torch_bytes.h"
+
+using namespace torch_bytes;
+using zoff_test::share_of;
+
+namespace
+{
+std::string good_pickle()
+{
+    return pickled(dict({{text("cat_dim"), std::string("K\0q\0", 4)},
+                         {text("param"), tensor(contiguous({3, 4}))},
+                         {text("list"), std::string("](h\0h\0e", 7)},
+                         {text("sub_param_shape"), global("deepspeed.checkpoint.universal_checkpoint", "SubparamShape") +
+                                                       ")\x81" + dict({{text("shape"), numbers({1, 2})}}) + "b"},
+                         {text("real"), real(1.5)}}));
+}
+
+void mutate(std::string &bytes, zoff_test::fast_random &random)
+{
+    static const char OPCODES[] = ".(NJKMGX)t]ae}suqrhjcRbQ\x80\x81\x85\x86\x87\x88\x89\x8a";
+    const size_t at = random() % bytes.size();
+    switch (random() % 7) {
+    case 0:
+        bytes[at] = (char)(bytes[at] ^ 1 << random() % 8);
+        break;
+    case 1:
+        bytes[at] = (char)random();
+        break;
+    case 2:
+        bytes.erase(at, 1 + random() % 8);
+        break;
+    case 3:
+        bytes.insert(at, 1, OPCODES[random() % (sizeof OPCODES - 1)]);
+        break;
+    case 4:
+        bytes[at] = OPCODES[random() % (sizeof OPCODES - 1)];
+        break;
+    case 5: // a large number
+        bytes.replace(at, 4, std::string(4, (char)(random() % 2 ? 0xff : 0x7f)));
+        break;
+    default: // a part at another place
+        bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 40));
+    }
+    bytes += bytes.empty() ? "." : "";
+}
+
+// Look at everything that callers look at.
+void use(const pickle *p)
+{
+    const pickle_value *root = pickle_root(p);
+    int64_t number;
+    for (const char *key : {"param", "cat_dim", "list", "sub_param_shape", "real", "shape"}) {
+        const pickle_value *v = pickle_find(root, key);
+        pickle_number(v, &number);
+        pickle_is_text(v, key);
+        pickle_is_global(v, "torch Size");
+        pickle_find(v, key);
+        for (size_t i = 0; pickle_at(v, i) && i < 20; i++)
+            pickle_is_global(pickle_at(v, i), "torch FloatStorage");
+    }
+}
+} // namespace
+
+TEST(pickle_mutations, AreRefusedOrRead)
+{
+    zoff_test::fast_random random(18);
+    unsigned read = 0;
+    const unsigned all = share_of(300000);
+    for (unsigned i = 0; i < all; i++) {
+        std::string bytes = good_pickle();
+        for (unsigned n = 1 + random() % 4; n > 0; n--)
+            mutate(bytes, random);
+        const std::vector<char> exact(bytes.begin(), bytes.end());
+        pickle *p = nullptr;
+        fault f = {""};
+        if (pickle_open(exact.data(), exact.size(), i % 2 ? PICKLE_NAMES_ANY : PICKLE_NAMES_LISTED, &p, &f)) {
+            use(p);
+            pickle_close(p);
+            read++;
+        } else {
+            ASSERT_NE('\0', f.text[0]) << i;
+        }
+    }
+    EXPECT_GT(read, all / 100); // not all mutants die at once: the rest of the code is reached
+    EXPECT_LT(read, all);
+}
+
+TEST(torch_file_mutations, AreRefusedOrReadInsideTheirStorage)
+{
+    const zoff_test::scratch_folder folder;
+    const std::string path = folder.file("a.pt"), pickle_bytes = good_pickle();
+    zoff_test::fast_random random(19);
+    unsigned read = 0;
+    const unsigned all = share_of(20000);
+    for (unsigned i = 0; i < all; i++) {
+        std::string mutant = pickle_bytes;
+        mutate(mutant, random);
+        write_zip(path, {{"data.pkl", mutant}, {"data/0", bytes_of_floats(counted(12))}, {"version", "3"}});
+        if (i % 4 == 0) { // the archive itself
+            std::string bytes = read_all(path);
+            mutate(bytes, random);
+            std::ofstream(path, std::ios::binary) << bytes;
+        }
+        torch_file *t = nullptr;
+        fault f = {""};
+        torch_tensor tensor;
+        if (!torch_file_open(path.c_str(), PICKLE_NAMES_LISTED, TORCH_TENSOR_PICKLE, &t, &f)) {
+            ASSERT_NE('\0', f.text[0]) << i;
+            continue;
+        }
+        if (torch_file_tensor(t, pickle_find(torch_file_root(t), "param"), &tensor, &f)) {
+            std::vector<float> values(tensor.count);
+            ASSERT_LE(tensor.count, 12u);
+            if (torch_file_begin(t, &tensor, &f) && tensor.count > 0 && torch_file_next(t, tensor.count, values.data(), &f))
+                read++;
+        }
+        torch_file_close(t);
+    }
+    EXPECT_GT(read, all / 100);
+}
