@@ -2,6 +2,7 @@
  * of DeepSpeed. */
 #include "universal_verbs.h"
 
+#include "names.h"
 #include "universal_write.h"
 #include "verbs.h"
 
@@ -59,24 +60,6 @@ static bool add(export *e, ours p, fault *f)
     return p.name || fault_set(f, "out of memory for the names of parameters");
 }
 
-/* "{}" in the name becomes the index of the slice. */
-static const char *slice_name(export *e, const char *pattern, size_t slice)
-{
-    char number[24];
-    const char *hole = strstr(pattern, "{}");
-    if (!hole)
-        return pool_text(&e->memory, pattern, strlen(pattern));
-    const int digits = snprintf(number, sizeof number, "%zu", slice);
-    const size_t before = (size_t)(hole - pattern), behind = strlen(hole + 2);
-    char *name = pool_take(&e->memory, before + (size_t)digits + behind + 1, 1);
-    if (name) {
-        memcpy(name, pattern, before);
-        memcpy(name + before, number, (size_t)digits);
-        memcpy(name + before + digits, hole + 2, behind);
-    }
-    return name;
-}
-
 /* Add a parameter of the checkpoint: slice by slice where slices have names, else with a dimension for slices. */
 static bool add_param(export *e, size_t index, const zoff_checkpoint_param *p, fault *f)
 {
@@ -85,7 +68,7 @@ static bool add_param(export *e, size_t index, const zoff_checkpoint_param *p, f
         return true; /* frozen: its weights are in the model's part */
     if (p->tied_to && zoff_checkpoint_reader_find(e->from, p->tied_to, &one.owner) < 0)
         return library_fault(f);
-    const bool is_cut = p->slices > 1 && p->slice_name;
+    const bool is_cut = p->slice_name;
     if (p->dim_count > TORCH_DIMS_MAX)
         return fault_set(f, "%s has more than %d dimensions", p->name, TORCH_DIMS_MAX);
     if (p->slices != 1 && !is_cut) {
@@ -96,7 +79,7 @@ static bool add_param(export *e, size_t index, const zoff_checkpoint_param *p, f
         one.dims[one.dim_count++] = p->dims[i];
     for (size_t slice = 0; slice < (is_cut ? p->slices : 1); slice++) {
         one.first = slice * p->count;
-        one.name = is_cut ? slice_name(e, p->slice_name, slice) : pool_text(&e->memory, p->name, strlen(p->name));
+        one.name = name_of_tensor(&e->memory, is_cut ? p->slice_name : p->name, is_cut ? slice : NAME_WHOLE);
         if (!add(e, one, f))
             return false;
     }

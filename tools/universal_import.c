@@ -4,7 +4,7 @@
 
 #include "dtype.h"
 #include "progress.h"
-#include "universal.h"
+#include "universal_params.h"
 #include "verbs.h"
 
 #include <errno.h>
@@ -17,11 +17,14 @@ typedef struct import_options {
     const char *folder, *out, *name;
     zoff_dtype dtype; /* ZOFF_DTYPE_DEFAULT: as in the folder */
     int64_t step;     /* -1: as in the folder */
+    char **stacks;    /* texts NAME=PATTERN */
+    size_t stack_count;
 } import_options;
 
 typedef struct import {
     universal_folder from;
     universal_facts facts;
+    universal_targets params;
     zoff_checkpoint_writer *to;
     float *block;
     progress progress;
@@ -30,8 +33,9 @@ typedef struct import {
 
 /* ---- the tensors ---- */
 
-/* Read a state block by block and write it. Returns the exit status. */
-static int move_state(import *m, size_t index, zoff_state_kind kind, const char *name)
+/* Read a state of one source block by block, and write it from element `at` of parameter `index` on. Returns the exit status.
+ */
+static int move_state(import *m, size_t index, size_t at, zoff_state_kind kind, const char *name)
 {
     torch_file *t;
     torch_tensor tensor;
@@ -44,7 +48,7 @@ static int move_state(import *m, size_t index, zoff_state_kind kind, const char 
         const size_t left = tensor.count - first, count = left < TORCH_BLOCK ? left : TORCH_BLOCK;
         if (!torch_file_next(t, count, m->block, &f))
             result = failed("%s", f.text);
-        else if (zoff_checkpoint_writer_write(m->to, index, kind, first, count, m->block) < 0)
+        else if (zoff_checkpoint_writer_write(m->to, index, kind, at + first, count, m->block) < 0)
             result = library_error();
         first += count;
         m->done += count * sizeof(float);
@@ -55,28 +59,29 @@ static int move_state(import *m, size_t index, zoff_state_kind kind, const char 
     return result;
 }
 
-static int move_states(import *m)
+/* Write the states of one parameter, kind by kind, each in the order of its slices. */
+static int move_param(import *m, size_t index)
+{
+    const universal_target *p = &m->params.targets[index];
+    int result = EXIT_DONE;
+    for (unsigned k = 0; k < UNIVERSAL_STATES; k++) {
+        for (size_t i = 0; i < p->facts.slices && (p->facts.states & 1u << k) && result == EXIT_DONE; i++)
+            result = move_state(m, index, i * p->facts.count, (zoff_state_kind)k, p->sources[i]->name);
+    }
+    return result;
+}
+
+static int move_params(import *m)
 {
     int result = EXIT_DONE;
-    for (size_t i = 0; i < m->from.count && result == EXIT_DONE; i++) {
-        const universal_param *p = &m->from.params[i];
-        for (unsigned k = 0; k < UNIVERSAL_STATES && result == EXIT_DONE; k++) {
-            if (p->states & 1u << k)
-                result = move_state(m, i, (zoff_state_kind)k, p->name);
-        }
-    }
+    for (size_t i = 0; i < m->params.count && result == EXIT_DONE; i++)
+        result = move_param(m, i);
     return result;
 }
 
 /* ---- the description ---- */
 
-static int by_order(const void *a, const void *b)
-{
-    const universal_param *x = a, *y = b;
-    return x->order < y->order ? -1 : x->order > y->order ? 1 : strcmp(x->name, y->name);
-}
-
-/* Read all that is known before the first element. The order of the names is lost after this. */
+/* Read all that is known before the first element. */
 static bool read_folder(import *m, const import_options *o, fault *f)
 {
     char path[UNIVERSAL_PATH_MAX];
@@ -93,7 +98,8 @@ static bool read_folder(import *m, const import_options *o, fault *f)
                 "note: %s. Weights are %s, parameters are in the order of their names, and those of stage 3 have one "
                 "dimension\n",
                 of_model.text, dtype_name(o->dtype ? o->dtype : ZOFF_F32));
-    qsort(m->from.params, m->from.count, sizeof *m->from.params, by_order);
+    if (!universal_targets_make(&m->from, o->dtype, o->stacks, o->stack_count, &m->params, f))
+        return false;
     for (size_t i = 0; i < m->from.count; i++) {
         const universal_param *p = &m->from.params[i];
         for (unsigned k = 0; k < UNIVERSAL_STATES; k++)
@@ -105,24 +111,16 @@ static bool read_folder(import *m, const import_options *o, fault *f)
 /* Describe the parameters to the writer. Returns the exit status. */
 static int open_writer(import *m, const import_options *o)
 {
-    zoff_checkpoint_param *params = calloc(m->from.count, sizeof *params);
+    zoff_checkpoint_param *params = calloc(m->params.count, sizeof *params);
     if (!params)
-        return failed("out of memory for %zu parameters", m->from.count);
-    for (size_t i = 0; i < m->from.count; i++) {
-        const universal_param *p = &m->from.params[i];
-        params[i] = (zoff_checkpoint_param)ZOFF_CHECKPOINT_PARAM_INIT;
-        params[i].name = p->name;
-        params[i].dims = p->dims;
-        params[i].dim_count = p->dim_count;
-        params[i].count = p->count;
-        params[i].slices = 1;
-        params[i].dtype = o->dtype ? o->dtype : p->dtype ? p->dtype : ZOFF_F32;
-        params[i].states = p->states;
-    }
+        return failed("out of memory for %zu parameters", m->params.count);
+    for (size_t i = 0; i < m->params.count; i++)
+        params[i] = m->params.targets[i].facts;
     zoff_checkpoint_opts opts = ZOFF_CHECKPOINT_OPTS_INIT;
     opts.name = o->name;
     const zoff_loss_scaler *scaler = m->facts.has_scaler ? &m->facts.scaler : NULL;
-    const zoff_status status = zoff_checkpoint_writer_open(o->out, &opts, m->facts.step, params, m->from.count, scaler, &m->to);
+    const zoff_status status =
+        zoff_checkpoint_writer_open(o->out, &opts, m->facts.step, params, m->params.count, scaler, &m->to);
     free(params);
     return status < 0 ? library_error() : EXIT_DONE;
 }
@@ -137,7 +135,7 @@ static int import_folder(import *m, const import_options *o)
         return failed("%s", f.text);
     int result = open_writer(m, o);
     if (result == EXIT_DONE)
-        result = move_states(m);
+        result = move_params(m);
     if (result == EXIT_DONE && zoff_checkpoint_writer_commit(m->to) < 0)
         result = library_error();
     return result;
@@ -156,51 +154,80 @@ static int read_step(const char *text, int64_t *out)
     return EXIT_DONE;
 }
 
-static int read_option(const char *option, const char *value, import_options *o)
+static int read_dtype(const char *text, zoff_dtype *out)
+{
+    *out = dtype_of(text);
+    return *out ? EXIT_DONE : usage_error("--dtype must be bf16, fp16 or fp32, not \"%s\"", text);
+}
+
+static int read_stack(char *text, import_options *o)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !strstr(equals, "{}"))
+        return usage_error("--stack needs NAME=PATTERN with {} in the pattern, not \"%s\"", text);
+    o->stacks[o->stack_count++] = text;
+    return EXIT_DONE;
+}
+
+static int read_option(const char *option, char *value, import_options *o)
 {
     if (!value)
         return usage_error("%s needs a value", option);
-    if (strcmp(option, "-o") == 0)
-        o->out = value;
-    else if (strcmp(option, "--name") == 0)
-        o->name = value;
-    else if (strcmp(option, "--dtype") == 0)
-        return dtype_read(option, value, &o->dtype);
-    else if (strcmp(option, "--step") == 0)
+    if (strcmp(option, "--dtype") == 0)
+        return read_dtype(value, &o->dtype);
+    if (strcmp(option, "--step") == 0)
         return read_step(value, &o->step);
-    else
+    if (strcmp(option, "--stack") == 0)
+        return read_stack(value, o);
+    if (strcmp(option, "-o") != 0 && strcmp(option, "--name") != 0)
         return usage_error("import universal: there is no option \"%s\"", option);
+    *(option[1] == 'o' ? &o->out : &o->name) = value;
     return EXIT_DONE;
+}
+
+static int read_arguments(int argc, char **argv, import_options *o)
+{
+    for (int i = 0; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1]) {
+            const int result = read_option(argv[i], i + 1 < argc ? argv[i + 1] : NULL, o);
+            if (result != EXIT_DONE)
+                return result;
+            i++;
+        } else if (o->folder) {
+            return usage_error("import universal takes one folder, not both \"%s\" and \"%s\"", o->folder, argv[i]);
+        } else {
+            o->folder = argv[i];
+        }
+    }
+    if (!o->folder || !o->out)
+        return usage_error("import universal needs a folder of DeepSpeed, and -o with a folder of checkpoints");
+    return EXIT_DONE;
+}
+
+static int run(const import_options *o)
+{
+import m = {.total = 0 };
+    progress_begin(&m.progress, "import");
+    int result = import_folder(&m, o);
+    progress_end(&m.progress, result == EXIT_DONE);
+    if (result == EXIT_DONE) {
+        printf("%zu parameters after %lld updates are in a checkpoint in %s\n", m.params.count, (long long)m.facts.step,
+               o->out);
+        result = finish_output();
+    }
+    zoff_checkpoint_writer_close(m.to);
+    universal_targets_free(&m.params);
+    universal_folder_close(&m.from);
+    free(m.block);
+    return result;
 }
 
 int universal_import(int argc, char **argv)
 {
-    import_options o = {.step = -1};
-    int result = EXIT_DONE;
-    for (int i = 0; i < argc && result == EXIT_DONE; i++) {
-        if (argv[i][0] == '-') {
-            result = read_option(argv[i], i + 1 < argc ? argv[i + 1] : NULL, &o);
-            i++;
-        } else if (o.folder) {
-            return usage_error("import universal takes one folder, not both \"%s\" and \"%s\"", o.folder, argv[i]);
-        } else {
-            o.folder = argv[i];
-        }
-    }
-    if (result != EXIT_DONE)
-        return result;
-    if (!o.folder || !o.out)
-        return usage_error("import universal needs a folder of DeepSpeed, and -o with a folder of checkpoints");
-import m = {.total = 0 };
-    progress_begin(&m.progress, "import");
-    result = import_folder(&m, &o);
-    progress_end(&m.progress, result == EXIT_DONE);
-    if (result == EXIT_DONE) {
-        printf("%zu parameters after %lld updates are in a checkpoint in %s\n", m.from.count, (long long)m.facts.step, o.out);
-        result = finish_output();
-    }
-    zoff_checkpoint_writer_close(m.to);
-    universal_folder_close(&m.from);
-    free(m.block);
+    import_options o = {.step = -1, .stacks = calloc((size_t)argc + 1, sizeof *o.stacks)};
+    int result = o.stacks ? read_arguments(argc, argv, &o) : failed("out of memory for the arguments");
+    if (result == EXIT_DONE)
+        result = run(&o);
+    free(o.stacks);
     return result;
 }

@@ -1,4 +1,5 @@
 /* zoff.c: the zoff command: a table of verbs, their help, and their dispatch. */
+#include "universal_verbs.h"
 #include "verbs.h"
 
 #include <stdio.h>
@@ -20,6 +21,9 @@ static const struct {
      "write the weights of a checkpoint to DIR as safetensors files. FOLDER is a checkpoint, or a folder of checkpoints with\n"
      "      the newest one. The weights are the masters, rounded to the type of the parameter (keep) or to one type. --label\n"
      "      chooses one of several engines"},
+    {"export universal", universal_export, "FOLDER -o DIR --like DEEPSPEED [--label L]",
+     "write a checkpoint to DIR as a universal checkpoint folder of DeepSpeed. DEEPSPEED is such a folder of the same model:\n"
+     "      its states are replaced, and its files of the model are copied"},
     {"import", verb_import,
      "safetensors FILE|DIR... -o FOLDER [--optimizer adam|lion|adagrad|sgd|none] [--step N] [--dtype keep|bf16|fp16|fp32]\n"
      "      [--frozen PATTERN]... [--stack NAME=PATTERN]... [--skip PATTERN]...",
@@ -28,6 +32,12 @@ static const struct {
      "      type of the weights; masters stay exact. Option --frozen names parameters without states. Option --stack makes\n"
      "      tensors the slices of one parameter: PATTERN is their name with {} for 0, 1, 2. Option --skip leaves tensors out.\n"
      "      In the other patterns * is any text"},
+    {"import universal", universal_import,
+     "DEEPSPEED -o FOLDER [--dtype bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
+     "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the "
+     "type\n"
+     "      that they have there, unless --dtype gives one. Option --step sets the number of updates. Option --stack makes\n"
+     "      parameters the slices of one: PATTERN is their name with {} for 0, 1, 2. Option --name names the checkpoint"},
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",
      "print how much memory and disk a model of N parameters (7e9, 7B, 350M) needs on each rank, and whether this machine has\n"
@@ -71,6 +81,35 @@ static int help_of(size_t verb)
     print_verb(stdout, verb);
     print_end(stdout);
     return finish_output();
+}
+
+/* How many arguments name this verb: two where its name is two words; 0: they name another one. */
+static int words_of(size_t verb, int argc, char **argv)
+{
+    const char *name = VERBS[verb].name, *space = strchr(name, ' ');
+    if (!space)
+        return strcmp(name, argv[0]) == 0;
+    const size_t first = (size_t)(space - name);
+    const bool is_it =
+        argc > 1 && strlen(argv[0]) == first && memcmp(name, argv[0], first) == 0 && strcmp(space + 1, argv[1]) == 0;
+    return is_it ? 2 : 0;
+}
+
+/* Find the verb that the arguments name. A name of two words comes before its first word alone.  @return VERB_COUNT: there is
+ * none
+ */
+static size_t find_verb(int argc, char **argv, int *out_words)
+{
+    size_t found = VERB_COUNT;
+    *out_words = 0;
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        const int words = words_of(i, argc, argv);
+        if (words > *out_words) {
+            found = i;
+            *out_words = words;
+        }
+    }
+    return found;
 }
 
 static int run_verb(size_t verb, int argc, char **argv)
@@ -119,9 +158,9 @@ int main(int argc, char **argv)
         return finish_output();
     }
     set_log(true);
-    for (size_t i = 0; i < VERB_COUNT; i++) {
-        if (strcmp(VERBS[i].name, verb) == 0)
-            return run_verb(i, argc - 2, argv + 2);
-    }
-    return usage_error("there is no verb \"%s\"", verb);
+    int words;
+    const size_t found = find_verb(argc - 1, argv + 1, &words);
+    if (found == VERB_COUNT)
+        return usage_error("there is no verb \"%s\"", verb);
+    return run_verb(found, argc - 1 - words, argv + 1 + words);
 }
