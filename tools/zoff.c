@@ -34,9 +34,9 @@ static const struct {
      "      In the other patterns * is any text"},
     {"import universal", universal_import,
      "DEEPSPEED -o FOLDER [--dtype bf16|fp16|fp32] [--step N] [--stack NAME=PATTERN]... [--name N]",
-     "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the "
-     "type\n"
-     "      that they have there, unless --dtype gives one. Option --step sets the number of updates. Option --stack makes\n"
+     "write a checkpoint with the masters, moments and step of DEEPSPEED, a universal checkpoint folder. Weights have the\n"
+     "      type that they have there, unless --dtype gives one. Option --step sets the number of updates. Option --stack "
+     "makes\n"
      "      parameters the slices of one: PATTERN is their name with {} for 0, 1, 2. Option --name names the checkpoint"},
     {"info", verb_info, "", "print the version, the instruction set in use, and the CPUs and memory of this machine"},
     {"plan", verb_plan, "FILE --elements N [--ranks N] [--dtype bf16|fp16|fp32] [--tbw TB] [--measure] [--set KEY=VALUE]...",

@@ -91,7 +91,7 @@ TEST_F(torch_copy, HasTheGivenElementsAndAllElseAsItWas)
     }
 }
 
-TEST_F(torch_copy, OfMoreThanOneBlockIsGivenInOrder)
+TEST_F(torch_copy, TakesBlocksInOrder)
 {
     const size_t count = 2 * (size_t)TORCH_BLOCK + 11;
     write_pt(from, dict({{text("param"), tensor(contiguous({count}))}}), {std::string(count * 4, 0)});

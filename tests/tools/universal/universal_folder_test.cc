@@ -32,7 +32,7 @@ class universal_folders : public testing::Test
 };
 } // namespace
 
-TEST_F(universal_folders, OfStage1HaveShapesStepAndScale)
+TEST_F(universal_folders, HaveShapesStepAndScaleInStage1)
 {
     for (const bool step_is_tensor : {false, true}) {
         const std::string folder = path + (step_is_tensor ? "t" : "n");
@@ -64,7 +64,7 @@ TEST_F(universal_folders, OfStage1HaveShapesStepAndScale)
     }
 }
 
-TEST_F(universal_folders, OfStage3GetTheirShapesFromTheModel)
+TEST_F(universal_folders, GetTheirShapesFromTheModelInStage3)
 {
     write_stage3(path, PARAMS);
     opened u(path);
@@ -84,7 +84,7 @@ TEST_F(universal_folders, OfStage3GetTheirShapesFromTheModel)
     }
 }
 
-TEST_F(universal_folders, OfStage3MustAgreeWithTheModel)
+TEST_F(universal_folders, MustAgreeWithTheModelInStage3)
 {
     write_stage3(path, PARAMS);
     std::vector<made_param> other = PARAMS;
